@@ -1,0 +1,229 @@
+//! What a layout is, as data, and the hash by which two sides agree on it.
+//!
+//! 1. A descriptor exists only for a type whose table the compiler has checked ([`crate::layout_table!`]) or for a number, a
+//!    word or an array of those. `bool`, `char`, `usize`, pointers and references have none, so no table can name them.
+//! 2. The hash folds each field's offset, name and the hash of its *type*: renaming an alias changes nothing, changing what
+//!    stands behind it, however deep, changes everything above it.
+
+use core::mem::{align_of, size_of};
+
+/// FNV-1a, 64 bits, at compile time. Source: Fowler, Noll and Vo, the parameters of draft-eastlake-fnv.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AbiHash(u64);
+
+impl AbiHash {
+    const PRIME: u64 = 0x0000_0100_0000_01b3;
+
+    /// The hash of nothing: FNV's offset basis.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+
+    /// Folds bytes in.
+    #[must_use]
+    pub const fn bytes(mut self, bytes: &[u8]) -> Self {
+        let mut i = 0;
+        while i < bytes.len() {
+            self.0 = (self.0 ^ bytes[i] as u64).wrapping_mul(Self::PRIME);
+            i += 1;
+        }
+        self
+    }
+
+    /// Folds a number in, least significant byte first, so that every target agrees.
+    #[must_use]
+    pub const fn number(self, value: u64) -> Self {
+        self.bytes(&value.to_le_bytes())
+    }
+
+    /// Folds a name in, with its length, so that `ab`, `c` and `a`, `bc` differ.
+    #[must_use]
+    pub const fn name(self, name: &str) -> Self {
+        self.bytes(name.as_bytes()).number(name.len() as u64)
+    }
+
+    /// The hash so far.
+    #[must_use]
+    pub const fn finish(self) -> u64 {
+        self.0
+    }
+}
+
+impl Default for AbiHash {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A type whose bytes are described: size, alignment, fields, hash.
+///
+/// Implemented by [`crate::layout_table!`] for structs and here for numbers and arrays.
+pub trait Layout {
+    /// The description. For a struct, evaluating it checks the whole table.
+    const DESCRIPTOR: LayoutDescriptor;
+}
+
+/// One struct's bytes, or one number's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayoutDescriptor {
+    /// The type's name without its generics.
+    pub name: &'static str,
+    /// Bytes.
+    pub size: usize,
+    /// Bytes.
+    pub align: usize,
+    /// In order of offset, without gaps. Empty for a number.
+    pub fields: &'static [Field],
+    /// The ABI hash.
+    pub hash: u64,
+}
+
+/// One field of a layout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// As it is spelled in the struct.
+    pub name: &'static str,
+    /// Bytes from the start of the struct.
+    pub offset: usize,
+    /// Bytes.
+    pub size: usize,
+    /// The type as it is spelled in the table.
+    pub type_name: &'static str,
+    /// The ABI hash of the type itself.
+    pub type_hash: u64,
+    /// Who writes it, and when.
+    pub writer: &'static str,
+}
+
+impl LayoutDescriptor {
+    /// The description of a number: no fields.
+    #[must_use]
+    pub const fn number<T>(name: &'static str) -> Self {
+        let hash = AbiHash::new().name(name).number(size_of::<T>() as u64);
+        Self { name, size: size_of::<T>(), align: align_of::<T>(), fields: &[], hash: hash.finish() }
+    }
+
+    /// The description of a struct with these fields; hashes them.
+    #[must_use]
+    pub const fn of<T>(name: &'static str, fields: &'static [Field]) -> Self {
+        let mut hash = AbiHash::new().name(name).number(size_of::<T>() as u64).number(align_of::<T>() as u64);
+        let mut i = 0;
+        while i < fields.len() {
+            let field = &fields[i];
+            hash = hash.name(field.name).number(field.offset as u64).number(field.type_hash);
+            i += 1;
+        }
+        Self { name, size: size_of::<T>(), align: align_of::<T>(), fields, hash: hash.finish() }
+    }
+}
+
+/// The hash of a set of layouts, folded in order of name: in whatever order two sides list them, they agree.
+#[must_use]
+pub const fn set_hash(set: &[LayoutDescriptor]) -> u64 {
+    let mut hash = AbiHash::new();
+    // Selection by (name, hash): `const`, no memory, and sets are small.
+    let mut taken = 0;
+    let mut last: Option<usize> = None;
+    while taken < set.len() {
+        let mut next: Option<usize> = None;
+        let mut i = 0;
+        while i < set.len() {
+            let after_last = match last {
+                None => true,
+                Some(last) => precedes(set, last, i),
+            };
+            let before_next = match next {
+                None => true,
+                Some(next) => precedes(set, i, next),
+            };
+            if after_last && before_next {
+                next = Some(i);
+            }
+            i += 1;
+        }
+        let Some(index) = next else { break };
+        hash = hash.name(set[index].name).number(set[index].hash);
+        last = Some(index);
+        taken += 1;
+    }
+    hash.finish()
+}
+
+/// A total order on indexes: by name, then by hash, then by place.
+const fn precedes(set: &[LayoutDescriptor], a: usize, b: usize) -> bool {
+    let (left, right) = (set[a].name.as_bytes(), set[b].name.as_bytes());
+    let mut i = 0;
+    while i < left.len() && i < right.len() {
+        if left[i] != right[i] {
+            return left[i] < right[i];
+        }
+        i += 1;
+    }
+    if left.len() != right.len() {
+        return left.len() < right.len();
+    }
+    if set[a].hash != set[b].hash {
+        return set[a].hash < set[b].hash;
+    }
+    a < b
+}
+
+macro_rules! numbers {
+    ($($type:ty => $name:literal),* $(,)?) => {$(
+        impl Layout for $type {
+            const DESCRIPTOR: LayoutDescriptor = LayoutDescriptor::number::<$type>($name);
+        }
+    )*};
+}
+
+// A word and its bits at rest are the same eight bytes, so `u64` hashes as "word" too.
+numbers! {
+    u8 => "u8", u16 => "u16", u32 => "u32", u64 => "word",
+    i8 => "i8", i16 => "i16", i32 => "i32", i64 => "i64",
+    f32 => "f32", f64 => "f64",
+}
+
+impl<T: Layout, const N: usize> Layout for [T; N] {
+    const DESCRIPTOR: LayoutDescriptor = LayoutDescriptor {
+        name: "array",
+        size: size_of::<[T; N]>(),
+        align: align_of::<T>(),
+        fields: &[],
+        hash: AbiHash::new().name("array").number(T::DESCRIPTOR.hash).number(N as u64).finish(),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fnv_1a_gives_the_published_vectors() {
+        assert_eq!(AbiHash::new().finish(), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(AbiHash::new().bytes(b"a").finish(), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(AbiHash::new().bytes(b"foobar").finish(), 0x8594_4171_f739_67e8);
+    }
+
+    #[test]
+    fn a_set_hashes_alike_in_any_order_and_counts_every_member() {
+        let [a, b, c] = [
+            <crate::ControlBlock<u64> as Layout>::DESCRIPTOR,
+            <crate::TelemetryBuffer<u64> as Layout>::DESCRIPTOR,
+            <crate::RingHeader<u64> as Layout>::DESCRIPTOR,
+        ];
+        let whole = set_hash(&[a, b, c]);
+        assert_eq!(whole, set_hash(&[c, a, b]));
+        assert_eq!(whole, set_hash(&[b, c, a]));
+        assert_ne!(whole, set_hash(&[a, b]));
+        assert_ne!(set_hash(&[a, a]), set_hash(&[a]));
+    }
+
+    #[test]
+    fn a_changed_element_type_changes_the_hash_of_an_array() {
+        let hash = |descriptor: LayoutDescriptor| descriptor.hash;
+        assert_ne!(hash(<[u32; 4]>::DESCRIPTOR), hash(<[f32; 4]>::DESCRIPTOR));
+        assert_ne!(hash(<[u32; 4]>::DESCRIPTOR), hash(<[u32; 5]>::DESCRIPTOR));
+        assert_ne!(hash(<[[u8; 2]; 4]>::DESCRIPTOR), hash(<[[u8; 4]; 2]>::DESCRIPTOR));
+    }
+}

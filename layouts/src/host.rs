@@ -1,0 +1,123 @@
+//! The machine that host threads are: atomics, and payload in an `UnsafeCell`.
+#![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+
+use core::cell::UnsafeCell;
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::{Layout, LayoutDescriptor, Machine, RmwWord, SliceCell, SlotCell, Word};
+
+/// A shared word on the host.
+#[cfg(target_has_atomic = "64")]
+pub type HostWord = core::sync::atomic::AtomicU64;
+/// A shared word within one MCU without 64-bit atomics.
+#[cfg(not(target_has_atomic = "64"))]
+pub type HostWord = portable_atomic::AtomicU64;
+
+/// The host: an address is a pointer.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Host;
+
+impl Machine for Host {
+    type Word = HostWord;
+    type Cell<T> = HostCell<T>;
+
+    fn at(&self, address: u64, _bytes: u64, align: u64) -> Option<NonNull<u8>> {
+        let address = usize::try_from(address).ok()?;
+        let aligned = align.is_power_of_two() && address as u64 & (align - 1) == 0;
+        NonNull::new(aligned.then_some(address)? as *mut u8)
+    }
+}
+
+/// A slot on the host: the bytes of a `T`, initialised or not.
+#[repr(transparent)]
+pub struct HostCell<T>(UnsafeCell<MaybeUninit<T>>);
+
+impl<T> HostCell<T> {
+    /// A place with nothing in it.
+    #[must_use]
+    pub const fn empty() -> Self {
+        Self(UnsafeCell::new(MaybeUninit::uninit()))
+    }
+}
+
+// SAFETY: both pointers are `UnsafeCell::get`'s, and nothing is accessed here.
+unsafe impl<T> SlotCell<T> for HostCell<T> {
+    fn new(value: T) -> Self {
+        Self(UnsafeCell::new(MaybeUninit::new(value)))
+    }
+    #[inline]
+    fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+        read(self.0.get().cast_const().cast())
+    }
+    #[inline]
+    fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+        write(self.0.get().cast())
+    }
+}
+
+// SAFETY: `repr(transparent)` over `UnsafeCell<MaybeUninit<T>>`.
+unsafe impl<T> SliceCell<T> for HostCell<T> {}
+
+// The same eight bytes as `u64`, and the same hash.
+impl Layout for HostWord {
+    const DESCRIPTOR: LayoutDescriptor = LayoutDescriptor { align: align_of::<Self>(), ..u64::DESCRIPTOR };
+}
+
+const _: () = assert!(size_of::<HostWord>() == 8 && align_of::<HostWord>() == 8);
+
+// SAFETY: an atomic of 64 bits; every thread of the host shares its coherence domain.
+unsafe impl Word for HostWord {
+    #[inline]
+    fn new(value: u64) -> Self {
+        HostWord::new(value)
+    }
+    #[inline]
+    fn load(&self) -> u64 {
+        HostWord::load(self, Relaxed)
+    }
+    #[inline]
+    fn load_acquire(&self) -> u64 {
+        HostWord::load(self, Acquire)
+    }
+    #[inline]
+    fn store(&self, value: u64) {
+        HostWord::store(self, value, Relaxed);
+    }
+    #[inline]
+    fn store_release(&self, value: u64) {
+        HostWord::store(self, value, Release);
+    }
+    #[inline]
+    fn publish_all<const N: usize>(words: [(&Self, u64); N]) {
+        // The ordering is on the accesses, where ThreadSanitizer sees it; a standalone fence it would not.
+        for (word, value) in words {
+            Word::store_release(word, value);
+        }
+    }
+}
+
+// SAFETY: as above; these are single atomic operations.
+unsafe impl RmwWord for HostWord {
+    #[inline]
+    fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
+        HostWord::compare_exchange(self, current, new, AcqRel, Acquire)
+    }
+    #[inline]
+    fn fetch_add(&self, value: u64) -> u64 {
+        HostWord::fetch_add(self, value, AcqRel)
+    }
+    #[inline]
+    fn swap(&self, value: u64) -> u64 {
+        HostWord::swap(self, value, AcqRel)
+    }
+}
+
+// Every table holds with the host's word as it does with the bits at rest.
+const _: [LayoutDescriptor; 4] = [
+    <crate::ControlBlock<HostWord> as Layout>::DESCRIPTOR,
+    <crate::TelemetryBuffer<HostWord> as Layout>::DESCRIPTOR,
+    <crate::RingHeader<HostWord> as Layout>::DESCRIPTOR,
+    <crate::RegionHeader<HostWord> as Layout>::DESCRIPTOR,
+];

@@ -1,0 +1,288 @@
+//! [`RegionHeader`]: a table of contents at the start of memory that others attach to.
+//!
+//! 1. [`Plan`] computes offsets, [`Plan::write`] lays the table out, [`entries`] reads it back and believes none of it unchecked.
+//! 2. The magic is written last: whoever sees it sees the rest.
+
+use core::ptr::NonNull;
+
+use heapless::Vec;
+use zerocopy::{FromBytes, Immutable, KnownLayout};
+
+use crate::attach::AttachError;
+use crate::{Word, layout_table};
+
+/// What a region begins with.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"rm.regn\0");
+/// The format's version.
+pub const VERSION: u64 = 1;
+/// The most entries a region has.
+pub const MAX_ENTRIES: usize = 32;
+
+/// 64 bytes, followed by `count` entries. With `W = u64` it is a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
+#[repr(C, align(64))]
+pub struct RegionHeader<W> {
+    /// [`MAGIC`]. Creator, last.
+    pub magic: W,
+    /// [`VERSION`]. Creator.
+    pub version: W,
+    /// Bytes in all, this header included. Creator.
+    pub size: W,
+    /// ABI hash of what is inside. Creator.
+    pub abi: W,
+    /// Entries that follow, at most [`MAX_ENTRIES`]. Creator.
+    pub count: W,
+    /// Zero.
+    pub _reserved: [W; 3],
+}
+
+layout_table! {
+    impl<W> RegionHeader<W>: size 64, align 64;
+    0  magic: W, "creator, last";
+    8  version: W, "creator";
+    16 size: W, "creator";
+    24 abi: W, "creator";
+    32 count: W, "creator";
+    40 _reserved: [W; 3], "nobody: zero";
+}
+
+/// One thing in a region, 32 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
+#[repr(C, align(32))]
+pub struct RegionEntry<W> {
+    /// One of [`kind`]. Creator.
+    pub kind: W,
+    /// Bytes from the region's start. Creator.
+    pub offset: W,
+    /// Bytes. Creator.
+    pub size: W,
+    /// Zero.
+    pub _reserved: W,
+}
+
+layout_table! {
+    impl<W> RegionEntry<W>: size 32, align 32;
+    0  kind: W, "creator";
+    8  offset: W, "creator";
+    16 size: W, "creator";
+    24 _reserved: W, "nobody: zero";
+}
+
+// SAFETY: words of plain data without padding or pointers, if `W` is plain data.
+#[cfg(feature = "cust")]
+unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for RegionHeader<W> {}
+// SAFETY: as above.
+#[cfg(feature = "cust")]
+unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for RegionEntry<W> {}
+
+/// What an entry names.
+pub mod kind {
+    /// A `ControlBlock`.
+    pub const CONTROL: u64 = 1;
+    /// A `TelemetryBuffer`.
+    pub const TELEMETRY: u64 = 2;
+    /// A ring, header and slots, from host to device.
+    pub const INPUT_RING: u64 = 3;
+    /// A ring, header and slots, from device to host.
+    pub const OUTPUT_RING: u64 = 4;
+}
+
+/// Where everything goes, computed before there is memory.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    entries: Vec<RegionEntry<u64>, MAX_ENTRIES>,
+    end: u64,
+}
+
+impl Plan {
+    /// Nothing but a header and room for its table.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { entries: Vec::new(), end: TABLE_BYTES }
+    }
+
+    /// Adds `size` bytes aligned to `align`; their offset.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError::Count`] past [`MAX_ENTRIES`], [`AttachError::Misaligned`] if `align` is no power of two,
+    /// [`AttachError::TooSmall`] if the sum passes 2^63.
+    pub fn place(&mut self, kind: u64, size: u64, align: u64) -> Result<u64, AttachError> {
+        if !align.is_power_of_two() {
+            return Err(AttachError::Misaligned { address: 0, align });
+        }
+        let too_large = AttachError::TooSmall { needed: size, got: i64::MAX as u64 - self.end };
+        let offset = self.end.checked_next_multiple_of(align).ok_or(too_large)?;
+        let end = offset.checked_add(size).filter(|&end| i64::try_from(end).is_ok()).ok_or(too_large)?;
+        self.entries
+            .push(RegionEntry { kind, offset, size, _reserved: 0 })
+            .map_err(|_| AttachError::Count { got: MAX_ENTRIES as u64 + 1 })?;
+        self.end = end;
+        Ok(offset)
+    }
+
+    /// Bytes of the whole region.
+    #[must_use]
+    pub const fn size(&self) -> u64 {
+        self.end
+    }
+
+    /// Writes header and table at `base`, the magic last.
+    ///
+    /// # Errors
+    ///
+    /// As [`entries`], for an address or length that cannot hold the plan.
+    ///
+    /// # Safety
+    ///
+    /// `len` bytes at `base` are valid for reads and writes, and nobody else writes there during the call.
+    pub unsafe fn write<W: Word>(&self, base: NonNull<u8>, len: u64, abi: u64) -> Result<(), AttachError> {
+        if len < self.end {
+            return Err(AttachError::TooSmall { needed: self.end, got: len });
+        }
+        // SAFETY: the caller's promise; `self.end` is at least the table.
+        let (header, table) = unsafe { view::<W>(base, len)? };
+        for (place, entry) in table.iter().zip(&self.entries) {
+            place.kind.store(entry.kind);
+            place.offset.store(entry.offset);
+            place.size.store(entry.size);
+            place._reserved.store(0);
+        }
+        header.version.store(VERSION);
+        header.size.store(self.end);
+        header.abi.store(abi);
+        header.count.store(self.entries.len() as u64);
+        // SYNC POINT: region laid out. Pairs with entries.
+        W::publish_all([(&header.magic, MAGIC)]);
+        Ok(())
+    }
+}
+
+/// The entries of a region, copied out and checked: each inside the region.
+///
+/// # Errors
+///
+/// [`AttachError`] with what was found instead.
+///
+/// # Safety
+///
+/// `len` bytes at `base` are valid for reads and hold initialised memory; others write to it only through words.
+pub unsafe fn entries<W: Word>(base: NonNull<u8>, len: u64, abi: u64) -> Result<Vec<RegionEntry<u64>, MAX_ENTRIES>, AttachError> {
+    // SAFETY: the caller's promise.
+    let (header, table) = unsafe { view::<W>(base, len)? };
+    // SYNC POINT: region seen. Pairs with Plan::write.
+    let expect = |expected: u64, got: u64, error: fn(u64, u64) -> AttachError| {
+        if expected == got { Ok(()) } else { Err(error(expected, got)) }
+    };
+    expect(MAGIC, header.magic.load_acquire(), |expected, got| AttachError::Magic { expected, got })?;
+    expect(VERSION, header.version.load(), |expected, got| AttachError::Version { expected, got })?;
+    expect(abi, header.abi.load(), |expected, got| AttachError::Abi { expected, got })?;
+    let (size, count) = (header.size.load(), header.count.load());
+    if size > len {
+        return Err(AttachError::TooSmall { needed: size, got: len });
+    }
+    if count > MAX_ENTRIES as u64 {
+        return Err(AttachError::Count { got: count });
+    }
+    let mut entries = Vec::new();
+    for place in table.iter().take(count as usize) {
+        let entry = RegionEntry {
+            kind: place.kind.load(),
+            offset: place.offset.load(),
+            size: place.size.load(),
+            _reserved: place._reserved.load(),
+        };
+        let inside = entry.offset >= TABLE_BYTES && entry.offset.checked_add(entry.size).is_some_and(|end| end <= size);
+        if !inside {
+            return Err(AttachError::Offset { got: entry.offset });
+        }
+        entries.push(entry).map_err(|_| AttachError::Count { got: count })?;
+    }
+    Ok(entries)
+}
+
+const TABLE_BYTES: u64 = (size_of::<RegionHeader<u64>>() + MAX_ENTRIES * size_of::<RegionEntry<u64>>()) as u64;
+
+type View<'a, W> = (&'a RegionHeader<W>, &'a [RegionEntry<W>; MAX_ENTRIES]);
+
+/// # Safety
+///
+/// `len` bytes at `base` are valid and initialised for `'a`.
+unsafe fn view<'a, W>(base: NonNull<u8>, len: u64) -> Result<View<'a, W>, AttachError> {
+    const { assert!(size_of::<RegionHeader<W>>() == 64 && size_of::<RegionEntry<W>>() == 32) };
+    let align = align_of::<RegionHeader<W>>() as u64;
+    let address = base.as_ptr() as u64;
+    if address & (align - 1) != 0 {
+        return Err(AttachError::Misaligned { address, align });
+    }
+    if len < TABLE_BYTES {
+        return Err(AttachError::TooSmall { needed: TABLE_BYTES, got: len });
+    }
+    // SAFETY: aligned and long enough, checked above; words are valid for any bytes and shared by their own accesses.
+    let header = unsafe { base.cast::<RegionHeader<W>>().as_ref() };
+    // SAFETY: the table follows the header within TABLE_BYTES, and 64 is a multiple of its alignment.
+    let table = unsafe { base.add(size_of::<RegionHeader<W>>()).cast().as_ref() };
+    Ok((header, table))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HostWord;
+    use std::boxed::Box;
+
+    #[repr(C, align(128))]
+    struct Memory([u8; 4096]);
+
+    fn region() -> (Box<Memory>, NonNull<u8>) {
+        let mut memory = Box::new(Memory([0; 4096]));
+        let base = NonNull::new(memory.0.as_mut_ptr()).unwrap();
+        (memory, base)
+    }
+
+    #[test]
+    fn what_was_planned_is_read_back() {
+        let (_memory, base) = region();
+        let mut plan = Plan::new();
+        let control = plan.place(kind::CONTROL, 128, 128).unwrap();
+        let ring = plan.place(kind::INPUT_RING, 500, 128).unwrap();
+        assert_eq!((control, ring), (1152, 1280));
+        // SAFETY: 4096 zeroed bytes that nobody else touches.
+        unsafe {
+            assert!(matches!(entries::<HostWord>(base, 4096, 9), Err(AttachError::Magic { got: 0, .. })));
+            plan.write::<HostWord>(base, 4096, 9).unwrap();
+            let read = entries::<HostWord>(base, 4096, 9).unwrap();
+            assert_eq!(read.len(), 2);
+            assert_eq!((read[1].kind, read[1].offset, read[1].size), (kind::INPUT_RING, 1280, 500));
+            assert!(matches!(entries::<HostWord>(base, 4096, 8), Err(AttachError::Abi { got: 9, .. })));
+            assert!(matches!(entries::<HostWord>(base, 1700, 9), Err(AttachError::TooSmall { needed: 1780, got: 1700 })));
+            assert!(matches!(plan.write::<HostWord>(base, 1779, 9), Err(AttachError::TooSmall { .. })));
+        }
+    }
+
+    #[test]
+    fn a_plan_refuses_what_cannot_be() {
+        let mut plan = Plan::new();
+        assert!(plan.place(0, u64::MAX, 1).is_err());
+        assert!(plan.place(0, 8, 3).is_err());
+        for _ in 0..MAX_ENTRIES {
+            plan.place(0, 0, 1).unwrap();
+        }
+        assert_eq!(plan.place(0, 0, 1), Err(AttachError::Count { got: 33 }));
+    }
+
+    #[test]
+    fn an_entry_outside_the_region_is_refused() {
+        let (_memory, base) = region();
+        let mut plan = Plan::new();
+        plan.place(kind::CONTROL, 128, 128).unwrap();
+        // SAFETY: as above.
+        unsafe {
+            plan.write::<HostWord>(base, 4096, 0).unwrap();
+            base.cast::<u64>().add(8 + 1).write(u64::MAX - 64);
+            assert_eq!(entries::<HostWord>(base, 4096, 0), Err(AttachError::Offset { got: u64::MAX - 64 }));
+            base.cast::<u64>().add(8 + 1).write(0);
+            assert_eq!(entries::<HostWord>(base, 4096, 0), Err(AttachError::Offset { got: 0 }));
+        }
+    }
+}

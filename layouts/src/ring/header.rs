@@ -1,0 +1,225 @@
+//! [`RingHeader`]: three lines, each with one writer.
+
+use bitflags::bitflags;
+use zerocopy::{FromBytes, Immutable, KnownLayout};
+
+use crate::attach::{AttachError, Corrupt};
+use crate::{AbiHash, Layout, RingLayout, RingMessage, Word, layout_table};
+
+/// What a ring's constants begin with.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"rm.ring\0");
+
+bitflags! {
+    /// What kind of ring it is.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct RingFlags: u64 {
+        /// 1: one producer, one consumer, indices in the header.
+        const SPSC = 1;
+    }
+}
+
+/// 384 bytes: the producer's line, the consumer's line, the constants. With `W = u64` it is a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
+#[repr(C, align(128))]
+pub struct RingHeader<W> {
+    /// Written by the producer.
+    pub producer: ProducerLine<W>,
+    /// Written by the consumer.
+    pub consumer: ConsumerLine<W>,
+    /// Written by the creator, before anybody attaches.
+    pub constants: ConstantLine<W>,
+}
+
+/// The producer's 128 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
+#[repr(C, align(128))]
+pub struct ProducerLine<W> {
+    /// Index of the next slot to be filled; free-running. Producer, at each publish.
+    pub tail: W,
+    /// Zero in this version: room for who owns this end.
+    pub owner: W,
+    /// Zero in this version: room for a sleeper's flag.
+    pub waiting: W,
+    /// Zero.
+    pub _reserved: [W; 13],
+}
+
+/// The consumer's 128 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
+#[repr(C, align(128))]
+pub struct ConsumerLine<W> {
+    /// Index of the next slot to be emptied; free-running. Consumer, at each release.
+    pub head: W,
+    /// Zero in this version: room for who owns this end.
+    pub owner: W,
+    /// Zero in this version: room for a sleeper's flag.
+    pub waiting: W,
+    /// Zero.
+    pub _reserved: [W; 13],
+}
+
+/// What does not change while a ring lives, 128 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
+#[repr(C, align(128))]
+pub struct ConstantLine<W> {
+    /// [`MAGIC`]. Creator, last.
+    pub magic: W,
+    /// Hash of this header's layout and the message's. Creator.
+    pub abi: W,
+    /// Slots, a power of two. Creator.
+    pub capacity: W,
+    /// Bytes from slot to slot. Creator.
+    pub slot_size: W,
+    /// Bytes from this header to slot 0. Creator.
+    pub slots_offset: W,
+    /// [`RingFlags`]. Creator.
+    pub flags: W,
+    /// [`RingMessage::KIND`]. Creator.
+    pub message_kind: W,
+    /// Zero.
+    pub _reserved: [W; 9],
+}
+
+layout_table! {
+    impl<W> RingHeader<W>: size 384, align 128;
+    0   producer: ProducerLine<W>, "producer";
+    128 consumer: ConsumerLine<W>, "consumer";
+    256 constants: ConstantLine<W>, "creator";
+}
+
+layout_table! {
+    impl<W> ProducerLine<W>: size 128, align 128;
+    0  tail: W, "producer";
+    8  owner: W, "nobody yet: zero";
+    16 waiting: W, "nobody yet: zero";
+    24 _reserved: [W; 13], "nobody: zero";
+}
+
+layout_table! {
+    impl<W> ConsumerLine<W>: size 128, align 128;
+    0  head: W, "consumer";
+    8  owner: W, "nobody yet: zero";
+    16 waiting: W, "nobody yet: zero";
+    24 _reserved: [W; 13], "nobody: zero";
+}
+
+layout_table! {
+    impl<W> ConstantLine<W>: size 128, align 128;
+    0  magic: W, "creator, last";
+    8  abi: W, "creator";
+    16 capacity: W, "creator";
+    24 slot_size: W, "creator";
+    32 slots_offset: W, "creator";
+    40 flags: W, "creator";
+    48 message_kind: W, "creator";
+    56 _reserved: [W; 9], "nobody: zero";
+}
+
+// SAFETY: words of plain data without padding or pointers, if `W` is plain data.
+#[cfg(feature = "cust")]
+unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for ProducerLine<W> {}
+// SAFETY: as above.
+#[cfg(feature = "cust")]
+unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for ConsumerLine<W> {}
+// SAFETY: as above.
+#[cfg(feature = "cust")]
+unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for ConstantLine<W> {}
+// SAFETY: as above.
+#[cfg(feature = "cust")]
+unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for RingHeader<W> {}
+
+/// The ABI of a ring of `T`: its header's layout and its message's.
+pub(crate) const fn abi_of<T: RingMessage>() -> u64 {
+    AbiHash::new().number(<RingHeader<u64> as Layout>::DESCRIPTOR.hash).number(T::DESCRIPTOR.hash).finish()
+}
+
+impl<W: Word> RingHeader<W> {
+    /// An empty ring of `T` whose indices begin at `start`.
+    #[must_use]
+    pub fn new<T: RingMessage>(layout: &RingLayout, start: u64) -> Self {
+        let zero = || W::new(0);
+        Self {
+            producer: ProducerLine { tail: W::new(start), owner: zero(), waiting: zero(), _reserved: core::array::from_fn(|_| zero()) },
+            consumer: ConsumerLine { head: W::new(start), owner: zero(), waiting: zero(), _reserved: core::array::from_fn(|_| zero()) },
+            constants: ConstantLine {
+                magic: W::new(MAGIC),
+                abi: W::new(abi_of::<T>()),
+                capacity: W::new(layout.capacity()),
+                slot_size: W::new(layout.slot_size()),
+                slots_offset: W::new(layout.slots_offset()),
+                flags: W::new(RingFlags::SPSC.bits()),
+                message_kind: W::new(T::KIND),
+                _reserved: core::array::from_fn(|_| zero()),
+            },
+        }
+    }
+
+    /// Writes an empty ring of `T` into memory that is there already, the magic last.
+    ///
+    /// # Safety
+    ///
+    /// No endpoint is attached to this header.
+    pub unsafe fn format<T: RingMessage>(&self, layout: &RingLayout, start: u64) {
+        let Self { producer, consumer, constants } = self;
+        constants.magic.store(0);
+        for word in [&producer.owner, &producer.waiting, &consumer.owner, &consumer.waiting] {
+            word.store(0);
+        }
+        for word in producer._reserved.iter().chain(&consumer._reserved).chain(&constants._reserved) {
+            word.store(0);
+        }
+        producer.tail.store(start);
+        consumer.head.store(start);
+        constants.abi.store(abi_of::<T>());
+        constants.capacity.store(layout.capacity());
+        constants.slot_size.store(layout.slot_size());
+        constants.slots_offset.store(layout.slots_offset());
+        constants.flags.store(RingFlags::SPSC.bits());
+        constants.message_kind.store(T::KIND);
+        // SYNC POINT: ring formatted. Pairs with RingHeader::geometry.
+        W::publish_all([(&constants.magic, MAGIC)]);
+    }
+
+    /// The ring's geometry, read once and checked against `T`.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead.
+    pub fn geometry<T: RingMessage>(&self) -> Result<RingLayout, AttachError> {
+        let constants = &self.constants;
+        // SYNC POINT: ring seen. Pairs with RingHeader::format.
+        let magic = constants.magic.load_acquire();
+        if magic != MAGIC {
+            return Err(AttachError::Magic { expected: MAGIC, got: magic });
+        }
+        let abi = constants.abi.load();
+        if abi != abi_of::<T>() {
+            return Err(AttachError::Abi { expected: abi_of::<T>(), got: abi });
+        }
+        let flags = constants.flags.load();
+        if flags != RingFlags::SPSC.bits() {
+            return Err(AttachError::Kind { expected: RingFlags::SPSC.bits(), got: flags });
+        }
+        let kind = constants.message_kind.load();
+        if kind != T::KIND {
+            return Err(AttachError::Kind { expected: T::KIND, got: kind });
+        }
+        let slot_size = constants.slot_size.load();
+        if slot_size != size_of::<T>() as u64 {
+            return Err(AttachError::SlotSize { expected: size_of::<T>() as u64, got: slot_size });
+        }
+        let capacity = constants.capacity.load();
+        let layout = RingLayout::of::<T>(capacity).map_err(|_| AttachError::Capacity { got: capacity })?;
+        let offset = constants.slots_offset.load();
+        if offset != layout.slots_offset() {
+            return Err(AttachError::Offset { got: offset });
+        }
+        Ok(layout)
+    }
+}
+
+/// The indices as one side may begin with them: `tail` within `capacity` of `head`.
+pub(super) const fn used(head: u64, tail: u64, capacity: u64) -> Result<u64, Corrupt> {
+    let used = tail.wrapping_sub(head);
+    if used > capacity { Err(Corrupt { head, tail, capacity }) } else { Ok(used) }
+}

@@ -1,0 +1,15 @@
+//! Rings: a header of words, slots behind it, and a handle at each end.
+//!
+//! 1. Indices are free-running 64-bit numbers; the slot of index `i` is `i & (capacity - 1)`. All of the capacity is usable, and any
+//!    start index works.
+//! 2. What the other side wrote is an allegation: an index that claims more than the capacity is [`Corrupt`](crate::attach::Corrupt), and
+//!    geometry is read once, checked, and kept.
+//! 3. A handle is told where it *reads* the other's index (`own`) and where it *publishes* its own (`peer`). In shared memory both are one
+//!    header. Across a bus each side keeps the header that it polls in memory that is near to it, and only writes across.
+
+mod header;
+mod layout;
+pub mod spsc;
+
+pub use header::{ConstantLine, ConsumerLine, MAGIC, ProducerLine, RingFlags, RingHeader};
+pub use layout::{LayoutError, RingLayout};

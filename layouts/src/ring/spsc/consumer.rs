@@ -1,0 +1,373 @@
+//! The end that empties slots.
+
+use core::fmt;
+use core::ptr::NonNull;
+
+use super::{Slots, place};
+use crate::attach::{AttachError, Corrupt};
+use crate::ring::header::used;
+use crate::{Machine, RingHeader, RingMessage, SliceCell, SlotCell, Word};
+
+/// Empties slots and releases them. One per ring.
+pub struct Consumer<'a, T, M: Machine> {
+    /// Where the producer's index is polled.
+    own: &'a RingHeader<M::Word>,
+    /// Where this end's index is published.
+    peer: &'a RingHeader<M::Word>,
+    slots: Slots<'a, T, M>,
+    // INVARIANT: tail - head <= capacity, wrapping, and the slots from head up to tail are initialised and this end's.
+    /// The next slot to empty.
+    head: u64,
+    /// The producer's index, as last seen.
+    tail: u64,
+}
+
+// SAFETY: a consumer is handed `T`s, and its words are shared by their own accesses.
+unsafe impl<T: Send, M: Machine> Send for Consumer<'_, T, M> {}
+
+/// Why nothing was popped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum PopError {
+    /// The ring is empty.
+    Empty,
+    /// The producer's index claims what cannot be.
+    Corrupt(Corrupt),
+}
+
+impl<'a, T, M: Machine> Consumer<'a, T, M> {
+    /// Attaches to a ring in one piece of memory: header, then slots.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, `len` bytes at `base` are valid and initialised, and nobody but this consumer and one producer touches them.
+    pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
+    where
+        T: RingMessage,
+    {
+        // SAFETY: the caller's promise.
+        let (header, slots) = unsafe { place::<T, M>(base, len)? };
+        // SAFETY: the caller's promise; the geometry was checked against `len`.
+        unsafe { Self::new(header, header, slots) }
+    }
+
+    /// Attaches to a ring whose two headers lie apart: `own` is polled, `peer` is written.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead, in either header.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised, and nobody but this consumer and one producer touches them
+    /// or the headers.
+    pub unsafe fn new(own: &'a RingHeader<M::Word>, peer: &'a RingHeader<M::Word>, slots: NonNull<M::Cell<T>>) -> Result<Self, AttachError>
+    where
+        T: RingMessage,
+    {
+        let layout = own.geometry::<T>()?;
+        // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
+        unsafe { Self::over(own, peer, slots, layout.capacity()) }.map_err(AttachError::Corrupt)
+    }
+
+    /// # Safety
+    ///
+    /// As `new`, for any `T` whose slots between the indices are initialised; `capacity` is a power of two that fits `usize`.
+    pub(super) unsafe fn over(
+        own: &'a RingHeader<M::Word>,
+        peer: &'a RingHeader<M::Word>,
+        slots: NonNull<M::Cell<T>>,
+        capacity: u64,
+    ) -> Result<Self, Corrupt> {
+        let head = peer.consumer.head.load();
+        // SYNC POINT: slot published. Pairs with Producer::publish.
+        let tail = own.producer.tail.load_acquire();
+        used(head, tail, capacity)?;
+        // SAFETY: the caller's promise.
+        let slots = unsafe { Slots::new(slots, capacity) };
+        Ok(Self { own, peer, slots, head, tail })
+    }
+
+    /// Slots in all.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.slots.capacity()
+    }
+
+    /// Index of the next slot to empty.
+    #[must_use]
+    pub const fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// Messages that wait as far as this end has looked; [`refresh`](Self::refresh) looks.
+    #[must_use]
+    #[inline(always)]
+    pub const fn available(&self) -> u64 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    /// Looks how far the producer is: messages that wait now.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if its index claims what cannot be; this end goes on with what it knew.
+    #[inline]
+    pub fn refresh(&mut self) -> Result<u64, Corrupt> {
+        let tail = self.poll();
+        // SAFETY: this end has just read it.
+        unsafe { self.accept(tail) }
+    }
+
+    /// Pops one value and releases its slot.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: empty, or corrupt.
+    #[inline]
+    pub fn pop(&mut self) -> Result<T, PopError> {
+        if self.available() == 0 && self.refresh().map_err(PopError::Corrupt)? == 0 {
+            return Err(PopError::Empty);
+        }
+        let value = self.take();
+        self.publish();
+        Ok(value)
+    }
+
+    /// Pops as many values as wait and fit, and releases their slots together; how many.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if the producer's index claims what cannot be; nothing was popped.
+    pub fn pop_slice(&mut self, values: &mut [T]) -> Result<usize, Corrupt>
+    where
+        T: Copy,
+        M::Cell<T>: SliceCell<T>,
+    {
+        let wanted = values.len() as u64;
+        if self.available() < wanted {
+            self.refresh()?;
+        }
+        let count = wanted.min(self.available());
+        let first = self.slots.before_wrap(self.head, count) as usize;
+        let (head, rest) = values[..count as usize].split_at_mut(first);
+        for (index, run) in [(self.head, head), (self.head.wrapping_add(first as u64), rest)] {
+            let slots = self.slots.run(index);
+            // SAFETY: `run` is short of the wrap and of the filled slots, which are initialised and this end's.
+            unsafe { slots.as_ptr().copy_to_nonoverlapping(run.as_mut_ptr(), run.len()) };
+        }
+        self.head = self.head.wrapping_add(count);
+        self.publish();
+        Ok(count as usize)
+    }
+
+    /// Looks at up to `most` waiting messages in place; none is taken until [`Chunk::release`].
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: empty (also for `most == 0`), or corrupt.
+    pub fn peek(&mut self, most: u64) -> Result<Chunk<'_, 'a, T, M>, PopError> {
+        if self.available() < most {
+            self.refresh().map_err(PopError::Corrupt)?;
+        }
+        let count = most.min(self.available());
+        if count == 0 {
+            return Err(PopError::Empty);
+        }
+        Ok(Chunk { consumer: self, count })
+    }
+
+    /// Releases every `every` messages instead of each (at least 1).
+    pub fn batch(&mut self, every: u64) -> BatchConsumer<'_, 'a, T, M> {
+        let released = self.head;
+        BatchConsumer { consumer: self, released, every: every.max(1) }
+    }
+
+    /// Takes the next value, which waits.
+    #[inline(always)]
+    fn take(&mut self) -> T {
+        // SAFETY: by the invariant the slot at `head` is initialised and this end's while `available` is not 0, which callers have
+        // checked; advancing makes sure that it is read once.
+        let value = self.slots.cell(self.head).with(|slot| unsafe { slot.read() });
+        self.head = self.head.wrapping_add(1);
+        value
+    }
+
+    #[inline(always)]
+    fn publish(&self) {
+        // SYNC POINT: slot released. Pairs with Producer::poll.
+        self.peer.consumer.head.store_release(self.head);
+    }
+}
+
+/// For lanes that share one endpoint: each holds an equal copy of its state, one of them talks to memory.
+impl<'a, T, M: Machine> Consumer<'a, T, M> {
+    /// The producer's index as it stands in memory.
+    #[inline(always)]
+    #[must_use]
+    pub fn poll(&self) -> u64 {
+        // SYNC POINT: slot published. Pairs with Producer::publish.
+        self.own.producer.tail.load_acquire()
+    }
+
+    /// Takes note of an index that was polled; messages that wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if it claims what cannot be; nothing changes.
+    ///
+    /// # Safety
+    ///
+    /// `tail` came from [`poll`](Self::poll) on this ring, and what that lane had seen then is visible to this one (a barrier).
+    #[inline(always)]
+    pub unsafe fn accept(&mut self, tail: u64) -> Result<u64, Corrupt> {
+        let used = used(self.head, tail, self.slots.capacity())?;
+        self.tail = tail;
+        Ok(used)
+    }
+
+    /// The slot `offset` places after the next one.
+    #[inline(always)]
+    #[must_use]
+    pub fn slot(&self, offset: u64) -> &'a M::Cell<T> {
+        self.slots.cell(self.head.wrapping_add(offset))
+    }
+
+    /// Counts `count` slots as emptied, without releasing them.
+    ///
+    /// # Safety
+    ///
+    /// At most [`available`](Self::available), and no lane reads them any more.
+    #[inline(always)]
+    pub unsafe fn advance(&mut self, count: u64) {
+        debug_assert!(count <= self.available());
+        self.head = self.head.wrapping_add(count);
+    }
+
+    /// The word and the value that release what was emptied, for [`Word::publish_all`].
+    #[inline(always)]
+    #[must_use]
+    pub fn publication(&self) -> (&'a M::Word, u64) {
+        (&self.peer.consumer.head, self.head)
+    }
+}
+
+/// Waiting messages, seen in place. Dropping it takes none.
+pub struct Chunk<'c, 'a, T, M: Machine> {
+    consumer: &'c mut Consumer<'a, T, M>,
+    // INVARIANT: at most what is available, and not 0.
+    count: u64,
+}
+
+impl<T, M: Machine> Chunk<'_, '_, T, M> {
+    /// Messages seen, at least one.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)]
+    pub const fn len(&self) -> u64 {
+        self.count
+    }
+
+    /// The message `offset` places after the first; `None` past the end.
+    #[must_use]
+    #[inline]
+    pub fn with<R>(&self, offset: u64, read: impl FnOnce(&T) -> R) -> Option<R> {
+        if offset >= self.count {
+            return None;
+        }
+        // SAFETY: below the available count, so initialised and this end's; nobody writes it until it is released.
+        Some(self.consumer.slot(offset).with(|slot| read(unsafe { &*slot })))
+    }
+
+    /// The messages as two runs: before the wrap and after it.
+    #[must_use]
+    pub fn as_slices(&self) -> [&[T]; 2]
+    where
+        M::Cell<T>: SliceCell<T>,
+    {
+        let Consumer { slots, head, .. } = &*self.consumer;
+        let first = slots.before_wrap(*head, self.count);
+        let run = |index: u64, count: u64| {
+            // SAFETY: `count` initialised slots short of the wrap; not released while borrowed.
+            unsafe { core::slice::from_raw_parts(slots.run(index).as_ptr(), count as usize) }
+        };
+        [run(*head, first), run(head.wrapping_add(first), self.count - first)]
+    }
+
+    /// Drops the first `count` messages in place and releases their slots together; more than were seen means all of them.
+    ///
+    /// If a drop panics, the messages before it and itself are released, the others stay.
+    pub fn release(self, count: u64) {
+        /// Publishes how far the drops got, also when one of them panics.
+        struct Release<'c, 'a, T, M: Machine>(&'c mut Consumer<'a, T, M>);
+        impl<T, M: Machine> Drop for Release<'_, '_, T, M> {
+            fn drop(&mut self) {
+                self.0.publish();
+            }
+        }
+        let guard = Release(self.consumer);
+        for _ in 0..count.min(self.count) {
+            let cell = guard.0.slot(0);
+            // The index first, so that a value whose drop panics is not dropped again.
+            guard.0.head = guard.0.head.wrapping_add(1);
+            // SAFETY: the slot was initialised and this end's, and the index has passed it.
+            cell.with_mut(|slot| unsafe { slot.drop_in_place() });
+        }
+    }
+}
+
+/// Releases every so many messages; also when it finds the ring empty, on [`flush`](Self::flush) and on drop.
+pub struct BatchConsumer<'c, 'a, T, M: Machine> {
+    consumer: &'c mut Consumer<'a, T, M>,
+    released: u64,
+    every: u64,
+}
+
+impl<T, M: Machine> BatchConsumer<'_, '_, T, M> {
+    /// Pops one value; releases its slot with its batch.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]; what was popped before has been released.
+    #[inline]
+    pub fn pop(&mut self) -> Result<T, PopError> {
+        if self.consumer.available() == 0 && self.consumer.refresh().map_err(PopError::Corrupt)? == 0 {
+            if self.released != self.consumer.head {
+                self.flush();
+            }
+            return Err(PopError::Empty);
+        }
+        let value = self.consumer.take();
+        if self.consumer.head.wrapping_sub(self.released) >= self.every {
+            self.flush();
+        }
+        Ok(value)
+    }
+
+    /// Releases what was popped.
+    #[inline]
+    pub fn flush(&mut self) {
+        self.released = self.consumer.head;
+        self.consumer.publish();
+    }
+}
+
+impl<T, M: Machine> Drop for BatchConsumer<'_, '_, T, M> {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+impl fmt::Display for PopError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("ring is empty"),
+            Self::Corrupt(corrupt) => corrupt.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for PopError {}

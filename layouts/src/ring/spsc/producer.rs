@@ -1,0 +1,463 @@
+//! The end that fills slots.
+
+use core::fmt;
+use core::ptr::NonNull;
+
+use super::{Slots, place};
+use crate::attach::{AttachError, Corrupt};
+use crate::ring::header::used;
+use crate::{Machine, RingHeader, RingMessage, SliceCell, SlotCell, Word};
+
+/// Fills slots and publishes them. One per ring.
+pub struct Producer<'a, T, M: Machine> {
+    /// Where the consumer's index is polled.
+    own: &'a RingHeader<M::Word>,
+    /// Where this end's index is published.
+    peer: &'a RingHeader<M::Word>,
+    slots: Slots<'a, T, M>,
+    // INVARIANT: tail - head <= capacity, wrapping, and the slots from tail up to head + capacity are this end's.
+    /// The next slot to fill.
+    tail: u64,
+    /// The consumer's index, as last seen.
+    head: u64,
+}
+
+// SAFETY: a producer hands over `T`s, and its words are shared by their own accesses.
+unsafe impl<T: Send, M: Machine> Send for Producer<'_, T, M> {}
+
+/// The value that was not taken, and why.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum PushError<T> {
+    /// The ring is full.
+    Full(T),
+    /// The consumer's index claims what cannot be; [`Producer::refresh`] says what.
+    Corrupt(T),
+}
+
+/// Why no slots were granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub enum ReserveError {
+    /// Not now: so many are free.
+    Full {
+        /// Slots.
+        free: u64,
+    },
+    /// Never: the ring has only so many.
+    TooLarge {
+        /// Slots.
+        capacity: u64,
+    },
+    /// The consumer's index claims what cannot be.
+    Corrupt(Corrupt),
+}
+
+impl<'a, T, M: Machine> Producer<'a, T, M> {
+    /// Attaches to a ring in one piece of memory: header, then slots.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, `len` bytes at `base` are valid and initialised, and nobody but this producer and one consumer touches them.
+    pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
+    where
+        T: RingMessage,
+    {
+        // SAFETY: the caller's promise.
+        let (header, slots) = unsafe { place::<T, M>(base, len)? };
+        // SAFETY: the caller's promise; the geometry was checked against `len`.
+        unsafe { Self::new(header, header, slots) }
+    }
+
+    /// Attaches to a ring whose two headers lie apart: `own` is polled, `peer` is written.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead, in either header.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised, and nobody but this producer and one consumer touches them
+    /// or the headers.
+    pub unsafe fn new(own: &'a RingHeader<M::Word>, peer: &'a RingHeader<M::Word>, slots: NonNull<M::Cell<T>>) -> Result<Self, AttachError>
+    where
+        T: RingMessage,
+    {
+        let layout = own.geometry::<T>()?;
+        // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
+        unsafe { Self::over(own, peer, slots, layout.capacity()) }.map_err(AttachError::Corrupt)
+    }
+
+    /// # Safety
+    ///
+    /// As `new`, for any `T` whose slots between the indices are initialised; `capacity` is a power of two that fits `usize`.
+    pub(super) unsafe fn over(
+        own: &'a RingHeader<M::Word>,
+        peer: &'a RingHeader<M::Word>,
+        slots: NonNull<M::Cell<T>>,
+        capacity: u64,
+    ) -> Result<Self, Corrupt> {
+        let tail = peer.producer.tail.load();
+        // SYNC POINT: slot released. Pairs with Consumer::publish.
+        let head = own.consumer.head.load_acquire();
+        used(head, tail, capacity)?;
+        // SAFETY: the caller's promise.
+        let slots = unsafe { Slots::new(slots, capacity) };
+        Ok(Self { own, peer, slots, tail, head })
+    }
+
+    /// Slots in all.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.slots.capacity()
+    }
+
+    /// Index of the next slot to fill.
+    #[must_use]
+    pub const fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// Slots that are free as far as this end has looked; [`refresh`](Self::refresh) looks.
+    #[must_use]
+    #[inline(always)]
+    pub const fn free(&self) -> u64 {
+        self.slots.capacity() - self.tail.wrapping_sub(self.head)
+    }
+
+    /// Looks how far the consumer is: slots that are free now.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if its index claims what cannot be; this end goes on with what it knew.
+    #[inline]
+    pub fn refresh(&mut self) -> Result<u64, Corrupt> {
+        let head = self.poll();
+        // SAFETY: this end has just read it.
+        unsafe { self.accept(head) }
+    }
+
+    /// Pushes one value and publishes it.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`] with the value.
+    #[inline]
+    pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
+        if self.free() == 0 {
+            match self.refresh() {
+                Ok(0) => return Err(PushError::Full(value)),
+                Ok(_) => {}
+                Err(_) => return Err(PushError::Corrupt(value)),
+            }
+        }
+        self.fill(value);
+        self.publish();
+        Ok(())
+    }
+
+    /// Pushes as many of `values` as fit, from the first, and publishes them together; how many.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if the consumer's index claims what cannot be; nothing was taken.
+    pub fn push_slice(&mut self, values: &[T]) -> Result<usize, Corrupt>
+    where
+        T: Copy,
+        M::Cell<T>: SliceCell<T>,
+    {
+        let wanted = values.len() as u64;
+        if self.free() < wanted {
+            self.refresh()?;
+        }
+        let count = wanted.min(self.free());
+        let first = self.slots.before_wrap(self.tail, count) as usize;
+        let (head, rest) = values[..count as usize].split_at(first);
+        for (index, run) in [(self.tail, head), (self.tail.wrapping_add(first as u64), rest)] {
+            let slots = self.slots.run(index);
+            // SAFETY: `run` is short of the wrap and of the free slots, which are this end's.
+            unsafe { slots.as_ptr().copy_from_nonoverlapping(run.as_ptr(), run.len()) };
+        }
+        self.tail = self.tail.wrapping_add(count);
+        self.publish();
+        Ok(count as usize)
+    }
+
+    /// Reserves `count` slots, to be written in place.
+    ///
+    /// # Errors
+    ///
+    /// [`ReserveError`]: not now, never, or corrupt.
+    pub fn reserve(&mut self, count: u64) -> Result<Grant<'_, 'a, T, M>, ReserveError> {
+        if self.free() < count {
+            if count > self.capacity() {
+                return Err(ReserveError::TooLarge { capacity: self.capacity() });
+            }
+            let free = self.refresh().map_err(ReserveError::Corrupt)?;
+            if free < count {
+                return Err(ReserveError::Full { free });
+            }
+        }
+        Ok(Grant { producer: self, count, written: 0 })
+    }
+
+    /// Publishes every `every` messages instead of each (at least 1).
+    pub fn batch(&mut self, every: u64) -> BatchProducer<'_, 'a, T, M> {
+        let published = self.tail;
+        BatchProducer { producer: self, published, every: every.max(1) }
+    }
+
+    /// Fills the next slot, which is free.
+    #[inline(always)]
+    fn fill(&mut self, value: T) {
+        // SAFETY: by the invariant the slot at `tail` is this end's while `free` is not 0, which callers have checked.
+        self.slots.cell(self.tail).with_mut(|slot| unsafe { slot.write(value) });
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    #[inline(always)]
+    fn publish(&self) {
+        // SYNC POINT: slot published. Pairs with Consumer::poll.
+        self.peer.producer.tail.store_release(self.tail);
+    }
+}
+
+/// For lanes that share one endpoint: each holds an equal copy of its state, one of them talks to memory.
+impl<'a, T, M: Machine> Producer<'a, T, M> {
+    /// The consumer's index as it stands in memory.
+    #[inline(always)]
+    #[must_use]
+    pub fn poll(&self) -> u64 {
+        // SYNC POINT: slot released. Pairs with Consumer::publish.
+        self.own.consumer.head.load_acquire()
+    }
+
+    /// Takes note of an index that was polled; slots that are free.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if it claims what cannot be; nothing changes.
+    ///
+    /// # Safety
+    ///
+    /// `head` came from [`poll`](Self::poll) on this ring, and what that lane had seen then is visible to this one (a barrier).
+    #[inline(always)]
+    pub unsafe fn accept(&mut self, head: u64) -> Result<u64, Corrupt> {
+        let used = used(head, self.tail, self.slots.capacity())?;
+        self.head = head;
+        Ok(self.slots.capacity() - used)
+    }
+
+    /// The slot `offset` places after the next one.
+    #[inline(always)]
+    #[must_use]
+    pub fn slot(&self, offset: u64) -> &'a M::Cell<T> {
+        self.slots.cell(self.tail.wrapping_add(offset))
+    }
+
+    /// Counts `count` slots as filled, without publishing.
+    ///
+    /// # Safety
+    ///
+    /// At most [`free`](Self::free), and each has been written, by whichever lane.
+    #[inline(always)]
+    pub unsafe fn advance(&mut self, count: u64) {
+        debug_assert!(count <= self.free());
+        self.tail = self.tail.wrapping_add(count);
+    }
+
+    /// The word and the value that publish what was filled, for [`Word::publish_all`].
+    #[inline(always)]
+    #[must_use]
+    pub fn publication(&self) -> (&'a M::Word, u64) {
+        (&self.peer.producer.tail, self.tail)
+    }
+}
+
+/// Slots to be written in place. What has been written is published when the grant is dropped, also by a panic; forgetting the grant
+/// publishes nothing and forgets the values.
+pub struct Grant<'p, 'a, T, M: Machine> {
+    producer: &'p mut Producer<'a, T, M>,
+    count: u64,
+    // INVARIANT: at most `count`; the first so many slots from the producer's tail are initialised.
+    written: u64,
+}
+
+impl<T, M: Machine> Grant<'_, '_, T, M> {
+    /// Slots granted.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether none were asked for.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Slots written so far, from the first.
+    #[must_use]
+    pub const fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Writes the next slot.
+    ///
+    /// # Errors
+    ///
+    /// The value, if all are written.
+    #[inline]
+    pub fn write(&mut self, value: T) -> Result<(), T> {
+        if self.written == self.count {
+            return Err(value);
+        }
+        // SAFETY: below `count` free slots after the tail, so this end's.
+        self.producer.slot(self.written).with_mut(|slot| unsafe { slot.write(value) });
+        self.written += 1;
+        Ok(())
+    }
+
+    /// Writes from an iterator until it ends or all slots are written; how many it gave.
+    pub fn fill(&mut self, values: impl IntoIterator<Item = T>) -> u64 {
+        let before = self.written;
+        let mut values = values.into_iter();
+        while self.written < self.count {
+            let Some(value) = values.next() else { break };
+            // Cannot fail: checked by the loop, and dropping the value would be the iterator's loss.
+            let _ = self.write(value);
+        }
+        self.written - before
+    }
+
+    /// Counts the first `count` slots as written, those that [`as_mut_slices`](Self::as_mut_slices) was used for.
+    ///
+    /// # Safety
+    ///
+    /// At most [`len`](Self::len), and each is initialised.
+    pub unsafe fn assume_written(&mut self, count: u64) {
+        debug_assert!(count <= self.count);
+        self.written = count;
+    }
+
+    /// All granted slots, written or not, as two runs: before the wrap and after it.
+    pub fn as_mut_slices(&mut self) -> [&mut [core::mem::MaybeUninit<T>]; 2]
+    where
+        M::Cell<T>: SliceCell<T>,
+    {
+        let Producer { slots, tail, .. } = &*self.producer;
+        let first = slots.before_wrap(*tail, self.count);
+        let run = |index: u64, count: u64| {
+            // SAFETY: `count` free slots short of the wrap, this grant's as long as it is borrowed.
+            unsafe { core::slice::from_raw_parts_mut(slots.run(index).as_ptr().cast(), count as usize) }
+        };
+        [run(*tail, first), run(tail.wrapping_add(first), self.count - first)]
+    }
+
+    /// Publishes what has been written, as dropping the grant does.
+    pub fn commit(self) {}
+}
+
+impl<T, M: Machine> Drop for Grant<'_, '_, T, M> {
+    fn drop(&mut self) {
+        if self.written > 0 {
+            self.producer.tail = self.producer.tail.wrapping_add(self.written);
+            self.producer.publish();
+        }
+    }
+}
+
+/// Publishes every so many messages; also when the ring looks full, when the consumer has emptied what was published, on
+/// [`flush`](Self::flush) and on drop. Its bound is messages, never time: flush before you wait.
+///
+/// Forgetting it leaves the last messages for the producer's next publish.
+pub struct BatchProducer<'p, 'a, T, M: Machine> {
+    producer: &'p mut Producer<'a, T, M>,
+    published: u64,
+    every: u64,
+}
+
+impl<T, M: Machine> BatchProducer<'_, '_, T, M> {
+    /// Pushes one value; publishes it with its batch.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`] with the value; what was pushed before has been published.
+    #[inline]
+    pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
+        if self.producer.free() == 0 {
+            self.flush();
+            match self.producer.refresh() {
+                Ok(0) => return Err(PushError::Full(value)),
+                Ok(_) => {}
+                Err(_) => return Err(PushError::Corrupt(value)),
+            }
+        }
+        self.producer.fill(value);
+        let pending = self.producer.tail.wrapping_sub(self.published);
+        // Relaxed: only asks whether to hurry.
+        if pending >= self.every || self.producer.own.consumer.head.load() == self.published {
+            self.flush();
+        }
+        Ok(())
+    }
+
+    /// Publishes what is pending.
+    #[inline]
+    pub fn flush(&mut self) {
+        self.published = self.producer.tail;
+        self.producer.publish();
+    }
+}
+
+impl<T, M: Machine> Drop for BatchProducer<'_, '_, T, M> {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+impl<T> PushError<T> {
+    /// The value that was not taken.
+    pub fn into_inner(self) -> T {
+        match self {
+            Self::Full(value) | Self::Corrupt(value) => value,
+        }
+    }
+}
+
+// The value needs no `Debug` for `unwrap` to work.
+impl<T> fmt::Debug for PushError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => "Full(..)",
+            Self::Corrupt(_) => "Corrupt(..)",
+        })
+    }
+}
+
+impl<T> fmt::Display for PushError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => "ring is full",
+            Self::Corrupt(_) => "ring is corrupt: the consumer's index claims what cannot be",
+        })
+    }
+}
+
+impl<T> core::error::Error for PushError<T> {}
+
+impl fmt::Display for ReserveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full { free } => write!(f, "only {free} slots are free"),
+            Self::TooLarge { capacity } => write!(f, "the ring has only {capacity} slots"),
+            Self::Corrupt(corrupt) => corrupt.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for ReserveError {}

@@ -1,0 +1,109 @@
+//! The table under a struct: [`layout_table!`](crate::layout_table).
+
+/// States a struct's bytes, makes the compiler check every one of them, and implements [`Layout`](crate::Layout).
+///
+/// Refused at compile time, on every target: another size or alignment, another offset, another type (of equal size too, and when it
+/// is nested), padding without a name, a field that the table leaves out, a field type that no device shares (`bool`, `usize`, pointers).
+///
+/// ```
+/// #[repr(C, align(16))]
+/// struct Order {
+///     id: u64,
+///     price: f32,
+///     quantity: u32,
+/// }
+/// ringmem_layouts::layout_table! {
+///     Order: size 16, align 16;
+///     0  id: u64, "the trader";
+///     8  price: f32, "the trader";
+///     12 quantity: u32, "the trader";
+/// }
+/// ```
+///
+/// A struct that is generic over its word says so: `impl<W> Header<W>: size ..`. Its bounds are `W: Layout`.
+#[macro_export]
+macro_rules! layout_table {
+    ($name:ident : $($table:tt)*) => {
+        $crate::__layout_table! { [] [$name] $name : $($table)* }
+    };
+    (impl<$($generic:ident),+> $name:ident <$($argument:ident),+> : $($table:tt)*) => {
+        $crate::__layout_table! { [$($generic),+] [$name<$($argument),+>] $name : $($table)* }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __layout_table {
+    (
+        [$($generic:ident),*] [$type:ty] $name:ident : size $size:literal, align $align:literal;
+        $($offset:literal $field:ident : $field_type:ty, $writer:literal;)+
+    ) => {
+        impl<$($generic: $crate::Layout),*> $crate::Layout for $type {
+            const DESCRIPTOR: $crate::LayoutDescriptor = {
+                use $crate::__private::core::mem::{align_of, offset_of, size_of};
+
+                // No field is left out: a pattern without `..` names them all.
+                #[allow(dead_code)]
+                fn every_field_is_in_the_table<$($generic),*>(value: &$type) {
+                    let $name { $($field: _),+ } = value;
+                }
+                // Each type is exact: a `*mut` to a sized place coerces to no other.
+                #[allow(dead_code)]
+                fn the_types_in_the_table_are_exact<$($generic),*>(place: *mut $type) {
+                    $(
+                        // SAFETY: never called; a place is named, nothing is read.
+                        let _: *mut $field_type = unsafe { &raw mut (*place).$field };
+                    )+
+                }
+                assert!(
+                    size_of::<Self>() == $size,
+                    concat!("layout table: `", stringify!($name), "` is not ", stringify!($size), " bytes in size")
+                );
+                assert!(
+                    align_of::<Self>() == $align,
+                    concat!("layout table: `", stringify!($name), "` is not aligned to ", stringify!($align), " bytes")
+                );
+                let mut end = 0;
+                $(
+                    assert!(
+                        offset_of!(Self, $field) == $offset,
+                        concat!("layout table: `", stringify!($name), ".", stringify!($field), "` is not at offset ", stringify!($offset))
+                    );
+                    assert!(
+                        end == $offset,
+                        concat!("layout table: padding without a name before `", stringify!($name), ".", stringify!($field), "`")
+                    );
+                    end = $offset + size_of::<$field_type>();
+                )+
+                assert!(
+                    end == size_of::<Self>(),
+                    concat!("layout table: padding without a name at the end of `", stringify!($name), "`")
+                );
+                $crate::LayoutDescriptor::of::<Self>(
+                    stringify!($name),
+                    &[$($crate::Field {
+                        name: stringify!($field),
+                        offset: $offset,
+                        size: size_of::<$field_type>(),
+                        type_name: stringify!($field_type),
+                        type_hash: <$field_type as $crate::Layout>::DESCRIPTOR.hash,
+                        writer: $writer,
+                    }),+],
+                )
+            };
+        }
+        $crate::__layout_table_now! { [$($generic),*] $name }
+    };
+}
+
+// A generic table is checked where its word is known; one without generics at once, used or not.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __layout_table_now {
+    ([] $name:ident) => {
+        const _: $crate::LayoutDescriptor = <$name as $crate::Layout>::DESCRIPTOR;
+    };
+    ([$generic:ident] $name:ident) => {
+        const _: $crate::LayoutDescriptor = <$name<u64> as $crate::Layout>::DESCRIPTOR;
+    };
+}

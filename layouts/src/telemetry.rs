@@ -1,0 +1,249 @@
+//! [`TelemetryBuffer`]: what a kernel has done, in one line that the host may read at any time.
+//!
+//! 1. A seqlock of words. `sequence` is odd while the device writes; a snapshot is one moment.
+//! 2. A reader tries a bounded number of times, then says [`Busy`]: a writer may have died at odd.
+//! 3. Zeroed is valid: with `processed == 0` there is no minimum.
+//!
+//! Source of the protocol: Boehm, "Can Seqlocks Get Along with Programming Language Memory Models?" (2012).
+
+use core::fmt;
+
+use zerocopy::{FromBytes, Immutable, KnownLayout};
+
+use crate::Word;
+
+/// 64 bytes, written by the device only. With `W = u64` it is a snapshot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
+#[repr(C, align(64))]
+pub struct TelemetryBuffer<W> {
+    /// Odd while being written; goes up by two with each record. Device.
+    pub sequence: W,
+    /// Messages processed since launch. Device.
+    pub processed: W,
+    /// Messages that were refused, answered as such. Device.
+    pub dropped: W,
+    /// Sum over all messages of the time from take to answer, nanoseconds, wrapping. Device.
+    pub latency_total_ns: W,
+    /// The least of them; 0 while there is none. Device.
+    pub latency_min_ns: W,
+    /// The greatest of them. Device.
+    pub latency_max_ns: W,
+    /// Messages in the input ring in the low 32 bits, in the output ring in the high 32, when last looked at. Device.
+    pub depths: W,
+    /// The kernel's clock at this record, nanoseconds. Device.
+    pub updated_ns: W,
+}
+
+crate::layout_table! {
+    impl<W> TelemetryBuffer<W>: size 64, align 64;
+    0  sequence: W, "device";
+    8  processed: W, "device";
+    16 dropped: W, "device";
+    24 latency_total_ns: W, "device";
+    32 latency_min_ns: W, "device";
+    40 latency_max_ns: W, "device";
+    48 depths: W, "device";
+    56 updated_ns: W, "device";
+}
+
+// SAFETY: eight words of plain data without padding or pointers, if `W` is plain data.
+#[cfg(feature = "cust")]
+unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for TelemetryBuffer<W> {}
+
+/// A record was being written for as long as was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Busy;
+
+impl fmt::Display for Busy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("telemetry is being written, or its writer died while it wrote")
+    }
+}
+
+impl core::error::Error for Busy {}
+
+/// How often a reader tries before it says [`Busy`].
+pub const TRIES: u32 = 128;
+
+impl<W: Word> TelemetryBuffer<W> {
+    /// One moment of the buffer.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`] after [`TRIES`] tries.
+    pub fn snapshot(&self) -> Result<TelemetryBuffer<u64>, Busy> {
+        for _ in 0..TRIES {
+            let sequence = self.sequence.load_acquire();
+            // SYNC POINT: fields seen. Each pairs with Recorder::publish: whoever sees a field of a newer record sees its odd
+            // sequence in the second look below.
+            let snapshot = TelemetryBuffer {
+                sequence,
+                processed: self.processed.load_acquire(),
+                dropped: self.dropped.load_acquire(),
+                latency_total_ns: self.latency_total_ns.load_acquire(),
+                latency_min_ns: self.latency_min_ns.load_acquire(),
+                latency_max_ns: self.latency_max_ns.load_acquire(),
+                depths: self.depths.load_acquire(),
+                updated_ns: self.updated_ns.load_acquire(),
+            };
+            if sequence & 1 == 0 && self.sequence.load() == sequence {
+                return Ok(snapshot);
+            }
+            core::hint::spin_loop();
+        }
+        Err(Busy)
+    }
+
+    /// Back to all zero, before a relaunch.
+    ///
+    /// # Safety
+    ///
+    /// No kernel writes to it.
+    pub unsafe fn reset(&self) {
+        for word in [
+            &self.processed,
+            &self.dropped,
+            &self.latency_total_ns,
+            &self.latency_min_ns,
+            &self.latency_max_ns,
+            &self.depths,
+            &self.updated_ns,
+        ] {
+            word.store(0);
+        }
+        W::publish_all([(&self.sequence, 0)]);
+    }
+}
+
+impl TelemetryBuffer<u64> {
+    /// The least latency, in nanoseconds; `None` while nothing was processed.
+    #[must_use]
+    pub const fn latency_min(&self) -> Option<u64> {
+        if self.processed == 0 { None } else { Some(self.latency_min_ns) }
+    }
+
+    /// The mean latency, in nanoseconds; `None` while nothing was processed.
+    #[must_use]
+    pub const fn latency_mean(&self) -> Option<u64> {
+        self.latency_total_ns.checked_div(self.processed)
+    }
+
+    /// Messages in the input ring when last looked at.
+    #[must_use]
+    pub const fn input_depth(&self) -> u32 {
+        self.depths as u32
+    }
+
+    /// Messages in the output ring when last looked at.
+    #[must_use]
+    pub const fn output_depth(&self) -> u32 {
+        (self.depths >> 32) as u32
+    }
+}
+
+/// The device's hand on a telemetry buffer: counts privately, writes when told to.
+pub struct Recorder<'a, W> {
+    buffer: &'a TelemetryBuffer<W>,
+    now: TelemetryBuffer<u64>,
+}
+
+impl<'a, W: Word> Recorder<'a, W> {
+    /// Begins with nothing processed.
+    ///
+    /// # Safety
+    ///
+    /// Nobody else writes to the buffer while this value is used.
+    pub unsafe fn new(buffer: &'a TelemetryBuffer<W>) -> Self {
+        let now = TelemetryBuffer {
+            sequence: buffer.sequence.load() & !1,
+            processed: 0,
+            dropped: 0,
+            latency_total_ns: 0,
+            latency_min_ns: 0,
+            latency_max_ns: 0,
+            depths: 0,
+            updated_ns: 0,
+        };
+        Self { buffer, now }
+    }
+
+    /// Counts a batch whose messages each took `latency_ns` from take to answer, `refused` of them in vain.
+    pub fn count(&mut self, messages: u64, refused: u64, latency_ns: u64) {
+        if messages == 0 {
+            return;
+        }
+        let now = &mut self.now;
+        let least = if now.processed == 0 { latency_ns } else { now.latency_min_ns.min(latency_ns) };
+        now.latency_min_ns = least;
+        now.latency_max_ns = now.latency_max_ns.max(latency_ns);
+        now.latency_total_ns = now.latency_total_ns.wrapping_add(latency_ns.wrapping_mul(messages));
+        now.processed = now.processed.wrapping_add(messages);
+        now.dropped = now.dropped.wrapping_add(refused);
+    }
+
+    /// When the last record was written, nanoseconds; 0 before the first.
+    #[must_use]
+    pub const fn updated_ns(&self) -> u64 {
+        self.now.updated_ns
+    }
+
+    /// Writes a record.
+    pub fn publish(&mut self, input_depth: u32, output_depth: u32, now_ns: u64) {
+        let Self { buffer, now } = self;
+        now.depths = u64::from(output_depth) << 32 | u64::from(input_depth);
+        now.updated_ns = now_ns;
+        buffer.sequence.store(now.sequence.wrapping_add(1));
+        // SYNC POINT: fields written. The odd sequence is visible to whoever sees one of them: pairs with snapshot.
+        W::publish_all([
+            (&buffer.processed, now.processed),
+            (&buffer.dropped, now.dropped),
+            (&buffer.latency_total_ns, now.latency_total_ns),
+            (&buffer.latency_min_ns, now.latency_min_ns),
+            (&buffer.latency_max_ns, now.latency_max_ns),
+            (&buffer.depths, now.depths),
+            (&buffer.updated_ns, now.updated_ns),
+        ]);
+        now.sequence = now.sequence.wrapping_add(2);
+        // SYNC POINT: record complete. Pairs with the first look of snapshot.
+        W::publish_all([(&buffer.sequence, now.sequence)]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HostWord;
+
+    fn zeroed() -> TelemetryBuffer<HostWord> {
+        zerocopy::FromZeros::new_zeroed()
+    }
+
+    #[test]
+    fn zeroed_is_a_valid_record_without_a_minimum() {
+        let snapshot = zeroed().snapshot().unwrap();
+        assert_eq!((snapshot.latency_min(), snapshot.latency_mean()), (None, None));
+    }
+
+    #[test]
+    fn a_record_is_what_was_counted() {
+        let buffer = zeroed();
+        // SAFETY: nobody else writes.
+        let mut recorder = unsafe { Recorder::new(&buffer) };
+        recorder.count(4, 1, 100);
+        recorder.count(1, 0, 50);
+        recorder.publish(3, 2, 9_000);
+        let snapshot = buffer.snapshot().unwrap();
+        assert_eq!((snapshot.processed, snapshot.dropped), (5, 1));
+        assert_eq!((snapshot.latency_min(), snapshot.latency_mean(), snapshot.latency_max_ns), (Some(50), Some(90), 100));
+        assert_eq!((snapshot.input_depth(), snapshot.output_depth(), snapshot.updated_ns), (3, 2, 9_000));
+        assert_eq!(snapshot.sequence, 2);
+    }
+
+    #[test]
+    fn a_writer_that_died_at_odd_is_busy_not_endless() {
+        let buffer = zeroed();
+        buffer.sequence.store(3, core::sync::atomic::Ordering::Relaxed);
+        assert_eq!(buffer.snapshot(), Err(Busy));
+    }
+}
