@@ -1,0 +1,344 @@
+//! The machine that a GPU is: the one file with compilers in its `cfg`s.
+//!
+//! 1. `rustc` for nvptx64: atomics are `ld.acquire.sys`, `st.relaxed.sys` and one `fence.acq_rel.sys` per publish; warp operations are LLVM
+//!    intrinsics, because inline assembly is not marked convergent.
+//! 2. Rust-CUDA (feature `rust-cuda`): its compiler turns an atomic load into a read-modify-write, so words go through `cuda_std`'s
+//!    intrinsics. One lane runs there. Type-checked on the host; never run.
+use core::cell::UnsafeCell;
+use core::ptr::NonNull;
+
+use ringmem_layouts::{Layout, LayoutDescriptor, Machine, SliceCell, SlotCell};
+
+#[cfg(feature = "rust-cuda")]
+use rust_cuda::DeviceWord;
+#[cfg(not(feature = "rust-cuda"))]
+use rustc::DeviceWord;
+
+/// A GPU: an address is a pointer.
+pub struct Device;
+
+impl Machine for Device {
+    type Word = DeviceWord;
+    type Cell<T> = DeviceCell<T>;
+
+    #[inline(always)]
+    fn at(&self, address: u64, _bytes: u64, align: u64) -> Option<NonNull<u8>> {
+        let aligned = address & (align - 1) == 0;
+        NonNull::new(if aligned { address as *mut u8 } else { core::ptr::null_mut() })
+    }
+}
+
+/// A slot in memory that a device reaches.
+#[repr(transparent)]
+pub struct DeviceCell<T>(UnsafeCell<T>);
+
+// SAFETY: both pointers are `UnsafeCell::get`'s, and nothing is accessed here.
+unsafe impl<T> SlotCell<T> for DeviceCell<T> {
+    fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+    #[inline(always)]
+    fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+        read(self.0.get())
+    }
+    #[inline(always)]
+    fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+        write(self.0.get())
+    }
+}
+
+// SAFETY: `repr(transparent)` over `UnsafeCell<T>`.
+unsafe impl<T> SliceCell<T> for DeviceCell<T> {}
+
+// The same eight bytes as `u64`, and the same hash: every table holds with this word too.
+impl Layout for DeviceWord {
+    const DESCRIPTOR: LayoutDescriptor = u64::DESCRIPTOR;
+}
+
+const _: [LayoutDescriptor; 3] = [
+    <ringmem_layouts::ControlBlock<DeviceWord> as Layout>::DESCRIPTOR,
+    <ringmem_layouts::TelemetryBuffer<DeviceWord> as Layout>::DESCRIPTOR,
+    <ringmem_layouts::RingHeader<DeviceWord> as Layout>::DESCRIPTOR,
+];
+
+#[cfg(not(feature = "rust-cuda"))]
+mod rustc {
+    use core::arch::asm;
+    use core::sync::atomic::AtomicU64;
+    use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+    use ringmem_layouts::Word;
+    use ringmem_layouts::control::{Fault, State};
+
+    use crate::{ABI, Lanes, Launch, echo, histogram};
+
+    use super::Device;
+
+    /// A shared word: system scope, which is what rustc's back end gives loads, stores and fences.
+    #[repr(transparent)]
+    pub struct DeviceWord(AtomicU64);
+
+    // SAFETY: loads and stores of 64 bits at system scope; a fence before relaxed stores is a release for each of them.
+    unsafe impl Word for DeviceWord {
+        fn new(value: u64) -> Self {
+            Self(AtomicU64::new(value))
+        }
+        #[inline(always)]
+        fn load(&self) -> u64 {
+            self.0.load(Relaxed)
+        }
+        #[inline(always)]
+        fn load_acquire(&self) -> u64 {
+            self.0.load(Acquire)
+        }
+        #[inline(always)]
+        fn store(&self, value: u64) {
+            self.0.store(value, Relaxed);
+        }
+        #[inline(always)]
+        fn store_release(&self, value: u64) {
+            self.0.store(value, Release);
+        }
+        #[inline(always)]
+        fn publish_all<const N: usize>(words: [(&Self, u64); N]) {
+            core::sync::atomic::fence(AcqRel);
+            for (word, value) in words {
+                word.store(value);
+            }
+        }
+    }
+
+    #[allow(improper_ctypes)]
+    unsafe extern "unadjusted" {
+        #[link_name = "llvm.nvvm.shfl.sync.idx.i32"]
+        fn shfl_sync_idx(mask: u32, value: u32, lane: u32, clamp: u32) -> u32;
+        #[link_name = "llvm.nvvm.shfl.sync.bfly.i32"]
+        fn shfl_sync_bfly(mask: u32, value: u32, lanes: u32, clamp: u32) -> u32;
+        #[link_name = "llvm.nvvm.bar.warp.sync"]
+        fn bar_warp_sync(mask: u32);
+        #[link_name = "llvm.nvvm.vote.ballot.sync"]
+        fn vote_ballot_sync(mask: u32, answer: bool) -> u32;
+    }
+
+    const ALL: u32 = u32::MAX;
+    const CLAMP: u32 = 31;
+
+    /// The 32 lanes of a warp.
+    pub struct Warp;
+
+    impl Lanes for Warp {
+        const WIDTH: u32 = 32;
+
+        #[inline(always)]
+        fn lane(&self) -> u32 {
+            let lane: u32;
+            // SAFETY: reads a special register.
+            unsafe { asm!("mov.u32 {}, %laneid;", out(reg32) lane, options(pure, nomem, nostack)) };
+            lane
+        }
+        #[inline(always)]
+        fn group(&self) -> u64 {
+            // SAFETY: reads a special register.
+            unsafe { core::arch::nvptx::_block_idx_x() as u64 }
+        }
+        #[inline(always)]
+        fn broadcast(&self, value: u64) -> u64 {
+            // SAFETY: all lanes are here, by the contract of `Lanes`.
+            let (low, high) = unsafe { (shfl_sync_idx(ALL, value as u32, 0, CLAMP), shfl_sync_idx(ALL, (value >> 32) as u32, 0, CLAMP)) };
+            u64::from(high) << 32 | u64::from(low)
+        }
+        #[inline(always)]
+        fn sum(&self, mut value: u64) -> u64 {
+            let mut distance = 16;
+            while distance > 0 {
+                // SAFETY: all lanes are here, by the contract of `Lanes`.
+                let (low, high) = unsafe {
+                    (shfl_sync_bfly(ALL, value as u32, distance, CLAMP), shfl_sync_bfly(ALL, (value >> 32) as u32, distance, CLAMP))
+                };
+                value = value.wrapping_add(u64::from(high) << 32 | u64::from(low));
+                distance /= 2;
+            }
+            value
+        }
+        #[inline(always)]
+        fn ballot(&self, answer: bool) -> u32 {
+            // SAFETY: all lanes that have not left are here; one that has left counts as "no".
+            unsafe { vote_ballot_sync(ALL, answer) }
+        }
+        #[inline(always)]
+        fn barrier(&self) {
+            // SAFETY: all lanes are here, by the contract of `Lanes`.
+            unsafe { bar_warp_sync(ALL) };
+        }
+        #[inline(always)]
+        fn pause(&self, times: u32) {
+            // The first polls follow each other at once; then up to a microsecond apart.
+            if times >= 32 {
+                let ns: u32 = if times < 1024 { 64 } else { 1000 };
+                // SAFETY: sleeps.
+                unsafe { asm!("nanosleep.u32 {};", in(reg32) ns, options(nomem, nostack)) };
+            }
+        }
+        #[inline(always)]
+        fn now_ns(&self) -> u64 {
+            let now: u64;
+            // SAFETY: reads a special register; volatile, so never merged with another reading.
+            unsafe { asm!("mov.u64 {}, %globaltimer;", out(reg64) now, options(nomem, nostack)) };
+            now
+        }
+        #[inline(always)]
+        fn remember(&self, control: u64) {
+            if let Some(place) = CONTROLS.get(self.group() as usize) {
+                place.store(control, Relaxed);
+            }
+        }
+    }
+
+    /// The control block of each block's kernel, for the panic handler; 0 for none.
+    static CONTROLS: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+
+    /// Says `Faulted` and leaves. The lane's warp notices in its next ballot; the context lives on.
+    #[panic_handler]
+    fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+        let control = CONTROLS.get(Warp.group() as usize).map_or(0, |place| place.load(Relaxed));
+        if control != 0 {
+            // SAFETY: a kernel of this block remembered it and has not left.
+            let block = unsafe { &*(control as *const ringmem_layouts::ControlBlock<DeviceWord>) };
+            block.error.store(1 << 32 | Fault::Panic as u64);
+            DeviceWord::publish_all([(&block.state, block.epoch.load() << 32 | State::Faulted as u64)]);
+        }
+        // SAFETY: ends this lane.
+        unsafe { asm!("exit;", options(noreturn, nostack)) }
+    }
+
+    /// What this image was compiled with; the host compares it on load.
+    #[unsafe(no_mangle)]
+    #[used]
+    pub static RINGMEM_ABI: u64 = ABI.hash;
+
+    #[unsafe(no_mangle)]
+    unsafe extern "ptx-kernel" fn echo(controls: u64, epoch: u64, idle_ns: u64, batch: u64) {
+        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch };
+        // SAFETY: the promise of whoever launches.
+        unsafe { echo::echo(&Device, &Warp, &launch) }
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "ptx-kernel" fn histogram(controls: u64, epoch: u64, idle_ns: u64, batch: u64, data: u64, length: u64, work: u64) {
+        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch };
+        // SAFETY: the promise of whoever launches.
+        unsafe { histogram::histogram(&Device, &Warp, &launch, data, length, work) }
+    }
+}
+
+/// The words, the lane and the kernels for Rust-CUDA's compiler.
+#[cfg(feature = "rust-cuda")]
+pub mod rust_cuda {
+    use core::cell::UnsafeCell;
+
+    use cuda_std::atomic::intrinsics;
+    use ringmem_layouts::Word;
+
+    use crate::{Lanes, Launch, echo, histogram};
+
+    use super::Device;
+
+    /// A shared word through `cuda_std`'s intrinsics.
+    #[repr(transparent)]
+    pub struct DeviceWord(UnsafeCell<u64>);
+
+    // SAFETY: system-scope loads and stores of 64 bits; a fence before relaxed stores is a release for each of them.
+    unsafe impl Word for DeviceWord {
+        fn new(value: u64) -> Self {
+            Self(UnsafeCell::new(value))
+        }
+        fn load(&self) -> u64 {
+            // SAFETY: the word is live.
+            unsafe { intrinsics::atomic_load_relaxed_64_system(self.0.get()) }
+        }
+        fn load_acquire(&self) -> u64 {
+            // SAFETY: as above.
+            unsafe { intrinsics::atomic_load_acquire_64_system(self.0.get()) }
+        }
+        fn store(&self, value: u64) {
+            // SAFETY: as above.
+            unsafe { intrinsics::atomic_store_relaxed_64_system(self.0.get(), value) };
+        }
+        fn store_release(&self, value: u64) {
+            // SAFETY: as above.
+            unsafe { intrinsics::atomic_store_release_64_system(self.0.get(), value) };
+        }
+        fn publish_all<const N: usize>(words: [(&Self, u64); N]) {
+            // SAFETY: a fence.
+            unsafe { intrinsics::fence_acqrel_system() };
+            for (word, value) in words {
+                word.store(value);
+            }
+        }
+    }
+
+    /// One lane.
+    pub struct Warp;
+
+    impl Lanes for Warp {
+        const WIDTH: u32 = 1;
+
+        fn lane(&self) -> u32 {
+            0
+        }
+        fn group(&self) -> u64 {
+            u64::from(cuda_std::thread::block_idx_x())
+        }
+        fn broadcast(&self, value: u64) -> u64 {
+            value
+        }
+        fn sum(&self, value: u64) -> u64 {
+            value
+        }
+        fn ballot(&self, answer: bool) -> u32 {
+            u32::from(answer)
+        }
+        fn barrier(&self) {}
+        fn pause(&self, times: u32) {
+            if times >= 32 {
+                cuda_std::thread::nanosleep(if times < 1024 { 64 } else { 1000 });
+            }
+        }
+        fn now_ns(&self) -> u64 {
+            globaltimer()
+        }
+        fn remember(&self, _control: u64) {}
+    }
+
+    #[cuda_std::gpu_only]
+    fn globaltimer() -> u64 {
+        let now: u64;
+        // SAFETY: reads a special register.
+        unsafe { core::arch::asm!("mov.u64 {}, %globaltimer;", out(reg64) now, options(nomem, nostack)) };
+        now
+    }
+
+    /// The kernel `echo`.
+    ///
+    /// # Safety
+    ///
+    /// As [`crate::persistent`].
+    #[cfg_attr(target_os = "cuda", cuda_std::kernel)]
+    pub unsafe fn echo(controls: u64, epoch: u64, idle_ns: u64, batch: u64) {
+        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch };
+        // SAFETY: the promise of whoever launches.
+        unsafe { echo::echo(&Device, &Warp, &launch) }
+    }
+
+    /// The kernel `histogram`.
+    ///
+    /// # Safety
+    ///
+    /// As [`crate::histogram::histogram`].
+    #[cfg_attr(target_os = "cuda", cuda_std::kernel)]
+    pub unsafe fn histogram(controls: u64, epoch: u64, idle_ns: u64, batch: u64, data: u64, length: u64, work: u64) {
+        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch };
+        // SAFETY: the promise of whoever launches.
+        unsafe { histogram::histogram(&Device, &Warp, &launch, data, length, work) }
+    }
+}

@@ -1,0 +1,295 @@
+//! `histogram`: counts the bytes of chunks in device memory and sums them up. Offset and length travel, the data does not.
+//!
+//! 1. The data is a row of 8-byte little-endian words, the last one padded with zeros; a message names a run of them and the index
+//!    of its first word in the whole.
+//! 2. Bytes are counted in tables that each belong to one lane, then added to the totals: no atomic anywhere.
+//! 3. The checksum is the sum modulo 2^64 of `splitmix64(w ^ splitmix64(i))` over the words `w` at index `i`: it tells any two words that
+//!    changed places apart, and chunks may be summed in any order.
+//!
+//! Source of splitmix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (2014).
+
+use core::ptr::NonNull;
+
+use ringmem_layouts::control::Fault;
+use ringmem_layouts::{Machine, RingMessage, layout_table};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::{Batch, Handler, Lanes, Launch, persistent, refuse};
+
+/// "Count these bytes", 32 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(32))]
+pub struct Chunk {
+    /// Comes back with the answer.
+    pub id: u64,
+    /// Bytes from the start of the data, a multiple of 8.
+    pub offset: u64,
+    /// Bytes, at most [`LONGEST`].
+    pub length: u64,
+    /// Index of the chunk's first word in the whole.
+    pub first_word: u64,
+}
+
+layout_table! {
+    Chunk: size 32, align 32;
+    0  id: u64, "host";
+    8  offset: u64, "host";
+    16 length: u64, "host";
+    24 first_word: u64, "host";
+}
+
+impl RingMessage for Chunk {
+    const KIND: u64 = 2;
+}
+
+/// "They are counted", 32 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(32))]
+pub struct Counted {
+    /// The chunk's.
+    pub id: u64,
+    /// 0 when counted, 1 when refused: outside the data, misaligned or too long.
+    pub status: u64,
+    /// Bytes counted since launch, this chunk included.
+    pub bytes: u64,
+    /// Checksum since launch, this chunk included.
+    pub checksum: u64,
+}
+
+layout_table! {
+    Counted: size 32, align 32;
+    0  id: u64, "device";
+    8  status: u64, "device";
+    16 bytes: u64, "device";
+    24 checksum: u64, "device";
+}
+
+impl RingMessage for Counted {
+    const KIND: u64 = 3;
+}
+
+/// The most bytes of one chunk: a table's 32-bit counters cannot overflow.
+pub const LONGEST: u64 = 1 << 30;
+
+const TABLES: usize = 32;
+
+/// What the kernel works in, in device memory; zeroed before a launch.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(128))]
+pub struct Work {
+    /// How often each byte value was counted since launch.
+    pub totals: [u64; 256],
+    /// Each lane's own counters, zero between chunks.
+    pub tables: [[u32; 256]; TABLES],
+}
+
+layout_table! {
+    Work: size 34816, align 128;
+    0    totals: [u64; 256], "device, after each chunk";
+    2048 tables: [[u32; 256]; 32], "device, while a chunk is counted";
+}
+
+/// Scatters a number over 64 bits.
+///
+/// ```
+/// assert_eq!(ringmem_kernels::histogram::splitmix64(0), 0xe220_a839_7b1d_cdaf);
+/// ```
+#[inline(always)]
+#[must_use]
+pub const fn splitmix64(x: u64) -> u64 {
+    let z = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// How many tables one of `width` lanes counts in: one thread alone uses one per byte of a word, so that equal bytes in a row do not wait
+/// for each other's store.
+const fn tables_per_lane(width: u32) -> usize {
+    if width == 1 { 8 } else { TABLES / width as usize }
+}
+
+/// Counts this lane's share of `length` bytes; its share of the checksum.
+///
+/// # Safety
+///
+/// `length` bytes at `data`, aligned to 8, are valid for reads and not written meanwhile; `tables` are this lane's `tables_per_lane`.
+#[inline(always)]
+unsafe fn count<L: Lanes>(lanes: &L, data: NonNull<u8>, length: u64, first_word: u64, tables: NonNull<[u32; 256]>) -> u64 {
+    let per_lane = const { tables_per_lane(L::WIDTH) };
+    let bump = |position: usize, byte: u8| {
+        // SAFETY: the table is one of this lane's, and a byte is below 256.
+        let counter = unsafe { tables.add(position & (per_lane - 1)).cast::<u32>().add(byte as usize) };
+        // SAFETY: this lane's counter, initialised.
+        unsafe { counter.write(counter.read().wrapping_add(1)) };
+    };
+    let words = data.cast::<u64>();
+    let whole = length / 8;
+    let mut sum: u64 = 0;
+    let mut i = u64::from(lanes.lane());
+    while i < whole {
+        // SAFETY: word `i` is within the length, and aligned as the caller promises.
+        let word = u64::from_le(unsafe { words.add(i as usize).read() });
+        sum = sum.wrapping_add(splitmix64(word ^ splitmix64(first_word.wrapping_add(i))));
+        bump(0, word as u8);
+        bump(1, (word >> 8) as u8);
+        bump(2, (word >> 16) as u8);
+        bump(3, (word >> 24) as u8);
+        bump(4, (word >> 32) as u8);
+        bump(5, (word >> 40) as u8);
+        bump(6, (word >> 48) as u8);
+        bump(7, (word >> 56) as u8);
+        i += u64::from(L::WIDTH);
+    }
+    let rest = length % 8;
+    if rest != 0 && whole % u64::from(L::WIDTH) == u64::from(lanes.lane()) {
+        let mut word = 0;
+        let mut position = 0;
+        while position < rest {
+            // SAFETY: within the length.
+            let byte = unsafe { data.add((whole * 8 + position) as usize).read() };
+            word |= u64::from(byte) << (8 * position);
+            bump(position as usize, byte);
+            position += 1;
+        }
+        sum = sum.wrapping_add(splitmix64(word ^ splitmix64(first_word.wrapping_add(whole))));
+    }
+    sum
+}
+
+/// Adds this lane's share of all tables to the totals and zeroes them.
+///
+/// # Safety
+///
+/// `work` is this kernel's alone, and all lanes' counts are visible (a barrier).
+#[inline(always)]
+unsafe fn settle<L: Lanes>(lanes: &L, work: NonNull<Work>) {
+    let used = tables_per_lane(L::WIDTH) * L::WIDTH as usize;
+    // SAFETY: both fields are within `work`.
+    let (totals, tables) = unsafe { (&raw mut (*work.as_ptr()).totals, &raw mut (*work.as_ptr()).tables) };
+    let mut bin = lanes.lane() as usize;
+    while bin < 256 {
+        let mut sum: u64 = 0;
+        let mut table = 0;
+        while table < used {
+            // SAFETY: `table` is below 32 and `bin` below 256; the lanes take turns at bins, so the counter is this lane's now.
+            unsafe {
+                let counter = tables.cast::<u32>().add(table * 256 + bin);
+                sum += u64::from(counter.read());
+                counter.write(0);
+            }
+            table += 1;
+        }
+        // SAFETY: `bin` is below 256, and this lane's.
+        unsafe {
+            let total = totals.cast::<u64>().add(bin);
+            total.write(total.read().wrapping_add(sum));
+        }
+        bin += L::WIDTH as usize;
+    }
+}
+
+struct Handle {
+    data: NonNull<u8>,
+    length: u64,
+    work: NonNull<Work>,
+    bytes: u64,
+    checksum: u64,
+}
+
+impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
+    type Input = Chunk;
+    type Output = Counted;
+
+    #[inline(always)]
+    fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, Chunk, Counted, M>) -> u64 {
+        let mut refused = 0;
+        let mut index = 0;
+        while index < batch.len() {
+            // SAFETY: below the length. All lanes read the message; only lane 0 touches the answer, below.
+            let chunk = unsafe { batch.exchange(index, |chunk, _| *chunk) };
+            let inside = chunk.offset.checked_add(chunk.length).is_some_and(|end| end <= self.length);
+            let accepted = inside && chunk.offset % 8 == 0 && chunk.length <= LONGEST;
+            if accepted {
+                // SAFETY: inside the data and aligned, as just checked; the host leaves a chunk alone until it is answered.
+                unsafe {
+                    let tables = (&raw mut (*self.work.as_ptr()).tables).cast::<[u32; 256]>();
+                    let own = tables.add(lanes.lane() as usize * tables_per_lane(L::WIDTH));
+                    let data = self.data.add(chunk.offset as usize);
+                    let sum = count(lanes, data, chunk.length, chunk.first_word, NonNull::new_unchecked(own));
+                    self.checksum = self.checksum.wrapping_add(lanes.sum(sum));
+                    lanes.barrier();
+                    settle(lanes, self.work);
+                }
+                self.bytes = self.bytes.wrapping_add(chunk.length);
+                lanes.barrier();
+            }
+            if lanes.lane() == 0 {
+                let status = u64::from(!accepted);
+                refused += status;
+                let answer = Counted { id: chunk.id, status, bytes: self.bytes, checksum: self.checksum };
+                // SAFETY: below the length, and only lane 0 is here.
+                unsafe { batch.exchange(index, |_, slot| *slot = answer) };
+            }
+            index += 1;
+        }
+        refused
+    }
+}
+
+/// The kernel, for any machine: `length` bytes of data at `data`, and [`Work`] at `work`, both device addresses.
+///
+/// # Safety
+///
+/// As [`persistent`]; data and work are live until this returns, the work is zeroed and used by nobody else, and a chunk is not written
+/// between its message and its answer.
+#[inline(always)]
+pub unsafe fn histogram<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, data: u64, length: u64, work: u64) {
+    let (Some(data), Some(work)) = (machine.at(data, length, 8), machine.at(work, size_of::<Work>() as u64, 128)) else {
+        // SAFETY: the caller's promise.
+        return unsafe { refuse(machine, lanes, launch, Fault::Address) };
+    };
+    let mut handle = Handle { data, length, work: work.cast(), bytes: 0, checksum: 0 };
+    // SAFETY: the caller's promise.
+    unsafe { persistent(machine, lanes, launch, &mut handle) }
+}
+
+/// The same count on the calling thread, over memory: totals to add to, and the checksum of these words.
+#[cfg(not(target_os = "cuda"))]
+#[must_use]
+pub fn reference(data: &[u64], length: usize, first_word: u64, work: &mut Work) -> u64 {
+    struct Alone;
+    impl Lanes for Alone {
+        const WIDTH: u32 = 1;
+        fn lane(&self) -> u32 {
+            0
+        }
+        fn group(&self) -> u64 {
+            0
+        }
+        fn broadcast(&self, value: u64) -> u64 {
+            value
+        }
+        fn sum(&self, value: u64) -> u64 {
+            value
+        }
+        fn ballot(&self, answer: bool) -> u32 {
+            u32::from(answer)
+        }
+        fn barrier(&self) {}
+        fn pause(&self, _: u32) {}
+        fn now_ns(&self) -> u64 {
+            0
+        }
+        fn remember(&self, _: u64) {}
+    }
+    let length = length.min(size_of_val(data)) as u64;
+    let work = NonNull::from(work);
+    // SAFETY: a slice of words holds `length` bytes, and the work is borrowed for this call alone.
+    unsafe {
+        let tables = NonNull::new_unchecked((&raw mut (*work.as_ptr()).tables).cast::<[u32; 256]>());
+        let sum = count(&Alone, NonNull::from(data).cast(), length, first_word, tables);
+        settle(&Alone, work);
+        sum
+    }
+}

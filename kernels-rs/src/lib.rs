@@ -1,0 +1,61 @@
+//! Device code in Rust: persistent ring kernels, generic over who runs them.
+//!
+//! 1. One function is a warp on a GPU, one thread in a test and a thread of the host backend: it sees a
+//!    [`Machine`](ringmem_layouts::Machine) and its [`Lanes`], nothing else.
+//! 2. [`persistent`] is the skeleton: it polls, takes a batch, lets a [`Handler`] answer it lane by lane, and publishes once per batch.
+//! 3. Every wait inside a kernel ends: by a message, a command, a new epoch or its own deadline.
+//! 4. Kernels write slots in place; a message passed by value would go through local memory.
+//!
+//! [`IMAGE`] holds the kernels as PTX (made by `cargo xtask ptx`, checked in) and as host functions. The same arguments go to both:
+//!
+//! | kernel | arguments, each 64 bits |
+//! |---|---|
+//! | `echo` | address of the first control block, epoch, idle nanoseconds, most messages a batch |
+//! | `histogram` | the same, then address and length of the data, address of [`histogram::Work`] |
+//!
+//! A launch has one warp a block; block `b` serves the `b`-th control block of a row.
+#![no_std]
+#![cfg_attr(
+    all(target_os = "cuda", not(feature = "rust-cuda")),
+    feature(abi_ptx, abi_unadjusted, asm_experimental_arch, link_llvm_intrinsics, stdarch_nvptx),
+    // Warp intrinsics have no other name: inline assembly is not marked convergent.
+    allow(internal_features)
+)]
+#![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+
+#[cfg(all(target_os = "cuda", not(feature = "rust-cuda")))]
+mod device;
+#[cfg(feature = "rust-cuda")]
+pub mod device;
+pub mod echo;
+pub mod histogram;
+#[cfg(not(target_os = "cuda"))]
+mod host;
+mod lanes;
+mod persistent;
+
+#[cfg(not(target_os = "cuda"))]
+pub use host::{IMAGE, Simulated, Single};
+pub use lanes::Lanes;
+pub use persistent::{Batch, Handler, Launch, persistent, refuse};
+
+use ringmem_layouts::{Abi, LAYOUTS, Layout, LayoutDescriptor};
+
+/// What both sides are compiled with: the layouts of `ringmem-layouts` and the messages of these kernels.
+pub const ABI: Abi = Abi::of(SHARED);
+
+const SHARED: &[LayoutDescriptor] = &{
+    const MESSAGES: [LayoutDescriptor; 4] = [
+        <echo::Echo as Layout>::DESCRIPTOR,
+        <histogram::Chunk as Layout>::DESCRIPTOR,
+        <histogram::Counted as Layout>::DESCRIPTOR,
+        <histogram::Work as Layout>::DESCRIPTOR,
+    ];
+    let mut all = [MESSAGES[0]; LAYOUTS.len() + MESSAGES.len()];
+    let mut i = 0;
+    while i < all.len() {
+        all[i] = if i < LAYOUTS.len() { LAYOUTS[i] } else { MESSAGES[i - LAYOUTS.len()] };
+        i += 1;
+    }
+    all
+};
