@@ -335,9 +335,7 @@ impl<T, M: Machine> BatchConsumer<'_, '_, T, M> {
     #[inline]
     pub fn pop(&mut self) -> Result<T, PopError> {
         if self.consumer.available() == 0 && self.consumer.refresh().map_err(PopError::Corrupt)? == 0 {
-            if self.released != self.consumer.head {
-                self.flush();
-            }
+            self.flush();
             return Err(PopError::Empty);
         }
         let value = self.consumer.take();
@@ -350,8 +348,11 @@ impl<T, M: Machine> BatchConsumer<'_, '_, T, M> {
     /// Releases what was popped.
     #[inline]
     pub fn flush(&mut self) {
-        self.released = self.consumer.head;
-        self.consumer.publish();
+        // A store of what stands there already would only take the line from the producer.
+        if self.released != self.consumer.head {
+            self.released = self.consumer.head;
+            self.consumer.publish();
+        }
     }
 }
 

@@ -409,8 +409,11 @@ impl<T, M: Machine> BatchProducer<'_, '_, T, M> {
     /// Publishes what is pending.
     #[inline]
     pub fn flush(&mut self) {
-        self.published = self.producer.tail;
-        self.producer.publish();
+        // A store of what stands there already would only take the line from the consumer.
+        if self.published != self.producer.tail {
+            self.published = self.producer.tail;
+            self.producer.publish();
+        }
     }
 }
 

@@ -1,0 +1,123 @@
+//! The device's memory: one mapping of its whole capacity, and a window of addresses that the process has nothing at.
+//!
+//! 1. Offset 0 is aligned to [`ALIGN`], in the mapping and in the window, so an aligned address is an aligned place.
+//! 2. Bytes are reached through raw pointers only, never as a reference: a kernel may be writing them.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
+
+use super::holes::{Holes, Shortage};
+use super::mapping::{Mapping, Place};
+use crate::backend::{DeviceAddress, MemoryInfo};
+use crate::{Error, Result};
+
+/// What device memory holds before anything was written to it, and after it was freed.
+pub const POISON: u8 = 0xDB;
+
+/// The largest alignment.
+const ALIGN: u64 = 2 << 20;
+/// The largest capacity.
+const MOST: u64 = 1 << 40;
+
+/// The windows of all devices. Bit 63 with bit 61 clear makes an address non-canonical on x86-64; bit 55 makes it one of the kernel's
+/// on AArch64, which ignores the top byte. No window is handed out twice, and between two of them is a gap.
+const WINDOWS: u64 = 0xD080_0000_0000_0000;
+const WINDOWS_SIZE: u64 = 1 << 55;
+
+pub(super) struct Arena {
+    capacity: u64,
+    window: u64,
+    holes: Mutex<Holes>,
+    /// Of offset 0.
+    place: Place,
+    /// INVARIANT: `capacity` bytes from `place` on are in it.
+    _mapping: Mapping,
+}
+
+impl Arena {
+    pub fn new(capacity: u64) -> Result<Self> {
+        // What the pointer's width leaves, with room to align.
+        let most = MOST.min((isize::MAX as u64).saturating_sub(ALIGN));
+        if capacity == 0 || capacity > most {
+            return Err(Error::Size { asked: capacity, least: 1, most });
+        }
+        let mapping = Mapping::sparse((capacity + ALIGN) as usize)?;
+        let base = mapping.place().0;
+        let padding = base.align_offset(ALIGN as usize);
+        // SAFETY: `padding` is below `ALIGN`, and the mapping is longer than that.
+        let place = Place(unsafe { base.add(padding) });
+        Ok(Self { capacity, window: window(capacity)?, holes: Mutex::new(Holes::new(capacity)), place, _mapping: mapping })
+    }
+
+    pub fn info(&self) -> MemoryInfo {
+        MemoryInfo { total: self.capacity, free: self.holes.lock().unwrap_or_else(PoisonError::into_inner).free() }
+    }
+
+    pub fn address(&self, offset: u64) -> DeviceAddress {
+        DeviceAddress::new(self.window + offset)
+    }
+
+    /// The place of an offset, within the mapping for as long as the arena lives.
+    ///
+    /// # Safety
+    ///
+    /// The offset is at most the capacity.
+    pub unsafe fn place(&self, offset: u64) -> Place {
+        // SAFETY: the caller's promise and `_mapping`'s invariant.
+        Place(unsafe { self.place.0.add(offset as usize) })
+    }
+
+    /// The offset of `bytes` poisoned bytes that are the caller's until [`give`](Self::give).
+    pub fn take(&self, bytes: u64, align: u64) -> Result<u64> {
+        if bytes == 0 {
+            return Err(Error::Size { asked: 0, least: 1, most: self.capacity });
+        }
+        if !align.is_power_of_two() || align > ALIGN {
+            return Err(Error::Align { asked: align, most: ALIGN });
+        }
+        let taken = self.holes.lock().unwrap_or_else(PoisonError::into_inner).take(bytes, align);
+        match taken {
+            Ok(offset) => {
+                // SAFETY: just taken, so the range is within the capacity and nobody else's.
+                unsafe { self.poison(offset, bytes) };
+                Ok(offset)
+            }
+            Err(Shortage { free, largest }) => Err(Error::OutOfMemory { requested: bytes, free, largest }),
+        }
+    }
+
+    /// Poisons and frees.
+    ///
+    /// # Safety
+    ///
+    /// Of one [`take`](Self::take), given back once, and nothing uses the range any more.
+    pub unsafe fn give(&self, offset: u64, bytes: u64) {
+        // SAFETY: the caller's promise: it is still the range that was taken, and nobody else's.
+        unsafe { self.poison(offset, bytes) };
+        self.holes.lock().unwrap_or_else(PoisonError::into_inner).give(offset, bytes);
+    }
+
+    /// Outside the lock: this is the slow part, and kernels must not wait for it.
+    ///
+    /// # Safety
+    ///
+    /// The range is within the capacity, and nobody else uses it.
+    unsafe fn poison(&self, offset: u64, bytes: u64) {
+        // SAFETY: the caller's promise.
+        let place = unsafe { self.place(offset) };
+        // SAFETY: the caller's promise.
+        unsafe { place.0.write_bytes(POISON, bytes as usize) };
+    }
+}
+
+/// Where a window of at least `capacity` addresses begins.
+fn window(capacity: u64) -> Result<u64> {
+    static TAKEN: AtomicU64 = AtomicU64::new(0);
+    let size = capacity.next_multiple_of(ALIGN) + ALIGN;
+    let take = |taken: u64| taken.checked_add(size).filter(|&taken| taken <= WINDOWS_SIZE);
+    match TAKEN.fetch_update(Relaxed, Relaxed, take) {
+        Ok(taken) => Ok(WINDOWS + taken),
+        Err(taken) => Err(Error::Size { asked: capacity, least: 1, most: (WINDOWS_SIZE - taken).saturating_sub(ALIGN) }),
+    }
+}

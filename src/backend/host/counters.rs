@@ -1,0 +1,132 @@
+//! What a device has done, counted.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+/// What a backend has done. Each is counted when it has been done and before anybody is told so: whoever has waited for an operation
+/// sees it here. Several threads' figures are each exact, and read one after the other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// Device memory allocated.
+    pub device_allocations: Tally,
+    /// Device memory freed.
+    pub device_frees: Tally,
+    /// Device memory held.
+    pub device_live: Live,
+    /// Pinned memory allocated.
+    pub pinned_allocations: Tally,
+    /// Pinned memory freed.
+    pub pinned_frees: Tally,
+    /// Pinned memory held.
+    pub pinned_live: Live,
+    /// Copies from host to device.
+    pub uploads: Tally,
+    /// Copies from device to host.
+    pub downloads: Tally,
+    /// Fills.
+    pub fills: Tally,
+    /// Kernels begun.
+    pub launches: u64,
+    /// Kernels that panicked, also those that nobody waited for.
+    pub kernel_panics: u64,
+    /// Streams synchronized with.
+    pub synchronizations: u64,
+    /// Streams made.
+    pub streams: u64,
+}
+
+/// How often, and how many bytes in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// How often.
+    pub count: u64,
+    /// Bytes in all.
+    pub bytes: u64,
+}
+
+/// Bytes held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Live {
+    /// Now.
+    pub bytes: u64,
+    /// The most at any instant.
+    pub peak: u64,
+}
+
+/// The counters while they count.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub device: Memory,
+    pub pinned: Memory,
+    pub uploads: Count,
+    pub downloads: Count,
+    pub fills: Count,
+    pub launches: AtomicU64,
+    pub kernel_panics: AtomicU64,
+    pub synchronizations: AtomicU64,
+    pub streams: AtomicU64,
+}
+
+impl Counts {
+    pub fn read(&self) -> Counters {
+        Counters {
+            device_allocations: self.device.allocations.read(),
+            device_frees: self.device.frees.read(),
+            device_live: self.device.live(),
+            pinned_allocations: self.pinned.allocations.read(),
+            pinned_frees: self.pinned.frees.read(),
+            pinned_live: self.pinned.live(),
+            uploads: self.uploads.read(),
+            downloads: self.downloads.read(),
+            fills: self.fills.read(),
+            launches: self.launches.load(Relaxed),
+            kernel_panics: self.kernel_panics.load(Relaxed),
+            synchronizations: self.synchronizations.load(Relaxed),
+            streams: self.streams.load(Relaxed),
+        }
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Count {
+    count: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Count {
+    pub fn add(&self, bytes: u64) {
+        self.count.fetch_add(1, Relaxed);
+        self.bytes.fetch_add(bytes, Relaxed);
+    }
+
+    fn read(&self) -> Tally {
+        Tally { count: self.count.load(Relaxed), bytes: self.bytes.load(Relaxed) }
+    }
+}
+
+/// One kind of memory.
+#[derive(Default)]
+pub(super) struct Memory {
+    allocations: Count,
+    frees: Count,
+    live: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl Memory {
+    pub fn allocated(&self, bytes: u64) {
+        self.allocations.add(bytes);
+        let live = self.live.fetch_add(bytes, Relaxed) + bytes;
+        self.peak.fetch_max(live, Relaxed);
+    }
+
+    pub fn freed(&self, bytes: u64) {
+        self.frees.add(bytes);
+        self.live.fetch_sub(bytes, Relaxed);
+    }
+
+    fn live(&self) -> Live {
+        Live { bytes: self.live.load(Relaxed), peak: self.peak.load(Relaxed) }
+    }
+}

@@ -1,0 +1,264 @@
+//! [`Channel`]: a running persistent kernel and the two rings to it.
+//!
+//! 1. Opening it lays out one region of pinned memory (control block, telemetry, both rings, a table of contents), launches the
+//!    kernel and waits until it is ready.
+//! 2. While it is open, only the rings' protocol touches that region, and the host's part of it goes through this value.
+//! 3. The memory is given back only when the kernel has left. A kernel that does not leave keeps it: leaked, never pulled away.
+//!
+//! It does not wait for messages: a ring that is full or empty says so.
+
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use crate::backend::host::{HostBackend, Module, Pending, PinnedMemory, Stream};
+use crate::control::{Capabilities, Command, Fault, HostSide, Launch, State};
+use crate::region::{Plan, kind};
+use crate::ring::spsc::{Consumer, PopError, Producer, PushError};
+use crate::telemetry::Busy;
+use crate::{ControlBlock, Error, Host, HostWord, Result, RingHeader, RingLayout, RingMessage, TelemetryBuffer};
+
+/// How a channel is made.
+#[derive(Clone, Debug)]
+pub struct Options<'a> {
+    /// Entry of the image.
+    pub kernel: &'a str,
+    /// What the kernel takes after the four arguments of every persistent kernel.
+    pub arguments: &'a [u64],
+    /// Slots from host to kernel, a power of two.
+    pub input_capacity: u64,
+    /// Slots from kernel to host, a power of two.
+    pub output_capacity: u64,
+    /// Messages that the kernel takes together at most.
+    pub batch: u64,
+    /// How long the kernel waits for a message, a command or room before it leaves with a fault.
+    pub idle: Duration,
+    /// Where both rings' indices begin.
+    pub start: u64,
+}
+
+impl<'a> Options<'a> {
+    /// 1024 slots each way, batches of up to 128, a minute of patience, indices from 0.
+    #[must_use]
+    pub const fn new(kernel: &'a str) -> Self {
+        Self { kernel, arguments: &[], input_capacity: 1024, output_capacity: 1024, batch: 128, idle: Duration::from_secs(60), start: 0 }
+    }
+}
+
+/// A running kernel that takes `I` and answers `O`.
+pub struct Channel<I: RingMessage, O: RingMessage> {
+    // These three borrow from `region`, which is declared after them and so dropped after them.
+    sender: Producer<'static, I, Host>,
+    receiver: Consumer<'static, O, Host>,
+    control: HostSide<'static, HostWord>,
+    telemetry: &'static TelemetryBuffer<HostWord>,
+    kernel: Option<Pending<()>>,
+    /// None only while it is leaked.
+    region: Option<PinnedMemory>,
+    _stream: Stream,
+}
+
+/// What a kernel left behind.
+#[derive(Clone, Copy, Debug)]
+pub struct Closed {
+    /// The control block, after the kernel has left.
+    pub control: ControlBlock<u64>,
+    /// The telemetry, after the kernel has left.
+    pub telemetry: TelemetryBuffer<u64>,
+}
+
+/// How long a channel waits for a kernel to start, to obey and to leave.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl<I: RingMessage, O: RingMessage> Channel<I, O> {
+    /// Launches a kernel and waits until it takes messages.
+    ///
+    /// # Errors
+    ///
+    /// No such ring, no memory, no such kernel; [`Error::Kernel`] if it faulted or did not start in time.
+    ///
+    /// # Safety
+    ///
+    /// What `options.arguments` name is live, and used as the kernel says, until the channel is closed or dropped; a kernel that
+    /// does not leave uses it for ever.
+    pub unsafe fn open(backend: &HostBackend, module: &Module, options: &Options<'_>) -> Result<Self> {
+        static EPOCH: AtomicU32 = AtomicU32::new(0);
+
+        let input = RingLayout::of::<I>(options.input_capacity)?;
+        let output = RingLayout::of::<O>(options.output_capacity)?;
+        let mut plan = Plan::new();
+        let control_at = plan.place(kind::CONTROL, size_of::<ControlBlock<u64>>() as u64, 128)?;
+        let telemetry_at = plan.place(kind::TELEMETRY, size_of::<TelemetryBuffer<u64>>() as u64, 128)?;
+        let input_at = plan.place(kind::INPUT_RING, input.size(), input.align())?;
+        let output_at = plan.place(kind::OUTPUT_RING, output.size(), output.align())?;
+        let region = backend.alloc_pinned(plan.size())?;
+        let device = region.device_address().get();
+        let abi = module.abi().hash;
+
+        // SAFETY: the region is as long as the plan, and nobody else has it yet.
+        unsafe { plan.write::<HostWord>(region.as_ptr(), region.len(), abi) }?;
+        // SAFETY: each offset is within the region, placed there for this purpose and aligned for it (pages are aligned to more
+        // than any of them asks). The region outlives all of these borrows: see the fields.
+        let (control, telemetry, input_place, output_place) = unsafe {
+            let at = |offset: u64| region.as_ptr().add(offset as usize);
+            at(input_at).cast::<RingHeader<HostWord>>().as_ref().format::<I>(&input, options.start);
+            at(output_at).cast::<RingHeader<HostWord>>().as_ref().format::<O>(&output, options.start);
+            (
+                at(control_at).cast::<ControlBlock<HostWord>>().as_ref(),
+                at(telemetry_at).cast::<TelemetryBuffer<HostWord>>().as_ref(),
+                at(input_at),
+                at(output_at),
+            )
+        };
+        // SAFETY: this channel is the input ring's only producer and the output ring's only consumer; the kernel is the other end.
+        let (sender, receiver) =
+            unsafe { (Producer::from_raw(input_place, input.size())?, Consumer::from_raw(output_place, output.size())?) };
+        // 0 means "no launch".
+        let epoch = EPOCH.fetch_add(1, Relaxed).checked_add(1).unwrap_or(1);
+        let launch = Launch {
+            abi,
+            capabilities: Capabilities::SYSTEM_SCOPE | Capabilities::TELEMETRY,
+            epoch,
+            input_ring: device + input_at,
+            output_ring: device + output_at,
+            telemetry: device + telemetry_at,
+        };
+        // SAFETY: no kernel runs on this block yet, and only this channel writes the host's line.
+        let control = unsafe { HostSide::prepare(control, &launch) };
+
+        let idle_ns = u64::try_from(options.idle.as_nanos()).unwrap_or(u64::MAX);
+        let mut arguments = std::vec![device + control_at, u64::from(epoch), idle_ns, options.batch];
+        arguments.extend_from_slice(options.arguments);
+        let stream = backend.stream()?;
+        // SAFETY: the region lives until the kernel has left (see `Drop`); the rest is the caller's promise.
+        let kernel = unsafe { stream.launch(module, options.kernel, &arguments) }?;
+        let mut channel = Self { sender, receiver, control, telemetry, kernel: Some(kernel), region: Some(region), _stream: stream };
+        channel.command(Command::ACTIVATE)?;
+        channel.wait(|channel| channel.state() == Some(State::Active))?;
+        Ok(channel)
+    }
+
+    /// Sends a message; never waits.
+    ///
+    /// # Errors
+    ///
+    /// The message, if the ring is full or corrupt.
+    pub fn send(&mut self, message: I) -> Result<(), PushError<I>> {
+        self.sender.push(message)
+    }
+
+    /// Receives an answer; never waits.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: there is none yet, or the ring is corrupt.
+    pub fn receive(&mut self) -> Result<O, PopError> {
+        self.receiver.pop()
+    }
+
+    /// The input ring's end, for batches and work in place.
+    pub fn sender(&mut self) -> &mut Producer<'static, I, Host> {
+        &mut self.sender
+    }
+
+    /// The output ring's end, for batches and work in place.
+    pub fn receiver(&mut self) -> &mut Consumer<'static, O, Host> {
+        &mut self.receiver
+    }
+
+    /// The kernel's state; `None` for a number that no kernel writes.
+    #[must_use]
+    pub fn state(&self) -> Option<State> {
+        self.control.state()
+    }
+
+    /// One look at each word of the control block.
+    #[must_use]
+    pub fn control(&self) -> ControlBlock<u64> {
+        self.control.snapshot()
+    }
+
+    /// One moment of the telemetry.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`]: it was being written for as long as was tried.
+    pub fn telemetry(&self) -> Result<TelemetryBuffer<u64>, Busy> {
+        self.telemetry.snapshot()
+    }
+
+    /// Gives a command and waits until the kernel has acted on it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] if it has left, or did not answer in time.
+    pub fn command(&mut self, command: Command) -> Result<()> {
+        self.control.command(command);
+        self.wait(|channel| channel.control.acknowledged())
+    }
+
+    /// What the kernel says of itself if it has left of its own accord: for a loop that waits for answers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] with state and fault.
+    pub fn check(&self) -> Result<()> {
+        let ended = self.state().is_none_or(State::has_ended) || self.kernel.as_ref().is_none_or(Pending::is_done);
+        if ended { Err(self.fault(Duration::ZERO)) } else { Ok(()) }
+    }
+
+    /// Lets the kernel answer what is in the input ring, waits until it has left, and gives the last look at it. Receive what you
+    /// want of the answers before: the rings end here.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] if it faulted or did not leave in time, the kernel's own error if it broke.
+    pub fn close(mut self) -> Result<Closed> {
+        self.command(Command::DRAIN)?;
+        self.wait(|channel| channel.state() == Some(State::Terminated))?;
+        if let Some(kernel) = self.kernel.take() {
+            kernel.wait()?;
+        }
+        let telemetry = self.telemetry.snapshot().map_err(|_| self.fault(Duration::ZERO))?;
+        Ok(Closed { control: self.control(), telemetry })
+    }
+
+    /// Waits for a fact, until the kernel has left or patience is over.
+    fn wait(&self, done: impl Fn(&Self) -> bool) -> Result<()> {
+        let begun = Instant::now();
+        let mut times = 0_u32;
+        while !done(self) {
+            let left = self.state().is_none_or(State::has_ended) || self.kernel.as_ref().is_none_or(Pending::is_done);
+            // The fact may have come true while we looked at the state.
+            if left && !done(self) || begun.elapsed() > PATIENCE {
+                return Err(self.fault(begun.elapsed()));
+            }
+            times = times.saturating_add(1);
+            if times < 100 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
+        }
+        Ok(())
+    }
+
+    fn fault(&self, waited: Duration) -> Error {
+        let control = self.control();
+        let (faults, fault): (u32, Option<Fault>) = control.faults();
+        Error::Kernel { state: control.kernel_state(), fault, faults, waited }
+    }
+}
+
+impl<I: RingMessage, O: RingMessage> Drop for Channel<I, O> {
+    fn drop(&mut self) {
+        let Some(kernel) = self.kernel.take() else { return };
+        if !kernel.is_done() {
+            self.control.command(Command::TERMINATE);
+            let begun = Instant::now();
+            while !kernel.is_done() && begun.elapsed() < PATIENCE {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        }
+        if !kernel.is_done() {
+            // It may still write to the region, so the region stays for as long as the process.
+            self.control.abandon();
+            std::mem::forget(self.region.take());
+        }
+    }
+}

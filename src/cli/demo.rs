@@ -1,0 +1,164 @@
+//! `ringmem demo`: messages to the `echo` kernel and back.
+//!
+//! The first messages go one at a time, for the round trip; the others as fast as the rings take them. Every answer is compared with
+//! what was sent.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use ringmem_kernels::echo::Echo;
+use ringmem_kernels::histogram::splitmix64;
+use serde_json::json;
+
+use super::{Backend, Backoff, Failure, Outcome, percentiles, size};
+use crate::Image;
+use crate::backend::host::HostBackend;
+use crate::channel::{Channel, Options};
+use crate::ring::spsc::{PopError, PushError};
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// How many
+    #[arg(long, default_value_t = 1_000_000, allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    messages: u64,
+    /// Where the kernel runs
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
+    backend: Backend,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Messages that go one at a time, at most.
+const ALONE: u64 = 1000;
+/// How long nothing may come back.
+const STALL: Duration = Duration::from_secs(30);
+
+struct Tally {
+    sent: u64,
+    /// The answer that comes next.
+    expected: u64,
+    lost: u64,
+    doubled: u64,
+    wrong: u64,
+}
+
+pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> Outcome {
+    let (Backend::Auto | Backend::Host) = arguments.backend;
+    let backend = HostBackend::builder().device_memory(1 << 20).build()?;
+    let module = backend.load(image, &ringmem_kernels::ABI)?;
+    // SAFETY: `echo` takes no arguments of its own.
+    let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, &module, &Options::new("echo"))? };
+
+    let mut tally = Tally { sent: 0, expected: 0, lost: 0, doubled: 0, wrong: 0 };
+    let mut round_trips = Vec::new();
+    let begun = Instant::now();
+    for _ in 0..ALONE.min(arguments.messages.div_ceil(10)) {
+        let sent = Instant::now();
+        channel.send(message(tally.sent)).map_err(refused)?;
+        tally.sent += 1;
+        let answered = tally.expected + 1;
+        exchange(&mut channel, &mut tally, answered, answered)?;
+        round_trips.push(u64::try_from(sent.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+    exchange(&mut channel, &mut tally, arguments.messages, arguments.messages)?;
+    let elapsed = begun.elapsed();
+    channel.close()?;
+    round_trips.sort_unstable();
+
+    let elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+    let rate = arguments.messages as f64 / elapsed.as_secs_f64();
+    let Tally { lost, doubled, wrong, .. } = tally;
+    if arguments.json {
+        let object = json!({
+            "messages": arguments.messages, "elapsed_ns": elapsed_ns, "messages_per_s": rate,
+            "round_trip_ns": percentiles(&round_trips), "lost": lost, "doubled": doubled, "wrong": wrong, "backend": "host",
+        });
+        writeln!(out, "{object}")?;
+    } else {
+        let each = size_of::<Echo>() as f64;
+        writeln!(out, "{} messages of {each} bytes to the kernel and back, on the host backend", arguments.messages)?;
+        writeln!(out, "  {:.3} s, {:.2} M messages/s, {}/s each way", elapsed.as_secs_f64(), rate / 1e6, size::show((rate * each) as u64))?;
+        if let (Some(p50), Some(p99)) = (super::percentile(&round_trips, 50, 100), super::percentile(&round_trips, 99, 100)) {
+            writeln!(out, "  round trip of one: p50 {p50} ns, p99 {p99} ns")?;
+        }
+        writeln!(out, "  {lost} lost, {doubled} doubled, {wrong} wrong")?;
+    }
+    if lost + doubled + wrong > 0 {
+        return Err(Failure::Fact(format!("{lost} messages lost, {doubled} doubled, {wrong} wrong")));
+    }
+    Ok(())
+}
+
+fn message(id: u64) -> Echo {
+    let mut words = [0; 8];
+    for (place, word) in words.iter_mut().enumerate() {
+        *word = if place == 0 { id } else { splitmix64(id ^ (place as u64) << 56) };
+    }
+    Echo { words }
+}
+
+/// Sends up to message `send_to` and receives until `answer_to` answers are accounted for.
+fn exchange(channel: &mut Channel<Echo, Echo>, tally: &mut Tally, send_to: u64, answer_to: u64) -> Outcome {
+    let mut backoff = Backoff::default();
+    let mut moved = Instant::now();
+    while tally.expected < answer_to {
+        let mut progress = false;
+        let mut sender = channel.sender().batch(64);
+        while tally.sent < send_to {
+            match sender.push(message(tally.sent)) {
+                Ok(()) => tally.sent += 1,
+                Err(PushError::Full(_)) => break,
+                Err(error @ PushError::Corrupt(_)) => return Err(refused(error)),
+            }
+            progress = true;
+        }
+        drop(sender);
+        let mut receiver = channel.receiver().batch(64);
+        loop {
+            match receiver.pop() {
+                Ok(answer) => tally.account(&answer),
+                Err(PopError::Empty) => break,
+                Err(PopError::Corrupt(corrupt)) => return Err(Failure::Fact(format!("output {corrupt}"))),
+            }
+            progress = true;
+        }
+        drop(receiver);
+        if progress {
+            backoff.reset();
+            moved = Instant::now();
+        } else {
+            channel.check()?;
+            if moved.elapsed() > STALL {
+                let (sent, expected) = (tally.sent, tally.expected);
+                return Err(Failure::Fact(format!("no answer for {} s: {sent} sent, {expected} came back", STALL.as_secs())));
+            }
+            backoff.wait();
+        }
+    }
+    Ok(())
+}
+
+impl Tally {
+    /// Answers come in order, so a gap is a loss and a step back is a double.
+    fn account(&mut self, answer: &Echo) {
+        let id = answer.words[0];
+        if id >= self.sent {
+            self.wrong += 1;
+            return;
+        }
+        if *answer != message(id) {
+            self.wrong += 1;
+        }
+        if id < self.expected {
+            self.doubled += 1;
+        } else {
+            self.lost += id - self.expected;
+            self.expected = id + 1;
+        }
+    }
+}
+
+fn refused(error: PushError<Echo>) -> Failure {
+    Failure::Fact(format!("input {error}"))
+}

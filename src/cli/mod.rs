@@ -1,0 +1,166 @@
+//! The `ringmem` program as a function, so that a test can hand it an image of its own.
+//!
+//! 1. What is asked for goes to `out`; a failure is one line on `err` that begins with `ringmem:` and names the facts.
+//! 2. Exit codes: 0 done, 1 it did not work, 2 the arguments make no sense.
+//! 3. Nothing is left running when it returns.
+
+mod chart;
+mod demo;
+mod layout;
+mod size;
+mod source;
+mod stream;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::io::Write;
+
+use clap::error::ErrorKind;
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::Image;
+
+#[derive(Parser)]
+#[command(name = "ringmem", version, about = "Memory that a CPU and a GPU share while a kernel keeps running")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    /// Stream a file through device memory and a persistent kernel; print its histogram and checksum
+    Stream(stream::Arguments),
+    /// Send messages to a persistent kernel and back
+    Demo(demo::Arguments),
+    /// Print the bytes of every shared struct
+    Layout(layout::Arguments),
+}
+
+/// Where the kernel runs.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Backend {
+    /// What this machine has; so far the host backend
+    Auto,
+    /// Kernels on a thread, device memory simulated
+    Host,
+}
+
+/// Why a command failed.
+#[derive(Debug)]
+enum Failure {
+    /// The arguments make no sense.
+    Usage(String),
+    /// A fact in words.
+    Fact(String),
+    /// What a call said.
+    Call(crate::Error),
+    /// The answer could not be printed.
+    Print(std::io::Error),
+}
+
+type Outcome = Result<(), Failure>;
+
+impl From<crate::Error> for Failure {
+    fn from(error: crate::Error) -> Self {
+        Self::Call(error)
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Print(error)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(text) | Self::Fact(text) => f.write_str(text),
+            Self::Call(error) => error.fmt(f),
+            Self::Print(error) => write!(f, "cannot print the answer: {error}"),
+        }
+    }
+}
+
+/// Runs the program: arguments with its own name first, the kernels to launch, where to write. The exit code.
+pub fn run(arguments: impl IntoIterator<Item = OsString>, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
+    let outcome = match Arguments::try_parse_from(arguments) {
+        Ok(Arguments { command }) => match command {
+            Verb::Stream(arguments) => stream::run(&arguments, image, out),
+            Verb::Demo(arguments) => demo::run(&arguments, image, out),
+            Verb::Layout(arguments) => layout::run(&arguments, image, out),
+        },
+        Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
+            write!(out, "{}", error.render()).map_err(Failure::Print)
+        }
+        Err(error) => Err(Failure::Usage(first_line(&error))),
+    };
+    match outcome {
+        Ok(()) => 0,
+        // The reader has left: there is nobody to tell.
+        Err(Failure::Print(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => 0,
+        Err(failure) => {
+            // Where even the error stream is gone, the exit code says it.
+            let _ = writeln!(err, "ringmem: {}", failure.to_string().replace('\n', " "));
+            if matches!(failure, Failure::Usage(_)) { 2 } else { 1 }
+        }
+    }
+}
+
+/// clap's message without its advice.
+fn first_line(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return "a command is needed: stream, demo or layout (ringmem --help)".to_owned();
+    }
+    let text = error.render().to_string();
+    let paragraph = text.split("\n\n").next().unwrap_or_default();
+    let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.strip_prefix("error: ").unwrap_or(&line).to_owned()
+}
+
+/// The `numerator`-th part in `denominator` of sorted values; `None` without values.
+fn percentile(sorted: &[u64], numerator: usize, denominator: usize) -> Option<u64> {
+    let rank = (sorted.len() * numerator).div_ceil(denominator);
+    sorted.get(rank.saturating_sub(1)).copied()
+}
+
+/// Percentiles as JSON: an object, or null without values.
+fn percentiles(sorted: &[u64]) -> serde_json::Value {
+    match (percentile(sorted, 50, 100), percentile(sorted, 99, 100)) {
+        (Some(p50), Some(p99)) => serde_json::json!({ "p50": p50, "p99": p99 }),
+        _ => serde_json::Value::Null,
+    }
+}
+
+/// Waits in ever larger steps while nothing happens: spin, yield, sleep.
+#[derive(Default)]
+struct Backoff(u32);
+
+impl Backoff {
+    fn reset(&mut self) {
+        self.0 = 0;
+    }
+
+    fn wait(&mut self) {
+        match self.0 {
+            0..64 => std::hint::spin_loop(),
+            64..256 => std::thread::yield_now(),
+            _ => std::thread::sleep(std::time::Duration::from_micros(50)),
+        }
+        self.0 = self.0.saturating_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percentile;
+
+    #[test]
+    fn a_percentile_is_the_least_value_that_so_many_do_not_exceed() {
+        let values: Vec<u64> = (1..=200).collect();
+        assert_eq!((percentile(&values, 50, 100), percentile(&values, 99, 100)), (Some(100), Some(198)));
+        assert_eq!((percentile(&[7], 50, 100), percentile(&[7], 99, 100)), (Some(7), Some(7)));
+        assert_eq!(percentile(&[], 50, 100), None);
+    }
+}

@@ -1,0 +1,185 @@
+//! `ringmem stream`: a file through device memory and a persistent kernel.
+//!
+//! 1. Bytes go from the file into pinned staging buffers, from there into device memory; the kernel is told of each chunk by a
+//!    message of 32 bytes. The host computes no part of the answer.
+//! 2. At most `staging` buffers are filled or being copied, and at most as many chunks are with the kernel as device memory holds.
+//! 3. The answer is compared with one straight pass of the same function over the file; a difference is a failure.
+
+mod pipeline;
+mod report;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ringmem_kernels::histogram::{self, LONGEST, Work};
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::source::Source;
+use super::{Backend, Failure, Outcome, size};
+use crate::Image;
+use crate::backend::host::HostBackend;
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// A regular file of any length
+    file: PathBuf,
+    /// Bytes a chunk at most, rounded up to 4 KiB; made smaller to fit the device memory twice
+    #[arg(long, default_value = "4MiB", allow_hyphen_values = true, value_parser = size::parse)]
+    chunk_size: u64,
+    /// Pinned buffers between file and device
+    #[arg(long, default_value_t = 2, allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=64))]
+    staging: u64,
+    /// Slots of each ring, a power of two
+    #[arg(long, default_value_t = 1024, allow_negative_numbers = true, value_parser = capacity)]
+    ring_capacity: u64,
+    /// Device memory that the backend has
+    #[arg(long, default_value = "256MiB", allow_hyphen_values = true, value_parser = size::parse)]
+    device_memory: u64,
+    /// Where the kernel runs
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
+    backend: Backend,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+const PAGE: u64 = 4096;
+const LARGEST_DEVICE: u64 = 1 << 40;
+
+/// What the arguments come to for a file of some length.
+struct Shape {
+    chunk: u64,
+    staging: u64,
+    /// Chunks that device memory holds at once.
+    slots: u64,
+}
+
+impl Arguments {
+    fn shape(&self, length: u64) -> Result<Shape, Failure> {
+        let work = size_of::<Work>() as u64;
+        let least = work.next_multiple_of(PAGE) + 2 * PAGE;
+        if self.device_memory < least {
+            return Err(Failure::Usage(format!(
+                "--device-memory {} is too small: {} hold the kernel's counters and two chunks",
+                size::show(self.device_memory),
+                size::show(least)
+            )));
+        }
+        if self.device_memory > LARGEST_DEVICE {
+            return Err(Failure::Usage(format!(
+                "--device-memory {} is more than {}",
+                size::show(self.device_memory),
+                size::show(LARGEST_DEVICE)
+            )));
+        }
+        if self.chunk_size > LONGEST {
+            return Err(Failure::Usage(format!("--chunk-size {} is more than {}", size::show(self.chunk_size), size::show(LONGEST))));
+        }
+        let room = self.device_memory - work.next_multiple_of(PAGE);
+        let fitting = room / 2 / PAGE * PAGE;
+        let chunk = self.chunk_size.next_multiple_of(PAGE).min(fitting).min(length.next_multiple_of(PAGE).max(PAGE));
+        let chunks = length.div_ceil(chunk).max(1);
+        let staging = self.staging.min(chunks);
+        // Two more than staging keep the kernel busy while the next are copied; more would only spread over the caches.
+        let slots = (room / chunk).min(staging + 2).min(chunks).min(self.ring_capacity);
+        Ok(Shape { chunk, staging, slots })
+    }
+}
+
+fn capacity(text: &str) -> Result<u64, String> {
+    const MOST: u64 = 1 << 20;
+    match text.parse::<u64>() {
+        Ok(capacity) if capacity.is_power_of_two() && capacity <= MOST => Ok(capacity),
+        Ok(capacity) => Err(format!("a ring's capacity is a power of two from 1 to {MOST}, not {capacity}")),
+        Err(_) => Err(format!("a ring's capacity is a power of two from 1 to {MOST}")),
+    }
+}
+
+/// What the kernel and the straight pass each found.
+#[derive(PartialEq, Eq)]
+struct Answer {
+    histogram: [u64; 256],
+    checksum: u64,
+}
+
+pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> Outcome {
+    let (Backend::Auto | Backend::Host) = arguments.backend;
+    let source = Source::open(&arguments.file)?;
+    let shape = arguments.shape(source.length())?;
+    let backend = HostBackend::builder().device_memory(arguments.device_memory).build()?;
+    let mut progress = report::Progress::new(source.length(), arguments.json);
+    let run = pipeline::run(&source, &shape, arguments.ring_capacity, &backend, image, &mut progress, out)?;
+    source.check()?;
+    let (reference, reference_time) = straight_pass(&source)?;
+    source.check()?;
+    progress.finish();
+
+    let verified = run.answer == reference && run.bytes == source.length();
+    let report = report::Report { arguments, shape: &shape, run: &run, reference_time, verified, length: source.length() };
+    report.print(out)?;
+    if verified {
+        return Ok(());
+    }
+    Err(Failure::Fact(format!(
+        "the kernel's answer is wrong: {} bytes with checksum {:016x}, a straight pass gives {} with {:016x}",
+        run.bytes,
+        run.answer.checksum,
+        source.length(),
+        reference.checksum
+    )))
+}
+
+/// The kernel's own function, on this thread, over the file piece by piece; the time is that of the function alone, over memory that has
+/// just been filled.
+fn straight_pass(source: &Source) -> Result<(Answer, Duration), Failure> {
+    let mut words = vec![0_u64; 1 << 18];
+    let mut work = <Work as FromZeros>::new_box_zeroed().map_err(|_| Failure::Fact("no memory for 256 counters".to_owned()))?;
+    let mut answer = Answer { histogram: [0; 256], checksum: 0 };
+    let mut spent = Duration::ZERO;
+    let mut offset = 0;
+    while offset < source.length() {
+        let length = (source.length() - offset).min(size_of_val(words.as_slice()) as u64) as usize;
+        source.read(&mut words.as_mut_bytes()[..length], offset)?;
+        let begun = Instant::now();
+        answer.checksum = answer.checksum.wrapping_add(histogram::reference(&words, length, offset / 8, &mut work));
+        spent += begun.elapsed();
+        offset += length as u64;
+    }
+    answer.histogram = work.totals;
+    Ok((answer, spent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        stream: Arguments,
+    }
+
+    fn shape(line: &str, length: u64) -> Result<Shape, Failure> {
+        Line::try_parse_from(["ringmem"].into_iter().chain(line.split_whitespace())).unwrap().stream.shape(length)
+    }
+
+    #[test]
+    fn chunks_shrink_to_fit_the_device_memory_twice_and_the_file_once() {
+        let small = shape("f --device-memory 1MiB", 5_000_000).unwrap();
+        assert!(small.chunk * 2 + 36 * 1024 <= 1 << 20 && small.chunk.is_multiple_of(4096) && small.slots >= 2);
+        let empty = shape("f", 0).unwrap();
+        assert_eq!((empty.chunk, empty.staging, empty.slots), (4096, 1, 1));
+        let usual = shape("f", 1 << 30).unwrap();
+        assert_eq!((usual.chunk, usual.staging, usual.slots), (4 << 20, 2, 4));
+        assert_eq!(shape("f --ring-capacity 1", 1 << 30).unwrap().slots, 1);
+    }
+
+    #[test]
+    fn absurd_sizes_are_refused_with_their_facts() {
+        for line in ["f --device-memory 1KiB", "f --device-memory 2TiB", "f --chunk-size 2GiB"] {
+            assert!(matches!(shape(line, 1), Err(Failure::Usage(_))), "{line}");
+        }
+    }
+}

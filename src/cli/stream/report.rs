@@ -1,0 +1,156 @@
+//! What a run looks like: progress while it goes, a page or one object of JSON after it.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+use super::pipeline::Run;
+use super::{Arguments, Shape};
+use crate::TelemetryBuffer;
+use crate::cli::{chart, percentile, percentiles, size};
+
+/// A bar on a terminal; elsewhere a line a second; nothing beside JSON.
+pub(super) struct Progress {
+    bar: Option<ProgressBar>,
+    lines: bool,
+    length: u64,
+    shown: Instant,
+}
+
+impl Progress {
+    pub(super) fn new(length: u64, json: bool) -> Self {
+        let terminal = io::stderr().is_terminal() && !json;
+        let bar = terminal.then(|| {
+            let style = ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {binary_bytes_per_sec}");
+            ProgressBar::new(length).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+        });
+        Self { lines: bar.is_none() && !json, bar, length, shown: Instant::now() }
+    }
+
+    pub(super) fn show(&mut self, done: u64, out: &mut dyn Write) -> io::Result<()> {
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+        } else if self.lines && self.shown.elapsed() > Duration::from_secs(1) {
+            self.shown = Instant::now();
+            writeln!(out, "{} of {}", size::show(done), size::show(self.length))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for Progress {
+    /// Also when the run has failed: the error's line stands alone.
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+pub(super) struct Report<'a> {
+    pub(super) arguments: &'a Arguments,
+    pub(super) shape: &'a Shape,
+    pub(super) run: &'a Run,
+    pub(super) length: u64,
+    pub(super) reference_time: Duration,
+    pub(super) verified: bool,
+}
+
+impl Report<'_> {
+    pub(super) fn print(&self, out: &mut dyn Write) -> io::Result<()> {
+        if self.arguments.json { writeln!(out, "{}", self.json()) } else { self.page(out) }
+    }
+
+    fn json(&self) -> Value {
+        let Self { arguments, run, .. } = self;
+        let ring = |high_water: u64| json!({ "capacity": arguments.ring_capacity, "high_water": high_water });
+        json!({
+            "bytes": run.bytes,
+            "chunks": run.chunks,
+            "histogram": run.answer.histogram.as_slice(),
+            "checksum": format!("{:016x}", run.answer.checksum),
+            "entropy_bits": chart::entropy(&run.answer.histogram),
+            "elapsed_ns": nanoseconds(run.elapsed),
+            "throughput_bytes_per_s": rate(run.bytes, run.elapsed),
+            "reference_bytes_per_s": rate(self.length, self.reference_time),
+            "round_trip_ns": percentiles(&run.round_trips),
+            "ring": { "input": ring(run.high_water[0]), "output": ring(run.high_water[1]) },
+            "telemetry": telemetry(&run.closed.telemetry),
+            "max_resident_bytes": max_resident_bytes(),
+            "backend": "host",
+            "verified": self.verified,
+        })
+    }
+
+    fn page(&self, out: &mut dyn Write) -> io::Result<()> {
+        let Self { arguments, shape, run, .. } = self;
+        let (throughput, reference) = (rate(run.bytes, run.elapsed), rate(self.length, self.reference_time));
+        writeln!(out, "{}: {} in {} chunks of {}", arguments.file.display(), size::show(run.bytes), run.chunks, size::show(shape.chunk))?;
+        chart::draw(&run.answer.histogram, out)?;
+        writeln!(out, "  checksum    {:016x}, {}", run.answer.checksum, if self.verified { "verified" } else { "WRONG" })?;
+        writeln!(out, "  entropy     {:.4} bits a byte", chart::entropy(&run.answer.histogram))?;
+        writeln!(out, "  time        {:.3} ms", run.elapsed.as_secs_f64() * 1e3)?;
+        writeln!(
+            out,
+            "  throughput  {}/s; the same function straight over memory: {}/s",
+            size::show(throughput as u64),
+            size::show(reference as u64)
+        )?;
+        if let (Some(p50), Some(p99)) = (percentile(&run.round_trips, 50, 100), percentile(&run.round_trips, 99, 100)) {
+            writeln!(out, "  round trip  p50 {:.1} us, p99 {:.1} us, counting included", p50 as f64 / 1e3, p99 as f64 / 1e3)?;
+        }
+        let [input, output] = run.high_water;
+        writeln!(out, "  rings       {} slots each, at most {input} and {output} in use", arguments.ring_capacity)?;
+        let seen = &run.closed.telemetry;
+        writeln!(
+            out,
+            "  telemetry   {} messages, {} refused, mean {} ns each",
+            seen.processed,
+            seen.dropped,
+            seen.latency_mean().unwrap_or(0)
+        )?;
+        let (buffers, locked) = run.pinned;
+        writeln!(
+            out,
+            "  memory      {} on the device; {locked} of {buffers} staging buffers page-locked",
+            size::show(shape.slots * shape.chunk)
+        )?;
+        writeln!(out, "  backend     host: the kernel ran on a thread, device memory is simulated")
+    }
+}
+
+fn telemetry(seen: &TelemetryBuffer<u64>) -> Value {
+    json!({
+        "sequence": seen.sequence,
+        "processed": seen.processed,
+        "dropped": seen.dropped,
+        "latency_total_ns": seen.latency_total_ns,
+        "latency_min_ns": seen.latency_min_ns,
+        "latency_max_ns": seen.latency_max_ns,
+        "depths": seen.depths,
+        "updated_ns": seen.updated_ns,
+    })
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Bytes a second; 0 for no bytes.
+fn rate(bytes: u64, time: Duration) -> f64 {
+    if bytes == 0 { 0.0 } else { bytes as f64 / time.as_secs_f64().max(1e-9) }
+}
+
+/// The most memory that this process has had resident, where the system says so.
+fn max_resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}

@@ -1,0 +1,209 @@
+//! What can go wrong on the host, as facts.
+
+mod abi;
+
+use core::fmt;
+use std::boxed::Box;
+use std::io;
+
+use core::time::Duration;
+
+use ringmem_layouts::Abi;
+use ringmem_layouts::attach::AttachError;
+use ringmem_layouts::control::{Fault, State};
+use ringmem_layouts::image::Entry;
+use ringmem_layouts::ring::LayoutError;
+
+/// A result whose error is [`Error`] unless it says otherwise.
+pub type Result<T, E = Error> = core::result::Result<T, E>;
+
+/// Why the host side refused or failed. Sizes and offsets are bytes.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A size that cannot be had, whatever is free.
+    #[error("asked for {asked} bytes where {least} to {most} are possible")]
+    Size {
+        /// What was asked for.
+        asked: u64,
+        /// The least that is possible.
+        least: u64,
+        /// The most that is possible.
+        most: u64,
+    },
+    /// An alignment that is no power of two or above the largest.
+    #[error("alignment {asked} is not a power of two up to {most}")]
+    Align {
+        /// What was asked for.
+        asked: u64,
+        /// The largest alignment.
+        most: u64,
+    },
+    /// Device memory is short now; it may do after frees.
+    #[error("out of device memory: {requested} bytes requested, {free} free, {largest} the largest in one piece at that alignment")]
+    OutOfMemory {
+        /// What was asked for.
+        requested: u64,
+        /// All that is free.
+        free: u64,
+        /// The largest block that this alignment could have had.
+        largest: u64,
+    },
+    /// Bytes outside what they were to be taken from.
+    #[error("{len} bytes at offset {offset} are not within {size} bytes")]
+    Range {
+        /// Where they begin.
+        offset: u64,
+        /// How many.
+        len: u64,
+        /// What there is.
+        size: u64,
+    },
+    /// The operating system gave no memory.
+    #[error("the system maps no {bytes} bytes")]
+    Map {
+        /// What was asked for.
+        bytes: u64,
+        /// Its answer.
+        source: io::Error,
+    },
+    /// The operating system gave no thread.
+    #[error("the system starts no thread for a stream")]
+    Thread {
+        /// Its answer.
+        source: io::Error,
+    },
+    /// The image was compiled with other layouts than the host. The message shows both tables where they differ.
+    #[error("{}", abi::Difference { expected, got })]
+    Abi {
+        /// The host's.
+        expected: Abi,
+        /// The image's.
+        got: Abi,
+    },
+    /// The module has no such kernel.
+    #[error("no kernel `{asked}` among {:?}", known.iter().map(|entry| entry.name).collect::<std::vec::Vec<_>>())]
+    UnknownKernel {
+        /// The name asked for.
+        asked: Box<str>,
+        /// What the module has.
+        known: &'static [Entry],
+    },
+    /// A kernel was given more or fewer arguments than it takes.
+    #[error("kernel `{name}` takes {expected} arguments and was given {got}")]
+    Arguments {
+        /// The kernel.
+        name: &'static str,
+        /// How many it takes.
+        expected: usize,
+        /// How many it was given.
+        got: usize,
+    },
+    /// A kernel on a host thread panicked. The panic hook has shown why; the stream goes on.
+    #[error("kernel `{name}` panicked")]
+    KernelPanicked {
+        /// The kernel.
+        name: &'static str,
+    },
+    /// Memory or a module of one backend was used on a stream of another.
+    #[error("something of backend {got} was used on backend {expected}")]
+    OtherBackend {
+        /// The stream's.
+        expected: u64,
+        /// The memory's or the module's.
+        got: u64,
+    },
+    /// A ring of impossible geometry.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// Memory that is not what it was said to be.
+    #[error(transparent)]
+    Attach(#[from] AttachError),
+    /// A persistent kernel faulted, left, or did not do in time what it was told.
+    #[error("the kernel {}", Stopped { state, fault, faults, waited })]
+    Kernel {
+        /// Where it was; `None` for a number that no kernel writes.
+        state: Option<State>,
+        /// The last fault it named.
+        fault: Option<Fault>,
+        /// How many it counted.
+        faults: u32,
+        /// How long it was waited for.
+        waited: Duration,
+    },
+    /// No library of a CUDA driver can be loaded.
+    #[error("no CUDA driver: none of {tried:?} can be loaded")]
+    NoDriver {
+        /// The names that were tried.
+        tried: &'static [&'static str],
+        /// The loader's answer to the last of them.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A CUDA driver's answer.
+    #[error("{call}: {name} ({code})")]
+    Driver {
+        /// The call.
+        call: &'static str,
+        /// Its number.
+        code: u32,
+        /// The number's name.
+        name: &'static str,
+    },
+    /// The stream's thread is gone and will not execute this.
+    #[error("the stream executes no more")]
+    StreamClosed,
+}
+
+/// The facts of [`Error::Kernel`] as a sentence.
+struct Stopped<'a> {
+    state: &'a Option<State>,
+    fault: &'a Option<Fault>,
+    faults: &'a u32,
+    waited: &'a Duration,
+}
+
+impl fmt::Display for Stopped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.state {
+            Some(state) if state.has_ended() => write!(f, "has left, {state:?}")?,
+            Some(state) => write!(f, "is {state:?} after {} ms", self.waited.as_millis())?,
+            None => f.write_str("is in no known state")?,
+        }
+        match self.fault {
+            Some(fault) => write!(f, ": {fault} ({} faults)", self.faults),
+            None => Ok(()),
+        }
+    }
+}
+
+/// An operation that was refused, with what it would have taken.
+pub struct Rejected<T> {
+    /// Why.
+    pub error: Error,
+    /// What was passed, untouched.
+    pub value: T,
+}
+
+impl<T> From<Rejected<T>> for Error {
+    fn from(rejected: Rejected<T>) -> Self {
+        rejected.error
+    }
+}
+
+impl<T> fmt::Debug for Rejected<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rejected").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Display for Rejected<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<T> std::error::Error for Rejected<T> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&self.error)
+    }
+}
