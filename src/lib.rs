@@ -38,3 +38,8 @@ pub mod error;
 pub use error::{Error, Rejected, Result};
 pub use ringmem_layouts as layouts;
 pub use ringmem_layouts::*;
+
+/// The README's example compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

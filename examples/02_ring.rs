@@ -1,0 +1,59 @@
+//! A ring between two threads: single messages, batches, and work in place.
+//!
+//! `cargo run --release --example 02_ring`
+
+use std::error::Error;
+
+use ringmem::ring::spsc::{PopError, PushError, Ring};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut ring = Ring::<u64, 8>::new();
+    let (mut producer, mut consumer) = ring.split();
+
+    // One at a time: visible at once, and a push that does not fit gives its value back.
+    for value in 0..8 {
+        producer.push(value)?;
+    }
+    assert!(matches!(producer.push(8), Err(PushError::Full(8))));
+    assert_eq!(consumer.pop(), Ok(0));
+
+    // In place: look first, take as many as suit.
+    let seen = consumer.peek(4)?;
+    println!("waiting: {:?}", seen.as_slices());
+    seen.release(4);
+
+    // Several under one publish.
+    let mut grant = producer.reserve(3)?;
+    grant.fill([100, 101, 102]);
+    grant.commit();
+    while let Ok(value) = consumer.pop() {
+        print!("{value} ");
+    }
+    println!();
+    assert!(matches!(consumer.pop(), Err(PopError::Empty)));
+
+    // Between threads, publishing every 16 messages: what counts where the link is slow.
+    const MESSAGES: u64 = 1_000_000;
+    let sum = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut producer = producer.batch(16);
+            for value in 0..MESSAGES {
+                while producer.push(value).is_err() {
+                    std::hint::spin_loop();
+                }
+            }
+        });
+        let mut consumer = consumer.batch(16);
+        let (mut sum, mut count) = (0, 0);
+        while count < MESSAGES {
+            match consumer.pop() {
+                Ok(value) => (sum, count) = (sum + value, count + 1),
+                Err(_) => std::hint::spin_loop(),
+            }
+        }
+        sum
+    });
+    assert_eq!(sum, MESSAGES * (MESSAGES - 1) / 2);
+    println!("{MESSAGES} messages crossed, none lost");
+    Ok(())
+}
