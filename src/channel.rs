@@ -206,15 +206,26 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         if ended { Err(self.fault(Duration::ZERO)) } else { Ok(()) }
     }
 
-    /// Lets the kernel answer what is in the input ring, waits until it has left, and gives the last look at it. Receive what you
-    /// want of the answers before: the rings end here.
+    /// Lets the kernel answer what is in the input ring and waits until it has left. Its answers can still be received; it waits for
+    /// room for them, so receive as many as do not fit before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] if it faulted or did not leave in time.
+    pub fn drain(&mut self) -> Result<()> {
+        // Not waited for alone: a kernel that is ending already reads no command any more.
+        self.control.command(Command::DRAIN);
+        self.wait(|channel| channel.state() == Some(State::Terminated))
+    }
+
+    /// [`drain`](Self::drain)s a kernel that has not ended yet, and gives the last look at it. Receive what you want of the answers
+    /// before: the rings end here.
     ///
     /// # Errors
     ///
     /// [`Error::Kernel`] if it faulted or did not leave in time, the kernel's own error if it broke.
     pub fn close(mut self) -> Result<Closed> {
-        self.command(Command::DRAIN)?;
-        self.wait(|channel| channel.state() == Some(State::Terminated))?;
+        self.drain()?;
         if let Some(kernel) = self.kernel.take() {
             kernel.wait()?;
         }

@@ -1,7 +1,7 @@
 //! The memory that a CPU and a GPU share while a kernel keeps running.
 //!
 //! Without features this crate is [`ringmem_layouts`] and nothing else: the bytes and protocols that both sides see, `no_std`, no
-//! allocator. The feature `std` adds the host: [`backend`], so far with one backend whose device is simulated and whose streams are threads.
+//! allocator. The feature `std` adds the host: `backend`, so far with one backend whose device is simulated and whose streams are threads.
 //!
 //! ```
 //! # #[cfg(feature = "std")]

@@ -70,7 +70,8 @@ mod rustc {
     use ringmem_layouts::Word;
     use ringmem_layouts::control::{Fault, State};
 
-    use crate::{ABI, Lanes, Launch, echo, histogram};
+    use crate::probe::{self, Pairs};
+    use crate::{ABI, Lanes, Launch, Split, echo, histogram};
 
     use super::Device;
 
@@ -216,18 +217,73 @@ mod rustc {
     #[used]
     pub static RINGMEM_ABI: u64 = ABI.hash;
 
+    // Two words in one access: no atomic of Rust's is that wide here.
+    impl Pairs for Device {
+        #[inline(always)]
+        fn load_pair(pair: &[DeviceWord; 2]) -> [u64; 2] {
+            let (low, high): (u64, u64);
+            // SAFETY: two live words, aligned to 16 by the probe's lines; relaxed and system-wide, so it races with nobody.
+            unsafe {
+                asm!("ld.relaxed.sys.v2.u64 {{{}, {}}}, [{}];", out(reg64) low, out(reg64) high, in(reg64) pair.as_ptr(), options(nostack));
+            }
+            [low, high]
+        }
+        #[inline(always)]
+        fn store_pair(pair: &[DeviceWord; 2], [low, high]: [u64; 2]) {
+            // SAFETY: as above.
+            unsafe {
+                asm!("st.relaxed.sys.v2.u64 [{}], {{{}, {}}};", in(reg64) pair.as_ptr(), in(reg64) low, in(reg64) high, options(nostack));
+            }
+        }
+    }
+
     #[unsafe(no_mangle)]
     unsafe extern "ptx-kernel" fn echo(controls: u64, epoch: u64, idle_ns: u64, batch: u64) {
-        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch };
+        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None };
+        // SAFETY: the promise of whoever launches.
+        unsafe { echo::echo(&Device, &Warp, &launch) }
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "ptx-kernel" fn echo_split(
+        controls: u64,
+        epoch: u64,
+        idle_ns: u64,
+        batch: u64,
+        input_peer: u64,
+        input_slots: u64,
+        output_peer: u64,
+        output_slots: u64,
+    ) {
+        let split = Some(Split { input_peer, input_slots, output_peer, output_slots });
+        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split };
         // SAFETY: the promise of whoever launches.
         unsafe { echo::echo(&Device, &Warp, &launch) }
     }
 
     #[unsafe(no_mangle)]
     unsafe extern "ptx-kernel" fn histogram(controls: u64, epoch: u64, idle_ns: u64, batch: u64, data: u64, length: u64, work: u64) {
-        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch };
+        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None };
         // SAFETY: the promise of whoever launches.
         unsafe { histogram::histogram(&Device, &Warp, &launch, data, length, work) }
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "ptx-kernel" fn ping_pong(words: u64, start: u64, rounds: u64, idle_ns: u64, mode: u64) {
+        // SAFETY: the promise of whoever launches.
+        unsafe { probe::ping_pong(&Device, &Warp, words, start, rounds, idle_ns, mode) }
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "ptx-kernel" fn publish(words: u64, count: u64, mode: u64) {
+        // SAFETY: the promise of whoever launches.
+        unsafe { probe::publish(&Device, &Warp, words, count, mode) }
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "ptx-kernel" fn order(words: u64, count: u64, mode: u64) {
+        // SAFETY: the promise of whoever launches.
+        unsafe { probe::order(&Device, &Warp, words, count, mode) }
     }
 }
 
@@ -325,7 +381,7 @@ pub mod rust_cuda {
     /// As [`crate::persistent`].
     #[cfg_attr(target_os = "cuda", cuda_std::kernel)]
     pub unsafe fn echo(controls: u64, epoch: u64, idle_ns: u64, batch: u64) {
-        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch };
+        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None };
         // SAFETY: the promise of whoever launches.
         unsafe { echo::echo(&Device, &Warp, &launch) }
     }
@@ -337,7 +393,7 @@ pub mod rust_cuda {
     /// As [`crate::histogram::histogram`].
     #[cfg_attr(target_os = "cuda", cuda_std::kernel)]
     pub unsafe fn histogram(controls: u64, epoch: u64, idle_ns: u64, batch: u64, data: u64, length: u64, work: u64) {
-        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch };
+        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None };
         // SAFETY: the promise of whoever launches.
         unsafe { histogram::histogram(&Device, &Warp, &launch, data, length, work) }
     }

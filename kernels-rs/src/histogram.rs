@@ -206,8 +206,8 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
         let mut refused = 0;
         let mut index = 0;
         while index < batch.len() {
-            // SAFETY: below the length. All lanes read the message; only lane 0 touches the answer, below.
-            let chunk = unsafe { batch.exchange(index, |chunk, _| *chunk) };
+            // SAFETY: below the length.
+            let chunk = unsafe { batch.message(index, |chunk| *chunk) };
             let inside = chunk.offset.checked_add(chunk.length).is_some_and(|end| end <= self.length);
             let accepted = inside && chunk.offset % 8 == 0 && chunk.length <= LONGEST;
             if accepted {

@@ -3,14 +3,22 @@
 use core::ptr::NonNull;
 
 use ringmem_layouts::image::{Entry, KernelHost};
-use ringmem_layouts::{Host, HostWord, Image, Machine};
+use ringmem_layouts::{Host, HostWord, Image, Machine, Word};
 
-use crate::{ABI, Lanes, Launch, echo, histogram};
+use crate::probe::{self, Pairs};
+use crate::{ABI, Lanes, Launch, Split, echo, histogram};
 
 /// The kernels of this crate.
 pub const IMAGE: Image = Image {
     ptx: include_bytes!("../ptx/ringmem.ptx"),
-    host: &[Entry { name: "echo", arguments: 4, run: run_echo }, Entry { name: "histogram", arguments: 7, run: run_histogram }],
+    host: &[
+        Entry { name: "echo", arguments: 4, run: run_echo },
+        Entry { name: "echo_split", arguments: 8, run: run_echo_split },
+        Entry { name: "histogram", arguments: 7, run: run_histogram },
+        Entry { name: "ping_pong", arguments: 5, run: run_ping_pong },
+        Entry { name: "publish", arguments: 3, run: run_publish },
+        Entry { name: "order", arguments: 3, run: run_order },
+    ],
     abi: ABI,
 };
 
@@ -38,7 +46,7 @@ impl Lanes for Single<'_> {
         0
     }
     fn group(&self) -> u64 {
-        0
+        self.0.group()
     }
     fn broadcast(&self, value: u64) -> u64 {
         value
@@ -59,16 +67,54 @@ impl Lanes for Single<'_> {
     fn remember(&self, _control: u64) {}
 }
 
+impl Pairs for Simulated<'_> {
+    // Not one access, but the flag comes last and is looked at first.
+    fn load_pair(pair: &[HostWord; 2]) -> [u64; 2] {
+        let flag = Word::load_acquire(&pair[1]);
+        [Word::load(&pair[0]), flag]
+    }
+    fn store_pair(pair: &[HostWord; 2], [payload, flag]: [u64; 2]) {
+        Word::store(&pair[0], payload);
+        Word::store_release(&pair[1], flag);
+    }
+}
+
 unsafe fn run_echo(host: &dyn KernelHost, arguments: &[u64]) {
     let &[controls, epoch, idle_ns, batch] = arguments else { return };
-    let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch };
+    let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None };
+    // SAFETY: the promise of `Entry::run`'s caller.
+    unsafe { echo::echo(&Simulated(host), &Single(host), &launch) }
+}
+
+unsafe fn run_echo_split(host: &dyn KernelHost, arguments: &[u64]) {
+    let &[controls, epoch, idle_ns, batch, input_peer, input_slots, output_peer, output_slots] = arguments else { return };
+    let split = Some(Split { input_peer, input_slots, output_peer, output_slots });
+    let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split };
     // SAFETY: the promise of `Entry::run`'s caller.
     unsafe { echo::echo(&Simulated(host), &Single(host), &launch) }
 }
 
 unsafe fn run_histogram(host: &dyn KernelHost, arguments: &[u64]) {
     let &[controls, epoch, idle_ns, batch, data, length, work] = arguments else { return };
-    let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch };
+    let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None };
     // SAFETY: the promise of `Entry::run`'s caller.
     unsafe { histogram::histogram(&Simulated(host), &Single(host), &launch, data, length, work) }
+}
+
+unsafe fn run_ping_pong(host: &dyn KernelHost, arguments: &[u64]) {
+    let &[words, start, rounds, idle_ns, mode] = arguments else { return };
+    // SAFETY: the promise of `Entry::run`'s caller.
+    unsafe { probe::ping_pong(&Simulated(host), &Single(host), words, start, rounds, idle_ns, mode) }
+}
+
+unsafe fn run_publish(host: &dyn KernelHost, arguments: &[u64]) {
+    let &[words, count, mode] = arguments else { return };
+    // SAFETY: the promise of `Entry::run`'s caller.
+    unsafe { probe::publish(&Simulated(host), &Single(host), words, count, mode) }
+}
+
+unsafe fn run_order(host: &dyn KernelHost, arguments: &[u64]) {
+    let &[words, count, mode] = arguments else { return };
+    // SAFETY: the promise of `Entry::run`'s caller.
+    unsafe { probe::order(&Simulated(host), &Single(host), words, count, mode) }
 }

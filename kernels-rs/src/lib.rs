@@ -11,9 +11,12 @@
 //! | kernel | arguments, each 64 bits |
 //! |---|---|
 //! | `echo` | address of the first control block, epoch, idle nanoseconds, most messages a batch |
-//! | `histogram` | the same, then address and length of the data, address of [`histogram::Work`] |
+//! | `echo_split` | the same, then addresses of input peer header, input slots, output peer header, output slots: see [`Split`] |
+//! | `histogram` | `echo`'s, then address and length of the data, address of [`histogram::Work`] |
+//! | `ping_pong` | see [`probe`]: address of words, first number, rounds, idle nanoseconds, mode |
+//! | `publish`, `order` | see [`probe`]: address of words, count, mode |
 //!
-//! A launch has one warp a block; block `b` serves the `b`-th control block of a row.
+//! A launch has one warp a block; block `b` of a persistent kernel serves the `b`-th control block of a row.
 #![no_std]
 #![cfg_attr(
     all(target_os = "cuda", not(feature = "rust-cuda")),
@@ -33,11 +36,12 @@ pub mod histogram;
 mod host;
 mod lanes;
 mod persistent;
+pub mod probe;
 
 #[cfg(not(target_os = "cuda"))]
 pub use host::{IMAGE, Simulated, Single};
 pub use lanes::Lanes;
-pub use persistent::{Batch, Handler, Launch, persistent, refuse};
+pub use persistent::{Batch, Handler, Launch, Split, persistent, refuse};
 
 use ringmem_layouts::{Abi, LAYOUTS, Layout, LayoutDescriptor};
 

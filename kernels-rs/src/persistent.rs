@@ -4,8 +4,9 @@
 //!    broadcast what lane 0 saw.
 //! 2. Per batch: poll (acquire), broadcast, barrier; lanes read and write slots in place; barrier; one `publish_all` for the answers and the
 //!    freed slots together.
-//! 3. Commands are read when there is nothing to do and every [`LOOK_EVERY`] batches. Heartbeat, counters and clock are relaxed
-//!    stores; telemetry is written when idle, at most every [`TELEMETRY_NS`] otherwise, and on leaving.
+//! 3. Commands are read every [`LOOK_EVERY`] rounds, busy or dry: over a bus each look costs as much as a poll, and the message that
+//!    arrives meanwhile would wait for it. Heartbeat, counters and clock are relaxed stores; telemetry is written after as many dry rounds,
+//!    at most every [`TELEMETRY_NS`] otherwise, and on leaving.
 //! 4. It leaves when told to, when its epoch is over (then without another word), when nothing has happened for as long as the launch
 //!    says, and on a fault, which it names.
 
@@ -18,7 +19,7 @@ use ringmem_layouts::{ControlBlock, Machine, RingHeader, RingMessage, SlotCell, 
 
 use crate::{ABI, Lanes};
 
-/// How many batches may pass between two looks at the command word.
+/// How many rounds, batches or dry polls, pass between two looks at the command word, and between dryness and what can wait.
 pub const LOOK_EVERY: u32 = 16;
 /// How long a busy kernel keeps its telemetry to itself, nanoseconds.
 pub const TELEMETRY_NS: u64 = 100_000;
@@ -50,11 +51,23 @@ impl<I: RingMessage, O: RingMessage, M: Machine> Batch<'_, '_, I, O, M> {
         self.count
     }
 
+    /// The message at `index`, in place, for all lanes at once.
+    ///
+    /// # Safety
+    ///
+    /// `index` is below [`len`](Self::len).
+    #[inline(always)]
+    pub unsafe fn message<R>(&self, index: u64, read: impl FnOnce(&I) -> R) -> R {
+        // SAFETY: the slot belongs to this batch by the caller's promise, and holds initialised memory that is valid for any bytes; nobody
+        // writes to it before it is released.
+        self.input.slot(index).with(|message| unsafe { read(&*message) })
+    }
+
     /// The message at `index` and the slot of its answer, both in place.
     ///
     /// # Safety
     ///
-    /// `index` is below [`len`](Self::len), and no other lane is at this index.
+    /// `index` is below [`len`](Self::len), and no other lane exchanges at this index.
     #[inline(always)]
     pub unsafe fn exchange<R>(&self, index: u64, answer: impl FnOnce(&I, &mut O) -> R) -> R {
         self.input.slot(index).with(|message| {
@@ -78,6 +91,21 @@ pub struct Launch {
     pub idle_ns: u64,
     /// Messages taken together at most, at least 1.
     pub batch: u64,
+    /// Where the rings lie if not in one piece each; for a launch of one group.
+    pub split: Option<Split>,
+}
+
+/// Device addresses of rings with a header on each side. The control block then names the headers that the kernel polls.
+#[derive(Clone, Copy, Debug)]
+pub struct Split {
+    /// The input ring's header that the kernel publishes to.
+    pub input_peer: u64,
+    /// The input ring's slots.
+    pub input_slots: u64,
+    /// The output ring's header that the kernel publishes to.
+    pub output_peer: u64,
+    /// The output ring's slots.
+    pub output_slots: u64,
 }
 
 /// What lane 0 tells the others to do next.
@@ -88,6 +116,15 @@ enum Mode {
     Take = 1,
     Drain = 2,
     Leave = 3,
+}
+
+/// What lane 0 thinks of a launch.
+#[derive(Clone, Copy)]
+#[repr(u64)]
+enum Verdict {
+    OtherEpoch = 0,
+    OtherAbi = 1,
+    Run = 2,
 }
 
 /// Runs a handler until it is told to stop.
@@ -107,12 +144,18 @@ pub unsafe fn persistent<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, la
         lanes.remember((&raw const *block) as u64);
     }
     let unwinding = Unwinding { block, epoch: launch.epoch };
-    let agreed = lanes.broadcast(u64::from(!leader || control.agree(ABI.hash)));
-    if agreed == 0 {
+    // Lane 0 decides for all; whoever comes after its epoch is over writes nothing, not even why.
+    let verdict = match leader && control.is_current() {
+        true if control.agree(ABI.hash) => Verdict::Run,
+        true => Verdict::OtherAbi,
+        false => Verdict::OtherEpoch,
+    };
+    let verdict = lanes.broadcast(verdict as u64);
+    if verdict == Verdict::OtherAbi as u64 {
         leave_with(&mut control, leader, Fault::Abi);
-    } else {
+    } else if verdict == Verdict::Run as u64 {
         // SAFETY: the caller's promise about what the block names.
-        match unsafe { attach::<M, H::Input, H::Output>(machine, control.addresses()) } {
+        match unsafe { attach::<M, H::Input, H::Output>(machine, control.addresses(), launch.split) } {
             Err(fault) => leave_with(&mut control, leader, fault),
             Ok((input, output, recorder)) => {
                 Kernel { control, recorder, input, output, lanes, leader, acted: 0 }.run(launch, handler);
@@ -149,7 +192,7 @@ fn block<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch) -> Optio
 
 #[inline(always)]
 fn leave_with<W: Word>(control: &mut DeviceSide<'_, W>, leader: bool, fault: Fault) {
-    if leader {
+    if leader && control.is_current() {
         control.note(fault);
         control.enter(State::Faulted);
     }
@@ -177,13 +220,19 @@ type Attached<'a, I, O, M> = (Consumer<'a, I, M>, Producer<'a, O, M>, Recorder<'
 unsafe fn attach<'a, M: Machine, I: RingMessage, O: RingMessage>(
     machine: &M,
     [input, output, telemetry]: [u64; 3],
+    split: Option<Split>,
 ) -> Result<Attached<'a, I, O, M>, Fault> {
-    // SAFETY: the caller's promise, for all three.
-    let (input, output) = unsafe { (ring::<M, I>(machine, input)?, ring::<M, O>(machine, output)?) };
+    // SAFETY: the caller's promise, for both.
+    let (input, output) = unsafe {
+        (
+            ring::<M, I>(machine, input, split.map(|split| (split.input_peer, split.input_slots)))?,
+            ring::<M, O>(machine, output, split.map(|split| (split.output_peer, split.output_slots)))?,
+        )
+    };
     // SAFETY: mapped for the whole ring, and this is its only consumer.
-    let input = unsafe { Consumer::from_raw(input.0, input.1) }.map_err(|_| Fault::Ring)?;
+    let input = unsafe { Consumer::new(input.own, input.peer, input.slots) }.map_err(|_| Fault::Ring)?;
     // SAFETY: mapped for the whole ring, and this is its only producer.
-    let output = unsafe { Producer::from_raw(output.0, output.1) }.map_err(|_| Fault::Ring)?;
+    let output = unsafe { Producer::new(output.own, output.peer, output.slots) }.map_err(|_| Fault::Ring)?;
     let telemetry = machine.at(telemetry, 64, 64).ok_or(Fault::Address)?;
     // SAFETY: mapped and aligned; words, live by the caller's promise.
     let telemetry = unsafe { telemetry.cast::<TelemetryBuffer<M::Word>>().as_ref() };
@@ -191,19 +240,31 @@ unsafe fn attach<'a, M: Machine, I: RingMessage, O: RingMessage>(
     Ok((input, output, unsafe { Recorder::new(telemetry) }))
 }
 
-/// Where a ring of `T` is mapped, and its size in bytes.
+/// A ring's parts, each mapped.
+struct Parts<'a, T, M: Machine> {
+    own: &'a RingHeader<M::Word>,
+    peer: &'a RingHeader<M::Word>,
+    slots: NonNull<M::Cell<T>>,
+}
+
+/// Finds a ring of `T`: in one piece at `own`, or with the peer's header and the slots elsewhere.
 ///
 /// # Safety
 ///
-/// What is mapped at the address is live and made of words.
+/// What is mapped at the addresses is live for `'a`; headers are made of words.
 #[inline(always)]
-unsafe fn ring<M: Machine, T: RingMessage>(machine: &M, address: u64) -> Result<(NonNull<u8>, u64), Fault> {
-    let header = machine.at(address, 384, 128).ok_or(Fault::Address)?;
-    // SAFETY: mapped and aligned, checked by `at`; the rest is the caller's promise.
-    let header = unsafe { header.cast::<RingHeader<M::Word>>().as_ref() };
-    let layout = header.geometry::<T>().map_err(|_| Fault::Ring)?;
-    let base = machine.at(address, layout.size(), layout.align()).ok_or(Fault::Address)?;
-    Ok((base, layout.size()))
+unsafe fn ring<'a, M: Machine, T: RingMessage>(machine: &M, own: u64, apart: Option<(u64, u64)>) -> Result<Parts<'a, T, M>, Fault> {
+    let header = |address: u64| {
+        let place = machine.at(address, 384, 128).ok_or(Fault::Address)?;
+        // SAFETY: mapped and aligned, checked by `at`; the rest is the caller's promise.
+        Ok::<_, Fault>(unsafe { place.cast::<RingHeader<M::Word>>().as_ref() })
+    };
+    let found = header(own)?;
+    let layout = found.geometry::<T>().map_err(|_| Fault::Ring)?;
+    let (peer, slots) = apart.unwrap_or((own, own.wrapping_add(layout.slots_offset())));
+    let bytes = layout.capacity() * layout.slot_size();
+    let slots = machine.at(slots, bytes, align_of::<T>() as u64).ok_or(Fault::Address)?;
+    Ok(Parts { own: found, peer: header(peer)?, slots: slots.cast() })
 }
 
 struct Kernel<'a, 'l, I, O, M: Machine, L> {
@@ -230,13 +291,15 @@ impl<I: RingMessage, O: RingMessage, M: Machine, L: Lanes> Kernel<'_, '_, I, O, 
             self.control.enter(State::Ready);
         }
         loop {
-            if self.leader && until_look == 0 {
-                let acted = self.acted;
-                mode = self.look();
-                if acted != self.acted {
-                    active_ns = self.lanes.now_ns();
-                }
+            if until_look == 0 {
                 until_look = LOOK_EVERY;
+                if self.leader {
+                    let acted = self.acted;
+                    mode = self.look();
+                    if acted != self.acted {
+                        active_ns = self.lanes.now_ns();
+                    }
+                }
             }
             let Ok(count) = self.take(mode, batch) else {
                 return self.leave(Some(Fault::Corrupt));
@@ -260,31 +323,32 @@ impl<I: RingMessage, O: RingMessage, M: Machine, L: Lanes> Kernel<'_, '_, I, O, 
                 }
                 active_ns = self.answered(count, refused, taken_ns);
                 idle_times = 0;
-                until_look -= 1;
             } else {
-                let drained = mode_of_all == Mode::Drain as u64 && self.input.available() == 0;
-                if drained {
+                if mode_of_all == Mode::Drain as u64 && self.input.available() == 0 {
                     if self.leader {
                         self.record(self.lanes.now_ns());
                         self.control.enter(State::Terminated);
                     }
                     return;
                 }
-                let now = self.lanes.now_ns();
                 if self.leader {
                     self.control.beat();
-                    if idle_times == 0 {
+                }
+                // Every lane counts alike; lane 0's clock decides for all.
+                if idle_times % LOOK_EVERY == LOOK_EVERY - 1 {
+                    let now = self.lanes.now_ns();
+                    if self.leader && idle_times == LOOK_EVERY - 1 {
                         self.record(now);
                     }
-                }
-                // Lane 0's clock decides for all.
-                if self.lanes.broadcast(u64::from(now.saturating_sub(active_ns) > launch.idle_ns)) != 0 {
-                    return self.leave(Some(Fault::Deadline));
+                    if self.lanes.broadcast(u64::from(now.saturating_sub(active_ns) > launch.idle_ns)) != 0 {
+                        return self.leave(Some(Fault::Deadline));
+                    }
                 }
                 self.lanes.pause(idle_times);
-                idle_times = idle_times.saturating_add(1);
-                until_look = 0;
+                // Wrapping keeps the remainder: LOOK_EVERY divides 2^32; back to a long wait, never to a short one.
+                idle_times = idle_times.checked_add(1).unwrap_or(1 << 31);
             }
+            until_look -= 1;
         }
     }
 
@@ -297,8 +361,12 @@ impl<I: RingMessage, O: RingMessage, M: Machine, L: Lanes> Kernel<'_, '_, I, O, 
         let (sequence, bits) = self.control.command();
         if sequence != self.acted {
             self.acted = sequence;
-            self.obey(bits);
+            let obeyed = self.obey(bits);
+            // Before a last state, so that who waits for both sees both.
             self.control.acknowledge(sequence);
+            if let Err(fault) = obeyed {
+                self.leave(fault);
+            }
         }
         match self.control.state() {
             State::Active => Mode::Take,
@@ -308,11 +376,11 @@ impl<I: RingMessage, O: RingMessage, M: Machine, L: Lanes> Kernel<'_, '_, I, O, 
         }
     }
 
-    /// Lane 0: the strongest command wins.
+    /// Lane 0: the strongest command wins. An error is why to leave; none if as told.
     #[inline(always)]
-    fn obey(&mut self, bits: u32) {
+    fn obey(&mut self, bits: u32) -> Result<(), Option<Fault>> {
         let Some(command) = Command::from_bits(bits) else {
-            return self.leave(Some(Fault::UnknownCommand));
+            return Err(Some(Fault::UnknownCommand));
         };
         let state = self.control.state();
         let ending = Command::TERMINATE.union(Command::DRAIN);
@@ -321,7 +389,7 @@ impl<I: RingMessage, O: RingMessage, M: Machine, L: Lanes> Kernel<'_, '_, I, O, 
             self.control.enter(State::Active);
         }
         let wanted = if command.contains(Command::TERMINATE) {
-            return self.leave(None);
+            return Err(None);
         } else if command.contains(Command::DRAIN) {
             State::Draining
         } else if command.contains(Command::PAUSE) {
@@ -329,11 +397,12 @@ impl<I: RingMessage, O: RingMessage, M: Machine, L: Lanes> Kernel<'_, '_, I, O, 
         } else if command.contains(Command::ACTIVATE) {
             State::Active
         } else {
-            return;
+            return Ok(());
         };
         if wanted != self.control.state() && !self.control.enter(wanted) {
             self.control.note(Fault::RefusedCommand);
         }
+        Ok(())
     }
 
     /// How many messages all lanes take now.

@@ -49,7 +49,7 @@ pub enum AttachError {
         /// Theirs.
         got: u64,
     },
-    /// Not a power of two, or more slots than an address space holds.
+    /// Not a power of two, more slots than an address space holds, or another number than the ring's other header says.
     Capacity {
         /// As found.
         got: u64,
@@ -103,7 +103,7 @@ impl fmt::Display for AttachError {
             Self::Version { expected, got } => write!(f, "version {got}, not {expected}"),
             Self::Abi { expected, got } => write!(f, "compiled with other layouts: ABI {got:#018x}, not {expected:#018x}"),
             Self::Kind { expected, got } => write!(f, "messages of kind {got}, not {expected}"),
-            Self::Capacity { got } => write!(f, "a capacity of {got} is not a power of two that fits memory"),
+            Self::Capacity { got } => write!(f, "a capacity of {got} is not a power of two that fits memory and both headers"),
             Self::SlotSize { expected, got } => write!(f, "slots of {got} bytes, not {expected}"),
             Self::Offset { got } => write!(f, "offset {got} is misaligned or outside"),
             Self::Count { got } => write!(f, "{got} entries are more than a region has"),

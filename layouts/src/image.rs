@@ -53,6 +53,10 @@ pub trait KernelHost: Sync {
     fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>>;
     /// A clock that never goes back, nanoseconds.
     fn now_ns(&self) -> u64;
+    /// Which group of a launch of several this is: the block.
+    fn group(&self) -> u64 {
+        0
+    }
     /// Called in every wait, with how often in a row.
     fn pause(&self, times: u32);
 }

@@ -63,6 +63,11 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> 
     }
     exchange(&mut channel, &mut tally, arguments.messages, arguments.messages)?;
     let elapsed = begun.elapsed();
+    channel.drain()?;
+    // Nothing is to come any more: an answer now is one too many.
+    while let Ok(answer) = channel.receive() {
+        tally.account(&answer);
+    }
     channel.close()?;
     round_trips.sort_unstable();
 

@@ -88,8 +88,8 @@ impl Launch {
         let ended = catch_unwind(AssertUnwindSafe(|| unsafe { (entry.run)(device, &arguments) }));
         trace::ended(&entry, ended.is_err());
         let outcome = ended.map_err(|payload| {
-            // It may panic again when it is dropped, and then nothing would catch it.
-            mem::forget(payload);
+            // What was thrown may throw when it is dropped, and what that throws is not tried again.
+            catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
             device.counts.kernel_panics.fetch_add(1, Relaxed);
             Error::KernelPanicked { name: entry.name }
         });

@@ -101,6 +101,9 @@ pub(super) fn run(
     let begun = Instant::now();
     let chunks = source.length().div_ceil(shape.chunk);
     pipeline.pump(chunks, progress, out)?;
+    pipeline.channel.drain()?;
+    // Nothing is to come any more: an answer now is one too many.
+    pipeline.collect()?;
     let Pipeline { channel, copies, last, mut round_trips, high_water, .. } = pipeline;
     let closed = channel.close()?;
     let totals = backend.alloc_pinned(work.len())?;

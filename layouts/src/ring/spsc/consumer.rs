@@ -3,7 +3,7 @@
 use core::fmt;
 use core::ptr::NonNull;
 
-use super::{Slots, place};
+use super::{Slots, geometry_of_both, place};
 use crate::attach::{AttachError, Corrupt};
 use crate::ring::header::used;
 use crate::{Machine, RingHeader, RingMessage, SliceCell, SlotCell, Word};
@@ -20,6 +20,8 @@ pub struct Consumer<'a, T, M: Machine> {
     head: u64,
     /// The producer's index, as last seen.
     tail: u64,
+    /// A batch was begun and has not ended: if it was forgotten, its last slots are still to be released.
+    in_batch: bool,
 }
 
 // SAFETY: a consumer is handed `T`s, and its words are shared by their own accesses.
@@ -69,7 +71,7 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
     where
         T: RingMessage,
     {
-        let layout = own.geometry::<T>()?;
+        let layout = geometry_of_both::<T, _>(own, peer)?;
         // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
         unsafe { Self::over(own, peer, slots, layout.capacity()) }.map_err(AttachError::Corrupt)
     }
@@ -89,7 +91,7 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
         used(head, tail, capacity)?;
         // SAFETY: the caller's promise.
         let slots = unsafe { Slots::new(slots, capacity) };
-        Ok(Self { own, peer, slots, head, tail })
+        Ok(Self { own, peer, slots, head, tail, in_batch: false })
     }
 
     /// Slots in all.
@@ -182,7 +184,16 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
     }
 
     /// Releases every `every` messages instead of each (at least 1).
-    pub fn batch(&mut self, every: u64) -> BatchConsumer<'_, 'a, T, M> {
+    ///
+    /// For `Copy` values only: a batch that is forgotten releases nothing, and the next consumer of the ring pops its messages again.
+    pub fn batch(&mut self, every: u64) -> BatchConsumer<'_, 'a, T, M>
+    where
+        T: Copy,
+    {
+        if self.in_batch {
+            self.publish();
+        }
+        self.in_batch = true;
         let released = self.head;
         BatchConsumer { consumer: self, released, every: every.max(1) }
     }
@@ -359,6 +370,7 @@ impl<T, M: Machine> BatchConsumer<'_, '_, T, M> {
 impl<T, M: Machine> Drop for BatchConsumer<'_, '_, T, M> {
     fn drop(&mut self) {
         self.flush();
+        self.consumer.in_batch = false;
     }
 }
 

@@ -39,7 +39,7 @@ pub use producer::{BatchProducer, Grant, Producer, PushError, ReserveError};
 pub use ring::Ring;
 
 use crate::attach::AttachError;
-use crate::{Machine, RingHeader, RingLayout, RingMessage, SliceCell};
+use crate::{Machine, RingHeader, RingLayout, RingMessage, SliceCell, Word};
 
 /// Where the slots are.
 struct Slots<'a, T, M: Machine> {
@@ -85,6 +85,18 @@ impl<'a, T, M: Machine> Slots<'a, T, M> {
         let room = self.capacity() - (index & self.mask);
         if count < room { count } else { room }
     }
+}
+
+/// The geometry that both headers of a ring have.
+fn geometry_of_both<T: RingMessage, W: Word>(own: &RingHeader<W>, peer: &RingHeader<W>) -> Result<RingLayout, AttachError> {
+    let layout = own.geometry::<T>()?;
+    if !core::ptr::eq(own, peer) {
+        let other = peer.geometry::<T>()?;
+        if other != layout {
+            return Err(AttachError::Capacity { got: other.capacity() });
+        }
+    }
+    Ok(layout)
 }
 
 /// A ring in memory that holds its header and slots together: where both are.

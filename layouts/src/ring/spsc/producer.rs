@@ -3,7 +3,7 @@
 use core::fmt;
 use core::ptr::NonNull;
 
-use super::{Slots, place};
+use super::{Slots, geometry_of_both, place};
 use crate::attach::{AttachError, Corrupt};
 use crate::ring::header::used;
 use crate::{Machine, RingHeader, RingMessage, SliceCell, SlotCell, Word};
@@ -20,6 +20,8 @@ pub struct Producer<'a, T, M: Machine> {
     tail: u64,
     /// The consumer's index, as last seen.
     head: u64,
+    /// A batch was begun and has not ended: if it was forgotten, its last messages are still to be published.
+    in_batch: bool,
 }
 
 // SAFETY: a producer hands over `T`s, and its words are shared by their own accesses.
@@ -87,7 +89,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
     where
         T: RingMessage,
     {
-        let layout = own.geometry::<T>()?;
+        let layout = geometry_of_both::<T, _>(own, peer)?;
         // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
         unsafe { Self::over(own, peer, slots, layout.capacity()) }.map_err(AttachError::Corrupt)
     }
@@ -107,7 +109,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
         used(head, tail, capacity)?;
         // SAFETY: the caller's promise.
         let slots = unsafe { Slots::new(slots, capacity) };
-        Ok(Self { own, peer, slots, tail, head })
+        Ok(Self { own, peer, slots, tail, head, in_batch: false })
     }
 
     /// Slots in all.
@@ -207,6 +209,10 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
 
     /// Publishes every `every` messages instead of each (at least 1).
     pub fn batch(&mut self, every: u64) -> BatchProducer<'_, 'a, T, M> {
+        if self.in_batch {
+            self.publish();
+        }
+        self.in_batch = true;
         let published = self.tail;
         BatchProducer { producer: self, published, every: every.max(1) }
     }
@@ -344,18 +350,20 @@ impl<T, M: Machine> Grant<'_, '_, T, M> {
         self.written = count;
     }
 
-    /// All granted slots, written or not, as two runs: before the wrap and after it.
+    /// The granted slots that are not yet written, as two runs: before the wrap and after it.
     pub fn as_mut_slices(&mut self) -> [&mut [core::mem::MaybeUninit<T>]; 2]
     where
         M::Cell<T>: SliceCell<T>,
     {
         let Producer { slots, tail, .. } = &*self.producer;
-        let first = slots.before_wrap(*tail, self.count);
+        // What is written stays out of reach: it will be published as initialised.
+        let (next, rest) = (tail.wrapping_add(self.written), self.count - self.written);
+        let first = slots.before_wrap(next, rest);
         let run = |index: u64, count: u64| {
             // SAFETY: `count` free slots short of the wrap, this grant's as long as it is borrowed.
             unsafe { core::slice::from_raw_parts_mut(slots.run(index).as_ptr().cast(), count as usize) }
         };
-        [run(*tail, first), run(tail.wrapping_add(first), self.count - first)]
+        [run(next, first), run(next.wrapping_add(first), rest - first)]
     }
 
     /// Publishes what has been written, as dropping the grant does.
@@ -420,6 +428,7 @@ impl<T, M: Machine> BatchProducer<'_, '_, T, M> {
 impl<T, M: Machine> Drop for BatchProducer<'_, '_, T, M> {
     fn drop(&mut self) {
         self.flush();
+        self.producer.in_batch = false;
     }
 }
 

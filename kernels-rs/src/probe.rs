@@ -1,0 +1,154 @@
+//! Kernels that measure: what a word costs on its way between host and device, what a barrier costs, and whether order holds.
+//!
+//! Lane 0 of each works, the others leave at once. Every wait ends after `idle_ns` nanoseconds without what is waited for.
+
+use core::ptr::NonNull;
+
+use ringmem_layouts::{Machine, Word};
+
+use crate::Lanes;
+
+/// Words that the host writes lie here, bytes from the start.
+pub const HOST_LINE: u64 = 0;
+/// Words that the device writes lie here, bytes from the start.
+pub const DEVICE_LINE: u64 = 128;
+/// Bytes that a probe works in, aligned to 128.
+pub const BYTES: u64 = 512;
+
+/// How a probe stores.
+pub mod mode {
+    /// A relaxed store of one word.
+    pub const RELAXED: u64 = 0;
+    /// A barrier, then a relaxed store: `publish_all` of one word.
+    pub const PUBLISH: u64 = 1;
+    /// A release store of one word.
+    pub const RELEASE: u64 = 2;
+    /// A relaxed store of two words at once, 16 bytes: the payload with its flag.
+    pub const PAIR: u64 = 3;
+}
+
+/// Two neighbouring words in one access of 16 bytes.
+pub trait Pairs: Machine {
+    /// Relaxed.
+    fn load_pair(pair: &[Self::Word; 2]) -> [u64; 2];
+    /// Relaxed.
+    fn store_pair(pair: &[Self::Word; 2], values: [u64; 2]);
+}
+
+struct Lines<'a, W> {
+    host: &'a [W; 2],
+    device: &'a [W; 2],
+}
+
+/// # Safety
+///
+/// What is mapped at `words` is live for `'a` and made of words.
+#[inline(always)]
+unsafe fn lines<'a, M: Machine>(machine: &M, words: u64) -> Option<Lines<'a, M::Word>> {
+    let base = machine.at(words, BYTES, 128)?;
+    // SAFETY: both lines are within `BYTES`.
+    let pair = |offset: u64| unsafe { base.add(offset as usize).cast::<[M::Word; 2]>() };
+    let (host, device): (NonNull<_>, NonNull<_>) = (pair(HOST_LINE), pair(DEVICE_LINE));
+    // SAFETY: mapped, aligned, live and made of words, by `at` and the caller's promise.
+    Some(unsafe { Lines { host: host.as_ref(), device: device.as_ref() } })
+}
+
+/// Answers each number that the host writes with the same: `rounds` of them, the first being `start`. In [`mode::PAIR`] the payload is the
+/// number's complement; an answer whose payload does not fit its flag is sent as the flag alone, with payload 0.
+///
+/// # Safety
+///
+/// What is mapped at `words` is live until this returns and made of words.
+#[inline(always)]
+pub unsafe fn ping_pong<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: u64, start: u64, rounds: u64, idle_ns: u64, mode: u64) {
+    // SAFETY: the caller's promise.
+    let Some(lines) = (unsafe { lines(machine, words) }) else { return };
+    if lanes.lane() != 0 {
+        return;
+    }
+    let mut round = 0;
+    while round < rounds {
+        let number = start.wrapping_add(round);
+        let mut since = lanes.now_ns();
+        let mut times: u32 = 0;
+        let payload = loop {
+            if mode == mode::PAIR {
+                let [payload, flag] = M::load_pair(lines.host);
+                if flag == number {
+                    break payload;
+                }
+            } else if lines.host[1].load_acquire() == number {
+                break !number;
+            }
+            times = times.wrapping_add(1);
+            // The clock is asked seldom: it is slower than the word.
+            if times.is_multiple_of(64) {
+                let now = lanes.now_ns();
+                if times == 64 {
+                    since = now;
+                } else if now.saturating_sub(since) > idle_ns {
+                    return;
+                }
+            }
+        };
+        match mode {
+            mode::PAIR => M::store_pair(lines.device, [if payload == !number { payload } else { 0 }, number]),
+            mode::PUBLISH => M::Word::publish_all([(&lines.device[1], number)]),
+            mode::RELEASE => lines.device[1].store_release(number),
+            _ => lines.device[1].store(number),
+        }
+        round += 1;
+    }
+}
+
+/// Stores `count` numbers one after the other and writes the nanoseconds that it took, by the device's clock, to the host's line.
+///
+/// # Safety
+///
+/// As [`ping_pong`].
+#[inline(always)]
+pub unsafe fn publish<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: u64, count: u64, mode: u64) {
+    // SAFETY: the caller's promise.
+    let Some(lines) = (unsafe { lines(machine, words) }) else { return };
+    if lanes.lane() != 0 {
+        return;
+    }
+    let begun = lanes.now_ns();
+    let mut number = 0;
+    while number < count {
+        match mode {
+            mode::PAIR => M::store_pair(lines.device, [!number, number]),
+            mode::PUBLISH => M::Word::publish_all([(&lines.device[1], number)]),
+            mode::RELEASE => lines.device[1].store_release(number),
+            _ => lines.device[1].store(number),
+        }
+        number += 1;
+    }
+    let took = lanes.now_ns().saturating_sub(begun);
+    M::Word::publish_all([(&lines.host[0], took.max(1))]);
+}
+
+/// Stores each number from 1 to `count` to a payload word, then to a flag word in another line: with a barrier between them in
+/// [`mode::PUBLISH`], without one in [`mode::RELAXED`]. A host that sees the flag ahead of the payload has seen the stores out of order.
+///
+/// # Safety
+///
+/// As [`ping_pong`].
+#[inline(always)]
+pub unsafe fn order<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: u64, count: u64, mode: u64) {
+    // SAFETY: the caller's promise.
+    let Some(lines) = (unsafe { lines(machine, words) }) else { return };
+    if lanes.lane() != 0 {
+        return;
+    }
+    let mut number = 1;
+    while number <= count {
+        lines.device[0].store(number);
+        if mode == mode::PUBLISH {
+            M::Word::publish_all([(&lines.host[1], number)]);
+        } else {
+            lines.host[1].store(number);
+        }
+        number += 1;
+    }
+}
