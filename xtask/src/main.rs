@@ -1,2 +1,116 @@
-//! x
-fn main(){}
+//! What a person would otherwise remember: `cargo xtask COMMAND`.
+
+mod check;
+mod compiler;
+mod gpu_smoke;
+mod image;
+mod module;
+mod planted;
+mod ptxas;
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// A failure, in words for whoever typed the command.
+type Failure = Box<dyn Error>;
+
+const USAGE: &str = "\
+cargo xtask COMMAND
+
+  ptx                       compiles kernels-rs for nvptx64 and writes kernels-rs/ptx/ringmem.ptx
+  ptx --check               compiles it and compares, writes nothing
+  ptx-check [FILE]          memory operations, traps and local memory of the PTX against kernels-rs/ptx/memory-operations.txt
+  ptx-check --bless [FILE]  rewrites that table
+  ptx-check --planted       compiles a kernel whose ordering is lost and demands that the check finds it
+  ptxas [FILE]              assembles the PTX for sm_75 to sm_100; demands no stack frame and no spills
+  gpu-smoke                 makes target/gpu-smoke: the first-light program for a machine with a GPU
+
+  RINGMEM_RUSTC, RINGMEM_CARGO   the compiler for `ptx`, before rustup's nightly with rust-src and Debian's rustc-web
+  RINGMEM_PTXAS                  the assembler for `ptxas`, before PATH and Python's site-packages";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let done = match arguments[..] {
+        ["ptx"] => image::write(),
+        ["ptx", "--check"] => image::compare(),
+        ["ptx-check"] => check_file(&image::path()),
+        ["ptx-check", "--bless"] => bless_file(&image::path()),
+        ["ptx-check", "--planted"] => planted::run(),
+        ["ptx-check", "--bless", file] => bless_file(file.as_ref()),
+        ["ptx-check", file] if !file.starts_with('-') => check_file(file.as_ref()),
+        ["gpu-smoke"] => gpu_smoke::run(),
+        ["ptxas"] => ptxas::run(&image::path()),
+        ["ptxas", file] if !file.starts_with('-') => ptxas::run(file.as_ref()),
+        [] | ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
+        _ => {
+            eprintln!("unknown: {}\n\n{USAGE}", arguments.join(" "));
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The workspace's root.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
+}
+
+/// Where commands build: beside what cargo builds, never in the same directory, so neither waits for the other's lock.
+fn target() -> PathBuf {
+    root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into())).join("ptx")
+}
+
+/// As [`std::fs::read_to_string`], and the error names the file.
+fn read(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+/// As [`std::fs::write`], and the error names the file.
+fn write(path: &Path, text: &str) -> Result<(), Failure> {
+    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()).into())
+}
+
+/// The table that belongs to a PTX file lies beside it.
+fn table_of(file: &Path) -> PathBuf {
+    file.with_file_name("memory-operations.txt")
+}
+
+fn check_file(file: &Path) -> Result<(), Failure> {
+    let table = check::Table::parse(&read(&table_of(file))?)?;
+    let module = check::Module::parse(&read(file)?)?;
+    report(file, &module, check::rules(&module).into_iter().chain(check::against(&module, &table)).collect())
+}
+
+/// What no table can excuse is refused here too.
+fn bless_file(file: &Path) -> Result<(), Failure> {
+    let module = check::Module::parse(&read(file)?)?;
+    report(file, &module, check::rules(&module))?;
+    let table = table_of(file);
+    write(&table, &check::Table::of(&module).to_string())?;
+    println!("wrote {}: read it before you commit it, `atom.gpu` and `trap` above all", table.display());
+    Ok(())
+}
+
+/// Prints what was checked, or fails with every finding.
+fn report(file: &Path, module: &check::Module, findings: Vec<check::Finding>) -> Result<(), Failure> {
+    if !findings.is_empty() {
+        let lines: Vec<String> = findings.iter().map(|finding| format!("{}: {finding}", file.display())).collect();
+        return Err(lines.join("\n").into());
+    }
+    print!("{}", check::Table::of(module));
+    println!("RINGMEM_ABI {:#018x}", module.abi.expect("its absence is a finding"));
+    let functions = module.functions.iter().filter(|function| !function.entry).count();
+    println!("{}: {} kernels, {functions} functions left uninlined: ok", file.display(), module.functions.len() - functions);
+    Ok(())
+}

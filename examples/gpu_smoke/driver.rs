@@ -1,0 +1,178 @@
+//! The driver calls of this program, each checked: contexts, memory, streams, launches. No backend: what it opens lives as long as the process.
+
+use std::ffi::{CString, c_void};
+use std::ptr::NonNull;
+
+use ringmem::Result;
+use ringmem::backend::cuda::cudarc::driver::sys::{self, CUdevice_attribute, CUfunction, CUmodule, CUstream};
+use ringmem::backend::cuda::{Driver, check};
+
+/// The first GPU, its context bound to the calling thread, the kernels loaded.
+pub struct Gpu {
+    pub device: i32,
+    module: CUmodule,
+}
+
+/// Page-locked host memory, zeroed, with the address that the device knows it by.
+#[derive(Clone, Copy)]
+pub struct Pinned {
+    pub host: NonNull<u8>,
+    pub device: u64,
+}
+
+impl Gpu {
+    /// Opens device 0.
+    pub fn open(ptx: &[u8]) -> Result<(Driver, Self)> {
+        let driver = Driver::load()?;
+        let (mut device, mut context, mut module) = (0, std::ptr::null_mut(), std::ptr::null_mut());
+        // The driver wants the text's end marked.
+        let text: Vec<u8> = ptx.iter().copied().filter(|&byte| byte != 0).chain([0]).collect();
+        // SAFETY: each call writes one handle; the text ends with 0; the driver is initialised.
+        unsafe {
+            check("cuDeviceGet", sys::cuDeviceGet(&raw mut device, 0))?;
+            check("cuDevicePrimaryCtxRetain", sys::cuDevicePrimaryCtxRetain(&raw mut context, device))?;
+            check("cuCtxSetCurrent", sys::cuCtxSetCurrent(context))?;
+            check("cuModuleLoadData", sys::cuModuleLoadData(&raw mut module, text.as_ptr().cast()))?;
+        }
+        Ok((driver, Self { device, module }))
+    }
+
+    /// The ABI hash that the loaded image carries.
+    pub fn abi(&self) -> Result<u64> {
+        let (mut address, mut bytes, mut hash) = (0, 0, 0_u64);
+        // SAFETY: the symbol's name ends with 0; 8 bytes are read into 8 bytes.
+        unsafe {
+            check(
+                "cuModuleGetGlobal_v2",
+                sys::cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, self.module, c"RINGMEM_ABI".as_ptr()),
+            )?;
+            check("cuMemcpyDtoH_v2", sys::cuMemcpyDtoH_v2((&raw mut hash).cast(), address, 8.min(bytes)))?;
+        }
+        Ok(hash)
+    }
+
+    /// An attribute; 0 where the driver does not know it.
+    pub fn attribute(&self, which: CUdevice_attribute) -> i32 {
+        let mut value = 0;
+        // SAFETY: writes one integer.
+        let said = unsafe { sys::cuDeviceGetAttribute(&raw mut value, which, self.device) };
+        check("cuDeviceGetAttribute", said).map_or(0, |()| value)
+    }
+
+    /// `0000:65:00.0`.
+    pub fn bus(&self) -> Result<String> {
+        let mut text = [0_u8; 32];
+        // SAFETY: the buffer is as long as it is said to be.
+        check("cuDeviceGetPCIBusId", unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr().cast(), 32, self.device) })?;
+        Ok(text.iter().take_while(|&&byte| byte != 0).map(|&byte| char::from(byte)).collect::<String>().to_lowercase())
+    }
+
+    pub fn kernel(&self, name: &str) -> Result<CUfunction> {
+        let mut function = std::ptr::null_mut();
+        let name = CString::new(name).unwrap_or_default();
+        // SAFETY: the name ends with 0; writes one handle.
+        check("cuModuleGetFunction", unsafe { sys::cuModuleGetFunction(&raw mut function, self.module, name.as_ptr()) })?;
+        Ok(function)
+    }
+
+    /// How many groups of one warp fit on the device at once.
+    pub fn residency(&self, kernel: CUfunction) -> Result<u32> {
+        let mut blocks = 0;
+        // SAFETY: writes one integer.
+        let said = unsafe { sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut blocks, kernel, 32, 0) };
+        check("cuOccupancyMaxActiveBlocksPerMultiprocessor", said)?;
+        let processors = self.attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+        Ok(blocks.saturating_mul(processors).unsigned_abs())
+    }
+
+    pub fn pinned(&self, bytes: usize) -> Result<Pinned> {
+        let (mut host, mut device) = (std::ptr::null_mut::<c_void>(), 0);
+        // SAFETY: writes one pointer and one address; what was allocated is `bytes` long.
+        unsafe {
+            let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+            check("cuMemHostAlloc", sys::cuMemHostAlloc(&raw mut host, bytes, flags))?;
+            host.cast::<u8>().write_bytes(0, bytes);
+            check("cuMemHostGetDevicePointer_v2", sys::cuMemHostGetDevicePointer_v2(&raw mut device, host, 0))?;
+        }
+        // The driver said success, so it is not null.
+        let host = NonNull::new(host.cast()).unwrap_or(NonNull::dangling());
+        Ok(Pinned { host, device })
+    }
+
+    pub fn free_pinned(&self, memory: Pinned) -> Result<()> {
+        // SAFETY: allocated by `pinned`; no kernel and no copy uses it any more.
+        check("cuMemFreeHost", unsafe { sys::cuMemFreeHost(memory.host.as_ptr().cast()) })
+    }
+
+    pub fn alloc(&self, bytes: usize) -> Result<u64> {
+        let mut address = 0;
+        // SAFETY: writes one address.
+        check("cuMemAlloc_v2", unsafe { sys::cuMemAlloc_v2(&raw mut address, bytes) })?;
+        Ok(address)
+    }
+
+    pub fn free(&self, address: u64) -> Result<()> {
+        // SAFETY: allocated by `alloc`; no kernel and no copy uses it any more.
+        check("cuMemFree_v2", unsafe { sys::cuMemFree_v2(address) })
+    }
+
+    /// A stream that waits for no other.
+    pub fn stream(&self) -> Result<Stream> {
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        let said = unsafe { sys::cuStreamCreate(&raw mut stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32) };
+        check("cuStreamCreate", said)?;
+        Ok(Stream(stream))
+    }
+}
+
+/// A non-blocking stream.
+#[derive(Clone, Copy)]
+pub struct Stream(CUstream);
+
+// SAFETY: a handle that any thread may use whose context is bound.
+unsafe impl Send for Stream {}
+
+impl Stream {
+    /// # Safety
+    ///
+    /// The kernel takes these arguments, and what they name is live until it has left.
+    pub unsafe fn launch(self, kernel: CUfunction, groups: u32, arguments: &[u64]) -> Result<()> {
+        let mut places: Vec<*mut c_void> = arguments.iter().map(|argument| (&raw const *argument).cast_mut().cast()).collect();
+        let list = places.as_mut_ptr();
+        // SAFETY: one pointer per argument, each to 8 bytes that the driver copies before it returns; the rest is the caller's promise.
+        let said = unsafe { sys::cuLaunchKernel(kernel, groups, 1, 1, 32, 1, 1, 0, self.0, list, std::ptr::null_mut()) };
+        check("cuLaunchKernel", said)
+    }
+
+    pub fn synchronize(self) -> Result<()> {
+        // SAFETY: a live stream.
+        check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.0) })
+    }
+
+    /// # Safety
+    ///
+    /// Both sides are live and `bytes` long until the stream has been synchronised.
+    pub unsafe fn copy_to_device(self, device: u64, host: *const u8, bytes: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        check("cuMemcpyHtoDAsync_v2", unsafe { sys::cuMemcpyHtoDAsync_v2(device, host.cast(), bytes, self.0) })
+    }
+
+    /// # Safety
+    ///
+    /// Both sides are live and `bytes` long until the stream has been synchronised.
+    pub unsafe fn copy_to_host(self, host: *mut u8, device: u64, bytes: usize) -> Result<()> {
+        // SAFETY: the caller's promise.
+        check("cuMemcpyDtoHAsync_v2", unsafe { sys::cuMemcpyDtoHAsync_v2(host.cast(), device, bytes, self.0) })
+    }
+
+    /// Writes a word in device memory after everything queued before it.
+    ///
+    /// # Safety
+    ///
+    /// The word is live until the stream has been synchronised.
+    pub unsafe fn write_word(self, address: u64, value: u64) -> Result<()> {
+        // SAFETY: the caller's promise.
+        check("cuStreamWriteValue64_v2", unsafe { sys::cuStreamWriteValue64_v2(self.0, address, value, 0) })
+    }
+}

@@ -1,0 +1,348 @@
+//! First light on a GPU: what the link costs, whether order holds, where headers should lie.
+//!
+//! `cargo xtask gpu-smoke` builds it with a `run.sh`; the other machine needs a driver and nothing else. Arguments: `[--json FILE] [--scale N]`, where
+//! N divides the amount of work (1 by default). Exit codes: 0 all facts hold, 1 a fact fails or a call failed, 3 no driver or no device.
+//!
+//! Every kernel here has a deadline of its own, and the whole program one of four minutes; when a process ends, the driver ends its kernels.
+
+mod driver;
+mod rig;
+mod table;
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::time::{Duration, Instant};
+
+use driver::{Gpu, Pinned};
+use rig::{CAPACITY, Rig, Shape};
+use ringmem::backend::cuda::Driver;
+use ringmem::backend::cuda::cudarc::driver::sys::CUdevice_attribute as Attribute;
+use ringmem::control::{Fault, State};
+use ringmem::{Error, Result};
+use ringmem_kernels::IMAGE;
+use ringmem_kernels::probe::{BYTES, DEVICE_LINE, HOST_LINE, mode};
+use table::Table;
+
+const WHOLE: Duration = Duration::from_secs(240);
+const IDLE: Duration = Duration::from_secs(2);
+const COPY: usize = 256 << 20;
+const MODES: [(&str, u64); 4] =
+    [("relaxed", mode::RELAXED), ("barrier + relaxed", mode::PUBLISH), ("release", mode::RELEASE), ("16-byte pair", mode::PAIR)];
+
+fn main() -> ExitCode {
+    let (mut file, mut scale) = (None, 1);
+    let mut arguments = std::env::args().skip(1);
+    while let Some(argument) = arguments.next() {
+        match (argument.as_str(), arguments.next()) {
+            ("--json", Some(path)) => file = Some(path),
+            ("--scale", Some(text)) if text.parse().is_ok_and(|scale: u64| scale > 0) => scale = text.parse().unwrap_or(1),
+            _ => {
+                eprintln!("gpu_smoke: usage: gpu_smoke [--json FILE] [--scale N]");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    // SAFETY: no other thread runs yet. A lazily loaded kernel would wait for a running one.
+    unsafe { std::env::set_var("CUDA_MODULE_LOADING", "EAGER") };
+    std::thread::spawn(|| {
+        std::thread::sleep(WHOLE);
+        eprintln!("gpu_smoke: not done after {} s: ended, and its kernels with it", WHOLE.as_secs());
+        std::process::exit(1);
+    });
+    let mut table = Table::default();
+    let outcome = run(&mut table, scale);
+    if let Err(error) = &outcome {
+        // No device, or a library that stands in for a driver.
+        if matches!(error, Error::NoDriver { .. } | Error::Driver { code: 34 | 100 | 101, .. }) {
+            eprintln!("gpu_smoke: no GPU here: {error}");
+            return ExitCode::from(3);
+        }
+        table.fact("the program ran to its end", Some(false), error.to_string());
+    }
+    println!("{}", table.text());
+    println!("{}", table.json());
+    if let Some(Err(error)) = file.map(|path| std::fs::write(path, format!("{:#}\n", table.json()))) {
+        eprintln!("gpu_smoke: cannot write the JSON: {error}");
+        return ExitCode::from(1);
+    }
+    ExitCode::from(u8::from(!table.holds()))
+}
+
+fn run(table: &mut Table, scale: u64) -> Result<()> {
+    let (driver, gpu) = Gpu::open(IMAGE.ptx)?;
+    about(table, driver, &gpu)?;
+    let abi = gpu.abi()?;
+    table.fact("ABI of the loaded image", Some(abi == IMAGE.abi.hash), format!("{abi:016x}, the host's is {:016x}", IMAGE.abi.hash));
+    copies(table, &gpu, scale)?;
+    let words = gpu.pinned(BYTES as usize)?;
+    for (name, mode) in MODES {
+        ping_pong(table, &gpu, words, name, mode, scale)?;
+    }
+    launches(table, &gpu, words, scale)?;
+    for (name, mode) in MODES {
+        publishes(table, &gpu, words, name, mode, scale)?;
+    }
+    order(table, &gpu, words, scale)?;
+    gpu.free_pinned(words)?;
+    let mut epochs = 1..;
+    let mut shape =
+        |groups, batch, split| Shape { groups, batch, split, start: u64::MAX - 300, epoch: epochs.next().unwrap_or(1), idle: IDLE };
+    for (name, split) in [("one shared header", false), ("a header on each side", true)] {
+        let compared = split.then_some("rate, one shared header, batch 128");
+        let measured = round_trips(table, &gpu, name, &shape(1, 32, split), scale)
+            .and_then(|()| rate(table, &gpu, &format!("rate, {name}, batch 128"), &shape(1, 128, split), compared, scale));
+        match measured {
+            // No word of device memory can be written in stream order here.
+            Err(error @ Error::Driver { code: 801, .. }) => table.fact(name, None, error.to_string()),
+            measured => measured?,
+        }
+    }
+    for batch in [1, 8, 32, 128] {
+        let compared = (batch > 1).then_some("rate, one warp, batch 1");
+        rate(table, &gpu, &format!("rate, one warp, batch {batch}"), &shape(1, batch, false), compared, scale)?;
+    }
+    for groups in [1, 8, 64, 132] {
+        let compared = (groups > 1).then_some("rate, 1 blocks with a ring each");
+        let fits = gpu.residency(gpu.kernel("echo")?)?;
+        if groups > fits {
+            table.fact(format!("{groups} blocks with a ring each"), None, format!("only {fits} fit at once"));
+            continue;
+        }
+        rate(table, &gpu, &format!("rate, {groups} blocks with a ring each"), &shape(groups, 128, false), compared, scale)?;
+    }
+    deadline(table, &gpu, shape(1, 32, false), shape(1, 32, false))
+}
+
+fn about(table: &mut Table, driver: Driver, gpu: &Gpu) -> Result<()> {
+    let version = driver.version();
+    table.about("driver, newest CUDA", format!("{}.{}", version / 1000, version % 1000 / 10));
+    if let Some(first) = driver.gpus()?.first() {
+        table.about("device", first.name.clone());
+        table.about("compute capability", format!("{}.{}", first.capability.0, first.capability.1));
+        table.about("memory, bytes", first.memory);
+    }
+    table.about("host cores", std::thread::available_parallelism().map_or(0, |cores| cores.get() as u64));
+    let bus = gpu.bus()?;
+    for (name, file) in [("PCIe link speed", "current_link_speed"), ("PCIe link width", "current_link_width")] {
+        let said = std::fs::read_to_string(format!("/sys/bus/pci/devices/{bus}/{file}"));
+        table.about(name, said.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned()));
+    }
+    for (name, which) in [
+        ("multiprocessors", Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT),
+        ("native host atomics", Attribute::CU_DEVICE_ATTRIBUTE_HOST_NATIVE_ATOMIC_SUPPORTED),
+        ("concurrent managed access", Attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS),
+        ("host register", Attribute::CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED),
+        ("pageable memory access", Attribute::CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS),
+        ("copy engines", Attribute::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT),
+        ("kernel timeout", Attribute::CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT),
+    ] {
+        table.about(name, gpu.attribute(which));
+    }
+    Ok(())
+}
+
+/// Bandwidth each way, from pinned and from pageable memory.
+fn copies(table: &mut Table, gpu: &Gpu, scale: u64) -> Result<()> {
+    let bytes = (COPY / scale as usize).max(1 << 16);
+    let (device, pinned, stream) = (gpu.alloc(bytes)?, gpu.pinned(bytes)?, gpu.stream()?);
+    let mut pageable = vec![1_u8; bytes];
+    for (place, host) in [("pinned", pinned.host.as_ptr()), ("pageable", pageable.as_mut_ptr())] {
+        for up in [true, false] {
+            let mut rates = Vec::new();
+            // The first one warms up.
+            for turn in 0..9 {
+                let begun = Instant::now();
+                // SAFETY: both sides are `bytes` long and live; waited for at once.
+                unsafe { if up { stream.copy_to_device(device, host, bytes)? } else { stream.copy_to_host(host, device, bytes)? } }
+                stream.synchronize()?;
+                if turn > 0 {
+                    rates.push(bytes as f64 / begun.elapsed().as_secs_f64() / 1e9);
+                }
+            }
+            let way = if up { "to device" } else { "to host" };
+            let compared = (place == "pageable").then(|| format!("copy {way}, pinned"));
+            table.row(format!("copy {way}, {place}"), "GB/s", &mut rates, compared.as_deref());
+        }
+    }
+    gpu.free(device)?;
+    gpu.free_pinned(pinned)
+}
+
+/// A launch and the wait for it: what a persistent kernel saves.
+fn launches(table: &mut Table, gpu: &Gpu, words: Pinned, scale: u64) -> Result<()> {
+    let (kernel, stream) = (gpu.kernel("publish")?, gpu.stream()?);
+    let mut times = Vec::new();
+    for _ in 0..(1000 / scale).max(10) {
+        let begun = Instant::now();
+        // SAFETY: its three arguments; the words are live.
+        unsafe { stream.launch(kernel, 1, &[words.device, 0, 0])? };
+        stream.synchronize()?;
+        times.push(begun.elapsed().as_nanos() as f64);
+    }
+    table.row("launch + sync", "ns", &mut times, Some("ping-pong, relaxed"));
+    Ok(())
+}
+
+/// A word of the probe's memory, on the host.
+fn word(words: Pinned, line: u64, place: u64) -> &'static AtomicU64 {
+    // SAFETY: within `BYTES`, aligned, zeroed at first, and only touched as words while the probes run; freed after the last of them.
+    unsafe { words.host.add((line + 8 * place) as usize).cast::<AtomicU64>().as_ref() }
+}
+
+/// A number to the kernel and back, for each way to store.
+fn ping_pong(table: &mut Table, gpu: &Gpu, words: Pinned, name: &str, mode: u64, scale: u64) -> Result<()> {
+    let rounds = (20_000 / scale).max(100);
+    let start = u64::MAX - rounds / 2;
+    for line in [HOST_LINE, DEVICE_LINE] {
+        for place in [0, 1] {
+            word(words, line, place).store(start.wrapping_sub(1), Release);
+        }
+    }
+    let stream = gpu.stream()?;
+    let arguments = [words.device, start, rounds, u64::try_from(IDLE.as_nanos()).unwrap_or(u64::MAX), mode];
+    // SAFETY: its five arguments; the words outlive it.
+    unsafe { stream.launch(gpu.kernel("ping_pong")?, 1, &arguments)? };
+    let (mut times, mut torn, mut silent) = (Vec::new(), 0_u64, false);
+    'rounds: for round in 0..rounds {
+        let number = start.wrapping_add(round);
+        let begun = Instant::now();
+        word(words, HOST_LINE, 0).store(!number, Relaxed);
+        word(words, HOST_LINE, 1).store(number, Release);
+        while word(words, DEVICE_LINE, 1).load(Acquire) != number {
+            if begun.elapsed() > IDLE {
+                silent = true;
+                break 'rounds;
+            }
+            std::hint::spin_loop();
+        }
+        times.push(begun.elapsed().as_nanos() as f64);
+        torn += u64::from(mode == mode::PAIR && word(words, DEVICE_LINE, 0).load(Relaxed) != !number);
+    }
+    stream.synchronize()?;
+    let wrong = if silent { format!(", then silence after {} of them", times.len()) } else { String::new() };
+    let compared = (mode != mode::RELAXED).then_some("ping-pong, relaxed");
+    table.row(format!("ping-pong, {name}"), "ns", &mut times, compared);
+    table.fact(
+        format!("ping-pong, {name}, across the wrap"),
+        Some(!silent && torn == 0),
+        format!("{rounds} rounds, {torn} with a payload that did not fit its flag{wrong}"),
+    );
+    Ok(())
+}
+
+/// What a store costs the kernel, by how it is ordered.
+fn publishes(table: &mut Table, gpu: &Gpu, words: Pinned, name: &str, mode: u64, scale: u64) -> Result<()> {
+    let count = (20_000 / scale).max(100);
+    let (kernel, stream) = (gpu.kernel("publish")?, gpu.stream()?);
+    let mut times = Vec::new();
+    for _ in 0..9 {
+        // SAFETY: its three arguments; the words are live.
+        unsafe { stream.launch(kernel, 1, &[words.device, count, mode])? };
+        stream.synchronize()?;
+        times.push(word(words, HOST_LINE, 0).load(Acquire) as f64 / count as f64);
+    }
+    table.row(format!("store by the kernel, {name}"), "ns", &mut times, (mode != mode::RELAXED).then_some("store by the kernel, relaxed"));
+    Ok(())
+}
+
+/// Whether the host ever sees a flag ahead of the payload that was stored before it.
+fn order(table: &mut Table, gpu: &Gpu, words: Pinned, scale: u64) -> Result<()> {
+    let count = (500_000 / scale).max(1000);
+    for (name, mode) in [("with a barrier", mode::PUBLISH), ("without a barrier", mode::RELAXED)] {
+        for place in [word(words, DEVICE_LINE, 0), word(words, HOST_LINE, 1)] {
+            place.store(0, Release);
+        }
+        let stream = gpu.stream()?;
+        // SAFETY: its three arguments; the words outlive it.
+        unsafe { stream.launch(gpu.kernel("order")?, 1, &[words.device, count, mode])? };
+        let (begun, mut looks, mut early) = (Instant::now(), 0_u64, 0_u64);
+        loop {
+            let flag = word(words, HOST_LINE, 1).load(Acquire);
+            let payload = word(words, DEVICE_LINE, 0).load(Acquire);
+            looks += 1;
+            early += u64::from(payload < flag);
+            if flag == count || begun.elapsed() > IDLE * 4 {
+                break;
+            }
+        }
+        stream.synchronize()?;
+        let facts = format!("{count} pairs of stores, {looks} looks, {early} with the flag ahead of its payload");
+        // Without a barrier either answer is one to know, and none a failure.
+        let holds = (mode == mode::PUBLISH).then_some(early == 0);
+        table.fact(format!("order of two stores, {name}"), holds.or(Some(true)), facts);
+    }
+    Ok(())
+}
+
+fn round_trips(table: &mut Table, gpu: &Gpu, name: &str, shape: &Shape, scale: u64) -> Result<()> {
+    let mut rig = Rig::launch(gpu, shape)?;
+    let pair = &mut rig.pairs[0];
+    let mut times = Vec::new();
+    for _ in 0..(10_000 / scale).max(400) {
+        times.push(pair.round_trip()?);
+    }
+    let wrong = pair.wrong;
+    table.row(format!("echo round trip, {name}"), "ns", &mut times, Some("ping-pong, relaxed"));
+    let processed = rig.end(gpu)?;
+    let facts = format!("{} messages across the wrap, {wrong} wrong, the kernel counted {processed:?}", times.len());
+    table.fact(format!("echo, {name}"), Some(wrong == 0 && processed == [times.len() as u64]), facts);
+    Ok(())
+}
+
+/// Messages a second through all groups together, each with a ring of its own; as many host threads as serve them.
+fn rate(table: &mut Table, gpu: &Gpu, name: &str, shape: &Shape, compared: Option<&str>, scale: u64) -> Result<()> {
+    const TURNS: usize = 5;
+    let groups = shape.groups as usize;
+    let threads = groups.min(std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2)));
+    let each = (if shape.batch == 1 { 50_000 } else { 400_000 } / scale / groups.min(8) as u64).max(2 * CAPACITY);
+    let mut rig = Rig::launch(gpu, shape)?;
+    let mut rates = Vec::new();
+    for _ in 0..TURNS {
+        let begun = Instant::now();
+        let mut shares = rig.pairs.chunks_mut(groups.div_ceil(threads));
+        // The first share on this thread: the driver's calls need its context.
+        let own = shares.next().unwrap_or_default();
+        std::thread::scope(|scope| {
+            let others: Vec<_> = shares.map(|pairs| scope.spawn(|| rig::pump(pairs, each, 128))).collect();
+            let mut outcome = rig::pump(own, each, 128);
+            for other in others {
+                outcome = outcome.and(other.join().unwrap_or(Err(Error::StreamClosed)));
+            }
+            outcome
+        })?;
+        rates.push((each * groups as u64) as f64 / begun.elapsed().as_secs_f64() / 1e6);
+    }
+    let wrong: u64 = rig.pairs.iter().map(|pair| pair.wrong).sum();
+    let processed = rig.end(gpu)?;
+    table.row(name, "M msg/s", &mut rates, compared);
+    let expected = each * TURNS as u64;
+    let counted = processed.iter().all(|&count| count == expected);
+    let facts = format!(
+        "{groups} x {expected} messages of 64 bytes by {threads} host threads, {wrong} wrong, counted alike by the kernels: {counted}"
+    );
+    table.fact(name, Some(wrong == 0 && counted), facts);
+    Ok(())
+}
+
+/// A kernel that nobody talks to ends by its deadline; one under a new epoch works; one whose epoch is over leaves without a word.
+fn deadline(table: &mut Table, gpu: &Gpu, mut first: Shape, second: Shape) -> Result<()> {
+    first.idle = Duration::from_millis(100);
+    let rig = Rig::launch(gpu, &first)?;
+    let begun = Instant::now();
+    let outcome = rig.pairs[0].wait_for(State::Terminated);
+    let took = begun.elapsed();
+    let by_deadline = matches!(outcome, Err(Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Deadline), .. }));
+    table.fact("ended by its deadline of 100 ms", Some(by_deadline), format!("after {} ms", took.as_millis()));
+    rig.end(gpu)?;
+
+    let mut rig = Rig::launch(gpu, &second)?;
+    rig::pump(&mut rig.pairs, 1000, 32)?;
+    let wrong = rig.pairs[0].wrong;
+    table.fact("another under a new epoch", Some(wrong == 0), format!("1000 messages, {wrong} wrong"));
+    rig.pairs[0].control.abandon();
+    let state = rig.pairs[0].control.state();
+    let processed = rig.end(gpu)?;
+    let facts = format!("{processed:?} messages, left in {state:?}");
+    table.fact("left when its epoch was over", Some(processed == [1000]), facts);
+    Ok(())
+}

@@ -1,0 +1,291 @@
+//! Echo kernels with rings in pinned memory: laid out, launched, pumped, ended.
+
+use std::time::{Duration, Instant};
+
+use ringmem::attach::AttachError;
+use ringmem::control::{Capabilities, Command, HostSide, Launch, State};
+use ringmem::ring::spsc::{Consumer, Producer};
+use ringmem::{ControlBlock, Host, HostWord, Result, RingHeader, RingLayout};
+use ringmem_kernels::echo::Echo;
+
+use crate::driver::{Gpu, Pinned, Stream};
+
+/// How long nothing may come back before the program says so.
+const STALL: Duration = Duration::from_secs(3);
+pub const CAPACITY: u64 = 1024;
+
+/// One ring pair and its control block.
+pub struct Pair {
+    pub producer: Producer<'static, Echo, Host>,
+    pub consumer: Consumer<'static, Echo, Host>,
+    pub control: HostSide<'static, HostWord>,
+    sent: u64,
+    received: u64,
+    /// Answers that were not the next message.
+    pub wrong: u64,
+    /// With headers on each side: carries this side's indices over.
+    carrier: Option<Carrier>,
+}
+
+/// Copies indices into the headers that the device polls in its own memory.
+struct Carrier {
+    stream: Stream,
+    input_tail: u64,
+    output_head: u64,
+}
+
+/// A launch of one echo kernel per pair.
+pub struct Rig {
+    pub pairs: Vec<Pair>,
+    memory: Pinned,
+    /// The headers in device memory, if there are any.
+    near: Option<u64>,
+    stream: Stream,
+}
+
+pub struct Shape {
+    pub groups: u32,
+    pub batch: u64,
+    pub start: u64,
+    pub epoch: u32,
+    pub idle: Duration,
+    /// Headers on each side instead of one in pinned memory.
+    pub split: bool,
+}
+
+const HEADER: u64 = 384;
+const STRIDE: u64 = 128;
+
+impl Rig {
+    /// Lays out memory and launches; the kernels are active when it returns.
+    pub fn launch(gpu: &Gpu, shape: &Shape) -> Result<Self> {
+        let ring = RingLayout::of::<Echo>(CAPACITY)?;
+        let groups = u64::from(shape.groups);
+        // Control blocks in a row, then telemetry, then per group: input ring, output ring, two headers of this side.
+        let telemetry_at = groups * STRIDE;
+        let rings_at = telemetry_at + groups * STRIDE;
+        let each = 2 * ring.size() + 2 * HEADER;
+        let memory = gpu.pinned((rings_at + groups * each) as usize)?;
+        let stream = gpu.stream()?;
+        let near = if shape.split { Some(gpu.alloc(2 * HEADER as usize)?) } else { None };
+        let mut pairs = Vec::new();
+        let mut extra = Vec::new();
+        for group in 0..groups {
+            let input_at = rings_at + group * each;
+            let output_at = input_at + ring.size();
+            let spare_at = output_at + ring.size();
+            // SAFETY: offsets within the allocation, aligned to 128 (rings are 384 + 65536 bytes); zeroed; it outlives the rig, whose
+            // kernels and host ends are the only users.
+            let pair = unsafe {
+                let place = |offset: u64| memory.host.add(offset as usize);
+                let header = |offset: u64| place(offset).cast::<RingHeader<HostWord>>().as_ref();
+                for at in [input_at, output_at, spare_at, spare_at + HEADER] {
+                    header(at).format::<Echo>(&ring, shape.start);
+                }
+                let slots = |at: u64| place(at + ring.slots_offset()).cast();
+                let (input_peer, output_peer) =
+                    if shape.split { (header(spare_at), header(spare_at + HEADER)) } else { (header(input_at), header(output_at)) };
+                let launch = Launch {
+                    abi: ringmem_kernels::ABI.hash,
+                    capabilities: Capabilities::SYSTEM_SCOPE | Capabilities::TELEMETRY,
+                    epoch: shape.epoch,
+                    input_ring: near.unwrap_or(memory.device + input_at),
+                    output_ring: near.map_or(memory.device + output_at, |near| near + HEADER),
+                    telemetry: memory.device + telemetry_at + group * STRIDE,
+                };
+                Pair {
+                    producer: Producer::new(header(input_at), input_peer, slots(input_at))?,
+                    consumer: Consumer::new(header(output_at), output_peer, slots(output_at))?,
+                    control: HostSide::prepare(place(group * STRIDE).cast::<ControlBlock<HostWord>>().as_ref(), &launch),
+                    sent: 0,
+                    received: 0,
+                    wrong: 0,
+                    carrier: None,
+                }
+            };
+            pairs.push(pair);
+            if let Some(near) = near {
+                // SAFETY: two headers long on both sides; waited for before anybody reads it.
+                unsafe { stream.copy_to_device(near, memory.host.add(spare_at as usize).as_ptr(), 2 * HEADER as usize)? };
+                stream.synchronize()?;
+                // The kernel publishes to this side's headers and reads the slots where they are.
+                let device = |at: u64| memory.device + at;
+                extra = vec![
+                    device(input_at),
+                    device(input_at + ring.slots_offset()),
+                    device(output_at),
+                    device(output_at + ring.slots_offset()),
+                ];
+            }
+        }
+        if let (Some(near), Some(pair)) = (near, pairs.first_mut()) {
+            // Offsets of `tail` and `head` in a header.
+            let carrier = Carrier { stream: gpu.stream()?, input_tail: near, output_head: near + HEADER + 128 };
+            pair.carrier = Some(carrier);
+        }
+        let idle_ns = u64::try_from(shape.idle.as_nanos()).unwrap_or(u64::MAX);
+        let mut arguments = vec![memory.device, u64::from(shape.epoch), idle_ns, shape.batch];
+        arguments.extend(extra);
+        let kernel = gpu.kernel(if shape.split { "echo_split" } else { "echo" })?;
+        // SAFETY: the kernel's arguments, in order; the memory is freed only when it has left.
+        unsafe { stream.launch(kernel, shape.groups, &arguments)? };
+        let mut rig = Self { pairs, memory, near, stream };
+        for pair in &mut rig.pairs {
+            pair.control.command(Command::ACTIVATE);
+        }
+        for pair in &rig.pairs {
+            pair.wait_for(State::Active)?;
+        }
+        Ok(rig)
+    }
+
+    /// Drains, waits until every kernel has left, frees. Messages that each kernel says it processed.
+    pub fn end(mut self, gpu: &Gpu) -> Result<Vec<u64>> {
+        for pair in &mut self.pairs {
+            if pair.control.state() == Some(State::Active) {
+                pair.control.command(Command::DRAIN);
+            }
+        }
+        self.stream.synchronize()?;
+        let processed = self.pairs.iter().map(|pair| pair.control.snapshot().processed).collect();
+        if let Some(carrier) = self.pairs.first().and_then(|pair| pair.carrier.as_ref()) {
+            carrier.stream.synchronize()?;
+        }
+        self.pairs.clear();
+        if let Some(near) = self.near {
+            gpu.free(near)?;
+        }
+        gpu.free_pinned(self.memory)?;
+        Ok(processed)
+    }
+}
+
+/// The most messages of one step.
+const MOST: usize = 128;
+
+/// Where a step's messages are made and its answers looked at.
+struct Scratch {
+    messages: [Echo; MOST],
+    answers: [Echo; MOST],
+}
+
+/// Sends `messages` more to each pair and waits for all answers, every ring busy at once.
+pub fn pump(pairs: &mut [Pair], messages: u64, window: usize) -> Result<()> {
+    let lasts: Vec<u64> = pairs.iter().map(|pair| pair.received + messages).collect();
+    let mut scratch = Scratch { messages: [Pair::message(0); MOST], answers: [Pair::message(0); MOST] };
+    let (mut moved, mut idle) = (Instant::now(), 0);
+    loop {
+        let (mut progress, mut done) = (false, true);
+        for (pair, &last) in pairs.iter_mut().zip(&lasts) {
+            if pair.received < last {
+                done = false;
+                progress |= pair.step(last, window, &mut scratch)?;
+            }
+        }
+        if done {
+            return Ok(());
+        }
+        if progress {
+            moved = Instant::now();
+            idle = 0_u32;
+        } else if moved.elapsed() > STALL {
+            return Err(pairs
+                .iter()
+                .zip(&lasts)
+                .find(|(pair, last)| pair.received < **last)
+                .map_or(ringmem::Error::StreamClosed, |(pair, _)| pair.stuck(moved)));
+        } else {
+            // Where cores are fewer than threads, spinning would keep the kernel's answers from being carried.
+            idle = idle.saturating_add(1);
+            if idle < 10_000 { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+    }
+}
+
+impl Pair {
+    pub fn wait_for(&self, state: State) -> Result<()> {
+        let begun = Instant::now();
+        while self.control.state() != Some(state) {
+            if self.control.state() == Some(State::Faulted) {
+                return Err(self.ended(begun));
+            }
+            if begun.elapsed() > STALL {
+                return Err(self.stuck(begun));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    fn stuck(&self, since: Instant) -> ringmem::Error {
+        eprintln!("stuck: {} sent, {} received, {:?}", self.sent, self.received, self.control.snapshot());
+        self.ended(since)
+    }
+
+    fn ended(&self, since: Instant) -> ringmem::Error {
+        let control = self.control.snapshot();
+        let (faults, fault) = control.faults();
+        ringmem::Error::Kernel { state: control.kernel_state(), fault, faults, waited: since.elapsed() }
+    }
+
+    fn message(number: u64) -> Echo {
+        Echo { words: [number, !number, number, !number, number, !number, number, !number] }
+    }
+
+    /// Each answer must be the next number, with all of its words; whatever was lost, doubled or torn is counted in `wrong`.
+    fn check(&mut self, answers: &[Echo]) {
+        for answer in answers {
+            self.wrong += u64::from(*answer != Self::message(self.received));
+            self.received += 1;
+        }
+    }
+
+    /// Sends and receives what is possible now, up to `window` messages each way and `last` in all; whether anything moved.
+    fn step(&mut self, last: u64, window: usize, Scratch { messages, answers }: &mut Scratch) -> Result<bool> {
+        let wanted = (last - self.sent).min(window.min(MOST) as u64) as usize;
+        for (number, message) in (self.sent..).zip(&mut messages[..wanted]) {
+            *message = Self::message(number);
+        }
+        let sent = self.producer.push_slice(&messages[..wanted]).map_err(AttachError::Corrupt)?;
+        self.sent += sent as u64;
+        self.carry(sent > 0, false)?;
+        let received = self.consumer.pop_slice(&mut answers[..window.min(MOST)]).map_err(AttachError::Corrupt)?;
+        self.check(&answers[..received]);
+        self.carry(false, received > 0)?;
+        Ok(sent + received > 0)
+    }
+
+    /// One message there and back: nanoseconds.
+    pub fn round_trip(&mut self) -> Result<f64> {
+        let begun = Instant::now();
+        let message = Self::message(self.sent);
+        self.producer.push_slice(&[message]).map_err(AttachError::Corrupt)?;
+        self.sent += 1;
+        self.carry(true, false)?;
+        let answer = loop {
+            match self.consumer.pop() {
+                Ok(answer) => break answer,
+                Err(_) if begun.elapsed() > STALL => return Err(self.stuck(begun)),
+                Err(_) => std::hint::spin_loop(),
+            }
+        };
+        let took = begun.elapsed().as_nanos() as f64;
+        self.carry(false, true)?;
+        self.check(&[answer]);
+        Ok(took)
+    }
+
+    fn carry(&self, tail: bool, head: bool) -> Result<()> {
+        let Some(carrier) = &self.carrier else { return Ok(()) };
+        // SAFETY: words of the headers in device memory, which are freed after the carrier's stream is synchronised.
+        unsafe {
+            if tail {
+                carrier.stream.write_word(carrier.input_tail, self.producer.tail())?;
+            }
+            if head {
+                carrier.stream.write_word(carrier.output_head, self.consumer.head())?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,113 @@
+//! Rows with what they are compared to, as a table and as JSON.
+
+use std::fmt::Write;
+
+use serde_json::{Value, json};
+
+/// One measured figure: median, least, 99th percentile (of few samples the greatest).
+pub struct Row {
+    pub name: String,
+    pub unit: &'static str,
+    pub median: f64,
+    low: f64,
+    high: f64,
+    /// Another row's name, and this median over that one's.
+    compared: Option<(String, f64)>,
+}
+
+/// What was found to hold or not, with the facts.
+struct Fact {
+    name: String,
+    holds: Option<bool>,
+    facts: String,
+}
+
+#[derive(Default)]
+pub struct Table {
+    about: Vec<(&'static str, Value)>,
+    rows: Vec<Row>,
+    facts: Vec<Fact>,
+}
+
+impl Table {
+    pub fn about(&mut self, name: &'static str, value: impl Into<Value>) {
+        self.about.push((name, value.into()));
+    }
+
+    /// Adds a row from samples; `compared` is the name of a row that is there already.
+    pub fn row(&mut self, name: impl Into<String>, unit: &'static str, samples: &mut [f64], compared: Option<&str>) {
+        samples.sort_by(f64::total_cmp);
+        let at = |share: f64| samples.get(((samples.len() as f64 - 1.0) * share).round() as usize).copied().unwrap_or(f64::NAN);
+        let (low, median, high) = (at(0.0), at(0.5), at(0.99));
+        let compared = compared.and_then(|other| {
+            let row = self.rows.iter().find(|row| row.name == other)?;
+            Some((other.to_owned(), median / row.median))
+        });
+        let row = Row { name: name.into(), unit, median, low, high, compared };
+        eprintln!("{}", row.line());
+        self.rows.push(row);
+    }
+
+    /// Adds a fact; `None` if it could not be tried.
+    pub fn fact(&mut self, name: impl Into<String>, holds: Option<bool>, facts: impl Into<String>) {
+        let fact = Fact { name: name.into(), holds, facts: facts.into() };
+        eprintln!("{}", fact.line());
+        self.facts.push(fact);
+    }
+
+    /// Whether everything that was tried holds.
+    pub fn holds(&self) -> bool {
+        self.facts.iter().all(|fact| fact.holds != Some(false))
+    }
+
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        for (name, value) in &self.about {
+            let _ = writeln!(text, "{name:28} {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned));
+        }
+        let _ = writeln!(text, "\n{:44} {:>10} {:>10} {:>10} {:8} compared to", "row", "median", "low", "p99", "unit");
+        for row in &self.rows {
+            let _ = writeln!(text, "{}", row.line());
+        }
+        text.push('\n');
+        for fact in &self.facts {
+            let _ = writeln!(text, "{}", fact.line());
+        }
+        text
+    }
+
+    pub fn json(&self) -> Value {
+        let about: serde_json::Map<String, Value> = self.about.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();
+        let rows: Vec<Value> = self.rows.iter().map(Row::json).collect();
+        let facts: Vec<Value> =
+            self.facts.iter().map(|fact| json!({ "name": fact.name, "holds": fact.holds, "facts": fact.facts })).collect();
+        json!({ "about": about, "rows": rows, "facts": facts, "holds": self.holds() })
+    }
+}
+
+impl Row {
+    fn line(&self) -> String {
+        let Self { name, unit, median, low, high, compared } = self;
+        let compared = compared.as_ref().map_or(String::new(), |(other, ratio)| format!("{ratio:.2} x {other}"));
+        format!("{name:44} {median:>10.2} {low:>10.2} {high:>10.2} {unit:8} {compared}")
+    }
+
+    fn json(&self) -> Value {
+        let (compared, ratio) = self.compared.clone().map_or((None, None), |(other, ratio)| (Some(other), Some(ratio)));
+        json!({
+            "name": self.name, "unit": self.unit, "median": self.median, "low": self.low, "p99": self.high,
+            "compared_to": compared, "ratio": ratio,
+        })
+    }
+}
+
+impl Fact {
+    fn line(&self) -> String {
+        let holds = match self.holds {
+            Some(true) => "ok",
+            Some(false) => "FAILED",
+            None => "SKIPPED",
+        };
+        format!("{holds:8} {}: {}", self.name, self.facts)
+    }
+}

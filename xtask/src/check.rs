@@ -1,0 +1,312 @@
+//! What the kernels do to memory, checked in their PTX.
+//!
+//! 1. No table excuses these ([`rules`]): an ordered or atomic access without its order or of a scope that the host is outside of; a load through
+//!    the non-coherent cache; local memory; a missing `RINGMEM_ABI`.
+//! 2. Everything else is counted per function and compared with a table that is checked in ([`against`]), so that a change of the protocol as
+//!    compiled is seen in review. A narrower scope (`atom.gpu`, a counter in device memory) and a trap pass only where the table lists them.
+//!
+//! It does not show that the orders suffice: loom does that, on the host, with the same source.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::Failure;
+use crate::module::{Function, Operation};
+pub use crate::module::{Module, is_panic, readable};
+
+const COLUMNS: [&str; 8] =
+    ["ld.acquire.sys", "ld.relaxed.sys", "st.relaxed.sys", "st.release.sys", "fence", "atom.sys", "atom.gpu", "trap"];
+
+type Counts = [u64; COLUMNS.len()];
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// An access that must be seen by the host names a narrower scope or none, or an atomic names no order.
+    Scope,
+    /// A load that may return stale bytes.
+    NonCoherent,
+    /// A value that does not live in registers.
+    Local,
+    /// `RINGMEM_ABI` is missing, hidden or without value.
+    Abi,
+    /// A count differs from the table.
+    Count,
+    /// The table and the module have different functions.
+    Row,
+}
+
+/// One fault, with where it is.
+#[derive(Debug)]
+pub struct Finding {
+    /// Which rule.
+    pub what: What,
+    function: String,
+    line: Option<usize>,
+    expected: String,
+    got: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "line {line}: ")?;
+        }
+        write!(f, "{}: expected {}, got {}", self.function, self.expected, self.got)
+    }
+}
+
+/// Faults that no table excuses.
+pub fn rules(module: &Module) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for function in &module.functions {
+        for operation in &function.operations {
+            if let Some((what, expected)) = fault(function, operation) {
+                let (function, got) = (function.name.clone(), format!("`{}`", operation.text));
+                findings.push(Finding { what, function, line: Some(operation.line), expected: expected.into(), got });
+            }
+        }
+    }
+    if module.abi.is_none() {
+        let (function, expected, got) = ("RINGMEM_ABI".into(), "a `.visible .global` of 8 bytes with a value".into(), "none".into());
+        findings.push(Finding { what: What::Abi, function, line: None, expected, got });
+    }
+    findings
+}
+
+fn fault(function: &Function, operation: &Operation) -> Option<(What, &'static str)> {
+    let opcode = operation.opcode();
+    let has = |part| opcode.split('.').skip(1).any(|p| p == part);
+    let ordered = ["relaxed", "acquire", "release", "acq_rel", "sc"].into_iter().any(has);
+    match opcode.split('.').next()? {
+        "ld" | "ldu" if opcode.starts_with("ldu") || has("nc") => Some((What::NonCoherent, "a coherent load")),
+        "ld" | "st" if ordered && !has("sys") => Some((What::Scope, "scope `.sys`")),
+        "fence" if !has("sys") && !has("proxy") => Some((What::Scope, "scope `.sys`")),
+        "membar" if !has("sys") => Some((What::Scope, "scope `.sys`")),
+        "atom" | "red" if !has("sys") && !has("gpu") => Some((What::Scope, "scope `.sys`, or `.gpu` for a counter in device memory")),
+        "atom" | "red" if !ordered => Some((What::Scope, "an order")),
+        // Opcodes begin with a letter: this is the empty part before the dot of a directive. A panic's frame costs nothing until it panics.
+        "" if opcode == ".local" && (function.entry || !is_panic(&function.name)) => Some((What::Local, "values in registers")),
+        _ => None,
+    }
+}
+
+fn counts(function: &Function, module: &Module) -> Counts {
+    let panics = module.panics();
+    let mut counts = Counts::default();
+    for operation in &function.operations {
+        let opcode = operation.opcode();
+        let has = |part| opcode.split('.').skip(1).any(|p| p == part);
+        let column = match opcode.split('.').next().unwrap_or_default() {
+            "ld" if has("acquire") => 0,
+            "ld" if has("relaxed") => 1,
+            "st" if has("relaxed") => 2,
+            "st" if has("release") => 3,
+            "fence" | "membar" => 4,
+            "atom" | "red" if has("sys") => 5,
+            "atom" | "red" => 6,
+            "trap" => 7,
+            "call" if operation.callee().is_some_and(|name| panics.contains(&*name)) => 7,
+            _ => continue,
+        };
+        counts[column] += 1;
+    }
+    counts
+}
+
+/// Counts per function, in order of name.
+#[derive(Debug)]
+pub struct Table(BTreeMap<String, Counts>);
+
+impl Table {
+    /// What a module shows.
+    pub fn of(module: &Module) -> Self {
+        Self(module.functions.iter().map(|function| (function.name.clone(), counts(function, module))).collect())
+    }
+
+    /// Reads what `Display` writes.
+    pub fn parse(text: &str) -> Result<Self, Failure> {
+        let mut lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
+        let columns: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().skip(1).collect();
+        if columns != COLUMNS {
+            return Err(format!("the table's columns are {columns:?}, expected {COLUMNS:?}: `cargo xtask ptx-check --bless`").into());
+        }
+        let mut rows = BTreeMap::new();
+        for line in lines {
+            let mut words = line.split_whitespace();
+            let name = words.next().unwrap_or_default().to_owned();
+            let counts: Result<Vec<u64>, _> = words.map(str::parse).collect();
+            let counts = counts.ok().and_then(|counts| counts.try_into().ok()).ok_or_else(|| format!("not a row of the table: {line}"))?;
+            if rows.insert(name, counts).is_some() {
+                return Err(format!("twice in the table: {line}").into());
+            }
+        }
+        Ok(Self(rows))
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "# Memory operations per kernel in the PTX beside this file; `cargo xtask ptx-check --bless` writes it.")?;
+        writeln!(f, "# atom.gpu: only on counters in device memory. trap: traps, and calls of functions that trap.")?;
+        let width = self.0.keys().map(String::len).chain(["function".len()]).max().unwrap_or_default();
+        write!(f, "{:width$}", "function")?;
+        COLUMNS.iter().try_for_each(|column| write!(f, "  {column}"))?;
+        writeln!(f)?;
+        for (name, counts) in &self.0 {
+            write!(f, "{name:width$}")?;
+            counts.iter().zip(COLUMNS).try_for_each(|(count, column)| write!(f, "  {count:>width$}", width = column.len()))?;
+            writeln!(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// Where a module differs from its table.
+pub fn against(module: &Module, table: &Table) -> Vec<Finding> {
+    let got = Table::of(module);
+    let mut findings = Vec::new();
+    let mut find = |what, function: &String, expected: String, got: String| {
+        findings.push(Finding { what, function: function.clone(), line: None, expected, got });
+    };
+    for (name, got) in &got.0 {
+        let Some(expected) = table.0.get(name) else {
+            find(What::Row, name, "a row in the table".into(), "none".into());
+            continue;
+        };
+        for ((column, expected), got) in COLUMNS.iter().zip(expected).zip(got) {
+            if expected != got {
+                find(What::Count, name, format!("{expected} x {column}"), got.to_string());
+            }
+        }
+    }
+    for name in table.0.keys().filter(|name| !got.0.contains_key(*name)) {
+        find(What::Row, name, "a function in the PTX".into(), "none".into());
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn module(body: &str) -> Module {
+        let abi = ".visible .global .align 8 .b8 RINGMEM_ABI[8] = {1, 0, 0, 0, 0, 0, 0, 0};";
+        let trap = ".func _RNvNtCsaB1_4core9panicking9panic_fmt()\n{\n\t.local .b8 depot[8];\n\ttrap; exit;\n}";
+        let helper = ".func helper()\n{\n\tcall.uni _RNvNtCsaB1_4core9panicking9panic_fmt, ();\n\tret;\n}";
+        Module::parse(&format!("{abi}\n.visible .entry kernel(\n\t.param .u64 p\n)\n{{\n{body}\n\tret;\n}}\n{trap}\n{helper}\n")).unwrap()
+    }
+
+    /// A poll, a publish and nothing else.
+    const GOOD: &str = "
+	ld.acquire.sys.global.b64 	%rd14, [%rd1];
+	ld.relaxed.sys.b64 	%rd47, [%rd1];
+	fence.acq_rel.sys;
+	st.relaxed.sys.global.b64 	[%rd2], %rd4;
+	st.release.sys.b64 	[%rd2], %rd4;
+	atom.acq_rel.sys.cas.b64 	%rd3, [%rd1], %rd2, %rd4;";
+
+    #[track_caller]
+    fn only(module: &Module, what: What) -> String {
+        match &rules(module)[..] {
+            [finding] if finding.what == what => finding.to_string(),
+            others => panic!("expected one {what:?}, got {others:?}"),
+        }
+    }
+
+    #[test]
+    fn a_good_kernel_passes_and_its_table_comes_back() {
+        let module = module(GOOD);
+        assert!(rules(&module).is_empty());
+        let table = Table::of(&module);
+        assert_eq!(table.0["kernel"], [1, 1, 1, 1, 1, 1, 0, 0]);
+        let again = Table::parse(&table.to_string()).unwrap();
+        assert_eq!(again.0, table.0);
+        assert!(against(&module, &again).is_empty());
+    }
+
+    #[test]
+    fn a_fetch_add_that_lost_order_and_scope_is_found() {
+        // What LLVM 22 makes of `fetch_add(1, AcqRel)` with and without a result.
+        let found = only(&module("\tatom.global.add.u64 \t%rd7, [%rd2], 1;"), What::Scope);
+        assert_eq!(
+            found,
+            "line 6: kernel: expected scope `.sys`, or `.gpu` for a counter in device memory, got `atom.global.add.u64 %rd7, [%rd2], 1`"
+        );
+        only(&module("\tatom.add.u64 \t%rd7, [%rd2], 1;"), What::Scope);
+        only(&module("\tred.global.add.u64 \t[%rd2], 1;"), What::Scope);
+        only(&module("\tatom.sys.global.add.u64 \t%rd7, [%rd2], 1;"), What::Scope);
+        only(&module("\tatom.relaxed.cta.add.u64 \t%rd7, [%rd2], 1;"), What::Scope);
+    }
+
+    #[test]
+    fn an_ordered_access_of_a_narrower_scope_is_found() {
+        only(&module("\tld.acquire.gpu.b64 \t%rd7, [%rd2];"), What::Scope);
+        only(&module("\tst.relaxed.cta.b64 \t[%rd2], %rd7;"), What::Scope);
+        only(&module("\tfence.acq_rel.gpu;"), What::Scope);
+        only(&module("\tmembar.gl;"), What::Scope);
+    }
+
+    #[test]
+    fn a_load_that_may_be_stale_is_found() {
+        only(&module("\tld.global.nc.b64 \t%rd7, [%rd2];"), What::NonCoherent);
+        only(&module("\t@%p1 ld.global.nc.v2.b64 \t{%rd7, %rd8}, [%rd2];"), What::NonCoherent);
+        only(&module("\tldu.global.b64 \t%rd7, [%rd2];"), What::NonCoherent);
+    }
+
+    #[test]
+    fn local_memory_is_found_in_a_kernel_and_left_to_panics() {
+        let found = only(&module("\t.local .align 8 .b8 \t__local_depot2[32];"), What::Local);
+        assert!(found.contains("kernel: expected values in registers"), "{found}");
+    }
+
+    #[test]
+    fn a_missing_abi_is_found() {
+        only(&Module::parse(".visible .entry kernel()\n{\n\tret;\n}\n").unwrap(), What::Abi);
+    }
+
+    #[test]
+    fn a_count_that_differs_is_named_with_both_figures() {
+        let table = Table::of(&module(GOOD));
+        let weaker = module(&GOOD.replace("ld.acquire.sys.global", "ld.relaxed.sys.global"));
+        let found: Vec<String> = against(&weaker, &table).iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["kernel: expected 1 x ld.acquire.sys, got 0", "kernel: expected 1 x ld.relaxed.sys, got 2"]);
+    }
+
+    #[test]
+    fn a_counter_in_device_memory_passes_only_where_it_is_listed() {
+        let counter = module(&format!("{GOOD}\n\tred.relaxed.gpu.add.u64 \t[%rd2], 1;"));
+        assert!(rules(&counter).is_empty());
+        let found = against(&counter, &Table::of(&module(GOOD)));
+        assert_eq!(found[0].to_string(), "kernel: expected 0 x atom.gpu, got 1");
+        assert!(against(&counter, &Table::of(&counter)).is_empty());
+    }
+
+    #[test]
+    fn a_trap_and_a_call_that_ends_in_one_are_counted() {
+        let table = Table::of(&module(GOOD));
+        for body in ["\ttrap;", "\tcall.uni _RNvNtCsaB1_4core9panicking9panic_fmt, ();", "\tcall.uni helper, ();"] {
+            let found: Vec<String> = against(&module(&format!("{GOOD}\n{body}")), &table).iter().map(ToString::to_string).collect();
+            assert_eq!(found, ["kernel: expected 0 x trap, got 1"], "{body}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_a_row_and_a_row_without_a_kernel_are_found() {
+        let (module, mut table) = (module(GOOD), Table::of(&module(GOOD)));
+        let counts = table.0.remove("kernel").unwrap();
+        table.0.insert("gone".into(), counts);
+        let found: Vec<String> = against(&module, &table).iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["kernel: expected a row in the table, got none", "gone: expected a function in the PTX, got none"]);
+    }
+
+    #[test]
+    fn a_damaged_table_is_refused() {
+        assert!(Table::parse("").is_err());
+        let good = Table::of(&module(GOOD)).to_string();
+        assert!(Table::parse(&good.replace("atom.gpu", "atom.any")).is_err());
+        let row = good.lines().find(|line| line.starts_with("kernel")).unwrap();
+        assert!(Table::parse(&format!("{good}{row}\n")).unwrap_err().to_string().contains("twice"));
+        assert!(Table::parse(&good.replace(row, "kernel 1 2")).is_err());
+    }
+}

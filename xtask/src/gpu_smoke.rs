@@ -1,0 +1,45 @@
+//! `cargo xtask gpu-smoke`: the first-light program and its `run.sh`, for a machine that has a driver and nothing else.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::Failure;
+
+const RUN: &str = "\
+#!/bin/sh
+# Runs the first-light program: `./run.sh [OUT]` writes OUT/gpu-smoke.txt and OUT/gpu-smoke.json (OUT: here).
+# Exit codes: 0 all facts hold, 1 one does not, 3 no driver or no device.
+here=$(cd \"$(dirname \"$0\")\" && pwd)
+out=${1:-$here}
+mkdir -p \"$out\" || exit 1
+date -u > \"$out/gpu-smoke.txt\"
+uname -srm >> \"$out/gpu-smoke.txt\"
+\"$here/gpu_smoke\" --json \"$out/gpu-smoke.json\" >> \"$out/gpu-smoke.txt\"
+code=$?
+cat \"$out/gpu-smoke.txt\"
+exit $code
+";
+
+/// Builds the program and puts it with its script into `target/gpu-smoke`.
+pub fn run() -> Result<(), Failure> {
+    let root = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let status = Command::new(cargo)
+        .args(["build", "--profile", "bundle", "--package", "ringmem", "--features", "cuda", "--example", "gpu_smoke"])
+        .current_dir(&root)
+        .status()?;
+    if !status.success() {
+        return Err("the program does not build".into());
+    }
+    let folder = target.join("gpu-smoke");
+    fs::create_dir_all(&folder)?;
+    fs::copy(target.join("bundle/examples/gpu_smoke"), folder.join("gpu_smoke"))?;
+    let script = folder.join("run.sh");
+    fs::write(&script, RUN)?;
+    #[cfg(unix)]
+    fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755))?;
+    println!("{}: copy it to a machine with a GPU and run run.sh there", folder.display());
+    Ok(())
+}

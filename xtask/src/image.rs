@@ -1,0 +1,108 @@
+//! The PTX that is checked in: written, or compared with a fresh one.
+
+use std::path::PathBuf;
+
+use crate::{Failure, check, compiler};
+
+const PACKAGE: &str = "ringmem-kernels";
+const MADE_BY: &str = "// Made by `cargo xtask ptx` with ";
+
+/// Where it lies.
+pub fn path() -> PathBuf {
+    crate::root().join("kernels-rs/ptx/ringmem.ptx")
+}
+
+/// Compiles the kernels and writes the file.
+pub fn write() -> Result<(), Failure> {
+    let (text, _) = fresh()?;
+    crate::write(&path(), &text)?;
+    println!("wrote {}: now `cargo xtask ptx-check`", path().display());
+    Ok(())
+}
+
+/// Compiles the kernels and compares: byte by byte where the same compiler made the file, else by what no compiler may change.
+pub fn compare() -> Result<(), Failure> {
+    let (new, version) = fresh()?;
+    let old = crate::read(&path())?;
+    if new == old {
+        println!("{} is what its source gives", path().display());
+        return Ok(());
+    }
+    let stale =
+        |what: String| Err(format!("{} is not what its source gives: {what}\nrefresh it with `cargo xtask ptx`", path().display()).into());
+    let maker = maker(&old).unwrap_or("an unknown compiler");
+    if maker == version {
+        return stale(first_difference(&old, &new));
+    }
+    println!("comparison by bytes skipped: made by another compiler ({maker})");
+    let (old, new) = (check::Module::parse(&old)?, check::Module::parse(&new)?);
+    if old.abi != new.abi {
+        return stale(format!("RINGMEM_ABI is {:x?}, expected {:x?}", old.abi, new.abi));
+    }
+    if old.kernels() != new.kernels() {
+        return stale(format!("its kernels and argument counts are {:?}, expected {:?}", old.kernels(), new.kernels()));
+    }
+    let findings = check::rules(&new);
+    if !findings.is_empty() {
+        let lines: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        return Err(format!("{} with this compiler:\n{}", path().display(), lines.join("\n")).into());
+    }
+    println!("its ABI, kernels and argument counts are what its source gives");
+    Ok(())
+}
+
+/// The text and the version of its compiler.
+fn fresh() -> Result<(String, String), Failure> {
+    let compiler = compiler::find()?;
+    println!("compiling {PACKAGE} with {}: {}", compiler.found, compiler.version);
+    let raw = compiler.ptx(&crate::root().join("Cargo.toml"), PACKAGE)?;
+    let text = format!("{MADE_BY}{}\n{}", compiler.version, normalised(&raw));
+    // What names this machine would differ on the next one.
+    let home = std::env::var("HOME").unwrap_or_default();
+    for place in [&*crate::root().to_string_lossy(), &home].into_iter().filter(|place| place.len() > 1) {
+        if let Some(line) = text.lines().find(|line| line.contains(place)) {
+            return Err(format!("the PTX names a place on this machine: {line}").into());
+        }
+    }
+    Ok((text, compiler.version))
+}
+
+/// Without debug lines, trailing blanks and trailing lines.
+fn normalised(raw: &str) -> String {
+    let debug = |line: &str| line.trim_start().starts_with(".loc\t") || line.trim_start().starts_with(".file\t");
+    let mut text: String = raw.lines().filter(|line| !debug(line)).flat_map(|line| [line.trim_end(), "\n"]).collect();
+    text.truncate(text.trim_end().len());
+    text + "\n"
+}
+
+fn maker(text: &str) -> Option<&str> {
+    text.lines().next()?.strip_prefix(MADE_BY)
+}
+
+fn first_difference(old: &str, new: &str) -> String {
+    let line = old.lines().zip(new.lines()).take_while(|(old, new)| old == new).count();
+    let nth = |text: &str| text.lines().nth(line).unwrap_or("the end").trim().to_owned();
+    format!("line {} is `{}`, expected `{}`", line + 1, nth(old), nth(new))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_depends_on_the_machine_is_dropped() {
+        let raw = "//\n\t.file\t1 \"/somewhere/lib.rs\"\n.visible .entry a() \n{\n\t.loc\t1 2 3\n\tret;\t\n}\n\n\n";
+        assert_eq!(normalised(raw), "//\n.visible .entry a()\n{\n\tret;\n}\n");
+    }
+
+    #[test]
+    fn the_first_different_line_is_named() {
+        assert_eq!(first_difference("a\nb\nc\n", "a\nd\nc\n"), "line 2 is `b`, expected `d`");
+        assert_eq!(first_difference("a\n", "a\nb\n"), "line 2 is `the end`, expected `b`");
+    }
+
+    #[test]
+    fn the_checked_in_image_says_who_made_it() {
+        assert!(maker(&std::fs::read_to_string(path()).unwrap()).is_some());
+    }
+}

@@ -1,0 +1,64 @@
+//! A kernel whose ordering rustc loses: the check must find it in real PTX, not only in a sample.
+
+use crate::{Failure, check, compiler};
+
+const MANIFEST: &str = "\
+[package]
+name = \"planted\"
+version = \"0.0.0\"
+edition = \"2024\"
+
+[lib]
+path = \"lib.rs\"
+
+[profile.release]
+lto = \"fat\"
+codegen-units = 1
+
+[workspace]
+";
+
+const SOURCE: &str = r#"
+#![no_std]
+#![feature(abi_ptx)]
+
+use core::sync::atomic::{AtomicU64, Ordering::AcqRel};
+
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo) -> ! {
+    loop {}
+}
+
+#[unsafe(no_mangle)]
+#[used]
+pub static RINGMEM_ABI: u64 = 1;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "ptx-kernel" fn planted(counter: *const AtomicU64) {
+    unsafe { (*counter).fetch_add(1, AcqRel) };
+}
+"#;
+
+/// Compiles it, checks it, fails unless that fails.
+pub fn run() -> Result<(), Failure> {
+    let compiler = match compiler::find() {
+        Ok(compiler) => compiler,
+        Err(why) => {
+            println!("skipped: no PTX compiler\n{why}");
+            return Ok(());
+        }
+    };
+    let place = crate::target().join("planted");
+    std::fs::create_dir_all(&place)?;
+    crate::write(&place.join("Cargo.toml"), MANIFEST)?;
+    crate::write(&place.join("lib.rs"), SOURCE)?;
+    let module = check::Module::parse(&compiler.ptx(&place.join("Cargo.toml"), "planted")?)?;
+    match &check::rules(&module)[..] {
+        [finding] if finding.what == check::What::Scope => {
+            println!("the planted kernel is found: {finding}");
+            Ok(())
+        }
+        [] => Err("a kernel with an AcqRel `fetch_add` passed: either this compiler orders it, or the check is blind".into()),
+        others => Err(format!("the planted kernel gave other findings: {others:?}").into()),
+    }
+}
