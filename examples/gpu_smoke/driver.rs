@@ -1,4 +1,4 @@
-//! The driver calls of this program, each checked: contexts, memory, streams, launches. No backend: what it opens lives as long as the process.
+//! The driver calls of this program, each checked: contexts, memory, streams, launches. No backend.
 
 use std::ffi::{CString, c_void};
 use std::ptr::NonNull;
@@ -35,6 +35,15 @@ impl Gpu {
             check("cuModuleLoadData", sys::cuModuleLoadData(&raw mut module, text.as_ptr().cast()))?;
         }
         Ok((driver, Self { device, module }))
+    }
+
+    /// Unloads the kernels and lets the context go; none of them runs any more.
+    pub fn close(self) -> Result<()> {
+        // SAFETY: loaded and retained by `open`, given back once.
+        unsafe {
+            check("cuModuleUnload", sys::cuModuleUnload(self.module))?;
+            check("cuDevicePrimaryCtxRelease_v2", sys::cuDevicePrimaryCtxRelease_v2(self.device))
+        }
     }
 
     /// The ABI hash that the loaded image carries.
@@ -126,9 +135,15 @@ impl Gpu {
     }
 }
 
-/// A non-blocking stream.
-#[derive(Clone, Copy)]
+/// A non-blocking stream; dropping it lets what is queued run to its end.
 pub struct Stream(CUstream);
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: a live stream, destroyed once. What it says changes nothing for anybody.
+        let _ = unsafe { sys::cuStreamDestroy_v2(self.0) };
+    }
+}
 
 // SAFETY: a handle that any thread may use whose context is bound.
 unsafe impl Send for Stream {}
@@ -137,7 +152,7 @@ impl Stream {
     /// # Safety
     ///
     /// The kernel takes these arguments, and what they name is live until it has left.
-    pub unsafe fn launch(self, kernel: CUfunction, groups: u32, arguments: &[u64]) -> Result<()> {
+    pub unsafe fn launch(&self, kernel: CUfunction, groups: u32, arguments: &[u64]) -> Result<()> {
         let mut places: Vec<*mut c_void> = arguments.iter().map(|argument| (&raw const *argument).cast_mut().cast()).collect();
         let list = places.as_mut_ptr();
         // SAFETY: one pointer per argument, each to 8 bytes that the driver copies before it returns; the rest is the caller's promise.
@@ -145,7 +160,7 @@ impl Stream {
         check("cuLaunchKernel", said)
     }
 
-    pub fn synchronize(self) -> Result<()> {
+    pub fn synchronize(&self) -> Result<()> {
         // SAFETY: a live stream.
         check("cuStreamSynchronize", unsafe { sys::cuStreamSynchronize(self.0) })
     }
@@ -153,7 +168,7 @@ impl Stream {
     /// # Safety
     ///
     /// Both sides are live and `bytes` long until the stream has been synchronised.
-    pub unsafe fn copy_to_device(self, device: u64, host: *const u8, bytes: usize) -> Result<()> {
+    pub unsafe fn copy_to_device(&self, device: u64, host: *const u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
         check("cuMemcpyHtoDAsync_v2", unsafe { sys::cuMemcpyHtoDAsync_v2(device, host.cast(), bytes, self.0) })
     }
@@ -161,7 +176,7 @@ impl Stream {
     /// # Safety
     ///
     /// Both sides are live and `bytes` long until the stream has been synchronised.
-    pub unsafe fn copy_to_host(self, host: *mut u8, device: u64, bytes: usize) -> Result<()> {
+    pub unsafe fn copy_to_host(&self, host: *mut u8, device: u64, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
         check("cuMemcpyDtoHAsync_v2", unsafe { sys::cuMemcpyDtoHAsync_v2(host.cast(), device, bytes, self.0) })
     }
@@ -171,7 +186,7 @@ impl Stream {
     /// # Safety
     ///
     /// The word is live until the stream has been synchronised.
-    pub unsafe fn write_word(self, address: u64, value: u64) -> Result<()> {
+    pub unsafe fn write_word(&self, address: u64, value: u64) -> Result<()> {
         // SAFETY: the caller's promise.
         check("cuStreamWriteValue64_v2", unsafe { sys::cuStreamWriteValue64_v2(self.0, address, value, 0) })
     }

@@ -110,7 +110,8 @@ fn run(table: &mut Table, scale: u64) -> Result<()> {
         }
         rate(table, &gpu, &format!("rate, {groups} blocks with a ring each"), &shape(groups, 128, false), compared, scale)?;
     }
-    deadline(table, &gpu, shape(1, 32, false), shape(1, 32, false))
+    deadline(table, &gpu, shape(1, 32, false), shape(1, 32, false))?;
+    gpu.close()
 }
 
 fn about(table: &mut Table, driver: Driver, gpu: &Gpu) -> Result<()> {

@@ -1,0 +1,177 @@
+//! [`Block`]: a piece of memory that calls may name, and [`Span`], a part of one.
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicU8, AtomicU64, fence};
+
+use crate::code::{Answer, Code};
+
+/// What memory from the double holds before anything was written to it, and after it was freed.
+pub const POISON: u8 = 0xDB;
+
+/// What a block is aligned to, as a place and as an address.
+pub const ALIGN: u64 = 4096;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Device,
+    /// `cuMemHostAlloc`.
+    Pinned,
+    /// `cuMemHostRegister_v2`: the caller's memory.
+    Registered,
+    /// A module's globals.
+    Global,
+    /// The caller's memory, for the time of one operation.
+    Pageable,
+}
+
+/// INVARIANT: `len` bytes at `place` are valid for reads and writes for as long as this lives: its own where `owned`, else the caller's, who
+/// has promised it over the ABI. Others use them at the same time, so they are reached through raw pointers and atomics, never a reference.
+pub struct Block {
+    place: NonNull<u8>,
+    pub len: u64,
+    pub kind: Kind,
+    owned: Option<Layout>,
+}
+
+// SAFETY: an address and how to free it; every access argues for itself.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// Poisoned memory.
+    pub fn new(kind: Kind, len: u64) -> Answer<Self> {
+        let bytes = usize::try_from(len).ok().filter(|&bytes| bytes > 0).ok_or(Code::INVALID_VALUE)?;
+        let layout = Layout::from_size_align(bytes, ALIGN as usize).map_err(|_| Code::OUT_OF_MEMORY)?;
+        // SAFETY: not of size zero.
+        let place = NonNull::new(unsafe { alloc(layout) }).ok_or(Code::OUT_OF_MEMORY)?;
+        let block = Self { place, len, kind, owned: Some(layout) };
+        block.poison();
+        Ok(block)
+    }
+
+    /// The caller's memory.
+    pub const fn borrowed(kind: Kind, place: NonNull<u8>, len: u64) -> Self {
+        Self { place, len, kind, owned: None }
+    }
+
+    pub const fn place(&self) -> NonNull<u8> {
+        self.place
+    }
+
+    fn poison(&self) {
+        // SAFETY: the invariant; nobody else has the block, neither before it is given out nor in its drop.
+        unsafe { self.place.write_bytes(POISON, self.len as usize) };
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        if let Some(layout) = self.owned {
+            self.poison();
+            // SAFETY: allocated with this layout.
+            unsafe { dealloc(self.place.as_ptr(), layout) };
+        }
+    }
+}
+
+/// Part of a block.
+///
+/// INVARIANT: `offset + len` is at most the block's length.
+#[derive(Clone)]
+pub struct Span {
+    pub block: Arc<Block>,
+    offset: u64,
+    pub len: u64,
+}
+
+impl Span {
+    /// `None` where the block has not so much.
+    pub fn new(block: &Arc<Block>, offset: u64, len: u64) -> Option<Self> {
+        (offset.checked_add(len)? <= block.len).then(|| Self { block: Arc::clone(block), offset, len })
+    }
+
+    pub fn place(&self) -> NonNull<u8> {
+        // SAFETY: within the block, or its end, by the invariant.
+        unsafe { self.block.place.add(self.offset as usize) }
+    }
+
+    /// The same bytes, in a block of their own.
+    pub fn staged(&self) -> Answer<Self> {
+        let block = Arc::new(Block::new(Kind::Pageable, self.len.max(1))?);
+        let staged = Self { block, offset: 0, len: self.len };
+        staged.copy_from(self);
+        Ok(staged)
+    }
+
+    pub fn overlaps(&self, other: &Self) -> bool {
+        let (mine, theirs) = (self.place().addr().get(), other.place().addr().get());
+        mine < theirs + other.len as usize && theirs < mine + self.len as usize
+    }
+
+    /// Copies as many bytes as both have; whole words as words, so that none is seen half.
+    pub fn copy_from(&self, source: &Self) {
+        let (to, from) = (self.place(), source.place());
+        let len = self.len.min(source.len) as usize;
+        let alike = (to.addr().get() ^ from.addr().get()) & 7 == 0;
+        let head = if alike { to.align_offset(8).min(len) } else { len };
+        let words = (len - head) / 8;
+        fence(SeqCst);
+        for i in (0..head).chain(head + words * 8..len) {
+            // SAFETY: within both spans; atomics, so it races with nobody who uses atomics too.
+            unsafe { AtomicU8::from_ptr(to.as_ptr().add(i)).store(AtomicU8::from_ptr(from.as_ptr().add(i)).load(Relaxed), Relaxed) };
+        }
+        for i in 0..words {
+            // SAFETY: within both spans, and aligned: `head` bytes were left out for that.
+            let (to, from): (*mut u64, *mut u64) =
+                unsafe { (to.as_ptr().add(head + i * 8).cast(), from.as_ptr().add(head + i * 8).cast()) };
+            // SAFETY: as above.
+            unsafe { AtomicU64::from_ptr(to).store(AtomicU64::from_ptr(from).load(Relaxed), Relaxed) };
+        }
+        fence(SeqCst);
+    }
+
+    pub fn fill(&self, byte: u8) {
+        fence(SeqCst);
+        for i in 0..self.len as usize {
+            // SAFETY: within the span.
+            unsafe { AtomicU8::from_ptr(self.place().as_ptr().add(i)).store(byte, Relaxed) };
+        }
+        fence(SeqCst);
+    }
+
+    /// Writes a word, after everything before it if `ordered`.
+    pub fn write(&self, value: u64, ordered: bool) {
+        debug_assert!(self.len == 8 && self.place().align_offset(8) == 0);
+        if ordered {
+            fence(SeqCst);
+        }
+        // SAFETY: eight bytes, aligned: `cuStreamWriteValue64_v2` has checked it, and blocks are aligned alike as place and as address.
+        unsafe { AtomicU64::from_ptr(self.place().as_ptr().cast()).store(value, Relaxed) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_moves_exactly_its_bytes_at_every_alignment() {
+        for (to, from, len) in [(0, 0, 64), (3, 3, 61), (3, 3, 2), (1, 2, 50), (7, 7, 1), (0, 5, 0), (5, 5, 11)] {
+            let [source, target] = [(); 2].map(|()| Arc::new(Block::new(Kind::Device, 128).ok().unwrap()));
+            for i in 0..128 {
+                Span::new(&source, i, 1).unwrap().fill(i as u8);
+            }
+            Span::new(&target, to, len).unwrap().copy_from(&Span::new(&source, from, len).unwrap());
+            // SAFETY: 128 bytes that nobody writes any more.
+            let bytes = unsafe { std::slice::from_raw_parts(target.place().as_ptr(), 128) };
+            for (i, &byte) in (0..).zip(bytes) {
+                let expected = if (to..to + len).contains(&i) { (from + i - to) as u8 } else { POISON };
+                assert_eq!(byte, expected, "{len} bytes from {from} to {to}, at {i}");
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What every call goes through, and the macro that exports it.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, c_char};
+use std::fmt;
+
+use crate::code::{Answer, Code};
+use crate::driver::Driver;
+
+/// What must have been done before a call.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    Nothing,
+    Init,
+    /// A live context, bound to the calling thread.
+    Context,
+}
+
+thread_local! {
+    static CURRENT: Cell<(u64, &'static str)> = const { Cell::new((0, "")) };
+    /// What the call wrote to its caller, for the record.
+    static GAVE: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// Number and symbol of the call that this thread is in.
+pub fn current() -> (u64, &'static str) {
+    CURRENT.get()
+}
+
+/// Numbers a call, lets it fail if that is planned, asks for what it needs, executes and records it.
+pub fn enter(symbol: &'static str, needs: Needs, arguments: &[&dyn fmt::Debug], body: impl FnOnce(&'static Driver) -> Answer) -> u32 {
+    let driver = Driver::the();
+    let number = driver.record.begin();
+    CURRENT.set((number, symbol));
+    // A thread that is ending has no place for it any more; the record then lacks what it gave.
+    let _ = GAVE.try_with(|gave| gave.borrow_mut().clear());
+    let answer = match driver.faults.due(symbol) {
+        Some(code) => Err(code),
+        None => driver.admits(needs).and_then(|()| body(driver)),
+    };
+    let code = answer.err().unwrap_or(Code::SUCCESS);
+    let gave = GAVE.try_with(|gave| gave.borrow().clone()).unwrap_or_default();
+    driver.record.end(number, symbol, arguments, code, &gave);
+    code.number()
+}
+
+/// Gives a value to the caller.
+///
+/// # Safety
+///
+/// `place` is null, which is refused, or valid for a write.
+pub unsafe fn give<T: fmt::Debug>(place: *mut T, value: T) -> Answer {
+    if place.is_null() {
+        return Err(Code::INVALID_VALUE);
+    }
+    let _ = GAVE.try_with(|gave| gave.borrow_mut().push_str(&format!(" {value:#x?}")));
+    // SAFETY: the caller's promise.
+    unsafe { place.write(value) };
+    Ok(())
+}
+
+/// Gives a string to the caller, whole or not at all.
+///
+/// # Safety
+///
+/// `place` is null, which is refused, or valid for writes of `len` bytes.
+pub unsafe fn give_text(place: *mut c_char, len: i32, text: &CStr) -> Answer {
+    let bytes = text.to_bytes_with_nul();
+    let len = usize::try_from(len).map_err(|_| Code::INVALID_VALUE)?;
+    if place.is_null() || len < bytes.len() {
+        return Err(Code::INVALID_VALUE);
+    }
+    // SAFETY: the caller's promise; as many bytes as fit.
+    unsafe { place.cast::<u8>().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+    Ok(())
+}
+
+/// A string that a caller passes.
+///
+/// INVARIANT: null, or a C string for as long as the call lasts: whoever calls over the ABI has promised it.
+#[repr(transparent)]
+pub struct Name(*const c_char);
+
+impl Name {
+    /// The string, as a call's argument.
+    #[must_use]
+    pub const fn new(text: &'static CStr) -> Self {
+        Self(text.as_ptr())
+    }
+
+    pub(crate) fn text(&self) -> Answer<&str> {
+        if self.0.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: the invariant.
+        let text = unsafe { CStr::from_ptr(self.0) };
+        text.to_str().map_err(|_| Code::NOT_FOUND)
+    }
+}
+
+impl fmt::Debug for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.text().unwrap_or("?"))
+    }
+}
+
+/// Exports functions of the driver API: what each needs, its C signature, what it does. The body may return early with `?`.
+macro_rules! calls {
+    ($($needs:ident fn $name:ident($($argument:ident: $type:ty),* $(,)?) |$driver:pat_param| $body:block)+) => {
+        pub(crate) const SYMBOLS: &[&str] = &[$(stringify!($name)),+];
+        $(
+            #[doc = concat!("`", stringify!($name), "` of the driver API. Safety: pointers are valid as its documentation asks.")]
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($argument: $type),*) -> u32 {
+                let arguments: &[&dyn std::fmt::Debug] = &[$(&$argument),*];
+                crate::call::enter(stringify!($name), crate::call::Needs::$needs, arguments, |$driver| $body)
+            }
+        )+
+    };
+}

@@ -1,0 +1,62 @@
+//! Events.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::call::give;
+use crate::code::{Answer, Code};
+use crate::driver::Driver;
+use crate::event::{Event, FLAGS, Recording};
+use crate::operation::Operation;
+
+/// Milliseconds between two events that were reached.
+fn elapsed(driver: &Driver, start: usize, end: usize) -> Answer<f32> {
+    let (start, end) = (driver.events.find(start)?, driver.events.find(end)?);
+    let (start, end) = (start.reached()?, end.reached()?);
+    // Negative the other way round, as on a real driver.
+    let before = start.saturating_duration_since(end).as_secs_f32();
+    Ok((end.saturating_duration_since(start).as_secs_f32() - before) * 1e3)
+}
+
+calls! {
+    Context fn cuEventCreate(event: *mut usize, flags: u32) |driver| {
+        if event.is_null() || flags & !FLAGS != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { give(event, driver.events.insert(Event::new(flags))) }
+    }
+
+    Context fn cuEventRecord(event: usize, stream: usize) |driver| {
+        let event = driver.events.find(event)?;
+        let at = Arc::new(OnceLock::new());
+        let ticket = driver.engine.queue(stream, Operation::Stamp(Arc::clone(&at)), None)?;
+        event.record(Recording { ticket, at });
+        Ok(())
+    }
+
+    Context fn cuEventQuery(event: usize) |driver| {
+        let done = driver.events.find(event)?.ticket().is_none_or(|ticket| ticket.is_done());
+        done.then_some(()).ok_or(Code::NOT_READY)
+    }
+
+    Context fn cuEventSynchronize(event: usize) |driver| {
+        if let Some(ticket) = driver.events.find(event)?.ticket() {
+            driver.engine.wait(&ticket, driver.settings.patience());
+        }
+        driver.context.check()
+    }
+
+    Context fn cuEventElapsedTime(milliseconds: *mut f32, start: usize, end: usize) |driver| {
+        // SAFETY: the caller's promise.
+        unsafe { give(milliseconds, elapsed(driver, start, end)?) }
+    }
+
+    Context fn cuEventElapsedTime_v2(milliseconds: *mut f32, start: usize, end: usize) |driver| {
+        // SAFETY: the caller's promise.
+        unsafe { give(milliseconds, elapsed(driver, start, end)?) }
+    }
+
+    Context fn cuEventDestroy_v2(event: usize) |driver| {
+        driver.events.remove(event).map(drop)
+    }
+}

@@ -1,0 +1,127 @@
+//! Modules, their kernels, and launches.
+
+use std::ffi::{CStr, c_char, c_void};
+
+use crate::call::{Name, give};
+use crate::code::{Answer, Code};
+use crate::kernel::{BLOCKS_EACH, Launch};
+use crate::module::{ABI_SYMBOL, Module};
+use crate::operation::Operation;
+
+/// Threads of a block, the only number that the kernels know.
+const WARP: u32 = 32;
+
+/// As many 64-bit arguments as the entry has: a driver sees no more of them than that.
+///
+/// # Safety
+///
+/// `parameters` is null, or so many pointers, each null or valid for reads of eight bytes.
+unsafe fn arguments(parameters: *mut *mut c_void, count: usize) -> Answer<Vec<u64>> {
+    if parameters.is_null() && count > 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    (0..count)
+        .map(|i| {
+            // SAFETY: the caller's promise.
+            let pointer = unsafe { parameters.add(i).read() };
+            if pointer.is_null() {
+                return Err(Code::INVALID_VALUE);
+            }
+            // SAFETY: the caller's promise.
+            Ok(unsafe { pointer.cast::<u64>().read_unaligned() })
+        })
+        .collect()
+}
+
+calls! {
+    Context fn cuModuleLoadData(module: *mut usize, image: *const c_void) |driver| {
+        if module.is_null() || image.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: an image that is no binary is a C string, by the caller's promise; a binary ends this at its first zero.
+        let text = unsafe { CStr::from_ptr(image.cast::<c_char>()) };
+        let text = text.to_str().map_err(|_| Code::INVALID_IMAGE)?;
+        if text.starts_with("\x7fELF") {
+            return Err(Code::NO_BINARY_FOR_GPU);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { give(module, driver.modules.insert(Module::load(driver, text)?)) }
+    }
+
+    Context fn cuModuleUnload(module: usize) |driver| {
+        driver.modules.find(module)?;
+        driver.engine.idle(driver.settings.deadline);
+        let module = driver.modules.remove(module)?;
+        driver.functions.retain(|kernel| !module.has(kernel));
+        module.unload(driver).map(drop)
+    }
+
+    Context fn cuModuleGetFunction(function: *mut usize, module: usize, name: Name) |driver| {
+        if function.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        let module = driver.modules.find(module)?;
+        let kernel = module.kernel(name.text()?)?;
+        // SAFETY: the caller's promise.
+        unsafe { give(function, driver.functions.insert_arc(kernel.clone())) }
+    }
+
+    Context fn cuModuleGetGlobal_v2(address: *mut u64, bytes: *mut usize, module: usize, name: Name) |driver| {
+        let module = driver.modules.find(module)?;
+        if name.text()? != ABI_SYMBOL {
+            return Err(Code::NOT_FOUND);
+        }
+        if !bytes.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { give(bytes, 8)? };
+        }
+        if !address.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { give(address, module.abi)? };
+        }
+        Ok(())
+    }
+
+    Context fn cuFuncLoad(function: usize) |driver| {
+        driver.functions.find(function)?.load(driver);
+        Ok(())
+    }
+
+    Context fn cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: *mut i32, function: usize, block_size: i32, _shared: usize) |driver| {
+        driver.functions.find(function)?;
+        if !(1..=1024).contains(&block_size) {
+            return Err(Code::INVALID_VALUE);
+        }
+        let warps = block_size.cast_unsigned().div_ceil(WARP);
+        // SAFETY: the caller's promise.
+        unsafe { give(blocks, (BLOCKS_EACH as u32 / warps).cast_signed()) }
+    }
+
+    Context fn cuLaunchKernel(
+        function: usize,
+        grid_x: u32,
+        grid_y: u32,
+        grid_z: u32,
+        block_x: u32,
+        block_y: u32,
+        block_z: u32,
+        _shared_bytes: u32,
+        stream: usize,
+        parameters: *mut *mut c_void,
+        extra: *mut *mut c_void,
+    ) |driver| {
+        let function = driver.functions.find(function)?;
+        driver.engine.stream(stream)?;
+        if !extra.is_null() {
+            return Err(Code::NOT_SUPPORTED);
+        }
+        if grid_x == 0 || [grid_y, grid_z] != [1, 1] || [block_x, block_y, block_z] != [WARP, 1, 1] {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: the caller's promise.
+        let arguments = unsafe { arguments(parameters, function.entry.arguments)? };
+        function.load(driver);
+        let launch = Launch { entry: function.entry, arguments, groups: grid_x.into() };
+        driver.engine.queue(stream, Operation::Launch(launch), None).map(drop)
+    }
+}

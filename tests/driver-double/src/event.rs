@@ -1,0 +1,50 @@
+//! [`Event`]: a place in a stream, and when it was reached.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use crate::code::{Answer, Code};
+use crate::stream::Ticket;
+
+/// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING`.
+pub const FLAGS: u32 = 3;
+/// `CU_EVENT_DISABLE_TIMING`.
+pub const UNTIMED: u32 = 2;
+
+pub struct Event {
+    timed: bool,
+    /// The last recording.
+    recorded: Mutex<Option<Recording>>,
+}
+
+#[derive(Clone)]
+pub struct Recording {
+    pub ticket: Ticket,
+    pub at: Arc<OnceLock<Instant>>,
+}
+
+impl Event {
+    pub const fn new(flags: u32) -> Self {
+        Self { timed: flags & UNTIMED == 0, recorded: Mutex::new(None) }
+    }
+
+    pub fn record(&self, recording: Recording) {
+        *self.last() = Some(recording);
+    }
+
+    /// What to wait for; `None` before the first recording, when there is nothing to wait for.
+    pub fn ticket(&self) -> Option<Ticket> {
+        self.last().as_ref().map(|recording| recording.ticket.clone())
+    }
+
+    /// When it was reached.
+    pub fn reached(&self) -> Answer<Instant> {
+        let last = self.last();
+        let recording = last.as_ref().filter(|_| self.timed).ok_or(Code::INVALID_HANDLE)?;
+        recording.at.get().filter(|_| recording.ticket.is_done()).copied().ok_or(Code::NOT_READY)
+    }
+
+    fn last(&self) -> MutexGuard<'_, Option<Recording>> {
+        self.recorded.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

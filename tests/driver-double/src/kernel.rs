@@ -1,0 +1,119 @@
+//! [`Launch`]: a kernel on host threads, one for each block.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
+
+use ringmem_layouts::image::{Entry, KernelHost};
+
+use crate::code::Code;
+use crate::driver::Driver;
+
+/// Multiprocessors of the device.
+pub const MULTIPROCESSORS: u64 = 4;
+/// Blocks of 32 threads that one of them holds.
+pub const BLOCKS_EACH: u64 = 16;
+
+/// INVARIANT: `arguments` are as many as `entry` takes; whoever launched it promised over the ABI what `Entry::run` asks for.
+pub struct Launch {
+    pub entry: Entry,
+    pub arguments: Vec<u64>,
+    /// Blocks of the grid.
+    pub groups: u64,
+}
+
+/// The device as one block sees it.
+struct Group {
+    driver: &'static Driver,
+    index: u64,
+}
+
+impl Launch {
+    /// Runs every block to its end; as many at once as the device holds, the others after them.
+    pub fn execute(self, driver: &'static Driver) {
+        let Self { entry, arguments, groups } = self;
+        driver.engine.runs(entry.name);
+        let next = AtomicU64::new(0);
+        let multiprocessor = || {
+            loop {
+                let index = next.fetch_add(1, Relaxed);
+                if index >= groups {
+                    return;
+                }
+                let group = Group { driver, index };
+                // SAFETY: the invariant.
+                let ended = catch_unwind(AssertUnwindSafe(|| unsafe { (entry.run)(&group, &arguments) }));
+                if let Err(payload) = ended {
+                    // It may panic again when it is dropped.
+                    std::mem::forget(payload);
+                    driver.context.fail(Code::LAUNCH_FAILED);
+                }
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..groups.min(MULTIPROCESSORS * BLOCKS_EACH) {
+                let thread = thread::Builder::new().name(format!("double-{}", entry.name));
+                if thread.spawn_scoped(scope, multiprocessor).is_err() {
+                    // Fewer threads would run fewer blocks at once than was promised.
+                    driver.context.fail(Code::LAUNCH_OUT_OF_RESOURCES);
+                }
+            }
+        });
+        driver.engine.left(entry.name);
+    }
+}
+
+impl KernelHost for Group {
+    fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
+        self.driver.space.resolve(address, bytes).ok().map(|span| span.place())
+    }
+
+    fn now_ns(&self) -> u64 {
+        // Some kernels ask for the time in their waits and pause in nothing else.
+        thread::yield_now();
+        self.driver.now_ns()
+    }
+
+    fn group(&self) -> u64 {
+        self.index
+    }
+
+    /// Spins little, then yields, then sleeps: kernels and their hosts share few cores.
+    fn pause(&self, times: u32) {
+        match times {
+            0..50 => std::hint::spin_loop(),
+            50..1000 => thread::yield_now(),
+            _ => thread::sleep(Duration::from_micros(50)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calls::context::{cuCtxSetCurrent, cuCtxSynchronize, cuDevicePrimaryCtxRelease_v2, cuDevicePrimaryCtxRetain};
+    use crate::calls::device::cuInit;
+    use crate::operation::Operation;
+
+    /// The one unit test that uses the driver: what it breaks would be broken for another.
+    #[test]
+    fn a_kernel_that_panics_breaks_the_context_until_its_end() {
+        fn panics(_: &dyn KernelHost, _: &[u64]) {
+            panic!("a kernel of the test panics");
+        }
+        let mut context = 0;
+        // SAFETY: each writes one handle or takes one.
+        unsafe {
+            assert_eq!((cuInit(0), cuDevicePrimaryCtxRetain(&raw mut context, 0), cuCtxSetCurrent(context)), (0, 0, 0));
+            let launch = Launch { entry: Entry { name: "panics", arguments: 0, run: panics }, arguments: Vec::new(), groups: 2 };
+            assert!(Driver::the().engine.queue(0, Operation::Launch(launch), None).is_ok());
+            assert_eq!((cuCtxSynchronize(), cuCtxSynchronize()), (719, 719));
+            assert_eq!((cuDevicePrimaryCtxRelease_v2(0), cuDevicePrimaryCtxRetain(&raw mut context, 0)), (0, 0));
+            assert_eq!((cuCtxSynchronize(), cuDevicePrimaryCtxRelease_v2(0)), (0, 0));
+        }
+        assert!(Driver::the().engine.running().is_empty());
+    }
+}

@@ -1,0 +1,78 @@
+//! What was not given back.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use crate::NAME;
+use crate::block::Kind;
+use crate::driver::Driver;
+use crate::space::Live;
+
+/// One thing that somebody has to give back.
+#[derive(Clone)]
+pub struct Left {
+    what: &'static str,
+    /// Which one, and the number of the call that made it.
+    which: String,
+}
+
+/// What a context's end took from its owner.
+#[derive(Default)]
+pub struct Lost {
+    things: Mutex<Vec<Left>>,
+}
+
+impl Lost {
+    pub fn keep(&self, things: Vec<Left>) {
+        self.things.lock().unwrap_or_else(PoisonError::into_inner).extend(things);
+    }
+}
+
+/// How many things were made and never given back: allocations, registrations, streams, events, modules, retains of the context, and what
+/// went down with a context.
+#[unsafe(no_mangle)]
+pub extern "C" fn ringmem_double_live() -> u64 {
+    all(Driver::the()).len() as u64
+}
+
+/// Everything that is not given back.
+fn all(driver: &Driver) -> Vec<Left> {
+    let mut all = driver.lost.things.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    all.extend(live(driver));
+    all.extend((0..driver.context.retained()).map(|_| Left { what: "retain of the primary context", which: String::new() }));
+    all
+}
+
+/// Everything in the context.
+pub fn live(driver: &Driver) -> Vec<Left> {
+    let block = |Live { address, kind, len, made }| {
+        let what = match kind {
+            Kind::Device => "device memory",
+            Kind::Pinned => "pinned memory",
+            Kind::Registered => "registration of host memory",
+            Kind::Global | Kind::Pageable => "memory of the double",
+        };
+        Left { what, which: format!(" {address:#x}, {len} bytes, call {made}") }
+    };
+    let handle = |what| move |(handle, made)| Left { what, which: format!(" {handle:#x}, call {made}") };
+    let mut live: Vec<Left> = driver.space.live().into_iter().map(block).collect();
+    live.extend(driver.engine.streams.list().into_iter().map(handle("stream")));
+    live.extend(driver.events.list().into_iter().map(handle("event")));
+    live.extend(driver.modules.list().into_iter().map(handle("module")));
+    live
+}
+
+/// The report at exit: how many of each, then each.
+pub fn report(driver: &Driver) {
+    let all = all(driver);
+    let mut counts = BTreeMap::<_, u64>::new();
+    all.iter().for_each(|left| *counts.entry(left.what).or_default() += 1);
+    let counts: Vec<String> = counts.into_iter().map(|(what, count)| format!("{count} {what}")).collect();
+    eprintln!("{NAME}: {} leaked{}{}", all.len(), if all.is_empty() { "" } else { ": " }, counts.join(", "));
+    for Left { what, which } in all {
+        eprintln!("  {what}{which}");
+    }
+    for kernel in driver.engine.running() {
+        eprintln!("  kernel `{kernel}` still runs");
+    }
+}

@@ -1,0 +1,134 @@
+//! [`Module`]: what a PTX text names, and the host builds that stand for it.
+
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::AcqRel;
+
+use ringmem_kernels::{ABI, IMAGE};
+use ringmem_layouts::image::Entry;
+
+use crate::NAME;
+use crate::block::{Block, Kind};
+use crate::code::{Answer, Code};
+use crate::driver::Driver;
+
+/// The one global that is known.
+pub const ABI_SYMBOL: &str = "RINGMEM_ABI";
+
+pub struct Module {
+    /// In the order of the text.
+    kernels: Vec<Arc<Kernel>>,
+    /// Where the ABI's eight bytes lie.
+    pub abi: u64,
+}
+
+/// A kernel of a module; what a function handle stands for.
+pub struct Kernel {
+    pub entry: Entry,
+    loaded: AtomicBool,
+}
+
+impl Module {
+    /// Reads a text and finds the host build of each of its kernels.
+    pub fn load(driver: &Driver, text: &str) -> Answer<Self> {
+        let refuse = |why: &str| {
+            eprintln!("{NAME}: PTX refused: {why}");
+            Err(Code::INVALID_PTX)
+        };
+        let text = without_comments(text);
+        if !text.trim_start().starts_with(".version") {
+            return refuse("it does not begin with .version");
+        }
+        let abi = match abi(&text) {
+            Some(hash) if hash == ABI.hash => hash,
+            Some(hash) => return refuse(&format!("its ABI is {hash:#018x}, the host builds' {:#018x}", ABI.hash)),
+            None => return refuse(&format!("it has no {ABI_SYMBOL}")),
+        };
+        let mut kernels = Vec::new();
+        for (name, parameters) in entries(&text) {
+            match IMAGE.host.iter().find(|entry| entry.name == name) {
+                Some(entry) if entry.arguments == parameters => {
+                    kernels.push(Arc::new(Kernel { entry: *entry, loaded: AtomicBool::new(driver.settings.eager) }))
+                }
+                Some(entry) => {
+                    return refuse(&format!("`{name}` has {parameters} parameters, its host build {} arguments", entry.arguments));
+                }
+                None => return refuse(&format!("`{name}` has no host build")),
+            }
+        }
+        let address = driver.space.allocate(Kind::Global, 8)?;
+        let global = driver.space.resolve(address, 8)?;
+        global.write(abi, true);
+        Ok(Self { kernels, abi: address })
+    }
+
+    pub fn kernel(&self, name: &str) -> Answer<&Arc<Kernel>> {
+        self.kernels.iter().find(|kernel| kernel.entry.name == name).ok_or(Code::NOT_FOUND)
+    }
+
+    pub fn has(&self, kernel: &Kernel) -> bool {
+        self.kernels.iter().any(|own| ptr::eq(&**own, kernel))
+    }
+
+    /// Gives its globals back.
+    pub fn unload(&self, driver: &Driver) -> Answer<Arc<Block>> {
+        driver.space.remove(self.abi, Kind::Global)
+    }
+}
+
+impl Kernel {
+    /// Loads it on first use, which waits for every kernel that runs.
+    pub fn load(&self, driver: &Driver) {
+        if !self.loaded.swap(true, AcqRel) {
+            driver.engine.idle(driver.settings.deadline);
+        }
+    }
+}
+
+fn without_comments(text: &str) -> String {
+    text.lines().map(|line| line.split_once("//").map_or(line, |(code, _)| code)).collect::<Vec<_>>().join("\n")
+}
+
+/// Name and parameter count of each `.visible .entry`.
+fn entries<'a>(text: &'a str) -> Vec<(&'a str, usize)> {
+    let headers = text.split(".visible .entry").skip(1);
+    let kernel = |rest: &'a str| {
+        let (name, rest) = rest.split_once('(')?;
+        let (parameters, _) = rest.split_once(')')?;
+        Some((name.trim(), parameters.matches(".param").count()))
+    };
+    headers.filter_map(kernel).collect()
+}
+
+/// The initial value of the global `RINGMEM_ABI`: eight bytes, of which trailing zeros may be left out.
+fn abi(text: &str) -> Option<u64> {
+    let statement = text.split(';').find(|statement| statement.contains(".visible .global") && statement.contains(ABI_SYMBOL))?;
+    let (_, bytes) = statement.split_once('=')?;
+    let bytes = bytes.trim().strip_prefix('{')?.strip_suffix('}')?;
+    let mut value = [0; 8];
+    for (i, byte) in bytes.split(',').enumerate() {
+        *value.get_mut(i)? = byte.trim().parse().ok()?;
+    }
+    Some(u64::from_le_bytes(value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_the_image_names_kernels_of_the_image_and_its_abi() {
+        let text = without_comments(std::str::from_utf8(IMAGE.ptx).unwrap());
+        assert!(abi(&text).is_some());
+        let entries = entries(&text);
+        assert!(entries.contains(&("echo", 4)), "{entries:?}");
+    }
+
+    #[test]
+    fn comments_name_nothing() {
+        let text = without_comments("// .visible .entry a()\n.visible .entry b(\n.param .u64 x, // .param\n.param .u64 y) {");
+        assert_eq!(entries(&text), [("b", 2)]);
+        assert_eq!(abi(".visible .global .align 8 .b8 RINGMEM_ABI[8] = {1, 2}; "), Some(0x201));
+    }
+}

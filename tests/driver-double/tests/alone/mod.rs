@@ -1,0 +1,61 @@
+//! A test in a process of its own: there is one driver per process, and a call that hangs or aborts ends only that one.
+
+use std::env;
+use std::process::{Command, Stdio, exit};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// No process of a test lives longer.
+const LIMIT: Duration = Duration::from_secs(60);
+const CHILD: &str = "RINGMEM_DOUBLE_TEST";
+/// What it says last: a name that is no test would run nothing, and pass.
+const DONE: &str = "the body has ended";
+
+/// Runs the body of the test `name` alone, with these variables; what it wrote to stderr.
+#[track_caller]
+pub fn alone(name: &str, variables: &[(&str, &str)], body: impl FnOnce()) -> String {
+    let Ended { code, stdout, stderr } = run(name, variables, body);
+    assert!(code == Some(0) && stdout.contains(DONE), "{name} ended with {code:?}:\n{stdout}\n{stderr}");
+    stderr
+}
+
+/// As [`alone`], and it must end by aborting.
+#[track_caller]
+#[allow(dead_code)]
+pub fn aborts(name: &str, variables: &[(&str, &str)], body: impl FnOnce()) -> String {
+    let Ended { code, stdout, stderr } = run(name, variables, body);
+    assert_eq!(code, None, "{name} did not abort:\n{stdout}\n{stderr}");
+    stderr
+}
+
+struct Ended {
+    /// None after a signal.
+    code: Option<i32>,
+    stdout: String,
+    stderr: String,
+}
+
+#[track_caller]
+fn run(name: &str, variables: &[(&str, &str)], body: impl FnOnce()) -> Ended {
+    if env::var(CHILD).as_deref() == Ok(name) {
+        body();
+        println!("{DONE}");
+        exit(0);
+    }
+    let mut command = Command::new(env::current_exe().expect("this test's program"));
+    for (variable, _) in env::vars().filter(|(variable, _)| variable.starts_with("RINGMEM_DOUBLE_") || variable == "CUDA_MODULE_LOADING") {
+        command.env_remove(variable);
+    }
+    command.args(["--exact", name, "--nocapture"]).env(CHILD, name).envs(variables.iter().copied());
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a process");
+    let begun = Instant::now();
+    while child.try_wait().expect("a child").is_none() && begun.elapsed() < LIMIT {
+        thread::sleep(Duration::from_millis(2));
+    }
+    // It has ended in time, and then this does nothing.
+    let _ = child.kill();
+    let output = child.wait_with_output().expect("what it wrote");
+    assert!(begun.elapsed() < LIMIT, "{name} hung:\n{}", String::from_utf8_lossy(&output.stderr));
+    let [stdout, stderr] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    Ended { code: output.status.code(), stdout, stderr }
+}

@@ -1,0 +1,111 @@
+//! Failures on order, the record of calls, and the report of leaks.
+
+mod alone;
+mod rig;
+
+use std::fs;
+
+use alone::{aborts, alone};
+use rig::{NON_BLOCKING, begin, device, event, function, module, ok, pinned, stream};
+use ringmem_driver_double::*;
+
+#[test]
+fn the_nth_call_of_a_symbol_fails_and_does_nothing() {
+    let plan = [("RINGMEM_DOUBLE_FAIL", "cuMemAlloc_v2:2:2,cuMemFree_v2:1:700,cuStreamQuery:1:600")];
+    alone("the_nth_call_of_a_symbol_fails_and_does_nothing", &plan, || {
+        begin();
+        let (first, mut second) = (device(8), 0);
+        // SAFETY: writes one address or takes one.
+        unsafe {
+            assert_eq!((cuMemAlloc_v2(&raw mut second, 8), second), (2, 0));
+            ok(cuMemAlloc_v2(&raw mut second, 8));
+            assert_eq!(cuMemFree_v2(first), 700);
+            ok(cuMemFree_v2(first));
+            ok(cuMemFree_v2(second));
+            assert_eq!([cuStreamQuery(0), cuStreamQuery(0)], [600, 0]);
+        }
+        assert_eq!(ringmem_double_live(), 1);
+    });
+}
+
+#[test]
+fn a_plan_that_cannot_come_true_ends_the_process() {
+    for plan in ["cuMemAllocc:1:2", "cuMemAlloc_v2:0:2", "cuMemAlloc_v2:1:12345"] {
+        let stderr = aborts("a_plan_that_cannot_come_true_ends_the_process", &[("RINGMEM_DOUBLE_FAIL", plan)], begin);
+        assert!(stderr.contains(plan), "{stderr}");
+    }
+}
+
+#[test]
+fn every_call_is_a_line_with_arguments_and_result() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("calls");
+    alone("every_call_is_a_line_with_arguments_and_result", &[("RINGMEM_DOUBLE_LOG", &file.to_string_lossy())], || {
+        begin();
+        let at = device(1024);
+        function(module(), c"echo");
+        // SAFETY: takes an address.
+        unsafe {
+            ok(cuMemFree_v2(at));
+            assert_eq!(cuMemFree_v2(at), 1);
+        }
+    });
+    let log = fs::read_to_string(&file).expect("the log");
+    let mut lines = log.lines();
+    assert!(lines.next().is_some_and(|line| line.starts_with("# ringmem driver double, not a GPU; process ")), "{log}");
+    // Of `4 THREAD cuMemAlloc_v2(0x.., 0x400) = CUDA_SUCCESS (0) -> 0x..`: number and symbol, and the line without the thread.
+    let calls: Vec<(u64, &str, &str)> = lines
+        .map(|line| {
+            let (number, rest) = line.split_once(' ').expect("a number");
+            let (_, call) = rest.split_once(' ').expect("a thread");
+            (number.parse().expect("a number"), call.split('(').next().expect("a symbol"), call)
+        })
+        .collect();
+    let symbols = ["cuInit", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuMemAlloc_v2", "cuModuleLoadData", "cuModuleGetFunction"];
+    let expected: Vec<(u64, &str)> = (1..).zip(symbols.into_iter().chain(["cuMemFree_v2", "cuMemFree_v2"])).collect();
+    assert_eq!(calls.iter().map(|&(number, symbol, _)| (number, symbol)).collect::<Vec<_>>(), expected);
+    let address = calls[3].2.split(" -> ").nth(1).expect("what was given");
+    assert!(calls[3].2.contains(", 0x400) = CUDA_SUCCESS (0) -> 0xd18"), "{log}");
+    assert!(calls[5].2.contains(", \"echo\") = CUDA_SUCCESS (0)"), "{log}");
+    assert_eq!(calls[6].2, format!("cuMemFree_v2({address}) = CUDA_SUCCESS (0)"));
+    assert_eq!(calls[7].2, format!("cuMemFree_v2({address}) = CUDA_ERROR_INVALID_VALUE (1)"));
+}
+
+#[test]
+fn what_was_not_given_back_is_reported_at_exit() {
+    let stderr = alone("what_was_not_given_back_is_reported_at_exit", &[("RINGMEM_DOUBLE_LEAKS", "1")], || {
+        begin();
+        device(64);
+        device(64);
+        pinned(32);
+        event(0);
+        module();
+        let stream = stream(NON_BLOCKING);
+        // SAFETY: takes a handle.
+        ok(unsafe { cuStreamDestroy_v2(stream) });
+        assert_eq!(ringmem_double_live(), 6);
+    });
+    let counts = "not a GPU: 6 leaked: 2 device memory, 1 event, 1 module, 1 pinned memory, 1 retain of the primary context\n";
+    assert!(stderr.contains(counts), "{stderr}");
+    assert!(stderr.contains("device memory 0xd18") && stderr.contains(", 64 bytes, call 4\n"), "{stderr}");
+}
+
+#[test]
+fn who_gives_everything_back_leaks_nothing() {
+    let stderr = alone("who_gives_everything_back_leaks_nothing", &[("RINGMEM_DOUBLE_LEAKS", "1")], || {
+        begin();
+        let (at, host, stream, event, module) = (device(64), pinned(32), stream(0), event(0), module());
+        function(module, c"echo");
+        // SAFETY: gives back what was given.
+        unsafe {
+            ok(cuMemsetD8Async(at, 1, 64, stream));
+            ok(cuMemFree_v2(at));
+            ok(cuMemFreeHost(host.as_ptr().cast()));
+            ok(cuStreamDestroy_v2(stream));
+            ok(cuEventDestroy_v2(event));
+            ok(cuModuleUnload(module));
+            ok(cuDevicePrimaryCtxRelease_v2(0));
+        }
+    });
+    assert!(stderr.contains("not a GPU: 0 leaked\n"), "{stderr}");
+}

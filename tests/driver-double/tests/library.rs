@@ -1,0 +1,55 @@
+//! The built library, opened as a program opens the driver.
+
+use std::ffi::CStr;
+
+use libloading::Library;
+use ringmem_driver_double::{cuInit, library, symbols};
+
+fn open(path: impl AsRef<std::ffi::OsStr>) -> Result<Library, libloading::Error> {
+    // SAFETY: its initialisers do nothing.
+    unsafe { Library::new(path) }
+}
+
+fn address(library: &Library, symbol: &str) -> Option<usize> {
+    // SAFETY: only its address is looked at.
+    unsafe { library.get::<unsafe extern "C" fn()>(symbol.as_bytes()) }.ok().map(|function| *function as usize)
+}
+
+#[test]
+fn it_exports_every_symbol_and_says_that_it_is_no_gpu() {
+    let opened = open(library().expect("cargo builds it beside the tests")).expect("the double");
+    for symbol in symbols().chain(["ringmem_double_live"]) {
+        assert!(address(&opened, symbol).is_some(), "{symbol}");
+    }
+    let mut name = [0_u8; 64];
+    // SAFETY: these are the functions' signatures; the buffer is as long as it is said to be.
+    unsafe {
+        let init = opened.get::<unsafe extern "C" fn(u32) -> u32>(b"cuInit\0").expect("a symbol");
+        let device_name = opened.get::<unsafe extern "C" fn(*mut u8, i32, i32) -> u32>(b"cuDeviceGetName\0").expect("a symbol");
+        assert_eq!(init(0), 0);
+        assert_eq!(device_name(name.as_mut_ptr(), 8, 0), 1);
+        assert_eq!(device_name(name.as_mut_ptr(), 64, 0), 0);
+    }
+    assert_eq!(CStr::from_bytes_until_nul(&name), Ok(c"ringmem driver double, not a GPU"));
+}
+
+/// cudarc asks for this name after a test has opened the file.
+#[cfg(target_os = "linux")]
+#[test]
+fn once_it_is_open_the_drivers_name_means_it() {
+    let by_path = open(library().expect("cargo builds it beside the tests")).expect("the double");
+    let by_name = open("libcuda.so").expect("the double by its own name");
+    assert_eq!(address(&by_path, "cuInit"), address(&by_name, "cuInit"));
+}
+
+/// Whoever links the `rlib` gives the process no driver by that.
+#[cfg(unix)]
+#[test]
+fn a_program_with_the_rlib_exports_none_of_its_symbols() {
+    let linked: unsafe extern "C" fn(u32) -> u32 = cuInit;
+    std::hint::black_box(linked);
+    let this: Library = libloading::os::unix::Library::this().into();
+    for symbol in symbols() {
+        assert_eq!(address(&this, symbol), None, "{symbol}");
+    }
+}

@@ -1,0 +1,79 @@
+//! The first-light program where there is no driver, and on the driver double: it answers, and leaves nothing.
+#![cfg(all(feature = "cuda", target_os = "linux"))]
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+/// Beside this test's own program: cargo puts examples and the double there.
+fn built(relative: &str) -> PathBuf {
+    let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let path = deps.join(relative);
+    assert!(path.exists(), "{} is not built: run `cargo test --all-features`", path.display());
+    path
+}
+
+fn smoke(libraries: &Path, arguments: &[&str]) -> Output {
+    Command::new(built("../examples/gpu_smoke"))
+        .args(arguments)
+        .env("LD_LIBRARY_PATH", libraries)
+        .env("RINGMEM_DOUBLE_LEAKS", "1")
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn without_a_driver_it_says_so_in_one_line_and_exits_with_3() {
+    if ringmem::backend::cuda::Driver::load().is_ok() {
+        println!("skipped: there is a driver here");
+        return;
+    }
+    let nothing = tempfile::tempdir().unwrap();
+    let output = smoke(nothing.path(), &[]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), said.lines().count()), (Some(3), 1), "{said}");
+    assert!(said.starts_with("gpu_smoke: no GPU here: no CUDA driver"), "{said}");
+    assert!(output.stdout.is_empty());
+}
+
+#[test]
+fn on_the_driver_double_every_fact_holds_and_nothing_is_leaked() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["libcuda.so", "libcuda.so.1"] {
+        std::os::unix::fs::symlink(built("libringmem_driver_double.so"), folder.path().join(name)).unwrap();
+    }
+    let json = folder.path().join("out.json");
+    let output = smoke(folder.path(), &["--scale", "1000", "--json", json.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let found: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_eq!(found["holds"], true, "{said}");
+    assert!(found["about"]["device"].as_str().unwrap().contains("not a GPU"));
+
+    let held = |name: &str| found["facts"].as_array().unwrap().iter().find(|fact| fact["name"] == name).map(|fact| &fact["holds"]);
+    for name in [
+        "ABI of the loaded image",
+        "order of two stores, with a barrier",
+        "echo, a header on each side",
+        "rate, one warp, batch 128",
+        "rate, 8 blocks with a ring each",
+        "ended by its deadline of 100 ms",
+        "another under a new epoch",
+        "left when its epoch was over",
+    ] {
+        assert_eq!(held(name), Some(&Value::Bool(true)), "{name}: {said}");
+    }
+    let rows = found["rows"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["median"].as_f64().is_some_and(|median| median > 0.0)), "{rows:?}");
+    assert!(rows.iter().any(|row| row["compared_to"] == "ping-pong, relaxed"));
+    assert!(said.contains(": 0 leaked"), "{said}");
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_refused() {
+    let nothing = tempfile::tempdir().unwrap();
+    for arguments in [&["--scale", "0"][..], &["--json"], &["--loud", "1"]] {
+        assert_eq!(smoke(nothing.path(), arguments).status.code(), Some(2), "{arguments:?}");
+    }
+}
