@@ -6,21 +6,15 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-/// Beside this test's own program: cargo puts examples and the double there.
-fn built(relative: &str) -> PathBuf {
-    let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    let path = deps.join(relative);
+/// Beside this test's own program: cargo puts examples there.
+fn program() -> PathBuf {
+    let path = std::env::current_exe().unwrap().parent().unwrap().join("../examples/gpu_smoke");
     assert!(path.exists(), "{} is not built: run `cargo test --all-features`", path.display());
     path
 }
 
 fn smoke(libraries: &Path, arguments: &[&str]) -> Output {
-    Command::new(built("../examples/gpu_smoke"))
-        .args(arguments)
-        .env("LD_LIBRARY_PATH", libraries)
-        .env("RINGMEM_DOUBLE_LEAKS", "1")
-        .output()
-        .unwrap()
+    Command::new(program()).args(arguments).env("LD_LIBRARY_PATH", libraries).env("RINGMEM_DOUBLE_LEAKS", "1").output().unwrap()
 }
 
 #[test]
@@ -40,8 +34,9 @@ fn without_a_driver_it_says_so_in_one_line_and_exits_with_3() {
 #[test]
 fn on_the_driver_double_every_fact_holds_and_nothing_is_leaked() {
     let folder = tempfile::tempdir().unwrap();
+    let double = ringmem_driver_double::library().unwrap();
     for name in ["libcuda.so", "libcuda.so.1"] {
-        std::os::unix::fs::symlink(built("libringmem_driver_double.so"), folder.path().join(name)).unwrap();
+        std::os::unix::fs::symlink(&double, folder.path().join(name)).unwrap();
     }
     let json = folder.path().join("out.json");
     let output = smoke(folder.path(), &["--scale", "1000", "--json", json.to_str().unwrap()]);

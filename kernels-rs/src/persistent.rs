@@ -439,8 +439,10 @@ impl<I: RingMessage, O: RingMessage, M: Machine, L: Lanes> Kernel<'_, '_, I, O, 
         }
         let now = self.lanes.now_ns();
         if self.leader {
+            // SAFETY: both go straight to `publish_all`; the barrier has passed, so no lane is at these slots any more.
+            let words = unsafe { [self.output.publication(), self.input.publication()] };
             // SYNC POINT: answers published and slots released, with one fence. Pairs with the host's Consumer::poll and Producer::poll.
-            M::Word::publish_all([self.output.publication(), self.input.publication()]);
+            M::Word::publish_all(words);
             self.control.answered(count, now / 1000);
             self.control.beat();
             self.recorder.count(count, refused, now.saturating_sub(taken_ns));

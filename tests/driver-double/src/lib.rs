@@ -21,15 +21,15 @@
 //!
 //! # How it is found
 //!
-//! [`library`] is the built file. Its `SONAME` is `libcuda.so`, so after `dlopen` of that path `libcuda.so` is the same object. Where a real
-//! driver may be installed this is not enough, since `libcuda.so.1` would be the real one: there let `LD_LIBRARY_PATH` begin with a directory
-//! that links both names to the file. The loader compares files, so both names are one object.
+//! [`library`] builds the file that a program opens, from the package `ringmem-driver-double-library`. Its `SONAME` is `libcuda.so`, so after
+//! `dlopen` of that path `libcuda.so` is the same object. Where a real driver may be installed this is not enough, since `libcuda.so.1` would be
+//! the real one: there let `LD_LIBRARY_PATH` begin with a directory that links both names to the file. The loader compares files, so both
+//! names are one object.
 //!
 //! # As a Rust library
 //!
-//! Both crate types are one compilation, so the functions are `no_mangle` in the `rlib` too. They shadow nothing: an executable exports no
-//! symbols to what it opens with `dlopen`, and a test that names nothing of this crate does not link it. The state of the `rlib` and
-//! that of the opened library are two; use one of them in a process.
+//! The functions are `no_mangle` here too. They shadow nothing: an executable exports no symbols to what it opens with `dlopen`, and a test that
+//! names nothing of this crate does not link it. The state of this library and that of the opened one are two; use one of them in a process.
 #![allow(clippy::missing_safety_doc, clippy::too_many_arguments, non_snake_case)]
 
 #[macro_use]
@@ -52,7 +52,9 @@ mod space;
 mod stream;
 mod table;
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 pub use block::POISON;
 pub use call::Name;
@@ -69,11 +71,21 @@ pub use leaks::ringmem_double_live;
 /// What it calls itself wherever it speaks.
 pub const NAME: &str = "ringmem driver double, not a GPU";
 
-/// The built library, for a test or example of this workspace; `None` where it was not built.
-#[must_use]
-pub fn library() -> Option<PathBuf> {
-    let name = format!("{}ringmem_driver_double{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
-    // A test lies in `deps` itself, an example and a program beside or above it.
-    let program = std::env::current_exe().ok()?;
-    program.ancestors().skip(1).take(3).flat_map(|above| [above.join(&name), above.join("deps").join(&name)]).find(|file| file.exists())
+/// Builds the library if need be: its path, for a test of this workspace.
+///
+/// # Errors
+///
+/// What cargo said.
+pub fn library() -> io::Result<PathBuf> {
+    let manifest = concat!(env!("CARGO_MANIFEST_DIR"), "/library/Cargo.toml");
+    // A test lies in `target/debug/deps`. A folder of its own, since other features would build another library.
+    let program = std::env::current_exe()?;
+    let target = program.ancestors().nth(3).unwrap_or(Path::new("target")).join("driver-double");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo).args(["build", "--offline", "--manifest-path", manifest, "--target-dir"]).arg(&target).output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()));
+    }
+    let name = format!("{}ringmem_driver_double_library{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
+    Ok(target.join("debug").join(name))
 }

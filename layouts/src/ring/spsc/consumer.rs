@@ -260,9 +260,13 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
     }
 
     /// The word and the value that release what was emptied, for [`Word::publish_all`].
+    ///
+    /// # Safety
+    ///
+    /// This value alone is stored to this word, once, when every lane is done with the slots that it speaks of.
     #[inline(always)]
     #[must_use]
-    pub fn publication(&self) -> (&'a M::Word, u64) {
+    pub unsafe fn publication(&self) -> (&'a M::Word, u64) {
         (&self.peer.consumer.head, self.head)
     }
 }
@@ -345,9 +349,16 @@ impl<T, M: Machine> BatchConsumer<'_, '_, T, M> {
     /// [`PopError`]; what was popped before has been released.
     #[inline]
     pub fn pop(&mut self) -> Result<T, PopError> {
-        if self.consumer.available() == 0 && self.consumer.refresh().map_err(PopError::Corrupt)? == 0 {
-            self.flush();
-            return Err(PopError::Empty);
+        if self.consumer.available() == 0 {
+            let nothing = match self.consumer.refresh() {
+                Ok(0) => Some(PopError::Empty),
+                Ok(_) => None,
+                Err(corrupt) => Some(PopError::Corrupt(corrupt)),
+            };
+            if let Some(nothing) = nothing {
+                self.flush();
+                return Err(nothing);
+            }
         }
         let value = self.consumer.take();
         if self.consumer.head.wrapping_sub(self.released) >= self.every {

@@ -277,9 +277,13 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
     }
 
     /// The word and the value that publish what was filled, for [`Word::publish_all`].
+    ///
+    /// # Safety
+    ///
+    /// This value alone is stored to this word, once, when every lane is done with the slots that it speaks of.
     #[inline(always)]
     #[must_use]
-    pub fn publication(&self) -> (&'a M::Word, u64) {
+    pub unsafe fn publication(&self) -> (&'a M::Word, u64) {
         (&self.peer.producer.tail, self.tail)
     }
 }

@@ -1,0 +1,73 @@
+//! What `echo` answers: everything, once, in order.
+
+use ringmem_kernels::echo::Echo;
+use ringmem_layouts::control::{Command, State};
+
+use crate::memory::Device;
+use crate::rig::{Rig, Shape};
+
+pub fn message(id: u64) -> Echo {
+    Echo { words: std::array::from_fn(|word| id.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(word as u32) ^ id) }
+}
+
+/// Sends so many messages and takes the answers as they come, then drains. Compares each.
+fn converse(rig: &mut Rig<'_, Echo, Echo>, count: u64) {
+    rig.command(Command::ACTIVATE);
+    let (mut sent, mut answered) = (0, 0);
+    while answered < count {
+        while sent < count && rig.sender.push(message(sent)).is_ok() {
+            sent += 1;
+        }
+        assert_eq!(rig.receive(), message(answered), "answer {answered}");
+        answered += 1;
+    }
+    rig.command(Command::DRAIN);
+    rig.until_state(State::Terminated);
+    assert_eq!(rig.received(), []);
+    assert_eq!(rig.snapshot().processed, count);
+}
+
+#[test]
+fn every_message_is_answered_in_order_whatever_the_batch() {
+    for batch in [1, 8, 32, 128] {
+        for capacity in [1, 2, 64, 256] {
+            let shape = Shape { batch, input: capacity, output: capacity, ..Shape::default() };
+            let memory = shape.memory::<Echo, Echo>();
+            let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+            rig.run_image("echo", &[], &Device::new([memory.range()]), |rig| converse(rig, 500));
+            assert_eq!(rig.end(), (State::Terminated, 0, None));
+        }
+    }
+}
+
+#[test]
+fn rings_of_different_capacities_lose_nothing() {
+    for (input, output) in [(1, 64), (64, 1), (2, 8), (8, 2)] {
+        let shape = Shape { batch: 32, input, output, ..Shape::default() };
+        let memory = shape.memory::<Echo, Echo>();
+        let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+        rig.run_image("echo", &[], &Device::new([memory.range()]), |rig| converse(rig, 300));
+    }
+}
+
+#[test]
+fn indices_wrap_past_the_largest_number() {
+    for capacity in [1, 4, 128] {
+        for start in [u64::MAX, u64::MAX - 3, u64::MAX - 100] {
+            let shape = Shape { batch: 8, input: capacity, output: capacity, start };
+            let memory = shape.memory::<Echo, Echo>();
+            let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+            rig.run_image("echo", &[], &Device::new([memory.range()]), |rig| converse(rig, 300));
+            assert_eq!(rig.sender.tail(), start.wrapping_add(300));
+            assert_eq!(rig.receiver.head(), start.wrapping_add(300));
+        }
+    }
+}
+
+#[test]
+fn a_batch_of_none_means_one() {
+    let shape = Shape { batch: 0, ..Shape::default() };
+    let memory = shape.memory::<Echo, Echo>();
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    rig.run_image("echo", &[], &Device::new([memory.range()]), |rig| converse(rig, 20));
+}

@@ -1,0 +1,288 @@
+//! What a kernel says when it cannot go on.
+
+use std::sync::atomic::Ordering::{Relaxed, Release};
+
+use ringmem_kernels::echo::Echo;
+use ringmem_kernels::histogram::Chunk;
+use ringmem_kernels::{ABI, Batch, Handler, Lanes, Single};
+use ringmem_layouts::control::{Command, Fault, State};
+use ringmem_layouts::{ControlBlock, HostWord, Machine, RingHeader, RingLayout};
+
+use crate::echo::message;
+use crate::memory::Device;
+use crate::rig::{LIMIT, Rig, Shape, run_image};
+use crate::traced::{self, handled, trace};
+
+/// How `echo` ends that finds its memory spoilt.
+fn end_of(spoil: impl FnOnce(&Rig<'_, Echo, Echo>)) -> (State, u32, Option<Fault>) {
+    let shape = Shape::default();
+    let memory = shape.memory::<Echo, Echo>();
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    spoil(&rig);
+    rig.run_image("echo", &[], &Device::new([memory.range()]), |_| {});
+    rig.end()
+}
+
+#[test]
+fn another_abi_is_refused_and_both_are_in_the_block() {
+    let shape = Shape::default();
+    let memory = shape.memory::<Echo, Echo>();
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    rig.block.abi.store(!ABI.hash, Relaxed);
+    let (states, _) = trace(&mut rig, &Device::new([memory.range()]), traced::echo(), |_| {});
+    assert_eq!((states, rig.end()), (vec![State::Faulted], (State::Faulted, 1, Some(Fault::Abi))));
+    assert_eq!((rig.snapshot().abi, rig.snapshot().abi_seen), (!ABI.hash, ABI.hash));
+}
+
+#[test]
+fn the_same_abi_is_in_the_block_twice() {
+    let shape = Shape::default();
+    let memory = shape.memory::<Echo, Echo>();
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    rig.run_image("echo", &[], &Device::new([memory.range()]), |rig| rig.command(Command::TERMINATE));
+    assert_eq!((rig.snapshot().abi, rig.snapshot().abi_seen), (ABI.hash, ABI.hash));
+}
+
+#[test]
+fn an_address_that_is_not_mapped_or_misaligned_is_named() {
+    type Word = fn(&ControlBlock<HostWord>) -> &HostWord;
+    let words: [Word; 3] = [|block| &block.input_ring, |block| &block.output_ring, |block| &block.telemetry];
+    for word in words {
+        let good = |rig: &Rig<'_, Echo, Echo>| word(rig.block).load(Relaxed);
+        for (what, bad) in [
+            ("null", (|_| 0) as fn(u64) -> u64),
+            ("unmapped", |good| good ^ (1 << 62)),
+            ("misaligned", |good| good + 8),
+            ("at the end of all", |_| u64::MAX - 127),
+        ] {
+            let end = end_of(|rig| word(rig.block).store(bad(good(rig)), Relaxed));
+            assert_eq!(end, (State::Faulted, 1, Some(Fault::Address)), "{what}");
+        }
+    }
+}
+
+/// One of the two rings' headers.
+fn header<'r>(rig: &Rig<'r, Echo, Echo>, output: bool) -> &'r RingHeader<HostWord> {
+    if output { rig.output } else { rig.input }
+}
+
+#[test]
+fn a_ring_that_reaches_out_of_its_memory_is_an_address_fault() {
+    for output in [false, true] {
+        let end = end_of(|rig| header(rig, output).constants.capacity.store(1 << 30, Relaxed));
+        assert_eq!(end, (State::Faulted, 1, Some(Fault::Address)));
+    }
+}
+
+#[test]
+fn a_ring_of_another_kind_or_geometry_is_named() {
+    for output in [false, true] {
+        let ring_fault = (State::Faulted, 1, Some(Fault::Ring));
+        let chunks = RingLayout::of::<Chunk>(8).expect("a geometry");
+        // SAFETY: the kernel has not begun, and the host's ends are not used again.
+        assert_eq!(end_of(|rig| unsafe { header(rig, output).format::<Chunk>(&chunks, 0) }), ring_fault, "other messages");
+        for (what, value, word) in [
+            ("no magic", 0, 0),
+            ("another ABI", 1, 1),
+            ("no power of two", 3, 2),
+            ("no capacity", 0, 2),
+            ("other slots", 32, 3),
+            ("slots elsewhere", 128, 4),
+            ("no flags", 0, 5),
+            ("unknown flags", 3, 5),
+            ("another kind", 9, 6),
+        ] {
+            let end = end_of(|rig| {
+                let constants = &header(rig, output).constants;
+                [
+                    &constants.magic,
+                    &constants.abi,
+                    &constants.capacity,
+                    &constants.slot_size,
+                    &constants.slots_offset,
+                    &constants.flags,
+                    &constants.message_kind,
+                ][word]
+                    .store(value, Relaxed);
+            });
+            assert_eq!(end, ring_fault, "{what}");
+        }
+        let end = end_of(|rig| header(rig, output).producer.tail.store(65, Relaxed));
+        assert_eq!(end, ring_fault, "indices that cannot be");
+    }
+}
+
+#[test]
+fn without_a_control_block_a_kernel_leaves_alone() {
+    let shape = Shape::default();
+    let memory = shape.memory::<Echo, Echo>();
+    let rig = Rig::<Echo, Echo>::new(&memory, shape);
+    let prepared = rig.snapshot();
+    let device = Device::new([memory.range()]);
+    for controls in [0, rig.launch.controls + 8, rig.launch.controls ^ (1 << 62), u64::MAX - 127] {
+        run_image("echo", &[controls, 7, 1, 1], &device);
+    }
+    assert_eq!(rig.snapshot(), prepared);
+}
+
+#[test]
+fn a_host_index_that_cannot_be_is_corrupt() {
+    type Spoil = fn(&Rig<'_, Echo, Echo>, u64);
+    let more_sent_than_fit: Spoil = |rig, index| rig.input.producer.tail.store(index, Release);
+    let more_received_than_answered: Spoil = |rig, index| rig.output.consumer.head.store(index, Release);
+    for start in [0, u64::MAX - 1] {
+        for (spoil, wrong) in [
+            (more_sent_than_fit, 65),
+            (more_sent_than_fit, 1 << 40),
+            (more_sent_than_fit, u64::MAX),
+            (more_received_than_answered, 1),
+            (more_received_than_answered, 1 << 40),
+            (more_received_than_answered, 65_u64.wrapping_neg()),
+        ] {
+            let shape = Shape { start, batch: 128, ..Shape::default() };
+            let memory = shape.memory::<Echo, Echo>();
+            let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+            let (states, _) = trace(&mut rig, &Device::new([memory.range()]), traced::echo(), |rig| {
+                rig.command(Command::ACTIVATE);
+                spoil(rig, start.wrapping_add(wrong));
+                rig.until_state(State::Faulted);
+            });
+            assert_eq!(states, [State::Ready, State::Active, State::Faulted]);
+            assert_eq!(rig.end(), (State::Faulted, 1, Some(Fault::Corrupt)), "{wrong} from {start}");
+            assert_eq!(rig.snapshot().processed, 0);
+        }
+    }
+}
+
+#[test]
+fn with_nothing_to_do_until_the_deadline_a_kernel_leaves() {
+    for before in [&[][..], &[Command::ACTIVATE], &[Command::ACTIVATE, Command::PAUSE]] {
+        let shape = Shape::default();
+        let memory = shape.memory::<Echo, Echo>();
+        let device = Device::with_manual_clock([memory.range()]);
+        let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+        rig.launch.idle_ns = 1_000_000;
+        let (states, _) = trace(&mut rig, &device, traced::echo(), |rig| {
+            rig.until_state(State::Ready);
+            before.iter().for_each(|&command| rig.command(command));
+            rig.until_beats(2);
+            device.advance(1_000_000);
+            rig.until_beats(100);
+            assert!(!rig.state().expect("a known state").has_ended(), "the deadline itself is not past it");
+            device.advance(1);
+            rig.until_state(State::Faulted);
+        });
+        assert_eq!(states.len(), before.len() + 2, "{states:?}");
+        assert_eq!(rig.end(), (State::Faulted, 1, Some(Fault::Deadline)));
+    }
+}
+
+#[test]
+fn messages_and_commands_put_the_deadline_off() {
+    let shape = Shape::default();
+    let memory = shape.memory::<Echo, Echo>();
+    let device = Device::with_manual_clock([memory.range()]);
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    rig.launch.idle_ns = 1_000;
+    trace(&mut rig, &device, traced::echo(), |rig| {
+        for round in 0..10 {
+            rig.until_beats(2);
+            device.advance(900);
+            // Long enough for the kernel to have looked at its clock: 900 ns after the last thing that happened.
+            rig.until_beats(40);
+            if round < 5 {
+                rig.command(Command::ACTIVATE);
+            } else {
+                rig.send(message(round));
+                assert_eq!(rig.receive(), message(round));
+            }
+        }
+        rig.until_beats(2);
+        device.advance(1_001);
+        rig.until_state(State::Faulted);
+    });
+    assert_eq!(rig.end(), (State::Faulted, 1, Some(Fault::Deadline)));
+}
+
+#[test]
+fn without_room_for_answers_the_deadline_passes_too() {
+    let shape = Shape { output: 1, ..Shape::default() };
+    let memory = shape.memory::<Echo, Echo>();
+    let device = Device::with_manual_clock([memory.range()]);
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    rig.launch.idle_ns = 1_000;
+    trace(&mut rig, &device, traced::echo(), |rig| {
+        rig.send(message(0));
+        rig.send(message(1));
+        rig.command(Command::DRAIN);
+        rig.until_beats(2);
+        device.advance(1_001);
+        rig.until_state(State::Faulted);
+        assert_eq!(rig.received(), [message(0)]);
+    });
+    assert_eq!(rig.end(), (State::Faulted, 1, Some(Fault::Deadline)));
+}
+
+#[test]
+fn a_clock_that_stands_at_its_end_is_no_deadline() {
+    let shape = Shape::default();
+    let memory = shape.memory::<Echo, Echo>();
+    let device = Device::with_manual_clock([memory.range()]);
+    device.advance(u64::MAX - 1_000);
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    rig.launch.idle_ns = LIMIT.as_nanos() as u64;
+    trace(&mut rig, &device, traced::echo(), |rig| {
+        rig.command(Command::ACTIVATE);
+        rig.send(message(3));
+        assert_eq!(rig.receive(), message(3));
+        rig.command(Command::TERMINATE);
+    });
+    assert_eq!(rig.end(), (State::Terminated, 0, None));
+}
+
+/// Answers until it meets a message that it cannot bear.
+struct Fragile;
+
+impl<M: Machine> Handler<M, Single<'_>> for Fragile {
+    type Input = Echo;
+    type Output = Echo;
+
+    fn answer(&mut self, _: &Single<'_>, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+        for index in 0..batch.len() {
+            // SAFETY: below the length, and there is one lane.
+            unsafe {
+                batch.exchange(index, |message, answer| {
+                    assert!(message.words[0] != u64::MAX, "the test's handler panics");
+                    *answer = *message;
+                });
+            }
+        }
+        0
+    }
+}
+
+#[test]
+fn a_handler_that_panics_leaves_a_fault_behind() {
+    let shape = Shape { batch: 1, ..Shape::default() };
+    let memory = shape.memory::<Echo, Echo>();
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    let (states, panicked) = trace(&mut rig, &Device::new([memory.range()]), handled(Fragile), |rig| {
+        rig.command(Command::ACTIVATE);
+        rig.send(message(1));
+        assert_eq!(rig.receive(), message(1));
+        rig.send(Echo { words: [u64::MAX; 8] });
+        rig.until_state(State::Faulted);
+    });
+    assert!(panicked);
+    assert_eq!(states, [State::Ready, State::Active, State::Faulted]);
+    assert_eq!(rig.end(), (State::Faulted, 1, Some(Fault::Panic)));
+    assert_eq!((rig.snapshot().processed, rig.received()), (1, vec![]), "the message that broke it was not answered");
+}
+
+#[test]
+fn one_thread_is_its_own_warp() {
+    let device = Device::new([]);
+    let lanes = Single(&device);
+    assert_eq!((Single::WIDTH, lanes.lane(), lanes.group()), (1, 0, 0));
+    assert_eq!((lanes.broadcast(5), lanes.sum(5), lanes.ballot(true), lanes.ballot(false)), (5, 5, 1, 0));
+}

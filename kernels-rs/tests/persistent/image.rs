@@ -1,0 +1,64 @@
+//! The two forms of the image say the same.
+
+use std::collections::BTreeMap;
+
+use ringmem_kernels::{ABI, IMAGE};
+use ringmem_layouts::image::KernelHost;
+
+use crate::memory::Device;
+
+fn ptx() -> &'static str {
+    std::str::from_utf8(IMAGE.ptx).expect("PTX is text")
+}
+
+/// What stands after the first `opening` up to the next `closing`.
+fn between<'t>(text: &'t str, opening: &str, closing: char) -> Option<&'t str> {
+    let (_, rest) = text.split_once(opening)?;
+    rest.split_once(closing).map(|(inside, _)| inside)
+}
+
+#[test]
+fn the_ptx_carries_the_hash_that_the_host_was_compiled_with() {
+    let bytes = between(ptx(), ".visible .global .align 8 .b8 RINGMEM_ABI[8] = {", '}').expect("the symbol");
+    let bytes: Vec<u8> = bytes.split(',').map(|byte| byte.trim().parse().expect("a byte")).collect();
+    let hash = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+    assert_eq!(format!("{hash:#018x}"), format!("{:#018x}", IMAGE.abi.hash), "the PTX is stale: run `cargo xtask ptx`");
+    assert_eq!(IMAGE.abi, ABI);
+}
+
+#[test]
+fn both_forms_have_the_same_kernels_with_as_many_arguments() {
+    let device: BTreeMap<&str, usize> = ptx()
+        .split(".visible .entry ")
+        .skip(1)
+        .map(|entry| {
+            let (name, rest) = entry.split_once('(').expect("a list of parameters");
+            let parameters = rest.split_once(')').expect("its end").0;
+            assert_eq!(parameters.matches(".param").count(), parameters.matches(".param .u64").count(), "{name}: 64 bits each");
+            (name.trim(), parameters.matches(".param").count())
+        })
+        .collect();
+    let host: BTreeMap<&str, usize> = IMAGE.host.iter().map(|entry| (entry.name, entry.arguments)).collect();
+    assert_eq!(device, host);
+    assert_eq!(host.len(), IMAGE.host.len(), "no name twice");
+}
+
+#[test]
+fn a_kernel_with_other_than_its_arguments_leaves() {
+    struct Nowhere;
+    impl KernelHost for Nowhere {
+        fn translate(&self, _: u64, _: u64) -> Option<std::ptr::NonNull<u8>> {
+            panic!("a kernel without its arguments looks for memory")
+        }
+        fn now_ns(&self) -> u64 {
+            Device::new([]).now_ns()
+        }
+        fn pause(&self, _: u32) {}
+    }
+    for entry in IMAGE.host {
+        for wrong in [0, entry.arguments - 1, entry.arguments + 1] {
+            // SAFETY: nothing is named, and the device maps nothing.
+            unsafe { (entry.run)(&Nowhere, &vec![0; wrong]) };
+        }
+    }
+}

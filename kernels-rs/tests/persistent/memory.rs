@@ -1,0 +1,109 @@
+//! Memory that a test owns, and a device that maps it at its own addresses.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Instant;
+
+use ringmem_layouts::image::KernelHost;
+
+/// Zeroed bytes at a page boundary.
+pub struct Bytes {
+    base: NonNull<u8>,
+    /// INVARIANT: what `base` was allocated with; not empty.
+    layout: Layout,
+}
+
+// SAFETY: an address; whoever reads or writes through it says why he may.
+unsafe impl Sync for Bytes {}
+
+impl Bytes {
+    pub fn zeroed(len: usize) -> Self {
+        let layout = Layout::from_size_align(len.max(1), 4096).expect("a size that fits");
+        // SAFETY: not empty.
+        let base = NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory");
+        Self { base, layout }
+    }
+
+    pub fn of(bytes: &[u8]) -> Self {
+        let this = Self::zeroed(bytes.len());
+        // SAFETY: as long as `bytes`, and nobody else has it yet.
+        unsafe { this.base.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        this
+    }
+
+    pub fn address(&self) -> u64 {
+        self.base.as_ptr().expose_provenance() as u64
+    }
+
+    /// Where a `T` at `offset` is.
+    pub fn place<T>(&self, offset: u64) -> NonNull<T> {
+        let offset = usize::try_from(offset).expect("an offset within");
+        assert!(offset + size_of::<T>() <= self.layout.size() && offset.is_multiple_of(align_of::<T>()));
+        // SAFETY: within the allocation, as just checked.
+        unsafe { self.base.add(offset) }.cast()
+    }
+
+    pub fn range(&self) -> (u64, u64) {
+        (self.address(), self.layout.size() as u64)
+    }
+}
+
+impl Drop for Bytes {
+    fn drop(&mut self) {
+        // SAFETY: the invariant; kernels borrow these bytes for as long as they run.
+        unsafe { dealloc(self.base.as_ptr(), self.layout) };
+    }
+}
+
+/// A device whose addresses are the host's, mapped where the test says so.
+pub struct Device {
+    ranges: Vec<(u64, u64)>,
+    clock: Clock,
+    /// How often a kernel has paused.
+    pub pauses: AtomicU64,
+}
+
+pub enum Clock {
+    Wall(Instant),
+    /// Stands still until the test moves it.
+    Manual(AtomicU64),
+}
+
+impl Device {
+    pub fn new(ranges: impl IntoIterator<Item = (u64, u64)>) -> Self {
+        Self { ranges: ranges.into_iter().collect(), clock: Clock::Wall(Instant::now()), pauses: AtomicU64::new(0) }
+    }
+
+    /// With a clock that the test moves.
+    pub fn with_manual_clock(ranges: impl IntoIterator<Item = (u64, u64)>) -> Self {
+        Self { clock: Clock::Manual(AtomicU64::new(1_000)), ..Self::new(ranges) }
+    }
+
+    pub fn advance(&self, ns: u64) {
+        match &self.clock {
+            Clock::Manual(now) => now.fetch_add(ns, Relaxed),
+            Clock::Wall(_) => panic!("nobody moves the wall clock"),
+        };
+    }
+}
+
+impl KernelHost for Device {
+    fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
+        let within = |&(start, len): &(u64, u64)| address.checked_sub(start).is_some_and(|offset| offset <= len && bytes <= len - offset);
+        self.ranges.iter().any(within).then(|| NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize)))?
+    }
+
+    fn now_ns(&self) -> u64 {
+        match &self.clock {
+            Clock::Wall(born) => born.elapsed().as_nanos() as u64,
+            Clock::Manual(now) => now.load(Relaxed),
+        }
+    }
+
+    fn pause(&self, _: u32) {
+        self.pauses.fetch_add(1, Relaxed);
+        std::thread::yield_now();
+    }
+}

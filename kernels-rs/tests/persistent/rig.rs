@@ -1,0 +1,229 @@
+//! One control block, one telemetry buffer and two rings, laid out by hand; the host's end of them; a thread for the kernel.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringmem_kernels::{ABI, IMAGE, Launch};
+use ringmem_layouts::control::{self, Capabilities, Command, Fault, HostSide, State};
+use ringmem_layouts::image::KernelHost;
+use ringmem_layouts::ring::spsc::{Consumer, PopError, Producer, PushError};
+use ringmem_layouts::{ControlBlock, Host, HostWord, RingHeader, RingLayout, RingMessage, TelemetryBuffer};
+
+use crate::memory::{Bytes, Device};
+
+/// No wait is longer.
+pub const LIMIT: Duration = Duration::from_secs(30);
+/// The launch generation of every test that does not ask for another.
+pub const EPOCH: u32 = 7;
+
+const CONTROL: u64 = 0;
+const TELEMETRY: u64 = 256;
+const INPUT: u64 = 384;
+
+/// What a rig is made of.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub input: u64,
+    pub output: u64,
+    pub start: u64,
+    pub batch: u64,
+}
+
+impl Default for Shape {
+    fn default() -> Self {
+        Self { input: 64, output: 64, start: 0, batch: 8 }
+    }
+}
+
+impl Shape {
+    fn layouts<I: RingMessage, O: RingMessage>(&self) -> (RingLayout, RingLayout) {
+        (RingLayout::of::<I>(self.input).expect("a geometry"), RingLayout::of::<O>(self.output).expect("a geometry"))
+    }
+
+    /// Zeroed memory for a rig of this shape.
+    pub fn memory<I: RingMessage, O: RingMessage>(&self) -> Bytes {
+        let (input, output) = self.layouts::<I, O>();
+        Bytes::zeroed((INPUT + input.size().next_multiple_of(128) + output.size()) as usize)
+    }
+}
+
+/// The host's end.
+pub struct Rig<'a, I: RingMessage, O: RingMessage> {
+    pub block: &'a ControlBlock<HostWord>,
+    pub telemetry: &'a TelemetryBuffer<HostWord>,
+    pub input: &'a RingHeader<HostWord>,
+    pub output: &'a RingHeader<HostWord>,
+    pub control: HostSide<'a, HostWord>,
+    pub sender: Producer<'a, I, Host>,
+    pub receiver: Consumer<'a, O, Host>,
+    pub launch: Launch,
+}
+
+impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
+    /// Lays out everything in `memory`, which [`Shape::memory`] made.
+    pub fn new(memory: &'a Bytes, shape: Shape) -> Self {
+        let (input, output) = shape.layouts::<I, O>();
+        let output_at = INPUT + input.size().next_multiple_of(128);
+        // SAFETY: within the memory and aligned, checked by `place`; words, zeroed, and nobody else has them yet.
+        let (block, telemetry, input_ring, output_ring): (
+            &ControlBlock<HostWord>,
+            &TelemetryBuffer<HostWord>,
+            &RingHeader<_>,
+            &RingHeader<_>,
+        ) = unsafe {
+            (
+                memory.place(CONTROL).as_ref(),
+                memory.place(TELEMETRY).as_ref(),
+                memory.place(INPUT).as_ref(),
+                memory.place(output_at).as_ref(),
+            )
+        };
+        // SAFETY: nobody is attached.
+        unsafe {
+            input_ring.format::<I>(&input, shape.start);
+            output_ring.format::<O>(&output, shape.start);
+        }
+        // SAFETY: each ring is as long as its layout; this is one end, the kernel the other.
+        let (sender, receiver) =
+            unsafe { (Producer::from_raw(memory.place(INPUT), input.size()), Consumer::from_raw(memory.place(output_at), output.size())) };
+        let prepared = control::Launch {
+            abi: ABI.hash,
+            capabilities: Capabilities::SYSTEM_SCOPE | Capabilities::TELEMETRY,
+            epoch: EPOCH,
+            input_ring: memory.address() + INPUT,
+            output_ring: memory.address() + output_at,
+            telemetry: memory.address() + TELEMETRY,
+        };
+        // SAFETY: no kernel runs yet, and nobody else on the host writes to the block.
+        let control = unsafe { HostSide::prepare(block, &prepared) };
+        Self {
+            block,
+            telemetry,
+            input: input_ring,
+            output: output_ring,
+            control,
+            sender: sender.expect("the ring was just formatted"),
+            receiver: receiver.expect("the ring was just formatted"),
+            launch: Launch {
+                controls: memory.address() + CONTROL,
+                epoch: EPOCH,
+                idle_ns: LIMIT.as_nanos() as u64,
+                batch: shape.batch,
+                split: None,
+            },
+        }
+    }
+
+    /// A kernel on a thread of its own, and what the host does meanwhile; then waits until the kernel has left. Whether it panicked.
+    pub fn run<R>(&mut self, kernel: impl FnOnce() + Send, host: impl FnOnce(&mut Self) -> R) -> (R, thread::Result<()>) {
+        /// A test that fails must not wait for its kernel for ever: the epoch ends.
+        struct Abandon<'r, 'a, I: RingMessage, O: RingMessage>(&'r mut Rig<'a, I, O>);
+        impl<I: RingMessage, O: RingMessage> Drop for Abandon<'_, '_, I, O> {
+            fn drop(&mut self) {
+                self.0.control.abandon();
+            }
+        }
+        thread::scope(|scope| {
+            let kernel = scope.spawn(move || catch_unwind(AssertUnwindSafe(kernel)));
+            let guard = Abandon(self);
+            let result = host(guard.0);
+            until("the kernel leaves", || kernel.is_finished());
+            (result, kernel.join().expect("its panic was caught"))
+        })
+    }
+
+    /// As [`run`](Self::run) with a kernel of the image; it must not panic.
+    pub fn run_image<R>(&mut self, name: &str, more: &[u64], device: &Device, host: impl FnOnce(&mut Self) -> R) -> R {
+        let Launch { controls, epoch, idle_ns, batch, .. } = self.launch;
+        let mut arguments = vec![controls, u64::from(epoch), idle_ns, batch];
+        arguments.extend_from_slice(more);
+        let (result, ended) = self.run(move || run_image(name, &arguments, device), host);
+        ended.expect("the kernel does not panic");
+        result
+    }
+
+    /// Gives a command and waits until it was acted on.
+    pub fn command(&mut self, command: Command) {
+        let sequence = self.control.command(command);
+        until("the command is acknowledged", || self.control.acknowledged());
+        assert_eq!(self.snapshot().command_seen, u64::from(sequence));
+    }
+
+    pub fn send(&mut self, message: I) {
+        let mut left = Some(message);
+        until("there is room in the input ring", || match self.sender.push(left.take().expect("not sent yet")) {
+            Ok(()) => true,
+            Err(PushError::Full(message)) => {
+                left = Some(message);
+                false
+            }
+            Err(PushError::Corrupt(_)) => panic!("the input ring is corrupt"),
+        });
+    }
+
+    pub fn receive(&mut self) -> O {
+        let mut answer = None;
+        until("there is an answer", || match self.receiver.pop() {
+            Ok(value) => {
+                answer = Some(value);
+                true
+            }
+            Err(PopError::Empty) => false,
+            Err(PopError::Corrupt(corrupt)) => panic!("{corrupt}"),
+        });
+        answer.expect("just received")
+    }
+
+    /// What is in the output ring.
+    pub fn received(&mut self) -> Vec<O> {
+        std::iter::from_fn(|| self.receiver.pop().ok()).collect()
+    }
+
+    pub fn snapshot(&self) -> ControlBlock<u64> {
+        self.control.snapshot()
+    }
+
+    pub fn state(&self) -> Option<State> {
+        self.control.state()
+    }
+
+    pub fn until_state(&self, state: State) {
+        until(&format!("the kernel is {state:?}"), || self.state() == Some(state));
+    }
+
+    /// Waits until the kernel has gone round its loop `times` times from now.
+    pub fn until_beats(&self, times: u64) {
+        let begun = self.snapshot().heartbeat;
+        until("the heart beats", || self.snapshot().heartbeat >= begun + times);
+    }
+
+    /// State, how many faults, and the last.
+    pub fn end(&self) -> (State, u32, Option<Fault>) {
+        let snapshot = self.snapshot();
+        assert_eq!(snapshot.state >> 32, u64::from(self.launch.epoch), "the state carries its epoch");
+        assert!(self.telemetry.sequence.load(Relaxed).is_multiple_of(2), "no record is left half written");
+        let (count, fault) = snapshot.faults();
+        (snapshot.kernel_state().expect("a known state"), count, fault)
+    }
+}
+
+/// A kernel of the image on this thread.
+pub fn run_image(name: &str, arguments: &[u64], device: &dyn KernelHost) {
+    let entry = IMAGE.host.iter().find(|entry| entry.name == name).expect("a kernel of that name");
+    assert_eq!(entry.arguments, arguments.len());
+    // SAFETY: as many arguments as it takes; what they name lives until this returns, and the rig is the only other side.
+    unsafe { (entry.run)(device, arguments) };
+}
+
+/// Waits for a fact.
+pub fn until(fact: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    let mut times = 0_u32;
+    while !holds() {
+        assert!(begun.elapsed() < LIMIT, "waited in vain: {fact}");
+        times = times.saturating_add(1);
+        if times < 1000 { thread::yield_now() } else { thread::sleep(Duration::from_micros(50)) }
+    }
+}

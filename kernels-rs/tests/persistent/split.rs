@@ -1,0 +1,91 @@
+//! `echo_split`: rings with a header on each side, so that each side polls what is near to it and only writes across.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use ringmem_kernels::echo::Echo;
+use ringmem_layouts::control::{Command, Fault, State};
+use ringmem_layouts::ring::spsc::{Consumer, Producer};
+use ringmem_layouts::{HostWord, RingHeader};
+
+use crate::echo::message;
+use crate::memory::Device;
+use crate::rig::{Rig, Shape};
+
+fn address(header: &RingHeader<HostWord>) -> u64 {
+    (&raw const *header).expose_provenance() as u64
+}
+
+/// Slots follow their header, here as in a ring of one piece.
+fn slots(header: &RingHeader<HostWord>) -> u64 {
+    address(header) + size_of::<RingHeader<u64>>() as u64
+}
+
+/// The four arguments that say where the rings' other parts are: the host's headers, the device's slots.
+fn apart(device: &Rig<'_, Echo, Echo>, host: &Rig<'_, Echo, Echo>) -> [u64; 4] {
+    [address(host.input), slots(device.input), address(host.output), slots(device.output)]
+}
+
+#[test]
+fn each_side_polls_its_own_header_and_writes_the_other() {
+    for (capacity, start) in [(1, 0), (8, u64::MAX - 3)] {
+        let shape = Shape { input: capacity, output: capacity, start, ..Shape::default() };
+        let (far, near) = (shape.memory::<Echo, Echo>(), shape.memory::<Echo, Echo>());
+        let (mut rig, host) = (Rig::<Echo, Echo>::new(&far, shape), Rig::<Echo, Echo>::new(&near, shape));
+        let place = |address: u64| std::ptr::NonNull::new(std::ptr::with_exposed_provenance_mut(address as usize)).expect("not null");
+        // SAFETY: both headers and the slots live as long as the rig, and the kernel is the only other end.
+        unsafe {
+            rig.sender = Producer::new(host.input, rig.input, place(slots(rig.input))).expect("two headers of one ring");
+            rig.receiver = Consumer::new(host.output, rig.output, place(slots(rig.output))).expect("two headers of one ring");
+        }
+        let arguments = apart(&rig, &host);
+        rig.run_image("echo_split", &arguments, &Device::new([far.range(), near.range()]), |rig| {
+            rig.command(Command::ACTIVATE);
+            for id in 0..100 {
+                rig.send(message(id));
+                assert_eq!(rig.receive(), message(id));
+            }
+            rig.command(Command::DRAIN);
+        });
+        assert_eq!(rig.end(), (State::Terminated, 0, None));
+        let index = |word: &HostWord| word.load(Relaxed).wrapping_sub(start);
+        let (device_input, device_output) = (rig.input, rig.output);
+        assert_eq!(
+            (index(&device_input.producer.tail), index(&device_output.consumer.head)),
+            (100, 100),
+            "written by the host, polled by the kernel"
+        );
+        assert_eq!(
+            (index(&host.input.consumer.head), index(&host.output.producer.tail)),
+            (100, 100),
+            "written by the kernel, polled by the host"
+        );
+        assert_eq!((index(&device_input.consumer.head), index(&device_output.producer.tail)), (0, 0), "nobody needs these");
+        assert_eq!((index(&host.input.producer.tail), index(&host.output.consumer.head)), (0, 0), "nor these");
+    }
+}
+
+#[test]
+fn parts_that_are_not_there_or_do_not_fit_are_named() {
+    let shape = Shape::default();
+    let (far, near) = (shape.memory::<Echo, Echo>(), shape.memory::<Echo, Echo>());
+    let device = Device::new([far.range(), near.range()]);
+    let end_of = |arguments: [u64; 4]| {
+        let mut rig = Rig::<Echo, Echo>::new(&far, shape);
+        rig.run_image("echo_split", &arguments, &device, |_| {});
+        rig.end()
+    };
+    let (rig, host) = (Rig::<Echo, Echo>::new(&far, shape), Rig::<Echo, Echo>::new(&near, shape));
+    let good = apart(&rig, &host);
+    for part in 0..4 {
+        for bad in [0, good[part] ^ (1 << 62), good[part] + 8] {
+            let mut arguments = good;
+            arguments[part] = bad;
+            assert_eq!(end_of(arguments), (State::Faulted, 1, Some(Fault::Address)), "part {part} at {bad:#x}");
+        }
+    }
+    for header in [host.input, host.output] {
+        header.constants.capacity.store(2, Relaxed);
+        assert_eq!(end_of(good), (State::Faulted, 1, Some(Fault::Ring)), "the two headers differ");
+        header.constants.capacity.store(64, Relaxed);
+    }
+}

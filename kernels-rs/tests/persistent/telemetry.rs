@@ -1,0 +1,236 @@
+//! What a kernel tells of itself while it runs and after it.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use ringmem_kernels::echo::Echo;
+use ringmem_kernels::{Batch, Handler, Single};
+use ringmem_layouts::control::{Command, State};
+use ringmem_layouts::{ControlBlock, HostWord, Machine};
+
+use crate::echo::message;
+use crate::memory::Device;
+use crate::rig::{Rig, Shape, until};
+use crate::traced::{handled, trace};
+
+#[test]
+fn after_the_end_telemetry_is_what_was_sent() {
+    for ending in [Command::DRAIN, Command::TERMINATE] {
+        let shape = Shape { batch: 3, input: 32, output: 64, start: u64::MAX - 7 };
+        let memory = shape.memory::<Echo, Echo>();
+        let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+        rig.run_image("echo", &[], &Device::new([memory.range()]), |rig| {
+            rig.command(Command::ACTIVATE);
+            for id in 0..50 {
+                rig.send(message(id));
+            }
+            until("all are answered", || rig.snapshot().processed == 50);
+            rig.command(Command::PAUSE);
+            for id in 50..55 {
+                rig.send(message(id));
+            }
+            rig.command(ending);
+        });
+        let drained = ending == Command::DRAIN;
+        let answered = if drained { 55 } else { 50 };
+        let seen = rig.telemetry.snapshot().expect("nobody writes any more");
+        assert_eq!((seen.processed, seen.dropped), (answered, 0));
+        assert_eq!(seen.output_depth() as u64, answered, "nobody has received");
+        if drained {
+            assert_eq!(seen.input_depth(), 0);
+        }
+        let (least, mean) = (seen.latency_min().expect("a minimum"), seen.latency_mean().expect("a mean"));
+        assert!(least <= mean && mean <= seen.latency_max_ns, "{seen:?}");
+        assert!(seen.sequence.is_multiple_of(2) && seen.sequence > 0 && seen.updated_ns > 0, "{seen:?}");
+        let block = rig.snapshot();
+        assert_eq!((block.processed, block.in_flight), (answered, 0));
+        assert_eq!(rig.received().len() as u64, answered);
+    }
+}
+
+#[test]
+fn without_a_message_telemetry_has_no_minimum() {
+    let shape = Shape::default();
+    let memory = shape.memory::<Echo, Echo>();
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    rig.run_image("echo", &[], &Device::new([memory.range()]), |rig| rig.command(Command::DRAIN));
+    let seen = rig.telemetry.snapshot().expect("nobody writes any more");
+    assert_eq!((seen.processed, seen.latency_min(), seen.latency_max_ns), (0, None, 0));
+    assert!(seen.sequence.is_multiple_of(2) && seen.sequence > 0, "it was written all the same");
+}
+
+#[test]
+fn an_idle_kernel_writes_its_telemetry() {
+    let shape = Shape::default();
+    let memory = shape.memory::<Echo, Echo>();
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    // The clock stands, so no record falls due while messages flow.
+    let device = Device::with_manual_clock([memory.range()]);
+    rig.run_image("echo", &[], &device, |rig| {
+        rig.command(Command::ACTIVATE);
+        for id in 0..20 {
+            rig.send(message(id));
+        }
+        until("telemetry counts twenty", || rig.telemetry.snapshot().is_ok_and(|seen| seen.processed == 20));
+        rig.command(Command::TERMINATE);
+    });
+}
+
+#[test]
+fn a_kernel_that_leaves_in_the_midst_of_work_has_told_of_it() {
+    /// Gives the host's next command itself, while it answers its first message.
+    struct Told<'b>(&'b ControlBlock<HostWord>, u64);
+    impl<M: Machine> Handler<M, Single<'_>> for Told<'_> {
+        type Input = Echo;
+        type Output = Echo;
+        fn answer(&mut self, _: &Single<'_>, _: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+            self.0.command.store(2 << 32 | self.1, Relaxed);
+            0
+        }
+    }
+    for (bits, end) in [(8, State::Terminated), (16, State::Faulted)] {
+        let shape = Shape { batch: 1, ..Shape::default() };
+        let memory = shape.memory::<Echo, Echo>();
+        let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+        let handler = Told(rig.block, bits);
+        // The clock stands, so no record falls due; and there are messages left when the kernel leaves, so it was never idle.
+        let device = Device::with_manual_clock([memory.range()]);
+        trace(&mut rig, &device, handled(handler), |rig| {
+            for id in 0..64 {
+                rig.send(message(id));
+            }
+            rig.control.command(Command::ACTIVATE);
+            rig.until_state(end);
+        });
+        let (block, seen) = (rig.snapshot(), rig.telemetry.snapshot().expect("nobody writes any more"));
+        assert!((1..64).contains(&block.processed), "{}", block.processed);
+        assert_eq!((seen.processed, u64::from(seen.output_depth())), (block.processed, block.processed));
+    }
+}
+
+#[test]
+fn latencies_are_by_the_kernels_own_clock() {
+    /// Takes 70 ns for a message whose first word is 0, else 10.
+    struct Slow<'d>(&'d Device);
+    impl<M: Machine> Handler<M, Single<'_>> for Slow<'_> {
+        type Input = Echo;
+        type Output = Echo;
+        fn answer(&mut self, _: &Single<'_>, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+            // SAFETY: a batch has at least one message, and there is one lane.
+            let first = unsafe {
+                batch.exchange(0, |message, answer| {
+                    *answer = *message;
+                    message.words[0]
+                })
+            };
+            self.0.advance(if first == 0 { 70 } else { 10 });
+            0
+        }
+    }
+    let shape = Shape { batch: 1, ..Shape::default() };
+    let memory = shape.memory::<Echo, Echo>();
+    let device = Device::with_manual_clock([memory.range()]);
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    trace(&mut rig, &device, handled(Slow(&device)), |rig| {
+        for id in 0..4 {
+            rig.send(Echo { words: [id; 8] });
+        }
+        rig.command(Command::DRAIN);
+        rig.until_state(State::Terminated);
+    });
+    let seen = rig.telemetry.snapshot().expect("nobody writes any more");
+    assert_eq!((seen.latency_min(), seen.latency_max_ns, seen.latency_total_ns), (Some(10), 70, 100));
+    assert_eq!(seen.updated_ns, 1_100);
+}
+
+#[test]
+fn a_refused_message_counts_as_dropped() {
+    struct Refuse;
+    impl<M: Machine> Handler<M, Single<'_>> for Refuse {
+        type Input = Echo;
+        type Output = Echo;
+        fn answer(&mut self, _: &Single<'_>, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+            batch.len().min(2)
+        }
+    }
+    let shape = Shape { batch: 5, ..Shape::default() };
+    let memory = shape.memory::<Echo, Echo>();
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    trace(&mut rig, &Device::new([memory.range()]), handled(Refuse), |rig| {
+        for id in 0..10 {
+            rig.send(message(id));
+        }
+        rig.command(Command::DRAIN);
+    });
+    let seen = rig.telemetry.snapshot().expect("nobody writes any more");
+    assert_eq!((seen.processed, seen.dropped), (10, 4));
+}
+
+#[test]
+fn the_heart_beats_while_idle_and_once_a_batch() {
+    let shape = Shape { batch: 1, ..Shape::default() };
+    let memory = shape.memory::<Echo, Echo>();
+    let device = Device::new([memory.range()]);
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    rig.run_image("echo", &[], &device, |rig| {
+        rig.until_state(State::Ready);
+        rig.until_beats(20);
+        rig.command(Command::ACTIVATE);
+        rig.until_beats(20);
+        rig.command(Command::PAUSE);
+        rig.until_beats(20);
+        for id in 0..60 {
+            rig.send(message(id));
+        }
+        rig.command(Command::DRAIN);
+    });
+    // Each round that found nothing paused once; the others answered one message each.
+    assert_eq!(rig.snapshot().heartbeat, device.pauses.load(Relaxed) + 60);
+}
+
+#[test]
+fn the_clock_goes_up_with_every_batch_though_time_stands() {
+    let shape = Shape { batch: 1, ..Shape::default() };
+    let memory = shape.memory::<Echo, Echo>();
+    let device = Device::with_manual_clock([memory.range()]);
+    device.advance(5_000_000);
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    rig.run_image("echo", &[], &device, |rig| {
+        rig.command(Command::ACTIVATE);
+        let mut last = 0;
+        for id in 0..100 {
+            rig.send(message(id));
+            assert_eq!(rig.receive(), message(id));
+            let clock = || rig.snapshot().clock;
+            until("the batch is stamped", || clock() > last);
+            assert_eq!(clock() >> ringmem_layouts::clock::COUNTER_BITS, 5_001, "microseconds of the kernel's clock");
+            last = clock();
+        }
+        rig.command(Command::TERMINATE);
+    });
+}
+
+#[test]
+fn what_is_taken_and_not_yet_answered_is_in_flight() {
+    struct Watch<'b>(&'b ControlBlock<HostWord>, &'b std::sync::Mutex<Vec<(u64, u64)>>);
+    impl<M: Machine> Handler<M, Single<'_>> for Watch<'_> {
+        type Input = Echo;
+        type Output = Echo;
+        fn answer(&mut self, _: &Single<'_>, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+            self.1.lock().expect("no panic").push((batch.len(), self.0.in_flight.load(Relaxed)));
+            0
+        }
+    }
+    let shape = Shape { batch: 4, ..Shape::default() };
+    let memory = shape.memory::<Echo, Echo>();
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    let seen = std::sync::Mutex::new(Vec::new());
+    let handler = Watch(rig.block, &seen);
+    trace(&mut rig, &Device::new([memory.range()]), handled(handler), |rig| {
+        for id in 0..10 {
+            rig.send(message(id));
+        }
+        rig.command(Command::DRAIN);
+    });
+    assert_eq!(*seen.lock().expect("no panic"), [(4, 4), (4, 4), (2, 2)]);
+    assert_eq!(rig.snapshot().in_flight, 0);
+}

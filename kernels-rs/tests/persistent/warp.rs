@@ -1,0 +1,374 @@
+//! Thirty-two lanes as threads: the same kernels, with every broadcast, sum, ballot and barrier taken seriously.
+//!
+//! A lane that panics leaves the warp, as on a device; the others' ballots say "no" for it from then on.
+
+use std::sync::{Condvar, Mutex};
+use std::thread;
+
+use ringmem_kernels::echo::{self, Echo};
+use ringmem_kernels::histogram::{self, Chunk, Counted};
+use ringmem_kernels::{Batch, Handler, Lanes, Launch, Simulated, persistent};
+use ringmem_layouts::control::{Command, Fault, State};
+use ringmem_layouts::image::KernelHost;
+use ringmem_layouts::{Machine, RingMessage};
+
+use crate::echo::message;
+use crate::histogram::{Ground, noise, slow};
+use crate::memory::Device;
+use crate::rig::{Rig, Shape};
+
+const WIDTH: usize = 32;
+
+/// Where the lanes meet.
+struct Warp {
+    meeting: Mutex<Meeting>,
+    over: Condvar,
+}
+
+struct Meeting {
+    /// Goes up when all have come.
+    number: u64,
+    /// Who has come, with what.
+    brought: [Option<u64>; WIDTH],
+    /// What the last meeting was told. Stays until all of its lanes have come to the next one.
+    told: [Option<u64>; WIDTH],
+    left: [bool; WIDTH],
+}
+
+impl Meeting {
+    fn close_if_complete(&mut self, over: &Condvar) {
+        if (0..WIDTH).all(|lane| self.left[lane] || self.brought[lane].is_some()) {
+            self.told = std::mem::take(&mut self.brought);
+            self.number += 1;
+            over.notify_all();
+        }
+    }
+}
+
+impl Warp {
+    fn new() -> Self {
+        let meeting = Meeting { number: 0, brought: [None; WIDTH], told: [None; WIDTH], left: [false; WIDTH] };
+        Self { meeting: Mutex::new(meeting), over: Condvar::new() }
+    }
+
+    /// Waits until every lane that has not left is here; what each brought.
+    fn meet(&self, lane: usize, value: u64) -> [Option<u64>; WIDTH] {
+        let mut meeting = self.meeting.lock().expect("no lane panics here");
+        let number = meeting.number;
+        meeting.brought[lane] = Some(value);
+        meeting.close_if_complete(&self.over);
+        let meeting = self.over.wait_while(meeting, |meeting| meeting.number == number).expect("no lane panics here");
+        meeting.told
+    }
+
+    fn leave(&self, lane: usize) {
+        let mut meeting = self.meeting.lock().expect("no lane panics here");
+        meeting.left[lane] = true;
+        meeting.close_if_complete(&self.over);
+    }
+}
+
+struct Lane<'a> {
+    warp: &'a Warp,
+    device: &'a Device,
+    lane: usize,
+    group: u64,
+}
+
+impl Drop for Lane<'_> {
+    fn drop(&mut self) {
+        self.warp.leave(self.lane);
+    }
+}
+
+impl Lanes for Lane<'_> {
+    const WIDTH: u32 = WIDTH as u32;
+
+    fn lane(&self) -> u32 {
+        self.lane as u32
+    }
+    fn group(&self) -> u64 {
+        self.group
+    }
+    fn broadcast(&self, value: u64) -> u64 {
+        self.warp.meet(self.lane, value)[0].expect("lane 0 is here")
+    }
+    fn sum(&self, value: u64) -> u64 {
+        self.warp.meet(self.lane, value).into_iter().flatten().fold(0, u64::wrapping_add)
+    }
+    fn ballot(&self, answer: bool) -> u32 {
+        let told = self.warp.meet(self.lane, u64::from(answer));
+        (0..WIDTH).fold(0, |votes, lane| votes | u32::from(told[lane] == Some(1)) << lane)
+    }
+    fn barrier(&self) {
+        self.warp.meet(self.lane, 0);
+    }
+    fn pause(&self, times: u32) {
+        if self.lane == 0 {
+            self.device.pause(times);
+        }
+    }
+    fn now_ns(&self) -> u64 {
+        self.device.now_ns()
+    }
+    fn remember(&self, _: u64) {
+        assert_eq!(self.lane, 0, "lane 0 alone remembers");
+    }
+}
+
+/// Runs a kernel on a warp; how many lanes panicked.
+fn on_a_warp(device: &Device, group: u64, kernel: impl Fn(&Simulated<'_>, &Lane<'_>) + Sync) -> usize {
+    let warp = Warp::new();
+    thread::scope(|scope| {
+        let lanes: Vec<_> = (0..WIDTH)
+            .map(|lane| {
+                let (warp, kernel) = (&warp, &kernel);
+                scope.spawn(move || kernel(&Simulated(device), &Lane { warp, device, lane, group }))
+            })
+            .collect();
+        lanes.into_iter().map(|lane| usize::from(lane.join().is_err())).sum()
+    })
+}
+
+/// Runs a kernel on a warp and what the host does meanwhile; how many lanes panicked.
+fn with_a_warp<I: RingMessage, O: RingMessage>(
+    rig: &mut Rig<'_, I, O>,
+    device: &Device,
+    kernel: impl Fn(&Simulated<'_>, &Lane<'_>, &Launch) + Sync + Send,
+    host: impl FnOnce(&mut Rig<'_, I, O>),
+) -> usize {
+    let launch = rig.launch;
+    let mut panicked = 0;
+    let place = &mut panicked;
+    let (_, ended) = rig.run(move || *place = on_a_warp(device, 0, |machine, lanes| kernel(machine, lanes, &launch)), host);
+    ended.expect("the lanes' own panics were caught");
+    panicked
+}
+
+/// The kernel `echo`, for a lane.
+fn echo(machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch) {
+    // SAFETY: the rig that this runs on outlives it and is the only other side.
+    unsafe { echo::echo(machine, lanes, launch) }
+}
+
+#[test]
+fn a_warp_answers_every_message_in_order() {
+    for (batch, capacity) in [(1, 4), (8, 8), (32, 64), (128, 256), (40, 1)] {
+        let shape = Shape { batch, input: capacity, output: capacity, start: u64::MAX - 9 };
+        let memory = shape.memory::<Echo, Echo>();
+        let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+        let count = if batch == 128 { 300 } else { 40 };
+        let panicked = with_a_warp(&mut rig, &Device::new([memory.range()]), echo, |rig| {
+            let (mut sent, mut answered) = (0, 0);
+            // As much as fits is there before the kernel takes any: full batches.
+            while answered < count {
+                while sent < count && rig.sender.push(message(sent)).is_ok() {
+                    sent += 1;
+                }
+                if answered == 0 {
+                    rig.command(Command::ACTIVATE);
+                }
+                assert_eq!(rig.receive(), message(answered), "batch {batch}, answer {answered}");
+                answered += 1;
+            }
+            rig.command(Command::DRAIN);
+            rig.until_state(State::Terminated);
+        });
+        assert_eq!((panicked, rig.end(), rig.received()), (0, (State::Terminated, 0, None), vec![]));
+        let seen = rig.telemetry.snapshot().expect("nobody writes any more");
+        assert_eq!((seen.processed, rig.snapshot().processed), (count, count));
+    }
+}
+
+#[test]
+fn a_warp_counts_what_one_thread_counts() {
+    let data = noise(20_011, 8);
+    let mut chunks: Vec<Chunk> = [(0, 0), (0, 1), (8, 7), (16, 255), (264, 256), (520, 257), (1024, 4096), (5120, 14_891)]
+        .into_iter()
+        .enumerate()
+        .map(|(id, (offset, length))| Chunk { id: id as u64, offset, length, first_word: offset / 8 })
+        .collect();
+    // Three that are refused, in the midst.
+    chunks.insert(3, Chunk { id: 70, offset: 4, length: 8, first_word: 0 });
+    chunks.insert(5, Chunk { id: 71, offset: 20_008, length: 8, first_word: 0 });
+    chunks.push(Chunk { id: 72, offset: u64::MAX - 7, length: 8, first_word: 0 });
+    let mut expected = Vec::new();
+    let (mut counts, mut checksum, mut bytes) = (vec![0; 256], 0_u64, 0);
+    for chunk in &chunks {
+        let status = u64::from(chunk.id >= 70);
+        if status == 0 {
+            let (more, sum) = slow(&data[chunk.offset as usize..][..chunk.length as usize], chunk.first_word);
+            counts.iter_mut().zip(more).for_each(|(count, more)| *count += more);
+            checksum = checksum.wrapping_add(sum);
+            bytes += chunk.length;
+        }
+        expected.push(Counted { id: chunk.id, status, bytes, checksum });
+    }
+
+    for batch in [1, 8] {
+        let mut ground = Ground::new(&data);
+        let [data_at, length, work] = ground.arguments();
+        let shape = Shape { batch, ..Shape::default() };
+        let memory = shape.memory::<Chunk, Counted>();
+        let device = Device::new([memory.range(), ground.data.range(), ground.work.range()]);
+        let mut rig = Rig::<Chunk, Counted>::new(&memory, shape);
+        let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
+            // SAFETY: the rig and the ground outlive it, and nobody else uses them meanwhile.
+            unsafe { histogram::histogram(machine, lanes, launch, data_at, length, work) }
+        };
+        let panicked = with_a_warp(&mut rig, &device, kernel, |rig| {
+            for &chunk in &chunks {
+                rig.send(chunk);
+            }
+            rig.command(Command::DRAIN);
+            rig.until_state(State::Terminated);
+        });
+        assert_eq!((panicked, rig.end()), (0, (State::Terminated, 0, None)));
+        assert_eq!((rig.received(), ground.totals()), (expected.clone(), counts.clone()), "batches of {batch}");
+        assert_eq!(rig.telemetry.snapshot().expect("nobody writes any more").dropped, 3);
+    }
+}
+
+#[test]
+fn every_lane_leaves_on_a_fault() {
+    type Spoil = fn(&mut Rig<'_, Echo, Echo>);
+    let spoils: [(Spoil, Fault); 3] = [
+        (|rig| rig.block.abi.store(0, std::sync::atomic::Ordering::Relaxed), Fault::Abi),
+        (|rig| rig.block.output_ring.store(8, std::sync::atomic::Ordering::Relaxed), Fault::Address),
+        (|rig| rig.launch.idle_ns = 0, Fault::Deadline),
+    ];
+    for (spoil, fault) in spoils {
+        let shape = Shape::default();
+        let memory = shape.memory::<Echo, Echo>();
+        let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+        spoil(&mut rig);
+        let panicked = with_a_warp(&mut rig, &Device::new([memory.range()]), echo, |_| {});
+        assert_eq!((panicked, rig.end()), (0, (State::Faulted, 1, Some(fault))));
+    }
+}
+
+#[test]
+fn every_lane_leaves_when_the_epoch_ends_or_an_index_is_corrupt() {
+    let shape = Shape::default();
+    let memory = shape.memory::<Echo, Echo>();
+    let device = Device::new([memory.range()]);
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    let panicked = with_a_warp(&mut rig, &device, echo, |rig| {
+        rig.command(Command::ACTIVATE);
+        rig.control.abandon();
+    });
+    assert_eq!((panicked, rig.end()), (0, (State::Active, 0, None)));
+
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    let panicked = with_a_warp(&mut rig, &device, echo, |rig| {
+        rig.command(Command::ACTIVATE);
+        rig.input.producer.tail.store(1 << 20, std::sync::atomic::Ordering::Release);
+    });
+    assert_eq!((panicked, rig.end()), (0, (State::Faulted, 1, Some(Fault::Corrupt))));
+}
+
+/// Echoes; the lane that meets a message of all ones panics.
+struct Fragile;
+
+impl<M: Machine> Handler<M, Lane<'_>> for Fragile {
+    type Input = Echo;
+    type Output = Echo;
+
+    fn answer(&mut self, lanes: &Lane<'_>, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+        for index in (u64::from(lanes.lane())..batch.len()).step_by(WIDTH) {
+            // SAFETY: below the length, and the lanes take turns.
+            unsafe {
+                batch.exchange(index, |message, answer| {
+                    assert!(message.words[0] != u64::MAX, "the test's handler panics");
+                    *answer = *message;
+                });
+            }
+        }
+        0
+    }
+}
+
+#[test]
+fn when_one_lane_panics_the_others_leave() {
+    for unlucky in [0, 1, 31] {
+        let shape = Shape { batch: 32, ..Shape::default() };
+        let memory = shape.memory::<Echo, Echo>();
+        let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+        let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
+            // SAFETY: the rig that this runs on outlives it and is the only other side.
+            unsafe { persistent(machine, lanes, launch, &mut Fragile) }
+        };
+        let panicked = with_a_warp(&mut rig, &Device::new([memory.range()]), kernel, |rig| {
+            for id in 0..32 {
+                rig.send(if id == unlucky { Echo { words: [u64::MAX; 8] } } else { message(id) });
+            }
+            rig.command(Command::ACTIVATE);
+        });
+        assert_eq!((panicked, rig.end()), (1, (State::Faulted, 1, Some(Fault::Panic))), "lane {unlucky}");
+        assert_eq!(rig.received(), [], "nothing of the broken batch is published");
+    }
+}
+
+/// Refuses messages with an odd first word, each by the lane that has it.
+struct Picky;
+
+impl<M: Machine> Handler<M, Lane<'_>> for Picky {
+    type Input = Echo;
+    type Output = Echo;
+
+    fn answer(&mut self, lanes: &Lane<'_>, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+        let mut refused = 0;
+        for index in (u64::from(lanes.lane())..batch.len()).step_by(WIDTH) {
+            // SAFETY: below the length.
+            refused += unsafe { batch.message(index, |message| message.words[0] % 2) };
+        }
+        refused
+    }
+}
+
+#[test]
+fn what_each_lane_refused_is_added_up() {
+    let shape = Shape { batch: 40, ..Shape::default() };
+    let memory = shape.memory::<Echo, Echo>();
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
+        // SAFETY: the rig that this runs on outlives it and is the only other side.
+        unsafe { persistent(machine, lanes, launch, &mut Picky) }
+    };
+    let panicked = with_a_warp(&mut rig, &Device::new([memory.range()]), kernel, |rig| {
+        (0..50).for_each(|id| rig.send(Echo { words: [id; 8] }));
+        rig.command(Command::DRAIN);
+    });
+    let seen = rig.telemetry.snapshot().expect("nobody writes any more");
+    assert_eq!((panicked, seen.processed, seen.dropped), (0, 50, 25));
+}
+
+#[test]
+fn each_group_serves_its_own_control_block() {
+    let shape = Shape::default();
+    let memory = shape.memory::<Echo, Echo>();
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    let device = Device::new([memory.range()]);
+    // This rig's block is the third of a row whose other two are not there.
+    rig.launch.controls -= 2 * 128;
+    let launch = rig.launch;
+    let lanes = |group| {
+        let device = &device;
+        move || {
+            on_a_warp(device, group, |machine, lanes| echo(machine, lanes, &launch));
+        }
+    };
+    let ((), ended) = rig.run(lanes(1), |_| {});
+    ended.expect("no panic");
+    assert_eq!(rig.state(), Some(State::Created), "group 1 found no block and left");
+
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    let ((), ended) = rig.run(lanes(2), |rig| {
+        rig.command(Command::ACTIVATE);
+        rig.send(message(4));
+        assert_eq!(rig.receive(), message(4));
+        rig.command(Command::TERMINATE);
+    });
+    ended.expect("no panic");
+    assert_eq!(rig.end(), (State::Terminated, 0, None));
+}

@@ -1,0 +1,162 @@
+//! The ABI hash follows the types, not their spelling: what changes it, and what does not.
+
+use ringmem_layouts::attach::AttachError;
+use ringmem_layouts::{AbiHash, Field, HostWord, LAYOUTS, Layout, RingHeader, RingLayout, RingMessage, layout_table, set_hash};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+type Celsius = f32;
+type Kelvin = f32;
+type Fahrenheit = i32;
+
+/// One struct of one name in a module of its own; only what stands behind its fields differs.
+macro_rules! nested {
+    ($module:ident: $leaf:ty) => {
+        mod $module {
+            use super::*;
+
+            #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+            #[repr(C)]
+            pub struct Leaf {
+                pub value: $leaf,
+            }
+            layout_table! {
+                Leaf: size 4, align 4;
+                0 value: $leaf, "test";
+            }
+
+            #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+            #[repr(C)]
+            pub struct Branch {
+                pub leaves: [Leaf; 2],
+            }
+            layout_table! {
+                Branch: size 8, align 4;
+                0 leaves: [Leaf; 2], "test";
+            }
+
+            #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+            #[repr(C)]
+            pub struct Tree {
+                pub branches: [[Branch; 2]; 2],
+                pub age: u64,
+            }
+            layout_table! {
+                Tree: size 40, align 8;
+                0  branches: [[Branch; 2]; 2], "test";
+                32 age: u64, "test";
+            }
+            impl RingMessage for Tree {
+                const KIND: u64 = 1;
+            }
+        }
+    };
+}
+
+nested!(celsius: Celsius);
+nested!(kelvin: Kelvin);
+nested!(plain: f32);
+nested!(fahrenheit: Fahrenheit);
+
+/// One struct again, with one thing changed.
+macro_rules! flat {
+    ($module:ident: $name:ident { $a:ident: $first:ty, $b:ident: $second:ty } align $align:literal, written by $writer:literal) => {
+        mod $module {
+            #[repr(C, align($align))]
+            pub struct $name {
+                pub $a: $first,
+                pub $b: $second,
+            }
+            ringmem_layouts::layout_table! {
+                $name: size 8, align $align;
+                0 $a: $first, $writer;
+                4 $b: $second, $writer;
+            }
+        }
+    };
+}
+
+flat!(base: Pair { left: u32, right: u32 } align 4, written by "host");
+flat!(rewritten: Pair { left: u32, right: u32 } align 4, written by "device");
+flat!(renamed: Couple { left: u32, right: u32 } align 4, written by "host");
+flat!(field_renamed: Pair { left: u32, wrong: u32 } align 4, written by "host");
+flat!(swapped: Pair { right: u32, left: u32 } align 4, written by "host");
+flat!(aligned: Pair { left: u32, right: u32 } align 8, written by "host");
+flat!(retyped: Pair { left: u32, right: i32 } align 4, written by "host");
+flat!(halved: Pair { left: u32, right: [u16; 2] } align 4, written by "host");
+
+const fn hash<T: Layout>() -> u64 {
+    T::DESCRIPTOR.hash
+}
+
+#[test]
+fn renaming_an_alias_changes_nothing() {
+    assert_eq!(hash::<celsius::Tree>(), hash::<kelvin::Tree>());
+    assert_eq!(hash::<celsius::Tree>(), hash::<plain::Tree>());
+}
+
+#[test]
+fn changing_what_an_alias_stands_for_changes_everything_above_it() {
+    assert_eq!(size_of::<celsius::Tree>(), size_of::<fahrenheit::Tree>(), "of equal size, so the sizes do not tell");
+    assert_ne!(hash::<celsius::Leaf>(), hash::<fahrenheit::Leaf>());
+    assert_ne!(hash::<celsius::Branch>(), hash::<fahrenheit::Branch>());
+    assert_ne!(hash::<celsius::Tree>(), hash::<fahrenheit::Tree>());
+    let others = |tree: &[Field]| tree[1].type_hash;
+    assert_eq!(others(celsius::Tree::DESCRIPTOR.fields), others(fahrenheit::Tree::DESCRIPTOR.fields), "and nothing beside it");
+}
+
+#[test]
+fn names_order_types_and_alignment_count_and_prose_does_not() {
+    let base = hash::<base::Pair>();
+    assert_eq!(base, hash::<rewritten::Pair>());
+    let drifted = [
+        hash::<renamed::Couple>(),
+        hash::<field_renamed::Pair>(),
+        hash::<swapped::Pair>(),
+        hash::<aligned::Pair>(),
+        hash::<retyped::Pair>(),
+        hash::<halved::Pair>(),
+    ];
+    for (place, hash) in drifted.into_iter().enumerate() {
+        assert_ne!(hash, base, "drift {place}");
+        assert!(!drifted[..place].contains(&hash), "drift {place} hashes like one before it");
+    }
+}
+
+#[test]
+fn every_word_hashes_alike_and_like_no_other_number() {
+    assert_eq!(hash::<HostWord>(), hash::<u64>());
+    assert_eq!(hash::<RingHeader<HostWord>>(), hash::<RingHeader<u64>>());
+    assert_ne!(hash::<u64>(), hash::<i64>());
+    assert_ne!(hash::<u64>(), hash::<f64>());
+    assert_ne!(hash::<[u32; 2]>(), hash::<u64>());
+}
+
+#[test]
+fn a_ring_of_a_message_whose_nested_type_changed_is_refused() {
+    let layout = RingLayout::of::<celsius::Tree>(4).unwrap();
+    let header = RingHeader::<HostWord>::new::<celsius::Tree>(&layout, 0);
+    assert_eq!(header.geometry::<celsius::Tree>(), Ok(layout));
+    assert_eq!(header.geometry::<kelvin::Tree>(), Ok(layout));
+    assert!(matches!(header.geometry::<fahrenheit::Tree>(), Err(AttachError::Abi { .. })));
+}
+
+#[test]
+fn one_changed_layout_changes_the_hash_of_the_set() {
+    let whole = set_hash(LAYOUTS);
+    for changed in 0..LAYOUTS.len() {
+        let mut set = LAYOUTS.to_vec();
+        set[changed].hash = AbiHash::new().number(set[changed].hash).finish();
+        assert_ne!(set_hash(&set), whole, "{}", set[changed].name);
+    }
+}
+
+#[test]
+fn the_fields_of_every_layout_follow_each_other_without_a_gap() {
+    for layout in LAYOUTS {
+        let end = layout.fields.iter().fold(0, |end, field| {
+            assert_eq!(field.offset, end, "{}.{}", layout.name, field.name);
+            end + field.size
+        });
+        assert_eq!(end, layout.size, "{}", layout.name);
+    }
+}

@@ -1,0 +1,137 @@
+//! The machine that a model checker is: loom's atomics and loom's cell, and four ways to weaken them.
+//!
+//! 1. Payload goes through loom's cell. Through a raw pointer a model would pass with any ordering, because loom would not see it.
+//! 2. A weak machine drops one ordering of one side. So each half of each sync point has a twin of its own.
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
+use std::ptr::NonNull;
+use std::sync::Once;
+
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::AtomicU64;
+use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use ringmem_layouts::{Machine, SlotCell, Word};
+
+/// Every ordering as the protocol asks for it.
+pub const STRONG: u8 = 0;
+/// The writing side's release stores are relaxed: the release half of "slot published".
+pub const WRITER_PUBLISHES_RELAXED: u8 = 1;
+/// The reading side's acquire loads are relaxed: the acquire half of "slot published".
+pub const READER_LOOKS_RELAXED: u8 = 2;
+/// The reading side's release stores are relaxed: the release half of "slot released".
+pub const READER_RELEASES_RELAXED: u8 = 3;
+/// The writing side's acquire loads are relaxed: the acquire half of "slot released".
+pub const WRITER_LOOKS_RELAXED: u8 = 4;
+
+/// Which end a thread of a model is.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Side {
+    /// Fills slots, writes records.
+    Writer,
+    /// Empties slots, reads records.
+    Reader,
+}
+
+loom::thread_local! {
+    static SIDE: Cell<Option<Side>> = Cell::new(None);
+}
+
+/// Says which end the calling thread is. Until then its accesses are strong.
+pub fn take_side(side: Side) {
+    SIDE.with(|cell| cell.set(Some(side)));
+}
+
+fn is(side: Side) -> bool {
+    SIDE.with(|cell| cell.get() == Some(side))
+}
+
+/// A model checker whose orderings are weakened in one place, or in none.
+pub struct Loom<const WEAK: u8>;
+
+impl<const WEAK: u8> Machine for Loom<WEAK> {
+    type Word = LoomWord<WEAK>;
+    type Cell<T> = LoomCell<T>;
+
+    fn at(&self, _address: u64, _bytes: u64, _align: u64) -> Option<NonNull<u8>> {
+        None
+    }
+}
+
+/// A word that loom watches.
+pub struct LoomWord<const WEAK: u8>(AtomicU64);
+
+// SAFETY: for `STRONG` each is the one atomic access that it names. The others break the promise on purpose, within a model, where the
+// consequence is a failed model and not undefined behaviour: loom refuses an access to a cell before it takes place.
+unsafe impl<const WEAK: u8> Word for LoomWord<WEAK> {
+    fn new(value: u64) -> Self {
+        Self(AtomicU64::new(value))
+    }
+    fn load(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+    fn load_acquire(&self) -> u64 {
+        let weak = (WEAK == READER_LOOKS_RELAXED && is(Side::Reader)) || (WEAK == WRITER_LOOKS_RELAXED && is(Side::Writer));
+        self.0.load(if weak { Relaxed } else { Acquire })
+    }
+    fn store(&self, value: u64) {
+        self.0.store(value, Relaxed);
+    }
+    fn store_release(&self, value: u64) {
+        let weak = (WEAK == WRITER_PUBLISHES_RELAXED && is(Side::Writer)) || (WEAK == READER_RELEASES_RELAXED && is(Side::Reader));
+        self.0.store(value, if weak { Relaxed } else { Release });
+    }
+    fn publish_all<const N: usize>(words: [(&Self, u64); N]) {
+        for (word, value) in words {
+            word.store_release(value);
+        }
+    }
+}
+
+/// A slot that loom watches.
+pub struct LoomCell<T>(UnsafeCell<T>);
+
+// SAFETY: loom passes the pointer of its cell, which lives as long as this one; nothing is accessed here.
+unsafe impl<T> SlotCell<T> for LoomCell<T> {
+    fn new(value: T) -> Self {
+        Self(UnsafeCell::new(value))
+    }
+    fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+        self.0.with(read)
+    }
+    fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+        self.0.with_mut(write)
+    }
+}
+
+/// Runs a model in every interleaving with at most so many preemptions; `LOOM_MAX_PREEMPTIONS` goes deeper.
+pub fn check(preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(preemptions);
+    builder.max_branches = 20_000;
+    builder.check(model);
+}
+
+thread_local! {
+    static QUIET: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a model that must fail, and must fail with `phrase`: running out of branches would prove nothing.
+pub fn must_fail(phrase: &str, preemptions: usize, model: impl Fn() + Sync + Send + 'static) {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let loud = take_hook();
+        set_hook(Box::new(move |info| {
+            if !QUIET.get() {
+                loud(info);
+            }
+        }));
+    });
+    QUIET.set(true);
+    let outcome = catch_unwind(AssertUnwindSafe(|| check(preemptions, model)));
+    QUIET.set(false);
+    let Err(cause) = outcome else { panic!("the weakened model passed: the test sees nothing") };
+    let cause =
+        cause.downcast::<String>().map_or_else(|cause| cause.downcast::<&str>().map_or_else(|_| String::new(), |s| (*s).into()), |s| *s);
+    assert!(cause.contains(phrase), "the weakened model failed with `{cause}`, not with `{phrase}`");
+}

@@ -1,0 +1,98 @@
+//! Every interleaving of a telemetry record being written and being read: a snapshot is one record, never two halves.
+
+// Only its word is needed here.
+#[allow(dead_code)]
+mod loom_machine;
+
+use loom::sync::Arc;
+use loom::thread;
+use loom_machine::{LoomWord, READER_LOOKS_RELAXED, STRONG, Side, WRITER_PUBLISHES_RELAXED, check, must_fail, take_side};
+use ringmem_layouts::telemetry::Recorder;
+use ringmem_layouts::{TelemetryBuffer, Word};
+
+/// A word whose reader lets the writer go on when it has seen an odd value. In this model only the sequence is ever odd, and only while a
+/// record is being written; without this, loom would have a reader look at one and the same half record 128 times, in every way.
+struct Patient<const WEAK: u8>(LoomWord<WEAK>);
+
+// SAFETY: as `LoomWord`.
+unsafe impl<const WEAK: u8> Word for Patient<WEAK> {
+    fn new(value: u64) -> Self {
+        Self(LoomWord::new(value))
+    }
+    fn load(&self) -> u64 {
+        self.0.load()
+    }
+    fn load_acquire(&self) -> u64 {
+        let value = self.0.load_acquire();
+        if value & 1 == 1 {
+            thread::yield_now();
+        }
+        value
+    }
+    fn store(&self, value: u64) {
+        self.0.store(value);
+    }
+    fn store_release(&self, value: u64) {
+        self.0.store_release(value);
+    }
+    fn publish_all<const N: usize>(words: [(&Self, u64); N]) {
+        for (word, value) in words {
+            word.store_release(value);
+        }
+    }
+}
+
+fn a_record_is_read_while_it_is_written<const WEAK: u8>() {
+    let zero = || Patient::<WEAK>::new(0);
+    let buffer = Arc::new(TelemetryBuffer {
+        sequence: zero(),
+        processed: zero(),
+        dropped: zero(),
+        latency_total_ns: zero(),
+        latency_min_ns: zero(),
+        latency_max_ns: zero(),
+        depths: zero(),
+        updated_ns: zero(),
+    });
+    let writer = thread::spawn({
+        let buffer = Arc::clone(&buffer);
+        move || {
+            take_side(Side::Writer);
+            // SAFETY: this thread alone writes.
+            let mut recorder = unsafe { Recorder::new(&*buffer) };
+            recorder.count(2, 2, 10);
+            recorder.publish(6, 0, 100);
+        }
+    });
+    take_side(Side::Reader);
+    let seen = buffer.snapshot().unwrap();
+    let fields = [
+        seen.sequence,
+        seen.processed,
+        seen.dropped,
+        seen.latency_total_ns,
+        seen.latency_min_ns,
+        seen.latency_max_ns,
+        seen.depths,
+        seen.updated_ns,
+    ];
+    assert!(fields == [0; 8] || fields == [2, 2, 2, 20, 10, 10, 6, 100], "torn: {fields:?}");
+    writer.join().unwrap();
+}
+
+const PREEMPTIONS: usize = 2;
+
+#[test]
+fn a_snapshot_is_one_record() {
+    check(PREEMPTIONS, a_record_is_read_while_it_is_written::<STRONG>);
+}
+
+#[test]
+fn fields_that_are_written_relaxed_are_found() {
+    must_fail("torn", PREEMPTIONS, a_record_is_read_while_it_is_written::<WRITER_PUBLISHES_RELAXED>);
+}
+
+#[test]
+fn fields_that_are_read_relaxed_are_found() {
+    must_fail("torn", PREEMPTIONS, a_record_is_read_while_it_is_written::<READER_LOOKS_RELAXED>);
+}
