@@ -1,0 +1,317 @@
+//! A channel: messages there and back, commands, and what happens when a kernel does not do its part.
+#![cfg(feature = "std")]
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringmem::backend::host::{HostBackend, Module};
+use ringmem::channel::{Channel, Options};
+use ringmem::control::{Command, DeviceSide, Fault, State};
+use ringmem::image::{Entry, KernelHost};
+use ringmem::ring::LayoutError;
+use ringmem::ring::spsc::{PopError, PushError};
+use ringmem::{Abi, ControlBlock, Error, HostWord, Image, LAYOUTS};
+use ringmem_kernels::echo::Echo;
+use ringmem_kernels::histogram::{Chunk, Counted};
+use ringmem_kernels::{ABI, IMAGE};
+
+/// No wait of this file is longer.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn backend() -> HostBackend {
+    HostBackend::builder().device_memory(1 << 20).build().expect("a backend")
+}
+
+fn load(backend: &HostBackend, image: &Image) -> Module {
+    backend.load(image, &ABI).expect("our ABI")
+}
+
+/// A channel to `echo`.
+fn open(backend: &HostBackend, options: &Options<'_>) -> Result<Channel<Echo, Echo>, Error> {
+    // SAFETY: `echo` takes no arguments of its own.
+    unsafe { Channel::open(backend, &load(backend, &IMAGE), options) }
+}
+
+fn message(id: u64) -> Echo {
+    Echo { words: [id, !id, id << 7, 3, 4, 5, 6, id.wrapping_mul(id)] }
+}
+
+fn until(fact: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < LIMIT, "waited in vain: {fact}");
+        thread::yield_now();
+    }
+}
+
+fn receive(channel: &mut Channel<Echo, Echo>) -> Echo {
+    let mut answer = None;
+    until("there is an answer", || match channel.receive() {
+        Ok(value) => {
+            answer = Some(value);
+            true
+        }
+        Err(PopError::Empty) => false,
+        Err(PopError::Corrupt(corrupt)) => panic!("{corrupt}"),
+    });
+    answer.expect("just received")
+}
+
+#[test]
+fn an_open_channel_is_active_and_answers_in_order() {
+    for (input, output, batch, start) in [(1024, 1024, 128, 0), (1, 1, 1, u64::MAX), (2, 8, 3, u64::MAX - 5)] {
+        let options = Options { input_capacity: input, output_capacity: output, batch, start, ..Options::new("echo") };
+        let mut channel = open(&backend(), &options).expect("a channel");
+        assert_eq!(channel.state(), Some(State::Active));
+        assert_eq!((channel.control().abi, channel.control().abi_seen), (ABI.hash, ABI.hash));
+        let (mut sent, mut received) = (0, 0);
+        while received < 200 {
+            while sent < 200 && channel.send(message(sent)).is_ok() {
+                sent += 1;
+            }
+            assert_eq!(receive(&mut channel), message(received));
+            received += 1;
+        }
+        assert_eq!(channel.receive(), Err(PopError::Empty));
+        channel.check().expect("it runs");
+        let closed = channel.close().expect("it ends as told");
+        assert_eq!((closed.control.processed, closed.telemetry.processed, closed.telemetry.dropped), (200, 200, 0));
+        assert_eq!((closed.control.kernel_state(), closed.control.faults()), (Some(State::Terminated), (0, None)));
+    }
+}
+
+#[test]
+fn a_full_ring_gives_the_message_back() {
+    let options = Options { input_capacity: 2, output_capacity: 1, ..Options::new("echo") };
+    let mut channel = open(&backend(), &options).expect("a channel");
+    channel.command(Command::PAUSE).expect("it is acted on");
+    assert!(channel.send(message(0)).is_ok() && channel.send(message(1)).is_ok());
+    assert_eq!(channel.send(message(2)), Err(PushError::Full(message(2))));
+    channel.command(Command::ACTIVATE).expect("it is acted on");
+    assert_eq!((receive(&mut channel), receive(&mut channel)), (message(0), message(1)));
+}
+
+#[test]
+fn a_paused_channel_takes_nothing_until_it_is_active_again() {
+    let mut channel = open(&backend(), &Options::new("echo")).expect("a channel");
+    channel.command(Command::PAUSE).expect("it is acted on");
+    assert_eq!(channel.state(), Some(State::Paused));
+    channel.send(message(1)).expect("room");
+    let beat = channel.control().heartbeat;
+    until("the kernel has gone round a hundred times", || channel.control().heartbeat > beat + 100);
+    assert_eq!((channel.receive(), channel.control().processed), (Err(PopError::Empty), 0));
+    channel.command(Command::ACTIVATE).expect("it is acted on");
+    assert_eq!(channel.state(), Some(State::Active));
+    assert_eq!(receive(&mut channel), message(1));
+    until("telemetry says so", || channel.telemetry().is_ok_and(|seen| seen.processed == 1));
+}
+
+#[test]
+fn a_drain_leaves_all_answers_to_be_received() {
+    for pause in [false, true] {
+        let mut channel = open(&backend(), &Options::new("echo")).expect("a channel");
+        if pause {
+            channel.command(Command::PAUSE).expect("it is acted on");
+        }
+        for id in 0..500 {
+            channel.send(message(id)).expect("room");
+        }
+        channel.drain().expect("it leaves");
+        assert_eq!(channel.state(), Some(State::Terminated));
+        for id in 0..500 {
+            assert_eq!(channel.receive(), Ok(message(id)));
+        }
+        assert_eq!(channel.receive(), Err(PopError::Empty));
+        assert!(channel.check().is_err(), "it runs no more");
+        let closed = channel.close().expect("closing what has drained is no failure");
+        assert_eq!(closed.telemetry.processed, 500);
+    }
+}
+
+#[test]
+fn a_channel_that_was_told_to_end_has_ended() {
+    let backend = backend();
+    for _ in 0..200 {
+        let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
+        channel.command(Command::TERMINATE).expect("the last command is acknowledged too");
+        channel.close().expect("it left as told");
+    }
+}
+
+#[test]
+fn a_command_to_a_kernel_that_has_left_is_an_error() {
+    let mut channel = open(&backend(), &Options::new("echo")).expect("a channel");
+    channel.drain().expect("it leaves");
+    let error = channel.command(Command::ACTIVATE).expect_err("nobody is there");
+    assert!(matches!(error, Error::Kernel { state: Some(State::Terminated), fault: None, .. }), "{error:?}");
+}
+
+#[test]
+fn close_answers_what_was_sent() {
+    let mut channel = open(&backend(), &Options::new("echo")).expect("a channel");
+    for id in 0..300 {
+        channel.send(message(id)).expect("room");
+    }
+    let closed = channel.close().expect("it ends as told");
+    assert_eq!((closed.control.processed, closed.control.in_flight, closed.telemetry.output_depth()), (300, 0, 300));
+}
+
+#[test]
+fn channels_of_one_backend_have_an_epoch_each() {
+    let backend = backend();
+    let mut channels: Vec<_> = (0..3).map(|_| open(&backend, &Options::new("echo")).expect("a channel")).collect();
+    let epochs: Vec<u64> = channels.iter().map(|channel| channel.control().epoch).collect();
+    assert!(epochs[0] != 0 && epochs[0] < epochs[1] && epochs[1] < epochs[2], "{epochs:?}");
+    for (id, channel) in channels.iter_mut().enumerate() {
+        channel.send(message(id as u64)).expect("room");
+    }
+    for (id, channel) in channels.iter_mut().enumerate() {
+        assert_eq!(receive(channel), message(id as u64));
+    }
+}
+
+#[test]
+fn dropping_a_channel_ends_its_kernel_and_frees_its_memory() {
+    let backend = backend();
+    for sent in [0, 1, 1000] {
+        for command in [None, Some(Command::PAUSE)] {
+            let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
+            if let Some(command) = command {
+                channel.command(command).expect("it is acted on");
+            }
+            for id in 0..sent {
+                channel.send(message(id)).expect("room");
+            }
+            assert!(backend.counters().pinned_live.bytes > 0);
+            drop(channel);
+            assert_eq!(backend.counters().pinned_live.bytes, 0, "the kernel has left, so its memory is free");
+        }
+    }
+    assert_eq!(backend.counters().kernel_panics, 0);
+}
+
+#[test]
+fn what_cannot_be_opened_says_why_and_leaves_nothing() {
+    let backend = backend();
+    let fails = |options: Options<'_>| open(&backend, &options).err().expect("an error");
+    let usual = || Options::new("echo");
+    assert!(matches!(fails(Options { input_capacity: 0, ..usual() }), Error::Layout(LayoutError::NotAPowerOfTwo { capacity: 0 })));
+    assert!(matches!(fails(Options { output_capacity: 3, ..usual() }), Error::Layout(LayoutError::NotAPowerOfTwo { capacity: 3 })));
+    assert!(matches!(fails(Options { input_capacity: 1 << 60, ..usual() }), Error::Layout(LayoutError::TooLarge { .. })));
+    assert!(matches!(fails(Options { input_capacity: 1 << 50, ..usual() }), Error::Map { .. }));
+    assert!(matches!(fails(Options::new("ohce")), Error::UnknownKernel { .. }));
+    assert!(matches!(fails(Options { arguments: &[1], ..usual() }), Error::Arguments { expected: 4, got: 5, .. }));
+    assert_eq!(backend.counters().pinned_live.bytes, 0);
+
+    let other = Image { abi: Abi::of(LAYOUTS), ..IMAGE };
+    assert!(matches!(backend.load(&other, &ABI), Err(Error::Abi { .. })));
+}
+
+#[test]
+fn a_kernel_that_cannot_start_says_which_fault() {
+    let backend = backend();
+    let module = load(&backend, &IMAGE);
+    // SAFETY: `echo` takes no arguments of its own.
+    let error =
+        unsafe { Channel::<Chunk, Counted>::open(&backend, &module, &Options::new("echo")) }.err().expect("rings of other messages");
+    assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Ring), faults: 1, .. }), "{error:?}");
+
+    let options = Options { arguments: &[0, 8, 0], ..Options::new("histogram") };
+    // SAFETY: nothing is mapped at null, and the kernel looks before it reads.
+    let error = unsafe { Channel::<Chunk, Counted>::open(&backend, &module, &options) }.err().expect("no data");
+    assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Address), .. }), "{error:?}");
+    assert_eq!(backend.counters().pinned_live.bytes, 0);
+}
+
+#[test]
+fn a_kernel_that_was_told_not_to_wait_leaves_and_check_says_so() {
+    let options = Options { idle: Duration::from_millis(5), ..Options::new("echo") };
+    let backend = backend();
+    let channel = match open(&backend, &options) {
+        Ok(channel) => channel,
+        // On a busy machine it may have left before it was active.
+        Err(error) => return assert!(matches!(error, Error::Kernel { fault: Some(Fault::Deadline), .. }), "{error:?}"),
+    };
+    until("the kernel has left", || channel.check().is_err());
+    let error = channel.check().expect_err("just seen");
+    assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Deadline), .. }), "{error:?}");
+    assert!(matches!(channel.close(), Err(Error::Kernel { fault: Some(Fault::Deadline), .. })));
+}
+
+// Kernels that do not do their part.
+
+unsafe fn returns(_: &dyn KernelHost, _: &[u64]) {}
+
+unsafe fn panics(_: &dyn KernelHost, _: &[u64]) {
+    panic!("a kernel of the test panics");
+}
+
+/// Says that it is ready, and leaves.
+unsafe fn ready_and_gone(host: &dyn KernelHost, arguments: &[u64]) {
+    let block = host.translate(arguments[0], 128).expect("a control block").cast::<ControlBlock<HostWord>>();
+    // SAFETY: mapped; the channel keeps it while this runs, and this is the only kernel on it.
+    let mut control = unsafe { DeviceSide::attach(block.as_ref(), arguments[1] as u32) };
+    control.enter(State::Ready);
+}
+
+/// Writes a state that there is none of, and leaves.
+unsafe fn speaks_nonsense(host: &dyn KernelHost, arguments: &[u64]) {
+    let block = host.translate(arguments[0], 128).expect("a control block").cast::<ControlBlock<HostWord>>();
+    // SAFETY: as above.
+    unsafe { block.as_ref() }.state.store(arguments[1] << 32 | 99, std::sync::atomic::Ordering::Release);
+}
+
+/// Ready, acknowledges, answers nothing and obeys nothing, until its epoch ends.
+unsafe fn deaf(host: &dyn KernelHost, arguments: &[u64]) {
+    let block = host.translate(arguments[0], 128).expect("a control block").cast::<ControlBlock<HostWord>>();
+    // SAFETY: as above.
+    let mut control = unsafe { DeviceSide::attach(block.as_ref(), arguments[1] as u32) };
+    let mut times = 0;
+    while control.is_current() {
+        control.beat();
+        host.pause(times);
+        times += 1;
+    }
+}
+
+const BROKEN: Image = Image {
+    host: &[
+        Entry { name: "returns", arguments: 4, run: returns },
+        Entry { name: "panics", arguments: 4, run: panics },
+        Entry { name: "ready and gone", arguments: 4, run: ready_and_gone },
+        Entry { name: "speaks nonsense", arguments: 4, run: speaks_nonsense },
+        Entry { name: "deaf", arguments: 4, run: deaf },
+    ],
+    ..IMAGE
+};
+
+#[test]
+fn a_kernel_that_leaves_before_it_is_active_is_an_error_at_once() {
+    let backend = backend();
+    let module = load(&backend, &BROKEN);
+    for (kernel, expected) in [
+        ("returns", Some(State::Created)),
+        ("panics", Some(State::Created)),
+        ("ready and gone", Some(State::Ready)),
+        ("speaks nonsense", None),
+    ] {
+        // SAFETY: these kernels take no arguments of their own.
+        let error = unsafe { Channel::<Echo, Echo>::open(&backend, &module, &Options::new(kernel)) }.err().expect("no channel");
+        let Error::Kernel { state, fault: None, waited, .. } = error else { panic!("{kernel}: {error:?}") };
+        assert_eq!(state, expected, "{kernel}");
+        // It is not patience that ran out: that would be ten seconds.
+        assert!(waited < Duration::from_secs(10), "{kernel}: {waited:?}");
+        assert_eq!(backend.counters().pinned_live.bytes, 0, "{kernel}");
+    }
+}
+
+#[test]
+fn a_kernel_that_never_obeys_is_an_error_and_keeps_its_memory_until_it_has_left() {
+    let backend = backend();
+    let module = load(&backend, &BROKEN);
+    // SAFETY: this kernel takes no arguments of its own.
+    let error = unsafe { Channel::<Echo, Echo>::open(&backend, &module, &Options::new("deaf")) }.err().expect("no channel");
+    assert!(matches!(error, Error::Kernel { state: Some(State::Created), fault: None, .. }), "{error:?}");
+    // The channel has ended the epoch and left the memory to the kernel, which leaves soon after.
+    assert!(backend.counters().pinned_live.bytes > 0, "never pulled away from under a kernel");
+}

@@ -1,0 +1,214 @@
+//! Kernels that a test makes: around the skeleton of `ringmem-kernels`, or by hand where the skeleton would not do such a thing.
+
+use std::ptr::NonNull;
+use std::slice;
+
+use ringmem::control::{DeviceSide, Fault, State};
+use ringmem::image::{Entry, KernelHost};
+use ringmem::ring::spsc::{Consumer, Producer};
+use ringmem::{ControlBlock, Host, HostWord, Image, RingHeader, RingMessage};
+use ringmem_kernels::histogram::{Chunk, Counted, Work, reference};
+use ringmem_kernels::{ABI, Batch, Handler, IMAGE, Launch, Simulated, Single, persistent};
+
+/// What a kernel on a host thread is.
+pub type Run = unsafe fn(&dyn KernelHost, &[u64]);
+
+/// The image with one kernel exchanged. Its table lives as long as the process.
+pub fn image(name: &'static str, run: Run) -> Image {
+    let arguments = IMAGE.host.iter().find(|entry| entry.name == name).expect("a kernel of that name").arguments;
+    Image { host: Box::leak(Box::new([Entry { name, arguments, run }])), ..IMAGE }
+}
+
+/// Counts chunks by the reference, one at a time.
+pub struct Count {
+    data: NonNull<u8>,
+    work: NonNull<Work>,
+    bytes: u64,
+    checksum: u64,
+}
+
+impl Count {
+    /// # Safety
+    ///
+    /// Arguments as `histogram` takes them; what they name is live and used by nobody else while this is.
+    unsafe fn new(host: &dyn KernelHost, arguments: &[u64]) -> Self {
+        let data = host.translate(arguments[4], arguments[5]).expect("the data");
+        let work = host.translate(arguments[6], size_of::<Work>() as u64).expect("the work").cast();
+        Self { data, work, bytes: 0, checksum: 0 }
+    }
+
+    fn place(&self, chunk: Chunk) -> NonNull<u8> {
+        // SAFETY: the program's chunks are within the data.
+        unsafe { self.data.add(chunk.offset as usize) }
+    }
+
+    /// Changes one bit of a chunk.
+    pub fn flip(&mut self, chunk: Chunk) {
+        // SAFETY: within the data, not empty, and the host leaves a chunk alone until it is answered.
+        unsafe { *self.place(chunk).as_ptr() ^= 1 };
+    }
+
+    /// Exchanges its first two words, which may be alike only by chance.
+    pub fn swap(&mut self, chunk: Chunk) {
+        // SAFETY: within the data, aligned, at least two words long, and the host leaves a chunk alone until it is answered.
+        unsafe { slice::from_raw_parts_mut(self.place(chunk).cast::<u64>().as_ptr(), 2) }.swap(0, 1);
+    }
+
+    /// Counts it.
+    pub fn add(&mut self, chunk: Chunk) -> Counted {
+        let words = chunk.length.div_ceil(8) as usize;
+        // SAFETY: chunks begin at pages and have whole pages to themselves, and nobody else uses chunk or work meanwhile.
+        let (words, work) = unsafe { (slice::from_raw_parts(self.place(chunk).cast().as_ptr(), words), self.work.as_mut()) };
+        self.checksum = self.checksum.wrapping_add(reference(words, chunk.length as usize, chunk.first_word, work));
+        self.bytes += chunk.length;
+        self.say(chunk)
+    }
+
+    /// Says that it is counted.
+    pub fn say(&self, chunk: Chunk) -> Counted {
+        Counted { id: chunk.id, status: 0, bytes: self.bytes, checksum: self.checksum }
+    }
+}
+
+struct Counting<F> {
+    count: Count,
+    answer: F,
+}
+
+impl<'m, 'l, F: FnMut(&mut Count, Chunk) -> Counted> Handler<Simulated<'m>, Single<'l>> for Counting<F> {
+    type Input = Chunk;
+    type Output = Counted;
+
+    fn answer(&mut self, _: &Single<'l>, batch: &Batch<'_, '_, Chunk, Counted, Simulated<'m>>) -> u64 {
+        let mut refused = 0;
+        for index in 0..batch.len() {
+            // SAFETY: below the length, and there is one lane.
+            unsafe {
+                batch.exchange(index, |chunk, slot| {
+                    *slot = (self.answer)(&mut self.count, *chunk);
+                    refused += slot.status;
+                });
+            }
+        }
+        refused
+    }
+}
+
+/// `histogram` with another answer to each chunk.
+///
+/// # Safety
+///
+/// As [`Entry::run`].
+pub unsafe fn counting(host: &dyn KernelHost, arguments: &[u64], answer: impl FnMut(&mut Count, Chunk) -> Counted) {
+    let launch = Launch { controls: arguments[0], epoch: arguments[1] as u32, idle_ns: arguments[2], batch: arguments[3], split: None };
+    // SAFETY: the caller's promise.
+    let mut handler = Counting { count: unsafe { Count::new(host, arguments) }, answer };
+    // SAFETY: the caller's promise.
+    unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut handler) }
+}
+
+/// What a kernel by hand does with a message.
+pub enum Reply<O> {
+    Say(Vec<O>),
+    /// Leaves without a word.
+    Vanish,
+    /// Leaves with one.
+    Fault(Fault),
+}
+
+/// A kernel by hand: takes one message at a time and says as many things as it likes, and some more when it has been drained.
+///
+/// # Safety
+///
+/// As [`Entry::run`], for a kernel whose first two arguments are control block and epoch.
+pub unsafe fn serve<I: RingMessage, O: RingMessage>(
+    host: &dyn KernelHost,
+    arguments: &[u64],
+    mut reply: impl FnMut(I) -> Reply<O>,
+    last_words: impl Fn() -> Vec<O>,
+) {
+    let block = host.translate(arguments[0], 128).expect("a control block").cast::<ControlBlock<HostWord>>();
+    // SAFETY: mapped, and live by the caller's promise.
+    let block = unsafe { block.as_ref() };
+    // SAFETY: the only kernel on the block.
+    let mut control = unsafe { DeviceSide::attach(block, arguments[1] as u32) };
+    assert!(control.agree(ABI.hash));
+    let [input, output, _] = control.addresses();
+    // SAFETY: this is the consumer of the one and the producer of the other.
+    let (mut input, mut output) = unsafe {
+        let (input, output) = (ring::<I>(host, input), ring::<O>(host, output));
+        (
+            Consumer::<I, Host>::from_raw(input.0, input.1).expect("the input ring"),
+            Producer::<O, Host>::from_raw(output.0, output.1).expect("the output ring"),
+        )
+    };
+    control.enter(State::Ready);
+    let (mut acted, mut times) = (0, 0);
+    while control.is_current() {
+        let (sequence, bits) = control.command();
+        if sequence != acted {
+            acted = sequence;
+            control.enter(State::Active);
+            if bits & 4 != 0 {
+                control.enter(State::Draining);
+            }
+            control.acknowledge(sequence);
+            if bits & 8 != 0 {
+                control.enter(State::Terminated);
+                return;
+            }
+        }
+        match input.pop() {
+            Ok(message) => match reply(message) {
+                Reply::Say(all) => {
+                    for one in all {
+                        // The rings of these tests have room for all that is said at once.
+                        assert!(output.push(one).is_ok(), "no room for an answer");
+                    }
+                }
+                Reply::Vanish => return,
+                Reply::Fault(fault) => {
+                    control.note(fault);
+                    control.enter(State::Faulted);
+                    return;
+                }
+            },
+            Err(_) if control.state() == State::Draining => {
+                last_words().into_iter().for_each(|one| assert!(output.push(one).is_ok(), "no room for an answer"));
+                control.enter(State::Terminated);
+                return;
+            }
+            Err(_) => {
+                host.pause(times);
+                times += 1;
+            }
+        }
+    }
+}
+
+/// # Safety
+///
+/// A ring of `T` is at the address.
+unsafe fn ring<T: RingMessage>(host: &dyn KernelHost, address: u64) -> (NonNull<u8>, u64) {
+    let header = host.translate(address, 384).expect("a ring's header").cast::<RingHeader<HostWord>>();
+    // SAFETY: mapped; made of words.
+    let layout = unsafe { header.as_ref() }.geometry::<T>().expect("the ring that the host made");
+    (host.translate(address, layout.size()).expect("the whole ring"), layout.size())
+}
+
+/// As [`serve`], with the arguments and the count of `histogram`.
+///
+/// # Safety
+///
+/// As [`counting`].
+pub unsafe fn serve_counts(
+    host: &dyn KernelHost,
+    arguments: &[u64],
+    mut reply: impl FnMut(&mut Count, Chunk) -> Reply<Counted>,
+    last_words: impl Fn() -> Vec<Counted>,
+) {
+    // SAFETY: the caller's promise.
+    let mut count = unsafe { Count::new(host, arguments) };
+    // SAFETY: the caller's promise.
+    unsafe { serve(host, arguments, |chunk| reply(&mut count, chunk), last_words) }
+}

@@ -1,0 +1,80 @@
+//! `ringmem layout`: the bytes of every shared struct.
+
+use ringmem_kernels::{ABI, IMAGE};
+use serde_json::Value;
+
+use crate::program::{call, execute};
+
+#[test]
+fn the_object_has_every_layout_with_every_offset() {
+    for ran in [call(&IMAGE, ["layout", "--json"]), execute(["layout", "--json"])] {
+        let object = ran.json();
+        assert_eq!(object["abi"], format!("{:016x}", ABI.hash));
+        let layouts = object["layouts"].as_array().expect("a list");
+        assert_eq!(layouts.len(), ABI.layouts.len());
+        for (shown, layout) in layouts.iter().zip(ABI.layouts) {
+            assert_eq!((&shown["name"], &shown["size"], &shown["align"]), (&layout.name.into(), &layout.size.into(), &layout.align.into()));
+            assert_eq!(shown["hash"], format!("{:016x}", layout.hash));
+            let fields = shown["fields"].as_array().expect("a list");
+            assert_eq!(fields.len(), layout.fields.len());
+            for (shown, field) in fields.iter().zip(layout.fields) {
+                assert_eq!(
+                    (&shown["name"], &shown["offset"], &shown["size"]),
+                    (&field.name.into(), &field.offset.into(), &field.size.into())
+                );
+                assert_eq!((&shown["type"], &shown["writer"]), (&field.type_name.into(), &field.writer.into()));
+            }
+        }
+    }
+}
+
+#[test]
+fn the_offsets_are_those_of_the_documents() {
+    let object = call(&IMAGE, ["layout", "--json"]).json();
+    let offset = |layout: &str, field: &str| -> u64 {
+        let named = |value: &&Value, name: &str| value["name"] == name;
+        let layout =
+            object["layouts"].as_array().expect("a list").iter().find(|value| named(value, layout)).expect("a layout of that name");
+        layout["fields"].as_array().expect("a list").iter().find(|value| named(value, field)).expect("a field of that name")["offset"]
+            .as_u64()
+            .expect("a number")
+    };
+    for (layout, field, expected) in [
+        ("ControlBlock", "abi", 0),
+        ("ControlBlock", "command", 16),
+        ("ControlBlock", "state", 64),
+        ("ControlBlock", "abi_seen", 120),
+        ("TelemetryBuffer", "updated_ns", 56),
+        ("RingHeader", "consumer", 128),
+        ("RingHeader", "constants", 256),
+        ("ConstantLine", "message_kind", 48),
+        ("Chunk", "first_word", 24),
+        ("Counted", "checksum", 24),
+        ("Echo", "words", 0),
+        ("Work", "tables", 2048),
+    ] {
+        assert_eq!(offset(layout, field), expected, "{layout}.{field}");
+    }
+}
+
+#[test]
+fn the_page_has_every_table() {
+    for ran in [call(&IMAGE, ["layout"]), execute(["layout"])] {
+        assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+        let mut lines = ran.out.lines();
+        for layout in ABI.layouts {
+            let title = format!("{}: {} bytes, aligned to {}, hash {:016x}", layout.name, layout.size, layout.align, layout.hash);
+            assert_eq!(lines.next(), Some(title.as_str()));
+            for field in layout.fields {
+                let line = lines.next().expect("a line for each field");
+                let mut words = line.split_whitespace();
+                assert_eq!((words.next(), words.next()), (Some(field.offset.to_string().as_str()), Some(field.size.to_string().as_str())));
+                assert_eq!(words.next(), Some(field.name), "{line}");
+                assert!(line.contains(field.type_name) && line.ends_with(field.writer), "{line}");
+            }
+            assert_eq!(lines.next(), Some(""));
+        }
+        assert!(lines.next().is_some_and(|line| line.contains(&format!("{:016x}", ABI.hash))));
+        assert_eq!(lines.next(), None);
+    }
+}

@@ -1,0 +1,13 @@
+//! The program from outside: `ringmem stream`, `demo` and `layout`, called as a function and run as a process.
+//!
+//! Nothing waits longer than [`program::LIMIT`], and no test asserts how long something took.
+#![cfg(feature = "cli")]
+
+mod answers;
+mod bytes;
+mod demo;
+mod kernels;
+mod layout;
+mod planted;
+mod program;
+mod refusals;

@@ -1,0 +1,253 @@
+//! Kernels with a fault planted: `stream` notices each. The same kernels without it are in order.
+
+use ringmem::control::Fault;
+use ringmem::image::KernelHost;
+use ringmem::{Abi, Image, LAYOUTS};
+use ringmem_kernels::IMAGE;
+use ringmem_kernels::histogram::{Chunk, Counted};
+
+use crate::bytes::{file, noise, text};
+use crate::kernels::{Count, Reply, Run, counting, image, serve_counts};
+use crate::program::{Ran, alone, call, until};
+
+/// The chunk that it happens to, of sixteen.
+const UNLUCKY: u64 = 5;
+const CHUNK: usize = 4096;
+
+fn stream(image: &Image) -> Ran {
+    let file = file(&noise(16 * CHUNK - 3));
+    call(image, ["stream", text(file.path()), "--json", "--chunk-size", "4096", "--staging", "3"])
+}
+
+fn planted(run: Run) -> Ran {
+    stream(&image("histogram", run))
+}
+
+// SAFETY, for every kernel here: each passes on what the program promises to a kernel named `histogram`.
+
+unsafe fn faithful(host: &dyn KernelHost, arguments: &[u64]) {
+    // SAFETY: passed on.
+    unsafe { counting(host, arguments, |count, chunk| count.add(chunk)) }
+}
+
+unsafe fn faithful_by_hand(host: &dyn KernelHost, arguments: &[u64]) {
+    // SAFETY: passed on.
+    unsafe { serve_counts(host, arguments, |count, chunk| Reply::Say(vec![count.add(chunk)]), Vec::new) }
+}
+
+#[test]
+fn without_a_fault_the_planted_kernels_are_in_order() {
+    for run in [faithful as Run, faithful_by_hand] {
+        let object = planted(run).json();
+        assert_eq!((&object["verified"], &object["chunks"]), (&true.into(), &16.into()));
+    }
+}
+
+unsafe fn wrong_byte(host: &dyn KernelHost, arguments: &[u64]) {
+    let answer = |count: &mut Count, chunk: Chunk| {
+        if chunk.id == UNLUCKY {
+            count.flip(chunk);
+        }
+        count.add(chunk)
+    };
+    // SAFETY: passed on.
+    unsafe { counting(host, arguments, answer) }
+}
+
+#[test]
+fn a_wrong_byte_in_device_memory_is_noticed() {
+    planted(wrong_byte).refuses(1, &["wrong", "checksum", "straight pass"]);
+}
+
+unsafe fn words_in_another_order(host: &dyn KernelHost, arguments: &[u64]) {
+    let answer = |count: &mut Count, chunk: Chunk| {
+        if chunk.id == UNLUCKY {
+            count.swap(chunk);
+        }
+        count.add(chunk)
+    };
+    // SAFETY: passed on.
+    unsafe { counting(host, arguments, answer) }
+}
+
+#[test]
+fn words_that_changed_places_are_noticed_though_every_count_is_right() {
+    planted(words_in_another_order).refuses(1, &["wrong", "checksum"]);
+}
+
+unsafe fn counted_twice(host: &dyn KernelHost, arguments: &[u64]) {
+    let answer = |count: &mut Count, chunk: Chunk| {
+        if chunk.id == UNLUCKY {
+            count.add(chunk);
+        }
+        count.add(chunk)
+    };
+    // SAFETY: passed on.
+    unsafe { counting(host, arguments, answer) }
+}
+
+#[test]
+fn a_chunk_that_is_counted_twice_is_noticed() {
+    planted(counted_twice).refuses(1, &["wrong", &format!("{} bytes", 17 * CHUNK - 3), &(16 * CHUNK - 3).to_string()]);
+}
+
+unsafe fn not_counted(host: &dyn KernelHost, arguments: &[u64]) {
+    // SAFETY: passed on.
+    unsafe { counting(host, arguments, |count, chunk| if chunk.id == UNLUCKY { count.say(chunk) } else { count.add(chunk) }) }
+}
+
+#[test]
+fn a_chunk_that_is_answered_and_not_counted_is_noticed() {
+    planted(not_counted).refuses(1, &["wrong", &format!("{} bytes", 15 * CHUNK - 3)]);
+}
+
+unsafe fn repeats_an_answer(host: &dyn KernelHost, arguments: &[u64]) {
+    let answer = |count: &mut Count, chunk: Chunk| {
+        let answer = count.add(chunk);
+        Counted { id: if chunk.id == UNLUCKY { UNLUCKY - 1 } else { answer.id }, ..answer }
+    };
+    // SAFETY: passed on.
+    unsafe { counting(host, arguments, answer) }
+}
+
+unsafe fn says_everything_twice_once(host: &dyn KernelHost, arguments: &[u64]) {
+    let reply = |count: &mut Count, chunk: Chunk| {
+        let answer = count.add(chunk);
+        Reply::Say(vec![answer; if chunk.id == UNLUCKY { 2 } else { 1 }])
+    };
+    // SAFETY: passed on.
+    unsafe { serve_counts(host, arguments, reply, Vec::new) }
+}
+
+#[test]
+fn an_answer_that_comes_twice_is_noticed() {
+    planted(repeats_an_answer).refuses(1, &["chunk 4", "twice", "chunk 5"]);
+    // While the next chunk is not with the kernel yet, nobody waits for the second answer at all.
+    let ran = planted(says_everything_twice_once);
+    ran.refuses(1, &["answer for chunk 5"]);
+}
+
+unsafe fn has_a_last_word(host: &dyn KernelHost, arguments: &[u64]) {
+    let last = Counted { id: 15, status: 0, bytes: 0, checksum: 0 };
+    // SAFETY: passed on.
+    unsafe { serve_counts(host, arguments, |count, chunk| Reply::Say(vec![count.add(chunk)]), || vec![last]) }
+}
+
+#[test]
+fn an_answer_that_comes_after_all_were_there_is_noticed() {
+    planted(has_a_last_word).refuses(1, &["answer for chunk 15", "nobody waits for"]);
+}
+
+unsafe fn skips_an_answer(host: &dyn KernelHost, arguments: &[u64]) {
+    let reply = |count: &mut Count, chunk: Chunk| {
+        let answer = count.add(chunk);
+        Reply::Say(if chunk.id == UNLUCKY { vec![] } else { vec![answer] })
+    };
+    // SAFETY: passed on.
+    unsafe { serve_counts(host, arguments, reply, Vec::new) }
+}
+
+#[test]
+fn an_answer_that_is_left_out_is_noticed() {
+    planted(skips_an_answer).refuses(1, &["chunk 6", "too early", "chunk 5"]);
+}
+
+unsafe fn refuses(host: &dyn KernelHost, arguments: &[u64]) {
+    let answer = |count: &mut Count, chunk: Chunk| Counted { status: u64::from(chunk.id == UNLUCKY), ..count.add(chunk) };
+    // SAFETY: passed on.
+    unsafe { counting(host, arguments, answer) }
+}
+
+#[test]
+fn a_refused_chunk_is_noticed() {
+    planted(refuses).refuses(1, &["refused chunk 5", "4096 bytes"]);
+}
+
+unsafe fn panics(host: &dyn KernelHost, arguments: &[u64]) {
+    let answer = |count: &mut Count, chunk: Chunk| {
+        assert!(chunk.id != UNLUCKY, "the test's kernel panics");
+        count.add(chunk)
+    };
+    // SAFETY: passed on.
+    unsafe { counting(host, arguments, answer) }
+}
+
+#[test]
+fn a_kernel_that_panics_is_noticed() {
+    planted(panics).refuses(1, &["kernel", "Faulted", "panic"]);
+}
+
+unsafe fn faults(host: &dyn KernelHost, arguments: &[u64]) {
+    let reply = |count: &mut Count, chunk: Chunk| match chunk.id {
+        UNLUCKY => Reply::Fault(Fault::Message),
+        _ => Reply::Say(vec![count.add(chunk)]),
+    };
+    // SAFETY: passed on.
+    unsafe { serve_counts(host, arguments, reply, Vec::new) }
+}
+
+#[test]
+fn a_kernel_that_faults_is_noticed_with_its_fault() {
+    planted(faults).refuses(1, &["kernel", "Faulted", "a message that asks for what is not there"]);
+}
+
+unsafe fn vanishes(host: &dyn KernelHost, arguments: &[u64]) {
+    let reply = |count: &mut Count, chunk: Chunk| match chunk.id {
+        UNLUCKY => Reply::Vanish,
+        _ => Reply::Say(vec![count.add(chunk)]),
+    };
+    // SAFETY: passed on.
+    unsafe { serve_counts(host, arguments, reply, Vec::new) }
+}
+
+unsafe fn never_begins(_: &dyn KernelHost, _: &[u64]) {}
+
+#[test]
+fn a_kernel_that_leaves_without_a_word_is_noticed() {
+    planted(vanishes).refuses(1, &["kernel", "Active"]);
+    planted(never_begins).refuses(1, &["kernel", "Created"]);
+}
+
+#[test]
+fn an_image_with_other_layouts_is_refused_in_one_line() {
+    const OTHER: Abi = Abi::of(LAYOUTS);
+    let ran = stream(&Image { abi: OTHER, ..IMAGE });
+    ran.refuses(1, &["layouts", &format!("{:#018x}", OTHER.hash), &format!("{:#018x}", IMAGE.abi.hash), "Chunk"]);
+    assert_eq!(ran.out, "");
+}
+
+#[test]
+fn an_image_without_the_kernel_is_refused() {
+    stream(&image("echo", never_begins)).refuses(1, &["histogram", "echo"]);
+}
+
+/// Threads of this process, by the system's own list.
+#[cfg(target_os = "linux")]
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").expect("the list").count()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn no_thread_is_left_whatever_happened() {
+    alone("planted::no_thread_is_left_whatever_happened", || {
+        let before = threads();
+        for (run, code) in [
+            (faithful as Run, 0),
+            (wrong_byte, 1),
+            (refuses, 1),
+            (panics, 1),
+            (faults, 1),
+            (vanishes, 1),
+            (never_begins, 1),
+            (skips_an_answer, 1),
+        ] {
+            assert_eq!(planted(run).code, code);
+            until("every thread has gone", || threads() == before);
+        }
+        assert_eq!(call(&IMAGE, ["demo", "--messages", "2000"]).code, 0);
+        until("every thread has gone", || threads() == before);
+        assert_eq!(call(&IMAGE, ["stream", "/nowhere"]).code, 1);
+        assert_eq!(threads(), before);
+    });
+}

@@ -1,0 +1,313 @@
+//! What cannot be counted: one line that names the facts, 2 for the arguments, 1 for all else, and never a hang.
+
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+
+use ringmem::image::KernelHost;
+use ringmem_kernels::IMAGE;
+
+use crate::bytes::{file, noise, text};
+use crate::kernels::{Run, counting, image};
+use crate::program::{Ran, call, execute, finish, until};
+
+/// The function and the process refuse alike.
+#[track_caller]
+fn refused(arguments: &[&str], code: u8, facts: &[&str]) {
+    // The process first: it is stopped if it should hang.
+    let executed = execute(arguments.iter().copied());
+    executed.refuses(code, facts);
+    let called = call(&IMAGE, arguments.iter().copied());
+    called.refuses(code, facts);
+    assert_eq!((called.err, called.out.as_str()), (executed.err, ""));
+    assert_eq!(executed.out, "");
+}
+
+#[track_caller]
+fn refused_file(path: &Path, facts: &[&str]) {
+    let name = text(path);
+    let facts: Vec<&str> = facts.iter().copied().chain([name]).collect();
+    refused(&["stream", name, "--json"], 1, &facts);
+    refused(&["stream", name], 1, &facts);
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_named() {
+    let file = file(b"something");
+    let path = text(file.path());
+    let cases: &[(&[&str], &[&str])] = &[
+        (&[], &["command", "stream", "demo", "layout"]),
+        (&["count"], &["count"]),
+        (&["--json"], &["--json"]),
+        (&["stream"], &["FILE"]),
+        (&["stream", ""], &["FILE"]),
+        (&["stream", path, "another"], &["another"]),
+        (&["stream", path, "--fast"], &["--fast"]),
+        (&["stream", path, "--chunk-size"], &["--chunk-size"]),
+        (&["stream", path, "--chunk-size", "0"], &["--chunk-size", "zero"]),
+        (&["stream", path, "--chunk-size", "-1"], &["--chunk-size", "-1", "negative"]),
+        (&["stream", path, "--chunk-size=-4MiB"], &["--chunk-size", "-4MiB"]),
+        (&["stream", path, "--chunk-size", "many"], &["--chunk-size", "many"]),
+        (&["stream", path, "--chunk-size", ""], &["--chunk-size"]),
+        (&["stream", path, "--chunk-size", "4XB"], &["--chunk-size", "XB"]),
+        (&["stream", path, "--chunk-size", "1.5MiB"], &["--chunk-size", "1.5MiB"]),
+        (&["stream", path, "--chunk-size", "2GiB"], &["--chunk-size", "2 GiB", "1 GiB"]),
+        (&["stream", path, "--chunk-size", "99999999999999999999999"], &["--chunk-size", "64 bits"]),
+        (&["stream", path, "--chunk-size", "18446744073709551615"], &["--chunk-size"]),
+        (&["stream", path, "--device-memory", "0"], &["--device-memory", "zero"]),
+        (&["stream", path, "--device-memory", "-5"], &["--device-memory", "-5"]),
+        (&["stream", path, "--device-memory", "1"], &["--device-memory", "1 B", "44 KiB"]),
+        (&["stream", path, "--device-memory", "45055"], &["--device-memory", "44 KiB"]),
+        (&["stream", path, "--device-memory", "2TiB"], &["--device-memory", "2 TiB", "1 TiB"]),
+        (&["stream", path, "--device-memory", "16777215TiB"], &["--device-memory"]),
+        (&["stream", path, "--staging", "0"], &["--staging", "0"]),
+        (&["stream", path, "--staging", "-2"], &["--staging", "-2"]),
+        (&["stream", path, "--staging", "65"], &["--staging", "65", "64"]),
+        (&["stream", path, "--staging", "x"], &["--staging", "x"]),
+        (&["stream", path, "--ring-capacity", "0"], &["--ring-capacity", "power of two"]),
+        (&["stream", path, "--ring-capacity", "3"], &["--ring-capacity", "3", "power of two"]),
+        (&["stream", path, "--ring-capacity", "1000"], &["--ring-capacity", "1000", "power of two"]),
+        (&["stream", path, "--ring-capacity", "-8"], &["--ring-capacity", "-8"]),
+        (&["stream", path, "--ring-capacity", "2097152"], &["--ring-capacity", "1048576"]),
+        (&["stream", path, "--ring-capacity", "36893488147419103232"], &["--ring-capacity"]),
+        (&["stream", path, "--backend", "abacus"], &["--backend", "abacus"]),
+        (&["demo", "--messages", "0"], &["--messages", "0"]),
+        (&["demo", "--messages", "-1"], &["--messages", "-1"]),
+        (&["demo", "--messages", "1e6"], &["--messages", "1e6"]),
+        (&["demo", "--messages", "99999999999999999999"], &["--messages"]),
+        (&["demo", "more"], &["more"]),
+        (&["layout", "--yaml"], &["--yaml"]),
+    ];
+    for (arguments, facts) in cases {
+        refused(arguments, 2, facts);
+    }
+}
+
+#[test]
+fn the_least_device_memory_that_is_named_is_enough() {
+    let file = file(&noise(20_000));
+    assert_eq!(call(&IMAGE, ["stream", text(file.path()), "--device-memory", "44KiB"]).code, 0);
+}
+
+#[test]
+fn what_is_no_regular_file_is_named() {
+    let place = tempfile::tempdir().expect("a directory");
+    refused_file(&place.path().join("nowhere"), &["No such file"]);
+    refused_file(&place.path().join("no/where"), &["No such file"]);
+    refused_file(place.path(), &["directory"]);
+    let file = file(b"x");
+    refused_file(&file.path().join("below"), &["Not a directory"]);
+    if cfg!(unix) {
+        for device in ["/dev/null", "/dev/zero"] {
+            refused_file(Path::new(device), &["not a regular file"]);
+        }
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_fifo_is_refused_at_once() {
+    let place = tempfile::tempdir().expect("a directory");
+    let fifo = place.path().join("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().expect("mkfifo").success());
+    refused_file(&fifo, &["FIFO", "not a regular file"]);
+    std::os::unix::fs::symlink(&fifo, place.path().join("link")).expect("a link");
+    refused_file(&place.path().join("link"), &["FIFO"]);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_socket_and_a_loop_of_links_are_refused() {
+    let place = tempfile::tempdir().expect("a directory");
+    let socket = place.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+    refused_file(&socket, &["not a regular file"]);
+    let link = place.path().join("link");
+    std::os::unix::fs::symlink(&link, &link).expect("a link");
+    refused_file(&link, &["symbolic link"]);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_file_that_may_not_be_read_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    let file = file(b"secret");
+    fs::set_permissions(file.path(), fs::Permissions::from_mode(0o0)).expect("it is ours");
+    if fs::File::open(file.path()).is_ok() {
+        eprintln!("skipped: this user reads everything");
+        return;
+    }
+    refused_file(file.path(), &["ermission denied"]);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_file_that_lies_about_its_length_is_named_with_both_lengths() {
+    refused_file(Path::new("/proc/cpuinfo"), &["0 bytes long", "goes on"]);
+    // A file of sysfs says that it is a page long and ends earlier.
+    let candidates = ["/sys/kernel/mm/transparent_hugepage/enabled", "/sys/devices/system/cpu/online", "/sys/kernel/notes"];
+    let lies = |path: &&&str| fs::read(path).is_ok_and(|bytes| fs::metadata(path).is_ok_and(|known| known.len() > bytes.len() as u64));
+    match candidates.iter().find(lies) {
+        Some(path) => {
+            let length = fs::read(path).expect("just read").len();
+            refused_file(
+                Path::new(path),
+                &[&format!("ended at byte {length}"), &format!("{} bytes long", fs::metadata(path).expect("just seen").len())],
+            );
+        }
+        None => eprintln!("skipped: no such file of sysfs here"),
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_path_that_is_no_text_or_has_two_lines_still_gives_one_line() {
+    use std::os::unix::ffi::OsStringExt;
+    let path = OsString::from_vec(b"/nowhere/\xff\xfe\nsecond line".to_vec());
+    let arguments = [OsString::from("stream"), path];
+    call(&IMAGE, arguments.clone()).refuses(1, &["/nowhere/", "second line"]);
+    execute(arguments).refuses(1, &["/nowhere/", "second line"]);
+}
+
+// Files that change while they are read. The kernel changes them, so it happens at a known moment: when it counts a known chunk.
+
+const CHUNK: usize = 4096;
+const CHUNKS: usize = 64;
+const LENGTH: usize = CHUNK * CHUNKS;
+
+/// A file, and what a kernel does to it when it counts a chunk of this number.
+struct Change {
+    file: Mutex<Option<PathBuf>>,
+    at: u64,
+    change: fn(&Path),
+}
+
+impl Change {
+    const fn new(at: u64, change: fn(&Path)) -> Self {
+        Self { file: Mutex::new(None), at, change }
+    }
+
+    /// # Safety
+    ///
+    /// As [`counting`].
+    unsafe fn count(&self, host: &dyn KernelHost, arguments: &[u64]) {
+        // SAFETY: passed on.
+        unsafe {
+            counting(host, arguments, |count, chunk| {
+                if chunk.id == self.at {
+                    (self.change)(self.file.lock().expect("no panic").as_deref().expect("the test's file"));
+                }
+                count.add(chunk)
+            });
+        }
+    }
+
+    fn stream(&self, run: Run) -> Ran {
+        let file = file(&noise(LENGTH));
+        *self.file.lock().expect("no panic") = Some(file.path().to_owned());
+        call(&image("histogram", run), ["stream", text(file.path()), "--json", "--staging", "1", "--chunk-size", "4096"])
+    }
+}
+
+fn set_length(path: &Path, length: usize) {
+    OpenOptions::new().write(true).open(path).and_then(|file| file.set_len(length as u64)).expect("a new length");
+}
+
+#[test]
+fn a_file_that_shrinks_while_it_is_read_is_named_with_both_lengths() {
+    // With one staging buffer at most three chunks are ahead of the first answer.
+    static EARLY: Change = Change::new(0, |path| set_length(path, 10 * CHUNK + 7));
+    unsafe fn early(host: &dyn KernelHost, arguments: &[u64]) {
+        // SAFETY: passed on.
+        unsafe { EARLY.count(host, arguments) }
+    }
+    let ran = EARLY.stream(early);
+    ran.refuses(1, &[&format!("ended at byte {}", 10 * CHUNK + 7), &format!("{LENGTH} bytes long")]);
+    assert_eq!(ran.out, "");
+
+    static TO_NOTHING: Change = Change::new(0, |path| set_length(path, 0));
+    unsafe fn to_nothing(host: &dyn KernelHost, arguments: &[u64]) {
+        // SAFETY: passed on.
+        unsafe { TO_NOTHING.count(host, arguments) }
+    }
+    TO_NOTHING.stream(to_nothing).refuses(1, &["ended at byte", &format!("{LENGTH} bytes long")]);
+
+    static AFTER_ALL_WAS_READ: Change = Change::new(CHUNKS as u64 - 1, |path| set_length(path, LENGTH - 1));
+    unsafe fn after_all_was_read(host: &dyn KernelHost, arguments: &[u64]) {
+        // SAFETY: passed on.
+        unsafe { AFTER_ALL_WAS_READ.count(host, arguments) }
+    }
+    AFTER_ALL_WAS_READ.stream(after_all_was_read).refuses(1, &[&format!("{LENGTH} bytes long"), &(LENGTH - 1).to_string()]);
+}
+
+#[test]
+fn a_file_that_grows_while_it_is_read_is_named_with_both_lengths() {
+    for (change, run) in [(&EARLY, early as Run), (&LATE, late)] {
+        let ran = change.stream(run);
+        ran.refuses(1, &[&format!("{LENGTH} bytes long"), &(LENGTH + 1).to_string()]);
+        assert_eq!(ran.out, "");
+    }
+
+    static EARLY: Change = Change::new(0, grow);
+    static LATE: Change = Change::new(CHUNKS as u64 - 1, grow);
+    fn grow(path: &Path) {
+        OpenOptions::new().append(true).open(path).and_then(|mut file| file.write_all(b"x")).expect("one more byte");
+    }
+    unsafe fn early(host: &dyn KernelHost, arguments: &[u64]) {
+        // SAFETY: passed on.
+        unsafe { EARLY.count(host, arguments) }
+    }
+    unsafe fn late(host: &dyn KernelHost, arguments: &[u64]) {
+        // SAFETY: passed on.
+        unsafe { LATE.count(host, arguments) }
+    }
+}
+
+#[test]
+fn a_file_that_is_rewritten_while_it_is_read_is_not_verified() {
+    static REWRITE: Change = Change::new(CHUNKS as u64 - 1, |path| fs::write(path, vec![0; LENGTH]).expect("room"));
+    unsafe fn rewrite(host: &dyn KernelHost, arguments: &[u64]) {
+        // SAFETY: passed on.
+        unsafe { REWRITE.count(host, arguments) }
+    }
+    REWRITE.stream(rewrite).refuses(1, &["wrong", "checksum"]);
+}
+
+// Where the answer goes.
+
+#[test]
+fn a_reader_that_has_left_is_no_failure() {
+    let file = file(&noise(10_000));
+    for arguments in [&["layout"][..], &["layout", "--json"], &["stream", text(file.path())], &["demo", "--messages", "10"]] {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
+        program.args(arguments);
+        // Its stdout is a pipe whose other end is closed already.
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut child = program.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).spawn().expect("the program starts");
+        drop(program);
+        let mut status = None;
+        until("the program ends", || {
+            status = child.try_wait().expect("a child");
+            status.is_some()
+        });
+        assert_eq!(status.and_then(|status| status.code()), Some(0), "{arguments:?}");
+        let mut err = String::new();
+        std::io::Read::read_to_string(&mut child.stderr.take().expect("a pipe"), &mut err).expect("text");
+        assert_eq!(err, "");
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_answer_that_cannot_be_written_is_a_failure() {
+    for arguments in [&["layout"][..], &["demo", "--messages", "10", "--json"]] {
+        // The shell puts the full device where stdout was.
+        let mut program = Command::new("sh");
+        program.args(["-c", "exec \"$@\" > /dev/full", "sh", env!("CARGO_BIN_EXE_ringmem")]).args(arguments);
+        finish(program).refuses(1, &["cannot print", "No space left"]);
+    }
+}
