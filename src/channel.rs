@@ -3,17 +3,18 @@
 //! 1. Opening it lays out one region of pinned memory (control block, telemetry, both rings, a table of contents), launches the
 //!    kernel and waits until it is ready.
 //! 2. While it is open, only the rings' protocol touches that region, and the host's part of it goes through this value.
-//! 3. The memory is given back only when the kernel has left. A kernel that does not leave keeps it: leaked, never pulled away.
+//! 3. The memory is given back only when the kernel has left: a launch holds what its arguments name.
 //!
 //! It does not wait for messages: a ring that is full or empty says so.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use crate::attach::Corrupt;
 use crate::backend::host::{HostBackend, Module, Pending, PinnedMemory, Stream};
 use crate::control::{Capabilities, Command, Fault, HostSide, Launch, State};
 use crate::region::{Plan, kind};
-use crate::ring::spsc::{Consumer, PopError, Producer, PushError};
+use crate::ring::spsc::{BatchConsumer, BatchProducer, Consumer, PopError, Producer, PushError};
 use crate::telemetry::Busy;
 use crate::{ControlBlock, Error, Host, HostWord, Result, RingHeader, RingLayout, RingMessage, TelemetryBuffer};
 
@@ -46,14 +47,14 @@ impl<'a> Options<'a> {
 
 /// A running kernel that takes `I` and answers `O`.
 pub struct Channel<I: RingMessage, O: RingMessage> {
-    // These three borrow from `region`, which is declared after them and so dropped after them.
+    // These borrow from `_region`, which is declared after them and so dropped after them. Their `'static` is this struct's secret: an
+    // endpoint that got out could be swapped with another's and outlive its memory, so none is handed out.
     sender: Producer<'static, I, Host>,
     receiver: Consumer<'static, O, Host>,
     control: HostSide<'static, HostWord>,
     telemetry: &'static TelemetryBuffer<HostWord>,
     kernel: Option<Pending<()>>,
-    /// None only while it is leaked.
-    region: Option<PinnedMemory>,
+    _region: PinnedMemory,
     _stream: Stream,
 }
 
@@ -129,9 +130,9 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         let mut arguments = std::vec![device + control_at, u64::from(epoch), idle_ns, options.batch];
         arguments.extend_from_slice(options.arguments);
         let stream = backend.stream()?;
-        // SAFETY: the region lives until the kernel has left (see `Drop`); the rest is the caller's promise.
+        // SAFETY: the launch holds the region, which holds all that the control block names; the rest is the caller's promise.
         let kernel = unsafe { stream.launch(module, options.kernel, &arguments) }?;
-        let mut channel = Self { sender, receiver, control, telemetry, kernel: Some(kernel), region: Some(region), _stream: stream };
+        let mut channel = Self { sender, receiver, control, telemetry, kernel: Some(kernel), _region: region, _stream: stream };
         channel.command(Command::ACTIVATE)?;
         channel.wait(|channel| channel.state() == Some(State::Active))?;
         Ok(channel)
@@ -155,14 +156,38 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.receiver.pop()
     }
 
-    /// The input ring's end, for batches and work in place.
-    pub fn sender(&mut self) -> &mut Producer<'static, I, Host> {
-        &mut self.sender
+    /// Sends without publishing each message: see [`Producer::batch`].
+    pub fn send_batch(&mut self, every: u64) -> BatchProducer<'_, 'static, I, Host> {
+        self.sender.batch(every)
     }
 
-    /// The output ring's end, for batches and work in place.
-    pub fn receiver(&mut self) -> &mut Consumer<'static, O, Host> {
-        &mut self.receiver
+    /// Receives without releasing each slot: see [`Consumer::batch`].
+    pub fn receive_batch(&mut self, every: u64) -> BatchConsumer<'_, 'static, O, Host> {
+        self.receiver.batch(every)
+    }
+
+    /// Index of the next message to be sent and of the next answer to be received.
+    #[must_use]
+    pub const fn indices(&self) -> (u64, u64) {
+        (self.sender.tail(), self.receiver.head())
+    }
+
+    /// Messages that the kernel has not taken yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if its index claims what cannot be.
+    pub fn input_waiting(&mut self) -> Result<u64, Corrupt> {
+        Ok(self.sender.capacity() - self.sender.refresh()?)
+    }
+
+    /// Answers that have not been received yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if the kernel's index claims what cannot be.
+    pub fn output_waiting(&mut self) -> Result<u64, Corrupt> {
+        self.receiver.refresh()
     }
 
     /// The kernel's state; `None` for a number that no kernel writes.
@@ -267,9 +292,8 @@ impl<I: RingMessage, O: RingMessage> Drop for Channel<I, O> {
             }
         }
         if !kernel.is_done() {
-            // It may still write to the region, so the region stays for as long as the process.
+            // The launch keeps the region for as long as it writes there: it holds what its arguments name.
             self.control.abandon();
-            std::mem::forget(self.region.take());
         }
     }
 }

@@ -1,6 +1,8 @@
 //! A channel: messages there and back, commands, and what happens when a kernel does not do its part.
 #![cfg(feature = "std")]
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -64,6 +66,7 @@ fn an_open_channel_is_active_and_answers_in_order() {
         let mut channel = open(&backend(), &options).expect("a channel");
         assert_eq!(channel.state(), Some(State::Active));
         assert_eq!((channel.control().abi, channel.control().abi_seen), (ABI.hash, ABI.hash));
+        assert_eq!(channel.indices(), (start, start), "both rings begin where they were told to");
         let (mut sent, mut received) = (0, 0);
         while received < 200 {
             while sent < 200 && channel.send(message(sent)).is_ok() {
@@ -89,6 +92,28 @@ fn a_full_ring_gives_the_message_back() {
     assert_eq!(channel.send(message(2)), Err(PushError::Full(message(2))));
     channel.command(Command::ACTIVATE).expect("it is acted on");
     assert_eq!((receive(&mut channel), receive(&mut channel)), (message(0), message(1)));
+}
+
+#[test]
+fn batches_publish_together_and_what_waits_is_counted() {
+    let mut channel = open(&backend(), &Options { output_capacity: 16, ..Options::new("echo") }).expect("a channel");
+    channel.command(Command::PAUSE).expect("it is acted on");
+    let mut batch = channel.send_batch(8);
+    for id in 0..10 {
+        batch.push(message(id)).expect("room");
+    }
+    drop(batch);
+    assert_eq!((channel.input_waiting(), channel.output_waiting()), (Ok(10), Ok(0)));
+    channel.command(Command::ACTIVATE).expect("it is acted on");
+    until("all are answered", || channel.output_waiting() == Ok(10));
+    assert_eq!(channel.input_waiting(), Ok(0));
+    let mut batch = channel.receive_batch(4);
+    for id in 0..10 {
+        assert_eq!(batch.pop(), Ok(message(id)));
+    }
+    assert_eq!(batch.pop(), Err(PopError::Empty));
+    drop(batch);
+    assert_eq!((channel.indices(), channel.output_waiting()), ((10, 10), Ok(0)));
 }
 
 #[test]
@@ -258,20 +283,25 @@ unsafe fn ready_and_gone(host: &dyn KernelHost, arguments: &[u64]) {
 unsafe fn speaks_nonsense(host: &dyn KernelHost, arguments: &[u64]) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<ControlBlock<HostWord>>();
     // SAFETY: as above.
-    unsafe { block.as_ref() }.state.store(arguments[1] << 32 | 99, std::sync::atomic::Ordering::Release);
+    unsafe { block.as_ref() }.state.store(arguments[1] << 32 | 99, Release);
 }
 
-/// Ready, acknowledges, answers nothing and obeys nothing, until its epoch ends.
+/// Whether `deaf` may leave, and whether it is about to.
+static DISMISSED: AtomicBool = AtomicBool::new(false);
+static LEAVING: AtomicBool = AtomicBool::new(false);
+
+/// Says nothing and obeys nothing until its epoch ends, and writes to its block even after that.
 unsafe fn deaf(host: &dyn KernelHost, arguments: &[u64]) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<ControlBlock<HostWord>>();
     // SAFETY: as above.
     let mut control = unsafe { DeviceSide::attach(block.as_ref(), arguments[1] as u32) };
     let mut times = 0;
-    while control.is_current() {
+    while control.is_current() || !DISMISSED.load(Acquire) {
         control.beat();
         host.pause(times);
         times += 1;
     }
+    LEAVING.store(true, Release);
 }
 
 const BROKEN: Image = Image {
@@ -312,6 +342,7 @@ fn a_kernel_that_never_obeys_is_an_error_and_keeps_its_memory_until_it_has_left(
     // SAFETY: this kernel takes no arguments of its own.
     let error = unsafe { Channel::<Echo, Echo>::open(&backend, &module, &Options::new("deaf")) }.err().expect("no channel");
     assert!(matches!(error, Error::Kernel { state: Some(State::Created), fault: None, .. }), "{error:?}");
-    // The channel has ended the epoch and left the memory to the kernel, which leaves soon after.
-    assert!(backend.counters().pinned_live.bytes > 0, "never pulled away from under a kernel");
+    assert!(backend.counters().pinned_live.bytes > 0, "its memory is never pulled away from under it");
+    DISMISSED.store(true, Release);
+    until("the kernel leaves, since its epoch is over", || LEAVING.load(Acquire));
 }

@@ -49,8 +49,10 @@ fn on_the_driver_double_every_fact_holds_and_nothing_is_leaked() {
     let held = |name: &str| found["facts"].as_array().unwrap().iter().find(|fact| fact["name"] == name).map(|fact| &fact["holds"]);
     for name in [
         "ABI of the loaded image",
-        "order of two stores, with a barrier",
-        "echo, a header on each side",
+        "order of the kernel's stores, with a barrier",
+        "order of the kernel's loads, with an acquire",
+        "echo, two headers, both here, stream writes",
+        "echo, a header on each side, stream writes",
         "rate, one warp, batch 128",
         "rate, 8 blocks with a ring each",
         "ended by its deadline of 100 ms",

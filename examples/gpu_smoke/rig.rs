@@ -38,8 +38,7 @@ struct Carrier {
 pub struct Rig {
     pub pairs: Vec<Pair>,
     memory: Pinned,
-    /// The headers in device memory, if there are any.
-    near: Option<u64>,
+    near: Option<Near>,
     stream: Stream,
 }
 
@@ -49,8 +48,33 @@ pub struct Shape {
     pub start: u64,
     pub epoch: u32,
     pub idle: Duration,
-    /// Headers on each side instead of one in pinned memory.
-    pub split: bool,
+    pub headers: Headers,
+}
+
+/// Where the headers of the rings lie; the slots are in pinned memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Headers {
+    /// One for both sides, in pinned memory.
+    Shared,
+    /// One for each side, both in pinned memory, the kernel's written through a stream: the control for the next.
+    BothHere,
+    /// The kernel's in device memory, written through a stream; the host's in pinned memory.
+    OnEachSide,
+}
+
+/// The headers that the kernel polls when it has its own.
+enum Near {
+    Device(u64),
+    Here(Pinned),
+}
+
+impl Near {
+    fn address(&self) -> u64 {
+        match self {
+            Self::Device(address) => *address,
+            Self::Here(memory) => memory.device,
+        }
+    }
 }
 
 const HEADER: u64 = 384;
@@ -67,7 +91,13 @@ impl Rig {
         let each = 2 * ring.size() + 2 * HEADER;
         let memory = gpu.pinned((rings_at + groups * each) as usize)?;
         let stream = gpu.stream()?;
-        let near = if shape.split { Some(gpu.alloc(2 * HEADER as usize)?) } else { None };
+        let bytes = 2 * HEADER as usize;
+        let near = match shape.headers {
+            Headers::Shared => None,
+            Headers::BothHere => Some(Near::Here(gpu.pinned(bytes)?)),
+            Headers::OnEachSide => Some(Near::Device(gpu.alloc(bytes)?)),
+        };
+        let near_at = near.as_ref().map(Near::address);
         let mut pairs = Vec::new();
         let mut extra = Vec::new();
         for group in 0..groups {
@@ -84,13 +114,13 @@ impl Rig {
                 }
                 let slots = |at: u64| place(at + ring.slots_offset()).cast();
                 let (input_peer, output_peer) =
-                    if shape.split { (header(spare_at), header(spare_at + HEADER)) } else { (header(input_at), header(output_at)) };
+                    if near.is_some() { (header(spare_at), header(spare_at + HEADER)) } else { (header(input_at), header(output_at)) };
                 let launch = Launch {
                     abi: ringmem_kernels::ABI.hash,
                     capabilities: Capabilities::SYSTEM_SCOPE | Capabilities::TELEMETRY,
                     epoch: shape.epoch,
-                    input_ring: near.unwrap_or(memory.device + input_at),
-                    output_ring: near.map_or(memory.device + output_at, |near| near + HEADER),
+                    input_ring: near_at.unwrap_or(memory.device + input_at),
+                    output_ring: near_at.map_or(memory.device + output_at, |near| near + HEADER),
                     telemetry: memory.device + telemetry_at + group * STRIDE,
                 };
                 Pair {
@@ -104,10 +134,18 @@ impl Rig {
                 }
             };
             pairs.push(pair);
-            if let Some(near) = near {
-                // SAFETY: two headers long on both sides; waited for before anybody reads it.
-                unsafe { stream.copy_to_device(near, memory.host.add(spare_at as usize).as_ptr(), 2 * HEADER as usize)? };
-                stream.synchronize()?;
+            if let Some(near) = &near {
+                // SAFETY: two headers are within the pair's part of the memory.
+                let spare = unsafe { memory.host.add(spare_at as usize).as_ptr() };
+                match near {
+                    // SAFETY: two headers long on both sides, and nobody uses either yet.
+                    Near::Here(here) => unsafe { here.host.as_ptr().copy_from_nonoverlapping(spare, bytes) },
+                    Near::Device(address) => {
+                        // SAFETY: two headers long on both sides; waited for at once.
+                        unsafe { stream.copy_to_device(*address, spare, bytes)? };
+                        stream.synchronize()?;
+                    }
+                }
                 // The kernel publishes to this side's headers and reads the slots where they are.
                 let device = |at: u64| memory.device + at;
                 extra = vec![
@@ -118,7 +156,7 @@ impl Rig {
                 ];
             }
         }
-        if let (Some(near), Some(pair)) = (near, pairs.first_mut()) {
+        if let (Some(near), Some(pair)) = (near_at, pairs.first_mut()) {
             // Offsets of `tail` and `head` in a header.
             let carrier = Carrier { stream: gpu.stream()?, input_tail: near, output_head: near + HEADER + 128 };
             pair.carrier = Some(carrier);
@@ -126,7 +164,7 @@ impl Rig {
         let idle_ns = u64::try_from(shape.idle.as_nanos()).unwrap_or(u64::MAX);
         let mut arguments = vec![memory.device, u64::from(shape.epoch), idle_ns, shape.batch];
         arguments.extend(extra);
-        let kernel = gpu.kernel(if shape.split { "echo_split" } else { "echo" })?;
+        let kernel = gpu.kernel(if near.is_some() { "echo_split" } else { "echo" })?;
         // SAFETY: the kernel's arguments, in order; the memory is freed only when it has left.
         unsafe { stream.launch(kernel, shape.groups, &arguments)? };
         let mut rig = Self { pairs, memory, near, stream };
@@ -139,6 +177,11 @@ impl Rig {
         Ok(rig)
     }
 
+    /// Waits until every kernel has left.
+    pub fn wait(&self) -> Result<()> {
+        self.stream.synchronize()
+    }
+
     /// Drains, waits until every kernel has left, frees. Messages that each kernel says it processed.
     pub fn end(mut self, gpu: &Gpu) -> Result<Vec<u64>> {
         for pair in &mut self.pairs {
@@ -146,14 +189,16 @@ impl Rig {
                 pair.control.command(Command::DRAIN);
             }
         }
-        self.stream.synchronize()?;
+        self.wait()?;
         let processed = self.pairs.iter().map(|pair| pair.control.snapshot().processed).collect();
         if let Some(carrier) = self.pairs.first().and_then(|pair| pair.carrier.as_ref()) {
             carrier.stream.synchronize()?;
         }
         self.pairs.clear();
-        if let Some(near) = self.near {
-            gpu.free(near)?;
+        match self.near {
+            Some(Near::Device(address)) => gpu.free(address)?,
+            Some(Near::Here(memory)) => gpu.free_pinned(memory)?,
+            None => {}
         }
         gpu.free_pinned(self.memory)?;
         Ok(processed)
@@ -242,7 +287,11 @@ impl Pair {
 
     /// Sends and receives what is possible now, up to `window` messages each way and `last` in all; whether anything moved.
     fn step(&mut self, last: u64, window: usize, Scratch { messages, answers }: &mut Scratch) -> Result<bool> {
-        let wanted = (last - self.sent).min(window.min(MOST) as u64) as usize;
+        let mut wanted = (last - self.sent).min(window.min(MOST) as u64);
+        if self.producer.free() < wanted {
+            wanted = wanted.min(self.producer.refresh().map_err(AttachError::Corrupt)?);
+        }
+        let wanted = wanted as usize;
         for (number, message) in (self.sent..).zip(&mut messages[..wanted]) {
             *message = Self::message(number);
         }

@@ -188,25 +188,32 @@ mod rustc {
             now
         }
         #[inline(always)]
-        fn remember(&self, control: u64) {
-            if let Some(place) = CONTROLS.get(self.group() as usize) {
+        fn remember(&self, control: u64, epoch: u32) {
+            if let Some([place, launch]) = CONTROLS.get(self.group() as usize) {
+                launch.store(u64::from(epoch), Relaxed);
                 place.store(control, Relaxed);
             }
         }
     }
 
-    /// The control block of each block's kernel, for the panic handler; 0 for none.
-    static CONTROLS: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+    /// The control block of each block's kernel, 0 for none, and its launch's epoch: for the panic handler.
+    static CONTROLS: [[AtomicU64; 2]; 1024] = [const { [const { AtomicU64::new(0) }; 2] }; 1024];
 
     /// Says `Faulted` and leaves. The lane's warp notices in its next ballot; the context lives on.
     #[panic_handler]
     fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-        let control = CONTROLS.get(Warp.group() as usize).map_or(0, |place| place.load(Relaxed));
+        let [control, epoch] = match CONTROLS.get(Warp.group() as usize) {
+            Some([control, epoch]) => [control.load(Relaxed), epoch.load(Relaxed)],
+            None => [0, 0],
+        };
         if control != 0 {
             // SAFETY: a kernel of this block remembered it and has not left.
             let block = unsafe { &*(control as *const ringmem_layouts::ControlBlock<DeviceWord>) };
-            block.error.store(1 << 32 | Fault::Panic as u64);
-            DeviceWord::publish_all([(&block.state, block.epoch.load() << 32 | State::Faulted as u64)]);
+            // A launch that is over has nothing to say.
+            if block.epoch.load() == epoch {
+                block.error.store(1 << 32 | Fault::Panic as u64);
+                DeviceWord::publish_all([(&block.state, epoch << 32 | State::Faulted as u64)]);
+            }
         }
         // SAFETY: ends this lane.
         unsafe { asm!("exit;", options(noreturn, nostack)) }
@@ -281,9 +288,15 @@ mod rustc {
     }
 
     #[unsafe(no_mangle)]
-    unsafe extern "ptx-kernel" fn order(words: u64, count: u64, mode: u64) {
+    unsafe extern "ptx-kernel" fn order_of_stores(words: u64, count: u64, mode: u64) {
         // SAFETY: the promise of whoever launches.
-        unsafe { probe::order(&Device, &Warp, words, count, mode) }
+        unsafe { probe::order_of_stores(&Device, &Warp, words, count, mode) }
+    }
+
+    #[unsafe(no_mangle)]
+    unsafe extern "ptx-kernel" fn order_of_loads(words: u64, last: u64, idle_ns: u64, mode: u64) {
+        // SAFETY: the promise of whoever launches.
+        unsafe { probe::order_of_loads(&Device, &Warp, words, last, idle_ns, mode) }
     }
 }
 
@@ -363,7 +376,7 @@ pub mod rust_cuda {
         fn now_ns(&self) -> u64 {
             globaltimer()
         }
-        fn remember(&self, _control: u64) {}
+        fn remember(&self, _control: u64, _epoch: u32) {}
     }
 
     #[cuda_std::gpu_only]

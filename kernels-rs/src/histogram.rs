@@ -281,7 +281,7 @@ pub fn reference(data: &[u64], length: usize, first_word: u64, work: &mut Work) 
         fn now_ns(&self) -> u64 {
             0
         }
-        fn remember(&self, _: u64) {}
+        fn remember(&self, _: u64, _: u32) {}
     }
     let length = length.min(size_of_val(data)) as u64;
     let work = NonNull::from(work);

@@ -17,7 +17,8 @@ pub const IMAGE: Image = Image {
         Entry { name: "histogram", arguments: 7, run: run_histogram },
         Entry { name: "ping_pong", arguments: 5, run: run_ping_pong },
         Entry { name: "publish", arguments: 3, run: run_publish },
-        Entry { name: "order", arguments: 3, run: run_order },
+        Entry { name: "order_of_stores", arguments: 3, run: run_order_of_stores },
+        Entry { name: "order_of_loads", arguments: 4, run: run_order_of_loads },
     ],
     abi: ABI,
 };
@@ -64,7 +65,7 @@ impl Lanes for Single<'_> {
     fn now_ns(&self) -> u64 {
         self.0.now_ns()
     }
-    fn remember(&self, _control: u64) {}
+    fn remember(&self, _control: u64, _epoch: u32) {}
 }
 
 impl Pairs for Simulated<'_> {
@@ -113,8 +114,14 @@ unsafe fn run_publish(host: &dyn KernelHost, arguments: &[u64]) {
     unsafe { probe::publish(&Simulated(host), &Single(host), words, count, mode) }
 }
 
-unsafe fn run_order(host: &dyn KernelHost, arguments: &[u64]) {
+unsafe fn run_order_of_stores(host: &dyn KernelHost, arguments: &[u64]) {
     let &[words, count, mode] = arguments else { return };
     // SAFETY: the promise of `Entry::run`'s caller.
-    unsafe { probe::order(&Simulated(host), &Single(host), words, count, mode) }
+    unsafe { probe::order_of_stores(&Simulated(host), &Single(host), words, count, mode) }
+}
+
+unsafe fn run_order_of_loads(host: &dyn KernelHost, arguments: &[u64]) {
+    let &[words, last, idle_ns, mode] = arguments else { return };
+    // SAFETY: the promise of `Entry::run`'s caller.
+    unsafe { probe::order_of_loads(&Simulated(host), &Single(host), words, last, idle_ns, mode) }
 }

@@ -23,6 +23,6 @@ pub trait Lanes {
     fn pause(&self, times: u32);
     /// A clock that never goes back, nanoseconds.
     fn now_ns(&self) -> u64;
-    /// Tells a panic handler which control block to write to; 0 for none. Lane 0 calls it.
-    fn remember(&self, control: u64);
+    /// Tells a panic handler which control block to write to, 0 for none, and for which launch. Lane 0 calls it.
+    fn remember(&self, control: u64, epoch: u32);
 }

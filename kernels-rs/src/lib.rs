@@ -14,7 +14,8 @@
 //! | `echo_split` | the same, then addresses of input peer header, input slots, output peer header, output slots: see [`Split`] |
 //! | `histogram` | `echo`'s, then address and length of the data, address of [`histogram::Work`] |
 //! | `ping_pong` | see [`probe`]: address of words, first number, rounds, idle nanoseconds, mode |
-//! | `publish`, `order` | see [`probe`]: address of words, count, mode |
+//! | `publish`, `order_of_stores` | see [`probe`]: address of words, count, mode |
+//! | `order_of_loads` | see [`probe`]: address of words, last number, idle nanoseconds, mode |
 //!
 //! A launch has one warp a block; block `b` of a persistent kernel serves the `b`-th control block of a row.
 #![no_std]

@@ -141,7 +141,7 @@ pub unsafe fn persistent<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, la
     let mut control = unsafe { DeviceSide::attach(block, launch.epoch) };
     let leader = lanes.lane() == 0;
     if leader {
-        lanes.remember((&raw const *block) as u64);
+        lanes.remember((&raw const *block) as u64, launch.epoch);
     }
     let unwinding = Unwinding { block, epoch: launch.epoch };
     // Lane 0 decides for all; whoever comes after its epoch is over writes nothing, not even why.
@@ -155,16 +155,20 @@ pub unsafe fn persistent<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, la
         leave_with(&mut control, leader, Fault::Abi);
     } else if verdict == Verdict::Run as u64 {
         // SAFETY: the caller's promise about what the block names.
-        match unsafe { attach::<M, H::Input, H::Output>(machine, control.addresses(), launch.split) } {
-            Err(fault) => leave_with(&mut control, leader, fault),
-            Ok((input, output, recorder)) => {
+        let attached = unsafe { attach::<M, H::Input, H::Output>(machine, control.addresses(), launch.split) };
+        // Each lane has looked for itself, and a ring that changes meanwhile may have shown them different things: all, or none.
+        let all = lanes.ballot(attached.is_ok()) == u32::MAX >> (32 - L::WIDTH);
+        match attached {
+            Ok((input, output, recorder)) if all => {
                 Kernel { control, recorder, input, output, lanes, leader, acted: 0 }.run(launch, handler);
             }
+            Ok(_) => leave_with(&mut control, leader, Fault::Ring),
+            Err(fault) => leave_with(&mut control, leader, fault),
         }
     }
     core::mem::forget(unwinding);
     if lanes.lane() == 0 {
-        lanes.remember(0);
+        lanes.remember(0, 0);
     }
 }
 

@@ -135,7 +135,7 @@ pub unsafe fn publish<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: u64, co
 ///
 /// As [`ping_pong`].
 #[inline(always)]
-pub unsafe fn order<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: u64, count: u64, mode: u64) {
+pub unsafe fn order_of_stores<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: u64, count: u64, mode: u64) {
     // SAFETY: the caller's promise.
     let Some(lines) = (unsafe { lines(machine, words) }) else { return };
     if lanes.lane() != 0 {
@@ -151,4 +151,32 @@ pub unsafe fn order<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: u64, co
         }
         number += 1;
     }
+}
+
+/// Looks at a flag, then at a payload in another line, until the flag is `last`: with an acquire between them in [`mode::PUBLISH`], without
+/// one in [`mode::RELAXED`]. The host stores each number to the payload first. Writes to the words behind: in the device's line how often
+/// the flag was ahead of its payload, in the host's how many looks there were, at least 1.
+///
+/// # Safety
+///
+/// As [`ping_pong`].
+#[inline(always)]
+pub unsafe fn order_of_loads<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: u64, last: u64, idle_ns: u64, mode: u64) {
+    // SAFETY: the caller's promise.
+    let Some(lines) = (unsafe { lines(machine, words) }) else { return };
+    if lanes.lane() != 0 {
+        return;
+    }
+    let begun = lanes.now_ns();
+    let (mut looks, mut early) = (0_u64, 0);
+    loop {
+        let flag = if mode == mode::PUBLISH { lines.host[1].load_acquire() } else { lines.host[1].load() };
+        let payload = lines.device[1].load();
+        looks += 1;
+        early += u64::from(payload < flag);
+        if flag == last || looks.is_multiple_of(1024) && lanes.now_ns().saturating_sub(begun) > idle_ns {
+            break;
+        }
+    }
+    M::Word::publish_all([(&lines.device[0], early), (&lines.host[0], looks)]);
 }

@@ -1,7 +1,7 @@
 //! `ringmem demo`: messages to the `echo` kernel and back.
 //!
-//! The first messages go one at a time, for the round trip; the others as fast as the rings take them. Every answer is compared with
-//! what was sent.
+//! Most go as fast as the rings take them; the last ones one at a time, for the round trip, when the system has found a core for each
+//! thread. Every answer is compared with what was sent.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -53,7 +53,9 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> 
     let mut tally = Tally { sent: 0, expected: 0, lost: 0, doubled: 0, wrong: 0 };
     let mut round_trips = Vec::new();
     let begun = Instant::now();
-    for _ in 0..ALONE.min(arguments.messages.div_ceil(10)) {
+    let together = arguments.messages - ALONE.min(arguments.messages.div_ceil(10));
+    exchange(&mut channel, &mut tally, together, together)?;
+    while tally.sent < arguments.messages {
         let sent = Instant::now();
         channel.send(message(tally.sent)).map_err(refused)?;
         tally.sent += 1;
@@ -61,7 +63,6 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> 
         exchange(&mut channel, &mut tally, answered, answered)?;
         round_trips.push(u64::try_from(sent.elapsed().as_nanos()).unwrap_or(u64::MAX));
     }
-    exchange(&mut channel, &mut tally, arguments.messages, arguments.messages)?;
     let elapsed = begun.elapsed();
     channel.drain()?;
     // Nothing is to come any more: an answer now is one too many.
@@ -109,7 +110,7 @@ fn exchange(channel: &mut Channel<Echo, Echo>, tally: &mut Tally, send_to: u64, 
     let mut moved = Instant::now();
     while tally.expected < answer_to {
         let mut progress = false;
-        let mut sender = channel.sender().batch(64);
+        let mut sender = channel.send_batch(64);
         while tally.sent < send_to {
             match sender.push(message(tally.sent)) {
                 Ok(()) => tally.sent += 1,
@@ -119,7 +120,7 @@ fn exchange(channel: &mut Channel<Echo, Echo>, tally: &mut Tally, send_to: u64, 
             progress = true;
         }
         drop(sender);
-        let mut receiver = channel.receiver().batch(64);
+        let mut receiver = channel.receive_batch(64);
         loop {
             match receiver.pop() {
                 Ok(answer) => tally.account(&answer),

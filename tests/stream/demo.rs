@@ -35,7 +35,7 @@ fn the_page_says_how_many_came_back() {
     assert!(ran.out.contains("5000 messages") && ran.out.contains("0 lost, 0 doubled"), "{}", ran.out);
 }
 
-/// More than the hundred that go one at a time, so that the others follow in a stream.
+/// More than the hundred that go one at a time, so that the others go in a stream.
 const MESSAGES: &str = "1000";
 const UNLUCKY: u64 = 500;
 

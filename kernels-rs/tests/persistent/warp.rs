@@ -111,7 +111,7 @@ impl Lanes for Lane<'_> {
     fn now_ns(&self) -> u64 {
         self.device.now_ns()
     }
-    fn remember(&self, _: u64) {
+    fn remember(&self, _: u64, _: u32) {
         assert_eq!(self.lane, 0, "lane 0 alone remembers");
     }
 }

@@ -189,9 +189,7 @@ impl Pipeline<'_> {
                 Err(PushError::Full(_)) => break,
                 Err(error @ PushError::Corrupt(_)) => return Err(Failure::Fact(format!("input {error}"))),
             }
-            let sender = self.channel.sender();
-            let waiting = sender.capacity() - sender.refresh().unwrap_or(sender.capacity());
-            self.high_water[0] = self.high_water[0].max(waiting);
+            self.high_water[0] = self.high_water[0].max(self.channel.input_waiting().unwrap_or(0));
         }
         Ok(steps)
     }
@@ -199,8 +197,7 @@ impl Pipeline<'_> {
     /// Takes answers; how many. They come in the order of the chunks, so any other is a fault.
     fn collect(&mut self) -> Result<u64, Failure> {
         let mut answers = 0;
-        let waiting = self.channel.receiver().refresh().unwrap_or(0);
-        self.high_water[1] = self.high_water[1].max(waiting);
+        self.high_water[1] = self.high_water[1].max(self.channel.output_waiting().unwrap_or(0));
         loop {
             let counted = match self.channel.receive() {
                 Ok(counted) => counted,

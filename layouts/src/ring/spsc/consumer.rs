@@ -162,8 +162,10 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
             // SAFETY: `run` is short of the wrap and of the filled slots, which are initialised and this end's.
             unsafe { slots.as_ptr().copy_to_nonoverlapping(run.as_mut_ptr(), run.len()) };
         }
-        self.head = self.head.wrapping_add(count);
-        self.publish();
+        if count > 0 {
+            self.head = self.head.wrapping_add(count);
+            self.publish();
+        }
         Ok(count as usize)
     }
 

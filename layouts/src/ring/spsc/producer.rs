@@ -184,8 +184,10 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
             // SAFETY: `run` is short of the wrap and of the free slots, which are this end's.
             unsafe { slots.as_ptr().copy_from_nonoverlapping(run.as_ptr(), run.len()) };
         }
-        self.tail = self.tail.wrapping_add(count);
-        self.publish();
+        if count > 0 {
+            self.tail = self.tail.wrapping_add(count);
+            self.publish();
+        }
         Ok(count as usize)
     }
 
