@@ -73,7 +73,7 @@ fn a_launch_that_no_kernel_here_understands_is_refused() {
     alone("a_launch_that_no_kernel_here_understands_is_refused", &[], || {
         begin();
         let (module, at) = (module(), device(512));
-        let order = function(module, c"order");
+        let order = function(module, c"order_of_stores");
         let values = [at, 1, 0];
         let mut whole = values.each_ref().map(|value| (&raw const *value).cast_mut().cast::<c_void>());
         let mut hole = whole;

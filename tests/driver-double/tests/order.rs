@@ -146,7 +146,7 @@ fn a_call_that_a_kernel_holds_up_ends_the_process_with_a_reason() {
             "cuCtxSynchronize" => cuCtxSynchronize(),
             "cuStreamSynchronize" => cuStreamSynchronize(held.stream),
             "cuFuncLoad" => cuFuncLoad(function(held.module, c"echo")),
-            "cuLaunchKernel" => launch(function(held.module, c"order"), 1, stream(NON_BLOCKING), &[0; 3]),
+            "cuLaunchKernel" => launch(function(held.module, c"order_of_stores"), 1, stream(NON_BLOCKING), &[0; 3]),
             "cuMemcpyHtoD_v2" => cuMemcpyHtoD_v2(on_device, on_host.as_ptr().cast(), 64),
             "cuDevicePrimaryCtxRelease_v2" => cuDevicePrimaryCtxRelease_v2(0),
             other => panic!("{other}"),
@@ -187,13 +187,13 @@ fn what_was_made_ready_works_beside_a_kernel() {
     alone("what_was_made_ready_works_beside_a_kernel", &[], || {
         begin();
         let (on_device, on_host, loader, beside) = (device(512), pinned(512), module(), stream(NON_BLOCKING));
-        let order = function(loader, c"order");
+        let order = function(loader, c"order_of_stores");
         // SAFETY: takes handles and live memory.
         unsafe {
             ok(cuFuncLoad(order));
             let held = Held::new(NON_BLOCKING);
             // The same kernel, asked for again.
-            ok(launch(function(loader, c"order"), 1, beside, &[on_device, 3, 0]));
+            ok(launch(function(loader, c"order_of_stores"), 1, beside, &[on_device, 3, 0]));
             ok(cuMemcpyHtoD_v2(on_device + 256, on_host.as_ptr().cast(), 256));
             ok(cuStreamSynchronize(beside));
             assert_eq!(bytes_at(on_device + 128, 8), 3_u64.to_le_bytes());
@@ -211,7 +211,7 @@ fn eager_loading_needs_no_call() {
     alone("eager_loading_needs_no_call", &[("CUDA_MODULE_LOADING", "EAGER")], || {
         begin();
         let held = Held::new(NON_BLOCKING);
-        ok(launch(function(held.module, c"order"), 1, stream(NON_BLOCKING), &[device(512), 3, 0]));
+        ok(launch(function(held.module, c"order_of_stores"), 1, stream(NON_BLOCKING), &[device(512), 3, 0]));
         held.release();
     });
 }
