@@ -162,8 +162,9 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
             // SAFETY: `run` is short of the wrap and of the filled slots, which are initialised and this end's.
             unsafe { slots.as_ptr().copy_to_nonoverlapping(run.as_mut_ptr(), run.len()) };
         }
-        if count > 0 {
-            self.head = self.head.wrapping_add(count);
+        self.head = self.head.wrapping_add(count);
+        // A store of what stands there already would only take the line from the other side; a forgotten batch's slots stand behind it.
+        if count > 0 || self.in_batch {
             self.publish();
         }
         Ok(count as usize)

@@ -184,8 +184,9 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
             // SAFETY: `run` is short of the wrap and of the free slots, which are this end's.
             unsafe { slots.as_ptr().copy_from_nonoverlapping(run.as_ptr(), run.len()) };
         }
-        if count > 0 {
-            self.tail = self.tail.wrapping_add(count);
+        self.tail = self.tail.wrapping_add(count);
+        // A store of what stands there already would only take the line from the other side; a forgotten batch's messages stand behind it.
+        if count > 0 || self.in_batch {
             self.publish();
         }
         Ok(count as usize)
