@@ -79,6 +79,12 @@ impl<T, const N: usize> Ring<T, N> {
     }
 }
 
+// An end may move to another thread; it is never shared, and there are never two of it.
+static_assertions::assert_impl_all!(Producer<'static, u64, Host>: Send);
+static_assertions::assert_impl_all!(Consumer<'static, u64, Host>: Send);
+static_assertions::assert_not_impl_any!(Producer<'static, u64, Host>: Sync, Clone);
+static_assertions::assert_not_impl_any!(Consumer<'static, u64, Host>: Sync, Clone);
+
 impl<T, const N: usize> Default for Ring<T, N> {
     fn default() -> Self {
         Self::new()
