@@ -55,7 +55,7 @@ fn on_the_driver_double_every_fact_holds_and_nothing_is_leaked() {
         "echo, a header on each side, stream writes",
         "rate, one warp, batch 128",
         "rate, 8 blocks with a ring each",
-        "ended by its deadline of 100 ms",
+        "ended by its deadline of 400 ms",
         "another under a new epoch",
         "left when its epoch was over",
     ] {

@@ -381,13 +381,13 @@ fn rate(table: &mut Table, gpu: &Gpu, name: &str, shape: &Shape, compared: Optio
 
 /// A kernel that nobody talks to ends by its deadline; one under a new epoch works; one whose epoch is over leaves without a word.
 fn deadline(table: &mut Table, gpu: &Gpu, mut first: Shape, second: Shape) -> Result<()> {
-    first.idle = Duration::from_millis(100);
+    first.idle = Duration::from_millis(400);
     let rig = Rig::launch(gpu, &first)?;
     let begun = Instant::now();
     let outcome = rig.pairs[0].wait_for(State::Terminated);
     let took = begun.elapsed();
     let by_deadline = matches!(outcome, Err(Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Deadline), .. }));
-    table.fact("ended by its deadline of 100 ms", Some(by_deadline), format!("after {} ms", took.as_millis()));
+    table.fact("ended by its deadline of 400 ms", Some(by_deadline), format!("after {} ms", took.as_millis()));
     rig.end(gpu)?;
 
     let mut rig = Rig::launch(gpu, &second)?;
