@@ -109,14 +109,22 @@ const fn tables_per_lane(width: u32) -> usize {
     if width == 1 { 8 } else { TABLES / width as usize }
 }
 
+/// One lane of so many.
+#[derive(Clone, Copy)]
+struct Share {
+    lane: u32,
+    width: u32,
+}
+
 /// Counts this lane's share of `length` bytes; its share of the checksum.
 ///
 /// # Safety
 ///
 /// `length` bytes at `data`, aligned to 8, are valid for reads and not written meanwhile; `tables` are this lane's `tables_per_lane`.
 #[inline(always)]
-unsafe fn count<L: Lanes>(lanes: &L, data: NonNull<u8>, length: u64, first_word: u64, tables: NonNull<[u32; 256]>) -> u64 {
-    let per_lane = const { tables_per_lane(L::WIDTH) };
+unsafe fn count(share: Share, data: NonNull<u8>, length: u64, first_word: u64, tables: NonNull<[u32; 256]>) -> u64 {
+    let Share { lane, width } = share;
+    let per_lane = tables_per_lane(width);
     let bump = |position: usize, byte: u8| {
         // SAFETY: the table is one of this lane's, and a byte is below 256.
         let counter = unsafe { tables.add(position & (per_lane - 1)).cast::<u32>().add(byte as usize) };
@@ -126,7 +134,7 @@ unsafe fn count<L: Lanes>(lanes: &L, data: NonNull<u8>, length: u64, first_word:
     let words = data.cast::<u64>();
     let whole = length / 8;
     let mut sum: u64 = 0;
-    let mut i = u64::from(lanes.lane());
+    let mut i = u64::from(lane);
     while i < whole {
         // SAFETY: word `i` is within the length, and aligned as the caller promises.
         let word = u64::from_le(unsafe { words.add(i as usize).read() });
@@ -139,10 +147,10 @@ unsafe fn count<L: Lanes>(lanes: &L, data: NonNull<u8>, length: u64, first_word:
         bump(5, (word >> 40) as u8);
         bump(6, (word >> 48) as u8);
         bump(7, (word >> 56) as u8);
-        i += u64::from(L::WIDTH);
+        i += u64::from(width);
     }
     let rest = length % 8;
-    if rest != 0 && whole % u64::from(L::WIDTH) == u64::from(lanes.lane()) {
+    if rest != 0 && whole % u64::from(width) == u64::from(lane) {
         let mut word = 0;
         let mut position = 0;
         while position < rest {
@@ -163,11 +171,11 @@ unsafe fn count<L: Lanes>(lanes: &L, data: NonNull<u8>, length: u64, first_word:
 ///
 /// `work` is this kernel's alone, and all lanes' counts are visible (a barrier).
 #[inline(always)]
-unsafe fn settle<L: Lanes>(lanes: &L, work: NonNull<Work>) {
-    let used = tables_per_lane(L::WIDTH) * L::WIDTH as usize;
+unsafe fn settle(Share { lane, width }: Share, work: NonNull<Work>) {
+    let used = tables_per_lane(width) * width as usize;
     // SAFETY: both fields are within `work`.
     let (totals, tables) = unsafe { (&raw mut (*work.as_ptr()).totals, &raw mut (*work.as_ptr()).tables) };
-    let mut bin = lanes.lane() as usize;
+    let mut bin = lane as usize;
     while bin < 256 {
         let mut sum: u64 = 0;
         let mut table = 0;
@@ -185,7 +193,7 @@ unsafe fn settle<L: Lanes>(lanes: &L, work: NonNull<Work>) {
             let total = totals.cast::<u64>().add(bin);
             total.write(total.read().wrapping_add(sum));
         }
-        bin += L::WIDTH as usize;
+        bin += width as usize;
     }
 }
 
@@ -203,6 +211,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
 
     #[inline(always)]
     fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, Chunk, Counted, M>) -> u64 {
+        let share = Share { lane: lanes.lane(), width: L::WIDTH };
         let mut refused = 0;
         let mut index = 0;
         while index < batch.len() {
@@ -216,10 +225,10 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
                     let tables = (&raw mut (*self.work.as_ptr()).tables).cast::<[u32; 256]>();
                     let own = tables.add(lanes.lane() as usize * tables_per_lane(L::WIDTH));
                     let data = self.data.add(chunk.offset as usize);
-                    let sum = count(lanes, data, chunk.length, chunk.first_word, NonNull::new_unchecked(own));
+                    let sum = count(share, data, chunk.length, chunk.first_word, NonNull::new_unchecked(own));
                     self.checksum = self.checksum.wrapping_add(lanes.sum(sum));
                     lanes.barrier();
-                    settle(lanes, self.work);
+                    settle(share, self.work);
                 }
                 self.bytes = self.bytes.wrapping_add(chunk.length);
                 lanes.barrier();
@@ -258,38 +267,14 @@ pub unsafe fn histogram<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &L
 #[cfg(not(target_os = "cuda"))]
 #[must_use]
 pub fn reference(data: &[u64], length: usize, first_word: u64, work: &mut Work) -> u64 {
-    struct Alone;
-    impl Lanes for Alone {
-        const WIDTH: u32 = 1;
-        fn lane(&self) -> u32 {
-            0
-        }
-        fn group(&self) -> u64 {
-            0
-        }
-        fn broadcast(&self, value: u64) -> u64 {
-            value
-        }
-        fn sum(&self, value: u64) -> u64 {
-            value
-        }
-        fn ballot(&self, answer: bool) -> u32 {
-            u32::from(answer)
-        }
-        fn barrier(&self) {}
-        fn pause(&self, _: u32) {}
-        fn now_ns(&self) -> u64 {
-            0
-        }
-        fn remember(&self, _: u64, _: u32) {}
-    }
+    let alone = Share { lane: 0, width: 1 };
     let length = length.min(size_of_val(data)) as u64;
     let work = NonNull::from(work);
     // SAFETY: a slice of words holds `length` bytes, and the work is borrowed for this call alone.
     unsafe {
         let tables = NonNull::new_unchecked((&raw mut (*work.as_ptr()).tables).cast::<[u32; 256]>());
-        let sum = count(&Alone, NonNull::from(data).cast(), length, first_word, tables);
-        settle(&Alone, work);
+        let sum = count(alone, NonNull::from(data).cast(), length, first_word, tables);
+        settle(alone, work);
         sum
     }
 }

@@ -79,8 +79,8 @@ pub(super) fn run(
     options.arguments = &arguments;
     options.input_capacity = ring_capacity;
     options.output_capacity = ring_capacity;
-    // SAFETY: `data` and `work` are dropped after the channel, which keeps the backend's memory if the kernel should not leave; chunks
-    // are written only while the kernel does not have them.
+    // SAFETY: the launch holds `data` and `work`, which its arguments name; chunks are written only while the kernel does not have
+    // them.
     let channel = unsafe { Channel::open(backend, &module, &options)? };
     let mut pipeline = Pipeline {
         source,
