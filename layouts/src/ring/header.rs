@@ -10,11 +10,23 @@ use crate::{AbiHash, Layout, RingLayout, RingMessage, Word, layout_table};
 pub const MAGIC: u64 = u64::from_le_bytes(*b"rm.ring\0");
 
 bitflags! {
-    /// What kind of ring it is.
+    /// What kind of ring it is: one of these.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct RingFlags: u64 {
-        /// 1: one producer, one consumer, indices in the header.
+        /// 1: one producer, one consumer, both indices in the header ([`spsc`](crate::ring::spsc)).
         const SPSC = 1;
+        /// 2: one producer, one consumer, a flag in each slot ([`flagged`](crate::ring::flagged)).
+        const FLAGGED = 2;
+        /// 4: many producers, one consumer, a word in each slot ([`mpsc`](crate::ring::mpsc)).
+        const MPSC = 4;
+        /// 8: many producers, many consumers, a word in each slot ([`mpmc`](crate::ring::mpmc)).
+        const MPMC = 8;
+        /// 16: one producer, one consumer, messages of varying length; slots are words of 8 bytes ([`framed`](crate::ring::framed)).
+        const FRAMED = 16;
+        /// 32: one producer that overwrites the oldest, many readers ([`lossy`](crate::ring::lossy)).
+        const LOSSY = 32;
+        /// 64: the latest value alone ([`mailbox`](crate::ring::mailbox)).
+        const MAILBOX = 64;
     }
 }
 
@@ -36,9 +48,11 @@ pub struct RingHeader<W> {
 pub struct ProducerLine<W> {
     /// Index of the next slot to be filled; free-running. Producer, at each publish.
     pub tail: W,
-    /// Zero in this version: room for who owns this end.
+    /// Who owns this end: in the low 2 bits 0 for nobody yet, 1 for open, 2 for closed; above them the generation, or with many handles
+    /// their number. This end.
     pub owner: W,
-    /// Zero in this version: room for a sleeper's flag.
+    /// Consumers that sleep until something is published: their number in the low 32 bits, how often they were woken above. It stands in the
+    /// line of the one who looks at it after each publish. Hosts of one coherence domain only; zero where everybody polls.
     pub waiting: W,
     /// Zero.
     pub _reserved: [W; 13],
@@ -50,9 +64,10 @@ pub struct ProducerLine<W> {
 pub struct ConsumerLine<W> {
     /// Index of the next slot to be emptied; free-running. Consumer, at each release.
     pub head: W,
-    /// Zero in this version: room for who owns this end.
+    /// Who owns this end: in the low 2 bits 0 for nobody yet, 1 for open, 2 for closed; above them the generation, or with many handles
+    /// their number. This end.
     pub owner: W,
-    /// Zero in this version: room for a sleeper's flag.
+    /// Producers that sleep until something is released, likewise.
     pub waiting: W,
     /// Zero.
     pub _reserved: [W; 13],
@@ -90,16 +105,16 @@ layout_table! {
 layout_table! {
     impl<W> ProducerLine<W>: size 128, align 128;
     0  tail: W, "producer";
-    8  owner: W, "nobody yet: zero";
-    16 waiting: W, "nobody yet: zero";
+    8  owner: W, "producer";
+    16 waiting: W, "hosts that sleep";
     24 _reserved: [W; 13], "nobody: zero";
 }
 
 layout_table! {
     impl<W> ConsumerLine<W>: size 128, align 128;
     0  head: W, "consumer";
-    8  owner: W, "nobody yet: zero";
-    16 waiting: W, "nobody yet: zero";
+    8  owner: W, "consumer";
+    16 waiting: W, "hosts that sleep";
     24 _reserved: [W; 13], "nobody: zero";
 }
 
@@ -134,7 +149,7 @@ pub(crate) const fn abi_of<T: RingMessage>() -> u64 {
 }
 
 impl<W: Word> RingHeader<W> {
-    /// An empty ring of `T` whose indices begin at `start`.
+    /// An empty ring of `T` whose indices begin at `start`. Its slots must be zeroed where their kind has a word in each.
     #[must_use]
     pub fn new<T: RingMessage>(layout: &RingLayout, start: u64) -> Self {
         let zero = || W::new(0);
@@ -147,14 +162,15 @@ impl<W: Word> RingHeader<W> {
                 capacity: W::new(layout.capacity()),
                 slot_size: W::new(layout.slot_size()),
                 slots_offset: W::new(layout.slots_offset()),
-                flags: W::new(RingFlags::SPSC.bits()),
+                flags: W::new(layout.kind().bits()),
                 message_kind: W::new(T::KIND),
                 _reserved: core::array::from_fn(|_| zero()),
             },
         }
     }
 
-    /// Writes an empty ring of `T` into memory that is there already, the magic last.
+    /// Writes an empty ring of `T` into memory that is there already, the magic last. Slots that have a word of their own must be zeroed by
+    /// the caller.
     ///
     /// # Safety
     ///
@@ -174,18 +190,27 @@ impl<W: Word> RingHeader<W> {
         constants.capacity.store(layout.capacity());
         constants.slot_size.store(layout.slot_size());
         constants.slots_offset.store(layout.slots_offset());
-        constants.flags.store(RingFlags::SPSC.bits());
+        constants.flags.store(layout.kind().bits());
         constants.message_kind.store(T::KIND);
         // SYNC POINT: ring formatted. Pairs with RingHeader::geometry.
         W::publish_all([(&constants.magic, MAGIC)]);
     }
 
-    /// The ring's geometry, read once and checked against `T`.
+    /// An SPSC ring's geometry, read once and checked against `T`.
     ///
     /// # Errors
     ///
     /// [`AttachError`] with what was found instead.
     pub fn geometry<T: RingMessage>(&self) -> Result<RingLayout, AttachError> {
+        self.geometry_of::<T>(RingFlags::SPSC)
+    }
+
+    /// The geometry of a ring of this kind, read once and checked against `T`.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead.
+    pub fn geometry_of<T: RingMessage>(&self, ring: RingFlags) -> Result<RingLayout, AttachError> {
         let constants = &self.constants;
         // SYNC POINT: ring seen. Pairs with RingHeader::format.
         let magic = constants.magic.load_acquire();
@@ -197,24 +222,49 @@ impl<W: Word> RingHeader<W> {
             return Err(AttachError::Abi { expected: abi_of::<T>(), got: abi });
         }
         let flags = constants.flags.load();
-        if flags != RingFlags::SPSC.bits() {
-            return Err(AttachError::Kind { expected: RingFlags::SPSC.bits(), got: flags });
+        if flags != ring.bits() {
+            return Err(AttachError::Kind { expected: ring.bits(), got: flags });
         }
         let kind = constants.message_kind.load();
         if kind != T::KIND {
             return Err(AttachError::Kind { expected: T::KIND, got: kind });
         }
-        let slot_size = constants.slot_size.load();
-        if slot_size != size_of::<T>() as u64 {
-            return Err(AttachError::SlotSize { expected: size_of::<T>() as u64, got: slot_size });
-        }
         let capacity = constants.capacity.load();
-        let layout = RingLayout::of::<T>(capacity).map_err(|_| AttachError::Capacity { got: capacity })?;
+        let layout = RingLayout::of_kind::<T>(ring, capacity).map_err(|_| AttachError::Capacity { got: capacity })?;
+        let slot_size = constants.slot_size.load();
+        if slot_size != layout.slot_size() {
+            return Err(AttachError::SlotSize { expected: layout.slot_size(), got: slot_size });
+        }
         let offset = constants.slots_offset.load();
         if offset != layout.slots_offset() {
             return Err(AttachError::Offset { got: offset });
         }
         Ok(layout)
+    }
+}
+
+#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+impl RingHeader<crate::HostWord> {
+    /// The header of a ring that is one value with its slots. Its messages need no ABI: nobody attaches to it.
+    pub(super) const fn inline(kind: RingFlags, capacity: u64, slot_size: usize, slots_offset: usize, start: u64) -> Self {
+        use crate::HostWord;
+        const fn zeros<const N: usize>() -> [HostWord; N] {
+            [const { HostWord::new(0) }; N]
+        }
+        Self {
+            producer: ProducerLine { tail: HostWord::new(start), owner: HostWord::new(0), waiting: HostWord::new(0), _reserved: zeros() },
+            consumer: ConsumerLine { head: HostWord::new(start), owner: HostWord::new(0), waiting: HostWord::new(0), _reserved: zeros() },
+            constants: ConstantLine {
+                magic: HostWord::new(MAGIC),
+                abi: HostWord::new(0),
+                capacity: HostWord::new(capacity),
+                slot_size: HostWord::new(slot_size as u64),
+                slots_offset: HostWord::new(slots_offset as u64),
+                flags: HostWord::new(kind.bits()),
+                message_kind: HostWord::new(0),
+                _reserved: zeros(),
+            },
+        }
     }
 }
 

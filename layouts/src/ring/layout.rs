@@ -2,8 +2,9 @@
 
 use core::fmt;
 
-use super::RingHeader;
+use super::{RingFlags, RingHeader, Slot};
 use crate::RingMessage;
+use crate::attach::AttachError;
 
 /// Offsets and sizes of a ring, computed and checked before there is memory.
 ///
@@ -17,6 +18,7 @@ use crate::RingMessage;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingLayout {
+    kind: RingFlags,
     // INVARIANT: a power of two; slots_offset + capacity * slot_size fits i64 and usize.
     capacity: u64,
     slot_size: u64,
@@ -43,6 +45,11 @@ pub enum LayoutError {
     },
     /// A message without bytes needs a counter, not a ring.
     ZeroSized,
+    /// None of [`RingFlags`], or more than one.
+    UnknownKind {
+        /// As asked for.
+        kind: u64,
+    },
 }
 
 impl fmt::Display for LayoutError {
@@ -52,6 +59,7 @@ impl fmt::Display for LayoutError {
             Self::TooLarge { capacity, slot_size } => {
                 write!(f, "{capacity} slots of {slot_size} bytes do not fit an address space")
             }
+            Self::UnknownKind { kind } => write!(f, "no kind of ring is {kind:#x}"),
             Self::ZeroSized => f.write_str("a message without bytes needs no ring"),
         }
     }
@@ -60,19 +68,42 @@ impl fmt::Display for LayoutError {
 impl core::error::Error for LayoutError {}
 
 impl RingLayout {
-    /// The layout of a ring of `capacity` messages `T`.
+    /// The layout of an SPSC ring of `capacity` messages `T`.
     ///
     /// # Errors
     ///
     /// [`LayoutError`] with what was asked for.
     pub const fn of<T: RingMessage>(capacity: u64) -> Result<Self, LayoutError> {
-        let (slot_size, slot_align) = (size_of::<T>() as u64, align_of::<T>() as u64);
+        Self::of_kind::<T>(RingFlags::SPSC, capacity)
+    }
+
+    /// The layout of a ring of any kind with `capacity` slots for a `T` each; a framed ring's `T` is `u64`.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError`] with what was asked for.
+    pub const fn of_kind<T: RingMessage>(kind: RingFlags, capacity: u64) -> Result<Self, LayoutError> {
+        const SPSC: u64 = RingFlags::SPSC.bits();
+        const FRAMED: u64 = RingFlags::FRAMED.bits();
+        const SLOTTED: [u64; 3] = [RingFlags::FLAGGED.bits(), RingFlags::MPSC.bits(), RingFlags::MPMC.bits()];
+        const WORDS: [u64; 2] = [RingFlags::LOSSY.bits(), RingFlags::MAILBOX.bits()];
         if !capacity.is_power_of_two() {
             return Err(LayoutError::NotAPowerOfTwo { capacity });
         }
-        if slot_size == 0 {
+        if size_of::<T>() == 0 {
             return Err(LayoutError::ZeroSized);
         }
+        let bits = kind.bits();
+        let (slot_size, slot_align) = if bits == SPSC || bits == FRAMED {
+            (size_of::<T>() as u64, align_of::<T>() as u64)
+        } else if bits == SLOTTED[0] || bits == SLOTTED[1] || bits == SLOTTED[2] {
+            (size_of::<Slot<u64, T>>() as u64, align_of::<Slot<u64, T>>() as u64)
+        } else if bits == WORDS[0] || bits == WORDS[1] {
+            // A word of sequence, and the payload in whole words.
+            (8 + (size_of::<T>() as u64).next_multiple_of(8), 8)
+        } else {
+            return Err(LayoutError::UnknownKind { kind: bits });
+        };
         let header = size_of::<RingHeader<u64>>() as u64;
         let line = align_of::<RingHeader<u64>>() as u64;
         let align = if slot_align > line { slot_align } else { line };
@@ -84,7 +115,18 @@ impl RingLayout {
         if size > isize::MAX as u64 {
             return too_large;
         }
-        Ok(Self { capacity, slot_size, slots_offset, align })
+        Ok(Self { kind, capacity, slot_size, slots_offset, align })
+    }
+
+    /// That it is a layout for a ring of this kind.
+    pub(super) fn expect(&self, kind: RingFlags) -> Result<(), AttachError> {
+        if self.kind == kind { Ok(()) } else { Err(AttachError::Kind { expected: kind.bits(), got: self.kind.bits() }) }
+    }
+
+    /// Which kind of ring.
+    #[must_use]
+    pub const fn kind(&self) -> RingFlags {
+        self.kind
     }
 
     /// Slots.
@@ -93,7 +135,7 @@ impl RingLayout {
         self.capacity
     }
 
-    /// Bytes from slot to slot: the size of the message.
+    /// Bytes from slot to slot.
     #[must_use]
     pub const fn slot_size(&self) -> u64 {
         self.slot_size

@@ -7,9 +7,20 @@
 //! 3. A handle is told where it *reads* the other's index (`own`) and where it *publishes* its own (`peer`). In shared memory both are one
 //!    header. Across a bus each side keeps the header that it polls in memory that is near to it, and only writes across.
 
+mod end;
+pub mod flagged;
 mod header;
 mod layout;
+pub mod mpmc;
+pub mod mpsc;
+mod owner;
+mod refusal;
+mod slots;
 pub mod spsc;
+mod turns;
 
+pub use end::{Bells, End, Pop, Push};
 pub use header::{ConstantLine, ConsumerLine, MAGIC, ProducerLine, RingFlags, RingHeader};
 pub use layout::{LayoutError, RingLayout};
+pub use refusal::{PopError, PushError, ReserveError};
+pub use slots::Slot;

@@ -10,8 +10,8 @@ use std::sync::Once;
 
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU64;
-use loom::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use ringmem_layouts::{Machine, SlotCell, Word};
+use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use ringmem_layouts::{Machine, RmwWord, SlotCell, Word};
 
 /// Every ordering as the protocol asks for it.
 pub const STRONG: u8 = 0;
@@ -23,6 +23,10 @@ pub const READER_LOOKS_RELAXED: u8 = 2;
 pub const READER_RELEASES_RELAXED: u8 = 3;
 /// The writing side's acquire loads are relaxed: the acquire half of "slot released".
 pub const WRITER_LOOKS_RELAXED: u8 = 4;
+
+/// Read-modify-writes are relaxed, on both sides: what keeps a wake-up from being lost.
+#[allow(dead_code, reason = "for the models of those who sleep")]
+pub const RMW_RELAXED: u8 = 5;
 
 /// Which end a thread of a model is.
 #[derive(Clone, Copy, PartialEq)]
@@ -85,6 +89,19 @@ unsafe impl<const WEAK: u8> Word for LoomWord<WEAK> {
         for (word, value) in words {
             word.store_release(value);
         }
+    }
+}
+
+// SAFETY: single atomic operations; a weak machine weakens what it names.
+unsafe impl<const WEAK: u8> RmwWord for LoomWord<WEAK> {
+    fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
+        self.0.compare_exchange(current, new, AcqRel, Acquire)
+    }
+    fn fetch_add(&self, value: u64) -> u64 {
+        self.0.fetch_add(value, if WEAK == RMW_RELAXED { Relaxed } else { AcqRel })
+    }
+    fn swap(&self, value: u64) -> u64 {
+        self.0.swap(value, AcqRel)
     }
 }
 

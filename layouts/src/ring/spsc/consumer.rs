@@ -1,11 +1,12 @@
 //! The end that empties slots.
 
-use core::fmt;
 use core::ptr::NonNull;
 
-use super::{Slots, geometry_of_both, place};
 use crate::attach::{AttachError, Corrupt};
-use crate::ring::header::used;
+use crate::ring::header::{RingFlags, used};
+use crate::ring::refusal::PopError;
+use crate::ring::slots::{Slots, geometry_of_both, place};
+use crate::ring::{Bells, end, owner};
 use crate::{Machine, RingHeader, RingMessage, SliceCell, SlotCell, Word};
 
 /// Empties slots and releases them. One per ring.
@@ -14,7 +15,7 @@ pub struct Consumer<'a, T, M: Machine> {
     own: &'a RingHeader<M::Word>,
     /// Where this end's index is published.
     peer: &'a RingHeader<M::Word>,
-    slots: Slots<'a, T, M>,
+    slots: Slots<'a, M::Cell<T>>,
     // INVARIANT: tail - head <= capacity, wrapping, and the slots from head up to tail are initialised and this end's.
     /// The next slot to empty.
     head: u64,
@@ -22,20 +23,12 @@ pub struct Consumer<'a, T, M: Machine> {
     tail: u64,
     /// A batch was begun and has not ended: if it was forgotten, its last slots are still to be released.
     in_batch: bool,
+    /// The header says that this end is open, and is to say so when it no longer is.
+    announced: bool,
 }
 
 // SAFETY: a consumer is handed `T`s, and its words are shared by their own accesses.
 unsafe impl<T: Send, M: Machine> Send for Consumer<'_, T, M> {}
-
-/// Why nothing was popped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum PopError {
-    /// The ring is empty.
-    Empty,
-    /// The producer's index claims what cannot be.
-    Corrupt(Corrupt),
-}
 
 impl<'a, T, M: Machine> Consumer<'a, T, M> {
     /// Attaches to a ring in one piece of memory: header, then slots.
@@ -52,9 +45,9 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
         T: RingMessage,
     {
         // SAFETY: the caller's promise.
-        let (header, slots) = unsafe { place::<T, M>(base, len)? };
-        // SAFETY: the caller's promise; the geometry was checked against `len`.
-        unsafe { Self::new(header, header, slots) }
+        let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::SPSC, base, len)? };
+        // SAFETY: the caller's promise; so many slots were checked against `len`, and the header is not asked again.
+        unsafe { Self::over(header, header, slots.cast(), layout.capacity()) }.map_err(AttachError::Corrupt)
     }
 
     /// Attaches to a ring whose two headers lie apart: `own` is polled, `peer` is written.
@@ -71,7 +64,7 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
     where
         T: RingMessage,
     {
-        let layout = geometry_of_both::<T, _>(own, peer)?;
+        let layout = geometry_of_both::<T, _>(RingFlags::SPSC, own, peer)?;
         // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
         unsafe { Self::over(own, peer, slots, layout.capacity()) }.map_err(AttachError::Corrupt)
     }
@@ -91,7 +84,37 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
         used(head, tail, capacity)?;
         // SAFETY: the caller's promise.
         let slots = unsafe { Slots::new(slots, capacity) };
-        Ok(Self { own, peer, slots, head, tail, in_batch: false })
+        Ok(Self { own, peer, slots, head, tail, in_batch: false, announced: false })
+    }
+
+    /// Says in the header that this end is open, and on drop that it is closed: the other end's `is_disconnected` sees it.
+    #[must_use]
+    pub fn announce(mut self) -> Self {
+        owner::open(&self.peer.consumer.owner);
+        self.announced = true;
+        self
+    }
+
+    /// Whether the producer announced itself and has left; what it published before can still be popped.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        owner::is_closed(&self.own.producer.owner)
+    }
+
+    pub(in crate::ring) const fn bells(&self) -> Bells<'a, M::Word> {
+        end::of_consumer(self.own, self.peer)
+    }
+
+    /// Messages in the ring now, those of an unfinished batch included; at most the capacity, whatever the other side claims.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.poll().wrapping_sub(self.head).min(self.capacity())
+    }
+
+    /// Whether nothing is in the ring now.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Slots in all.
@@ -206,7 +229,7 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
     fn take(&mut self) -> T {
         // SAFETY: by the invariant the slot at `head` is initialised and this end's while `available` is not 0, which callers have
         // checked; advancing makes sure that it is read once.
-        let value = self.slots.cell(self.head).with(|slot| unsafe { slot.read() });
+        let value = self.slots.at(self.head).with(|slot| unsafe { slot.read() });
         self.head = self.head.wrapping_add(1);
         value
     }
@@ -248,7 +271,7 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
     #[inline(always)]
     #[must_use]
     pub fn slot(&self, offset: u64) -> &'a M::Cell<T> {
-        self.slots.cell(self.head.wrapping_add(offset))
+        self.slots.at(self.head.wrapping_add(offset))
     }
 
     /// Counts `count` slots as emptied, without releasing them.
@@ -271,6 +294,14 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
     #[must_use]
     pub unsafe fn publication(&self) -> (&'a M::Word, u64) {
         (&self.peer.consumer.head, self.head)
+    }
+}
+
+impl<T, M: Machine> Drop for Consumer<'_, T, M> {
+    fn drop(&mut self) {
+        if self.announced {
+            owner::close(&self.peer.consumer.owner);
+        }
     }
 }
 
@@ -387,14 +418,3 @@ impl<T, M: Machine> Drop for BatchConsumer<'_, '_, T, M> {
         self.consumer.in_batch = false;
     }
 }
-
-impl fmt::Display for PopError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("ring is empty"),
-            Self::Corrupt(corrupt) => corrupt.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for PopError {}

@@ -1,11 +1,12 @@
 //! The end that fills slots.
 
-use core::fmt;
 use core::ptr::NonNull;
 
-use super::{Slots, geometry_of_both, place};
 use crate::attach::{AttachError, Corrupt};
-use crate::ring::header::used;
+use crate::ring::header::{RingFlags, used};
+use crate::ring::refusal::{PushError, ReserveError};
+use crate::ring::slots::{Slots, geometry_of_both, place};
+use crate::ring::{Bells, end, owner};
 use crate::{Machine, RingHeader, RingMessage, SliceCell, SlotCell, Word};
 
 /// Fills slots and publishes them. One per ring.
@@ -14,7 +15,7 @@ pub struct Producer<'a, T, M: Machine> {
     own: &'a RingHeader<M::Word>,
     /// Where this end's index is published.
     peer: &'a RingHeader<M::Word>,
-    slots: Slots<'a, T, M>,
+    slots: Slots<'a, M::Cell<T>>,
     // INVARIANT: tail - head <= capacity, wrapping, and the slots from tail up to head + capacity are this end's.
     /// The next slot to fill.
     tail: u64,
@@ -22,38 +23,12 @@ pub struct Producer<'a, T, M: Machine> {
     head: u64,
     /// A batch was begun and has not ended: if it was forgotten, its last messages are still to be published.
     in_batch: bool,
+    /// The header says that this end is open, and is to say so when it no longer is.
+    announced: bool,
 }
 
 // SAFETY: a producer hands over `T`s, and its words are shared by their own accesses.
 unsafe impl<T: Send, M: Machine> Send for Producer<'_, T, M> {}
-
-/// The value that was not taken, and why.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum PushError<T> {
-    /// The ring is full.
-    Full(T),
-    /// The consumer's index claims what cannot be; [`Producer::refresh`] says what.
-    Corrupt(T),
-}
-
-/// Why no slots were granted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-#[non_exhaustive]
-pub enum ReserveError {
-    /// Not now: so many are free.
-    Full {
-        /// Slots.
-        free: u64,
-    },
-    /// Never: the ring has only so many.
-    TooLarge {
-        /// Slots.
-        capacity: u64,
-    },
-    /// The consumer's index claims what cannot be.
-    Corrupt(Corrupt),
-}
 
 impl<'a, T, M: Machine> Producer<'a, T, M> {
     /// Attaches to a ring in one piece of memory: header, then slots.
@@ -70,9 +45,9 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
         T: RingMessage,
     {
         // SAFETY: the caller's promise.
-        let (header, slots) = unsafe { place::<T, M>(base, len)? };
-        // SAFETY: the caller's promise; the geometry was checked against `len`.
-        unsafe { Self::new(header, header, slots) }
+        let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::SPSC, base, len)? };
+        // SAFETY: the caller's promise; so many slots were checked against `len`, and the header is not asked again.
+        unsafe { Self::over(header, header, slots.cast(), layout.capacity()) }.map_err(AttachError::Corrupt)
     }
 
     /// Attaches to a ring whose two headers lie apart: `own` is polled, `peer` is written.
@@ -89,7 +64,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
     where
         T: RingMessage,
     {
-        let layout = geometry_of_both::<T, _>(own, peer)?;
+        let layout = geometry_of_both::<T, _>(RingFlags::SPSC, own, peer)?;
         // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
         unsafe { Self::over(own, peer, slots, layout.capacity()) }.map_err(AttachError::Corrupt)
     }
@@ -109,7 +84,37 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
         used(head, tail, capacity)?;
         // SAFETY: the caller's promise.
         let slots = unsafe { Slots::new(slots, capacity) };
-        Ok(Self { own, peer, slots, tail, head, in_batch: false })
+        Ok(Self { own, peer, slots, tail, head, in_batch: false, announced: false })
+    }
+
+    /// Says in the header that this end is open, and on drop that it is closed: the other end's `is_disconnected` sees it.
+    #[must_use]
+    pub fn announce(mut self) -> Self {
+        owner::open(&self.peer.producer.owner);
+        self.announced = true;
+        self
+    }
+
+    /// Whether the consumer announced itself and has left.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        owner::is_closed(&self.own.consumer.owner)
+    }
+
+    pub(in crate::ring) const fn bells(&self) -> Bells<'a, M::Word> {
+        end::of_producer(self.own, self.peer)
+    }
+
+    /// Messages in the ring now, those of an unfinished batch included; at most the capacity, whatever the other side claims.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.tail.wrapping_sub(self.poll()).min(self.capacity())
+    }
+
+    /// Whether nothing is in the ring now.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// Slots in all.
@@ -224,7 +229,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
     #[inline(always)]
     fn fill(&mut self, value: T) {
         // SAFETY: by the invariant the slot at `tail` is this end's while `free` is not 0, which callers have checked.
-        self.slots.cell(self.tail).with_mut(|slot| unsafe { slot.write(value) });
+        self.slots.at(self.tail).with_mut(|slot| unsafe { slot.write(value) });
         self.tail = self.tail.wrapping_add(1);
     }
 
@@ -265,7 +270,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
     #[inline(always)]
     #[must_use]
     pub fn slot(&self, offset: u64) -> &'a M::Cell<T> {
-        self.slots.cell(self.tail.wrapping_add(offset))
+        self.slots.at(self.tail.wrapping_add(offset))
     }
 
     /// Counts `count` slots as filled, without publishing.
@@ -288,6 +293,14 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
     #[must_use]
     pub unsafe fn publication(&self) -> (&'a M::Word, u64) {
         (&self.peer.producer.tail, self.tail)
+    }
+}
+
+impl<T, M: Machine> Drop for Producer<'_, T, M> {
+    fn drop(&mut self) {
+        if self.announced {
+            owner::close(&self.peer.producer.owner);
+        }
     }
 }
 
@@ -438,45 +451,3 @@ impl<T, M: Machine> Drop for BatchProducer<'_, '_, T, M> {
         self.producer.in_batch = false;
     }
 }
-
-impl<T> PushError<T> {
-    /// The value that was not taken.
-    pub fn into_inner(self) -> T {
-        match self {
-            Self::Full(value) | Self::Corrupt(value) => value,
-        }
-    }
-}
-
-// The value needs no `Debug` for `unwrap` to work.
-impl<T> fmt::Debug for PushError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Full(_) => "Full(..)",
-            Self::Corrupt(_) => "Corrupt(..)",
-        })
-    }
-}
-
-impl<T> fmt::Display for PushError<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Full(_) => "ring is full",
-            Self::Corrupt(_) => "ring is corrupt: the consumer's index claims what cannot be",
-        })
-    }
-}
-
-impl<T> core::error::Error for PushError<T> {}
-
-impl fmt::Display for ReserveError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full { free } => write!(f, "only {free} slots are free"),
-            Self::TooLarge { capacity } => write!(f, "the ring has only {capacity} slots"),
-            Self::Corrupt(corrupt) => corrupt.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for ReserveError {}

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use super::{Consumer, Producer};
 use crate::host::HostCell;
-use crate::ring::{ConstantLine, ConsumerLine, MAGIC, ProducerLine, RingFlags, RingHeader};
+use crate::ring::{RingFlags, RingHeader};
 use crate::{Host, HostWord};
 
 /// A ring of `N` values of any type, a power of two (checked at compile time).
@@ -35,30 +35,7 @@ impl<T, const N: usize> Ring<T, N> {
     pub const fn starting_at(start: u64) -> Self {
         const { assert!(N.is_power_of_two(), "a ring's capacity must be a power of two") };
         Self {
-            header: RingHeader {
-                producer: ProducerLine {
-                    tail: HostWord::new(start),
-                    owner: HostWord::new(0),
-                    waiting: HostWord::new(0),
-                    _reserved: [const { HostWord::new(0) }; 13],
-                },
-                consumer: ConsumerLine {
-                    head: HostWord::new(start),
-                    owner: HostWord::new(0),
-                    waiting: HostWord::new(0),
-                    _reserved: [const { HostWord::new(0) }; 13],
-                },
-                constants: ConstantLine {
-                    magic: HostWord::new(MAGIC),
-                    abi: HostWord::new(0),
-                    capacity: HostWord::new(N as u64),
-                    slot_size: HostWord::new(size_of::<T>() as u64),
-                    slots_offset: HostWord::new(core::mem::offset_of!(Self, slots) as u64),
-                    flags: HostWord::new(RingFlags::SPSC.bits()),
-                    message_kind: HostWord::new(0),
-                    _reserved: [const { HostWord::new(0) }; 9],
-                },
-            },
+            header: RingHeader::inline(RingFlags::SPSC, N as u64, size_of::<T>(), core::mem::offset_of!(Self, slots), start),
             slots: [const { HostCell::empty() }; N],
         }
     }
@@ -72,7 +49,7 @@ impl<T, const N: usize> Ring<T, N> {
         // SAFETY: as above; what lies between the indices was pushed.
         let consumer = unsafe { Consumer::over(header, header, slots, N as u64) };
         match (producer, consumer) {
-            (Ok(producer), Ok(consumer)) => (producer, consumer),
+            (Ok(producer), Ok(consumer)) => (producer.announce(), consumer.announce()),
             // Only the two ends write the indices, and they keep them within N.
             _ => unreachable!("a ring's own indices are within its capacity"),
         }

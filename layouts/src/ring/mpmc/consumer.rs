@@ -1,0 +1,240 @@
+//! The end that many empty.
+
+use core::ptr::NonNull;
+
+use super::SystemAtomics;
+use crate::attach::AttachError;
+use crate::ring::refusal::PopError;
+use crate::ring::turns::{Look, Turns, claim};
+use crate::ring::{Bells, RingFlags, Slot, end, owner};
+use crate::{Machine, RingHeader, RingMessage, RmwWord, SlotCell, Word};
+
+/// Claims messages and takes them. Clone it for another consumer.
+pub struct Consumer<'a, T, M: Machine<Word: RmwWord>> {
+    turns: Turns<'a, T, M>,
+}
+
+// SAFETY: a consumer is handed `T`s, and its words are shared by their own accesses.
+unsafe impl<T: Send, M: Machine<Word: RmwWord>> Send for Consumer<'_, T, M> {}
+
+impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
+    /// Attaches to a ring in one piece of memory: header, then slots.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, `len` bytes at `base` are valid and initialised, and only handles of this ring in the same coherence domain touch them.
+    pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
+    where
+        T: RingMessage,
+    {
+        // SAFETY: the caller's promise.
+        let turns = unsafe { Turns::from_raw(RingFlags::MPMC, base, len)? };
+        Ok(Self::at(turns))
+    }
+
+    /// Attaches to a header and to slots that lie where the caller says, made by [`Slot::vacant`] or written by `format`.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, as many slots at `slots` as the header says are valid, and only handles of this ring in the same coherence domain touch them.
+    pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<Slot<M::Word, M::Cell<T>>>) -> Result<Self, AttachError>
+    where
+        T: RingMessage,
+    {
+        let layout = header.geometry_of::<T>(RingFlags::MPMC)?;
+        // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
+        let turns = unsafe { Turns::new(header, slots, layout.capacity()) };
+        Ok(Self::at(turns))
+    }
+
+    /// As [`from_raw`](Self::from_raw), for a ring that a CPU and a GPU share.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead.
+    ///
+    /// # Safety
+    ///
+    /// As [`from_raw`](Self::from_raw), but handles may be in every coherence domain that the proof speaks of.
+    pub unsafe fn from_raw_across(base: NonNull<u8>, len: u64, _proof: SystemAtomics) -> Result<Self, AttachError>
+    where
+        T: RingMessage,
+    {
+        // SAFETY: the caller's promise; the proof makes one domain of them.
+        unsafe { Self::from_raw(base, len) }
+    }
+
+    pub(super) fn at(turns: Turns<'a, T, M>) -> Self {
+        owner::enter(&turns.header.consumer.owner);
+        Self { turns }
+    }
+
+    pub(in crate::ring) const fn bells(&self) -> Bells<'a, M::Word> {
+        end::of_consumer(self.turns.header, self.turns.header)
+    }
+
+    /// Slots in all.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.turns.capacity()
+    }
+
+    /// Messages in the ring about now, at most the capacity.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.turns.len()
+    }
+
+    /// Whether nothing is in the ring about now.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether there were producers and none is left; what they published can still be popped.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        owner::is_closed(&self.turns.header.producer.owner)
+    }
+
+    /// Pops one value.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError::Empty`].
+    #[inline]
+    pub fn pop(&mut self) -> Result<T, PopError> {
+        let (index, _) = self.claim(1).ok_or(PopError::Empty)?;
+        // SAFETY: claimed just now, not taken yet.
+        Ok(unsafe { take(&self.turns, index) })
+    }
+
+    /// Pops as many values as one run of messages has and `values` takes, claimed with one compare-exchange; how many.
+    pub fn pop_slice(&mut self, values: &mut [T]) -> usize
+    where
+        T: Copy,
+    {
+        if values.is_empty() {
+            return 0;
+        }
+        let Some((first, count)) = self.claim(values.len() as u64) else { return 0 };
+        for (offset, value) in (0..count).zip(values) {
+            // SAFETY: claimed just now, each index once.
+            *value = unsafe { take(&self.turns, first.wrapping_add(offset)) };
+        }
+        count as usize
+    }
+
+    /// Claims up to `most` messages with one compare-exchange; they are this handle's alone from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError::Empty`], also for `most == 0`.
+    pub fn take(&mut self, most: u64) -> Result<Taken<'_, 'a, T, M>, PopError> {
+        if most == 0 {
+            return Err(PopError::Empty);
+        }
+        let (next, count) = self.claim(most).ok_or(PopError::Empty)?;
+        Ok(Taken { turns: &self.turns, next, end: next.wrapping_add(count) })
+    }
+
+    #[inline(always)]
+    fn claim(&self, most: u64) -> Option<(u64, u64)> {
+        let turns = &self.turns;
+        claim(&turns.header.consumer.head, |head| {
+            // SYNC POINT: slot published. Pairs with the producers' stores of it; slot released, where one gave it up.
+            let word = turns.slot(head).word.load_acquire();
+            if word == turns.full(head) {
+                let rest = most.min(turns.capacity()) - 1;
+                Look::Claim(1 + turns.run(head.wrapping_add(1), rest, |index| turns.full(index)))
+            } else if turns.is_before(word, head) {
+                Look::Nothing
+            } else {
+                Look::Skip
+            }
+        })
+    }
+}
+
+/// Takes the message of an index and releases its slot.
+///
+/// # Safety
+///
+/// `index` was claimed by the caller when its slot was full, and has not been taken.
+#[inline(always)]
+pub(in crate::ring) unsafe fn take<T, M: Machine>(turns: &Turns<'_, T, M>, index: u64) -> T {
+    let slot = turns.slot(index);
+    // SAFETY: full when it was claimed, which the claimer has acquired; nobody else reaches it until its word says free.
+    let value = slot.cell.with(|place| unsafe { place.read() });
+    // SYNC POINT: slot released. Pairs with Turns::run.
+    slot.word.store_release(turns.taken(index));
+    value
+}
+
+impl<T, M: Machine<Word: RmwWord>> Clone for Consumer<'_, T, M> {
+    fn clone(&self) -> Self {
+        Self::at(self.turns)
+    }
+}
+
+impl<T, M: Machine<Word: RmwWord>> Drop for Consumer<'_, T, M> {
+    fn drop(&mut self) {
+        owner::leave(&self.turns.header.consumer.owner);
+    }
+}
+
+/// Claimed messages, as an iterator. Those that are not asked for are dropped with it: nobody else can have them.
+pub struct Taken<'c, 'a, T, M: Machine> {
+    turns: &'c Turns<'a, T, M>,
+    // INVARIANT: indices from `next` to `end` are claimed by this handle, full and not taken.
+    next: u64,
+    end: u64,
+}
+
+// SAFETY: it is handed `T`s; its slots are its own.
+unsafe impl<T: Send, M: Machine> Send for Taken<'_, '_, T, M> {}
+
+impl<T, M: Machine> Iterator for Taken<'_, '_, T, M> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        if self.next == self.end {
+            return None;
+        }
+        let index = self.next;
+        // The index first, so that nothing is taken twice.
+        self.next = index.wrapping_add(1);
+        // SAFETY: by the invariant.
+        Some(unsafe { take(self.turns, index) })
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.end.wrapping_sub(self.next) as usize;
+        (left, Some(left))
+    }
+}
+
+impl<T, M: Machine> ExactSizeIterator for Taken<'_, '_, T, M> {}
+
+impl<T, M: Machine> Drop for Taken<'_, '_, T, M> {
+    fn drop(&mut self) {
+        /// Goes on where a drop panicked.
+        struct Rest<'t, 'c, 'a, T, M: Machine>(&'t mut Taken<'c, 'a, T, M>);
+        impl<T, M: Machine> Drop for Rest<'_, '_, '_, T, M> {
+            fn drop(&mut self) {
+                self.0.by_ref().for_each(drop);
+            }
+        }
+        let rest = Rest(self);
+        rest.0.by_ref().for_each(drop);
+    }
+}

@@ -1,0 +1,164 @@
+//! Claimed slots.
+
+use crate::ring::turns::Turns;
+use crate::{Machine, RmwWord, SlotCell, Word};
+
+use super::PushError;
+use super::producer::claim_free;
+
+/// Claimed slots, to be written one after the other. Each is published when it is written. Those that are not written are given up when
+/// the grant is dropped, also by a panic; forgetting the grant stalls the ring at them.
+pub struct Grant<'p, 'a, T, M: Machine<Word: RmwWord>> {
+    turns: &'p Turns<'a, T, M>,
+    // INVARIANT: indices from `next` to `end` are claimed by this grant and neither written nor given up.
+    next: u64,
+    end: u64,
+    first: u64,
+}
+
+// SAFETY: it hands over `T`s; its slots are its own.
+unsafe impl<T: Send, M: Machine<Word: RmwWord>> Send for Grant<'_, '_, T, M> {}
+
+impl<'p, 'a, T, M: Machine<Word: RmwWord>> Grant<'p, 'a, T, M> {
+    pub(super) fn new(turns: &'p Turns<'a, T, M>, first: u64, count: u64) -> Self {
+        Self { turns, next: first, end: first.wrapping_add(count), first }
+    }
+
+    /// Slots granted.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.end.wrapping_sub(self.first)
+    }
+
+    /// Whether none were asked for.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Slots written so far.
+    #[must_use]
+    pub const fn written(&self) -> u64 {
+        self.next.wrapping_sub(self.first)
+    }
+
+    /// Writes the next slot and publishes it.
+    ///
+    /// # Errors
+    ///
+    /// The value, if all are written.
+    #[inline]
+    pub fn write(&mut self, value: T) -> Result<(), T> {
+        if self.next == self.end {
+            return Err(value);
+        }
+        let index = self.next;
+        self.next = index.wrapping_add(1);
+        let slot = self.turns.slot(index);
+        // SAFETY: claimed and not written, by the invariant; nobody else reaches it until its word says full.
+        slot.cell.with_mut(|place| unsafe { place.write(value) });
+        // SYNC POINT: slot published. Pairs with Turns::run and pop of either consumer.
+        slot.word.store_release(self.turns.full(index));
+        Ok(())
+    }
+
+    /// Writes from an iterator until it ends or all slots are written; how many it gave.
+    pub fn fill(&mut self, values: impl IntoIterator<Item = T>) -> u64 {
+        let before = self.written();
+        let mut values = values.into_iter();
+        while self.next != self.end {
+            let Some(value) = values.next() else { break };
+            // Cannot fail: checked by the loop, and dropping the value would be the iterator's loss.
+            let _ = self.write(value);
+        }
+        self.written() - before
+    }
+
+    /// Gives up what is not written, as dropping the grant does.
+    pub fn commit(self) {}
+}
+
+impl<T, M: Machine<Word: RmwWord>> Drop for Grant<'_, '_, T, M> {
+    fn drop(&mut self) {
+        while self.next != self.end {
+            give_up(self.turns, self.next);
+            self.next = self.next.wrapping_add(1);
+        }
+    }
+}
+
+/// Marks a claimed slot as one that consumers pass over.
+fn give_up<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, index: u64) {
+    // SYNC POINT: slot released. Pairs with Turns::run: a producer of the next lap comes after this one's claim.
+    turns.slot(index).word.store_release(turns.taken(index));
+}
+
+/// Claims so many slots at a time and publishes what it wrote when they are full, when the consumers have run dry, on
+/// [`flush`](Self::flush) and on drop. Its bound is messages, never time: flush before you wait.
+///
+/// What it has claimed holds up the messages of others behind it, so `flush` and drop give unused slots up. Forgetting it stalls the ring.
+pub struct BatchProducer<'p, 'a, T, M: Machine<Word: RmwWord>> {
+    turns: &'p Turns<'a, T, M>,
+    // INVARIANT: indices from `published` to `end` are claimed by this batch and not published; those before `next` are written.
+    published: u64,
+    next: u64,
+    end: u64,
+    every: u64,
+}
+
+// SAFETY: it hands over `T`s; its slots are its own.
+unsafe impl<T: Send, M: Machine<Word: RmwWord>> Send for BatchProducer<'_, '_, T, M> {}
+
+impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {
+    pub(super) fn new(turns: &'p Turns<'a, T, M>, every: u64) -> Self {
+        Self { turns, published: 0, next: 0, end: 0, every }
+    }
+
+    /// Pushes one value; publishes it with its batch.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError::Full`] with the value; what was pushed before has been published.
+    #[inline]
+    pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
+        if self.next == self.end {
+            // All of the last claim is published by now.
+            let Some((first, count)) = claim_free(self.turns, self.every) else { return Err(PushError::Full(value)) };
+            (self.published, self.next, self.end) = (first, first, first.wrapping_add(count));
+        }
+        let slot = self.turns.slot(self.next);
+        // SAFETY: claimed and not written, by the invariant.
+        slot.cell.with_mut(|place| unsafe { place.write(value) });
+        self.next = self.next.wrapping_add(1);
+        // Relaxed: only asks whether to hurry.
+        if self.next == self.end || self.turns.header.consumer.head.load() == self.published {
+            self.publish();
+        }
+        Ok(())
+    }
+
+    /// Publishes what is pending and gives up what was claimed beyond it.
+    pub fn flush(&mut self) {
+        self.publish();
+        while self.end != self.next {
+            give_up(self.turns, self.next);
+            self.next = self.next.wrapping_add(1);
+        }
+        self.published = self.next;
+    }
+
+    #[inline(always)]
+    fn publish(&mut self) {
+        while self.published != self.next {
+            // SYNC POINT: slot published. Pairs with Turns::run and pop of either consumer.
+            self.turns.slot(self.published).word.store_release(self.turns.full(self.published));
+            self.published = self.published.wrapping_add(1);
+        }
+    }
+}
+
+impl<T, M: Machine<Word: RmwWord>> Drop for BatchProducer<'_, '_, T, M> {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}

@@ -1,0 +1,92 @@
+//! Many producers, many consumers, a word in each slot; no lock anywhere.
+//!
+//! 1. Everything pushed is popped once. Messages leave in the order of their claims: those of one producer in its order.
+//! 2. Lock-free: `push` and `pop` return at once if the ring is full or empty, and try again only when another handle got ahead.
+//! 3. A run of slots is claimed with one compare-exchange: [`Producer::push_slice`], [`Producer::reserve`], [`Consumer::take`].
+//! 4. An end with no handle left is closed, and the other end's `is_disconnected` says so.
+//!
+//! It does not wait and does not wake.
+//!
+//! # What a stalled claimer holds up
+//!
+//! A producer that has claimed slots and stands still before it publishes them holds up every message *behind* them: consumers find the
+//! ring empty there. Producers go on until the ring is full. A consumer that has claimed messages and stands still before it releases
+//! their slots holds up the producers one lap later, at those slots: they find the ring full there. Nobody spins on a stalled handle,
+//! and when it goes on, so does all the rest. One that will never go on (its thread was killed, its grant or batch was forgotten) has
+//! stalled for good. A grant that is *dropped*, also by a panic, gives its unwritten slots up: consumers pass over them.
+//!
+//! # Orderings
+//!
+//! | sync point | release | acquire |
+//! |---|---|---|
+//! | slot published | the store of the slot's word by its producer | the load of it by a consumer |
+//! | slot released | the store of the slot's word by its consumer | the load of it by a producer |
+//! | end closed | the exchange of `owner` by the last handle | the load of it in `is_disconnected` |
+//!
+//! Claims order nothing: they only say whose slot it is.
+//!
+//! Compare-exchanges are atomic within one coherence domain: across a bus between CPU and GPU they need the hardware's promise, which is
+//! [`SystemAtomics`].
+//!
+//! ```
+//! use ringmem_layouts::ring::mpmc::Ring;
+//! static RING: Ring<u64, 8> = Ring::new();
+//! let (mut producer, mut consumer) = RING.split();
+//! producer.clone().push(7).unwrap();
+//! producer.push(8).unwrap();
+//! assert_eq!((consumer.pop(), consumer.clone().pop()), (Ok(7), Ok(8)));
+//! ```
+
+mod consumer;
+mod grant;
+mod producer;
+#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+mod ring;
+
+use core::ptr::NonNull;
+
+pub use consumer::{Consumer, Taken};
+pub use grant::{BatchProducer, Grant};
+pub use producer::Producer as ManyProducer;
+#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+pub use ring::Ring;
+
+pub use super::refusal::{PopError, PushError, ReserveError};
+use super::{RingFlags, RingLayout, turns};
+use crate::attach::AttachError;
+use crate::{Machine, RingMessage};
+
+/// Claims slots, fills and publishes them. Clone it for another producer.
+pub type Producer<'a, T, M> = ManyProducer<'a, T, M, { RingFlags::MPMC.bits() }>;
+
+/// Shows that compare-exchange on the words of a ring is atomic between a CPU and a GPU.
+///
+/// Over PCIe it is not, unless the device says so (`hostNativeAtomicSupported`); only a probe of the device may make one.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemAtomics(());
+
+impl SystemAtomics {
+    /// # Safety
+    ///
+    /// Every agent that will attach with this proof reaches the ring's memory with native atomics: a CPU and a GPU joined by NVLink-C2C, or
+    /// one device alone.
+    #[must_use]
+    pub const unsafe fn assume() -> Self {
+        Self(())
+    }
+}
+
+/// Writes an empty MPMC ring of `T` whose indices begin at `start` into memory: the header, and the word of each slot.
+///
+/// # Errors
+///
+/// [`AttachError`] if the memory is misaligned or too small, or `layout` is another ring's.
+///
+/// # Safety
+///
+/// `len` bytes at `base` are valid for reads and writes and initialised, and nobody is attached to them.
+pub unsafe fn format<T: RingMessage, M: Machine>(base: NonNull<u8>, len: u64, layout: &RingLayout, start: u64) -> Result<(), AttachError> {
+    layout.expect(RingFlags::MPMC)?;
+    // SAFETY: the caller's promise.
+    unsafe { turns::format::<T, M>(base, len, layout, start) }
+}

@@ -1,0 +1,211 @@
+//! The end that many fill.
+
+use core::ptr::NonNull;
+
+use super::{BatchProducer, Grant, SystemAtomics};
+use crate::attach::AttachError;
+use crate::ring::refusal::{PushError, ReserveError};
+use crate::ring::turns::{Look, Turns, claim};
+use crate::ring::{Bells, RingFlags, Slot, end, owner};
+use crate::{Machine, RingHeader, RingMessage, RmwWord, SlotCell, Word};
+
+/// Claims slots, fills and publishes them. Clone it for another producer. `KIND` is MPMC or MPSC.
+pub struct Producer<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> {
+    turns: Turns<'a, T, M>,
+}
+
+// SAFETY: a producer hands over `T`s, and its words are shared by their own accesses.
+unsafe impl<T: Send, M: Machine<Word: RmwWord>, const KIND: u64> Send for Producer<'_, T, M, KIND> {}
+
+impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> Producer<'a, T, M, KIND> {
+    /// Attaches to a ring in one piece of memory: header, then slots.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, `len` bytes at `base` are valid and initialised, and only handles of this ring in the same coherence domain touch them.
+    pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
+    where
+        T: RingMessage,
+    {
+        // SAFETY: the caller's promise.
+        let turns = unsafe { Turns::from_raw(RingFlags::from_bits_retain(KIND), base, len)? };
+        Ok(Self::at(turns))
+    }
+
+    /// Attaches to a header and to slots that lie where the caller says, made by [`Slot::vacant`] or written by `format`.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, as many slots at `slots` as the header says are valid, and only handles of this ring in the same coherence domain touch them.
+    pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<Slot<M::Word, M::Cell<T>>>) -> Result<Self, AttachError>
+    where
+        T: RingMessage,
+    {
+        let layout = header.geometry_of::<T>(RingFlags::from_bits_retain(KIND))?;
+        // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
+        let turns = unsafe { Turns::new(header, slots, layout.capacity()) };
+        Ok(Self::at(turns))
+    }
+
+    /// As [`from_raw`](Self::from_raw), for a ring that a CPU and a GPU share.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead.
+    ///
+    /// # Safety
+    ///
+    /// As [`from_raw`](Self::from_raw), but handles may be in every coherence domain that the proof speaks of.
+    pub unsafe fn from_raw_across(base: NonNull<u8>, len: u64, _proof: SystemAtomics) -> Result<Self, AttachError>
+    where
+        T: RingMessage,
+    {
+        // SAFETY: the caller's promise; the proof makes one domain of them.
+        unsafe { Self::from_raw(base, len) }
+    }
+
+    pub(in crate::ring) fn at(turns: Turns<'a, T, M>) -> Self {
+        owner::enter(&turns.header.producer.owner);
+        Self { turns }
+    }
+
+    pub(in crate::ring) const fn bells(&self) -> Bells<'a, M::Word> {
+        end::of_producer(self.turns.header, self.turns.header)
+    }
+
+    /// Slots in all.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.turns.capacity()
+    }
+
+    /// Messages in the ring about now, at most the capacity.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.turns.len()
+    }
+
+    /// Whether nothing is in the ring about now.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Slots that are free about now.
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        self.capacity() - self.len()
+    }
+
+    /// Whether there were consumers and none is left.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        owner::is_closed(&self.turns.header.consumer.owner)
+    }
+
+    /// Pushes one value.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError::Full`] with the value.
+    #[inline]
+    pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
+        let Some((index, _)) = self.claim(1) else { return Err(PushError::Full(value)) };
+        // SAFETY: claimed just now, nothing written.
+        unsafe { self.fill(index, value) };
+        Ok(())
+    }
+
+    /// Pushes as many of `values` as one run of free slots takes, from the first, claimed with one compare-exchange; how many.
+    ///
+    /// Fewer than all is no promise that the ring is full now.
+    pub fn push_slice(&mut self, values: &[T]) -> usize
+    where
+        T: Copy,
+    {
+        if values.is_empty() {
+            return 0;
+        }
+        let Some((first, count)) = self.claim(values.len() as u64) else { return 0 };
+        for (offset, value) in (0..count).zip(values) {
+            // SAFETY: claimed just now, each index once.
+            unsafe { self.fill(first.wrapping_add(offset), *value) };
+        }
+        count as usize
+    }
+
+    /// Claims `count` slots, to be written one after the other.
+    ///
+    /// # Errors
+    ///
+    /// [`ReserveError`]: not now, or never.
+    pub fn reserve(&mut self, count: u64) -> Result<Grant<'_, 'a, T, M>, ReserveError> {
+        if count > self.capacity() {
+            return Err(ReserveError::TooLarge { capacity: self.capacity() });
+        }
+        let turns = &self.turns;
+        let mut free = 0;
+        let claimed = if count == 0 {
+            Some((0, 0))
+        } else {
+            claim(&turns.header.producer.tail, |tail| {
+                free = turns.run(tail, count, |index| turns.free(index));
+                if free == count { Look::Claim(count) } else { Look::Nothing }
+            })
+        };
+        let Some((first, count)) = claimed else { return Err(ReserveError::Full { free }) };
+        Ok(Grant::new(turns, first, count))
+    }
+
+    /// Claims up to `every` slots at a time (at least 1) and publishes them together.
+    pub fn batch(&mut self, every: u64) -> BatchProducer<'_, 'a, T, M> {
+        BatchProducer::new(&self.turns, every.max(1))
+    }
+
+    /// Claims from 1 up to `most` slots, in a row and free.
+    #[inline(always)]
+    fn claim(&self, most: u64) -> Option<(u64, u64)> {
+        claim_free(&self.turns, most)
+    }
+
+    /// # Safety
+    ///
+    /// `index` was claimed by this handle and is not written yet.
+    #[inline(always)]
+    unsafe fn fill(&self, index: u64, value: T) {
+        let slot = self.turns.slot(index);
+        // SAFETY: a claimed slot was free, so nobody else reaches it until its word says full.
+        slot.cell.with_mut(|place| unsafe { place.write(value) });
+        // SYNC POINT: slot published. Pairs with Turns::run and pop of either consumer.
+        slot.word.store_release(self.turns.full(index));
+    }
+}
+
+/// Claims from 1 up to `most` slots of a ring, in a row and free.
+#[inline(always)]
+pub(super) fn claim_free<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, most: u64) -> Option<(u64, u64)> {
+    claim(&turns.header.producer.tail, |tail| match turns.run(tail, most, |index| turns.free(index)) {
+        0 => Look::Nothing,
+        count => Look::Claim(count),
+    })
+}
+
+impl<T, M: Machine<Word: RmwWord>, const KIND: u64> Clone for Producer<'_, T, M, KIND> {
+    fn clone(&self) -> Self {
+        Self::at(self.turns)
+    }
+}
+
+impl<T, M: Machine<Word: RmwWord>, const KIND: u64> Drop for Producer<'_, T, M, KIND> {
+    fn drop(&mut self) {
+        owner::leave(&self.turns.header.producer.owner);
+    }
+}

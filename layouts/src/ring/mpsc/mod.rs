@@ -1,0 +1,59 @@
+//! Many producers, one consumer, a word in each slot; no lock anywhere.
+//!
+//! 1. Everything pushed is popped once. Messages leave in the order of their claims: those of one producer in its order.
+//! 2. The producers are those of an MPMC ring, with its guarantees; what a stalled claimer holds up stands [there](crate::ring::mpmc).
+//! 3. The consumer is alone: it exchanges nothing, looks at messages in place, and takes as many of them as it likes.
+//!
+//! It does not wait and does not wake.
+//!
+//! # Orderings
+//!
+//! | sync point | release | acquire |
+//! |---|---|---|
+//! | slot published | the store of the slot's word by its producer | the load of it by the consumer |
+//! | slot released | the store of the slot's word by the consumer | the load of it by a producer |
+//! | end closed | the exchange of `owner` by the last handle | the load of it in `is_disconnected` |
+//!
+//! ```
+//! use ringmem_layouts::ring::mpsc::Ring;
+//! let mut ring = Ring::<u64, 8>::new();
+//! let (mut producer, mut consumer) = ring.split();
+//! let mut other = producer.clone();
+//! producer.push(7).unwrap();
+//! other.push(8).unwrap();
+//! assert_eq!((consumer.pop(), consumer.pop()), (Ok(7), Ok(8)));
+//! ```
+
+mod consumer;
+#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+mod ring;
+
+use core::ptr::NonNull;
+
+pub use consumer::{BatchConsumer, Chunk, Consumer};
+#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+pub use ring::Ring;
+
+pub use super::mpmc::{BatchProducer, Grant, SystemAtomics};
+pub use super::refusal::{PopError, PushError, ReserveError};
+use super::{RingFlags, RingLayout, mpmc, turns};
+use crate::attach::AttachError;
+use crate::{Machine, RingMessage};
+
+/// Claims slots, fills and publishes them. Clone it for another producer.
+pub type Producer<'a, T, M> = mpmc::ManyProducer<'a, T, M, { RingFlags::MPSC.bits() }>;
+
+/// Writes an empty MPSC ring of `T` whose indices begin at `start` into memory: the header, and the word of each slot.
+///
+/// # Errors
+///
+/// [`AttachError`] if the memory is misaligned or too small, or `layout` is another ring's.
+///
+/// # Safety
+///
+/// `len` bytes at `base` are valid for reads and writes and initialised, and nobody is attached to them.
+pub unsafe fn format<T: RingMessage, M: Machine>(base: NonNull<u8>, len: u64, layout: &RingLayout, start: u64) -> Result<(), AttachError> {
+    layout.expect(RingFlags::MPSC)?;
+    // SAFETY: the caller's promise.
+    unsafe { turns::format::<T, M>(base, len, layout, start) }
+}

@@ -1,0 +1,89 @@
+//! Who owns an end: the word `owner` of either line.
+
+use crate::{RmwWord, Word};
+
+/// Nobody has said anything yet.
+#[cfg(test)]
+const FREE: u64 = 0;
+/// Somebody works here.
+const OPEN: u64 = 1;
+/// Whoever worked here has left.
+const CLOSED: u64 = 2;
+const STATE: u64 = 3;
+/// One generation, or one handle of many.
+const ONE: u64 = 4;
+
+/// Says that the one owner of this end is there: the next generation, open.
+pub(super) fn open<W: Word>(owner: &W) {
+    let generation = owner.load() & !STATE;
+    owner.store_release(generation.wrapping_add(ONE) | OPEN);
+}
+
+/// Says that the one owner of this end has left.
+pub(super) fn close<W: Word>(owner: &W) {
+    let generation = owner.load() & !STATE;
+    // SYNC POINT: end closed. Pairs with is_closed.
+    owner.store_release(generation | CLOSED);
+}
+
+/// Whether whoever was at the end has left. What was published before is visible.
+pub(super) fn is_closed<W: Word>(owner: &W) -> bool {
+    // SYNC POINT: end closed. Pairs with close and leave.
+    owner.load_acquire() & STATE == CLOSED
+}
+
+/// Says that one handle more is at this end.
+pub(super) fn enter<W: RmwWord>(owner: &W) {
+    let mut seen = owner.load();
+    loop {
+        match owner.compare_exchange(seen, (seen & !STATE).wrapping_add(ONE) | OPEN) {
+            Ok(_) => return,
+            Err(found) => seen = found,
+        }
+    }
+}
+
+/// Says that one handle has left; the last one closes the end.
+pub(super) fn leave<W: RmwWord>(owner: &W) {
+    let mut seen = owner.load();
+    loop {
+        let others = (seen & !STATE).saturating_sub(ONE);
+        let state = if others == 0 { CLOSED } else { OPEN };
+        // SYNC POINT: end closed. Pairs with is_closed.
+        match owner.compare_exchange(seen, others | state) {
+            Ok(_) => return,
+            Err(found) => seen = found,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::HostWord;
+
+    #[test]
+    fn the_last_handle_closes_an_end_and_the_next_opens_it_again() {
+        let owner = HostWord::new(FREE);
+        assert!(!is_closed(&owner));
+        enter(&owner);
+        enter(&owner);
+        leave(&owner);
+        assert!(!is_closed(&owner));
+        leave(&owner);
+        assert!(is_closed(&owner));
+        enter(&owner);
+        assert_eq!(Word::load(&owner), ONE | OPEN);
+    }
+
+    #[test]
+    fn each_owner_is_a_generation() {
+        let owner = HostWord::new(FREE);
+        open(&owner);
+        assert_eq!(Word::load(&owner), ONE | OPEN);
+        close(&owner);
+        assert_eq!(Word::load(&owner), ONE | CLOSED);
+        open(&owner);
+        assert_eq!(Word::load(&owner), 2 * ONE | OPEN);
+    }
+}

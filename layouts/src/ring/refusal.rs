@@ -1,0 +1,96 @@
+//! Why a ring did not take or give.
+
+use core::fmt;
+
+use crate::attach::Corrupt;
+
+/// The value that was not taken, and why.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum PushError<T> {
+    /// The ring is full.
+    Full(T),
+    /// The other side's index claims what cannot be; `refresh` says what.
+    Corrupt(T),
+}
+
+/// Why no slots were granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub enum ReserveError {
+    /// Not now: so many are free.
+    Full {
+        /// Slots.
+        free: u64,
+    },
+    /// Never: the ring has only so many.
+    TooLarge {
+        /// Slots.
+        capacity: u64,
+    },
+    /// The other side's index claims what cannot be.
+    Corrupt(Corrupt),
+}
+
+/// Why nothing was popped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum PopError {
+    /// The ring is empty.
+    Empty,
+    /// The other side's index claims what cannot be.
+    Corrupt(Corrupt),
+}
+
+impl<T> PushError<T> {
+    /// The value that was not taken.
+    pub fn into_inner(self) -> T {
+        match self {
+            Self::Full(value) | Self::Corrupt(value) => value,
+        }
+    }
+}
+
+// The value needs no `Debug` for `unwrap` to work.
+impl<T> fmt::Debug for PushError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => "Full(..)",
+            Self::Corrupt(_) => "Corrupt(..)",
+        })
+    }
+}
+
+impl<T> fmt::Display for PushError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => "ring is full",
+            Self::Corrupt(_) => "ring is corrupt: the consumer's index claims what cannot be",
+        })
+    }
+}
+
+impl<T> core::error::Error for PushError<T> {}
+
+impl fmt::Display for ReserveError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full { free } => write!(f, "only {free} slots are free"),
+            Self::TooLarge { capacity } => write!(f, "the ring has only {capacity} slots"),
+            Self::Corrupt(corrupt) => corrupt.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for ReserveError {}
+
+impl fmt::Display for PopError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("ring is empty"),
+            Self::Corrupt(corrupt) => corrupt.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for PopError {}

@@ -1,0 +1,142 @@
+//! Where a ring's slots are, and how a ring is found in memory.
+
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use super::header::{RingFlags, RingHeader};
+use super::layout::RingLayout;
+use super::turns::{first_use, free};
+use crate::attach::AttachError;
+use crate::{Machine, RingMessage, SliceCell, Word};
+
+/// A slot with a word of its own: what says whose turn it is stands beside the payload.
+#[repr(C)]
+pub struct Slot<W, C> {
+    /// Lap and flag; the ring's kind says who writes it.
+    pub(super) word: W,
+    /// The payload.
+    pub(super) cell: C,
+}
+
+impl<W, C> Slot<W, C> {
+    /// A slot in which nothing was ever stored: its word is 0.
+    pub const fn new(zero: W, cell: C) -> Self {
+        Self { word: zero, cell }
+    }
+}
+
+impl<W: Word, C> Slot<W, C> {
+    /// The slot at `place` of an MPSC or MPMC ring of `capacity` slots, free, where indices begin at `start`.
+    pub fn vacant(cell: C, place: u64, capacity: u64, start: u64) -> Self {
+        Self { word: W::new(free(first_use(start, place, capacity), capacity.trailing_zeros())), cell }
+    }
+}
+
+/// The slots of a ring: `C` is what a slot is.
+pub(super) struct Slots<'a, C> {
+    // INVARIANT: `capacity` slots from here live for 'a, and capacity is `mask + 1`, a power of two.
+    base: NonNull<C>,
+    mask: u64,
+    _slots: PhantomData<&'a C>,
+}
+
+impl<C> Clone for Slots<'_, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C> Copy for Slots<'_, C> {}
+
+impl<'a, C> Slots<'a, C> {
+    /// # Safety
+    ///
+    /// `capacity` slots at `base` live for `'a`; `capacity` is a power of two that fits `usize`.
+    pub(super) const unsafe fn new(base: NonNull<C>, capacity: u64) -> Self {
+        Self { base, mask: capacity - 1, _slots: PhantomData }
+    }
+
+    #[inline(always)]
+    pub(super) const fn capacity(&self) -> u64 {
+        self.mask + 1
+    }
+
+    /// The slot of an index, whatever the index.
+    #[inline(always)]
+    pub(super) const fn at(&self, index: u64) -> &'a C {
+        // SAFETY: the masked index is below the capacity, and the invariant says that so many slots live.
+        unsafe { self.base.add((index & self.mask) as usize).as_ref() }
+    }
+
+    /// Where the values from `index` up to the wrap stand in a row.
+    #[inline(always)]
+    pub(super) fn run<T>(&self, index: u64) -> NonNull<T>
+    where
+        C: SliceCell<T>,
+    {
+        // SAFETY: as in `at`; a `SliceCell` has the bytes of its `T`, at its start.
+        unsafe { self.base.add((index & self.mask) as usize) }.cast()
+    }
+
+    /// How many of `count` slots from `index` lie before the wrap.
+    #[inline(always)]
+    pub(super) const fn before_wrap(&self, index: u64, count: u64) -> u64 {
+        let room = self.capacity() - (index & self.mask);
+        if count < room { count } else { room }
+    }
+}
+
+/// The geometry that both headers of a ring have.
+pub(super) fn geometry_of_both<T: RingMessage, W: Word>(
+    kind: RingFlags,
+    own: &RingHeader<W>,
+    peer: &RingHeader<W>,
+) -> Result<RingLayout, AttachError> {
+    let layout = own.geometry_of::<T>(kind)?;
+    if !core::ptr::eq(own, peer) {
+        let other = peer.geometry_of::<T>(kind)?;
+        if other != layout {
+            return Err(AttachError::Capacity { got: other.capacity() });
+        }
+    }
+    Ok(layout)
+}
+
+/// A ring in memory that holds its header and slots together: the header, what it says, and where the slots begin.
+type Place<'a, M> = (&'a RingHeader<<M as Machine>::Word>, RingLayout, NonNull<u8>);
+
+/// Finds a ring of `T` in memory.
+///
+/// # Safety
+///
+/// `len` bytes at `base` are valid for reads and writes for `'a`, initialised, and shared only by a ring's protocol.
+pub(super) unsafe fn place<'a, T: RingMessage, M: Machine>(
+    kind: RingFlags,
+    base: NonNull<u8>,
+    len: u64,
+) -> Result<Place<'a, M>, AttachError> {
+    const {
+        assert!(size_of::<RingHeader<M::Word>>() == 384 && size_of::<M::Cell<T>>() == size_of::<T>());
+        assert!(size_of::<Slot<M::Word, M::Cell<T>>>() == size_of::<Slot<u64, T>>());
+    };
+    let address = base.as_ptr() as u64;
+    let align = align_of::<RingHeader<M::Word>>() as u64;
+    if address & (align - 1) != 0 {
+        return Err(AttachError::Misaligned { address, align });
+    }
+    if len < size_of::<RingHeader<M::Word>>() as u64 {
+        return Err(AttachError::TooSmall { needed: size_of::<RingHeader<M::Word>>() as u64, got: len });
+    }
+    // SAFETY: aligned and long enough, checked above; a header is words, valid for any bytes.
+    let header = unsafe { base.cast::<RingHeader<M::Word>>().as_ref() };
+    let layout = header.geometry_of::<T>(kind)?;
+    if address & (layout.align() - 1) != 0 {
+        return Err(AttachError::Misaligned { address, align: layout.align() });
+    }
+    if len < layout.size() {
+        return Err(AttachError::TooSmall { needed: layout.size(), got: len });
+    }
+    // SAFETY: slots_offset is within the layout's size, which is within `len`.
+    let slots = unsafe { base.add(layout.slots_offset() as usize) };
+    Ok((header, layout, slots))
+}

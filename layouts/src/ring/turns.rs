@@ -1,0 +1,244 @@
+//! Whose turn a slot is: the protocol that MPSC and MPMC rings share.
+//!
+//! The word of a slot is `lap << 1 | full`, where the lap of an index is the index over the capacity. For index `i` a slot is
+//!
+//! | word | the slot is |
+//! |---|---|
+//! | `lap(i) << 1` | free for the producer that claims `i` |
+//! | `lap(i) << 1 \| 1` | full: for the consumer of `i` |
+//! | `lap(i + capacity) << 1`, or later | behind `i`: its message was taken, or its producer gave the slot up without one |
+//!
+//! So one word says full, empty and given up, without a lock and without a second index to compare.
+
+use core::ptr::NonNull;
+
+use super::header::{RingFlags, RingHeader};
+use super::layout::RingLayout;
+use super::slots::{Slot, Slots, place};
+use crate::attach::AttachError;
+use crate::{Machine, RingMessage, RmwWord, Word};
+
+/// A ring whose slots say whose turn it is, as every handle sees it.
+pub(super) struct Turns<'a, T, M: Machine> {
+    pub(super) header: &'a RingHeader<M::Word>,
+    slots: Slots<'a, Slot<M::Word, M::Cell<T>>>,
+    /// The binary logarithm of the capacity.
+    shift: u32,
+}
+
+impl<T, M: Machine> Clone for Turns<'_, T, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, M: Machine> Copy for Turns<'_, T, M> {}
+
+impl<'a, T, M: Machine> Turns<'a, T, M> {
+    /// # Safety
+    ///
+    /// For `'a`, `capacity` slots at `slots` are shared by this protocol only; `capacity` is a power of two that fits `usize`.
+    pub(super) const unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<Slot<M::Word, M::Cell<T>>>, capacity: u64) -> Self {
+        // SAFETY: the caller's promise.
+        Self { header, slots: unsafe { Slots::new(slots, capacity) }, shift: capacity.trailing_zeros() }
+    }
+
+    /// # Safety
+    ///
+    /// For `'a`, `len` bytes at `base` are valid, initialised, and shared by this protocol only.
+    pub(super) unsafe fn from_raw(kind: RingFlags, base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
+    where
+        T: RingMessage,
+    {
+        // SAFETY: the caller's promise.
+        let (header, layout, slots) = unsafe { place::<T, M>(kind, base, len)? };
+        // SAFETY: as many slots as the layout says lie within `len`.
+        Ok(unsafe { Self::new(header, slots.cast(), layout.capacity()) })
+    }
+
+    #[inline(always)]
+    pub(super) const fn capacity(&self) -> u64 {
+        self.slots.capacity()
+    }
+
+    #[inline(always)]
+    pub(super) const fn slot(&self, index: u64) -> &'a Slot<M::Word, M::Cell<T>> {
+        self.slots.at(index)
+    }
+
+    /// The word of a slot that is free for `index`.
+    #[inline(always)]
+    pub(super) const fn free(&self, index: u64) -> u64 {
+        free(index, self.shift)
+    }
+
+    /// The word of a slot that holds the message of `index`.
+    #[inline(always)]
+    pub(super) const fn full(&self, index: u64) -> u64 {
+        self.free(index) | 1
+    }
+
+    /// The word of a slot whose message of `index` was taken: free for the next lap.
+    #[inline(always)]
+    pub(super) const fn taken(&self, index: u64) -> u64 {
+        self.free(index.wrapping_add(self.slots.capacity()))
+    }
+
+    /// Whether `word` says that the slot has not come to the message of `index` yet.
+    #[inline(always)]
+    pub(super) const fn is_before(&self, word: u64, index: u64) -> bool {
+        // Laps have as many bits as an index has above the shift: they are compared at the top, where they wrap as the index does.
+        let distance = word.wrapping_sub(self.full(index)) << self.shift.saturating_sub(1);
+        (distance as i64) < 0
+    }
+
+    /// Messages between the indices now, those included that are being written or read; at most the capacity.
+    pub(super) fn len(&self) -> u64 {
+        let head = self.header.consumer.head.load();
+        let tail = self.header.producer.tail.load();
+        // A handle may look while both move: what it sees then is clamped, not believed.
+        let used = tail.wrapping_sub(head);
+        if (used as i64) < 0 { 0 } else { used.min(self.capacity()) }
+    }
+
+    /// How many of `most` slots from `index` on have the word that `word` says.
+    #[inline]
+    pub(super) fn run(&self, index: u64, most: u64, word: impl Fn(u64) -> u64) -> u64 {
+        let most = most.min(self.capacity());
+        // SYNC POINT: slot published, slot released: whichever word it is. Pairs with the store of that word.
+        (0..most)
+            .find(|offset| {
+                let index = index.wrapping_add(*offset);
+                self.slot(index).word.load_acquire() != word(index)
+            })
+            .unwrap_or(most)
+    }
+}
+
+/// See [`Turns::free`].
+pub(super) const fn free(index: u64, shift: u32) -> u64 {
+    (index >> shift) << 1
+}
+
+/// The first index from `start` on whose slot is the one at `place`.
+pub(super) const fn first_use(start: u64, place: u64, capacity: u64) -> u64 {
+    start.wrapping_add(place.wrapping_sub(start) & (capacity - 1))
+}
+
+/// Writes an empty ring of `T` whose indices begin at `start` into memory: the header, and the word of each slot.
+///
+/// # Errors
+///
+/// [`AttachError`] if the memory is misaligned or too small.
+///
+/// # Safety
+///
+/// `len` bytes at `base` are valid for reads and writes, and nobody is attached to them.
+pub(super) unsafe fn format<T: RingMessage, M: Machine>(
+    base: NonNull<u8>,
+    len: u64,
+    layout: &RingLayout,
+    start: u64,
+) -> Result<(), AttachError> {
+    let address = base.as_ptr() as u64;
+    if address & (layout.align() - 1) != 0 {
+        return Err(AttachError::Misaligned { address, align: layout.align() });
+    }
+    if len < layout.size() {
+        return Err(AttachError::TooSmall { needed: layout.size(), got: len });
+    }
+    let shift = layout.capacity().trailing_zeros();
+    for place in 0..layout.capacity() {
+        let offset = layout.slots_offset() + place * layout.slot_size();
+        // SAFETY: within the layout's size, which is within `len`; a slot begins with its word, aligned as the layout is.
+        let word = unsafe { base.add(offset as usize).cast::<M::Word>().as_ref() };
+        word.store(free(first_use(start, place, layout.capacity()), shift));
+    }
+    // SAFETY: aligned and long enough; nobody is attached. Its last store publishes the slots too.
+    unsafe { base.cast::<RingHeader<M::Word>>().as_ref().format::<T>(layout, start) };
+    Ok(())
+}
+
+/// Waits a little longer each time that another handle was faster. Trying again at once would only take the line from the one that has it.
+pub(super) struct Backoff(u32);
+
+impl Backoff {
+    pub(super) const fn new() -> Self {
+        Self(0)
+    }
+    #[inline]
+    pub(super) fn wait(&mut self) {
+        for _ in 0..1u32 << self.0 {
+            core::hint::spin_loop();
+        }
+        self.0 = (self.0 + 1).min(6);
+    }
+}
+
+/// Claims indices from `word` on: how many may be claimed from an index is for `look` to say; `None` if it says none and the word stands still.
+#[inline(always)]
+pub(super) fn claim<W: RmwWord>(word: &W, mut look: impl FnMut(u64) -> Look) -> Option<(u64, u64)> {
+    let mut index = word.load();
+    let mut backoff = Backoff::new();
+    loop {
+        let (count, skip) = match look(index) {
+            Look::Claim(count) => (count, false),
+            Look::Skip => (1, true),
+            Look::Nothing => {
+                // Relaxed is enough: had somebody claimed this index, what `look` acquired would have shown it together with the claim.
+                let now = word.load();
+                if now == index {
+                    return None;
+                }
+                index = now;
+                continue;
+            }
+        };
+        match word.compare_exchange(index, index.wrapping_add(count)) {
+            Ok(_) if skip => index = index.wrapping_add(1),
+            Ok(_) => return Some((index, count)),
+            Err(_) => {
+                // What it was by then will be stale after the wait.
+                backoff.wait();
+                index = word.load();
+            }
+        }
+    }
+}
+
+/// What may be done with the index that was looked at.
+pub(super) enum Look {
+    /// So many from here on may be claimed.
+    Claim(u64),
+    /// Nothing will ever be here: on to the next.
+    Skip,
+    /// Not yet.
+    Nothing,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Host;
+
+    #[test]
+    fn words_are_compared_across_the_end_of_the_index_range() {
+        for capacity in [1, 2, 4, 1 << 20] {
+            let shift = u64::trailing_zeros(capacity);
+            for index in [0, 1, capacity, u64::MAX, u64::MAX - capacity, 1 << 63, (1 << 63) - 1] {
+                let header = RingHeader::<crate::HostWord>::new::<u64>(&RingLayout::of::<u64>(1).unwrap(), 0);
+                let slots = NonNull::dangling();
+                // SAFETY: no slot is reached: only words are computed.
+                let turns = unsafe { Turns::<u64, Host>::new(&header, slots, capacity) };
+                for laps in 0..4 {
+                    let later = index.wrapping_add(laps * capacity);
+                    assert!(turns.is_before(turns.free(index), later));
+                    assert!(!turns.is_before(turns.full(later), index), "capacity {capacity}, index {index}, {laps} laps");
+                    assert!(!turns.is_before(turns.taken(later), index));
+                    assert_eq!(turns.is_before(turns.full(index), later), laps > 0);
+                }
+                assert_eq!(turns.taken(index), free(index.wrapping_add(capacity), shift));
+            }
+        }
+    }
+}
