@@ -9,6 +9,7 @@
 
 mod end;
 pub mod flagged;
+pub mod framed;
 mod header;
 mod layout;
 pub mod mpmc;

@@ -1,0 +1,535 @@
+//! The end that empties frames.
+
+use core::cell::Cell;
+use core::fmt;
+use core::ops::Deref;
+use core::ptr::NonNull;
+
+use super::{SKIP, WORD, frame, large_enough, largest};
+use crate::attach::{AttachError, Corrupt};
+use crate::ring::header::{RingFlags, used};
+use crate::ring::owner;
+use crate::ring::slots::{Slots, geometry_of_both, place};
+use crate::{Machine, RingHeader, SliceCell, SlotCell, Word};
+
+/// Why there was no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum PopError {
+    /// The ring is empty.
+    Empty,
+    /// The message is longer than the room for it. It stays.
+    TooSmall {
+        /// Bytes of the message.
+        needed: usize,
+    },
+    /// The producer's index claims what cannot be.
+    Corrupt(Corrupt),
+    /// What stands where a length should: longer than the largest message or than what was published, across the wrap, or a marker where
+    /// there can be none. Nothing behind it can be found any more.
+    BadFrame {
+        /// Of the word.
+        index: u64,
+        /// As found.
+        word: u64,
+    },
+}
+
+impl fmt::Display for PopError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("ring is empty"),
+            Self::TooSmall { needed } => write!(f, "a message of {needed} bytes waits, and there is not so much room for it"),
+            Self::Corrupt(corrupt) => corrupt.fmt(f),
+            Self::BadFrame { index, word } => write!(f, "ring is corrupt: word {index} says {word:#x}, which is no message's length there"),
+        }
+    }
+}
+
+impl core::error::Error for PopError {}
+
+/// Where a message is, once its length was checked.
+struct Found {
+    /// Index of its first word.
+    payload: u64,
+    /// Bytes.
+    len: usize,
+    /// Index of the word behind it.
+    next: u64,
+}
+
+/// The first message at `head`. There is one, or something that should be: `tail` is not `head`.
+#[inline(always)]
+fn find<C: SlotCell<u64>>(slots: Slots<'_, C>, head: u64, tail: u64) -> Result<Found, PopError> {
+    // SAFETY: by the consumer's invariant the words from `head` up to `tail` are initialised and its own; callers ask within them.
+    let read = |index| slots.at(index).with(|word| unsafe { word.read() });
+    let mut start = head;
+    let mut word = read(start);
+    if word == SKIP {
+        let skipped = slots.before_wrap(head, u64::MAX);
+        // A frame is at most half of the ring, so it skips less than that; and the two were published together.
+        if skipped >= slots.capacity() / 2 || skipped >= tail.wrapping_sub(head) {
+            return Err(PopError::BadFrame { index: head, word });
+        }
+        start = head.wrapping_add(skipped);
+        word = read(start);
+    }
+    // A second marker is larger than the largest, too.
+    if word > largest(slots.capacity()) || frame(word) > slots.before_wrap(start, tail.wrapping_sub(start)) {
+        return Err(PopError::BadFrame { index: start, word });
+    }
+    Ok(Found { payload: start.wrapping_add(1), len: word as usize, next: start.wrapping_add(frame(word)) })
+}
+
+/// Empties frames and releases them. One per ring.
+pub struct Consumer<'a, M: Machine> {
+    /// Where the producer's index is polled.
+    own: &'a RingHeader<M::Word>,
+    /// Where this end's index is published.
+    peer: &'a RingHeader<M::Word>,
+    slots: Slots<'a, M::Cell<u64>>,
+    // INVARIANT: tail - head <= capacity, wrapping, and the words from head up to tail are initialised and this end's.
+    /// The next word to empty.
+    head: u64,
+    /// The producer's index, as last seen.
+    tail: u64,
+    /// This end's index, as last published.
+    released: u64,
+    /// Messages that a batch has popped and not released.
+    pending: u64,
+    /// The header says that this end is open, and is to say so when it no longer is.
+    announced: bool,
+}
+
+// SAFETY: a consumer is handed plain words, and shares its own by their own accesses.
+unsafe impl<M: Machine> Send for Consumer<'_, M> {}
+
+impl<'a, M: Machine> Consumer<'a, M> {
+    /// Attaches to a ring in one piece of memory: header, then slots.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead; a ring of less than 16 bytes is `TooSmall`.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, `len` bytes at `base` are valid and initialised, and nobody but this consumer and one producer touches them.
+    pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
+        // SAFETY: the caller's promise.
+        let (header, _, slots) = unsafe { place::<u64, M>(RingFlags::FRAMED, base, len)? };
+        // SAFETY: the caller's promise; the geometry was checked against `len`.
+        unsafe { Self::new(header, header, slots.cast()) }
+    }
+
+    /// Attaches to a ring whose two headers lie apart: `own` is polled, `peer` is written.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead, in either header; a ring of less than 16 bytes is `TooSmall`.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised, and nobody but this consumer and one producer touches them
+    /// or the headers.
+    pub unsafe fn new(
+        own: &'a RingHeader<M::Word>,
+        peer: &'a RingHeader<M::Word>,
+        slots: NonNull<M::Cell<u64>>,
+    ) -> Result<Self, AttachError> {
+        let capacity = large_enough(&geometry_of_both::<u64, _>(RingFlags::FRAMED, own, peer)?)?;
+        // SAFETY: the caller's promise; a layout's capacity is a power of two that fits memory.
+        unsafe { Self::over(own, peer, slots, capacity) }.map_err(AttachError::Corrupt)
+    }
+
+    /// # Safety
+    ///
+    /// As `new`; `capacity` is a power of two that fits `usize` in bytes, and at least the smallest.
+    pub(super) unsafe fn over(
+        own: &'a RingHeader<M::Word>,
+        peer: &'a RingHeader<M::Word>,
+        slots: NonNull<M::Cell<u64>>,
+        capacity: u64,
+    ) -> Result<Self, Corrupt> {
+        let head = peer.consumer.head.load();
+        // SYNC POINT: frame published. Pairs with Producer::publish.
+        let tail = own.producer.tail.load_acquire();
+        used(head, tail, capacity)?;
+        // SAFETY: the caller's promise.
+        let slots = unsafe { Slots::new(slots, capacity) };
+        Ok(Self { own, peer, slots, head, tail, released: head, pending: 0, announced: false })
+    }
+
+    /// Says in the header that this end is open, and on drop that it is closed: the other end's `is_disconnected` sees it.
+    #[must_use]
+    pub fn announce(mut self) -> Self {
+        owner::open(&self.peer.consumer.owner);
+        self.announced = true;
+        self
+    }
+
+    /// Whether the producer announced itself and has left; what it published before can still be popped.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        owner::is_closed(&self.own.producer.owner)
+    }
+
+    /// Bytes of the ring, lengths and padding included.
+    #[must_use]
+    pub const fn capacity(&self) -> usize {
+        self.slots.capacity() as usize * WORD
+    }
+
+    /// Bytes of the largest message: half of the capacity, less 8.
+    #[must_use]
+    pub const fn largest(&self) -> usize {
+        largest(self.slots.capacity()) as usize
+    }
+
+    /// Index of the next word to empty.
+    #[must_use]
+    pub const fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// Bytes that wait now, lengths and padding included; at most the capacity, whatever the other side claims.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.poll().wrapping_sub(self.head).min(self.slots.capacity()) as usize * WORD
+    }
+
+    /// Whether nothing waits now.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that wait as far as this end has looked, lengths and padding included; [`refresh`](Self::refresh) looks.
+    #[must_use]
+    pub const fn available(&self) -> usize {
+        self.tail.wrapping_sub(self.head) as usize * WORD
+    }
+
+    /// Looks how far the producer is: bytes that wait now.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if its index claims what cannot be; this end goes on with what it knew.
+    #[inline]
+    pub fn refresh(&mut self) -> Result<usize, Corrupt> {
+        let tail = self.poll();
+        used(self.head, tail, self.slots.capacity())?;
+        self.tail = tail;
+        Ok(self.available())
+    }
+
+    /// Pops one message into the beginning of `into` and releases its frame: bytes of the message.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]; after `TooSmall` the message is still there.
+    #[inline]
+    pub fn pop(&mut self, into: &mut [u8]) -> Result<usize, PopError>
+    where
+        M::Cell<u64>: SliceCell<u64>,
+    {
+        let len = self.copy(into)?;
+        self.publish();
+        Ok(len)
+    }
+
+    /// Looks at the next message in place; it is not taken until [`Frame::release`].
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: empty, or corrupt.
+    #[inline]
+    pub fn peek(&mut self) -> Result<Frame<'_, 'a, M>, PopError> {
+        let found = self.find()?;
+        Ok(Frame { consumer: self, found, slack: 0 })
+    }
+
+    /// Looks at all messages that wait now, in place; none is taken until [`Chunk::release`].
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: empty, or corrupt.
+    pub fn peek_many(&mut self) -> Result<Chunk<'_, 'a, M>, PopError> {
+        if let Err(corrupt) = self.refresh() {
+            return Err(self.nothing(PopError::Corrupt(corrupt)));
+        }
+        // Says what is wrong with the first one now, rather than give a chunk of none.
+        self.find()?;
+        let next = Cell::new(self.head);
+        Ok(Chunk { consumer: self, next, seen: Cell::new(0) })
+    }
+
+    /// Releases every `every` messages instead of each (at least 1).
+    pub fn batch(&mut self, every: u64) -> BatchConsumer<'_, 'a, M> {
+        self.publish_pending();
+        BatchConsumer { consumer: self, slack: every.max(1) - 1 }
+    }
+
+    #[inline(always)]
+    fn poll(&self) -> u64 {
+        // SYNC POINT: frame published. Pairs with Producer::publish.
+        self.own.producer.tail.load_acquire()
+    }
+
+    /// The next message. Looks at the producer's index when all that was known of has been emptied.
+    #[inline(always)]
+    fn find(&mut self) -> Result<Found, PopError> {
+        if self.head == self.tail {
+            match self.refresh() {
+                Ok(0) => return Err(self.nothing(PopError::Empty)),
+                Ok(_) => {}
+                Err(corrupt) => return Err(self.nothing(PopError::Corrupt(corrupt))),
+            }
+        }
+        find(self.slots, self.head, self.tail).map_err(|refused| self.nothing(refused))
+    }
+
+    /// There is no message: a batch's frames are released, or their producer would wait for them.
+    #[cold]
+    fn nothing(&mut self, refused: PopError) -> PopError {
+        self.publish_pending();
+        refused
+    }
+
+    /// Copies the next message out and goes on behind its frame, without releasing it.
+    #[inline(always)]
+    fn copy(&mut self, into: &mut [u8]) -> Result<usize, PopError>
+    where
+        M::Cell<u64>: SliceCell<u64>,
+    {
+        let Found { payload, len, next } = self.find()?;
+        if len > into.len() {
+            return Err(PopError::TooSmall { needed: len });
+        }
+        let payload = self.slots.run::<u64>(payload).cast::<u8>();
+        // SAFETY: `find` checked that so many bytes are published, short of the wrap and so initialised and this end's; `into` is as long.
+        unsafe { payload.as_ptr().copy_to_nonoverlapping(into.as_mut_ptr(), len) };
+        self.head = next;
+        Ok(len)
+    }
+
+    /// Releases after a frame was emptied: when so many before it are pending already.
+    #[inline(always)]
+    fn settle(&mut self, slack: u64) {
+        if self.pending >= slack {
+            self.publish();
+        } else {
+            self.pending += 1;
+        }
+    }
+
+    /// Releases what was emptied, if anything: a store of what stands there already would only take the line from the producer.
+    #[inline(always)]
+    fn publish_pending(&mut self) {
+        if self.released != self.head {
+            self.publish();
+        }
+    }
+
+    #[inline(always)]
+    fn publish(&mut self) {
+        self.released = self.head;
+        self.pending = 0;
+        // SYNC POINT: frame released. Pairs with Producer::refresh.
+        self.peer.consumer.head.store_release(self.head);
+    }
+}
+
+impl<M: Machine> Drop for Consumer<'_, M> {
+    fn drop(&mut self) {
+        if self.announced {
+            owner::close(&self.peer.consumer.owner);
+        }
+    }
+}
+
+/// A waiting message, seen in place: its bytes, the first of them on a multiple of 8.
+pub struct Message<'m, M: Machine> {
+    slots: Slots<'m, M::Cell<u64>>,
+    // INVARIANT: `len` bytes from the word at `payload` are short of the wrap, initialised, and not released for 'm.
+    payload: u64,
+    len: usize,
+}
+
+impl<'m, M: Machine> Message<'m, M> {
+    /// Bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes, as a message may.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The cell of the bytes from `8 * place`; `None` past the end. For machines whose cells are no plain bytes.
+    #[must_use]
+    pub fn word(&self, place: usize) -> Option<&'m M::Cell<u64>> {
+        (place < self.len.div_ceil(WORD)).then(|| self.slots.at(self.payload.wrapping_add(place as u64)))
+    }
+
+    /// The bytes, for as long as the message is not released.
+    #[must_use]
+    #[inline(always)]
+    pub fn bytes(&self) -> &'m [u8]
+    where
+        M::Cell<u64>: SliceCell<u64>,
+    {
+        // SAFETY: the invariant; nobody writes what is not released.
+        unsafe { core::slice::from_raw_parts(self.slots.run::<u64>(self.payload).cast().as_ptr(), self.len) }
+    }
+}
+
+impl<M: Machine> Deref for Message<'_, M>
+where
+    M::Cell<u64>: SliceCell<u64>,
+{
+    type Target = [u8];
+    #[inline(always)]
+    fn deref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+/// The next message, seen in place and ready to be released. Dropping it takes nothing.
+pub struct Frame<'c, 'a, M: Machine> {
+    consumer: &'c mut Consumer<'a, M>,
+    // INVARIANT: what `find` gave; the consumer has not moved since, because it is borrowed.
+    found: Found,
+    /// Messages that may be pending without this one.
+    slack: u64,
+}
+
+impl<M: Machine> Frame<'_, '_, M> {
+    /// The message.
+    #[must_use]
+    #[inline(always)]
+    pub const fn message(&self) -> Message<'_, M> {
+        Message { slots: self.consumer.slots, payload: self.found.payload, len: self.found.len }
+    }
+
+    /// Takes the message and releases its frame: at once, or with its batch.
+    #[inline]
+    pub fn release(self) {
+        self.consumer.head = self.found.next;
+        self.consumer.settle(self.slack);
+    }
+}
+
+impl<M: Machine> Deref for Frame<'_, '_, M>
+where
+    M::Cell<u64>: SliceCell<u64>,
+{
+    type Target = [u8];
+    #[inline(always)]
+    fn deref(&self) -> &[u8] {
+        self.message().bytes()
+    }
+}
+
+/// All messages that waited when it was asked for, seen in place one after the other and released together. Dropping it takes none.
+///
+/// ```
+/// use ringmem_layouts::ring::framed::Ring;
+/// let mut ring = Ring::<256>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// let (taken, rest) = producer.push_many(["to", "", "be", "released"].map(str::as_bytes));
+/// assert_eq!((taken, rest), (4, Ok(())));
+///
+/// let chunk = consumer.peek_many().unwrap();
+/// let both = [chunk.next().unwrap(), chunk.next().unwrap()];
+/// assert_eq!(both.map(|message| message.bytes()), [b"to".as_slice(), b""]);
+/// assert_eq!(chunk.release(), 2);
+/// assert_eq!(&*consumer.peek().unwrap(), b"be");
+/// ```
+pub struct Chunk<'c, 'a, M: Machine> {
+    consumer: &'c mut Consumer<'a, M>,
+    // INVARIANT: from the consumer's head up to its tail, and a message begins there, or should.
+    next: Cell<u64>,
+    /// Messages before it.
+    seen: Cell<u64>,
+}
+
+impl<M: Machine> Chunk<'_, '_, M> {
+    /// The next message of those that waited.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: `Empty` after the last one, or corrupt.
+    #[inline]
+    pub fn next(&self) -> Result<Message<'_, M>, PopError> {
+        let Consumer { slots, tail, .. } = *self.consumer;
+        if self.next.get() == tail {
+            return Err(PopError::Empty);
+        }
+        let Found { payload, len, next } = find(slots, self.next.get(), tail)?;
+        self.next.set(next);
+        self.seen.set(self.seen.get() + 1);
+        Ok(Message { slots, payload, len })
+    }
+
+    /// Takes those that [`next`](Self::next) has given and releases their frames together; how many.
+    pub fn release(self) -> u64 {
+        let messages = self.seen.get();
+        if messages > 0 {
+            self.consumer.head = self.next.get();
+            self.consumer.publish();
+        }
+        messages
+    }
+}
+
+/// Releases every so many messages; also when it finds the ring empty, on [`flush`](Self::flush) and on drop.
+///
+/// Forgetting it leaves the last frames for the consumer's next release.
+pub struct BatchConsumer<'c, 'a, M: Machine> {
+    consumer: &'c mut Consumer<'a, M>,
+    /// Messages that may be pending without the next one.
+    slack: u64,
+}
+
+impl<'a, M: Machine> BatchConsumer<'_, 'a, M> {
+    /// Pops one message into the beginning of `into`, and releases its frame with its batch: bytes of the message.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]; unless it is `TooSmall`, what was popped before has been released.
+    #[inline]
+    pub fn pop(&mut self, into: &mut [u8]) -> Result<usize, PopError>
+    where
+        M::Cell<u64>: SliceCell<u64>,
+    {
+        let len = self.consumer.copy(into)?;
+        self.consumer.settle(self.slack);
+        Ok(len)
+    }
+
+    /// Looks at the next message in place; its frame is released with its batch.
+    ///
+    /// # Errors
+    ///
+    /// As [`pop`](Self::pop).
+    #[inline]
+    pub fn peek(&mut self) -> Result<Frame<'_, 'a, M>, PopError> {
+        let found = self.consumer.find()?;
+        Ok(Frame { consumer: self.consumer, found, slack: self.slack })
+    }
+
+    /// Releases what was popped.
+    #[inline]
+    pub fn flush(&mut self) {
+        self.consumer.publish_pending();
+    }
+}
+
+impl<M: Machine> Drop for BatchConsumer<'_, '_, M> {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}

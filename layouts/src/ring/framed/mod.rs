@@ -1,0 +1,119 @@
+//! One producer, one consumer, messages of any length: each is written once, in place, and seen in one piece.
+//!
+//! 1. Everything pushed is popped once, in order and with its length; a message without bytes is a message.
+//! 2. A message lies in one piece, and its first byte on a multiple of 8.
+//! 3. The largest message is [`Producer::largest`]. It fits an empty ring at every position; anything longer never fits, which is
+//!    [`PushError::TooLarge`] and not [`PushError::Full`].
+//! 4. Wait-free: every operation on one message is a bounded number of steps, whatever the other side does.
+//! 5. What the other side wrote is an allegation. A length is read once and checked against what was published, the wrap and the largest
+//!    message before a byte of it is looked at: [`PopError::BadFrame`].
+//! 6. A grant that is dropped or forgotten, by a panic or on purpose, publishes nothing; a message that was seen and not released stays.
+//!
+//! It does not wait and does not wake, and it does not count messages: `free`, `available` and `len` are bytes, lengths and padding
+//! included.
+//!
+//! ```
+//! use ringmem_layouts::ring::framed::{PopError, Ring};
+//! let mut ring = Ring::<64>::new();
+//! let (mut producer, mut consumer) = ring.split();
+//!
+//! producer.push(b"copied").unwrap();
+//! let mut grant = producer.reserve(20).unwrap();
+//! grant[..8].copy_from_slice(b"in place");
+//! grant.commit(8);
+//!
+//! let mut bytes = [0; 24];
+//! assert_eq!(consumer.pop(&mut bytes), Ok(6));
+//! assert_eq!(&bytes[..6], b"copied");
+//! let frame = consumer.peek().unwrap();
+//! assert_eq!(&*frame, b"in place");
+//! frame.release();
+//! assert_eq!(consumer.pop(&mut bytes), Err(PopError::Empty));
+//! ```
+//!
+//! # The bytes
+//!
+//! A slot is a word of 8 bytes, and an index counts words: what the header calls `capacity` is `bytes / 8`, and its message is `u64`
+//! ([`layout`] says so once). So an index cannot point into a word, and a slot that a model checker watches is a word too.
+//!
+//! | in the slots | words | what |
+//! |---|---:|---|
+//! | frame | 1 | length of the message in bytes, at most [`Producer::largest`] |
+//! | | length / 8, rounded up | the message; what pads its last word is whatever stood there |
+//! | marker | 1 | all ones: nothing more until the wrap; the frame that goes with it begins at the first slot |
+//!
+//! A frame that would not end before the wrap begins behind it, and what is left before it is skipped. So a frame of `n` words takes at
+//! most `n - 1` words more than its own: `2n - 1` in all. That is why half of the ring, less the word of the length, is always possible: `n` of
+//! half the capacity takes at most the capacity less one word. One word more would not be: from the middle of the ring it is half to be skipped
+//! and more than half to be filled. A marker is published together with its frame and skips less than half of the ring; any other is corrupt.
+//!
+//! # Orderings
+//!
+//! | sync point | release | acquire |
+//! |---|---|---|
+//! | frame published | the store of `tail` | the load of `tail` when the consumer has seen all that it knew of |
+//! | frame released | the store of `head` | the load of `head` when the producer knows of too little room |
+//! | end closed | the store of `owner` when an end that [`announce`](Producer::announce)d itself is dropped | the load of it in `is_disconnected` |
+
+mod consumer;
+mod producer;
+#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+mod ring;
+
+pub use consumer::{BatchConsumer, Chunk, Consumer, Frame, Message, PopError};
+pub use producer::{BatchProducer, Grant, Producer, PushError};
+#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+pub use ring::Ring;
+
+use super::layout::LayoutError;
+use super::{RingFlags, RingLayout};
+use crate::attach::AttachError;
+
+/// Bytes of a word, of a length, and of what every message is aligned to.
+const WORD: usize = 8;
+/// Words of the smallest ring: one for a length, and one more so that half of them is not none.
+const SMALLEST: u64 = 2;
+/// Where a length would stand: what is left before the wrap is skipped. No message has this length.
+const SKIP: u64 = u64::MAX;
+
+/// The layout of a framed ring of so many bytes, a power of two of at least 16.
+///
+/// ```
+/// use ringmem_layouts::ring::framed;
+/// let layout = framed::layout(4096).unwrap();
+/// assert_eq!((layout.capacity(), layout.size()), (512, 384 + 4096));
+/// assert!(framed::layout(8).is_err() && framed::layout(100).is_err());
+/// ```
+///
+/// # Errors
+///
+/// [`LayoutError`] with what was asked for; less than 16 bytes are a capacity of 0.
+pub const fn layout(bytes: u64) -> Result<RingLayout, LayoutError> {
+    let word = WORD as u64;
+    if !bytes.is_power_of_two() {
+        return Err(LayoutError::NotAPowerOfTwo { capacity: bytes });
+    }
+    RingLayout::of_kind::<u64>(RingFlags::FRAMED, if bytes < SMALLEST * word { 0 } else { bytes / word })
+}
+
+/// Bytes of the largest message of a ring of so many words: half of it, less the word of the length.
+#[inline(always)]
+const fn largest(capacity: u64) -> u64 {
+    capacity * (WORD as u64 / 2) - WORD as u64
+}
+
+/// Words of a frame around so many bytes; `bytes` is at most the largest message, so nothing overflows.
+#[inline(always)]
+const fn frame(bytes: u64) -> u64 {
+    // The word of the length, and the message rounded up.
+    (bytes + 2 * WORD as u64 - 1) / WORD as u64
+}
+
+/// Refuses a ring that no frame fits.
+fn large_enough(layout: &RingLayout) -> Result<u64, AttachError> {
+    let word = WORD as u64;
+    match layout.capacity() {
+        capacity @ SMALLEST.. => Ok(capacity),
+        capacity => Err(AttachError::TooSmall { needed: SMALLEST * word, got: capacity * word }),
+    }
+}
