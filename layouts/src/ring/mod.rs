@@ -12,6 +12,8 @@ pub mod flagged;
 pub mod framed;
 mod header;
 mod layout;
+pub mod lossy;
+pub mod mailbox;
 pub mod mpmc;
 pub mod mpsc;
 mod owner;

@@ -1,0 +1,256 @@
+//! An end that sees what it is quick enough for.
+
+use core::ptr::NonNull;
+
+use super::cells::Cells;
+use super::refusal::{LatestError, ReadError};
+use crate::attach::{AttachError, Corrupt};
+use crate::ring::header::RingFlags;
+use crate::ring::owner;
+use crate::ring::slots::place;
+use crate::{Machine, RingHeader, RingMessage, Word};
+
+/// How often [`Reader::latest`] tries before it says [`LatestError::Busy`].
+pub const TRIES: u32 = 128;
+
+/// Reads each message once, or counts it as lost. Any number per ring; a clone goes on from the same message by itself.
+pub struct Reader<'a, T, M: Machine> {
+    header: &'a RingHeader<M::Word>,
+    cells: Cells<'a, T, M::Word>,
+    /// Where the indices began.
+    start: u64,
+    // INVARIANT: tail - head <= capacity, wrapping.
+    /// The next message's index.
+    head: u64,
+    /// The writer's index, as last seen.
+    tail: u64,
+    /// Messages that were overwritten before they were read.
+    lost: u64,
+}
+
+// SAFETY: it is handed copies of `T`s, and its words are shared by their own accesses.
+unsafe impl<T: Send, M: Machine> Send for Reader<'_, T, M> {}
+
+impl<T, M: Machine> Clone for Reader<'_, T, M> {
+    fn clone(&self) -> Self {
+        Self { ..*self }
+    }
+}
+
+impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
+    /// Attaches to a ring in one piece of memory, header, then slots, and begins with the oldest message there;
+    /// [`skip`](Self::skip) begins with the newest, or with the next.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, `len` bytes at `base` are valid for reads and initialised, and whoever writes them writes them by words.
+    pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
+        // SAFETY: the caller's promise; words that are only loaded need to be valid for reads alone.
+        let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::LOSSY, base, len)? };
+        // SAFETY: the caller's promise; the geometry was checked against `len`.
+        Ok(unsafe { Self::over(header, slots.cast(), layout.capacity()) })
+    }
+
+    /// Attaches to a ring whose slots lie apart from its header, as [`from_raw`](Self::from_raw).
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found in the header instead.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, the words of as many slots at `slots` as the header says are valid for reads and initialised, and whoever writes them writes
+    /// them by words.
+    pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>) -> Result<Self, AttachError> {
+        let layout = header.geometry_of::<T>(RingFlags::LOSSY)?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { Self::over(header, slots, layout.capacity()) })
+    }
+
+    /// # Safety
+    ///
+    /// As `new`, of whatever kind the header is; `capacity` is a power of two, and so many slots fit `usize`.
+    pub(in crate::ring) unsafe fn over(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>, capacity: u64) -> Self {
+        let start = header.consumer.head.load();
+        // SAFETY: the caller's promise.
+        let cells = unsafe { Cells::new(slots, capacity) };
+        let mut reader = Self { header, cells, start, head: start, tail: start, lost: 0 };
+        reader.tail = reader.poll();
+        reader.head = reader.tail.wrapping_sub(capacity.min(reader.tail.wrapping_sub(start)));
+        reader
+    }
+
+    /// Whether the writer announced itself and has left; what it published before can still be read.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        owner::is_closed(&self.header.producer.owner)
+    }
+
+    /// Messages that wait for this reader now; at most the capacity, whatever the writer claims.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.poll().wrapping_sub(self.head).min(self.capacity())
+    }
+
+    /// Whether none waits for this reader now.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Slots in all.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.cells.capacity()
+    }
+
+    /// The next message's index.
+    #[must_use]
+    pub const fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// Messages that were overwritten before this reader came to them, in all.
+    #[must_use]
+    pub const fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// The writer's index as it stands in memory.
+    #[inline(always)]
+    #[must_use]
+    pub fn poll(&self) -> u64 {
+        // SYNC POINT: message published. Pairs with Writer::publish.
+        self.header.producer.tail.load_acquire()
+    }
+
+    /// Reads the next message.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`]: empty, overrun, or corrupt.
+    #[inline]
+    pub fn pop(&mut self) -> Result<T, ReadError> {
+        let value = self.peek()?;
+        self.head = self.head.wrapping_add(1);
+        Ok(value)
+    }
+
+    /// A copy of the next message, which remains the next.
+    ///
+    /// # Errors
+    ///
+    /// As [`pop`](Self::pop).
+    #[inline]
+    pub fn peek(&mut self) -> Result<T, ReadError> {
+        if self.head == self.tail {
+            self.look(0)?;
+        }
+        match self.cells.read(self.head) {
+            Some(value) => Ok(value),
+            None => self.look(1).and(Err(ReadError::Empty)),
+        }
+    }
+
+    /// Reads as many messages as wait and fit; how many. An overrun after the first of them is for the next call to say.
+    ///
+    /// # Errors
+    ///
+    /// [`ReadError`]: overrun, or corrupt; nothing was read.
+    pub fn pop_slice(&mut self, values: &mut [T]) -> Result<usize, ReadError> {
+        if self.tail.wrapping_sub(self.head) < values.len() as u64 {
+            match self.look(0) {
+                Err(ReadError::Empty) => return Ok(0),
+                looked => looked?,
+            }
+        }
+        let mut count = 0;
+        for value in values {
+            if self.head == self.tail {
+                break;
+            }
+            match self.cells.read(self.head) {
+                Some(read) => *value = read,
+                None if count == 0 => return self.look(1).and(Ok(0)),
+                None => break,
+            }
+            self.head = self.head.wrapping_add(1);
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Passes over all but the newest `keep` messages (none for 0: what is written from now on); how many. They were neither read nor lost.
+    ///
+    /// Also brings back a reader that found the writer's index [`Corrupt`].
+    pub fn skip(&mut self, keep: u64) -> u64 {
+        self.tail = self.poll();
+        let ahead = self.tail.wrapping_sub(self.head);
+        let waiting = if is_behind(ahead) { 0 } else { ahead };
+        let kept = waiting.min(keep).min(self.capacity());
+        self.head = self.tail.wrapping_sub(kept);
+        waiting - kept
+    }
+
+    /// A copy of the newest message, and how many were written up to it: 1 for the first. It reads no message off the ring.
+    ///
+    /// With a capacity of 1 it is `Busy` whenever the writer writes.
+    ///
+    /// # Errors
+    ///
+    /// [`LatestError`]: nothing was ever written, or it was being overwritten [`TRIES`] times.
+    pub fn latest(&self) -> Result<(u64, T), LatestError> {
+        for _ in 0..TRIES {
+            let tail = self.poll();
+            if tail == self.start {
+                return Err(LatestError::Empty);
+            }
+            if let Some(value) = self.cells.read(tail.wrapping_sub(1)) {
+                return Ok((tail.wrapping_sub(self.start), value));
+            }
+            core::hint::spin_loop();
+        }
+        Err(LatestError::Busy)
+    }
+
+    /// The newest message, which is thereby read, and how many were passed over on the way to it; `Empty` if it was read before.
+    pub(in crate::ring) fn pop_latest(&mut self) -> Result<(u64, T, u64), LatestError> {
+        if self.poll() == self.head {
+            return Err(LatestError::Empty);
+        }
+        let (number, value) = self.latest()?;
+        let tail = self.start.wrapping_add(number);
+        let passed = tail.wrapping_sub(self.head).wrapping_sub(1);
+        (self.head, self.tail) = (tail, tail);
+        Ok((number, value, passed))
+    }
+
+    /// Looks how far the writer is, and passes over what is lost; `gone` is 1 if the next message is known to be.
+    fn look(&mut self, gone: u64) -> Result<(), ReadError> {
+        let tail = self.poll();
+        let ahead = tail.wrapping_sub(self.head);
+        if is_behind(ahead) {
+            return Err(ReadError::Corrupt(Corrupt { head: self.head, tail, capacity: self.capacity() }));
+        }
+        self.tail = tail;
+        if ahead == 0 {
+            return Err(ReadError::Empty);
+        }
+        let lost = ahead.saturating_sub(self.capacity()).max(gone);
+        if lost > 0 {
+            self.head = self.head.wrapping_add(lost);
+            self.lost = self.lost.wrapping_add(lost);
+            return Err(ReadError::Overrun { lost });
+        }
+        Ok(())
+    }
+}
+
+/// Whether an index that is so far ahead went backwards instead: no reader is 2^63 messages late.
+const fn is_behind(ahead: u64) -> bool {
+    ahead > u64::MAX / 2
+}

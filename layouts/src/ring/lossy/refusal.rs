@@ -1,0 +1,53 @@
+//! Why a lossy ring did not give.
+
+use core::fmt;
+
+use crate::attach::Corrupt;
+
+/// Why nothing was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum ReadError {
+    /// Nothing new.
+    Empty,
+    /// The writer was quicker. The reader has passed over what is lost, and goes on with the oldest that may be there.
+    Overrun {
+        /// Messages, at least 1.
+        lost: u64,
+    },
+    /// The writer's index went backwards; the reader stays where it is until [`Reader::skip`](super::Reader::skip).
+    Corrupt(Corrupt),
+}
+
+/// Why there is no latest message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum LatestError {
+    /// Nothing was ever written, or nothing new.
+    Empty,
+    /// It was being overwritten for as long as was tried.
+    Busy,
+}
+
+impl fmt::Display for ReadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("ring is empty"),
+            Self::Overrun { lost } => write!(f, "{lost} messages were overwritten before they were read"),
+            Self::Corrupt(corrupt) => corrupt.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for ReadError {}
+
+impl fmt::Display for LatestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "nothing new was written",
+            Self::Busy => "the latest message is being overwritten, or its writer died while it wrote",
+        })
+    }
+}
+
+impl core::error::Error for LatestError {}

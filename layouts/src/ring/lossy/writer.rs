@@ -1,0 +1,179 @@
+//! The end that never waits.
+
+use core::ptr::NonNull;
+
+use super::cells::Cells;
+use crate::attach::AttachError;
+use crate::ring::header::RingFlags;
+use crate::ring::owner;
+use crate::ring::slots::place;
+use crate::{Machine, RingHeader, RingMessage, Word};
+
+/// Writes over the oldest messages. One per ring.
+pub struct Writer<'a, T, M: Machine> {
+    header: &'a RingHeader<M::Word>,
+    cells: Cells<'a, T, M::Word>,
+    /// The next message's index.
+    tail: u64,
+    // INVARIANT: at most the capacity behind `tail`; further only within `push_slice`.
+    /// The index that readers know.
+    published: u64,
+    /// The header says that this end is open, and is to say so when it no longer is.
+    announced: bool,
+}
+
+// SAFETY: it hands over copies of `T`s, and its words are shared by their own accesses.
+unsafe impl<T: Send, M: Machine> Send for Writer<'_, T, M> {}
+
+impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
+    /// Attaches to a ring in one piece of memory: header, then slots.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, `len` bytes at `base` are valid and initialised; this writer alone writes them, and readers read them.
+    pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
+        // SAFETY: the caller's promise.
+        let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::LOSSY, base, len)? };
+        // SAFETY: the caller's promise; the geometry was checked against `len`.
+        Ok(unsafe { Self::over(header, slots.cast(), layout.capacity()) })
+    }
+
+    /// Attaches to a ring whose slots lie apart from its header.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found in the header instead.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, the words of as many slots at `slots` as the header says are valid and initialised; this writer alone writes them and the
+    /// header, and readers read them.
+    pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>) -> Result<Self, AttachError> {
+        let layout = header.geometry_of::<T>(RingFlags::LOSSY)?;
+        // SAFETY: the caller's promise.
+        Ok(unsafe { Self::over(header, slots, layout.capacity()) })
+    }
+
+    /// # Safety
+    ///
+    /// As `new`, of whatever kind the header is; `capacity` is a power of two, and so many slots fit `usize`.
+    pub(in crate::ring) unsafe fn over(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>, capacity: u64) -> Self {
+        // What a writer before this one did not publish is written over.
+        let tail = header.producer.tail.load();
+        // SAFETY: the caller's promise.
+        let cells = unsafe { Cells::new(slots, capacity) };
+        Self { header, cells, tail, published: tail, announced: false }
+    }
+
+    /// Says in the header that this end is open, and on drop that it is closed: the readers' `is_disconnected` sees it.
+    #[must_use]
+    pub fn announce(mut self) -> Self {
+        owner::open(&self.header.producer.owner);
+        self.announced = true;
+        self
+    }
+
+    /// Slots in all.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.cells.capacity()
+    }
+
+    /// The next message's index.
+    #[must_use]
+    pub const fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// Messages written since the ring was made, those of an unfinished batch included.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.tail.wrapping_sub(self.header.consumer.head.load())
+    }
+
+    /// Writes one message over the oldest and publishes it.
+    #[inline]
+    pub fn push(&mut self, value: T) {
+        self.fill(&value);
+        self.publish();
+    }
+
+    /// Writes all of `values` and publishes them together. Of more than the capacity only the newest are written; all of them count.
+    pub fn push_slice(&mut self, values: &[T]) {
+        let passed = values.len().saturating_sub(self.capacity() as usize);
+        self.tail = self.tail.wrapping_add(passed as u64);
+        for value in &values[passed..] {
+            self.fill(value);
+        }
+        self.publish();
+    }
+
+    /// Publishes every `every` messages instead of each; at least 1 and at most the capacity.
+    ///
+    /// Messages of the batch take the place of published ones before they are published themselves: readers have `every` slots less.
+    pub fn batch(&mut self, every: u64) -> BatchWriter<'_, 'a, T, M> {
+        self.publish();
+        let every = every.clamp(1, self.capacity());
+        BatchWriter { writer: self, every }
+    }
+
+    #[inline(always)]
+    fn fill(&mut self, value: &T) {
+        self.cells.write(self.tail, value);
+        self.tail = self.tail.wrapping_add(1);
+    }
+
+    #[inline(always)]
+    fn publish(&mut self) {
+        // A store of what stands there already would only take the line from the readers.
+        if self.published != self.tail {
+            self.published = self.tail;
+            // SYNC POINT: message published. Pairs with Reader::poll.
+            M::Word::publish_all([(&self.header.producer.tail, self.tail)]);
+        }
+    }
+}
+
+impl<T, M: Machine> Drop for Writer<'_, T, M> {
+    fn drop(&mut self) {
+        if self.announced {
+            owner::close(&self.header.producer.owner);
+        }
+    }
+}
+
+/// Publishes every so many messages; also on [`flush`](Self::flush) and on drop. Its bound is messages, never time: it cannot know whether
+/// readers have run dry, so flush before you wait.
+///
+/// Forgetting it leaves the last messages for the writer's next publish.
+pub struct BatchWriter<'w, 'a, T: RingMessage, M: Machine> {
+    writer: &'w mut Writer<'a, T, M>,
+    every: u64,
+}
+
+impl<T: RingMessage, M: Machine> BatchWriter<'_, '_, T, M> {
+    /// Writes one message over the oldest; publishes it with its batch.
+    #[inline]
+    pub fn push(&mut self, value: T) {
+        self.writer.fill(&value);
+        if self.writer.tail.wrapping_sub(self.writer.published) >= self.every {
+            self.writer.publish();
+        }
+    }
+
+    /// Publishes what is pending.
+    #[inline]
+    pub fn flush(&mut self) {
+        self.writer.publish();
+    }
+}
+
+impl<T: RingMessage, M: Machine> Drop for BatchWriter<'_, '_, T, M> {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}

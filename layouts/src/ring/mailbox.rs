@@ -1,0 +1,226 @@
+//! The latest value: one writer, any number of readers, and nobody waits.
+//!
+//! 1. [`Writer::publish`] always succeeds. Readers write nothing.
+//! 2. [`Reader::latest`] is the newest whole value and its version: 1 for the first, and never less than this reader has seen before.
+//! 3. [`Reader::take_new`] gives each version at most once, and says how many were skipped.
+//! 4. A writer that died in the middle of a value blocks nobody: the value before it stands in another slot.
+//!
+//! It is a [`lossy`] ring of at least two slots of which only the newest is read, with the same protocol, words and trust. A reader is
+//! [`Busy`](LatestError::Busy) only if the writer went once around all slots while it read one, [`TRIES`] times in a row: more slots help.
+//!
+//! ```
+//! use ringmem_layouts::ring::mailbox::{LatestError, Mailbox, New};
+//! let mut mailbox = Mailbox::<[u64; 3]>::new();
+//! let (mut writer, mut reader) = mailbox.split();
+//! assert_eq!(reader.latest(), Err(LatestError::Empty));
+//! writer.publish([1; 3]);
+//! writer.publish([2; 3]);
+//! assert_eq!(reader.latest(), Ok((2, [2; 3])));
+//! assert_eq!(reader.take_new(), Ok(New { version: 2, value: [2; 3], skipped: 1 }));
+//! assert_eq!(reader.take_new(), Err(LatestError::Empty));
+//! ```
+
+use core::ptr::NonNull;
+
+use super::header::{RingFlags, RingHeader};
+use super::lossy;
+use super::slots::place;
+use crate::attach::AttachError;
+use crate::{Machine, RingLayout, RingMessage};
+
+pub use super::lossy::{LatestError, TRIES};
+
+/// Publishes values. One per mailbox.
+pub struct Writer<'a, T, M: Machine>(lossy::Writer<'a, T, M>);
+
+/// Reads the latest value. Any number per mailbox; a clone has seen what the original has seen.
+pub struct Reader<'a, T, M: Machine>(lossy::Reader<'a, T, M>);
+
+/// A value that its reader had not seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct New<T> {
+    /// How many values were published up to this one.
+    pub version: u64,
+    /// The value.
+    pub value: T,
+    /// Versions between the one that this reader saw before, or found there when it attached, and this one.
+    pub skipped: u64,
+}
+
+impl<T, M: Machine> Clone for Reader<'_, T, M> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+/// At least two: with one slot, a writer that died while it wrote would leave nothing to read.
+fn capacity_of(layout: RingLayout) -> Result<u64, AttachError> {
+    match layout.capacity() {
+        1 => Err(AttachError::Capacity { got: 1 }),
+        capacity => Ok(capacity),
+    }
+}
+
+impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
+    /// Attaches to a mailbox in one piece of memory: header, then slots.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead; a capacity of 1 is too little.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, `len` bytes at `base` are valid and initialised; this writer alone writes them, and readers read them.
+    pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
+        // SAFETY: the caller's promise.
+        let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::MAILBOX, base, len)? };
+        let capacity = capacity_of(layout)?;
+        // SAFETY: the caller's promise; the geometry was checked against `len`.
+        Ok(Self(unsafe { lossy::Writer::over(header, slots.cast(), capacity) }))
+    }
+
+    /// Attaches to a mailbox whose slots lie apart from its header.
+    ///
+    /// # Errors
+    ///
+    /// As [`from_raw`](Self::from_raw).
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, the words of as many slots at `slots` as the header says are valid and initialised; this writer alone writes them and the
+    /// header, and readers read them.
+    pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>) -> Result<Self, AttachError> {
+        let capacity = capacity_of(header.geometry_of::<T>(RingFlags::MAILBOX)?)?;
+        // SAFETY: the caller's promise.
+        Ok(Self(unsafe { lossy::Writer::over(header, slots, capacity) }))
+    }
+
+    /// Says in the header that this end is open, and on drop that it is closed: the readers' `is_disconnected` sees it.
+    #[must_use]
+    pub fn announce(self) -> Self {
+        Self(self.0.announce())
+    }
+
+    /// Publishes a value.
+    #[inline]
+    pub fn publish(&mut self, value: T) {
+        self.0.push(value);
+    }
+
+    /// The version published last; 0 before the first.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.0.written()
+    }
+}
+
+impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
+    /// Attaches to a mailbox in one piece of memory, header, then slots. A value that is there already is new to it.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead; a capacity of 1 is too little.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, `len` bytes at `base` are valid for reads and initialised, and whoever writes them writes them by words.
+    pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
+        // SAFETY: the caller's promise; words that are only loaded need to be valid for reads alone.
+        let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::MAILBOX, base, len)? };
+        let capacity = capacity_of(layout)?;
+        // SAFETY: the caller's promise; the geometry was checked against `len`.
+        Ok(Self::at_latest(unsafe { lossy::Reader::over(header, slots.cast(), capacity) }))
+    }
+
+    /// Attaches to a mailbox whose slots lie apart from its header, as [`from_raw`](Self::from_raw).
+    ///
+    /// # Errors
+    ///
+    /// As [`from_raw`](Self::from_raw).
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, the words of as many slots at `slots` as the header says are valid for reads and initialised, and whoever writes them writes
+    /// them by words.
+    pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>) -> Result<Self, AttachError> {
+        let capacity = capacity_of(header.geometry_of::<T>(RingFlags::MAILBOX)?)?;
+        // SAFETY: the caller's promise.
+        Ok(Self::at_latest(unsafe { lossy::Reader::over(header, slots, capacity) }))
+    }
+
+    fn at_latest(mut ring: lossy::Reader<'a, T, M>) -> Self {
+        ring.skip(1);
+        Self(ring)
+    }
+
+    /// The latest value and its version, seen before or not.
+    ///
+    /// # Errors
+    ///
+    /// [`LatestError`]: nothing was published, or the writer was quicker [`TRIES`] times.
+    #[inline]
+    pub fn latest(&self) -> Result<(u64, T), LatestError> {
+        self.0.latest()
+    }
+
+    /// Whether there is a value that this reader has not taken.
+    #[must_use]
+    #[inline]
+    pub fn changed(&self) -> bool {
+        self.0.poll() != self.0.head()
+    }
+
+    /// The latest value, if this reader has not taken it yet.
+    ///
+    /// # Errors
+    ///
+    /// [`LatestError`]: nothing new was published, or the writer was quicker [`TRIES`] times.
+    #[inline]
+    pub fn take_new(&mut self) -> Result<New<T>, LatestError> {
+        let (version, value, skipped) = self.0.pop_latest()?;
+        Ok(New { version, value, skipped })
+    }
+
+    /// Whether the writer announced itself and has left; its last value can still be read.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        self.0.is_disconnected()
+    }
+}
+
+/// Header and slots in one value, for threads or a `static`. `N` is a power of two and at least 2 (checked at compile time).
+///
+/// ```compile_fail
+/// let mailbox = ringmem_layouts::ring::mailbox::Mailbox::<u64, 1>::new(); // nothing to read while the one slot is written
+/// ```
+#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+pub struct Mailbox<T, const N: usize = 4>(lossy::Ring<T, N>);
+
+#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+impl<T: RingMessage, const N: usize> Mailbox<T, N> {
+    /// A mailbox in which nothing was published.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self::starting_at(0)
+    }
+
+    /// As `new`, with indices that begin at `start`: near `u64::MAX` a test sees them wrap. Versions count from 1 all the same.
+    #[must_use]
+    pub const fn starting_at(start: u64) -> Self {
+        const { assert!(N >= 2, "a mailbox has at least two slots") };
+        Self(lossy::Ring::of_kind(RingFlags::MAILBOX, start))
+    }
+
+    /// Its writer and a reader; for more readers, clone it. When all are gone it can be split again, with the value that is in it.
+    pub fn split(&mut self) -> (Writer<'_, T, crate::Host>, Reader<'_, T, crate::Host>) {
+        let (writer, reader) = self.0.split();
+        (Writer(writer), Reader::at_latest(reader))
+    }
+}
+
+#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+impl<T: RingMessage, const N: usize> Default for Mailbox<T, N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}

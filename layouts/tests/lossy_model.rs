@@ -1,0 +1,658 @@
+//! Any sequence of operations on a lossy ring and a mailbox against a list of all that was written; memory that is not what it should be.
+//!
+//! 1. Every reader reads each message or counts it as lost, at every capacity, start index and lag, whatever stood in the slots before.
+//! 2. A writer that died in the middle of a message stops nobody.
+//! 3. A writer that stores anything anywhere gets no reader out of the ring, into a loop or into a panic.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::fmt::Debug;
+use std::mem::forget;
+use std::ptr::NonNull;
+
+use proptest::prelude::*;
+use ringmem_layouts::attach::{AttachError, Corrupt};
+use ringmem_layouts::ring::lossy::{LatestError, ReadError, Reader, Ring, Writer};
+use ringmem_layouts::ring::mailbox::{Mailbox, New};
+use ringmem_layouts::ring::{MAGIC, RingFlags, mailbox, spsc};
+use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout, RingMessage, Word};
+use static_assertions::{assert_impl_all, assert_not_impl_any};
+
+assert_impl_all!(Ring<u64, 4>: Send, Sync);
+assert_not_impl_any!(Ring<u64, 4>: Clone);
+assert_impl_all!(Reader<'static, u64, Host>: Send, Clone);
+assert_impl_all!(mailbox::Reader<'static, u64, Host>: Send, Clone);
+assert_impl_all!(Writer<'static, u64, Host>: Send);
+assert_not_impl_any!(Writer<'static, u64, Host>: Clone, Sync);
+assert_not_impl_any!(mailbox::Writer<'static, u64, Host>: Clone, Sync);
+
+/// Memory for one ring, reached as everybody reaches it: through pointers.
+struct Memory {
+    base: NonNull<u8>,
+    layout: RingLayout,
+}
+
+impl Memory {
+    /// A ring whose slots hold what was there before.
+    fn new<T: RingMessage>(kind: RingFlags, capacity: u64, start: u64, before: u8) -> Self {
+        let layout = RingLayout::of_kind::<T>(kind, capacity).unwrap();
+        // SAFETY: the size is not 0: there is a header.
+        let base = NonNull::new(unsafe { alloc_zeroed(Self::allocation(&layout)) }).expect("some memory");
+        // SAFETY: so many bytes live there.
+        unsafe { base.write_bytes(before, layout.size() as usize) };
+        let memory = Self { base, layout };
+        // SAFETY: nothing is attached yet.
+        unsafe { memory.header().format::<T>(&layout, start) };
+        memory
+    }
+    fn lossy<T: RingMessage>(capacity: u64, start: u64) -> Self {
+        Self::new::<T>(RingFlags::LOSSY, capacity, start, 0)
+    }
+    fn allocation(layout: &RingLayout) -> Layout {
+        Layout::from_size_align(layout.size() as usize, layout.align() as usize).unwrap()
+    }
+    fn header(&self) -> &RingHeader<HostWord> {
+        // SAFETY: aligned and long enough by its layout, initialised, and words are shared by their own accesses.
+        unsafe { self.base.cast().as_ref() }
+    }
+    /// All words, those of the header first.
+    fn words(&self) -> &[HostWord] {
+        // SAFETY: the whole is words by its layout.
+        unsafe { NonNull::slice_from_raw_parts(self.base.cast(), self.layout.size() as usize / 8).as_ref() }
+    }
+    /// The words of the slot of an index.
+    fn slot(&self, index: u64) -> &[HostWord] {
+        let size = self.layout.slot_size() as usize / 8;
+        let first = (index & (self.layout.capacity() - 1)) as usize * size + self.layout.slots_offset() as usize / 8;
+        &self.words()[first..][..size]
+    }
+    fn writer<T: RingMessage>(&self) -> Writer<'_, T, Host> {
+        self.attach(Writer::<T, Host>::from_raw).unwrap()
+    }
+    fn reader<T: RingMessage>(&self) -> Reader<'_, T, Host> {
+        self.attach(Reader::<T, Host>::from_raw).unwrap()
+    }
+    fn attach<E>(&self, from_raw: unsafe fn(NonNull<u8>, u64) -> Result<E, AttachError>) -> Result<E, AttachError> {
+        // SAFETY: so many bytes live there, initialised; the test is one thread, and all of it writes words.
+        unsafe { from_raw(self.base, self.layout.size()) }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.base.as_ptr(), Self::allocation(&self.layout)) }
+    }
+}
+
+/// A value that is made from a number.
+trait Value: RingMessage + PartialEq + Debug {
+    fn of(number: u64) -> Self;
+}
+
+impl Value for u8 {
+    fn of(number: u64) -> Self {
+        number as u8
+    }
+}
+
+impl Value for u64 {
+    fn of(number: u64) -> Self {
+        !number
+    }
+}
+
+impl Value for [u8; 5] {
+    fn of(number: u64) -> Self {
+        [number as u8, 1, 2, 3, !number as u8]
+    }
+}
+
+impl Value for [u64; 3] {
+    fn of(number: u64) -> Self {
+        [number, !number, number.rotate_left(32)]
+    }
+}
+
+/// More than one group of words, and some over.
+impl Value for [u64; 19] {
+    fn of(number: u64) -> Self {
+        std::array::from_fn(|place| number << 8 | place as u64)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Op {
+    Push,
+    PushSlice(u64),
+    Batch { every: u64, count: u64, forget: bool },
+    AttachWriter,
+    Pop(usize),
+    PopSlice(usize, usize),
+    Peek(usize),
+    Latest(usize),
+    Skip(usize, u64),
+    CloneReader(usize),
+    AttachReader,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let reader = 0..8_usize;
+    prop_oneof![
+        4 => Just(Op::Push),
+        2 => (0..20_u64).prop_map(Op::PushSlice),
+        2 => (0..10_u64, 0..20_u64, any::<bool>()).prop_map(|(every, count, forget)| Op::Batch { every, count, forget }),
+        1 => Just(Op::AttachWriter),
+        4 => reader.clone().prop_map(Op::Pop),
+        2 => (reader.clone(), 0..10_usize).prop_map(|(reader, count)| Op::PopSlice(reader, count)),
+        2 => reader.clone().prop_map(Op::Peek),
+        2 => reader.clone().prop_map(Op::Latest),
+        1 => (reader.clone(), prop_oneof![0..10_u64, Just(u64::MAX)]).prop_map(|(reader, keep)| Op::Skip(reader, keep)),
+        1 => reader.prop_map(Op::CloneReader),
+        1 => Just(Op::AttachReader),
+    ]
+}
+
+fn start() -> impl Strategy<Value = u64> {
+    prop_oneof![0..3_u64, (0..40_u64).prop_map(|back| u64::MAX - back), any::<u64>()]
+}
+
+/// All that was written.
+struct Model<T> {
+    messages: Vec<T>,
+    published: usize,
+    /// How far slots were ever written, also by a writer that did not publish.
+    claimed: usize,
+    capacity: usize,
+    /// How many were made, so that no two messages are one.
+    made: u64,
+}
+
+/// Where a reader should be.
+#[derive(Clone, Copy)]
+struct Place {
+    next: usize,
+    lost: u64,
+}
+
+impl<T: Value> Model<T> {
+    fn write(&mut self) -> T {
+        self.made += 1;
+        let value = T::of(self.made);
+        self.messages.push(value);
+        self.claimed = self.claimed.max(self.messages.len());
+        value
+    }
+    fn publish(&mut self) {
+        self.published = self.messages.len();
+    }
+    /// What a reader should find next, without taking it.
+    fn next(&self, place: &mut Place) -> Result<T, ReadError> {
+        if place.next == self.published {
+            return Err(ReadError::Empty);
+        }
+        if self.claimed - place.next > self.capacity {
+            let lost = (self.published - place.next).saturating_sub(self.capacity).max(1);
+            place.next += lost;
+            place.lost += lost as u64;
+            return Err(ReadError::Overrun { lost: lost as u64 });
+        }
+        Ok(self.messages[place.next])
+    }
+    fn waiting(&self, place: Place) -> usize {
+        (self.published - place.next).min(self.capacity)
+    }
+}
+
+fn follows_the_model<T: Value>(capacity: u64, start: u64, before: u8, ops: &[Op]) {
+    let memory = Memory::new::<T>(RingFlags::LOSSY, capacity, start, before);
+    let mut model = Model::<T> { messages: Vec::new(), published: 0, claimed: 0, capacity: capacity as usize, made: 0 };
+    let mut writer = memory.writer::<T>();
+    let mut readers = vec![(memory.reader::<T>(), Place { next: 0, lost: 0 })];
+    for op in ops {
+        let at = |reader: usize| reader % readers.len();
+        match *op {
+            Op::Push => {
+                writer.push(model.write());
+                model.publish();
+            }
+            Op::PushSlice(count) => {
+                let values: Vec<T> = (0..count).map(|_| model.write()).collect();
+                writer.push_slice(&values);
+                model.publish();
+            }
+            Op::Batch { every, count, forget: forgets } => {
+                let mut batch = writer.batch(every);
+                model.publish();
+                for _ in 0..count {
+                    batch.push(model.write());
+                    if model.messages.len() - model.published == every.clamp(1, capacity) as usize {
+                        model.publish();
+                    }
+                }
+                if forgets {
+                    forget(batch);
+                } else {
+                    drop(batch);
+                    model.publish();
+                }
+            }
+            Op::AttachWriter => {
+                writer = memory.writer();
+                model.messages.truncate(model.published);
+            }
+            Op::Pop(reader) => {
+                let reader = at(reader);
+                let (reader, place) = &mut readers[reader];
+                let expected = model.next(place);
+                place.next += usize::from(expected.is_ok());
+                assert_eq!(reader.pop(), expected);
+            }
+            Op::Peek(reader) => {
+                let reader = at(reader);
+                let (reader, place) = &mut readers[reader];
+                assert_eq!(reader.peek(), model.next(place));
+            }
+            Op::PopSlice(reader, count) => {
+                let reader = at(reader);
+                let (reader, place) = &mut readers[reader];
+                let mut values = vec![T::of(0); count];
+                let found = reader.pop_slice(&mut values);
+                match if count == 0 { Err(ReadError::Empty) } else { model.next(place) } {
+                    Ok(_) => {
+                        let count = count.min(model.waiting(*place));
+                        assert_eq!(found, Ok(count));
+                        assert_eq!(values[..count], model.messages[place.next..][..count]);
+                        place.next += count;
+                    }
+                    Err(ReadError::Empty) => assert_eq!(found, Ok(0)),
+                    Err(refused) => assert_eq!(found, Err(refused)),
+                }
+            }
+            Op::Latest(reader) => {
+                let expected = model.published.checked_sub(1).ok_or(LatestError::Empty);
+                assert_eq!(readers[at(reader)].0.latest(), expected.map(|last| (last as u64 + 1, model.messages[last])));
+            }
+            Op::Skip(reader, keep) => {
+                let reader = at(reader);
+                let (reader, place) = &mut readers[reader];
+                let passed = (model.published - place.next) - model.waiting(*place).min(usize::try_from(keep).unwrap());
+                assert_eq!(reader.skip(keep), passed as u64);
+                place.next += passed;
+            }
+            Op::CloneReader(reader) => {
+                let clone = readers[at(reader)].clone();
+                readers.push(clone);
+            }
+            Op::AttachReader => {
+                readers.push((memory.reader(), Place { next: model.published.saturating_sub(model.capacity), lost: 0 }));
+            }
+        }
+        assert_eq!(writer.written(), model.messages.len() as u64);
+        for (reader, place) in &readers {
+            assert_eq!((reader.len(), reader.lost()), (model.waiting(*place) as u64, place.lost));
+            assert_eq!(reader.head().wrapping_sub(start), place.next as u64);
+        }
+    }
+    assert!(memory.header().consumer.owner.load(std::sync::atomic::Ordering::Relaxed) == 0, "the consumer's line is nobody's");
+    assert_eq!(Word::load(&memory.header().consumer.head), start, "the consumer's line is nobody's");
+}
+
+proptest! {
+    // A failure is printed in full; a file of seeds beside the sources would say no more.
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn bytes_follow_the_model(shift in 0..4_u32, start in start(), before in any::<u8>(), ops in prop::collection::vec(op(), 1..120)) {
+        follows_the_model::<u8>(1 << shift, start, before, &ops);
+    }
+
+    #[test]
+    fn words_follow_the_model(shift in 0..4_u32, start in start(), before in any::<u8>(), ops in prop::collection::vec(op(), 1..120)) {
+        follows_the_model::<u64>(1 << shift, start, before, &ops);
+    }
+
+    #[test]
+    fn five_bytes_follow_the_model(shift in 0..4_u32, start in start(), before in any::<u8>(), ops in prop::collection::vec(op(), 1..120)) {
+        follows_the_model::<[u8; 5]>(1 << shift, start, before, &ops);
+    }
+
+    #[test]
+    fn three_words_follow_the_model(shift in 0..4_u32, start in start(), before in any::<u8>(), ops in prop::collection::vec(op(), 1..120)) {
+        follows_the_model::<[u64; 3]>(1 << shift, start, before, &ops);
+    }
+
+    #[test]
+    fn groups_of_words_follow_the_model(shift in 0..4_u32, start in start(), before in any::<u8>(), ops in prop::collection::vec(op(), 1..60)) {
+        follows_the_model::<[u64; 19]>(1 << shift, start, before, &ops);
+    }
+
+    #[test]
+    fn a_mailbox_gives_each_version_once(start in start(), publishes in prop::collection::vec((0..4_u64, 0..3_u8), 1..40)) {
+        let memory = Memory::new::<[u64; 3]>(RingFlags::MAILBOX, 2, start, 0xa5);
+        let mut writer = memory.attach(mailbox::Writer::<[u64; 3], Host>::from_raw).unwrap();
+        let mut reader = memory.attach(mailbox::Reader::<[u64; 3], Host>::from_raw).unwrap();
+        let (mut version, mut seen) = (0_u64, 0);
+        for (count, how) in publishes {
+            for _ in 0..count {
+                version += 1;
+                writer.publish(Value::of(version));
+            }
+            prop_assert_eq!(writer.version(), version);
+            prop_assert_eq!(reader.changed(), seen < version);
+            match how {
+                0 => {
+                    let expected = New { version, value: Value::of(version), skipped: version.saturating_sub(seen + 1) };
+                    prop_assert_eq!(reader.take_new(), if seen < version { Ok(expected) } else { Err(LatestError::Empty) });
+                    seen = version;
+                }
+                1 => prop_assert_eq!(reader.latest(), if version > 0 { Ok((version, Value::of(version))) } else { Err(LatestError::Empty) }),
+                _ => {
+                    // A reader that comes now finds what is there new, and counts nothing before it.
+                    let mut late = memory.attach(mailbox::Reader::<[u64; 3], Host>::from_raw).unwrap();
+                    let expected = New { version, value: Value::of(version), skipped: 0 };
+                    prop_assert_eq!(late.take_new(), if version > 0 { Ok(expected) } else { Err(LatestError::Empty) });
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_writer_that_stores_anything_gets_no_reader_out_of_the_ring(
+        shift in 0..3_u32,
+        start in start(),
+        lies in prop::collection::vec((any::<prop::sample::Index>(), prop_oneof![-9..9_i64, any::<i64>()], 0..6_u8), 1..60),
+    ) {
+        let memory = Memory::lossy::<[u8; 5]>(1 << shift, start);
+        let capacity = memory.layout.capacity();
+        let mut reader = memory.reader::<[u8; 5]>();
+        for (place, lie, how) in lies {
+            // The tail and whatever is in the slots; half of the lies are about the tail, near where the reader is.
+            let slots = &memory.words()[memory.layout.slots_offset() as usize / 8..];
+            let word = if lie & 1 == 0 { &memory.header().producer.tail } else { &slots[place.index(slots.len())] };
+            Word::store(word, reader.head().wrapping_add_signed(lie));
+            let (head, lost) = (reader.head(), reader.lost());
+            let tail = reader.poll();
+            let ahead = tail.wrapping_sub(head);
+            let step = |reader: &Reader<'_, [u8; 5], Host>| reader.head().wrapping_sub(head);
+            match how {
+                0 | 1 => match reader.pop() {
+                    Ok(_) => prop_assert_eq!(step(&reader), 1),
+                    Err(ReadError::Empty) => prop_assert!(ahead == 0 && step(&reader) == 0),
+                    Err(ReadError::Overrun { lost: some }) => {
+                        prop_assert!(some > 0 && some <= ahead && step(&reader) == some && reader.lost() == lost.wrapping_add(some));
+                    }
+                    Err(ReadError::Corrupt(corrupt)) => {
+                        let expected = Corrupt { head, tail, capacity };
+                        prop_assert!(ahead > u64::MAX / 2 && corrupt == expected && step(&reader) == 0);
+                    }
+                },
+                2 => match reader.pop_slice(&mut [[0; 5]; 9]) {
+                    Ok(count) => prop_assert!(count as u64 <= capacity && step(&reader) == count as u64),
+                    Err(ReadError::Overrun { lost }) => prop_assert!(step(&reader) == lost),
+                    Err(_) => prop_assert_eq!(step(&reader), 0),
+                },
+                3 => match reader.latest() {
+                    Ok((number, _)) => prop_assert_eq!(number, tail.wrapping_sub(start)),
+                    Err(LatestError::Empty) => prop_assert_eq!(tail, start),
+                    Err(LatestError::Busy) => {}
+                },
+                4 => {
+                    let mut clone = reader.clone();
+                    clone.skip(place.index(10) as u64);
+                    prop_assert!(tail.wrapping_sub(clone.head()) <= capacity, "a skip brings every reader back");
+                }
+                _ => {
+                    let _ = reader.peek();
+                }
+            }
+            prop_assert!(reader.len() <= capacity);
+        }
+    }
+}
+
+#[test]
+fn a_reader_laps_behind_is_told_exactly_how_many() {
+    for capacity in [1_u64, 2, 4, 8] {
+        for behind in (0..=5 * capacity).chain((3..13).map(|laps| capacity << laps)) {
+            let memory = Memory::lossy::<[u64; 3]>(capacity, u64::MAX - behind / 2);
+            let (mut writer, mut reader) = (memory.writer(), memory.reader());
+            for number in 0..behind {
+                writer.push(<[u64; 3]>::of(number));
+            }
+            let lost = behind.saturating_sub(capacity);
+            if lost > 0 {
+                assert_eq!(reader.pop(), Err(ReadError::Overrun { lost }));
+            }
+            for number in lost..behind {
+                assert_eq!(reader.pop(), Ok(<[u64; 3]>::of(number)));
+            }
+            assert_eq!((reader.pop(), reader.lost()), (Err(ReadError::Empty), lost));
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_knew_of_messages_is_told_when_they_are_gone() {
+    let memory = Memory::lossy::<u64>(4, u64::MAX - 5);
+    let (mut writer, mut reader) = (memory.writer::<u64>(), memory.reader::<u64>());
+    writer.push_slice(&[1, 2, 3, 4]);
+    assert_eq!(reader.pop(), Ok(1));
+    // It knows of three more, which are overwritten, exactly one lap later and then exactly 2^8 laps.
+    writer.push_slice(&[5, 6, 7, 8]);
+    assert_eq!((reader.pop(), reader.pop()), (Err(ReadError::Overrun { lost: 3 }), Ok(5)));
+    for number in 0..4 * 256 {
+        writer.push(number);
+    }
+    assert_eq!(reader.pop(), Err(ReadError::Overrun { lost: 4 * 256 - 1 }));
+    assert_eq!(reader.pop(), Ok(4 * 256 - 4));
+}
+
+#[test]
+fn a_lap_that_differs_in_one_bit_is_another_lap() {
+    for capacity in [1, 4] {
+        for bit in capacity..64 {
+            let memory = Memory::lossy::<u64>(capacity, 0);
+            let (mut writer, mut reader) = (memory.writer::<u64>(), memory.reader::<u64>());
+            writer.push(7);
+            assert_eq!(reader.peek(), Ok(7));
+            // As after so many laps and not one message more.
+            Word::store(&memory.slot(0)[0], (1 << bit) + 1);
+            assert_eq!(reader.pop(), Err(ReadError::Overrun { lost: 1 }), "2^{bit} messages later");
+        }
+    }
+}
+
+#[test]
+fn a_writer_that_died_in_the_middle_costs_the_message_that_it_overwrote() {
+    let memory = Memory::lossy::<[u64; 3]>(4, 6);
+    let (mut writer, mut reader) = (memory.writer(), memory.reader());
+    (1..=4).for_each(|number| writer.push(<[u64; 3]>::of(number)));
+    drop(writer);
+    Word::store(&memory.slot(10)[0], 11);
+    Word::store(&memory.slot(10)[1], 5);
+    let mut other = reader.clone();
+    assert_eq!(reader.pop(), Err(ReadError::Overrun { lost: 1 }));
+    for number in 2..=4 {
+        assert_eq!(reader.pop(), Ok(<[u64; 3]>::of(number)));
+    }
+    assert_eq!(reader.pop(), Err(ReadError::Empty));
+    assert_eq!(reader.latest(), Ok((4, <[u64; 3]>::of(4))));
+    // The next writer goes on where the last one had published.
+    memory.writer().push(<[u64; 3]>::of(9));
+    assert_eq!((reader.pop(), reader.pop()), (Ok(<[u64; 3]>::of(9)), Err(ReadError::Empty)));
+    assert_eq!((other.pop(), other.pop()), (Err(ReadError::Overrun { lost: 1 }), Ok(<[u64; 3]>::of(2))));
+}
+
+#[test]
+fn with_one_slot_a_dead_writer_leaves_a_busy_latest_and_no_hang() {
+    let memory = Memory::lossy::<u64>(1, 0);
+    let (mut writer, mut reader) = (memory.writer::<u64>(), memory.reader::<u64>());
+    writer.push(1);
+    assert_eq!((reader.peek(), reader.latest()), (Ok(1), Ok((1, 1))));
+    Word::store(&memory.slot(1)[0], 2);
+    assert_eq!(reader.latest(), Err(LatestError::Busy));
+    assert_eq!((reader.pop(), reader.pop()), (Err(ReadError::Overrun { lost: 1 }), Err(ReadError::Empty)));
+}
+
+#[test]
+fn a_mailbox_whose_writer_died_in_the_middle_still_gives_the_value_before() {
+    let memory = Memory::new::<u64>(RingFlags::MAILBOX, 2, u64::MAX, 0);
+    let mut writer = memory.attach(mailbox::Writer::<u64, Host>::from_raw).unwrap();
+    let mut reader = memory.attach(mailbox::Reader::<u64, Host>::from_raw).unwrap();
+    for value in 1..=3 {
+        writer.publish(value);
+        // Message `value` has index `value - 2`: this is the next one's slot.
+        Word::store(&memory.slot(value - 1)[0], value);
+        Word::store(&memory.slot(value - 1)[1], 77);
+        assert_eq!(reader.latest(), Ok((value, value)));
+        assert_eq!(reader.take_new(), Ok(New { version: value, value, skipped: 0 }));
+    }
+}
+
+#[test]
+fn a_tail_that_goes_back_is_corrupt_until_the_reader_skips() {
+    let memory = Memory::lossy::<u64>(4, 0);
+    let (mut writer, mut reader) = (memory.writer::<u64>(), memory.reader::<u64>());
+    writer.push_slice(&[1, 2, 3]);
+    assert_eq!(reader.pop(), Ok(1));
+    assert_eq!(reader.skip(0), 2);
+    Word::store(&memory.header().producer.tail, 1);
+    for _ in 0..2 {
+        assert_eq!(reader.pop(), Err(ReadError::Corrupt(Corrupt { head: 3, tail: 1, capacity: 4 })));
+        assert_eq!(reader.pop_slice(&mut [0; 4]), Err(ReadError::Corrupt(Corrupt { head: 3, tail: 1, capacity: 4 })));
+    }
+    assert_eq!(reader.skip(4), 0);
+    assert_eq!((reader.head(), reader.pop()), (1, Err(ReadError::Empty)));
+}
+
+#[test]
+fn a_slice_longer_than_the_ring_keeps_the_newest_and_counts_all() {
+    let memory = Memory::lossy::<u64>(4, u64::MAX - 2);
+    let (mut writer, mut reader) = (memory.writer::<u64>(), memory.reader::<u64>());
+    writer.push_slice(&(0..1000).collect::<Vec<u64>>());
+    assert_eq!(writer.written(), 1000);
+    assert_eq!(reader.pop(), Err(ReadError::Overrun { lost: 996 }));
+    let mut values = [0; 9];
+    assert_eq!(reader.pop_slice(&mut values), Ok(4));
+    assert_eq!(values[..4], [996, 997, 998, 999]);
+    assert_eq!(reader.pop_slice(&mut values), Ok(0));
+}
+
+#[test]
+fn a_batch_is_at_most_the_capacity_and_a_forgotten_one_is_not_lost() {
+    let memory = Memory::lossy::<u64>(2, 0);
+    let (mut writer, mut reader) = (memory.writer::<u64>(), memory.reader::<u64>());
+    let mut batch = writer.batch(u64::MAX);
+    batch.push(1);
+    assert_eq!(reader.pop(), Err(ReadError::Empty));
+    batch.push(2);
+    assert_eq!((reader.pop(), reader.pop()), (Ok(1), Ok(2)));
+    batch.push(3);
+    forget(batch);
+    assert_eq!(reader.pop(), Err(ReadError::Empty));
+    drop(writer.batch(2));
+    assert_eq!(reader.pop(), Ok(3));
+    let mut batch = writer.batch(2);
+    batch.push(4);
+    forget(batch);
+    writer.push_slice(&[]);
+    assert_eq!(reader.pop(), Ok(4));
+    let mut batch = writer.batch(2);
+    batch.push(5);
+    batch.flush();
+    assert_eq!(reader.pop(), Ok(5));
+}
+
+#[test]
+fn the_last_word_is_filled_up_with_zeros() {
+    let memory = Memory::new::<[u8; 5]>(RingFlags::LOSSY, 1, 0, 0xa5);
+    memory.writer().push([0xff_u8; 5]);
+    assert_eq!(Word::load(&memory.slot(0)[1]).to_ne_bytes(), [0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0]);
+}
+
+#[test]
+fn a_ring_in_one_value_keeps_what_is_in_it_when_it_moves() {
+    let mut ring = Box::new(Ring::<[u8; 5], 4>::starting_at(u64::MAX - 1));
+    (1..=5).for_each(|number| ring.split().0.push(Value::of(number)));
+    let mut moved = *ring;
+    let (writer, mut reader) = moved.split();
+    assert_eq!((reader.len(), writer.written()), (4, 5));
+    for number in 2..=5 {
+        assert_eq!(reader.pop(), Ok(<[u8; 5]>::of(number)));
+    }
+    assert!(!reader.is_disconnected());
+    drop(writer);
+    assert!(reader.is_disconnected());
+    let mut mailbox = Mailbox::<u8>::default();
+    mailbox.split().0.publish(9);
+    let mut moved = mailbox;
+    assert_eq!(moved.split().1.latest(), Ok((1, 9)));
+}
+
+/// Stores to a word of the header and gives the objection, which all that attach have in common.
+fn objection_to(word: impl Fn(&RingHeader<HostWord>) -> &HostWord, value: u64) -> Option<AttachError> {
+    let memory = Memory::lossy::<u64>(4, 0);
+    Word::store(word(memory.header()), value);
+    let writer = memory.attach(Writer::<u64, Host>::from_raw).err();
+    assert_eq!(memory.attach(Reader::<u64, Host>::from_raw).err(), writer);
+    let slots = NonNull::from(memory.slot(0)).cast();
+    if !matches!(writer, Some(AttachError::TooSmall { .. })) {
+        // SAFETY: as many words as the header says where it is believed; gone at once.
+        assert_eq!(unsafe { Writer::<u64, Host>::new(memory.header(), slots) }.err(), writer);
+        // SAFETY: as above.
+        assert_eq!(unsafe { Reader::<u64, Host>::new(memory.header(), slots) }.err(), writer);
+    }
+    writer
+}
+
+#[test]
+fn memory_that_is_not_a_lossy_ring_is_refused_by_what_it_is() {
+    assert_eq!(objection_to(|header| &header.constants.magic, MAGIC), None);
+    assert_eq!(objection_to(|header| &header.constants.magic, 1), Some(AttachError::Magic { expected: MAGIC, got: 1 }));
+    assert!(matches!(objection_to(|header| &header.constants.abi, 1), Some(AttachError::Abi { got: 1, .. })));
+    for got in [0, 1, 33, 64] {
+        assert_eq!(objection_to(|header| &header.constants.flags, got), Some(AttachError::Kind { expected: 32, got }));
+    }
+    for got in [0, 3, 1 << 60, u64::MAX] {
+        assert_eq!(objection_to(|header| &header.constants.capacity, got), Some(AttachError::Capacity { got }));
+    }
+    assert_eq!(objection_to(|header| &header.constants.capacity, 8), Some(AttachError::TooSmall { needed: 512, got: 448 }));
+    for got in [0, 8, 24] {
+        assert_eq!(objection_to(|header| &header.constants.slot_size, got), Some(AttachError::SlotSize { expected: 16, got }));
+    }
+    assert_eq!(objection_to(|header| &header.constants.slots_offset, 392), Some(AttachError::Offset { got: 392 }));
+    let memory = Memory::lossy::<u64>(4, 0);
+    // SAFETY: within the memory.
+    let inside = unsafe { memory.base.add(8) };
+    // SAFETY: so many bytes live there.
+    let misaligned = unsafe { Reader::<u64, Host>::from_raw(inside, 384) }.err();
+    assert_eq!(misaligned, Some(AttachError::Misaligned { address: inside.as_ptr() as u64, align: 128 }));
+    // SAFETY: fewer bytes than live there.
+    assert_eq!(unsafe { Writer::<u64, Host>::from_raw(memory.base, 447) }.err(), Some(AttachError::TooSmall { needed: 448, got: 447 }));
+}
+
+#[test]
+fn no_kind_of_ring_is_taken_for_another() {
+    let lossy = Memory::lossy::<u64>(4, 0);
+    let letters = Memory::new::<u64>(RingFlags::MAILBOX, 4, 0, 0);
+    let queue = Memory::new::<u64>(RingFlags::SPSC, 4, 0, 0);
+    let kind = |expected: RingFlags, got: RingFlags| Some(AttachError::Kind { expected: expected.bits(), got: got.bits() });
+    assert_eq!(queue.attach(Writer::<u64, Host>::from_raw).err(), kind(RingFlags::LOSSY, RingFlags::SPSC));
+    assert_eq!(lossy.attach(spsc::Consumer::<u64, Host>::from_raw).err(), kind(RingFlags::SPSC, RingFlags::LOSSY));
+    assert_eq!(letters.attach(Reader::<u64, Host>::from_raw).err(), kind(RingFlags::LOSSY, RingFlags::MAILBOX));
+    assert_eq!(lossy.attach(mailbox::Reader::<u64, Host>::from_raw).err(), kind(RingFlags::MAILBOX, RingFlags::LOSSY));
+    assert_eq!(lossy.attach(mailbox::Writer::<u64, Host>::from_raw).err(), kind(RingFlags::MAILBOX, RingFlags::LOSSY));
+}
+
+#[test]
+fn a_mailbox_of_one_slot_is_refused() {
+    let memory = Memory::new::<u64>(RingFlags::MAILBOX, 1, 0, 0);
+    let expected = Some(AttachError::Capacity { got: 1 });
+    assert_eq!(memory.attach(mailbox::Writer::<u64, Host>::from_raw).err(), expected);
+    assert_eq!(memory.attach(mailbox::Reader::<u64, Host>::from_raw).err(), expected);
+    let slots = NonNull::from(memory.slot(0)).cast();
+    // SAFETY: as many words as the header says.
+    assert_eq!(unsafe { mailbox::Writer::<u64, Host>::new(memory.header(), slots) }.err(), expected);
+    // SAFETY: as above.
+    assert_eq!(unsafe { mailbox::Reader::<u64, Host>::new(memory.header(), slots) }.err(), expected);
+}
