@@ -33,6 +33,8 @@ pub mod channel;
 pub mod cli;
 #[cfg(feature = "std")]
 pub mod error;
+#[cfg(feature = "std")]
+pub mod wait;
 
 #[cfg(feature = "std")]
 pub use error::{Error, Rejected, Result};

@@ -1,0 +1,51 @@
+//! Why nothing was sent or received.
+
+use crate::layouts::attach::Corrupt;
+
+/// The value that was not sent, and why.
+#[derive(thiserror::Error)]
+pub enum SendError<T> {
+    /// The deadline has passed.
+    #[error("the ring was full until the deadline")]
+    Timeout(T),
+    /// Nobody receives any more.
+    #[error("the receiving end has left")]
+    Disconnected(T),
+    /// The other side's index claims what cannot be.
+    #[error("ring is corrupt: the receiving end's index claims what cannot be")]
+    Corrupt(T),
+}
+
+impl<T> SendError<T> {
+    /// The value that was not sent.
+    pub fn into_inner(self) -> T {
+        match self {
+            Self::Timeout(value) | Self::Disconnected(value) | Self::Corrupt(value) => value,
+        }
+    }
+}
+
+// The value needs no `Debug` for `unwrap` to work.
+impl<T> std::fmt::Debug for SendError<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Timeout(_) => "Timeout(..)",
+            Self::Disconnected(_) => "Disconnected(..)",
+            Self::Corrupt(_) => "Corrupt(..)",
+        })
+    }
+}
+
+/// Why nothing was received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecvError {
+    /// The deadline has passed.
+    #[error("the ring was empty until the deadline")]
+    Timeout,
+    /// Nothing is left, and nobody sends any more.
+    #[error("the sending end has left, and all that it sent was received")]
+    Disconnected,
+    /// The other side's index claims what cannot be.
+    #[error(transparent)]
+    Corrupt(Corrupt),
+}

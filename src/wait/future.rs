@@ -1,0 +1,263 @@
+//! Waiting without a thread: futures of any executor.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::task::{Context, Poll};
+
+use super::park::{Os, Park, Shelf};
+use super::waiting::{How, Side, Waiting, enlist, pop, push, strike};
+use super::{RecvError, SendError};
+use crate::layouts::ring::{End, Pop, Push};
+
+/// A task's place on the shelf of its side, from its first poll that found nothing to its last.
+struct Place(Option<u64>);
+
+impl Place {
+    /// Tries; if there is nothing yet, puts the waker on the shelf and tries once more.
+    fn poll<'a, E: End<'a>, P: Park<E::Word>, R>(
+        &mut self,
+        waiting: &mut Waiting<'a, E, P>,
+        cx: &Context<'_>,
+        mut attempt: impl FnMut(&mut E) -> Option<R>,
+    ) -> Poll<Option<R>> {
+        let mut try_once = |waiting: &mut Waiting<'a, E, P>| {
+            if let Some(result) = attempt(waiting.end_mut()) {
+                return Some(Some(result));
+            }
+            // What the other side did before it left is visible once it is seen to have left.
+            waiting.end().is_disconnected().then(|| attempt(waiting.end_mut()))
+        };
+        let mut done = try_once(waiting);
+        if done.is_none() && !matches!(waiting.how, How::Sleep { .. }) {
+            // Nobody will wake it: it asks to be polled again.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        if done.is_none() {
+            self.enter(waiting, cx);
+            done = try_once(waiting);
+        }
+        let Some(done) = done else { return Poll::Pending };
+        self.leave(waiting);
+        if done.is_some() {
+            waiting.ring();
+        }
+        Poll::Ready(done)
+    }
+
+    fn enter<'a, E: End<'a>, P: Park<E::Word>>(&mut self, waiting: &mut Waiting<'a, E, P>, cx: &Context<'_>) {
+        let key = *self.0.get_or_insert_with(|| {
+            // Unique among the tasks of one shelf, also with many handles.
+            static NEXT: AtomicU64 = AtomicU64::new(0);
+            NEXT.fetch_add(1, Relaxed)
+        });
+        let word = waiting.end().bells().ours;
+        // Cloned and dropped outside the lock: a waker is somebody else's code.
+        let mut waker = cx.waker().clone();
+        waiting.shelf().with(|wakers| match wakers.iter_mut().find(|(other, _)| *other == key) {
+            Some((_, old)) => std::mem::swap(old, &mut waker),
+            None => {
+                wakers.push((key, waker.clone()));
+                enlist(word);
+            }
+        });
+        drop(waker);
+    }
+
+    fn leave<'a, E: End<'a>, P: Park<E::Word>>(&mut self, waiting: &Waiting<'a, E, P>) {
+        let Some(key) = self.0.take() else { return };
+        let word = waiting.end().bells().ours;
+        let waker = waiting.shelf().with(|wakers| {
+            // Not there: taken by the one who woke it.
+            let place = wakers.iter().position(|(other, _)| *other == key)?;
+            strike(word);
+            Some(wakers.swap_remove(place))
+        });
+        drop(waker);
+    }
+}
+
+impl<'a, E: End<'a>, P: Park<E::Word>> Waiting<'a, E, P> {
+    fn shelf(&self) -> &P::Shelf {
+        match self.side {
+            Side::Sends => &self.wakers.senders,
+            Side::Receives => &self.wakers.receivers,
+        }
+    }
+}
+
+impl<'a, E: Pop<'a>, P: Park<E::Word>> Waiting<'a, E, P> {
+    /// Pops one value, once there is one. Dropping the future takes none.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv`](Self::recv), but never a timeout.
+    pub fn recv_async(&mut self) -> Receive<'_, 'a, E, P> {
+        Receive { waiting: self, place: Place(None) }
+    }
+
+    /// Its messages as a [`Stream`](futures_core::Stream), which ends when the other side has left, or with an error that stays.
+    #[cfg(feature = "futures")]
+    pub fn into_stream(self) -> Messages<'a, E, P> {
+        Messages { waiting: self, place: Place(None) }
+    }
+}
+
+impl<'a, E: Push<'a>, P: Park<E::Word>> Waiting<'a, E, P> {
+    /// Pushes one value, once there is room. A future that is dropped before has not sent it; [`Transmit::cancel`] gives it back.
+    ///
+    /// # Errors
+    ///
+    /// As [`send`](Self::send), but never a timeout.
+    pub fn send_async(&mut self, value: E::Item) -> Transmit<'_, 'a, E, P> {
+        Transmit { waiting: self, place: Place(None), value: Some(value) }
+    }
+
+    /// A [`Sink`](futures_sink::Sink) for its messages, with room for one before it waits.
+    #[cfg(feature = "futures")]
+    pub fn into_sink(self) -> Outbox<'a, E, P> {
+        Outbox { waiting: self, place: Place(None), value: None }
+    }
+}
+
+/// What [`Waiting::recv_async`] gives.
+#[must_use = "futures do nothing unless polled"]
+pub struct Receive<'w, 'a, E: Pop<'a>, P: Park<E::Word> = Os> {
+    waiting: &'w mut Waiting<'a, E, P>,
+    place: Place,
+}
+
+impl<'a, E: Pop<'a>, P: Park<E::Word>> Future for Receive<'_, 'a, E, P> {
+    type Output = Result<E::Item, RecvError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { waiting, place } = &mut *self;
+        place.poll(waiting, cx, pop).map(|received| received.unwrap_or(Err(RecvError::Disconnected)))
+    }
+}
+
+impl<'a, E: Pop<'a>, P: Park<E::Word>> Drop for Receive<'_, 'a, E, P> {
+    fn drop(&mut self) {
+        self.place.leave(self.waiting);
+    }
+}
+
+/// What [`Waiting::send_async`] gives.
+#[must_use = "futures do nothing unless polled"]
+pub struct Transmit<'w, 'a, E: Push<'a>, P: Park<E::Word> = Os> {
+    waiting: &'w mut Waiting<'a, E, P>,
+    place: Place,
+    value: Option<E::Item>,
+}
+
+/// The value is never pinned.
+impl<'a, E: Push<'a>, P: Park<E::Word>> Unpin for Transmit<'_, 'a, E, P> {}
+
+impl<'a, E: Push<'a>, P: Park<E::Word>> Transmit<'_, 'a, E, P> {
+    /// The value, if it was not sent.
+    pub fn cancel(mut self) -> Option<E::Item> {
+        self.value.take()
+    }
+}
+
+impl<'a, E: Push<'a>, P: Park<E::Word>> Future for Transmit<'_, 'a, E, P> {
+    type Output = Result<(), SendError<E::Item>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { waiting, place, value } = &mut *self;
+        // Without a value it has been sent: there is nothing that another poll could wait for.
+        if value.is_none() {
+            return Poll::Ready(Ok(()));
+        }
+        place.poll(waiting, cx, |end| push(end, value)).map(|sent| sent.unwrap_or(Ok(())))
+    }
+}
+
+impl<'a, E: Push<'a>, P: Park<E::Word>> Drop for Transmit<'_, 'a, E, P> {
+    fn drop(&mut self) {
+        self.place.leave(self.waiting);
+    }
+}
+
+/// What [`Waiting::into_stream`] gives.
+#[cfg(feature = "futures")]
+pub struct Messages<'a, E: Pop<'a>, P: Park<E::Word> = Os> {
+    waiting: Waiting<'a, E, P>,
+    place: Place,
+}
+
+#[cfg(feature = "futures")]
+impl<'a, E: Pop<'a>, P: Park<E::Word>> Unpin for Messages<'a, E, P> {}
+
+#[cfg(feature = "futures")]
+impl<'a, E: Pop<'a>, P: Park<E::Word>> futures_core::Stream for Messages<'a, E, P> {
+    type Item = Result<E::Item, RecvError>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Self { waiting, place } = &mut *self;
+        place.poll(waiting, cx, pop)
+    }
+}
+
+#[cfg(feature = "futures")]
+impl<'a, E: Pop<'a>, P: Park<E::Word>> Drop for Messages<'a, E, P> {
+    fn drop(&mut self) {
+        self.place.leave(&self.waiting);
+    }
+}
+
+/// What [`Waiting::into_sink`] gives. A value that `start_send` took is sent by `poll_ready`, `poll_flush` or `poll_close`.
+#[cfg(feature = "futures")]
+pub struct Outbox<'a, E: Push<'a>, P: Park<E::Word> = Os> {
+    waiting: Waiting<'a, E, P>,
+    place: Place,
+    value: Option<E::Item>,
+}
+
+#[cfg(feature = "futures")]
+impl<'a, E: Push<'a>, P: Park<E::Word>> Unpin for Outbox<'a, E, P> {}
+
+#[cfg(feature = "futures")]
+impl<'a, E: Push<'a>, P: Park<E::Word>> Outbox<'a, E, P> {
+    fn poll_empty(&mut self, cx: &Context<'_>) -> Poll<Result<(), SendError<E::Item>>> {
+        let Self { waiting, place, value } = self;
+        if value.is_none() {
+            return Poll::Ready(Ok(()));
+        }
+        place.poll(waiting, cx, |end| push(end, value)).map(|sent| sent.unwrap_or(Ok(())))
+    }
+}
+
+#[cfg(feature = "futures")]
+impl<'a, E: Push<'a>, P: Park<E::Word>> futures_sink::Sink<E::Item> for Outbox<'a, E, P> {
+    type Error = SendError<E::Item>;
+
+    fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.poll_empty(cx)
+    }
+
+    fn start_send(mut self: Pin<&mut Self>, value: E::Item) -> Result<(), Self::Error> {
+        // `poll_ready` has emptied it; a caller that did not ask gets its value back.
+        if self.value.is_some() {
+            return Err(SendError::Timeout(value));
+        }
+        self.value = Some(value);
+        Ok(())
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.poll_empty(cx)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.poll_empty(cx)
+    }
+}
+
+#[cfg(feature = "futures")]
+impl<'a, E: Push<'a>, P: Park<E::Word>> Drop for Outbox<'a, E, P> {
+    fn drop(&mut self) {
+        self.place.leave(&self.waiting);
+    }
+}

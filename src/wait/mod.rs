@@ -1,0 +1,37 @@
+//! Waiting at a ring: until there is room, until there is a message, until the other side has left.
+//!
+//! 1. The rings of [`layouts`](crate::layouts) return at once. [`Waiting`] is an end of one that waits, in the way that [`How`] says, with a
+//!    deadline if there is one.
+//! 2. No wake-up is lost: a sleeper counts itself, looks once more, and sleeps; whoever publishes looks at the count afterwards. Both go
+//!    through one word by read-modify-write, so one of them comes first and the other sees it.
+//! 3. A future takes a message only in the poll that returns it: cancelling it loses none. One that is forgotten costs a slower wake-up, once.
+//! 4. When the other side has left, what it published comes first, then [`RecvError::Disconnected`].
+//!
+//! Both ends of a ring wait in the same way: an end that polls wakes nobody. A GPU wakes nobody either, so a host that waits for one polls
+//! ([`How::Spin`], [`How::SpinYield`]). Between processes blocking calls work; futures wake tasks of their own process only.
+//!
+//! ```
+//! use ringmem::layouts::ring::spsc::Ring;
+//! use ringmem::wait::{How, pair};
+//!
+//! let mut ring = Ring::<u64, 8>::new();
+//! let (producer, consumer) = ring.split();
+//! let (mut sender, mut receiver) = pair(producer, consumer, How::default());
+//! std::thread::scope(|scope| {
+//!     scope.spawn(move || (0..100).for_each(|number| sender.send(number).unwrap()));
+//!     let numbers: Vec<u64> = std::iter::from_fn(|| receiver.recv().ok()).collect();
+//!     assert_eq!(numbers, (0..100).collect::<Vec<_>>());
+//! });
+//! ```
+
+mod error;
+mod future;
+mod park;
+mod waiting;
+
+pub use error::{RecvError, SendError};
+#[cfg(feature = "futures")]
+pub use future::{Messages, Outbox};
+pub use future::{Receive, Transmit};
+pub use park::{Os, Park, Shelf};
+pub use waiting::{How, Waiting, pair};

@@ -1,0 +1,77 @@
+//! Where a sleeper sleeps.
+
+use std::sync::{Mutex, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use crate::layouts::HostWord;
+
+/// Puts threads to sleep on a word and wakes them, and keeps the wakers of tasks. What a model checker replaces.
+pub trait Park<W>: Default {
+    /// Where the wakers of one side are.
+    type Shelf: Shelf;
+
+    /// Returns when [`wake`](Self::wake) was called after the high half of the word had become another than `epoch`, or when so much time has
+    /// passed, or for no reason.
+    fn wait(&self, word: &W, epoch: u32, most: Option<Duration>);
+
+    /// Wakes all who wait on the word.
+    fn wake(&self, word: &W);
+}
+
+/// Wakers by key, under a lock.
+pub trait Shelf: Default {
+    /// Runs with the lock held.
+    fn with<R>(&self, run: impl FnOnce(&mut Vec<(u64, Waker)>) -> R) -> R;
+}
+
+/// The operating system: a futex on Linux, shared between processes; elsewhere a nap of at most a millisecond.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Os;
+
+impl Shelf for Mutex<Vec<(u64, Waker)>> {
+    fn with<R>(&self, run: impl FnOnce(&mut Vec<(u64, Waker)>) -> R) -> R {
+        // A waker that panicked when it was cloned has left the list as it was.
+        run(&mut self.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Park<HostWord> for Os {
+    type Shelf = Mutex<Vec<(u64, Waker)>>;
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn wait(&self, word: &HostWord, epoch: u32, most: Option<Duration>) {
+        use rustix::thread::futex;
+        let most = most.and_then(|most| {
+            let (seconds, nanoseconds) = (i64::try_from(most.as_secs()).ok()?, i64::from(most.subsec_nanos()));
+            Some(futex::Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ })
+        });
+        // Whether it was woken, interrupted, too late or not asleep at all: the caller looks again.
+        let _ = futex::wait(high_half(word), futex::Flags::empty(), epoch, most.as_ref());
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    fn wait(&self, word: &HostWord, epoch: u32, most: Option<Duration>) {
+        const NAP: Duration = Duration::from_millis(1);
+        if (word.load(std::sync::atomic::Ordering::Acquire) >> 32) as u32 == epoch {
+            std::thread::sleep(most.map_or(NAP, |most| most.min(NAP)));
+        }
+    }
+
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn wake(&self, word: &HostWord) {
+        // The word is mapped and aligned, so the call cannot fail.
+        let _ = rustix::thread::futex::wake(high_half(word), rustix::thread::futex::Flags::empty(), i32::MAX as u32);
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android")))]
+    fn wake(&self, _word: &HostWord) {}
+}
+
+/// The 32 bits that count how often sleepers were woken.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn high_half(word: &HostWord) -> &std::sync::atomic::AtomicU32 {
+    let place = if cfg!(target_endian = "little") { 1 } else { 0 };
+    // SAFETY: within the word, and aligned. Only the kernel reads through it, as the futex calls do: atomically.
+    unsafe { &*std::ptr::from_ref(word).cast::<std::sync::atomic::AtomicU32>().add(place) }
+}

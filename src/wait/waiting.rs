@@ -1,0 +1,366 @@
+//! [`Waiting`]: an end that waits.
+
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::park::{Os, Park, Shelf};
+use super::{RecvError, SendError};
+use crate::layouts::RmwWord;
+use crate::layouts::ring::{End, Pop, PopError, Push, PushError};
+
+/// How an end waits. Both ends of a ring wait in the same way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum How {
+    /// Looks again and again. For two threads with a core each, and for a GPU at the other end.
+    Spin,
+    /// So many looks, then a yield between looks.
+    SpinYield {
+        /// Looks.
+        looks: u32,
+    },
+    /// So many looks, then sleep until the other side wakes. What futures need.
+    Sleep {
+        /// Looks.
+        looks: u32,
+    },
+}
+
+/// A few microseconds of looking, then sleep.
+impl Default for How {
+    fn default() -> Self {
+        Self::Sleep { looks: 100 }
+    }
+}
+
+/// The wakers of both sides of a ring, in this process.
+pub(super) struct Wakers<S> {
+    pub(super) senders: S,
+    pub(super) receivers: S,
+}
+
+/// Which side of a ring an end is.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Side {
+    Sends,
+    Receives,
+}
+
+/// An end of a ring that waits.
+///
+/// Whatever is done to it through [`Waiting`] wakes the other side if it sleeps. Dropping it drops the end and wakes the other side, which
+/// then sees that it has left.
+pub struct Waiting<'a, E: End<'a>, P: Park<E::Word> = Os> {
+    /// Taken only by `drop`.
+    end: ManuallyDrop<E>,
+    pub(super) how: How,
+    pub(super) side: Side,
+    park: Arc<P>,
+    pub(super) wakers: Arc<Wakers<P::Shelf>>,
+    _ring: PhantomData<&'a E::Word>,
+}
+
+/// Both ends of a ring, waiting in the same way.
+pub fn pair<'a, F: Push<'a>, D: Pop<'a, Word = F::Word>>(producer: F, consumer: D, how: How) -> (Waiting<'a, F>, Waiting<'a, D>)
+where
+    Os: Park<F::Word>,
+{
+    Waiting::pair(producer, consumer, how)
+}
+
+impl<'a, E: End<'a>, P: Park<E::Word>> Waiting<'a, E, P> {
+    /// Both ends of a ring, with a way to sleep of the caller's.
+    pub fn pair<D: Pop<'a, Word = E::Word>>(producer: E, consumer: D, how: How) -> (Self, Waiting<'a, D, P>)
+    where
+        E: Push<'a>,
+    {
+        let (park, wakers) = (Arc::new(P::default()), Arc::new(Wakers { senders: P::Shelf::default(), receivers: P::Shelf::default() }));
+        let sender = Self::with(producer, how, Side::Sends, Arc::clone(&park), Arc::clone(&wakers));
+        (sender, Waiting::with(consumer, how, Side::Receives, park, wakers))
+    }
+
+    /// A producer whose consumer is elsewhere, in another process perhaps. Futures at the other end are not woken by this one.
+    #[must_use]
+    pub fn sender(producer: E, how: How) -> Self
+    where
+        E: Push<'a>,
+    {
+        let wakers = Arc::new(Wakers { senders: P::Shelf::default(), receivers: P::Shelf::default() });
+        Self::with(producer, how, Side::Sends, Arc::new(P::default()), wakers)
+    }
+
+    /// A consumer whose producer is elsewhere, in another process perhaps. Futures at the other end are not woken by this one.
+    #[must_use]
+    pub fn receiver(consumer: E, how: How) -> Self
+    where
+        E: Pop<'a>,
+    {
+        let wakers = Arc::new(Wakers { senders: P::Shelf::default(), receivers: P::Shelf::default() });
+        Self::with(consumer, how, Side::Receives, Arc::new(P::default()), wakers)
+    }
+
+    fn with(end: E, how: How, side: Side, park: Arc<P>, wakers: Arc<Wakers<P::Shelf>>) -> Self {
+        Self { end: ManuallyDrop::new(end), how, side, park, wakers, _ring: PhantomData }
+    }
+
+    /// The end itself, to look at.
+    #[must_use]
+    pub fn end(&self) -> &E {
+        &self.end
+    }
+
+    /// Does something to the end without waiting, then wakes the other side if it sleeps.
+    pub fn with_end<R>(&mut self, act: impl FnOnce(&mut E) -> R) -> R {
+        let result = act(&mut self.end);
+        self.ring();
+        result
+    }
+
+    /// Waits until `attempt` gives something, then wakes the other side if it sleeps.
+    ///
+    /// # Errors
+    ///
+    /// [`Gone`]: the deadline has passed, or the other side has left and `attempt` gives nothing any more.
+    pub(super) fn until<R>(&mut self, deadline: Option<Instant>, mut attempt: impl FnMut(&mut E) -> Option<R>) -> Result<R, Gone> {
+        let looks = match self.how {
+            How::Spin => u32::MAX,
+            How::SpinYield { looks } | How::Sleep { looks } => looks,
+        };
+        let mut seen = 0_u32;
+        loop {
+            if let Some(result) = attempt(&mut self.end) {
+                self.ring();
+                return Ok(result);
+            }
+            if self.end.is_disconnected() {
+                // What it did before it left is visible now.
+                return attempt(&mut self.end).ok_or(Gone::Disconnected);
+            }
+            // A clock costs more than a look.
+            let is_late = |now_and_then: bool| now_and_then && deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            seen = seen.saturating_add(1);
+            if is_late(seen.is_multiple_of(64) || seen > looks) {
+                return Err(Gone::Late);
+            }
+            match self.how {
+                _ if seen <= looks => std::hint::spin_loop(),
+                How::Spin | How::SpinYield { .. } => std::thread::yield_now(),
+                How::Sleep { .. } => {
+                    if let Some(done) = self.sleep(deadline, &mut attempt) {
+                        self.ring();
+                        return Ok(done);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sleeps once, unless `attempt` gives something once this end is counted as asleep.
+    fn sleep<R>(&mut self, deadline: Option<Instant>, attempt: &mut impl FnMut(&mut E) -> Option<R>) -> Option<R> {
+        let word = self.end.bells().ours;
+        // SYNC POINT: asleep. Pairs with Waiting::ring.
+        let epoch = (word.fetch_add(ONE_SLEEPER) >> 32) as u32;
+        let done = attempt(&mut self.end);
+        if done.is_none() && !self.end.is_disconnected() {
+            let most = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            self.park.wait(word, epoch, most);
+        }
+        word.fetch_add(ONE_SLEEPER.wrapping_neg());
+        done
+    }
+
+    /// Wakes the other side if it sleeps.
+    #[inline]
+    pub(super) fn ring(&self) {
+        if !matches!(self.how, How::Sleep { .. }) {
+            return;
+        }
+        let word = self.end.bells().theirs;
+        // SYNC POINT: asleep. Pairs with Waiting::sleep and the futures' enlist: a read-modify-write, because either this one comes first,
+        // and the sleeper sees what was published, or the sleeper's does, and is seen here.
+        if word.fetch_add(0) as u32 != 0 {
+            self.wake(word);
+        }
+    }
+
+    #[cold]
+    fn wake(&self, word: &E::Word) {
+        word.fetch_add(ONE_WAKE);
+        self.park.wake(word);
+        let shelf = match self.side {
+            Side::Sends => &self.wakers.receivers,
+            Side::Receives => &self.wakers.senders,
+        };
+        let woken = shelf.with(|wakers| {
+            word.fetch_add((ONE_SLEEPER * wakers.len() as u64).wrapping_neg());
+            std::mem::take(wakers)
+        });
+        // Outside the lock: a waker may run its task here and now.
+        woken.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+
+    pub(super) fn end_mut(&mut self) -> &mut E {
+        &mut self.end
+    }
+}
+
+const ONE_SLEEPER: u64 = 1;
+const ONE_WAKE: u64 = 1 << 32;
+
+/// Counts a task as asleep, under the lock of its shelf.
+pub(super) fn enlist<W: RmwWord>(word: &W) {
+    // SYNC POINT: asleep. Pairs with Waiting::ring.
+    word.fetch_add(ONE_SLEEPER);
+}
+
+/// Counts a task as awake, under the lock of its shelf.
+pub(super) fn strike<W: RmwWord>(word: &W) {
+    word.fetch_add(ONE_SLEEPER.wrapping_neg());
+}
+
+/// Why a wait ended with nothing.
+pub(super) enum Gone {
+    Late,
+    Disconnected,
+}
+
+impl<'a, E: Push<'a>, P: Park<E::Word>> Waiting<'a, E, P> {
+    /// Pushes one value, or gives it back at once.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`] with the value.
+    #[inline]
+    pub fn try_send(&mut self, value: E::Item) -> Result<(), PushError<E::Item>> {
+        self.with_end(|end| end.push(value))
+    }
+
+    /// Pushes one value, once there is room.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] with the value.
+    pub fn send(&mut self, value: E::Item) -> Result<(), SendError<E::Item>> {
+        self.send_until(value, None)
+    }
+
+    /// As [`send`](Self::send), for at most so long.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] with the value.
+    pub fn send_timeout(&mut self, value: E::Item, most: Duration) -> Result<(), SendError<E::Item>> {
+        self.send_until(value, Instant::now().checked_add(most))
+    }
+
+    /// As [`send`](Self::send), until the deadline at most.
+    ///
+    /// # Errors
+    ///
+    /// [`SendError`] with the value.
+    pub fn send_deadline(&mut self, value: E::Item, deadline: Instant) -> Result<(), SendError<E::Item>> {
+        self.send_until(value, Some(deadline))
+    }
+
+    fn send_until(&mut self, value: E::Item, deadline: Option<Instant>) -> Result<(), SendError<E::Item>> {
+        let mut value = Some(value);
+        let outcome = self.until(deadline, |end| push(end, &mut value));
+        match (outcome, value) {
+            (Ok(sent), _) => sent,
+            (Err(Gone::Late), Some(value)) => Err(SendError::Timeout(value)),
+            (Err(Gone::Disconnected), Some(value)) => Err(SendError::Disconnected(value)),
+            (Err(_), None) => unreachable!("an attempt that gives nothing puts the value back"),
+        }
+    }
+}
+
+/// One attempt to push: `None`, with the value back in its place, if the ring is full.
+pub(super) fn push<'a, E: Push<'a>>(end: &mut E, value: &mut Option<E::Item>) -> Option<Result<(), SendError<E::Item>>> {
+    if end.is_disconnected() {
+        return value.take().map(|value| Err(SendError::Disconnected(value)));
+    }
+    match end.push(value.take()?) {
+        Ok(()) => Some(Ok(())),
+        Err(PushError::Corrupt(value)) => Some(Err(SendError::Corrupt(value))),
+        Err(PushError::Full(back)) => {
+            *value = Some(back);
+            None
+        }
+    }
+}
+
+impl<'a, E: Pop<'a>, P: Park<E::Word>> Waiting<'a, E, P> {
+    /// Pops one value if one is there.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: empty, or corrupt.
+    #[inline]
+    pub fn try_recv(&mut self) -> Result<E::Item, PopError> {
+        self.with_end(E::pop)
+    }
+
+    /// Pops one value, once there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`RecvError::Disconnected`] when nothing is left and nobody sends any more, or [`RecvError::Corrupt`].
+    pub fn recv(&mut self) -> Result<E::Item, RecvError> {
+        self.recv_until(None)
+    }
+
+    /// As [`recv`](Self::recv), for at most so long.
+    ///
+    /// # Errors
+    ///
+    /// [`RecvError`].
+    pub fn recv_timeout(&mut self, most: Duration) -> Result<E::Item, RecvError> {
+        self.recv_until(Instant::now().checked_add(most))
+    }
+
+    /// As [`recv`](Self::recv), until the deadline at most.
+    ///
+    /// # Errors
+    ///
+    /// [`RecvError`].
+    pub fn recv_deadline(&mut self, deadline: Instant) -> Result<E::Item, RecvError> {
+        self.recv_until(Some(deadline))
+    }
+
+    fn recv_until(&mut self, deadline: Option<Instant>) -> Result<E::Item, RecvError> {
+        match self.until(deadline, pop) {
+            Ok(received) => received,
+            Err(Gone::Late) => Err(RecvError::Timeout),
+            Err(Gone::Disconnected) => Err(RecvError::Disconnected),
+        }
+    }
+}
+
+/// One attempt to pop: `None` if the ring is empty.
+pub(super) fn pop<'a, E: Pop<'a>>(end: &mut E) -> Option<Result<E::Item, RecvError>> {
+    match end.pop() {
+        Ok(value) => Some(Ok(value)),
+        Err(PopError::Empty) => None,
+        Err(PopError::Corrupt(corrupt)) => Some(Err(RecvError::Corrupt(corrupt))),
+    }
+}
+
+/// Another handle of an end that has many.
+impl<'a, E: End<'a> + Clone, P: Park<E::Word>> Clone for Waiting<'a, E, P> {
+    fn clone(&self) -> Self {
+        Self::with(E::clone(&self.end), self.how, self.side, Arc::clone(&self.park), Arc::clone(&self.wakers))
+    }
+}
+
+impl<'a, E: End<'a>, P: Park<E::Word>> Drop for Waiting<'a, E, P> {
+    fn drop(&mut self) {
+        let word = self.end.bells().theirs;
+        // SAFETY: once, and the end is not used after it.
+        unsafe { ManuallyDrop::drop(&mut self.end) };
+        // As `ring`, after what says that this end has left.
+        if matches!(self.how, How::Sleep { .. }) && word.fetch_add(0) as u32 != 0 {
+            self.wake(word);
+        }
+    }
+}
