@@ -1,14 +1,19 @@
 //! The table that every bench prints, and the measuring under it.
 //!
 //! 1. All subjects of a workload take turns in one run; a row is the median of its turns, with the least and the greatest beside it.
+//!    Messages a turn are so many that each subject's turns take equally long; on a machine that others load there are fewer turns.
 //! 2. A row of two cores is classed by a compare-exchange ping-pong before and after each turn: `near` or `far`. A turn during
 //!    which the class changed counts for neither.
-//! 3. `ratio` is ours over the best competitor's in time: below 1 is ahead, within 1.15 either way is level.
+//! 3. `ratio` is a row over the best competitor's in time: below 1 is ahead, within 1.15 either way is level.
+//! 4. `limit` is what the machine itself takes, measured in turns of the same run.
 
-use std::sync::atomic::{AtomicU64, Ordering::AcqRel, Ordering::Acquire};
-use std::time::Instant;
+mod table;
+mod threads;
 
-use serde_json::json;
+use std::time::{Duration, Instant};
+
+use table::Row;
+pub use threads::{Gate, Job, job, pin, team, two_threads};
 
 /// What the command line asks for.
 pub struct Wanted {
@@ -41,131 +46,109 @@ impl Wanted {
     }
 }
 
-/// Who is measured: a name that begins with `ringmem` if it is ours, and one turn of `messages` messages, in nanoseconds each.
-pub type Subject = (&'static str, fn(messages: u64) -> f64);
+/// One turn of about so many messages, in nanoseconds each.
+pub type Turn = fn(messages: u64) -> f64;
+
+/// Who is measured: a name that begins with `ringmem` if it is ours, and its turn.
+pub type Subject = (&'static str, Turn);
 
 /// One workload and all who take part.
 pub struct Workload {
     /// As in the table.
     pub name: &'static str,
-    /// Two threads on two cores, or one.
+    /// Of the figures.
+    pub unit: &'static str,
+    /// Two cores, or one.
     pub two_cores: bool,
-    /// Messages a turn.
-    pub messages: u64,
-    /// The ratio that is aimed at.
-    pub aim: f64,
+    /// The ratio that is aimed at, near and far.
+    pub aim: [f64; 2],
+    /// Nanoseconds that are aimed at besides.
+    pub aim_ns: Option<f64>,
+    /// What the machine takes.
+    pub limit: Option<Turn>,
     /// In the order of their turns.
-    pub subjects: &'static [Subject],
+    pub subjects: Vec<Subject>,
 }
 
-const CLASSES: [&str; 2] = ["near", "far"];
+impl Workload {
+    /// A workload of two cores, in nanoseconds a message.
+    #[must_use]
+    pub const fn two(name: &'static str, aim: [f64; 2], subjects: Vec<Subject>) -> Self {
+        Self { name, unit: "ns/message", two_cores: true, aim, aim_ns: None, limit: None, subjects }
+    }
+
+    /// A workload of one core, in nanoseconds a message.
+    #[must_use]
+    pub fn one(name: &'static str, aim: f64, subjects: Vec<Subject>) -> Self {
+        Self { two_cores: false, ..Self::two(name, [aim; 2], subjects) }
+    }
+}
+
+/// How long and how often.
+struct Plan {
+    turns: usize,
+    /// After so long a workload ends with the turns that it has had, but not before the third.
+    most: Duration,
+}
+
+const QUICK: Plan = Plan { turns: 11, most: Duration::from_millis(2800) };
+const FULL: Plan = Plan { turns: 151, most: Duration::from_secs(25) };
+
+/// A turn. Many short ones rather than few long ones: who loses its core loses one turn, and the median does not see it.
+const TURN: Duration = Duration::from_micros(2500);
 
 /// Measures the workloads that are wanted and prints their rows.
 pub fn run(bench: &str, wanted: &Wanted, workloads: &[Workload]) {
+    let plan = if wanted.quick { QUICK } else { FULL };
     if !wanted.json {
-        println!("{:16} {:24} {:>6} {:>9} {:>9} {:>9} {:>7}", "workload", "subject", "class", "median ns", "low", "high", "ratio");
+        table::head();
     }
     for workload in workloads.iter().filter(|workload| wanted.wants(workload.name)) {
-        let (turns, messages) = if wanted.quick { (5, workload.messages / 10) } else { (21, workload.messages) };
-        let classes = if workload.two_cores { &CLASSES[..] } else { &[""] };
-        let mut samples = vec![vec![Vec::new(); classes.len()]; workload.subjects.len()];
-        for _ in 0..turns {
-            for (subject, (_, turn)) in workload.subjects.iter().enumerate() {
-                let before = if workload.two_cores { class() } else { 0 };
-                let each = turn(messages);
-                let after = if workload.two_cores { class() } else { 0 };
-                if before == after {
-                    samples[subject][before].push(each);
-                }
-            }
-        }
-        for (class, class_name) in classes.iter().enumerate() {
-            let rows: Vec<Option<[f64; 3]>> = samples.iter_mut().map(|by_class| row(&mut by_class[class])).collect();
-            let ours = |index: &usize| workload.subjects[*index].0.starts_with("ringmem");
-            let best = (0..rows.len()).filter(|index| !ours(index)).filter_map(|index| rows[index]).map(|row| row[0]).reduce(f64::min);
-            for (index, (subject, _)) in workload.subjects.iter().enumerate() {
-                let ratio = rows[index].zip(best).map(|(row, best)| row[0] / best);
-                print(bench, wanted, workload, subject, class_name, rows[index], ratio);
-            }
+        let rows = measure(workload, &plan);
+        for (class, name) in classes(workload).iter().enumerate() {
+            table::print(bench, wanted.json, workload, class, name, &rows[class]);
         }
     }
 }
 
-/// Median, least and greatest; `None` for no samples.
-fn row(samples: &mut [f64]) -> Option<[f64; 3]> {
-    samples.sort_by(f64::total_cmp);
-    Some([*samples.get(samples.len() / 2)?, *samples.first()?, *samples.last()?])
+fn classes(workload: &Workload) -> &'static [&'static str] {
+    if workload.two_cores { &["near", "far"] } else { &[""] }
 }
 
-fn print(bench: &str, wanted: &Wanted, workload: &Workload, subject: &str, class: &str, row: Option<[f64; 3]>, ratio: Option<f64>) {
-    let [median, low, high] = [0, 1, 2].map(|part| row.map(|row| row[part]));
-    if wanted.json {
-        let object = json!({
-            "bench": bench, "workload": workload.name, "subject": subject, "unit": "ns/message", "median": median, "low": low,
-            "high": high, "ratio": ratio, "aim": workload.aim, "limit": null, "source": "host", "class": class,
-        });
-        println!("{object}");
-    } else if let (Some(median), Some(low), Some(high)) = (median, low, high) {
-        let ratio = ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"));
-        println!("{:16} {subject:24} {class:>6} {median:9.2} {low:9.2} {high:9.2} {ratio:>7}", workload.name);
-    } else {
-        println!("{:16} {subject:24} {class:>6} not observed", workload.name);
-    }
-}
-
-/// Pins the calling thread to a core; without effect where that is not allowed.
-pub fn pin(core: usize) {
-    let mut cores = rustix::thread::CpuSet::new();
-    cores.set(core);
-    let _ = rustix::thread::sched_setaffinity(None, &cores);
-}
-
-/// 0 for near, 1 for far: between cores that share a cache a compare-exchange goes there and back in some 60 ns, else in some 260.
-fn class() -> usize {
-    const ROUNDS: u64 = 20_000;
-    static TURN: AtomicU64 = AtomicU64::new(0);
-    TURN.store(0, std::sync::atomic::Ordering::Release);
-    let swing = |mine: u64, rounds: u64| {
-        for _ in 0..rounds {
-            // Only the one whose turn it is tries, or each failure would take the line from the other.
-            while TURN.load(Acquire) != mine || TURN.compare_exchange(mine, 1 - mine, AcqRel, Acquire).is_err() {
-                std::hint::spin_loop();
+/// By class: a row for each subject, then one for the limit if there is one; `None` for no samples.
+fn measure(workload: &Workload, plan: &Plan) -> Vec<Vec<Option<Row>>> {
+    let begun = Instant::now();
+    let turns: Vec<Turn> = workload.subjects.iter().map(|(_, turn)| *turn).chain(workload.limit).collect();
+    let messages: Vec<u64> = turns.iter().map(|turn| messages_for(*turn)).collect();
+    let class = || if workload.two_cores { threads::class() } else { 0 };
+    let mut samples = vec![vec![Vec::new(); turns.len()]; classes(workload).len()];
+    let mut before = class();
+    for round in 0..plan.turns {
+        if round >= 3 && begun.elapsed() > plan.most {
+            break;
+        }
+        for (index, turn) in turns.iter().enumerate() {
+            let each = turn(messages[index]);
+            let after = class();
+            if before == after {
+                samples[after][index].push(each);
             }
+            before = after;
         }
-    };
-    let warm = ROUNDS / 10;
-    let took = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            pin(1);
-            swing(1, warm + ROUNDS);
-        });
-        pin(0);
-        // Until the other has come to its core.
-        swing(0, warm);
-        let begun = Instant::now();
-        swing(0, ROUNDS);
-        begun.elapsed()
-    });
-    usize::from(took.as_nanos() > u128::from(ROUNDS) * 150)
+    }
+    samples.into_iter().map(|class| class.into_iter().map(Row::of).collect()).collect()
 }
 
-/// One turn of two threads: `send` on core 0, `receive` on core 1, from the moment both are there until the receiver is done.
-pub fn two_threads(messages: u64, send: impl FnOnce() + Send, receive: impl FnOnce() + Send) -> f64 {
-    let start = std::sync::Barrier::new(2);
-    std::thread::scope(|scope| {
-        let receiver = scope.spawn(|| {
-            pin(1);
-            start.wait();
-            let begun = Instant::now();
-            receive();
-            begun.elapsed()
-        });
-        pin(0);
-        start.wait();
-        send();
-        match receiver.join() {
-            Ok(elapsed) => elapsed.as_nanos() as f64 / messages as f64,
-            Err(panic) => std::panic::resume_unwind(panic),
+/// So many messages that a turn takes about as long as it should.
+fn messages_for(turn: Turn) -> u64 {
+    let wanted = TURN.as_nanos() as f64;
+    let mut messages = 1 << 10;
+    loop {
+        // The better of two, since one may have waited for its core.
+        let took = turn(messages).min(turn(messages)) * messages as f64;
+        if took >= wanted / 8.0 {
+            return (messages as f64 * wanted / took).max(1.0) as u64;
         }
-    })
+        messages *= 4;
+    }
 }

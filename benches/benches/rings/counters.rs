@@ -1,0 +1,34 @@
+//! Two threads count in neighbouring places, each in a line of its own or both in one.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use ringmem_benches::{Workload, two_threads};
+use ringmem_layouts::CacheLineAligned;
+
+/// The places are `C`s in a row.
+fn count<C: Sync>(messages: u64, places: &[C; 2], word: fn(&C) -> &AtomicU64) -> f64 {
+    let count = |place: &C| {
+        for _ in 0..messages {
+            word(place).fetch_add(1, Relaxed);
+        }
+    };
+    let [first, second] = places;
+    let each = two_threads(messages, || count(first), || count(second));
+    assert!(places.iter().all(|place| word(place).load(Relaxed) == messages));
+    each
+}
+
+fn apart(messages: u64) -> f64 {
+    count(messages, &[const { CacheLineAligned::new(AtomicU64::new(0)) }; 2], |place| place.get())
+}
+
+fn together(messages: u64) -> f64 {
+    // In one line, whatever the stack gives.
+    let places = CacheLineAligned::new([const { AtomicU64::new(0) }; 2]);
+    count(messages, places.get(), |place| place)
+}
+
+/// `counters`.
+pub fn workload() -> Workload {
+    Workload::two("counters", [1.0; 2], vec![("ringmem CacheLineAligned", apart), ("unpadded", together)])
+}

@@ -1,0 +1,75 @@
+//! Kinds of rings, by who may use them, and the work that is done with one.
+//!
+//! A kind makes a ring, hands its two ends to the work as closures, and gives back what the work measured. An end is moved into the
+//! thread that uses it.
+
+use std::marker::PhantomData;
+
+use crate::CAPACITY;
+
+/// Work for one producer and one consumer.
+pub trait Work<T> {
+    /// Does it with `push`, false if full, and `pop`, `None` if empty.
+    fn run(self, push: impl FnMut(T) -> bool + Send, pop: impl FnMut() -> Option<T> + Send) -> f64;
+}
+
+/// Work for several producers and one consumer.
+pub trait ManyToOne<T> {
+    /// As [`Work::run`].
+    fn run(self, push: impl FnMut(T) -> bool + Send + Clone, pop: impl FnMut() -> Option<T> + Send) -> f64;
+}
+
+/// Work for several producers and consumers.
+pub trait ManyToMany<T> {
+    /// As [`Work::run`].
+    fn run(self, push: impl FnMut(T) -> bool + Send + Clone, pop: impl FnMut() -> Option<T> + Send + Clone) -> f64;
+}
+
+/// A ring of `CAPACITY` for one producer and one consumer.
+pub trait Spsc<T> {
+    /// Has the work done with a new one.
+    fn spsc(work: impl Work<T>) -> f64;
+}
+
+/// A ring for many producers.
+pub trait Mpsc<T> {
+    /// Has the work done with a new one that holds `N`.
+    fn mpsc<const N: usize>(work: impl ManyToOne<T>) -> f64;
+}
+
+/// A ring for many producers and many consumers.
+pub trait Mpmc<T> {
+    /// Has the work done with a new one that holds `N`.
+    fn mpmc<const N: usize>(work: impl ManyToMany<T>) -> f64;
+}
+
+/// A kind for many, used by one consumer, or by one of both.
+pub struct One<K>(PhantomData<K>);
+
+impl<T, K: Mpmc<T>> Mpsc<T> for One<K> {
+    fn mpsc<const N: usize>(work: impl ManyToOne<T>) -> f64 {
+        K::mpmc::<N>(OneConsumer(work))
+    }
+}
+
+impl<T, K: Mpmc<T>> Spsc<T> for One<K> {
+    fn spsc(work: impl Work<T>) -> f64 {
+        K::mpmc::<CAPACITY>(OneOfBoth(work))
+    }
+}
+
+struct OneConsumer<W>(W);
+
+impl<T, W: ManyToOne<T>> ManyToMany<T> for OneConsumer<W> {
+    fn run(self, push: impl FnMut(T) -> bool + Send + Clone, pop: impl FnMut() -> Option<T> + Send + Clone) -> f64 {
+        self.0.run(push, pop)
+    }
+}
+
+struct OneOfBoth<W>(W);
+
+impl<T, W: Work<T>> ManyToMany<T> for OneOfBoth<W> {
+    fn run(self, push: impl FnMut(T) -> bool + Send + Clone, pop: impl FnMut() -> Option<T> + Send + Clone) -> f64 {
+        self.0.run(push, pop)
+    }
+}

@@ -1,0 +1,69 @@
+//! What the machine takes, whatever the ring: lines moved from core to core, and a flag that goes there and back.
+
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+
+use ringmem_benches::two_threads;
+
+use crate::kind::{Spsc, Work};
+
+#[repr(align(64))]
+struct Line([AtomicU64; 8]);
+
+#[repr(align(128))]
+struct Flag(AtomicU64);
+
+/// A message of so many lines, from one core to the other, told of every 64 lines.
+pub fn lines<const LINES: u64>(messages: u64) -> f64 {
+    const RING: u64 = 1024;
+    const TOLD: u64 = 64;
+    let all = (messages * LINES).next_multiple_of(TOLD);
+    let ring: Vec<Line> = (0..RING).map(|_| Line([const { AtomicU64::new(0) }; 8])).collect();
+    let [filled, emptied] = &[const { Flag(AtomicU64::new(0)) }; 2];
+    let words = |number: u64| &ring[(number % RING) as usize].0;
+    let send = || {
+        for batch in (0..all).step_by(TOLD as usize) {
+            while batch + TOLD - emptied.0.load(Acquire) > RING {
+                spin_loop();
+            }
+            for number in batch..batch + TOLD {
+                words(number).iter().for_each(|word| word.store(number, Relaxed));
+            }
+            filled.0.store(batch + TOLD, Release);
+        }
+    };
+    let receive = || {
+        for batch in (0..all).step_by(TOLD as usize) {
+            while filled.0.load(Acquire) <= batch {
+                spin_loop();
+            }
+            for number in batch..batch + TOLD {
+                assert!(words(number).iter().all(|word| word.load(Relaxed) == number));
+            }
+            emptied.0.store(batch + TOLD, Release);
+        }
+    };
+    two_threads(messages, send, receive)
+}
+
+/// One word: a push stores its number, a pop sees that it has changed. Only for round trips, since a second push overwrites the first.
+pub struct Flags;
+
+impl Spsc<[u64; 1]> for Flags {
+    fn spsc(work: impl Work<[u64; 1]>) -> f64 {
+        let flag = Box::new(Flag(AtomicU64::new(0)));
+        let (flag, mut seen) = (&flag.0, 0);
+        let push = move |[number]: [u64; 1]| {
+            flag.store(number + 1, Release);
+            true
+        };
+        let pop = move || {
+            let now = flag.load(Acquire);
+            (now != seen).then(|| {
+                seen = now;
+                [now - 1]
+            })
+        };
+        work.run(push, pop)
+    }
+}

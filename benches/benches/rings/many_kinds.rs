@@ -1,0 +1,130 @@
+//! Competitors with many producers, or many of both.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+
+use disruptor::Producer as _;
+use ringkernel_core::queue::{MessageQueue, MpscQueue};
+
+use crate::kind::{ManyToMany, ManyToOne, Mpmc, Mpsc};
+use crate::plain::Plain;
+use crate::spsc_kinds::{envelope, payload};
+
+/// The kind `$kind` of `$trait`, with what makes the two ends of a ring of `$n`.
+macro_rules! kind {
+    ($(#[$doc:meta])* $kind:ident: $trait:ident::$method:ident($work:ident), |$t:ident, $n:ident| $ends:expr) => {
+        $(#[$doc])*
+        pub struct $kind;
+        impl<$t: Plain> $trait<$t> for $kind {
+            fn $method<const $n: usize>(work: impl $work<$t>) -> f64 {
+                let (push, pop) = $ends;
+                work.run(push, pop)
+            }
+        }
+    };
+}
+
+kind!(
+    /// A sequence in each slot.
+    ArrayQueue: Mpmc::mpmc(ManyToMany),
+    |T, N| {
+        let queue = Arc::new(crossbeam_queue::ArrayQueue::<T>::new(N));
+        let other = queue.clone();
+        (move |value| other.push(value).is_ok(), move || queue.pop())
+    }
+);
+
+kind!(
+    /// `ArrayQueue` with waiting.
+    CrossbeamChannel: Mpmc::mpmc(ManyToMany),
+    |T, N| {
+        let (sender, receiver) = crossbeam_channel::bounded::<T>(N);
+        (move |value| sender.try_send(value).is_ok(), move || receiver.try_recv().ok())
+    }
+);
+
+kind!(
+    /// A state in each slot, values cloned out of it.
+    Thingbuf: Mpmc::mpmc(ManyToMany),
+    |T, N| {
+        let queue = Arc::new(thingbuf::ThingBuf::<T>::new(N));
+        let other = queue.clone();
+        (move |value| other.push(value).is_ok(), move || queue.pop())
+    }
+);
+
+kind!(
+    /// A lap in each slot.
+    OmangoMany: Mpmc::mpmc(ManyToMany),
+    |T, N| {
+        let (sender, receiver) = omango::queue::mpmc::bounded::<T>(N as u32);
+        (move |value| sender.try_send(value).is_ok(), move || receiver.try_recv().ok())
+    }
+);
+
+kind!(
+    /// An epoch in each slot.
+    GilMany: Mpmc::mpmc(ManyToMany),
+    |T, N| {
+        let (mut sender, mut receiver) = gil::mpmc::channel::<T>(const { NonZeroUsize::new(N).unwrap() });
+        (move |value| sender.try_send(value).is_ok(), move || receiver.try_recv())
+    }
+);
+
+kind!(
+    /// Without allocation, a sequence in each slot.
+    HeaplessMany: Mpmc::mpmc(ManyToMany),
+    |T, N| {
+        // Deprecated because a thread that is stopped stops the others; here that only costs time.
+        #[expect(deprecated)]
+        let queue = Arc::new(heapless::mpmc::Queue::<T, N>::new());
+        let other = queue.clone();
+        (move |value| other.enqueue(value).is_ok(), move || queue.dequeue())
+    }
+);
+
+kind!(
+    /// An epoch in each slot.
+    GilToOne: Mpsc::mpsc(ManyToOne),
+    |T, N| {
+        let (mut sender, mut receiver) = gil::mpsc::channel::<T>(const { NonZeroUsize::new(N).unwrap() });
+        (move |value| sender.try_send(value).is_ok(), move || receiver.try_recv())
+    }
+);
+
+kind!(
+    /// A turn in each slot.
+    NexusToOne: Mpsc::mpsc(ManyToOne),
+    |T, N| {
+        let (producer, consumer) = nexus_queue::mpsc::ring_buffer::<T>(N);
+        (move |value| producer.push(value).is_ok(), move || consumer.pop())
+    }
+);
+
+kind!(
+    /// Polled for all that waits, as its interface wants, and given out from there.
+    DisruptorToOne: Mpsc::mpsc(ManyToOne),
+    |T, N| {
+        let (mut poller, builder) = disruptor::build_multi_producer(N, T::default, disruptor::BusySpin).new_event_poller();
+        let mut producer = builder.build();
+        let mut polled = Vec::<T>::with_capacity(N).into_iter();
+        let pop = move || {
+            if polled.len() == 0 && let Ok(mut events) = poller.poll() {
+                polled = (&mut events).copied().collect::<Vec<T>>().into_iter();
+            }
+            polled.next()
+        };
+        (move |value| producer.try_publish(|event| *event = value).is_ok(), pop)
+    }
+);
+
+kind!(
+    /// Its SPSC queue with a mutex around the producers; see there for the envelopes.
+    RingkernelToOne: Mpsc::mpsc(ManyToOne),
+    |T, N| {
+        let queue = Arc::new(MpscQueue::new(N));
+        let full = queue.clone();
+        let push = move |value| !full.is_full() && full.try_enqueue(envelope(&value)).is_ok();
+        (push, move || queue.try_dequeue().ok().map(|envelope| payload(&envelope)))
+    }
+);

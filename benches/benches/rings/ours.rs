@@ -1,0 +1,88 @@
+//! Our rings as kinds.
+
+use ringmem_layouts::CacheLineAligned;
+use ringmem_layouts::ring::{flagged, mpmc, mpsc, spsc};
+
+use crate::CAPACITY;
+use crate::kind::{ManyToMany, ManyToOne, Mpmc, Mpsc, Spsc, Work};
+use crate::plain::Plain;
+
+/// The kind of our ring `$module`, each message published, and the kind of it that publishes and releases every so many. A batch goes when
+/// its thread is done, so the last one is flushed.
+macro_rules! spsc {
+    ($(#[$doc:meta])* $module:ident: $each:ident, $batched:ident) => {
+        $(#[$doc])*
+        pub struct $each;
+
+        impl<T: Plain> Spsc<T> for $each {
+            fn spsc(work: impl Work<T>) -> f64 {
+                let mut ring = Box::new($module::Ring::<T, CAPACITY>::new());
+                let (mut producer, mut consumer) = ring.split();
+                work.run(move |value| producer.push(value).is_ok(), move || consumer.pop().ok())
+            }
+        }
+
+        $(#[$doc])*
+        pub struct $batched<const EVERY: u64>;
+
+        impl<T: Plain, const EVERY: u64> Spsc<T> for $batched<EVERY> {
+            fn spsc(work: impl Work<T>) -> f64 {
+                let mut ring = Box::new($module::Ring::<T, CAPACITY>::new());
+                let (producer, consumer) = ring.split();
+                // A batch borrows its end, which stays here: side by side the two would share a line.
+                let (mut producer, mut consumer) = (CacheLineAligned::new(producer), CacheLineAligned::new(consumer));
+                let (mut producer, mut consumer) = (producer.batch(EVERY), consumer.batch(EVERY));
+                work.run(move |value| producer.push(value).is_ok(), move || consumer.pop().ok())
+            }
+        }
+    };
+}
+
+spsc!(
+    /// Cached indices.
+    spsc: Ours, Batched
+);
+
+spsc!(
+    /// A flag in each slot.
+    flagged: Flagged, FlaggedBatched
+);
+
+/// Many producers, many consumers.
+pub struct OursMany;
+
+impl<T: Plain> Mpmc<T> for OursMany {
+    fn mpmc<const N: usize>(work: impl ManyToMany<T>) -> f64 {
+        let ring = Box::new(mpmc::Ring::<T, N>::new());
+        let (mut producer, mut consumer) = ring.split();
+        work.run(move |value| producer.push(value).is_ok(), move || consumer.pop().ok())
+    }
+}
+
+/// Many producers, one consumer.
+pub struct OursToOne;
+
+impl<T: Plain> Mpsc<T> for OursToOne {
+    fn mpsc<const N: usize>(work: impl ManyToOne<T>) -> f64 {
+        let mut ring = Box::new(mpsc::Ring::<T, N>::new());
+        let (mut producer, mut consumer) = ring.split();
+        work.run(move |value| producer.push(value).is_ok(), move || consumer.pop().ok())
+    }
+}
+
+/// Many producers that claim 32 slots at a time; for work that pushes so many and finds room for them.
+pub struct Claiming;
+
+impl<T: Plain> Mpsc<T> for Claiming {
+    fn mpsc<const N: usize>(work: impl ManyToOne<T>) -> f64 {
+        let mut ring = Box::new(mpsc::Ring::<T, N>::new());
+        let (mut producer, mut consumer) = ring.split();
+        let (mut values, mut count) = ([T::default(); 32], 0);
+        let push = move |value| {
+            values[count] = value;
+            count = (count + 1) % values.len();
+            count > 0 || producer.push_slice(&values) == values.len()
+        };
+        work.run(push, move || consumer.pop().ok())
+    }
+}

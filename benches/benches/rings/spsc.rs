@@ -1,0 +1,190 @@
+//! One producer, one consumer, message by message: a stream between two threads, and push and pop in one.
+
+use std::hint::{black_box, spin_loop};
+use std::marker::PhantomData;
+
+use disruptor::Producer as _;
+use ringmem_benches::{Subject, Turn, Workload, job, team, two_threads};
+use ringmem_layouts::ring::spsc;
+
+use crate::CAPACITY;
+use crate::iceoryx::{Iceoryx, IceoryxIndex};
+use crate::kind::{One, Spsc, Work};
+use crate::limits::lines;
+use crate::many_kinds::{ArrayQueue, CrossbeamChannel, GilMany, HeaplessMany, OmangoMany, Thingbuf};
+use crate::ours::{Batched, Flagged, FlaggedBatched, Ours};
+use crate::plain::Message;
+use crate::spsc_kinds::{Disruptor, Fq, Gil, Heapless, Nexus, Omango, Quickring, Ringbuf, Ringkernel, Rtrb};
+
+/// One thread pushes so many messages, another pops them.
+struct Stream(u64);
+
+impl<T: Message> Work<T> for Stream {
+    fn run(self, mut push: impl FnMut(T) -> bool + Send, mut pop: impl FnMut() -> Option<T> + Send) -> f64 {
+        let Self(messages) = self;
+        let send = move || {
+            for number in 0..messages {
+                while !push(T::numbered(number)) {
+                    spin_loop();
+                }
+            }
+        };
+        let receive = move || {
+            for number in 0..messages {
+                loop {
+                    match pop() {
+                        Some(got) => break got.check(number),
+                        None => spin_loop(),
+                    }
+                }
+            }
+        };
+        two_threads(messages, send, receive)
+    }
+}
+
+fn stream<K: Spsc<T>, T: Message>(messages: u64) -> f64 {
+    K::spsc(Stream(messages))
+}
+
+/// One turn of two threads whose receiver sees in place all that waits, and is done with all of it at once: `drain` is told the number of the
+/// next message and gives that of the one after the last it has checked.
+fn drained<T: Message>(messages: u64, mut push: impl FnMut(T) -> bool + Send, mut drain: impl FnMut(u64) -> u64 + Send) -> f64 {
+    let send = move || {
+        for number in 0..messages {
+            while !push(T::numbered(number)) {
+                spin_loop();
+            }
+        }
+    };
+    let receive = move || {
+        let mut number = 0;
+        while number < messages {
+            let next = drain(number);
+            if next == number {
+                spin_loop();
+            }
+            number = next;
+        }
+    };
+    two_threads(messages, send, receive)
+}
+
+fn ours_drained<T: Message>(messages: u64) -> f64 {
+    let mut ring = Box::new(spsc::Ring::<T, CAPACITY>::new());
+    let (mut producer, mut consumer) = ring.split();
+    let drain = move |number| {
+        let Ok(chunk) = consumer.peek(CAPACITY as u64) else { return number };
+        (number..).zip(chunk.as_slices().into_iter().flatten()).for_each(|(number, message)| message.check(number));
+        let count = chunk.len();
+        chunk.release(count);
+        number + count
+    };
+    drained(messages, move |value: T| producer.push(value).is_ok(), drain)
+}
+
+fn disruptor_drained<T: Message>(messages: u64) -> f64 {
+    let (mut poller, builder) = disruptor::build_single_producer(CAPACITY, T::default, disruptor::BusySpin).new_event_poller();
+    let mut producer = builder.build();
+    let drain = move |number| {
+        let Ok(mut events) = poller.poll() else { return number };
+        let mut next = number;
+        for event in &mut events {
+            event.check(next);
+            next += 1;
+        }
+        next
+    };
+    drained(messages, move |value: T| producer.try_publish(|event| *event = value).is_ok(), drain)
+}
+
+/// One thread pushes a message and pops it, so many times.
+struct Alone<T>(u64, PhantomData<T>);
+
+impl<T: Message> Work<T> for Alone<T> {
+    fn run(self, mut push: impl FnMut(T) -> bool + Send, mut pop: impl FnMut() -> Option<T> + Send) -> f64 {
+        let Self(messages, _) = self;
+        let both = move || {
+            for number in 0..messages {
+                assert!(push(black_box(T::numbered(number))));
+                match pop() {
+                    Some(got) => black_box(got).check(number),
+                    None => panic!("what was pushed is not there"),
+                }
+            }
+        };
+        team(messages, vec![(Some(0), job(both))])
+    }
+}
+
+fn alone<K: Spsc<T>, T: Message>(messages: u64) -> f64 {
+    K::spsc(Alone(messages, PhantomData))
+}
+
+/// A turn of every competitor, but for the disruptor: its poller would rather give all that waits.
+macro_rules! competitors {
+    ($turn:ident $(, $t:ty)?) => {
+        [
+            ("rtrb", $turn::<Rtrb $(, $t)?> as ringmem_benches::Turn),
+            ("ringbuf", $turn::<Ringbuf $(, $t)?>),
+            ("gil", $turn::<Gil $(, $t)?>),
+            ("gil mpmc", $turn::<One<GilMany> $(, $t)?>),
+            ("nexus-queue", $turn::<Nexus $(, $t)?>),
+            ("omango", $turn::<Omango $(, $t)?>),
+            ("omango mpmc", $turn::<One<OmangoMany> $(, $t)?>),
+            ("quickring", $turn::<Quickring $(, $t)?>),
+            ("fq", $turn::<Fq $(, $t)?>),
+            ("heapless", $turn::<Heapless $(, $t)?>),
+            ("heapless mpmc", $turn::<One<HeaplessMany> $(, $t)?>),
+            ("iceoryx2", $turn::<Iceoryx $(, $t)?>),
+            ("crossbeam ArrayQueue", $turn::<One<ArrayQueue> $(, $t)?>),
+            ("crossbeam-channel", $turn::<One<CrossbeamChannel> $(, $t)?>),
+            ("thingbuf", $turn::<One<Thingbuf> $(, $t)?>),
+            ("ringkernel-core", $turn::<Ringkernel $(, $t)?>),
+        ]
+    };
+}
+pub(crate) use competitors;
+
+fn streams<T: Message>(ours: &[Subject]) -> Vec<Subject> {
+    let disruptor = [("disruptor", stream::<Disruptor, T> as Turn), ("disruptor poll", disruptor_drained::<T>)];
+    ours.iter().copied().chain(competitors!(stream, T)).chain(disruptor).collect()
+}
+
+fn each<T: Message>() -> Vec<Subject> {
+    streams::<T>(&[("ringmem", stream::<Ours, T>), ("ringmem flagged", stream::<Flagged, T>), ("ringmem peek", ours_drained::<T>)])
+}
+
+fn batched<T: Message>() -> Vec<Subject> {
+    streams::<T>(&[
+        ("ringmem batch 16", stream::<Batched<16>, T>),
+        ("ringmem batch 64", stream::<Batched<64>, T>),
+        ("ringmem flagged batch 16", stream::<FlaggedBatched<16>, T>),
+    ])
+}
+
+fn both<T: Message>() -> Vec<Subject> {
+    let ours = [("ringmem", alone::<Ours, T> as Turn), ("ringmem flagged", alone::<Flagged, T>)];
+    ours.into_iter().chain(competitors!(alone, T)).chain([("disruptor", alone::<Disruptor, T> as _)]).collect()
+}
+
+/// `spsc-*` and `oneshot-*`.
+pub fn workloads() -> Vec<Workload> {
+    let index = |turn| {
+        move |mut subjects: Vec<Subject>| {
+            subjects.push(("iceoryx2 index", turn));
+            subjects
+        }
+    };
+    let (streamed, alone_index) = (index(stream::<IceoryxIndex, [u64; 1]>), index(alone::<IceoryxIndex, [u64; 1]>));
+    vec![
+        Workload::two("spsc-8", [1.15; 2], streamed(each::<[u64; 1]>())),
+        Workload { limit: Some(lines::<1>), ..Workload::two("spsc-64", [1.15; 2], each::<[u64; 8]>()) },
+        Workload { limit: Some(lines::<4>), ..Workload::two("spsc-256", [1.15; 2], each::<[u64; 32]>()) },
+        Workload::two("spsc-8-batch", [1.0; 2], streamed(batched::<[u64; 1]>())),
+        Workload { limit: Some(lines::<1>), ..Workload::two("spsc-64-batch", [0.625, 0.33], batched::<[u64; 8]>()) },
+        Workload { limit: Some(lines::<4>), ..Workload::two("spsc-256-batch", [0.625, 0.33], batched::<[u64; 32]>()) },
+        Workload { aim_ns: Some(1.3), ..Workload::one("oneshot-8", 1.0, alone_index(both::<[u64; 1]>())) },
+        Workload::one("oneshot-64", 1.0, both::<[u64; 8]>()),
+    ]
+}

@@ -1,0 +1,68 @@
+//! Rows, and how they are printed.
+
+use serde_json::json;
+
+use crate::Workload;
+
+/// One subject's turns in one class.
+#[derive(Clone, Copy)]
+pub(crate) struct Row {
+    median: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Row {
+    /// `None` for no samples.
+    pub(crate) fn of(mut samples: Vec<f64>) -> Option<Self> {
+        samples.sort_by(f64::total_cmp);
+        Some(Self { median: *samples.get(samples.len() / 2)?, low: *samples.first()?, high: *samples.last()? })
+    }
+}
+
+pub(crate) fn head() {
+    println!(
+        "{:16} {:26} {:>5} {:>9} {:>9} {:>9} {:>7} {:>6} {:>8}",
+        "workload", "subject", "class", "median ns", "low", "high", "ratio", "aim", "limit"
+    );
+}
+
+/// Prints the rows of one class, the quickest first; the limit's row is the one past the subjects'.
+pub(crate) fn print(bench: &str, json: bool, workload: &Workload, class: usize, class_name: &str, rows: &[Option<Row>]) {
+    let (rows, limit) = rows.split_at(workload.subjects.len());
+    let limit = limit.first().copied().flatten().map(|row| row.median);
+    let subjects = || workload.subjects.iter().map(|(name, _)| *name).zip(rows.iter().copied());
+    let best =
+        subjects().filter(|(name, _)| !name.starts_with("ringmem")).filter_map(|(_, row)| row).map(|row| row.median).reduce(f64::min);
+    let mut order: Vec<(&str, Option<Row>)> = subjects().collect();
+    order.sort_by(|a, b| a.1.map(|row| row.median).partial_cmp(&b.1.map(|row| row.median)).unwrap_or(std::cmp::Ordering::Equal));
+    let name = workload.name;
+    if !json && rows.iter().all(Option::is_none) {
+        println!("{name:16} {:26} {class_name:>5} not observed", "all");
+        return;
+    }
+    let aim = workload.aim[class];
+    for (subject, row) in order {
+        let ratio = row.zip(best).map(|(row, best)| row.median / best);
+        if json {
+            let mut object = json!({
+                "bench": bench, "workload": name, "subject": subject, "unit": workload.unit, "median": row.map(|row| row.median),
+                "low": row.map(|row| row.low), "high": row.map(|row| row.high), "ratio": ratio, "aim": aim, "limit": limit,
+                "source": "host", "class": class_name,
+            });
+            if let Some(aim_ns) = workload.aim_ns {
+                object["aim_ns"] = aim_ns.into();
+            }
+            if row.is_none() {
+                object["note"] = "not observed".into();
+            }
+            println!("{object}");
+        } else if let Some(Row { median, low, high }) = row {
+            let ratio = ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"));
+            let limit = limit.map_or(String::new(), |limit| format!("{limit:.2}"));
+            println!("{name:16} {subject:26} {class_name:>5} {median:9.2} {low:9.2} {high:9.2} {ratio:>7} {aim:6.3} {limit:>8}");
+        } else {
+            println!("{name:16} {subject:26} {class_name:>5} not observed");
+        }
+    }
+}
