@@ -112,6 +112,24 @@ fn batch<M: Machine<Word: RmwWord>, const KIND: u64>(producer: &mut Many<M, KIND
     messages.iter().copied().filter(|value| batch.push(*value).is_ok()).collect()
 }
 
+/// What a producer that makes room took out itself stands among what it put in, marked.
+const EVICTED: u64 = 100;
+
+/// Takes the oldest message out where there is no room.
+fn overwrite<M: Machine<Word: RmwWord>>(producer: &mut Many<M, MPMC>, messages: &[u64]) -> Vec<u64> {
+    let mut done = Vec::new();
+    for value in messages {
+        if producer.push(*value).is_err() {
+            done.extend(producer.evict().map(|oldest| oldest + EVICTED));
+            if producer.push(*value).is_err() {
+                continue;
+            }
+        }
+        done.push(*value);
+    }
+    done
+}
+
 /// Tries so often; what came.
 fn pop<M: Machine<Word: RmwWord>>(consumer: &mut mpmc::Consumer<u64, M>, tries: usize) -> Vec<u64> {
     (0..tries).filter_map(|_| consumer.pop().ok()).collect()
@@ -167,12 +185,12 @@ fn assert_whole(went_in: &[Vec<u64>], came_out: &[Vec<u64>]) {
             assert!(got.iter().filter(|value| **value / 10 * 10 == tens).is_sorted(), "out of order: {got:?}");
         }
     }
-    let sorted = |of: &[Vec<u64>]| {
-        let mut all = of.concat();
-        all.sort_unstable();
-        all
-    };
-    assert_eq!(sorted(came_out), sorted(went_in));
+    let (evicted, mut went_in): (Vec<u64>, Vec<u64>) = went_in.concat().into_iter().partition(|value| *value >= EVICTED);
+    let mut came_out = came_out.concat();
+    came_out.extend(evicted.iter().map(|value| value - EVICTED));
+    came_out.sort_unstable();
+    went_in.sort_unstable();
+    assert_eq!(came_out, went_in);
 }
 
 /// A handle that says that it leaves only if all is well: in a model that has failed, loom is not to be asked any more.
@@ -394,6 +412,9 @@ pairs! {
     two_producers: push_slice meets take as two_push_slices_one_takes;
     two_producers: reserve meets take as two_reserve_one_takes;
     two_producers: batch meets take as two_batch_one_takes;
+    two_producers: overwrite meets pop as two_overwrite_one_pops;
+    two_producers: overwrite meets take as two_overwrite_one_takes;
+    two_consumers: overwrite meets pop as one_overwrites_two_pop;
     two_producers: give_up meets pop as two_give_up_one_pops;
     two_consumers: give_up meets pop as one_gives_up_two_pop;
     one_consumer: give_up meets pop_alone as giving_up_meets_the_only_pop;

@@ -2,6 +2,7 @@
 
 use core::ptr::NonNull;
 
+use super::consumer::take;
 use super::{BatchProducer, Grant, SystemAtomics};
 use crate::attach::AttachError;
 use crate::ring::refusal::{PushError, ReserveError};
@@ -186,6 +187,21 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> Producer<'a, T, M, KIND>
         slot.cell.with_mut(|place| unsafe { place.write(value) });
         // SYNC POINT: slot published. Pairs with Turns::run and pop of either consumer.
         slot.word.store_release(self.turns.full(index));
+    }
+}
+
+impl<T, M: Machine<Word: RmwWord>> Producer<'_, T, M, { RingFlags::MPMC.bits() }> {
+    /// Takes the oldest message, if the ring is full of messages and no consumer has it: what stands where the next one is to go.
+    pub fn evict(&mut self) -> Option<T> {
+        let turns = &self.turns;
+        let oldest = turns.header.producer.tail.load().wrapping_sub(turns.capacity());
+        // SYNC POINT: slot published. Pairs with the producers' stores of it.
+        let is_full = turns.slot(oldest).word.load_acquire() == turns.full(oldest);
+        if !is_full || turns.header.consumer.head.compare_exchange(oldest, oldest.wrapping_add(1)).is_err() {
+            return None;
+        }
+        // SAFETY: claimed just now as a consumer does, when its slot was full.
+        Some(unsafe { take(turns, oldest) })
     }
 }
 

@@ -1,0 +1,139 @@
+//! What happens to a value for which there is no room.
+//!
+//! The rings refuse. [`Policed`] is an end that does as it was told instead, and counts. A ring that overwrites by its nature, and tells its
+//! readers how many they lost, is [`lossy`](super::lossy).
+//!
+//! ```
+//! use ringmem_layouts::ring::{Policed, mpmc::Ring};
+//! static RING: Ring<u64, 2> = Ring::new();
+//! let (producer, mut consumer) = RING.split();
+//! let mut newest = Policed::overwriting_oldest(producer);
+//! let mut lost = Vec::new();
+//! for number in 0..5 {
+//!     newest.push(number, |old| lost.push(old)).unwrap();
+//! }
+//! assert_eq!((consumer.pop(), consumer.pop()), (Ok(3), Ok(4)));
+//! assert_eq!(lost, [0, 1, 2]);
+//! assert_eq!(newest.counts().overwritten, 3);
+//! ```
+
+use super::refusal::PushError;
+use super::{Push, RingFlags, mpmc};
+use crate::{Machine, RmwWord};
+
+/// How many values went which way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Counts {
+    /// Into the ring.
+    pub taken: u64,
+    /// Back to the caller.
+    pub refused: u64,
+    /// Lost, because the ring was full when they came.
+    pub dropped: u64,
+    /// Lost, because a newer one took their place.
+    pub overwritten: u64,
+}
+
+/// An end that takes out what it did not put in, to make room.
+pub trait Evict<'a>: Push<'a> {
+    /// Takes the oldest value, if it stands where the next one is to go.
+    fn evict(&mut self) -> Option<Self::Item>;
+}
+
+impl<'a, T: 'a, M: Machine<Word: RmwWord> + 'a> Evict<'a> for mpmc::ManyProducer<'a, T, M, { RingFlags::MPMC.bits() }> {
+    fn evict(&mut self) -> Option<T> {
+        mpmc::Producer::evict(self)
+    }
+}
+
+/// An end that fills, and what it does when there is no room.
+pub struct Policed<'a, E: Push<'a>> {
+    end: E,
+    policy: Policy<E, E::Item>,
+    counts: Counts,
+}
+
+enum Policy<E, T> {
+    Refuse,
+    DropNewest,
+    OverwriteOldest(fn(&mut E) -> Option<T>),
+}
+
+impl<'a, E: Push<'a>> Policed<'a, E> {
+    /// What does not fit comes back.
+    pub const fn refusing(end: E) -> Self {
+        Self::new(end, Policy::Refuse)
+    }
+
+    /// What does not fit is lost.
+    pub const fn dropping_newest(end: E) -> Self {
+        Self::new(end, Policy::DropNewest)
+    }
+
+    /// What does not fit takes the place of the oldest, which is lost.
+    pub const fn overwriting_oldest(end: E) -> Self
+    where
+        E: Evict<'a>,
+    {
+        Self::new(end, Policy::OverwriteOldest(E::evict))
+    }
+
+    const fn new(end: E, policy: Policy<E, E::Item>) -> Self {
+        Self { end, policy, counts: Counts { taken: 0, refused: 0, dropped: 0, overwritten: 0 } }
+    }
+
+    /// Pushes one value; `lost` is handed each that is lost by it.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`] with the value: refused, or the ring is corrupt. An end that overwrites is refused where a consumer stands still in the
+    /// middle of the oldest value.
+    pub fn push(&mut self, mut value: E::Item, mut lost: impl FnMut(E::Item)) -> Result<(), PushError<E::Item>> {
+        let mut again = true;
+        loop {
+            let back = match self.end.push(value) {
+                Ok(()) => {
+                    self.counts.taken += 1;
+                    return Ok(());
+                }
+                Err(PushError::Full(back)) => back,
+                Err(corrupt) => return Err(corrupt),
+            };
+            let oldest = match self.policy {
+                Policy::Refuse => None,
+                Policy::DropNewest => {
+                    self.counts.dropped += 1;
+                    lost(back);
+                    return Ok(());
+                }
+                Policy::OverwriteOldest(evict) => evict(&mut self.end),
+            };
+            let Some(oldest) = oldest else {
+                // A consumer may have made room in between: once more, and no more.
+                if core::mem::take(&mut again) && matches!(self.policy, Policy::OverwriteOldest(_)) {
+                    value = back;
+                    continue;
+                }
+                self.counts.refused += 1;
+                return Err(PushError::Full(back));
+            };
+            again = true;
+            self.counts.overwritten += 1;
+            lost(oldest);
+            // Another producer may have been faster; then it is tried again, with the next oldest.
+            value = back;
+        }
+    }
+
+    /// What went which way so far.
+    #[must_use]
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// The end itself, to look at.
+    pub const fn end(&self) -> &E {
+        &self.end
+    }
+}

@@ -1,0 +1,91 @@
+//! What happens to a value for which there is no room, and that it is counted.
+
+use ringmem_layouts::Host;
+use ringmem_layouts::ring::{Counts, Policed, PopError, PushError, flagged, mpmc, mpsc, spsc};
+
+#[test]
+fn what_is_refused_comes_back_and_is_counted() {
+    let mut ring = spsc::Ring::<String, 2>::starting_at(u64::MAX);
+    let (producer, mut consumer) = ring.split();
+    let mut end = Policed::refusing(producer);
+    for text in ["one", "two"] {
+        end.push(text.to_owned(), |_| unreachable!()).unwrap();
+    }
+    assert_eq!(end.push("three".to_owned(), |_| unreachable!()), Err(PushError::Full("three".to_owned())));
+    assert_eq!(end.counts(), Counts { taken: 2, refused: 1, dropped: 0, overwritten: 0 });
+    assert_eq!(consumer.pop().unwrap(), "one");
+}
+
+#[test]
+fn the_newest_is_dropped_and_counted() {
+    let mut ring = flagged::Ring::<u8, 2>::starting_at(u64::MAX);
+    let (producer, mut consumer) = ring.split();
+    let mut end = Policed::dropping_newest(producer);
+    let mut lost = Vec::new();
+    for value in 0..5 {
+        end.push(value, |value| lost.push(value)).unwrap();
+    }
+    assert_eq!(lost, [2, 3, 4]);
+    assert_eq!(end.counts(), Counts { taken: 2, refused: 0, dropped: 3, overwritten: 0 });
+    assert_eq!([consumer.pop(), consumer.pop(), consumer.pop()], [Ok(0), Ok(1), Err(PopError::Empty)]);
+}
+
+#[test]
+fn the_newest_of_many_producers_is_dropped() {
+    let mut ring = mpsc::Ring::<u8, 1>::starting_at(u64::MAX);
+    let (producer, mut consumer) = ring.split();
+    let (mut one, mut two) = (Policed::dropping_newest(producer.clone()), Policed::dropping_newest(producer));
+    one.push(1, |_| unreachable!()).unwrap();
+    two.push(2, |value| assert_eq!(value, 2)).unwrap();
+    assert_eq!((one.counts().taken, two.counts().dropped), (1, 1));
+    assert_eq!([consumer.pop(), consumer.pop()], [Ok(1), Err(PopError::Empty)]);
+}
+
+#[test]
+fn the_oldest_gives_way_and_is_counted() {
+    for start in [0, 3, u64::MAX - 2] {
+        let ring = mpmc::Ring::<String, 4>::starting_at(start);
+        let (producer, mut consumer) = ring.split();
+        let mut end = Policed::overwriting_oldest(producer);
+        let mut lost = Vec::new();
+        for number in 0..10 {
+            end.push(number.to_string(), |old| lost.push(old)).unwrap();
+        }
+        assert_eq!(lost, ["0", "1", "2", "3", "4", "5"]);
+        assert_eq!(end.counts(), Counts { taken: 10, refused: 0, dropped: 0, overwritten: 6 });
+        let left: Vec<String> = std::iter::from_fn(|| consumer.pop().ok()).collect();
+        assert_eq!(left, ["6", "7", "8", "9"]);
+    }
+}
+
+/// A consumer that stands still in the middle of the oldest message: there is nothing that could be taken in its stead.
+#[test]
+fn an_end_that_overwrites_is_refused_at_a_stalled_consumer() {
+    let ring = mpmc::Ring::<u8, 2>::new();
+    let (mut producer, mut consumer) = ring.split();
+    producer.push(0).unwrap();
+    producer.push(1).unwrap();
+    let stalled = consumer.take(1).unwrap();
+    let mut end = Policed::<mpmc::Producer<'_, u8, Host>>::overwriting_oldest(producer);
+    assert_eq!(end.push(2, |_| panic!("nothing is lost")), Err(PushError::Full(2)));
+    assert_eq!(end.counts(), Counts { taken: 0, refused: 1, dropped: 0, overwritten: 0 });
+    assert_eq!(stalled.collect::<Vec<_>>(), [0]);
+    end.push(2, |_| panic!("there is room")).unwrap();
+    assert_eq!([consumer.pop(), consumer.pop()], [Ok(1), Ok(2)]);
+}
+
+#[test]
+fn what_is_overwritten_is_dropped_once() {
+    use std::rc::Rc;
+    let value = Rc::new(());
+    {
+        let ring = mpmc::Ring::<Rc<()>, 2>::new();
+        let (producer, _consumer) = ring.split();
+        let mut end = Policed::overwriting_oldest(producer);
+        for _ in 0..7 {
+            end.push(Rc::clone(&value), drop).unwrap();
+        }
+        assert_eq!(Rc::strong_count(&value), 3);
+    }
+    assert_eq!(Rc::strong_count(&value), 1);
+}
