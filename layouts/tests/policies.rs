@@ -1,7 +1,7 @@
 //! What happens to a value for which there is no room, and that it is counted.
 
-use ringmem_layouts::Host;
-use ringmem_layouts::ring::{Counts, Policed, PopError, PushError, flagged, mpmc, mpsc, spsc};
+use ringmem_layouts::ring::{Bells, Counts, End, Evict, Policed, PopError, Push, PushError, flagged, mpmc, mpsc, spsc};
+use ringmem_layouts::{Host, HostWord};
 
 #[test]
 fn what_is_refused_comes_back_and_is_counted() {
@@ -72,6 +72,55 @@ fn an_end_that_overwrites_is_refused_at_a_stalled_consumer() {
     assert_eq!(stalled.collect::<Vec<_>>(), [0]);
     end.push(2, |_| panic!("there is room")).unwrap();
     assert_eq!([consumer.pop(), consumer.pop()], [Ok(1), Ok(2)]);
+}
+
+/// A producer that stands still before it has written the oldest message: nothing is there to be taken.
+#[test]
+fn an_end_that_overwrites_is_refused_at_a_stalled_producer() {
+    let ring = mpmc::Ring::<Box<u8>, 2>::new();
+    let (mut producer, _consumer) = ring.split();
+    let mut other = producer.clone();
+    let stalled = producer.reserve(1).unwrap();
+    other.push(Box::new(1)).unwrap();
+    let mut end = Policed::overwriting_oldest(other);
+    assert_eq!(end.push(Box::new(2), |_| panic!("nothing is lost")), Err(PushError::Full(Box::new(2))));
+    drop(stalled);
+    end.push(Box::new(2), |_| panic!("a slot that was given up has room")).unwrap();
+}
+
+/// Full at the first look, with nothing to take out; a consumer has made room at the second.
+struct RoomAtTheSecondLook(u8);
+
+impl<'a> End<'a> for &'a mut RoomAtTheSecondLook {
+    type Word = HostWord;
+    fn bells(&self) -> Bells<'a, HostWord> {
+        unreachable!("nobody waits")
+    }
+    fn is_disconnected(&self) -> bool {
+        false
+    }
+}
+
+impl<'a> Push<'a> for &'a mut RoomAtTheSecondLook {
+    type Item = u8;
+    fn push(&mut self, value: u8) -> Result<(), PushError<u8>> {
+        self.0 += 1;
+        if self.0 == 1 { Err(PushError::Full(value)) } else { Ok(()) }
+    }
+}
+
+impl<'a> Evict<'a> for &'a mut RoomAtTheSecondLook {
+    fn evict(&mut self) -> Option<u8> {
+        None
+    }
+}
+
+#[test]
+fn an_end_that_overwrites_looks_twice_before_it_is_refused() {
+    let mut end = RoomAtTheSecondLook(0);
+    let mut policed = Policed::overwriting_oldest(&mut end);
+    policed.push(1, |_| panic!("nothing is lost")).unwrap();
+    assert_eq!(policed.counts(), Counts { taken: 1, refused: 0, dropped: 0, overwritten: 0 });
 }
 
 #[test]

@@ -84,6 +84,6 @@ mod tests {
         close(&owner);
         assert_eq!(Word::load(&owner), ONE | CLOSED);
         open(&owner);
-        assert_eq!(Word::load(&owner), 2 * ONE | OPEN);
+        assert_eq!(Word::load(&owner), (2 * ONE) | OPEN);
     }
 }

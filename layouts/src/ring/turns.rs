@@ -84,12 +84,27 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         self.free(index.wrapping_add(self.slots.capacity()))
     }
 
-    /// Whether `word` says that the slot has not come to the message of `index` yet.
+    /// Whether `word` says that the slot has not come to what `other` says.
     #[inline(always)]
-    pub(super) const fn is_before(&self, word: u64, index: u64) -> bool {
+    pub(super) const fn is_before(&self, word: u64, other: u64) -> bool {
         // Laps have as many bits as an index has above the shift: they are compared at the top, where they wrap as the index does.
-        let distance = word.wrapping_sub(self.full(index)) << self.shift.saturating_sub(1);
+        let distance = word.wrapping_sub(other) << self.shift.saturating_sub(1);
         (distance as i64) < 0
+    }
+
+    /// Looks for up to `most` slots from `index` on, in a row, whose words are what `wanted` says.
+    #[inline(always)]
+    pub(super) fn look(&self, index: u64, most: u64, wanted: impl Fn(u64) -> u64) -> Look {
+        // SYNC POINT: slot published, slot released: whichever word it is. Pairs with the store of that word.
+        let word = self.slot(index).word.load_acquire();
+        if word == wanted(index) {
+            let rest = most.min(self.capacity()) - 1;
+            Look::Claim(1 + if rest == 0 { 0 } else { self.run(index.wrapping_add(1), rest, wanted) })
+        } else if self.is_before(word, wanted(index)) {
+            Look::NotYet
+        } else {
+            Look::Passed
+        }
     }
 
     /// Messages between the indices now, those included that are being written or read; at most the capacity.
@@ -175,34 +190,37 @@ impl Backoff {
     }
 }
 
-/// Claims indices from `word` on: how many may be claimed from an index is for `look` to say; `None` if it says none and the word stands still.
+/// Claims indices of `word`, at first from `hint` on, which is where this handle last saw it: who goes straight to the slot and then exchanges
+/// takes the word's line once, and who finds nothing there does not take it at all. `None` where `look` finds nothing.
 #[inline(always)]
-pub(super) fn claim<W: RmwWord>(word: &W, mut look: impl FnMut(u64) -> Look) -> Option<(u64, u64)> {
-    let mut index = word.load();
+pub(super) fn claim<W: RmwWord>(word: &W, hint: &mut u64, mut look: impl FnMut(u64) -> Look) -> Option<(u64, u64)> {
     let mut backoff = Backoff::new();
     loop {
-        let (count, skip) = match look(index) {
-            Look::Claim(count) => (count, false),
-            Look::Skip => (1, true),
-            Look::Nothing => {
-                // Relaxed is enough: had somebody claimed this index, what `look` acquired would have shown it together with the claim.
-                let now = word.load();
-                if now == index {
-                    return None;
+        let index = *hint;
+        match look(index) {
+            Look::Claim(count) => match word.compare_exchange(index, index.wrapping_add(count)) {
+                Ok(_) => {
+                    *hint = index.wrapping_add(count);
+                    return Some((index, count));
                 }
-                index = now;
+                Err(found) => *hint = found,
+            },
+            Look::NotYet => return None,
+            Look::Passed => {
+                let now = word.load();
+                *hint = if now != index {
+                    now
+                } else {
+                    // A slot that was given up: nobody will ever find anything there.
+                    match word.compare_exchange(index, index.wrapping_add(1)) {
+                        Ok(_) => index.wrapping_add(1),
+                        Err(found) => found,
+                    }
+                };
                 continue;
             }
-        };
-        match word.compare_exchange(index, index.wrapping_add(count)) {
-            Ok(_) if skip => index = index.wrapping_add(1),
-            Ok(_) => return Some((index, count)),
-            Err(_) => {
-                // What it was by then will be stale after the wait.
-                backoff.wait();
-                index = word.load();
-            }
         }
+        backoff.wait();
     }
 }
 
@@ -210,10 +228,10 @@ pub(super) fn claim<W: RmwWord>(word: &W, mut look: impl FnMut(u64) -> Look) -> 
 pub(super) enum Look {
     /// So many from here on may be claimed.
     Claim(u64),
-    /// Nothing will ever be here: on to the next.
-    Skip,
-    /// Not yet.
-    Nothing,
+    /// Its slot has not come to it: the ring is full, or empty.
+    NotYet,
+    /// Its slot has passed it: others claimed it, or gave it up.
+    Passed,
 }
 
 #[cfg(test)]
@@ -232,10 +250,10 @@ mod tests {
                 let turns = unsafe { Turns::<u64, Host>::new(&header, slots, capacity) };
                 for laps in 0..4 {
                     let later = index.wrapping_add(laps * capacity);
-                    assert!(turns.is_before(turns.free(index), later));
-                    assert!(!turns.is_before(turns.full(later), index), "capacity {capacity}, index {index}, {laps} laps");
-                    assert!(!turns.is_before(turns.taken(later), index));
-                    assert_eq!(turns.is_before(turns.full(index), later), laps > 0);
+                    assert!(turns.is_before(turns.free(index), turns.full(later)));
+                    assert!(!turns.is_before(turns.full(later), turns.full(index)), "capacity {capacity}, index {index}, {laps} laps");
+                    assert!(!turns.is_before(turns.taken(later), turns.full(index)));
+                    assert_eq!(turns.is_before(turns.full(index), turns.full(later)), laps > 0);
                 }
                 assert_eq!(turns.taken(index), free(index.wrapping_add(capacity), shift));
             }

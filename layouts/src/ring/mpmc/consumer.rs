@@ -5,13 +5,15 @@ use core::ptr::NonNull;
 use super::SystemAtomics;
 use crate::attach::AttachError;
 use crate::ring::refusal::PopError;
-use crate::ring::turns::{Look, Turns, claim};
+use crate::ring::turns::{Turns, claim};
 use crate::ring::{Bells, RingFlags, Slot, end, owner};
 use crate::{Machine, RingHeader, RingMessage, RmwWord, SlotCell, Word};
 
 /// Claims messages and takes them. Clone it for another consumer.
 pub struct Consumer<'a, T, M: Machine<Word: RmwWord>> {
     turns: Turns<'a, T, M>,
+    /// Where the head was when this handle last saw it, or before.
+    hint: u64,
 }
 
 // SAFETY: a consumer is handed `T`s, and its words are shared by their own accesses.
@@ -74,7 +76,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
 
     pub(super) fn at(turns: Turns<'a, T, M>) -> Self {
         owner::enter(&turns.header.consumer.owner);
-        Self { turns }
+        Self { turns, hint: turns.header.consumer.head.load() }
     }
 
     pub(in crate::ring) const fn bells(&self) -> Bells<'a, M::Word> {
@@ -147,20 +149,9 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
     }
 
     #[inline(always)]
-    fn claim(&self, most: u64) -> Option<(u64, u64)> {
-        let turns = &self.turns;
-        claim(&turns.header.consumer.head, |head| {
-            // SYNC POINT: slot published. Pairs with the producers' stores of it; slot released, where one gave it up.
-            let word = turns.slot(head).word.load_acquire();
-            if word == turns.full(head) {
-                let rest = most.min(turns.capacity()) - 1;
-                Look::Claim(1 + turns.run(head.wrapping_add(1), rest, |index| turns.full(index)))
-            } else if turns.is_before(word, head) {
-                Look::Nothing
-            } else {
-                Look::Skip
-            }
-        })
+    fn claim(&mut self, most: u64) -> Option<(u64, u64)> {
+        let Self { turns, hint } = self;
+        claim(&turns.header.consumer.head, hint, |head| turns.look(head, most, |index| turns.full(index)))
     }
 }
 

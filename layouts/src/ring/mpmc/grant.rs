@@ -103,6 +103,7 @@ pub struct BatchProducer<'p, 'a, T, M: Machine<Word: RmwWord>> {
     published: u64,
     next: u64,
     end: u64,
+    hint: &'p mut u64,
     every: u64,
 }
 
@@ -110,8 +111,8 @@ pub struct BatchProducer<'p, 'a, T, M: Machine<Word: RmwWord>> {
 unsafe impl<T: Send, M: Machine<Word: RmwWord>> Send for BatchProducer<'_, '_, T, M> {}
 
 impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {
-    pub(super) fn new(turns: &'p Turns<'a, T, M>, every: u64) -> Self {
-        Self { turns, published: 0, next: 0, end: 0, every }
+    pub(super) fn new(turns: &'p Turns<'a, T, M>, hint: &'p mut u64, every: u64) -> Self {
+        Self { turns, published: 0, next: 0, end: 0, hint, every }
     }
 
     /// Pushes one value; publishes it with its batch.
@@ -123,7 +124,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         if self.next == self.end {
             // All of the last claim is published by now.
-            let Some((first, count)) = claim_free(self.turns, self.every) else { return Err(PushError::Full(value)) };
+            let Some((first, count)) = claim_free(self.turns, self.hint, self.every) else { return Err(PushError::Full(value)) };
             (self.published, self.next, self.end) = (first, first, first.wrapping_add(count));
         }
         let slot = self.turns.slot(self.next);

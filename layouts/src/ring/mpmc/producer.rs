@@ -13,6 +13,8 @@ use crate::{Machine, RingHeader, RingMessage, RmwWord, SlotCell, Word};
 /// Claims slots, fills and publishes them. Clone it for another producer. `KIND` is MPMC or MPSC.
 pub struct Producer<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> {
     turns: Turns<'a, T, M>,
+    /// Where the tail was when this handle last saw it, or before.
+    hint: u64,
 }
 
 // SAFETY: a producer hands over `T`s, and its words are shared by their own accesses.
@@ -75,7 +77,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> Producer<'a, T, M, KIND>
 
     pub(in crate::ring) fn at(turns: Turns<'a, T, M>) -> Self {
         owner::enter(&turns.header.producer.owner);
-        Self { turns }
+        Self { turns, hint: turns.header.producer.tail.load() }
     }
 
     pub(in crate::ring) const fn bells(&self) -> Bells<'a, M::Word> {
@@ -152,14 +154,21 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> Producer<'a, T, M, KIND>
         if count > self.capacity() {
             return Err(ReserveError::TooLarge { capacity: self.capacity() });
         }
-        let turns = &self.turns;
+        let Self { turns, hint } = self;
         let mut free = 0;
         let claimed = if count == 0 {
             Some((0, 0))
         } else {
-            claim(&turns.header.producer.tail, |tail| {
-                free = turns.run(tail, count, |index| turns.free(index));
-                if free == count { Look::Claim(count) } else { Look::Nothing }
+            claim(&turns.header.producer.tail, hint, |tail| match turns.look(tail, count, |index| turns.free(index)) {
+                Look::Claim(found) if found < count => {
+                    if turns.header.producer.tail.load() != tail {
+                        // Others claimed from here on: what looks free is not yet written, and behind it they may have written.
+                        return Look::Passed;
+                    }
+                    free = found;
+                    Look::NotYet
+                }
+                other => other,
             })
         };
         let Some((first, count)) = claimed else { return Err(ReserveError::Full { free }) };
@@ -168,13 +177,13 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> Producer<'a, T, M, KIND>
 
     /// Claims up to `every` slots at a time (at least 1) and publishes them together.
     pub fn batch(&mut self, every: u64) -> BatchProducer<'_, 'a, T, M> {
-        BatchProducer::new(&self.turns, every.max(1))
+        BatchProducer::new(&self.turns, &mut self.hint, every.max(1))
     }
 
     /// Claims from 1 up to `most` slots, in a row and free.
     #[inline(always)]
-    fn claim(&self, most: u64) -> Option<(u64, u64)> {
-        claim_free(&self.turns, most)
+    fn claim(&mut self, most: u64) -> Option<(u64, u64)> {
+        claim_free(&self.turns, &mut self.hint, most)
     }
 
     /// # Safety
@@ -207,11 +216,8 @@ impl<T, M: Machine<Word: RmwWord>> Producer<'_, T, M, { RingFlags::MPMC.bits() }
 
 /// Claims from 1 up to `most` slots of a ring, in a row and free.
 #[inline(always)]
-pub(super) fn claim_free<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, most: u64) -> Option<(u64, u64)> {
-    claim(&turns.header.producer.tail, |tail| match turns.run(tail, most, |index| turns.free(index)) {
-        0 => Look::Nothing,
-        count => Look::Claim(count),
-    })
+pub(super) fn claim_free<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, hint: &mut u64, most: u64) -> Option<(u64, u64)> {
+    claim(&turns.header.producer.tail, hint, |tail| turns.look(tail, most, |index| turns.free(index)))
 }
 
 impl<T, M: Machine<Word: RmwWord>, const KIND: u64> Clone for Producer<'_, T, M, KIND> {

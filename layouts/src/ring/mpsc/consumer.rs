@@ -179,7 +179,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
             if word == self.turns.full(self.head) {
                 return true;
             }
-            if self.turns.is_before(word, self.head) {
+            if self.turns.is_before(word, self.turns.full(self.head)) {
                 return false;
             }
             // What was given up is free for the next lap already: released in order, so that nothing that is taken is released as it.
