@@ -173,6 +173,8 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         if self.free() == 0 {
+            // What a forgotten grant or batch wrote: nobody would make room for more while it cannot be seen.
+            self.publish();
             match self.refresh() {
                 Ok(0) => return Err(PushError::Full(value)),
                 Ok(_) => {}
@@ -214,6 +216,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
             if count > self.capacity() {
                 return Err(ReserveError::TooLarge { capacity: self.capacity() });
             }
+            self.publish();
             let free = self.refresh().map_err(ReserveError::Corrupt)?;
             if free < count {
                 return Err(ReserveError::Full { free });

@@ -1,0 +1,358 @@
+//! Every interleaving of each pair of operations on a ring with a flag in each slot that can meet.
+//!
+//! 1. A way to fill and a way to empty are chosen; one body runs them against each other with slots that are reused, indices that wrap and
+//!    a full ring, once over one header and once over two.
+//! 2. Every pair runs on the strong machine and on four weakened twins: each half of each sync point once relaxed. A twin must fail.
+
+mod loom_machine;
+
+use std::ptr::NonNull;
+
+use loom::thread;
+use loom_machine::{
+    Loom, READER_LOOKS_RELAXED, READER_RELEASES_RELAXED, STRONG, Side, WRITER_LOOKS_RELAXED, WRITER_PUBLISHES_RELAXED, check, must_fail,
+    take_side,
+};
+use ringmem_layouts::ring::flagged::{Consumer, PopError, Producer, PushError, ReserveError};
+use ringmem_layouts::ring::{RingFlags, Slot};
+use ringmem_layouts::{Machine, RingHeader, RingLayout, SlotCell, Word};
+
+/// A ring and how much goes through it.
+#[derive(Clone, Copy)]
+struct Geometry {
+    capacity: u64,
+    start: u64,
+    /// Two headers, each end polls its own.
+    split: bool,
+    messages: u64,
+}
+
+/// One slot that every message goes through, around the end of the index range.
+const ONE_SLOT: Geometry = Geometry { capacity: 1, start: u64::MAX, split: false, messages: 2 };
+/// A header for each end, two slots, and a run that wraps in both senses.
+const TWO_HEADERS: Geometry = Geometry { capacity: 2, start: u64::MAX - 1, split: true, messages: 3 };
+
+/// A ring's words and slots, as long as a model runs.
+struct Memory<M: Machine> {
+    /// Where the producer polls and the consumer publishes; with one header, both do both.
+    near_producer: RingHeader<M::Word>,
+    near_consumer: Option<RingHeader<M::Word>>,
+    slots: Vec<Slot<M::Word, M::Cell<u64>>>,
+}
+
+// SAFETY: the words are shared by their own accesses, the slots by the ring's protocol; whether that is enough is what loom finds out.
+unsafe impl<M: Machine> Sync for Memory<M> {}
+
+impl<M: Machine> Memory<M> {
+    /// Leaked until [`free`](Self::free); a model that fails leaves it so.
+    fn new(geometry: Geometry) -> &'static Self {
+        let Geometry { capacity, start, split, .. } = geometry;
+        let layout = RingLayout::of_kind::<u64>(RingFlags::FLAGGED, capacity).unwrap();
+        let header = || RingHeader::new::<u64>(&layout, start);
+        Box::leak(Box::new(Self {
+            near_producer: header(),
+            near_consumer: split.then(header),
+            slots: (0..capacity).map(|_| Slot::new(M::Word::new(0), M::Cell::new(u64::MAX))).collect(),
+        }))
+    }
+    /// # Safety
+    ///
+    /// Once at a time.
+    unsafe fn producer(&'static self) -> Producer<'static, u64, M> {
+        // SAFETY: `capacity` slots, each with a value, and the caller's promise.
+        unsafe { Producer::new(&self.near_producer, self.near_consumer(), self.slots()) }.unwrap()
+    }
+    /// # Safety
+    ///
+    /// Once at a time.
+    unsafe fn consumer(&'static self) -> Consumer<'static, u64, M> {
+        // SAFETY: as above.
+        unsafe { Consumer::new(self.near_consumer(), &self.near_producer, self.slots()) }.unwrap()
+    }
+    fn near_consumer(&self) -> &RingHeader<M::Word> {
+        self.near_consumer.as_ref().unwrap_or(&self.near_producer)
+    }
+    fn slots(&self) -> NonNull<Slot<M::Word, M::Cell<u64>>> {
+        NonNull::from(self.slots.as_slice()).cast()
+    }
+    /// # Safety
+    ///
+    /// Made by `new`, and all ends are gone.
+    unsafe fn free(&'static self) {
+        // SAFETY: the caller's promise.
+        drop(unsafe { Box::from_raw(std::ptr::from_ref(self).cast_mut()) });
+    }
+}
+
+/// Runs `fill` and `drain` against each other on two threads.
+fn meet<M: Machine + 'static>(geometry: Geometry, fill: fn(&mut Producer<u64, M>, u64), drain: fn(&mut Consumer<u64, M>, u64)) {
+    let Geometry { start, messages, .. } = geometry;
+    let memory = Memory::<M>::new(geometry);
+    // SAFETY: this model's only ends.
+    let (mut producer, mut consumer) = unsafe { (memory.producer(), memory.consumer()) };
+    let writer = thread::spawn(move || {
+        take_side(Side::Writer);
+        fill(&mut producer, messages);
+    });
+    take_side(Side::Reader);
+    drain(&mut consumer, messages);
+    writer.join().unwrap();
+    assert_eq!(consumer.pop(), Err(PopError::Empty), "more came out than went in");
+    assert_eq!(consumer.head(), start.wrapping_add(messages));
+    // SAFETY: the writer has ended, and the consumer is not used any more.
+    unsafe { memory.free() };
+}
+
+/// A consumer that attaches while the producer is at work sees of it what it would see later.
+fn attach_while_it_is_filled<M: Machine + 'static>() {
+    let memory = Memory::<M>::new(ONE_SLOT);
+    // SAFETY: this model's only producer.
+    let mut producer = unsafe { memory.producer() };
+    let writer = thread::spawn(move || {
+        take_side(Side::Writer);
+        producer.push(1).unwrap();
+    });
+    take_side(Side::Reader);
+    // SAFETY: this model's only consumer. (Its peer attached before: loom remembers only the last access to a word, and a writer's own
+    // look at its index would hide from it that a reader raced.)
+    let mut consumer = unsafe { memory.consumer() };
+    match consumer.pop() {
+        Ok(value) => assert_eq!(value, 1),
+        Err(refused) => assert_eq!(refused, PopError::Empty),
+    }
+    writer.join().unwrap();
+    // SAFETY: the writer has ended, and the consumer is not used any more.
+    unsafe { memory.free() };
+}
+
+/// A producer that attaches while the consumer is at work, likewise.
+fn attach_while_it_is_emptied<M: Machine + 'static>() {
+    let memory = Memory::<M>::new(ONE_SLOT);
+    // SAFETY: the only producer, and gone at once.
+    unsafe { memory.producer() }.push(1).unwrap();
+    // SAFETY: this model's only consumer.
+    let mut consumer = unsafe { memory.consumer() };
+    let reader = thread::spawn(move || {
+        take_side(Side::Reader);
+        assert_eq!(consumer.pop(), Ok(1));
+    });
+    take_side(Side::Writer);
+    // SAFETY: the only producer now.
+    let mut producer = unsafe { memory.producer() };
+    if let Err(refused) = producer.push(2) {
+        assert_eq!(refused, PushError::Full(2));
+    }
+    reader.join().unwrap();
+    // SAFETY: the reader has ended, and the producer is not used any more.
+    unsafe { memory.free() };
+}
+
+/// An end that leaves says so after all that it published.
+fn leaving() {
+    let memory = Memory::<Loom<STRONG>>::new(TWO_HEADERS);
+    // SAFETY: this model's only ends.
+    let (producer, mut consumer) = unsafe { (memory.producer(), memory.consumer()) };
+    let mut producer = producer.announce();
+    let writer = thread::spawn(move || {
+        take_side(Side::Writer);
+        let mut batch = producer.batch(2);
+        batch.push(1).unwrap();
+        batch.push(2).unwrap();
+    });
+    take_side(Side::Reader);
+    if consumer.is_disconnected() {
+        assert_eq!([consumer.pop(), consumer.pop()], [Ok(1), Ok(2)], "who has left has left its messages");
+    }
+    writer.join().unwrap();
+    assert!(consumer.is_disconnected());
+    // SAFETY: the writer has ended, and the consumer is not used any more.
+    unsafe { memory.free() };
+}
+
+fn push<M: Machine>(producer: &mut Producer<u64, M>, messages: u64) {
+    for value in 0..messages {
+        while let Err(refused) = producer.push(value) {
+            assert_eq!(refused, PushError::Full(value));
+            thread::yield_now();
+        }
+    }
+}
+
+fn reserve<M: Machine>(producer: &mut Producer<u64, M>, messages: u64) {
+    let mut sent = 0;
+    while sent < messages {
+        match producer.reserve(producer.capacity().min(messages - sent)) {
+            Ok(mut grant) => {
+                sent += grant.fill(sent..messages);
+                grant.commit();
+            }
+            Err(ReserveError::Full { .. }) => thread::yield_now(),
+            Err(refused) => panic!("{refused}"),
+        }
+    }
+}
+
+fn batch_push<M: Machine>(producer: &mut Producer<u64, M>, messages: u64) {
+    // The last message is left to the drop, those before it to the bound, a full ring and a dry consumer.
+    let mut batch = producer.batch(2);
+    for value in 0..messages {
+        while let Err(refused) = batch.push(value) {
+            assert_eq!(refused, PushError::Full(value));
+            thread::yield_now();
+        }
+        if value == 0 {
+            batch.flush();
+        }
+    }
+}
+
+fn push_slice<M: Machine>(producer: &mut Producer<u64, M>, messages: u64) {
+    let all: Vec<u64> = (0..messages).collect();
+    let mut sent = 0;
+    while sent < all.len() {
+        let count = producer.push_slice(&all[sent..]).unwrap();
+        sent += count;
+        if count == 0 {
+            thread::yield_now();
+        }
+    }
+}
+
+fn pop<M: Machine>(consumer: &mut Consumer<u64, M>, messages: u64) {
+    for expected in 0..messages {
+        assert_eq!(until_there(|| consumer.pop()), expected);
+    }
+}
+
+fn peek<M: Machine>(consumer: &mut Consumer<u64, M>, messages: u64) {
+    let mut seen = 0;
+    while seen < messages {
+        match consumer.peek(u64::MAX) {
+            Ok(chunk) => {
+                let count = chunk.len();
+                for offset in 0..count {
+                    assert_eq!(chunk.with(offset, |value| *value), Some(seen + offset));
+                }
+                assert_eq!(chunk.with(count, |value| *value), None);
+                chunk.release(count);
+                seen += count;
+            }
+            Err(PopError::Empty) => thread::yield_now(),
+            Err(refused) => panic!("{refused}"),
+        }
+    }
+}
+
+fn batch_pop<M: Machine>(consumer: &mut Consumer<u64, M>, messages: u64) {
+    let mut batch = consumer.batch(2);
+    for expected in 0..messages {
+        assert_eq!(until_there(|| batch.pop()), expected);
+    }
+}
+
+fn pop_slice<M: Machine>(consumer: &mut Consumer<u64, M>, messages: u64) {
+    let mut seen = 0;
+    while seen < messages {
+        let mut values = [u64::MAX; 2];
+        let count = consumer.pop_slice(&mut values) as u64;
+        assert!(values.into_iter().take(count as usize).eq(seen..seen + count));
+        seen += count;
+        if count == 0 {
+            thread::yield_now();
+        }
+    }
+}
+
+fn until_there(mut pop: impl FnMut() -> Result<u64, PopError>) -> u64 {
+    loop {
+        match pop() {
+            Ok(value) => return value,
+            Err(PopError::Empty) => thread::yield_now(),
+            Err(refused) => panic!("{refused}"),
+        }
+    }
+}
+
+/// What loom says when two threads reach a slot with nothing between them that orders them.
+const RACE: &str = "Causality violation";
+const PREEMPTIONS: usize = 2;
+
+#[test]
+fn an_end_is_closed_after_its_last_message() {
+    check(PREEMPTIONS, leaving);
+}
+
+#[test]
+fn attaching_to_a_ring_at_work_sees_whole_messages() {
+    check(PREEMPTIONS, attach_while_it_is_filled::<Loom<STRONG>>);
+    check(PREEMPTIONS, attach_while_it_is_emptied::<Loom<STRONG>>);
+}
+
+#[test]
+fn attaching_with_a_relaxed_look_is_found() {
+    must_fail(RACE, PREEMPTIONS, attach_while_it_is_filled::<Loom<READER_LOOKS_RELAXED>>);
+    must_fail(RACE, PREEMPTIONS, attach_while_it_is_filled::<Loom<WRITER_PUBLISHES_RELAXED>>);
+    must_fail(RACE, PREEMPTIONS, attach_while_it_is_emptied::<Loom<WRITER_LOOKS_RELAXED>>);
+    must_fail(RACE, PREEMPTIONS, attach_while_it_is_emptied::<Loom<READER_RELEASES_RELAXED>>);
+}
+
+macro_rules! pairs {
+    ($($fill:ident meets $drain:ident as $pair:ident;)+) => {$(
+        mod $pair {
+            use super::*;
+
+            fn model<const WEAK: u8>(geometry: Geometry) -> impl Fn() + Send + Sync + 'static {
+                move || meet::<Loom<WEAK>>(geometry, $fill, $drain)
+            }
+
+            #[test]
+            fn every_message_arrives_once_whole_and_in_order() {
+                check(PREEMPTIONS, model::<STRONG>(ONE_SLOT));
+                check(PREEMPTIONS, model::<STRONG>(TWO_HEADERS));
+            }
+
+            #[test]
+            fn a_relaxed_publish_is_found() {
+                must_fail(RACE, PREEMPTIONS, model::<WRITER_PUBLISHES_RELAXED>(ONE_SLOT));
+                must_fail(RACE, PREEMPTIONS, model::<WRITER_PUBLISHES_RELAXED>(TWO_HEADERS));
+            }
+
+            #[test]
+            fn a_relaxed_look_at_a_flag_is_found() {
+                must_fail(RACE, PREEMPTIONS, model::<READER_LOOKS_RELAXED>(ONE_SLOT));
+                must_fail(RACE, PREEMPTIONS, model::<READER_LOOKS_RELAXED>(TWO_HEADERS));
+            }
+
+            #[test]
+            fn a_relaxed_release_of_a_slot_is_found() {
+                must_fail(RACE, PREEMPTIONS, model::<READER_RELEASES_RELAXED>(ONE_SLOT));
+                must_fail(RACE, PREEMPTIONS, model::<READER_RELEASES_RELAXED>(TWO_HEADERS));
+            }
+
+            #[test]
+            fn a_relaxed_look_at_the_head_is_found() {
+                must_fail(RACE, PREEMPTIONS, model::<WRITER_LOOKS_RELAXED>(ONE_SLOT));
+                must_fail(RACE, PREEMPTIONS, model::<WRITER_LOOKS_RELAXED>(TWO_HEADERS));
+            }
+        }
+    )+};
+}
+
+pairs! {
+    push meets pop as push_meets_pop;
+    push meets pop_slice as push_meets_pop_slice;
+    push meets peek as push_meets_peek;
+    push meets batch_pop as push_meets_batch_pop;
+    push_slice meets pop as push_slice_meets_pop;
+    push_slice meets pop_slice as push_slice_meets_pop_slice;
+    push_slice meets peek as push_slice_meets_peek;
+    push_slice meets batch_pop as push_slice_meets_batch_pop;
+    reserve meets pop as reserve_meets_pop;
+    reserve meets pop_slice as reserve_meets_pop_slice;
+    reserve meets peek as reserve_meets_peek;
+    reserve meets batch_pop as reserve_meets_batch_pop;
+    batch_push meets pop as batch_push_meets_pop;
+    batch_push meets pop_slice as batch_push_meets_pop_slice;
+    batch_push meets peek as batch_push_meets_peek;
+    batch_push meets batch_pop as batch_push_meets_batch_pop;
+}

@@ -1,0 +1,532 @@
+//! Any sequence of operations on rings with a word in each slot, through several handles, against a queue; and every value dropped once.
+//!
+//! 1. What is pushed is popped, in the order of the claims, at every capacity and start index; what does not fit comes back.
+//! 2. Slots that are claimed and not written are passed over, and no capacity is lost by them. Batches and chunks do what they say when they
+//!    are dropped, and where forgetting is harmless, when they are forgotten.
+//! 3. A claimer that stands still holds up what is behind it and nobody spins on it.
+//! 4. Values are dropped once, also when a drop or an iterator panics.
+
+mod queue;
+
+use std::cell::{Cell, RefCell};
+use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use queue::{End, Op, flagged_follows_the_model, mpmc_follows_the_model, mpsc_follows_the_model};
+use ringmem_layouts::ring::mpmc::ManyProducer;
+use ringmem_layouts::ring::{PopError, PushError, ReserveError, flagged, mpmc, mpsc};
+use ringmem_layouts::{Host, Machine};
+use static_assertions::{assert_impl_all, assert_not_impl_any};
+
+assert_impl_all!(mpmc::Ring<u64, 4>: Send, Sync);
+assert_impl_all!(mpsc::Ring<u64, 4>: Send, Sync);
+assert_impl_all!(flagged::Ring<u64, 4>: Send, Sync);
+assert_not_impl_any!(mpmc::Ring<Rc<u8>, 4>: Send, Sync);
+assert_not_impl_any!(mpsc::Ring<Rc<u8>, 4>: Send, Sync);
+assert_not_impl_any!(flagged::Ring<Rc<u8>, 4>: Send, Sync);
+assert_impl_all!(mpmc::Producer<'static, u64, Host>: Send, Clone);
+assert_impl_all!(mpmc::Consumer<'static, u64, Host>: Send, Clone);
+assert_impl_all!(mpsc::Producer<'static, u64, Host>: Send, Clone);
+assert_impl_all!(mpsc::Consumer<'static, u64, Host>: Send);
+assert_impl_all!(flagged::Producer<'static, u64, Host>: Send);
+assert_impl_all!(flagged::Consumer<'static, u64, Host>: Send);
+assert_not_impl_any!(mpmc::Producer<'static, Rc<u8>, Host>: Send, Sync);
+assert_not_impl_any!(mpmc::Consumer<'static, Rc<u8>, Host>: Send, Sync);
+assert_not_impl_any!(mpsc::Consumer<'static, u64, Host>: Clone, Sync);
+assert_not_impl_any!(mpsc::Consumer<'static, Rc<u8>, Host>: Send);
+assert_not_impl_any!(flagged::Producer<'static, u64, Host>: Clone, Sync);
+assert_not_impl_any!(flagged::Consumer<'static, u64, Host>: Clone, Sync);
+assert_not_impl_any!(flagged::Producer<'static, Rc<u8>, Host>: Send);
+assert_not_impl_any!(flagged::Consumer<'static, Rc<u8>, Host>: Send);
+assert_not_impl_any!(mpmc::Grant<'static, 'static, Rc<u8>, Host>: Send);
+assert_not_impl_any!(mpmc::BatchProducer<'static, 'static, Rc<u8>, Host>: Send);
+assert_not_impl_any!(mpmc::Taken<'static, 'static, Rc<u8>, Host>: Send);
+
+fn op() -> impl Strategy<Value = Op> {
+    let end = || prop_oneof![Just(End::Drop), Just(End::Explicit), Just(End::Forget)];
+    prop_oneof![
+        3 => Just(Op::Push),
+        3 => Just(Op::Pop),
+        2 => (0..12_usize).prop_map(Op::PushSlice),
+        2 => (0..12_usize).prop_map(Op::PopSlice),
+        3 => (prop_oneof![0..10_u64, Just(u64::MAX)], 0..10_u64, end()).prop_map(|(count, write, end)| Op::Reserve { count, write, end }),
+        2 => (prop_oneof![0..5_u64, Just(u64::MAX)], 0..10_u64, any::<u16>(), end())
+            .prop_map(|(every, count, pops, end)| Op::BatchPush { every, count, pops, end }),
+        2 => (prop_oneof![0..10_u64, Just(u64::MAX)], 0..10_u64, end()).prop_map(|(most, count, end)| Op::InPlace { most, count, end }),
+        2 => (0..5_u64, 0..10_u64, end()).prop_map(|(every, count, end)| Op::BatchPop { every, count, end }),
+        1 => Just(Op::SplitAgain),
+    ]
+}
+
+/// Operations, and which of two handles does each.
+fn ops() -> impl Strategy<Value = Vec<(usize, Op)>> {
+    prop::collection::vec((0..2_usize, op()), 0..60)
+}
+
+fn start() -> impl Strategy<Value = u64> {
+    prop_oneof![0..3_u64, (0..20_u64).prop_map(|back| u64::MAX - back), any::<u64>()]
+}
+
+macro_rules! models {
+    ($($name:ident: $follows:ident of $value:ty;)+) => {
+        proptest! {
+            // A failure is printed in full; a file of seeds beside the sources would say no more.
+            #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+            $(
+                #[test]
+                fn $name(start in start(), ops in ops()) {
+                    $follows::<$value, 1>(start, &ops);
+                    $follows::<$value, 2>(start, &ops);
+                    $follows::<$value, 4>(start, &ops);
+                    $follows::<$value, 8>(start, &ops);
+                }
+            )+
+        }
+    };
+}
+
+models! {
+    mpmc_bytes_follow_the_model: mpmc_follows_the_model of u8;
+    mpmc_words_follow_the_model: mpmc_follows_the_model of u64;
+    mpmc_odd_sizes_follow_the_model: mpmc_follows_the_model of [u8; 5];
+    mpmc_values_without_bytes_follow_the_model: mpmc_follows_the_model of ();
+    mpsc_bytes_follow_the_model: mpsc_follows_the_model of u8;
+    mpsc_words_follow_the_model: mpsc_follows_the_model of u64;
+    mpsc_odd_sizes_follow_the_model: mpsc_follows_the_model of [u8; 5];
+    mpsc_values_without_bytes_follow_the_model: mpsc_follows_the_model of ();
+    flagged_bytes_follow_the_model: flagged_follows_the_model of u8;
+    flagged_words_follow_the_model: flagged_follows_the_model of u64;
+    flagged_odd_sizes_follow_the_model: flagged_follows_the_model of [u8; 5];
+    flagged_values_without_bytes_follow_the_model: flagged_follows_the_model of ();
+}
+
+thread_local! {
+    /// The numbers that were dropped. Not behind a pointer in each value: a value dropped twice should be counted, not crash.
+    static DROPPED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    /// Which drop panics.
+    static BOMB: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// A value that notes its drop, and panics if it is the one that does. Over-aligned, as a payload may be.
+#[repr(align(64))]
+struct Noted(u64);
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        assert!(std::ptr::from_mut(self).is_aligned());
+        let count = DROPPED.with_borrow_mut(|dropped| {
+            dropped.push(self.0);
+            dropped.len()
+        });
+        if BOMB.get() == Some(count) && !thread::panicking() {
+            // Not `panic!`: the hook would print it.
+            resume_unwind(Box::new("bomb"));
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum OwnedOp {
+    Push,
+    BatchPush {
+        every: u64,
+        count: u64,
+        forget: bool,
+    },
+    Reserve {
+        count: u64,
+        write: u64,
+        forget: bool,
+    },
+    /// An iterator that panics instead of giving so many.
+    Explode {
+        count: u64,
+        write: u64,
+    },
+    Pop,
+    InPlace {
+        most: u64,
+        count: u64,
+    },
+    SplitAgain,
+}
+
+fn owned_op() -> impl Strategy<Value = OwnedOp> {
+    prop_oneof![
+        2 => Just(OwnedOp::Push),
+        2 => Just(OwnedOp::Pop),
+        2 => (0..9_u64, 0..9_u64, any::<bool>()).prop_map(|(every, count, forget)| OwnedOp::BatchPush { every, count, forget }),
+        2 => (0..9_u64, 0..9_u64, any::<bool>()).prop_map(|(count, write, forget)| OwnedOp::Reserve { count, write, forget }),
+        1 => (0..9_u64, 0..9_u64).prop_map(|(count, write)| OwnedOp::Explode { count, write }),
+        3 => (0..9_u64, 0..9_u64).prop_map(|(most, count)| OwnedOp::InPlace { most, count }),
+        1 => Just(OwnedOp::SplitAgain),
+    ]
+}
+
+/// `$may_forget`: a forgotten grant or batch is harmless.
+macro_rules! owned {
+    ($($name:ident: $ring:path, $may_forget:literal, |$consumer:ident, $most:ident, $count:ident| $in_place:expr;)+) => {$(
+        fn $name<const N: usize>(start: u64, ops: &[OwnedOp], bomb: Option<usize>) {
+            use $ring as Ring;
+            DROPPED.with_borrow_mut(Vec::clear);
+            BOMB.set(bomb);
+            let made = Cell::new(0);
+            let fresh = || {
+                made.set(made.get() + 1);
+                Noted(made.get())
+            };
+            #[allow(unused_mut, reason = "an MPMC ring is split by reference")]
+            let mut ring = Ring::<Noted, N>::starting_at(start);
+            let mut ops = ops.iter().copied().peekable();
+            while ops.peek().is_some() {
+                let (mut producer, mut $consumer) = ring.split();
+                for op in ops.by_ref() {
+                    // Whatever panics: what it leaves behind is what is tested.
+                    let _ = catch_unwind(AssertUnwindSafe(|| match op {
+                        OwnedOp::Push => drop(producer.push(fresh())),
+                        OwnedOp::BatchPush { every, count, forget: forgets } => {
+                            let mut batch = producer.batch(every);
+                            for _ in 0..count {
+                                drop(batch.push(fresh()));
+                            }
+                            if $may_forget && forgets {
+                                forget(batch);
+                            }
+                        }
+                        OwnedOp::Reserve { count, write, forget: forgets } => {
+                            if let Ok(mut grant) = producer.reserve(count) {
+                                for _ in 0..write {
+                                    drop(grant.write(fresh()));
+                                }
+                                if $may_forget && forgets {
+                                    forget(grant);
+                                }
+                            }
+                        }
+                        OwnedOp::Explode { count, write } => {
+                            if let Ok(mut grant) = producer.reserve(count) {
+                                let mut left = write;
+                                grant.fill(std::iter::from_fn(|| {
+                                    if left == 0 {
+                                        resume_unwind(Box::new("iterator"));
+                                    }
+                                    left -= 1;
+                                    Some(fresh())
+                                }));
+                            }
+                        }
+                        OwnedOp::Pop => drop($consumer.pop()),
+                        OwnedOp::InPlace { most: $most, count: $count } => $in_place,
+                        OwnedOp::SplitAgain => {}
+                    }));
+                    if let OwnedOp::SplitAgain = op {
+                        break;
+                    }
+                }
+            }
+            let before = DROPPED.with_borrow(Vec::len);
+            let exploded = catch_unwind(AssertUnwindSafe(|| drop(ring))).is_err();
+            let mut dropped = DROPPED.with_borrow(Vec::clone);
+            let count = dropped.len();
+            dropped.sort_unstable();
+            dropped.dedup();
+            assert_eq!(dropped.len(), count, "dropped twice");
+            // A ring whose own drop meets the panic leaks what is behind it: leaking is safe, dropping twice is not.
+            if exploded {
+                assert!(bomb.is_some_and(|bomb| bomb > before && bomb == count));
+            } else {
+                assert_eq!(count as u64, made.get(), "leaked");
+            }
+        }
+    )+};
+}
+
+owned! {
+    mpmc_drops_each_once: mpmc::Ring, false, |consumer, most, count| {
+        if let Ok(mut taken) = consumer.take(most) {
+            taken.by_ref().take(count as usize).for_each(drop);
+        }
+    };
+    mpsc_drops_each_once: mpsc::Ring, false, |consumer, most, count| {
+        if let Ok(chunk) = consumer.peek(most) {
+            chunk.release(count);
+        }
+    };
+    flagged_drops_each_once: flagged::Ring, true, |consumer, most, count| {
+        if let Ok(chunk) = consumer.peek(most) {
+            chunk.release(count);
+        }
+    };
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_value_is_dropped_once_also_when_a_drop_or_an_iterator_panics(
+        start in start(),
+        ops in prop::collection::vec(owned_op(), 0..60),
+        bomb in prop::option::of(1..30_usize),
+    ) {
+        mpmc_drops_each_once::<1>(start, &ops, bomb);
+        mpmc_drops_each_once::<2>(start, &ops, bomb);
+        mpmc_drops_each_once::<8>(start, &ops, bomb);
+        mpsc_drops_each_once::<1>(start, &ops, bomb);
+        mpsc_drops_each_once::<2>(start, &ops, bomb);
+        mpsc_drops_each_once::<8>(start, &ops, bomb);
+        flagged_drops_each_once::<1>(start, &ops, bomb);
+        flagged_drops_each_once::<2>(start, &ops, bomb);
+        flagged_drops_each_once::<8>(start, &ops, bomb);
+    }
+}
+
+/// Gives 1, 2, 3 and panics.
+fn three_and_a_panic() -> impl Iterator<Item = u64> {
+    (1..).inspect(|number| {
+        if *number == 4 {
+            resume_unwind(Box::new("iterator"));
+        }
+    })
+}
+
+#[test]
+fn an_iterator_that_panics_publishes_exactly_what_it_gave() {
+    let ring = mpmc::Ring::<u64, 4>::starting_at(u64::MAX - 1);
+    let (mut producer, mut consumer) = ring.split();
+    assert!(catch_unwind(AssertUnwindSafe(|| producer.reserve(4).unwrap().fill(three_and_a_panic()))).is_err());
+    assert_eq!([consumer.pop(), consumer.pop(), consumer.pop()], [Ok(1), Ok(2), Ok(3)]);
+    assert_eq!(consumer.pop(), Err(PopError::Empty));
+    assert_eq!(producer.push_slice(&[5; 9]), 4, "no capacity is lost");
+
+    let mut ring = flagged::Ring::<u64, 4>::starting_at(u64::MAX - 1);
+    let (mut producer, mut consumer) = ring.split();
+    assert!(catch_unwind(AssertUnwindSafe(|| producer.reserve(4).unwrap().fill(three_and_a_panic()))).is_err());
+    assert_eq!([consumer.pop(), consumer.pop(), consumer.pop()], [Ok(1), Ok(2), Ok(3)]);
+    assert_eq!(consumer.pop(), Err(PopError::Empty));
+    assert_eq!(producer.push_slice(&[5; 9]), Ok(4), "no capacity is lost");
+}
+
+#[test]
+fn a_grant_larger_than_the_ring_is_never_and_not_full() {
+    let mpmc = mpmc::Ring::<u8, 4>::new();
+    let (mut mpmc, mpmc_consumer) = mpmc.split();
+    let mut mpsc = mpsc::Ring::<u8, 4>::new();
+    let (mut mpsc, mpsc_consumer) = mpsc.split();
+    let mut flagged = flagged::Ring::<u8, 4>::new();
+    let (mut flagged, flagged_consumer) = flagged.split();
+    let too_large = Err(ReserveError::TooLarge { capacity: 4 });
+    for count in [5, u64::from(u32::MAX), u64::MAX] {
+        assert_eq!(mpmc.reserve(count).map(drop), too_large);
+        assert_eq!(mpsc.reserve(count).map(drop), too_large);
+        assert_eq!(flagged.reserve(count).map(drop), too_large);
+    }
+    mpmc.push(1).unwrap();
+    mpsc.push(1).unwrap();
+    flagged.push(1).unwrap();
+    let full = Err(ReserveError::Full { free: 3 });
+    assert_eq!([mpmc.reserve(4).map(drop), mpsc.reserve(4).map(drop), flagged.reserve(4).map(drop)], [full; 3]);
+    assert_eq!([mpmc_consumer.len(), mpsc_consumer.len(), flagged_consumer.len()], [1; 3]);
+    // More than ever fits: what fits.
+    assert_eq!((mpmc.push_slice(&[2; 9]), mpsc.push_slice(&[2; 9]), flagged.push_slice(&[2; 9])), (3, 3, Ok(3)));
+}
+
+#[test]
+fn a_push_that_does_not_fit_gives_the_value_back() {
+    let ring = mpmc::Ring::<String, 1>::starting_at(u64::MAX);
+    let (mut producer, mut consumer) = ring.split();
+    producer.push("first".into()).unwrap();
+    assert_eq!(producer.push("second".into()).unwrap_err().into_inner(), "second");
+    assert_eq!(producer.batch(8).push("third".into()).unwrap_err().into_inner(), "third");
+    assert_eq!(consumer.pop().as_deref(), Ok("first"));
+
+    let mut ring = flagged::Ring::<String, 1>::starting_at(u64::MAX);
+    let (mut producer, mut consumer) = ring.split();
+    producer.push("first".into()).unwrap();
+    assert_eq!(producer.push("second".into()).unwrap_err().into_inner(), "second");
+    assert_eq!(producer.batch(8).push("third".into()).unwrap_err().into_inner(), "third");
+    assert_eq!(consumer.pop().as_deref(), Ok("first"));
+}
+
+#[test]
+fn a_grant_holds_up_what_is_behind_it_and_nobody_spins() {
+    let ring = mpmc::Ring::<u64, 4>::starting_at(u64::MAX - 2);
+    let (mut producer, mut consumer) = ring.split();
+    let mut slow = producer.clone();
+    let mut grant = slow.reserve(2).unwrap();
+    grant.write(1).unwrap();
+    assert_eq!([producer.push(3), producer.push(4)], [Ok(()); 2]);
+    assert_eq!(producer.push(5), Err(PushError::Full(5)));
+    assert_eq!(consumer.pop(), Ok(1));
+    assert_eq!(consumer.pop(), Err(PopError::Empty), "the message behind the second slot is there, and held up");
+    assert_eq!(producer.push(5), Ok(()));
+    drop(grant);
+    assert_eq!([consumer.pop(), consumer.pop(), consumer.pop()], [Ok(3), Ok(4), Ok(5)]);
+    assert_eq!(consumer.pop(), Err(PopError::Empty));
+}
+
+#[test]
+fn a_consumer_that_holds_messages_holds_up_their_slots_and_nobody_spins() {
+    let ring = mpmc::Ring::<u64, 4>::starting_at(u64::MAX - 2);
+    let (mut producer, mut consumer) = ring.split();
+    let mut slow = consumer.clone();
+    assert_eq!(producer.push_slice(&[1, 2, 3, 4]), 4);
+    let mut taken = slow.take(2).unwrap();
+    assert_eq!([consumer.pop(), consumer.pop()], [Ok(3), Ok(4)]);
+    assert_eq!(producer.push(5), Err(PushError::Full(5)), "two slots are free, behind those that are held");
+    assert_eq!(taken.next(), Some(1));
+    assert_eq!(producer.push_slice(&[5, 6]), 1);
+    drop(taken);
+    assert_eq!(producer.push_slice(&[6, 7, 8]), 3);
+    let mut values = [0; 4];
+    assert_eq!((consumer.pop_slice(&mut values), values), (4, [5, 6, 7, 8]));
+}
+
+#[test]
+fn a_forgotten_claim_stalls_and_returns_at_once() {
+    let ring = mpmc::Ring::<u64, 2>::starting_at(u64::MAX);
+    let (mut producer, mut consumer) = ring.split();
+    forget(producer.reserve(1).unwrap());
+    assert_eq!([producer.push(1), producer.push(2)], [Ok(()), Err(PushError::Full(2))]);
+    for _ in 0..3 {
+        assert_eq!(consumer.pop(), Err(PopError::Empty));
+        assert_eq!(consumer.take(u64::MAX).map(|_| ()), Err(PopError::Empty));
+        assert_eq!(producer.reserve(1).map(drop), Err(ReserveError::Full { free: 0 }));
+    }
+}
+
+#[test]
+fn a_reservation_is_not_refused_for_slots_that_others_claimed() {
+    let ring = mpmc::Ring::<u64, 4>::starting_at(u64::MAX);
+    let (mut slow, mut consumer) = ring.split();
+    let (mut fast, mut late) = (slow.clone(), slow.clone());
+    let grant = slow.reserve(1).unwrap();
+    fast.push(1).unwrap();
+    // It saw the tail before the others moved it: there a slot looks free, and the next is full.
+    assert_eq!(late.reserve(3).map(drop), Err(ReserveError::Full { free: 2 }));
+    assert_eq!(late.reserve(2).map(|mut grant| grant.fill([2, 3])), Ok(2));
+    drop(grant);
+    assert_eq!([consumer.pop(), consumer.pop(), consumer.pop()], [Ok(1), Ok(2), Ok(3)]);
+}
+
+#[test]
+fn what_a_forgotten_grant_wrote_is_published_when_the_ring_is_full() {
+    let mut ring = flagged::Ring::<u64, 2>::starting_at(u64::MAX);
+    let (mut producer, mut consumer) = ring.split();
+    let mut grant = producer.reserve(2).unwrap();
+    assert_eq!(grant.fill(1..), 2);
+    forget(grant);
+    assert_eq!(consumer.pop(), Err(PopError::Empty));
+    assert_eq!(producer.push(3), Err(PushError::Full(3)));
+    assert_eq!([consumer.pop(), consumer.pop()], [Ok(1), Ok(2)], "or both sides would wait for ever");
+}
+
+#[test]
+fn more_laps_than_one_may_be_given_up() {
+    let ring = mpmc::Ring::<u64, 2>::starting_at(u64::MAX - 3);
+    let (mut producer, mut consumer) = ring.split();
+    for lap in 0..5 {
+        drop(producer.reserve(2).unwrap());
+        assert_eq!(producer.len(), 2, "lap {lap}: at most the capacity");
+    }
+    producer.push(1).unwrap();
+    assert_eq!((consumer.pop(), consumer.pop(), consumer.len()), (Ok(1), Err(PopError::Empty), 0));
+    assert_eq!(producer.push_slice(&[2, 3, 4]), 2);
+}
+
+#[test]
+fn an_end_without_handles_is_closed() {
+    let ring = mpmc::Ring::<u64, 2>::new();
+    let (producer, consumer) = ring.split();
+    let other = producer.clone();
+    drop(producer);
+    assert!(!consumer.is_disconnected());
+    drop(other);
+    assert!(consumer.is_disconnected());
+    let (producer, second) = ring.split();
+    assert!(!consumer.is_disconnected(), "an end that was split off again is open");
+    drop(consumer);
+    assert!(!producer.is_disconnected());
+    drop(second);
+    assert!(producer.is_disconnected());
+
+    let mut ring = mpsc::Ring::<u64, 2>::new();
+    let (mut producer, mut consumer) = ring.split();
+    producer.push(1).unwrap();
+    drop(producer);
+    assert!(consumer.is_disconnected());
+    assert_eq!(consumer.pop(), Ok(1), "what was published before");
+    drop(consumer);
+    let (producer, consumer) = ring.split();
+    assert!(!producer.is_disconnected() && !consumer.is_disconnected());
+    drop(consumer);
+    assert!(producer.is_disconnected());
+
+    let mut ring = flagged::Ring::<u64, 2>::new();
+    let (mut producer, mut consumer) = ring.split();
+    producer.push(1).unwrap();
+    drop(producer);
+    assert!(consumer.is_disconnected());
+    assert_eq!(consumer.pop(), Ok(1), "what was published before");
+    drop(consumer);
+    let (producer, consumer) = ring.split();
+    assert!(!producer.is_disconnected() && !consumer.is_disconnected());
+    drop(consumer);
+    assert!(producer.is_disconnected());
+}
+
+#[test]
+fn a_ring_that_is_split_again_has_what_was_left_in_it() {
+    fn lap<M: Machine<Word = ringmem_layouts::HostWord>, const KIND: u64>(mut producer: ManyProducer<'_, u64, M, KIND>) {
+        assert_eq!(producer.push_slice(&[1, 2]), 2);
+        let mut grant = producer.reserve(2).unwrap();
+        grant.write(3).unwrap();
+    }
+    let ring = mpmc::Ring::<u64, 4>::starting_at(u64::MAX - 1);
+    lap(ring.split().0);
+    let (mut producer, mut consumer) = ring.split();
+    assert_eq!([consumer.pop(), consumer.pop()], [Ok(1), Ok(2)]);
+    producer.push(4).unwrap();
+    assert_eq!([consumer.pop(), consumer.pop()], [Ok(3), Ok(4)]);
+
+    let mut ring = mpsc::Ring::<u64, 4>::starting_at(u64::MAX - 1);
+    lap(ring.split().0);
+    assert_eq!(ring.split().1.pop(), Ok(1));
+    let (mut producer, mut consumer) = ring.split();
+    producer.push(4).unwrap();
+    assert_eq!([consumer.pop(), consumer.pop(), consumer.pop()], [Ok(2), Ok(3), Ok(4)]);
+}
+
+#[test]
+fn a_static_ring_is_shared_by_threads() {
+    const MESSAGES: u64 = 1_000;
+    static RING: mpmc::Ring<u64, 4> = mpmc::Ring::new();
+    let (mut producer, mut consumer) = RING.split();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let wait = move || {
+        thread::yield_now();
+        assert!(Instant::now() < deadline, "no end in a minute");
+    };
+    let writer = thread::spawn(move || {
+        for number in 0..MESSAGES {
+            while producer.push(number).is_err() {
+                wait();
+            }
+        }
+    });
+    for number in 0..MESSAGES {
+        let value = loop {
+            match consumer.pop() {
+                Ok(value) => break value,
+                Err(_) => wait(),
+            }
+        };
+        assert_eq!(value, number);
+    }
+    writer.join().unwrap();
+    assert!(consumer.is_disconnected());
+}

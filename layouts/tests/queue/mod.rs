@@ -1,0 +1,646 @@
+//! Rings with a word in each slot, and the queue that each of them is.
+//!
+//! One thread works several handles; the model says what each operation must answer.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::mem::forget;
+
+use ringmem_layouts::Host;
+use ringmem_layouts::ring::mpmc::{BatchProducer, ManyProducer};
+use ringmem_layouts::ring::{PopError, PushError, ReserveError, flagged, mpmc, mpsc};
+
+/// What is done with something that acts when it is dropped.
+#[derive(Clone, Copy, Debug)]
+pub enum End {
+    Drop,
+    Explicit,
+    /// Where the documentation calls it harmless; elsewhere it is dropped.
+    Forget,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Op {
+    Push,
+    PushSlice(usize),
+    Reserve {
+        count: u64,
+        write: u64,
+        end: End,
+    },
+    /// `pops`: after which of the pushes something is popped.
+    BatchPush {
+        every: u64,
+        count: u64,
+        pops: u16,
+        end: End,
+    },
+    Pop,
+    PopSlice(usize),
+    /// Peek and release, or take.
+    InPlace {
+        most: u64,
+        count: u64,
+        end: End,
+    },
+    BatchPop {
+        every: u64,
+        count: u64,
+        end: End,
+    },
+    SplitAgain,
+}
+
+/// A value that is made from a number.
+pub trait Value: Copy + PartialEq + Debug {
+    fn of(number: u64) -> Self;
+}
+
+impl Value for u8 {
+    fn of(number: u64) -> Self {
+        number as u8
+    }
+}
+
+impl Value for u64 {
+    fn of(number: u64) -> Self {
+        number
+    }
+}
+
+impl Value for [u8; 5] {
+    fn of(number: u64) -> Self {
+        [number as u8, 1, 2, 3, !number as u8]
+    }
+}
+
+/// Takes no room.
+impl Value for () {
+    fn of(_: u64) -> Self {}
+}
+
+/// What stands at an index between head and tail.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum At<T> {
+    /// Claimed by a batch, not written.
+    Claimed,
+    /// Written by a batch, not published.
+    Written(T),
+    Full(T),
+    GivenUp,
+}
+
+/// What is between the indices of an MPMC or MPSC ring: first what was popped and not released.
+pub struct Turns<T> {
+    capacity: u64,
+    slots: VecDeque<At<T>>,
+    popped: usize,
+    next: u64,
+}
+
+impl<T: Value> Turns<T> {
+    fn fresh(&mut self) -> T {
+        self.next += 1;
+        T::of(self.next)
+    }
+    /// Slots in a row that may be claimed, at most `most`: those whose message of the lap before is gone, or that had none.
+    fn free(&self, most: u64) -> u64 {
+        let is_free = |place: &u64| {
+            let before = (self.slots.len() as u64 + place).checked_sub(self.capacity);
+            before.is_none_or(|before| self.slots[before as usize] == At::GivenUp)
+        };
+        (0..most.min(self.capacity)).take_while(is_free).count() as u64
+    }
+    /// Messages that wait in a row, once those that were given up are passed over, at most `most`.
+    fn waiting(&mut self, most: u64) -> u64 {
+        while self.slots.get(self.popped) == Some(&At::GivenUp) {
+            self.release();
+            self.slots.pop_front();
+        }
+        let most = most.min(self.capacity) as usize;
+        self.slots.iter().skip(self.popped).take(most).take_while(|slot| matches!(slot, At::Full(_))).count() as u64
+    }
+    fn pop(&mut self) -> Option<T> {
+        if self.waiting(1) == 0 {
+            return None;
+        }
+        let At::Full(value) = self.slots[self.popped] else { unreachable!("it waits") };
+        self.popped += 1;
+        Some(value)
+    }
+    fn release(&mut self) {
+        self.slots.drain(..self.popped);
+        self.popped = 0;
+    }
+    fn len(&self) -> u64 {
+        self.capacity.min(self.slots.len() as u64)
+    }
+    fn publish(&mut self) {
+        for slot in &mut self.slots {
+            if let At::Written(value) = *slot {
+                *slot = At::Full(value);
+            }
+        }
+    }
+    fn give_up(&mut self) {
+        for slot in &mut self.slots {
+            if *slot == At::Claimed {
+                *slot = At::GivenUp;
+            }
+        }
+    }
+}
+
+/// The only consumer of an MPSC ring, or one of an MPMC ring.
+pub trait Drain<T: Value> {
+    fn len(&self) -> u64;
+    fn is_empty(&self) -> bool;
+    fn pop(&mut self) -> Result<T, PopError>;
+    fn pop_slice(&mut self, values: &mut [T]) -> usize;
+    fn in_place(&mut self, model: &mut Turns<T>, most: u64, count: u64, end: End);
+    fn batch(&mut self, model: &mut Turns<T>, every: u64, count: u64, end: End);
+}
+
+impl<T: Value> Drain<T> for mpmc::Consumer<'_, T, Host> {
+    fn len(&self) -> u64 {
+        self.len()
+    }
+    fn is_empty(&self) -> bool {
+        self.is_empty()
+    }
+    fn pop(&mut self) -> Result<T, PopError> {
+        self.pop()
+    }
+    fn pop_slice(&mut self, values: &mut [T]) -> usize {
+        self.pop_slice(values)
+    }
+    fn in_place(&mut self, model: &mut Turns<T>, most: u64, count: u64, _: End) {
+        let seen = if most == 0 { 0 } else { model.waiting(most) };
+        match self.take(most) {
+            Err(refused) => assert_eq!((refused, seen), (PopError::Empty, 0)),
+            Ok(mut taken) => {
+                assert_eq!(taken.len() as u64, seen);
+                for _ in 0..count.min(seen) {
+                    assert_eq!(taken.next(), model.pop());
+                }
+                if count > seen {
+                    assert_eq!(taken.next(), None);
+                }
+            }
+        }
+        // What was not asked for is gone with the rest.
+        model.popped = seen as usize;
+        model.release();
+    }
+    fn batch(&mut self, model: &mut Turns<T>, _: u64, count: u64, end: End) {
+        // There is none: claims are what is saved.
+        self.in_place(model, count, u64::MAX, end);
+    }
+}
+
+impl<T: Value> Drain<T> for mpsc::Consumer<'_, T, Host> {
+    fn len(&self) -> u64 {
+        self.len()
+    }
+    fn is_empty(&self) -> bool {
+        self.is_empty()
+    }
+    fn pop(&mut self) -> Result<T, PopError> {
+        self.pop()
+    }
+    fn pop_slice(&mut self, values: &mut [T]) -> usize {
+        self.pop_slice(values)
+    }
+    fn in_place(&mut self, model: &mut Turns<T>, most: u64, count: u64, end: End) {
+        let seen = if most == 0 { 0 } else { model.waiting(most) };
+        match self.peek(most) {
+            Err(refused) => assert_eq!((refused, seen), (PopError::Empty, 0)),
+            Ok(chunk) => {
+                assert_eq!(chunk.len(), seen);
+                for offset in 0..seen {
+                    let expected = model.slots[model.popped + offset as usize];
+                    assert_eq!(chunk.with(offset, |value| At::Full(*value)), Some(expected));
+                }
+                assert_eq!(chunk.with(seen, |value| *value), None);
+                match end {
+                    End::Drop | End::Forget => {}
+                    End::Explicit => {
+                        chunk.release(count);
+                        model.popped += count.min(seen) as usize;
+                        model.release();
+                    }
+                }
+            }
+        }
+    }
+    fn batch(&mut self, model: &mut Turns<T>, every: u64, count: u64, end: End) {
+        let mut batch = self.batch(every);
+        for _ in 0..count {
+            match model.pop() {
+                Some(value) => {
+                    assert_eq!(batch.pop(), Ok(value));
+                    if model.popped as u64 >= every.max(1) {
+                        model.release();
+                    }
+                }
+                None => {
+                    assert_eq!(batch.pop(), Err(PopError::Empty));
+                    model.release();
+                }
+            }
+        }
+        match end {
+            End::Drop => drop(batch),
+            End::Explicit => batch.flush(),
+            End::Forget => return forget(batch),
+        }
+        model.release();
+    }
+}
+
+fn turn<T: Value, C: Drain<T>, const KIND: u64>(
+    producer: &mut ManyProducer<'_, T, Host, KIND>,
+    consumer: &mut C,
+    model: &mut Turns<T>,
+    op: Op,
+) {
+    let capacity = model.capacity;
+    match op {
+        Op::Push => {
+            let value = model.fresh();
+            if model.free(1) == 0 {
+                assert_eq!(producer.push(value), Err(PushError::Full(value)));
+            } else {
+                assert_eq!(producer.push(value), Ok(()));
+                model.slots.push_back(At::Full(value));
+            }
+        }
+        Op::PushSlice(count) => {
+            let values: Vec<T> = (0..count).map(|_| model.fresh()).collect();
+            let taken = producer.push_slice(&values);
+            assert_eq!(taken as u64, model.free(count as u64));
+            model.slots.extend(values[..taken].iter().map(|value| At::Full(*value)));
+        }
+        Op::Reserve { count, write, end } => match producer.reserve(count) {
+            Err(refused) if count > capacity => assert_eq!(refused, ReserveError::TooLarge { capacity }),
+            Err(refused) => {
+                let free = model.free(count);
+                assert!(free < count);
+                assert_eq!(refused, ReserveError::Full { free });
+            }
+            Ok(mut grant) => {
+                assert_eq!(model.free(count), count);
+                assert_eq!((grant.len(), grant.is_empty()), (count, count == 0));
+                let values: Vec<T> = (0..write).map(|_| model.fresh()).collect();
+                let written = count.min(write);
+                assert_eq!(grant.fill(values.iter().copied()), written);
+                assert_eq!(grant.written(), written);
+                if written == count {
+                    assert_eq!(grant.write(T::of(0)), Err(T::of(0)));
+                }
+                model.slots.extend(values[..written as usize].iter().map(|value| At::Full(*value)));
+                // What is written is there before the grant ends, and what is not holds up what is behind it.
+                if written > 0 {
+                    pop(consumer, model);
+                }
+                if let End::Explicit = end {
+                    grant.commit()
+                } else {
+                    drop(grant)
+                }
+                model.slots.extend((written..count).map(|_| At::GivenUp));
+            }
+        },
+        Op::BatchPush { every, count, pops, end } => {
+            let mut batch = producer.batch(every);
+            for number in 0..count {
+                batch_push(&mut batch, model, every);
+                if pops >> number & 1 == 1 {
+                    pop(consumer, model);
+                }
+            }
+            if let End::Explicit = end {
+                batch.flush();
+                model.publish();
+                model.give_up();
+                // It goes on after a flush.
+                batch_push(&mut batch, model, every);
+            }
+            drop(batch);
+            model.publish();
+            model.give_up();
+        }
+        Op::Pop => pop(consumer, model),
+        Op::PopSlice(count) => {
+            let mut values = vec![T::of(0); count];
+            let taken = consumer.pop_slice(&mut values);
+            let expected = if count == 0 { 0 } else { model.waiting(count as u64) };
+            assert_eq!(taken as u64, expected);
+            for value in &values[..taken] {
+                assert_eq!(Some(*value), model.pop());
+            }
+            if taken > 0 {
+                model.release();
+            }
+        }
+        Op::InPlace { most, count, end } => consumer.in_place(model, most, count, end),
+        Op::BatchPop { every, count, end } => consumer.batch(model, every, count, end),
+        Op::SplitAgain => unreachable!("the caller's"),
+    }
+    assert_eq!((producer.len(), producer.free()), (model.len(), capacity - model.len()));
+    assert_eq!((consumer.len(), consumer.is_empty()), (model.len(), model.len() == 0));
+    assert_eq!(producer.is_empty(), model.slots.is_empty());
+}
+
+fn pop<T: Value, C: Drain<T>>(consumer: &mut C, model: &mut Turns<T>) {
+    let expected = model.pop();
+    assert_eq!(consumer.pop(), expected.ok_or(PopError::Empty));
+    // One that finds nothing leaves what a forgotten batch took, unless it passes something over.
+    if expected.is_some() {
+        model.release();
+    }
+}
+
+fn batch_push<T: Value>(batch: &mut BatchProducer<'_, '_, T, Host>, model: &mut Turns<T>, every: u64) {
+    let value = model.fresh();
+    if !model.slots.contains(&At::Claimed) {
+        let free = model.free(every.max(1));
+        if free == 0 {
+            return assert_eq!(batch.push(value), Err(PushError::Full(value)));
+        }
+        model.slots.extend((0..free).map(|_| At::Claimed));
+    }
+    assert_eq!(batch.push(value), Ok(()));
+    let place = model.slots.iter().position(|slot| *slot == At::Claimed).unwrap();
+    model.slots[place] = At::Written(value);
+    let first = model.slots.iter().position(|slot| matches!(slot, At::Written(_))).unwrap();
+    if first == 0 || !model.slots.contains(&At::Claimed) {
+        model.publish();
+    }
+}
+
+pub fn mpmc_follows_the_model<T: Value, const N: usize>(start: u64, ops: &[(usize, Op)]) {
+    let ring = mpmc::Ring::<T, N>::starting_at(start);
+    let mut model = Turns { capacity: N as u64, slots: VecDeque::new(), popped: 0, next: 0 };
+    let mut handles = [ring.split(), ring.split()];
+    for (who, op) in ops.iter().copied() {
+        if let Op::SplitAgain = op {
+            let (producer, consumer) = &handles[who];
+            handles[1 - who] = (producer.clone(), consumer.clone());
+            continue;
+        }
+        // The consumer of one pair, the producer of the other.
+        let [(one, _), (_, other)] = &mut handles;
+        turn(one, other, &mut model, op);
+        if who == 1 {
+            handles.reverse();
+        }
+    }
+}
+
+pub fn mpsc_follows_the_model<T: Value, const N: usize>(start: u64, ops: &[(usize, Op)]) {
+    let mut ring = mpsc::Ring::<T, N>::starting_at(start);
+    let mut model = Turns { capacity: N as u64, slots: VecDeque::new(), popped: 0, next: 0 };
+    let mut ops = ops.iter().copied().peekable();
+    while ops.peek().is_some() {
+        let (producer, mut consumer) = ring.split();
+        let mut producers = [producer.clone(), producer];
+        for (who, op) in ops.by_ref() {
+            if let Op::SplitAgain = op {
+                break;
+            }
+            turn(&mut producers[who], &mut consumer, &mut model, op);
+        }
+        // A consumer that leaves releases what its batches took.
+        model.release();
+    }
+}
+
+/// What is between the indices of a flagged ring: first what was popped and not released, last what was pushed and not published.
+pub struct Flagged<T> {
+    slots: VecDeque<T>,
+    popped: usize,
+    unpublished: usize,
+    next: u64,
+}
+
+impl<T: Value> Flagged<T> {
+    fn fresh(&mut self) -> T {
+        self.next += 1;
+        T::of(self.next)
+    }
+    fn visible(&self) -> usize {
+        self.slots.len() - self.popped - self.unpublished
+    }
+    fn pop(&mut self) -> Option<T> {
+        (self.visible() > 0).then(|| {
+            self.popped += 1;
+            self.slots[self.popped - 1]
+        })
+    }
+    fn release(&mut self) {
+        self.slots.drain(..self.popped);
+        self.popped = 0;
+    }
+}
+
+pub fn flagged_follows_the_model<T: Value, const N: usize>(start: u64, ops: &[(usize, Op)]) {
+    let mut ring = flagged::Ring::<T, N>::starting_at(start);
+    let mut model = Flagged { slots: VecDeque::new(), popped: 0, unpublished: 0, next: 0 };
+    let mut ops = ops.iter().copied().peekable();
+    while ops.peek().is_some() {
+        let (mut producer, mut consumer) = ring.split();
+        let mut dies = false;
+        for (who, op) in ops.by_ref() {
+            if let Op::SplitAgain = op {
+                dies = who == 1;
+                break;
+            }
+            flag(&mut producer, &mut consumer, &mut model, op);
+            assert_eq!(consumer.len(), model.visible() as u64);
+            assert_eq!(consumer.is_empty(), model.visible() == 0);
+            assert_eq!((producer.len(), producer.is_empty()), (model.slots.len() as u64, model.slots.is_empty()));
+            assert_eq!(producer.tail().wrapping_sub(consumer.head()), (model.slots.len() - model.popped) as u64);
+        }
+        if dies {
+            // New ends know what was published and released, and nothing else.
+            forget((producer, consumer));
+            model.popped = 0;
+            model.slots.truncate(model.slots.len() - model.unpublished);
+        } else {
+            model.release();
+        }
+        model.unpublished = 0;
+    }
+}
+
+fn flag<T: Value>(
+    producer: &mut flagged::Producer<'_, T, Host>,
+    consumer: &mut flagged::Consumer<'_, T, Host>,
+    model: &mut Flagged<T>,
+    op: Op,
+) {
+    let capacity = producer.capacity();
+    let free = capacity - model.slots.len() as u64;
+    match op {
+        Op::Push => {
+            let value = model.fresh();
+            if free == 0 {
+                assert_eq!(producer.push(value), Err(PushError::Full(value)));
+            } else {
+                assert_eq!(producer.push(value), Ok(()));
+                model.slots.push_back(value);
+            }
+            // A full ring has been published, or its consumer would wait for ever.
+            model.unpublished = 0;
+        }
+        Op::PushSlice(count) => {
+            let values: Vec<T> = (0..count).map(|_| model.fresh()).collect();
+            let taken = producer.push_slice(&values).unwrap();
+            assert_eq!(taken as u64, free.min(count as u64));
+            model.slots.extend(&values[..taken]);
+            model.unpublished = 0;
+        }
+        Op::Reserve { count, write, end } => {
+            if producer.free() < count && count <= capacity {
+                // As above.
+                model.unpublished = 0;
+            }
+            match producer.reserve(count) {
+                Err(refused) if count > capacity => assert_eq!(refused, ReserveError::TooLarge { capacity }),
+                Err(refused) => {
+                    assert!(count > free);
+                    assert_eq!(refused, ReserveError::Full { free });
+                }
+                Ok(mut grant) => {
+                    assert!(count <= free);
+                    assert_eq!((grant.len(), grant.is_empty()), (count, count == 0));
+                    let values: Vec<T> = (0..write).map(|_| model.fresh()).collect();
+                    let written = count.min(write);
+                    assert_eq!(grant.fill(values.iter().copied()), written);
+                    assert_eq!(grant.written(), written);
+                    if written == count {
+                        assert_eq!(grant.write(T::of(0)), Err(T::of(0)));
+                    }
+                    model.slots.extend(&values[..written as usize]);
+                    match end {
+                        End::Drop => drop(grant),
+                        End::Explicit => grant.commit(),
+                        End::Forget => {
+                            model.unpublished += written as usize;
+                            return forget(grant);
+                        }
+                    }
+                    model.unpublished = 0;
+                }
+            }
+        }
+        Op::BatchPush { every, count, pops, end } => {
+            // Free slots as far as the producer has looked.
+            let mut known = producer.free();
+            let mut batch = producer.batch(every);
+            // What was forgotten before.
+            model.unpublished = 0;
+            for number in 0..count {
+                let value = model.fresh();
+                if known == 0 {
+                    // It looks full: that is published before it looks again.
+                    model.unpublished = 0;
+                    known = capacity - model.slots.len() as u64;
+                }
+                if model.slots.len() as u64 == capacity {
+                    assert_eq!(batch.push(value), Err(PushError::Full(value)));
+                } else {
+                    assert_eq!(batch.push(value), Ok(()));
+                    known -= 1;
+                    model.slots.push_back(value);
+                    model.unpublished += 1;
+                    let dry = model.slots.len() == model.unpublished;
+                    if dry || model.unpublished as u64 >= every.max(1) {
+                        model.unpublished = 0;
+                    }
+                }
+                assert_eq!(consumer.len(), model.visible() as u64);
+                if pops >> number & 1 == 1
+                    && let Some(value) = model.pop()
+                {
+                    assert_eq!(consumer.pop(), Ok(value));
+                    model.release();
+                }
+            }
+            match end {
+                End::Drop => drop(batch),
+                End::Explicit => batch.flush(),
+                End::Forget => return forget(batch),
+            }
+            model.unpublished = 0;
+        }
+        Op::Pop => match model.pop() {
+            Some(value) => {
+                assert_eq!(consumer.pop(), Ok(value));
+                model.release();
+            }
+            None => assert_eq!(consumer.pop(), Err(PopError::Empty)),
+        },
+        Op::PopSlice(count) => {
+            let mut values = vec![T::of(0); count];
+            let taken = consumer.pop_slice(&mut values);
+            assert_eq!(taken, model.visible().min(count));
+            for value in &values[..taken] {
+                assert_eq!(Some(*value), model.pop());
+            }
+            model.release();
+        }
+        Op::InPlace { most, count, end } => match consumer.peek(most) {
+            Err(refused) => {
+                assert_eq!(refused, PopError::Empty);
+                assert!(most == 0 || model.visible() == 0);
+            }
+            Ok(chunk) => {
+                let seen = most.min(model.visible() as u64);
+                assert_eq!(chunk.len(), seen);
+                for offset in 0..seen {
+                    let expected = model.slots[model.popped + offset as usize];
+                    assert_eq!(chunk.with(offset, |value| *value), Some(expected));
+                }
+                assert_eq!(chunk.with(seen, |value| *value), None);
+                match end {
+                    // A chunk takes nothing unless it is told to.
+                    End::Drop | End::Forget => {}
+                    End::Explicit => {
+                        chunk.release(count);
+                        model.popped += count.min(seen) as usize;
+                        model.release();
+                    }
+                }
+            }
+        },
+        Op::BatchPop { every, count, end } => {
+            let mut batch = consumer.batch(every);
+            model.release();
+            for _ in 0..count {
+                match model.pop() {
+                    Some(value) => {
+                        assert_eq!(batch.pop(), Ok(value));
+                        if model.popped as u64 >= every.max(1) {
+                            model.release();
+                        }
+                    }
+                    None => {
+                        assert_eq!(batch.pop(), Err(PopError::Empty));
+                        model.release();
+                    }
+                }
+                assert_eq!(producer.refresh(), Ok(capacity - model.slots.len() as u64));
+            }
+            match end {
+                End::Drop => drop(batch),
+                End::Explicit => batch.flush(),
+                End::Forget => return forget(batch),
+            }
+            model.release();
+        }
+        Op::SplitAgain => unreachable!("the caller's"),
+    }
+    assert_eq!(producer.refresh(), Ok(capacity - model.slots.len() as u64));
+}
