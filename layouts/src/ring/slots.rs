@@ -28,7 +28,7 @@ impl<W, C> Slot<W, C> {
 impl<W: Word, C> Slot<W, C> {
     /// The slot at `place` of an MPSC or MPMC ring of `capacity` slots, free, where indices begin at `start`.
     pub fn vacant(cell: C, place: u64, capacity: u64, start: u64) -> Self {
-        Self { word: W::new(free(first_use(start, place, capacity), capacity.trailing_zeros())), cell }
+        Self { word: W::new(free(first_use(start, place, capacity), capacity)), cell }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Whose turn a slot is: the protocol that MPSC and MPMC rings share.
 //!
-//! The word of a slot is `lap << 1 | full`, where the lap of an index is the index over the capacity. For index `i` a slot is
+//! The word of a slot is `lap << 1 | full`, where the lap of an index is the first index that stands in slot 0 with it: to compute it takes a
+//! mask, where a division of the index would take a shift by an amount that must be at hand. For index `i` a slot is
 //!
 //! | word | the slot is |
 //! |---|---|
@@ -22,8 +23,6 @@ use crate::{Machine, RingMessage, RmwWord, Word};
 pub(super) struct Turns<'a, T, M: Machine> {
     pub(super) header: &'a RingHeader<M::Word>,
     slots: Slots<'a, Slot<M::Word, M::Cell<T>>>,
-    /// The binary logarithm of the capacity.
-    shift: u32,
 }
 
 impl<T, M: Machine> Clone for Turns<'_, T, M> {
@@ -40,7 +39,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
     /// For `'a`, `capacity` slots at `slots` are shared by this protocol only; `capacity` is a power of two that fits `usize`.
     pub(super) const unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<Slot<M::Word, M::Cell<T>>>, capacity: u64) -> Self {
         // SAFETY: the caller's promise.
-        Self { header, slots: unsafe { Slots::new(slots, capacity) }, shift: capacity.trailing_zeros() }
+        Self { header, slots: unsafe { Slots::new(slots, capacity) } }
     }
 
     /// # Safety
@@ -69,7 +68,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
     /// The word of a slot that is free for `index`.
     #[inline(always)]
     pub(super) const fn free(&self, index: u64) -> u64 {
-        free(index, self.shift)
+        free(index, self.slots.capacity())
     }
 
     /// The word of a slot that holds the message of `index`.
@@ -87,9 +86,8 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
     /// Whether `word` says that the slot has not come to what `other` says.
     #[inline(always)]
     pub(super) const fn is_before(&self, word: u64, other: u64) -> bool {
-        // Laps have as many bits as an index has above the shift: they are compared at the top, where they wrap as the index does.
-        let distance = word.wrapping_sub(other) << self.shift.saturating_sub(1);
-        (distance as i64) < 0
+        // Words wrap as the index does.
+        (word.wrapping_sub(other) as i64) < 0
     }
 
     /// Looks for up to `most` slots from `index` on, in a row, whose words are what `wanted` says.
@@ -98,7 +96,8 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         // SYNC POINT: slot published, slot released: whichever word it is. Pairs with the store of that word.
         let word = self.slot(index).word.load_acquire();
         if word == wanted(index) {
-            let rest = most.min(self.capacity()) - 1;
+            // In this order, so that the compiler sees a 1 through.
+            let rest = (most - 1).min(self.capacity() - 1);
             Look::Claim(1 + if rest == 0 { 0 } else { self.run(index.wrapping_add(1), rest, wanted) })
         } else if self.is_before(word, wanted(index)) {
             Look::NotYet
@@ -131,8 +130,8 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
 }
 
 /// See [`Turns::free`].
-pub(super) const fn free(index: u64, shift: u32) -> u64 {
-    (index >> shift) << 1
+pub(super) const fn free(index: u64, capacity: u64) -> u64 {
+    (index & !(capacity - 1)) << 1
 }
 
 /// The first index from `start` on whose slot is the one at `place`.
@@ -162,12 +161,11 @@ pub(super) unsafe fn format<T: RingMessage, M: Machine>(
     if len < layout.size() {
         return Err(AttachError::TooSmall { needed: layout.size(), got: len });
     }
-    let shift = layout.capacity().trailing_zeros();
     for place in 0..layout.capacity() {
         let offset = layout.slots_offset() + place * layout.slot_size();
         // SAFETY: within the layout's size, which is within `len`; a slot begins with its word, aligned as the layout is.
         let word = unsafe { base.add(offset as usize).cast::<M::Word>().as_ref() };
-        word.store(free(first_use(start, place, layout.capacity()), shift));
+        word.store(free(first_use(start, place, layout.capacity()), layout.capacity()));
     }
     // SAFETY: aligned and long enough; nobody is attached. Its last store publishes the slots too.
     unsafe { base.cast::<RingHeader<M::Word>>().as_ref().format::<T>(layout, start) };
@@ -242,7 +240,6 @@ mod tests {
     #[test]
     fn words_are_compared_across_the_end_of_the_index_range() {
         for capacity in [1, 2, 4, 1 << 20] {
-            let shift = u64::trailing_zeros(capacity);
             for index in [0, 1, capacity, u64::MAX, u64::MAX - capacity, 1 << 63, (1 << 63) - 1] {
                 let header = RingHeader::<crate::HostWord>::new::<u64>(&RingLayout::of::<u64>(1).unwrap(), 0);
                 let slots = NonNull::dangling();
@@ -255,7 +252,7 @@ mod tests {
                     assert!(!turns.is_before(turns.taken(later), turns.full(index)));
                     assert_eq!(turns.is_before(turns.full(index), turns.full(later)), laps > 0);
                 }
-                assert_eq!(turns.taken(index), free(index.wrapping_add(capacity), shift));
+                assert_eq!(turns.taken(index), free(index.wrapping_add(capacity), capacity));
             }
         }
     }

@@ -17,7 +17,6 @@ pub struct Consumer<'a, T, M: Machine> {
     /// Where this end's index is published.
     peer: &'a RingHeader<M::Word>,
     slots: Slots<'a, Slot<M::Word, M::Cell<T>>>,
-    shift: u32,
     // INVARIANT: slots from `head` on whose flag is that of their index, in a row, are full and this end's.
     /// The next slot to empty.
     head: u64,
@@ -84,7 +83,7 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
         let head = peer.consumer.head.load();
         // SAFETY: the caller's promise.
         let slots = unsafe { Slots::new(slots, capacity) };
-        Self { own, peer, slots, shift: capacity.trailing_zeros(), head, released: head, announced: false }
+        Self { own, peer, slots, head, released: head, announced: false }
     }
 
     /// Says in the header that this end is open, and on drop that it is closed: the other end's `is_disconnected` sees it.
@@ -185,7 +184,7 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
     fn is_there(&self, offset: u64) -> bool {
         let index = self.head.wrapping_add(offset);
         // SYNC POINT: slot published. Pairs with Producer::publish.
-        self.slots.at(index).word.load_acquire() == full(index, self.shift)
+        self.slots.at(index).word.load_acquire() == full(index, self.slots.capacity())
     }
 
     /// Messages that wait in a row, at most `most`. A slot that was taken and not released still has its flag, but that of another lap.

@@ -41,8 +41,8 @@ pub use ring::Ring;
 pub use super::refusal::{PopError, PushError, ReserveError};
 use super::turns::free;
 
-/// The flag of the message of an index, where the capacity is `1 << shift`.
+/// The flag of the message of an index, in a ring of this capacity.
 #[inline(always)]
-const fn full(index: u64, shift: u32) -> u64 {
-    free(index, shift) | 1
+const fn full(index: u64, capacity: u64) -> u64 {
+    free(index, capacity) | 1
 }

@@ -17,7 +17,6 @@ pub struct Producer<'a, T, M: Machine> {
     /// Where this end says that it is open or closed.
     peer: &'a RingHeader<M::Word>,
     slots: Slots<'a, Slot<M::Word, M::Cell<T>>>,
-    shift: u32,
     // INVARIANT: tail - head <= capacity, wrapping, and the slots from tail up to head + capacity are this end's: none of them has the flag
     // of its index. Slots from `published` to tail are written, and only the first of them has not its flag.
     /// The next slot to fill.
@@ -84,14 +83,13 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
         slots: NonNull<Slot<M::Word, M::Cell<T>>>,
         capacity: u64,
     ) -> Self {
-        let shift = capacity.trailing_zeros();
         // SAFETY: the caller's promise.
         let slots = unsafe { Slots::new(slots, capacity) };
         // SYNC POINT: slot released. Pairs with Consumer::release.
         let head = own.consumer.head.load_acquire();
         let is_full = |offset: &u64| {
             let index = head.wrapping_add(*offset);
-            slots.at(index).word.load() == full(index, shift)
+            slots.at(index).word.load() == full(index, capacity)
         };
         let waiting = (0..capacity).take_while(is_full).count() as u64;
         // Flags that a producer left behind a message that it never published: taken back, or the next message would publish them.
@@ -99,7 +97,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
             slots.at(head.wrapping_add(offset)).word.store(0);
         }
         let tail = head.wrapping_add(waiting);
-        Self { own, peer, slots, shift, tail, published: tail, head, announced: false }
+        Self { own, peer, slots, tail, published: tail, head, announced: false }
     }
 
     /// Says in the header that this end is open, and on drop that it is closed: the other end's `is_disconnected` sees it.
@@ -240,7 +238,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
         slot.cell.with_mut(|place| unsafe { place.write(value) });
         if self.tail != self.published {
             // Nobody looks at it before it has acquired the flag of the first.
-            slot.word.store(full(self.tail, self.shift));
+            slot.word.store(full(self.tail, self.slots.capacity()));
         }
         self.tail = self.tail.wrapping_add(1);
     }
@@ -249,7 +247,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
     fn publish(&mut self) {
         if self.published != self.tail {
             // SYNC POINT: slot published. Pairs with Consumer::is_there.
-            self.slots.at(self.published).word.store_release(full(self.published, self.shift));
+            self.slots.at(self.published).word.store_release(full(self.published, self.slots.capacity()));
             self.published = self.tail;
         }
     }

@@ -44,7 +44,7 @@ impl<T, const N: usize> Ring<T, N> {
         let mut place = 0;
         while place < N {
             let first = first_use(start, place as u64, N as u64);
-            slots[place].word = HostWord::new(free(first, N.trailing_zeros()));
+            slots[place].word = HostWord::new(free(first, N as u64));
             place += 1;
         }
         let slot_size = size_of::<Slot<HostWord, HostCell<T>>>();

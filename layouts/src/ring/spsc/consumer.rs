@@ -155,8 +155,8 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
     /// [`PopError`]: empty, or corrupt.
     #[inline]
     pub fn pop(&mut self) -> Result<T, PopError> {
-        if self.available() == 0 && self.refresh().map_err(PopError::Corrupt)? == 0 {
-            return Err(PopError::Empty);
+        if self.available() == 0 {
+            self.more()?;
         }
         let value = self.take();
         self.publish();
@@ -224,6 +224,18 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
         BatchConsumer { consumer: self, released, every: every.max(1) }
     }
 
+    /// Looks for messages where none is left. One comparison says that there are some and that there may be so many.
+    #[inline(always)]
+    fn more(&mut self) -> Result<(), PopError> {
+        let tail = self.poll();
+        // Wraps to the greatest number if there is none.
+        if tail.wrapping_sub(self.head).wrapping_sub(1) >= self.capacity() {
+            return Err(nothing(self.head, tail, self.capacity()));
+        }
+        self.tail = tail;
+        Ok(())
+    }
+
     /// Takes the next value, which waits.
     #[inline(always)]
     fn take(&mut self) -> T {
@@ -239,6 +251,12 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
         // SYNC POINT: slot released. Pairs with Producer::poll.
         self.peer.consumer.head.store_release(self.head);
     }
+}
+
+/// Why there is nothing between these indices.
+#[cold]
+fn nothing(head: u64, tail: u64, capacity: u64) -> PopError {
+    if head == tail { PopError::Empty } else { PopError::Corrupt(Corrupt { head, tail, capacity }) }
 }
 
 /// For lanes that share one endpoint: each holds an equal copy of its state, one of them talks to memory.
@@ -383,16 +401,11 @@ impl<T, M: Machine> BatchConsumer<'_, '_, T, M> {
     /// [`PopError`]; what was popped before has been released.
     #[inline]
     pub fn pop(&mut self) -> Result<T, PopError> {
-        if self.consumer.available() == 0 {
-            let nothing = match self.consumer.refresh() {
-                Ok(0) => Some(PopError::Empty),
-                Ok(_) => None,
-                Err(corrupt) => Some(PopError::Corrupt(corrupt)),
-            };
-            if let Some(nothing) = nothing {
-                self.flush();
-                return Err(nothing);
-            }
+        if self.consumer.available() == 0
+            && let Err(nothing) = self.consumer.more()
+        {
+            self.flush();
+            return Err(nothing);
         }
         let value = self.consumer.take();
         if self.consumer.head.wrapping_sub(self.released) >= self.every {

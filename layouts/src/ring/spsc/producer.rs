@@ -16,11 +16,11 @@ pub struct Producer<'a, T, M: Machine> {
     /// Where this end's index is published.
     peer: &'a RingHeader<M::Word>,
     slots: Slots<'a, M::Cell<T>>,
-    // INVARIANT: tail - head <= capacity, wrapping, and the slots from tail up to head + capacity are this end's.
+    // INVARIANT: end - tail <= capacity, wrapping, and the slots from tail up to end are this end's.
     /// The next slot to fill.
     tail: u64,
-    /// The consumer's index, as last seen.
-    head: u64,
+    /// Where this end's slots end: the consumer's index, as last seen, and the capacity. So one comparison says whether there are any.
+    end: u64,
     /// A batch was begun and has not ended: if it was forgotten, its last messages are still to be published.
     in_batch: bool,
     /// The header says that this end is open, and is to say so when it no longer is.
@@ -84,7 +84,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
         used(head, tail, capacity)?;
         // SAFETY: the caller's promise.
         let slots = unsafe { Slots::new(slots, capacity) };
-        Ok(Self { own, peer, slots, tail, head, in_batch: false, announced: false })
+        Ok(Self { own, peer, slots, tail, end: head.wrapping_add(capacity), in_batch: false, announced: false })
     }
 
     /// Says in the header that this end is open, and on drop that it is closed: the other end's `is_disconnected` sees it.
@@ -133,7 +133,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
     #[must_use]
     #[inline(always)]
     pub const fn free(&self) -> u64 {
-        self.slots.capacity() - self.tail.wrapping_sub(self.head)
+        self.end.wrapping_sub(self.tail)
     }
 
     /// Looks how far the consumer is: slots that are free now.
@@ -262,7 +262,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
     #[inline(always)]
     pub unsafe fn accept(&mut self, head: u64) -> Result<u64, Corrupt> {
         let used = used(head, self.tail, self.slots.capacity())?;
-        self.head = head;
+        self.end = head.wrapping_add(self.slots.capacity());
         Ok(self.slots.capacity() - used)
     }
 
