@@ -10,6 +10,7 @@
 //! 4. It leaves when told to, when its epoch is over (then without another word), when nothing has happened for as long as the launch
 //!    says, and on a fault, which it names.
 
+use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
 use ringmem_layouts::control::{Command, DeviceSide, Fault, State};
@@ -215,7 +216,8 @@ impl<W: Word> Drop for Unwinding<'_, W> {
     }
 }
 
-type Attached<'a, I, O, M> = (Consumer<'a, I, M>, Producer<'a, O, M>, Recorder<'a, <M as Machine>::Word>);
+/// The ends are never dropped: they are not announced, since every lane holds them, so dropping them would do nothing but ask whether to.
+type Attached<'a, I, O, M> = (ManuallyDrop<Consumer<'a, I, M>>, ManuallyDrop<Producer<'a, O, M>>, Recorder<'a, <M as Machine>::Word>);
 
 /// # Safety
 ///
@@ -234,9 +236,9 @@ unsafe fn attach<'a, M: Machine, I: RingMessage, O: RingMessage>(
         )
     };
     // SAFETY: mapped for the whole ring, and this is its only consumer.
-    let input = unsafe { Consumer::new(input.own, input.peer, input.slots) }.map_err(|_| Fault::Ring)?;
+    let input = unsafe { Consumer::new(input.own, input.peer, input.slots) }.map(ManuallyDrop::new).map_err(|_| Fault::Ring)?;
     // SAFETY: mapped for the whole ring, and this is its only producer.
-    let output = unsafe { Producer::new(output.own, output.peer, output.slots) }.map_err(|_| Fault::Ring)?;
+    let output = unsafe { Producer::new(output.own, output.peer, output.slots) }.map(ManuallyDrop::new).map_err(|_| Fault::Ring)?;
     let telemetry = machine.at(telemetry, 64, 64).ok_or(Fault::Address)?;
     // SAFETY: mapped and aligned; words, live by the caller's promise.
     let telemetry = unsafe { telemetry.cast::<TelemetryBuffer<M::Word>>().as_ref() };
@@ -274,8 +276,8 @@ unsafe fn ring<'a, M: Machine, T: RingMessage>(machine: &M, own: u64, apart: Opt
 struct Kernel<'a, 'l, I, O, M: Machine, L> {
     control: DeviceSide<'a, M::Word>,
     recorder: Recorder<'a, M::Word>,
-    input: Consumer<'a, I, M>,
-    output: Producer<'a, O, M>,
+    input: ManuallyDrop<Consumer<'a, I, M>>,
+    output: ManuallyDrop<Producer<'a, O, M>>,
     lanes: &'l L,
     /// Whether this is lane 0.
     leader: bool,
