@@ -67,6 +67,26 @@ pub enum Error {
         /// Its answer.
         source: io::Error,
     },
+    /// A call to the operating system failed.
+    #[error("{call} failed")]
+    System {
+        /// The call.
+        call: &'static str,
+        /// Its answer.
+        source: io::Error,
+    },
+    /// Memory from another process that could still cut it short.
+    #[error("the memory is not sealed: it lacks {missing:?}")]
+    Unsealed {
+        /// The seals' names.
+        missing: Box<[&'static str]>,
+    },
+    /// An end of a ring between processes has its owner.
+    #[error("the {end} of this ring has an owner, in this process or another")]
+    AlreadyOwned {
+        /// Which end.
+        end: &'static str,
+    },
     /// The operating system gave no thread.
     #[error("the system starts no thread for a stream")]
     Thread {

@@ -33,6 +33,9 @@ pub mod channel;
 pub mod cli;
 #[cfg(feature = "std")]
 pub mod error;
+// Where the system has locks that die with their owner, and memory whose size can be sealed.
+#[cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
+pub mod shared;
 #[cfg(feature = "std")]
 pub mod wait;
 
@@ -42,6 +45,6 @@ pub use ringmem_layouts as layouts;
 pub use ringmem_layouts::*;
 
 /// The README's example compiles.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "std"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -85,6 +85,8 @@ pub mod kind {
     pub const INPUT_RING: u64 = 3;
     /// A ring, header and slots, from device to host.
     pub const OUTPUT_RING: u64 = 4;
+    /// A ring, header and slots, between two processes of one host.
+    pub const SHARED_RING: u64 = 5;
 }
 
 /// Where everything goes, computed before there is memory.

@@ -30,6 +30,8 @@ mod consumer;
 mod producer;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 mod ring;
+#[cfg(target_has_atomic = "64")]
+pub mod untrusted;
 
 pub use consumer::{BatchConsumer, Chunk, Consumer};
 pub use producer::{BatchProducer, Grant, Producer};

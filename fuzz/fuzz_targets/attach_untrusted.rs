@@ -1,0 +1,203 @@
+//! Any bytes as a whole mapping, and any word written between any two operations on it.
+//!
+//! 1. Attaching refuses or gives an end whose ring lies within the memory (the address sanitizer watches).
+//! 2. What an end knows of itself changes by its own operations only; an index that is refused as corrupt claims more than the capacity.
+
+#![no_main]
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::fuzz_target;
+use ringmem_layouts::attach::Corrupt;
+use ringmem_layouts::region::{self, kind};
+use ringmem_layouts::ring::spsc::untrusted::{Consumer, Producer};
+use ringmem_layouts::ring::{PopError, PushError};
+use ringmem_layouts::{HostWord, RingHeader, RingLayout, RingMessage, Word};
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    message: Message,
+    /// Begins with a ring that is sound, or with nothing.
+    sound: Option<Start>,
+    /// Bytes and where they stand instead.
+    bytes: Vec<(u16, Vec<u8>)>,
+    size: u16,
+    operations: Vec<Op>,
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Message {
+    Byte,
+    Word,
+    Odd,
+    Twelve,
+    Line,
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+struct Start {
+    /// Capacity 1 to 16.
+    doublings: u8,
+    back: u8,
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Op {
+    Push,
+    Pop,
+    PushSlice(u8),
+    PopSlice(u8),
+    Look,
+    Attach,
+    /// An index within a few steps of what the other end keeps.
+    Index {
+        producer: bool,
+        step: i8,
+    },
+    Any {
+        word: u16,
+        value: u64,
+    },
+}
+
+/// Memory of so many bytes and no byte more, so that the sanitizer sees a step outside.
+struct Memory {
+    base: NonNull<u8>,
+    allocation: Layout,
+}
+
+impl Memory {
+    fn zeroed(size: usize) -> Self {
+        let allocation = Layout::from_size_align(size, 128).unwrap();
+        // SAFETY: the size is not 0: `run` sees to it.
+        let base = NonNull::new(unsafe { alloc_zeroed(allocation) }).expect("some memory");
+        Self { base, allocation }
+    }
+    fn len(&self) -> usize {
+        self.allocation.size()
+    }
+    fn words(&self) -> &[HostWord] {
+        // SAFETY: so many words live there, initialised, and only atomic accesses reach them.
+        unsafe { std::slice::from_raw_parts(self.base.cast().as_ptr(), self.len() / 8) }
+    }
+    fn write(&self, from: u16, bytes: &[u8]) {
+        for (place, byte) in bytes.iter().enumerate() {
+            // SAFETY: within the memory by the remainder; nobody has a reference to the bytes.
+            let place = unsafe { AtomicU8::from_ptr(self.base.as_ptr().add((usize::from(from) + place) % self.len())) };
+            place.store(*byte, Relaxed);
+        }
+    }
+    fn producer<T: RingMessage>(&self) -> Option<Producer<'_, T>> {
+        // SAFETY: so many bytes live there, initialised, and atomic accesses alone reach them.
+        unsafe { Producer::attach(self.base, self.len() as u64) }.ok()
+    }
+    fn consumer<T: RingMessage>(&self) -> Option<Consumer<'_, T>> {
+        // SAFETY: as above.
+        unsafe { Consumer::attach(self.base, self.len() as u64) }.ok()
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.base.as_ptr(), self.allocation) }
+    }
+}
+
+fn run<T: RingMessage>(input: &Input) {
+    let layout = input.sound.map(|start| (RingLayout::of::<T>(1 << (start.doublings % 5)).unwrap(), start));
+    let size = match &layout {
+        // So many bytes as it needs, or a few less.
+        Some((layout, _)) => (layout.size() as usize).saturating_sub(usize::from(input.size) % 4 * usize::from(input.size)),
+        None => usize::from(input.size) % 4096,
+    };
+    let memory = Memory::zeroed(size.max(1));
+    if let Some((layout, start)) = layout
+        && memory.len() >= 384
+    {
+        // SAFETY: aligned and long enough; words are valid for any bytes.
+        let header = unsafe { memory.base.cast::<RingHeader<HostWord>>().as_ref() };
+        // SAFETY: nothing is attached.
+        unsafe { header.format::<T>(&layout, u64::from(start.back).wrapping_neg()) };
+    }
+    for (from, bytes) in &input.bytes {
+        memory.write(*from, bytes);
+    }
+    // The same bytes as a table of contents.
+    // SAFETY: so many bytes live there, initialised; one thread.
+    if let Ok(entries) = unsafe { region::entries::<HostWord>(memory.base, memory.len() as u64, 0) } {
+        for entry in &entries {
+            assert!(entry.offset.checked_add(entry.size).is_some_and(|end| end <= memory.len() as u64) || entry.kind != kind::SHARED_RING);
+        }
+    }
+
+    let (Some(mut producer), Some(mut consumer)) = (memory.producer::<T>(), memory.consumer::<T>()) else { return };
+    let mut capacity = producer.capacity();
+    let (mut tail, mut head) = (producer.tail(), consumer.head());
+    let value = T::new_zeroed();
+    for op in &input.operations {
+        assert!(capacity.is_power_of_two() && 384 + capacity * size_of::<T>() as u64 <= memory.len() as u64);
+        let corrupt = |found: Corrupt| assert!(found.capacity == capacity && found.tail.wrapping_sub(found.head) > capacity, "{found}");
+        match *op {
+            Op::Push => match producer.push(value) {
+                Ok(()) => tail = tail.wrapping_add(1),
+                Err(PushError::Full(_)) => assert_eq!(producer.free(), 0),
+                Err(PushError::Corrupt(_)) => corrupt(producer.refresh().unwrap_err()),
+            },
+            Op::Pop => match consumer.pop() {
+                Ok(_) => head = head.wrapping_add(1),
+                Err(PopError::Empty) => assert_eq!(consumer.available(), 0),
+                Err(PopError::Corrupt(found)) => corrupt(found),
+            },
+            Op::PushSlice(count) => match producer.push_slice(&vec![value; count.into()]) {
+                Ok(pushed) => {
+                    assert!(pushed <= usize::from(count) && pushed as u64 <= capacity);
+                    tail = tail.wrapping_add(pushed as u64);
+                }
+                Err(found) => corrupt(found),
+            },
+            Op::PopSlice(count) => match consumer.pop_slice(&mut vec![value; count.into()]) {
+                Ok(popped) => {
+                    assert!(popped <= usize::from(count) && popped as u64 <= capacity);
+                    head = head.wrapping_add(popped as u64);
+                }
+                Err(found) => corrupt(found),
+            },
+            Op::Look => {
+                producer.refresh().map_or_else(corrupt, |free| assert_eq!(free, producer.free()));
+                consumer.refresh().map_or_else(corrupt, |waiting| assert_eq!(waiting, consumer.available()));
+                let _ = (producer.is_disconnected(), consumer.is_disconnected());
+            }
+            Op::Attach => {
+                if let (Some(new_producer), Some(new_consumer)) = (memory.producer::<T>(), memory.consumer::<T>()) {
+                    (producer, consumer) = (new_producer.announce(), new_consumer.announce());
+                    (capacity, tail, head) = (producer.capacity(), producer.tail(), consumer.head());
+                }
+            }
+            Op::Index { producer: true, step } => Word::store(&producer.header().producer.tail, head.wrapping_add_signed(step.into())),
+            Op::Index { producer: false, step } => Word::store(&consumer.header().consumer.head, tail.wrapping_add_signed(step.into())),
+            Op::Any { word, value } => {
+                let words = memory.words();
+                Word::store(&words[usize::from(word) % words.len()], value);
+            }
+        }
+        assert_eq!((producer.tail(), consumer.head()), (tail, head));
+        assert_eq!((producer.capacity(), consumer.capacity()), (capacity, capacity));
+        assert!(producer.free() <= capacity && consumer.available() <= capacity);
+        assert!(producer.len() <= capacity && consumer.len() <= capacity);
+    }
+}
+
+fuzz_target!(|input: Input| {
+    match input.message {
+        Message::Byte => run::<u8>(&input),
+        Message::Word => run::<u64>(&input),
+        Message::Odd => run::<[u8; 5]>(&input),
+        Message::Twelve => run::<[u32; 3]>(&input),
+        Message::Line => run::<[u64; 8]>(&input),
+    }
+});

@@ -1,0 +1,323 @@
+//! The two ends: an untrusting end of the ring, the lock that says whose it is, and the memory under both.
+
+use std::cell::Cell;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+
+use ringmem_layouts::attach::Corrupt;
+use ringmem_layouts::ring::spsc::untrusted;
+use ringmem_layouts::ring::{Bells, End, Pop, PopError, Push, PushError};
+
+use super::mapping::Place;
+use super::seat::{self, Seat};
+use super::{OwnerState, Side};
+use crate::wait::{How, Os, Park, Waiting};
+use crate::{HostWord, Result, RingMessage};
+
+/// Fills the ring's slots and publishes them. Dropping it says that the end is left.
+pub struct Producer<T: RingMessage> {
+    // INVARIANT: 'static stands for as long as `hold`, which outlives it: fields are dropped in this order, and no reference to the
+    // memory leaves this type.
+    end: untrusted::Producer<'static, T>,
+    hold: Hold,
+}
+
+/// Empties the ring's slots and releases them. Dropping it says that the end is left.
+pub struct Consumer<T: RingMessage> {
+    // INVARIANT: as in `Producer`.
+    end: untrusted::Consumer<'static, T>,
+    hold: Hold,
+}
+
+/// A producer that somebody waits at, borrowed: what [`Producer::waiting`] wraps.
+pub struct ProducerRef<'p, T: RingMessage>(&'p mut Producer<T>);
+
+/// A consumer that somebody waits at, borrowed: what [`Consumer::waiting`] wraps.
+pub struct ConsumerRef<'p, T: RingMessage>(&'p mut Consumer<T>);
+
+/// What an end holds besides itself, and gives back after it.
+struct Hold {
+    side: Side,
+    seat: Seat,
+    place: Place,
+    /// How often the other end was asked after.
+    looks: Cell<u32>,
+    /// When the kernel was asked last.
+    asked: Cell<Instant>,
+    /// The other end's owner word, once its owner was seen to be dead.
+    dead: Cell<Option<u64>>,
+}
+
+impl Hold {
+    fn new(file: BorrowedFd<'_>, place: &Place, side: Side) -> Result<Self> {
+        let seat = Seat::take(file, side)?;
+        let hold = Self { side, seat, place: place.clone(), looks: Cell::new(0), asked: Cell::new(Instant::now()), dead: Cell::new(None) };
+        // A predecessor that was killed in its sleep is still counted.
+        hold.bells().ours.fetch_and(!u64::from(u32::MAX), std::sync::atomic::Ordering::AcqRel);
+        Ok(hold)
+    }
+
+    fn bells(&self) -> Bells<'_, HostWord> {
+        let header = self.place.header();
+        let (producer, consumer) = (&header.producer.waiting, &header.consumer.waiting);
+        match self.side {
+            Side::Producer => Bells { theirs: producer, ours: consumer },
+            Side::Consumer => Bells { theirs: consumer, ours: producer },
+        }
+    }
+
+    /// Wakes the other end if it sleeps: to see that this one has come, or left.
+    fn ring(&self) {
+        const ONE_WAKE: u64 = 1 << 32;
+        use crate::RmwWord;
+        let word = self.bells().theirs;
+        // SYNC POINT: asleep. Pairs with Waiting::sleep, as Waiting::ring does.
+        if RmwWord::fetch_add(word, 0) as u32 != 0 {
+            RmwWord::fetch_add(word, ONE_WAKE);
+            Os.wake(word);
+        }
+    }
+
+    fn peer_state(&self) -> OwnerState {
+        seat::state(self.place.header(), self.side.other(), self.seat.fd()).1
+    }
+
+    fn peer_generation(&self) -> u64 {
+        seat::generation(self.place.header(), self.side.other())
+    }
+
+    fn is_disconnected(&self) -> bool {
+        const EVERY: u32 = 64;
+        const LOOK_AT_THE_CLOCK: u32 = 8;
+        const INTERVAL: Duration = Duration::from_millis(1);
+        let (word, said) = seat::said(self.place.header(), self.side.other());
+        if let Some(said) = said {
+            return said == OwnerState::Left;
+        }
+        if self.dead.get() == Some(word) {
+            return true;
+        }
+        let looks = self.looks.get();
+        self.looks.set(looks.wrapping_add(1));
+        let is_due = looks.is_multiple_of(EVERY) || looks.is_multiple_of(LOOK_AT_THE_CLOCK) && self.asked.get().elapsed() >= INTERVAL;
+        if !is_due {
+            return false;
+        }
+        self.asked.set(Instant::now());
+        let (word, state) = seat::state(self.place.header(), self.side.other(), self.seat.fd());
+        self.dead.set((state == OwnerState::Died).then_some(word));
+        matches!(state, OwnerState::Died | OwnerState::Left)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // The end is closed by now, if it ever was open. It is unlocked after this, and the memory unmapped last.
+        self.ring();
+    }
+}
+
+impl<T: RingMessage> Producer<T> {
+    pub(super) fn new(file: BorrowedFd<'_>, place: &Place) -> Result<Self> {
+        let hold = Hold::new(file, place, Side::Producer)?;
+        // SAFETY: mapped until `hold` is dropped, by the invariant; `place` is where a ring is, and this program reaches it by atomic
+        // accesses only: its ends, its header and its region are all such.
+        let end = unsafe { untrusted::Producer::attach(place.base(), place.len())? }.announce();
+        let producer = Self { end, hold };
+        // A predecessor may have died after it published and before it woke.
+        producer.hold.ring();
+        Ok(producer)
+    }
+
+    /// Pushes one value and publishes it.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`] with the value.
+    #[inline]
+    pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
+        self.end.push(value)
+    }
+
+    /// Pushes as many of `values` as fit, from the first, and publishes them together; how many.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if the consumer's index claims what cannot be; nothing was taken.
+    pub fn push_slice(&mut self, values: &[T]) -> Result<usize, Corrupt> {
+        self.end.push_slice(values)
+    }
+
+    /// Looks how far the consumer is: slots that are free now.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if its index claims what cannot be; this end goes on with what it knew.
+    pub fn refresh(&mut self) -> Result<u64, Corrupt> {
+        self.end.refresh()
+    }
+
+    /// Index of the next slot to fill.
+    #[must_use]
+    pub const fn tail(&self) -> u64 {
+        self.end.tail()
+    }
+
+    /// Slots that are free as far as this end has looked.
+    #[must_use]
+    pub const fn free(&self) -> u64 {
+        self.end.free()
+    }
+
+    /// This end, waiting: for as long as it is borrowed.
+    pub fn waiting(&mut self, how: How) -> Waiting<'_, ProducerRef<'_, T>> {
+        <Waiting<'_, _>>::sender(ProducerRef(self), how)
+    }
+}
+
+impl<T: RingMessage> Consumer<T> {
+    pub(super) fn new(file: BorrowedFd<'_>, place: &Place) -> Result<Self> {
+        let hold = Hold::new(file, place, Side::Consumer)?;
+        // SAFETY: as in `Producer::new`.
+        let end = unsafe { untrusted::Consumer::attach(place.base(), place.len())? }.announce();
+        let consumer = Self { end, hold };
+        // As in `Producer::new`.
+        consumer.hold.ring();
+        Ok(consumer)
+    }
+
+    /// Pops one value and releases its slot.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: empty, or corrupt.
+    #[inline]
+    pub fn pop(&mut self) -> Result<T, PopError> {
+        self.end.pop()
+    }
+
+    /// Pops as many values as wait and fit, and releases their slots together; how many.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if the producer's index claims what cannot be; nothing was popped.
+    pub fn pop_slice(&mut self, values: &mut [T]) -> Result<usize, Corrupt> {
+        self.end.pop_slice(values)
+    }
+
+    /// Looks how far the producer is: messages that wait now.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if its index claims what cannot be; this end goes on with what it knew.
+    pub fn refresh(&mut self) -> Result<u64, Corrupt> {
+        self.end.refresh()
+    }
+
+    /// Index of the next slot to empty.
+    #[must_use]
+    pub const fn head(&self) -> u64 {
+        self.end.head()
+    }
+
+    /// Messages that wait as far as this end has looked.
+    #[must_use]
+    pub const fn available(&self) -> u64 {
+        self.end.available()
+    }
+
+    /// This end, waiting: for as long as it is borrowed.
+    pub fn waiting(&mut self, how: How) -> Waiting<'_, ConsumerRef<'_, T>> {
+        <Waiting<'_, _>>::receiver(ConsumerRef(self), how)
+    }
+}
+
+macro_rules! ends {
+    ($($end:ident $borrowed:ident, $trait:ident $operation:ident($($argument:ident)?) -> $result:ty;)+) => {$(
+        impl<T: RingMessage> $end<T> {
+            /// Messages in the ring now; at most the capacity, whatever the other side claims.
+            #[must_use]
+            pub fn len(&self) -> u64 {
+                self.end.len()
+            }
+
+            /// Whether nothing is in the ring now.
+            #[must_use]
+            pub fn is_empty(&self) -> bool {
+                self.end.is_empty()
+            }
+
+            /// Slots in all.
+            #[must_use]
+            pub const fn capacity(&self) -> u64 {
+                self.end.capacity()
+            }
+
+            /// Who is at the other end. One call to the system, unless it said that it left.
+            #[must_use]
+            pub fn peer_state(&self) -> OwnerState {
+                self.hold.peer_state()
+            }
+
+            /// How many owners the other end has had.
+            #[must_use]
+            pub fn peer_generation(&self) -> u64 {
+                self.hold.peer_generation()
+            }
+
+            /// Whether the other end's owner has left or died, and nobody has come after it. What it published before can still be popped.
+            ///
+            /// That it left is seen at once. Whether it died only the system knows, which is asked at every 64th call, and at every 8th if a
+            /// millisecond has passed since.
+            #[must_use]
+            pub fn is_disconnected(&self) -> bool {
+                self.hold.is_disconnected()
+            }
+        }
+
+        impl<T: RingMessage> $borrowed<'_, T> {
+            /// Who is at the other end. One call to the system, unless it said that it left.
+            #[must_use]
+            pub fn peer_state(&self) -> OwnerState {
+                self.0.peer_state()
+            }
+
+            /// How many owners the other end has had.
+            #[must_use]
+            pub fn peer_generation(&self) -> u64 {
+                self.0.peer_generation()
+            }
+        }
+
+        // The words of a mapping for 'p: the end that holds it is borrowed for so long, and this type lets nobody replace it.
+        impl<'p, T: RingMessage> End<'p> for $borrowed<'p, T> {
+            type Word = HostWord;
+            fn bells(&self) -> Bells<'p, HostWord> {
+                self.0.end.bells()
+            }
+            fn is_disconnected(&self) -> bool {
+                self.0.is_disconnected()
+            }
+        }
+
+        impl<'p, T: RingMessage> $trait<'p> for $borrowed<'p, T> {
+            type Item = T;
+            #[inline]
+            fn $operation(&mut self $(, $argument: T)?) -> $result {
+                self.0.end.$operation($($argument)?)
+            }
+        }
+    )+};
+}
+
+ends! {
+    Producer ProducerRef, Push push(value) -> Result<(), PushError<T>>;
+    Consumer ConsumerRef, Pop pop() -> Result<T, PopError>;
+}
+
+// An end may move to another thread; it is never shared, and there are never two of it.
+const _: fn() = || {
+    fn is_send<E: Send>() {}
+    is_send::<Producer<u64>>();
+    is_send::<Consumer<u64>>();
+};

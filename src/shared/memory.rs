@@ -1,0 +1,248 @@
+//! [`Memory`]: a region with one ring in it, in a file.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use ringmem_layouts::attach::AttachError;
+use ringmem_layouts::region::{self, Plan, RegionEntry, kind};
+use rustix::fs::{self, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
+use rustix::io::Errno;
+
+use super::mapping::{Mapping, Place};
+use super::{Consumer, OwnerState, Producer, Side, seat};
+use crate::{Error, HostWord, LAYOUTS, Result, RingLayout, RingMessage, set_hash};
+
+/// Memory that other processes map too, with a table of contents and one ring.
+///
+/// Its [`AsFd`] is what another process needs for [`from_fd`](Self::from_fd). It is closed on `exec`: a child inherits a duplicate, for instance as its
+/// standard input.
+pub struct Memory {
+    fd: OwnedFd,
+    ring: Place,
+}
+
+/// What keeps the other process from cutting memory short under this one, and from making up its mind later.
+const SEALS: [(SealFlags, &str); 3] =
+    [(SealFlags::SHRINK, "F_SEAL_SHRINK"), (SealFlags::GROW, "F_SEAL_GROW"), (SealFlags::SEAL, "F_SEAL_SEAL")];
+
+/// What failed, as an error.
+pub(super) fn failed(call: &'static str) -> impl Fn(Errno) -> Error {
+    move |errno| Error::System { call, source: errno.into() }
+}
+
+impl Memory {
+    /// A ring of `capacity` messages `T` in a memfd that is sealed against shrinking, growing and further seals.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Layout`] for a capacity that is no power of two or too large, [`Error::System`] and [`Error::Map`].
+    pub fn create<T: RingMessage>(capacity: u64) -> Result<Self> {
+        let planned = Planned::new::<T>(capacity)?;
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let fd = match fs::memfd_create(c"ringmem", flags | MemfdFlags::NOEXEC_SEAL) {
+            // Before Linux 6.3; since then a system may refuse one that can be executed.
+            Err(Errno::INVAL) => fs::memfd_create(c"ringmem", flags),
+            made => made,
+        };
+        let fd = fd.map_err(failed("memfd_create"))?;
+        fs::ftruncate(&fd, planned.plan.size()).map_err(failed("ftruncate"))?;
+        let seals = SEALS.into_iter().fold(SealFlags::empty(), |seals, (seal, _)| seals | seal);
+        fs::fcntl_add_seals(&fd, seals).map_err(failed("fcntl(F_ADD_SEALS)"))?;
+        planned.lay_out::<T>(fd)
+    }
+
+    /// A ring of `capacity` messages `T` in a new file, for its owner only, whose blocks are reserved.
+    ///
+    /// A file cannot be sealed: whoever may write it can cut it short, and then an access beyond its end kills the process (`SIGBUS`). The
+    /// permissions of the file and of its directory are the promise that nobody does. Remove the file when it is no longer needed; whoever has
+    /// it open keeps it. Who opens it before it is laid out finds no magic there.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create); among them that the file exists.
+    pub fn create_at<T: RingMessage>(path: impl AsRef<Path>, capacity: u64) -> Result<Self> {
+        let planned = Planned::new::<T>(capacity)?;
+        let path = path.as_ref();
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let fd = fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(failed("open"))?;
+        let made = fs::ftruncate(&fd, planned.plan.size())
+            .map_err(failed("ftruncate"))
+            .and_then(|()| match fs::fallocate(&fd, FallocateFlags::empty(), 0, planned.plan.size()) {
+                // Where blocks cannot be reserved, a full disk shows as SIGBUS.
+                Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+                Err(errno) => Err(failed("fallocate")(errno)),
+            })
+            .and_then(|()| planned.lay_out::<T>(fd));
+        if made.is_err() {
+            // The file is of this call's making. What the caller is told is why there is none.
+            let _ = fs::unlink(path);
+        }
+        made
+    }
+
+    /// The memory that another process laid out in a file: see [`create_at`](Self::create_at) for what it takes to trust one. A path may also name a
+    /// memfd, as `/proc/PID/fd/N` does; then seals are asked for.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Attach`] with what was found instead, [`Error::Unsealed`], [`Error::System`] and [`Error::Map`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let fd = fs::open(path.as_ref(), OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(failed("open"))?;
+        let stat = fs::fstat(&fd).map_err(failed("fstat"))?;
+        // Files have a name; what has none is a memfd, or a file that others cannot have found by its permissions.
+        if stat.st_nlink == 0 {
+            return Self::from_fd(fd);
+        }
+        Self::map(fd)
+    }
+
+    /// The memory that another process laid out in a memfd.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsealed`] unless it is sealed against shrinking, growing and further seals, [`Error::Attach`] with what was found instead,
+    /// [`Error::System`] and [`Error::Map`].
+    pub fn from_fd(fd: OwnedFd) -> Result<Self> {
+        let seals = match fs::fcntl_get_seals(&fd) {
+            Ok(seals) => seals,
+            // Not a memfd.
+            Err(Errno::INVAL) => SealFlags::empty(),
+            Err(errno) => return Err(failed("fcntl(F_GET_SEALS)")(errno)),
+        };
+        let missing: Box<[_]> = SEALS.into_iter().filter(|&(seal, _)| !seals.contains(seal)).map(|(_, name)| name).collect();
+        if !missing.is_empty() {
+            return Err(Error::Unsealed { missing });
+        }
+        Self::map(fd)
+    }
+
+    fn map(fd: OwnedFd) -> Result<Self> {
+        let stat = fs::fstat(&fd).map_err(failed("fstat"))?;
+        let (least, len) = (Plan::new().size(), u64::try_from(stat.st_size).unwrap_or(0));
+        // What is no regular file has no size that means anything.
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || len < least {
+            return Err(AttachError::TooSmall { needed: least, got: len }.into());
+        }
+        let mapping = Arc::new(Mapping::new(fd.as_fd(), len)?);
+        // SAFETY: so many bytes are mapped, initialised by the kernel at least, and the region is words, whatever others write.
+        let entries = unsafe { region::entries::<HostWord>(mapping.place(), len, region_abi())? };
+        let Some(entry) = entries.iter().find(|entry| entry.kind == kind::SHARED_RING) else {
+            return Err(AttachError::Kind { expected: kind::SHARED_RING, got: entries.first().map_or(0, |entry| entry.kind) }.into());
+        };
+        let ring = Place::new(mapping, entry)?;
+        Ok(Self { fd, ring })
+    }
+
+    /// Takes the end that fills.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::AlreadyOwned`] while somebody else has it, [`Error::Attach`] for a ring of something else or one whose indices cannot be,
+    /// [`Error::System`].
+    pub fn producer<T: RingMessage>(&self) -> Result<Producer<T>> {
+        Producer::new(self.fd.as_fd(), &self.ring)
+    }
+
+    /// Takes the end that empties.
+    ///
+    /// # Errors
+    ///
+    /// As [`producer`](Self::producer).
+    pub fn consumer<T: RingMessage>(&self) -> Result<Consumer<T>> {
+        Consumer::new(self.fd.as_fd(), &self.ring)
+    }
+
+    /// Who is at an end, as one sees it who is at neither.
+    #[must_use]
+    pub fn state(&self, side: Side) -> OwnerState {
+        seat::state(self.ring.header(), side, self.fd.as_fd()).1
+    }
+
+    /// How many owners an end has had.
+    #[must_use]
+    pub fn generation(&self, side: Side) -> u64 {
+        seat::generation(self.ring.header(), side)
+    }
+
+    /// The consumer's index and the producer's, read in this order, as they stand in memory: nobody has checked them.
+    #[must_use]
+    pub fn indices(&self) -> (u64, u64) {
+        use crate::Word;
+        let header = self.ring.header();
+        let head = header.consumer.head.load_acquire();
+        (head, header.producer.tail.load_acquire())
+    }
+}
+
+impl AsFd for Memory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// The layouts that a region of this build is made of; the ring's own ABI says what its messages are.
+const fn region_abi() -> u64 {
+    set_hash(LAYOUTS)
+}
+
+/// Where everything goes.
+struct Planned {
+    plan: Plan,
+    layout: RingLayout,
+    entry: RegionEntry<u64>,
+}
+
+impl Planned {
+    fn new<T: RingMessage>(capacity: u64) -> Result<Self> {
+        let layout = RingLayout::of::<T>(capacity)?;
+        let mut plan = Plan::new();
+        let offset = plan.place(kind::SHARED_RING, layout.size(), layout.align())?;
+        Ok(Self { plan, layout, entry: RegionEntry { kind: kind::SHARED_RING, offset, size: layout.size(), _reserved: 0 } })
+    }
+
+    /// Writes ring and table into a file of the plan's size.
+    fn lay_out<T: RingMessage>(&self, fd: OwnedFd) -> Result<Memory> {
+        let mapping = Arc::new(Mapping::new(fd.as_fd(), self.plan.size())?);
+        let ring = Place::new(Arc::clone(&mapping), &self.entry)?;
+        // SAFETY: nobody has attached: the region has no magic yet. Whoever writes here all the same writes words that he corrupts.
+        unsafe { ring.header().format::<T>(&self.layout, 0) };
+        // SAFETY: the mapping has the plan's size; as above.
+        unsafe { self.plan.write::<HostWord>(mapping.place(), mapping.len(), region_abi())? };
+        Ok(Memory { fd, ring })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_memfd_is_refused_by_the_names_of_the_seals_that_it_lacks() {
+        let memfd = || {
+            let fd = fs::memfd_create(c"unsealed", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+            fs::ftruncate(&fd, 1 << 16).unwrap();
+            fd
+        };
+        for present in 0..8_usize {
+            let fd = memfd();
+            let mut missing = Vec::new();
+            // F_SEAL_SEAL comes last: it is what lets no other come after it.
+            for (place, (seal, name)) in SEALS.into_iter().enumerate() {
+                if present >> place & 1 == 1 {
+                    fs::fcntl_add_seals(&fd, seal).unwrap();
+                } else {
+                    missing.push(name);
+                }
+            }
+            match Memory::from_fd(fd) {
+                Err(Error::Unsealed { missing: named }) => assert_eq!(*named, *missing),
+                Err(Error::Attach(AttachError::Magic { .. })) => assert!(missing.is_empty()),
+                other => panic!("{present:03b}: {:?}", other.err()),
+            }
+        }
+        let fd = memfd();
+        let by_path = Memory::open(std::format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd))).err().unwrap().to_string();
+        assert!(by_path.contains("F_SEAL_SHRINK"), "{by_path}");
+    }
+}

@@ -1,0 +1,134 @@
+//! Who owns an end: a lock on one byte of the file, of an open file description that nobody else has.
+
+use std::format;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{self, Mode, OFlags};
+
+use super::memory::failed;
+use super::{OwnerState, Side};
+use crate::{Error, HostWord, Result, RingHeader, Word};
+
+/// What stands in the low 2 bits of an owner word.
+const STATE: u64 = 3;
+const NOBODY: u64 = 0;
+const CLOSED: u64 = 2;
+
+/// Holds an end until it is dropped, or its process ends.
+pub(super) struct Seat {
+    fd: OwnedFd,
+    side: Side,
+}
+
+impl Side {
+    /// The byte whose lock it is.
+    const fn byte(self) -> libc::off_t {
+        match self {
+            Self::Producer => 0,
+            Self::Consumer => 1,
+        }
+    }
+
+    pub(super) const fn other(self) -> Self {
+        match self {
+            Self::Producer => Self::Consumer,
+            Self::Consumer => Self::Producer,
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Producer => "producer",
+            Self::Consumer => "consumer",
+        }
+    }
+
+    const fn owner(self, header: &RingHeader<HostWord>) -> &HostWord {
+        match self {
+            Self::Producer => &header.producer.owner,
+            Self::Consumer => &header.consumer.owner,
+        }
+    }
+}
+
+impl Seat {
+    /// Takes an end of the ring in this file.
+    pub fn take(file: BorrowedFd<'_>, side: Side) -> Result<Self> {
+        // A duplicate would share its description, and its locks, with whoever has the other: so a description of its own.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let fd = fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(failed("open(/proc/self/fd)"))?;
+        match lock(&fd, libc::F_OFD_SETLK, libc::F_WRLCK, side) {
+            Ok(_) => Ok(Self { fd, side }),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
+                Err(Error::AlreadyOwned { end: side.name() })
+            }
+            Err(source) => Err(Error::System { call: "fcntl(F_OFD_SETLK)", source }),
+        }
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        // Closing does the same, except where a child is between `fork` and `exec`. If unlocking fails, closing is what is left.
+        let _ = lock(&self.fd, libc::F_OFD_SETLK, libc::F_UNLCK, self.side);
+    }
+}
+
+/// Who is at an end, and the word that says so.
+pub(super) fn state(header: &RingHeader<HostWord>, side: Side, file: BorrowedFd<'_>) -> (u64, OwnerState) {
+    let owner = side.owner(header);
+    let mut word = owner.load_acquire();
+    for _ in 0..8 {
+        match word & STATE {
+            NOBODY => return (word, OwnerState::NotYet),
+            CLOSED => return (word, OwnerState::Left),
+            _ => {}
+        }
+        // Who cannot be asked about counts as slow, not as dead.
+        match lock(&file, libc::F_OFD_GETLK, libc::F_WRLCK, side) {
+            Ok(libc::F_UNLCK) => {}
+            _ => return (word, OwnerState::Alive),
+        }
+        // It may have said that it leaves, and unlocked, after the word was read; or a successor has come.
+        let now = owner.load_acquire();
+        if now == word {
+            return (word, OwnerState::Died);
+        }
+        word = now;
+    }
+    // The end changes hands faster than it can be looked at.
+    (word, OwnerState::Alive)
+}
+
+/// How many owners an end has had.
+pub(super) fn generation(header: &RingHeader<HostWord>, side: Side) -> u64 {
+    side.owner(header).load_acquire() >> 2
+}
+
+/// The word of an end's owner as it stands, and what it says without asking the kernel: `None` for an owner that has not left.
+pub(super) fn said(header: &RingHeader<HostWord>, side: Side) -> (u64, Option<OwnerState>) {
+    let word = side.owner(header).load_acquire();
+    let said = match word & STATE {
+        NOBODY => Some(OwnerState::NotYet),
+        CLOSED => Some(OwnerState::Left),
+        _ => None,
+    };
+    (word, said)
+}
+
+/// One call about the lock of an end; the kind of lock in its answer.
+fn lock(fd: &impl AsFd, command: libc::c_int, kind: libc::c_int, side: Side) -> io::Result<libc::c_int> {
+    // SAFETY: numbers, for which zero is a value. The process id is to be 0.
+    let mut lock: libc::flock = unsafe { core::mem::zeroed() };
+    lock.l_type = kind as libc::c_short;
+    lock.l_whence = libc::SEEK_SET as libc::c_short;
+    (lock.l_start, lock.l_len) = (side.byte(), 1);
+    // SAFETY: the descriptor is open while it is borrowed, and these commands take such a structure.
+    let result = unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), command, &raw mut lock) };
+    if result == -1 { Err(io::Error::last_os_error()) } else { Ok(lock.l_type.into()) }
+}
