@@ -7,11 +7,13 @@
 //! 3. `ratio` is a row over the best competitor's in time: below 1 is ahead, within 1.15 either way is level.
 //! 4. `limit` is what the machine itself takes, measured in turns of the same run.
 
+mod instructions;
 mod table;
 mod threads;
 
 use std::time::{Duration, Instant};
 
+pub use instructions::count;
 use table::Row;
 pub use threads::{Gate, Job, job, pin, team, two_threads};
 
@@ -49,7 +51,7 @@ impl Wanted {
 /// One turn of about so many messages, in nanoseconds each.
 pub type Turn = fn(messages: u64) -> f64;
 
-/// Who is measured: a name that begins with `ringmem` if it is ours, and its turn.
+/// Who is measured: a name that begins with `ringmem` if it is ours, with `twin` if it is ours with something left out, and its turn.
 pub type Subject = (&'static str, Turn);
 
 /// One workload and all who take part.

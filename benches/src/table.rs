@@ -23,7 +23,7 @@ impl Row {
 pub(crate) fn head() {
     println!(
         "{:16} {:26} {:>5} {:>9} {:>9} {:>9} {:>7} {:>6} {:>8}",
-        "workload", "subject", "class", "median ns", "low", "high", "ratio", "aim", "limit"
+        "workload", "subject", "class", "median", "low", "high", "ratio", "aim", "limit"
     );
 }
 
@@ -32,8 +32,8 @@ pub(crate) fn print(bench: &str, json: bool, workload: &Workload, class: usize, 
     let (rows, limit) = rows.split_at(workload.subjects.len());
     let limit = limit.first().copied().flatten().map(|row| row.median);
     let subjects = || workload.subjects.iter().map(|(name, _)| *name).zip(rows.iter().copied());
-    let best =
-        subjects().filter(|(name, _)| !name.starts_with("ringmem")).filter_map(|(_, row)| row).map(|row| row.median).reduce(f64::min);
+    let competes = |name: &str| !name.starts_with("ringmem") && !name.starts_with("twin");
+    let best = subjects().filter(|(name, _)| competes(name)).filter_map(|(_, row)| row).map(|row| row.median).reduce(f64::min);
     let mut order: Vec<(&str, Option<Row>)> = subjects().collect();
     order.sort_by(|a, b| a.1.map(|row| row.median).partial_cmp(&b.1.map(|row| row.median)).unwrap_or(std::cmp::Ordering::Equal));
     let name = workload.name;

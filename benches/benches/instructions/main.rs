@@ -1,0 +1,50 @@
+//! `cargo bench -p ringmem-benches --bench instructions -- [--json] [NAME]...`: what is too small for a clock, in instructions.
+//!
+//! One thread, capacity 1024. Ends, values and results are opaque to the compiler; what a loop without a ring takes is the limit. A twin is
+//! our SPSC ring with one thing left out: what that thing costs is `ringmem` less the twin. `twin: of ringmem` leaves out nothing and must count
+//! what `ringmem` counts, else the twins show nothing.
+//!
+//! | workload | what |
+//! |---|---|
+//! | `push-pop-N` | pushes a message of N bytes and pops it; the ends stay in registers |
+//! | `burst-N` | pushes 64 and pops 64 |
+//! | `called-8` | as `push-pop-8`, but the ends stay in memory and each operation is a call |
+//! | `waiting-8` | the bare ring, and its ends in `ringmem::wait` |
+//! | `mpmc-push-pop-8` | rings for many; `claim 32` claims so many with one compare-exchange |
+//!
+//! Instructions are no time: a compare-exchange is one of them.
+
+// The kinds of the `rings` bench, not all of which take part.
+#[allow(dead_code)]
+#[path = "../rings/iceoryx.rs"]
+mod iceoryx;
+#[allow(dead_code)]
+#[path = "../rings/kind.rs"]
+mod kind;
+#[allow(dead_code)]
+#[path = "../rings/many_kinds.rs"]
+mod many_kinds;
+#[allow(dead_code)]
+#[path = "../rings/ours.rs"]
+mod ours;
+#[allow(dead_code)]
+#[path = "../rings/plain.rs"]
+mod plain;
+#[allow(dead_code)]
+#[path = "../rings/spsc_kinds.rs"]
+mod spsc_kinds;
+
+mod many;
+mod one;
+mod twin;
+mod work;
+
+use ringmem_benches::{Wanted, count};
+
+/// Messages that a ring holds.
+const CAPACITY: usize = 1024;
+
+fn main() {
+    let groups = [one::workloads(), vec![many::workload()]];
+    count("instructions", &Wanted::from_args(), &groups.into_iter().flatten().collect::<Vec<_>>());
+}

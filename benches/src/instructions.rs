@@ -1,0 +1,85 @@
+//! Instructions a message, counted by valgrind's callgrind.
+//!
+//! 1. Nothing is measured in this process: it runs itself under callgrind, one subject and one number of messages at a time, and a row is the
+//!    difference between two such runs over the difference in messages. What starting takes is in both.
+//! 2. The count is of this compiler and machine's instruction set, and the same at each run but for hundredths.
+
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use crate::table::{self, Row};
+use crate::{Turn, Wanted, Workload};
+
+/// Of a run, and how many more of the one beside it. Both are multiples of what a workload pushes at a time, and the difference is whole laps.
+const MESSAGES: [u64; 2] = [2048, 20 * 1024];
+
+/// The first argument of a run under callgrind; a workload, a subject and a number follow.
+const COUNTED: &str = "--counted";
+
+/// Counts the workloads that are wanted and prints their rows; or, where this process is the one that is counted, does the work.
+pub fn count(bench: &str, wanted: &Wanted, workloads: &[Workload]) {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [first, workload, subject, messages] = arguments.as_slice()
+        && first == COUNTED
+    {
+        let numbers = [workload, subject, messages].map(|number| number.parse::<usize>().expect("a number"));
+        turns(&workloads[numbers[0]])[numbers[1]](numbers[2] as u64);
+        return;
+    }
+    if let Err(error) = Command::new("valgrind").arg("--version").stdout(Stdio::null()).status() {
+        eprintln!("no instructions counted: valgrind: {error}");
+        return;
+    }
+    if !wanted.json {
+        table::head();
+    }
+    for (number, workload) in workloads.iter().enumerate().filter(|(_, workload)| wanted.wants(workload.name)) {
+        table::print(bench, wanted.json, workload, 0, "", &rows(number, turns(workload).len()));
+    }
+}
+
+/// The subjects', then the limit's.
+fn turns(workload: &Workload) -> Vec<Turn> {
+    workload.subjects.iter().map(|(_, turn)| *turn).chain(workload.limit).collect()
+}
+
+/// A row for each turn; as many at a time as there are cores, since nothing is timed.
+fn rows(workload: usize, turns: usize) -> Vec<Option<Row>> {
+    let next = AtomicUsize::new(0);
+    let one_by_one = || -> Vec<(usize, f64)> {
+        std::iter::from_fn(|| Some(next.fetch_add(1, Relaxed)).filter(|turn| *turn < turns))
+            .map(|turn| {
+                let [few, many] = [MESSAGES[0], MESSAGES[0] + MESSAGES[1]].map(|messages| instructions(workload, turn, messages));
+                (turn, (many as f64 - few as f64) / MESSAGES[1] as f64)
+            })
+            .collect()
+    };
+    let mut rows = vec![None; turns];
+    std::thread::scope(|scope| {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(one_by_one)).collect();
+        for thread in threads {
+            for (turn, each) in thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
+                rows[turn] = Row::of(vec![each]);
+            }
+        }
+    });
+    rows
+}
+
+/// All instructions of a process that does this turn.
+fn instructions(workload: usize, turn: usize, messages: u64) -> u64 {
+    let myself = std::env::current_exe().expect("a program has a path");
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(myself)
+        .args([COUNTED, &workload.to_string(), &turn.to_string(), &messages.to_string()])
+        .output()
+        .expect("valgrind was there a moment ago");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let collected = said.lines().find_map(|line| line.split_once("Collected :")?.1.trim().parse().ok());
+    match collected {
+        Some(count) if output.status.success() => count,
+        _ => panic!("workload {workload}, subject {turn} under callgrind: {}\n{said}", output.status),
+    }
+}
