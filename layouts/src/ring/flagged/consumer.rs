@@ -136,6 +136,8 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
     #[inline]
     pub fn pop(&mut self) -> Result<T, PopError> {
         if !self.is_there(0) {
+            // What a forgotten batch popped.
+            self.release();
             return Err(PopError::Empty);
         }
         let value = self.take();
@@ -163,14 +165,18 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
     /// [`PopError::Empty`], also for `most == 0`.
     pub fn peek(&mut self, most: u64) -> Result<Chunk<'_, 'a, T, M>, PopError> {
         match self.waiting(most) {
-            0 => Err(PopError::Empty),
+            0 => {
+                self.release();
+                Err(PopError::Empty)
+            }
             count => Ok(Chunk { consumer: self, count }),
         }
     }
 
     /// Releases every `every` messages instead of each (at least 1).
     ///
-    /// For `Copy` values only: a batch that is forgotten releases nothing, and the next consumer of the ring pops its messages again.
+    /// For `Copy` values only: what a forgotten batch popped is released by this consumer's next release, or when it finds nothing; without
+    /// either, the next consumer of the ring pops it again.
     pub fn batch(&mut self, every: u64) -> BatchConsumer<'_, 'a, T, M>
     where
         T: Copy,

@@ -162,7 +162,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
 
     /// Releases every `every` messages instead of each (at least 1).
     ///
-    /// For `Copy` values only: a batch that is forgotten releases its slots with the consumer's next release, or not at all.
+    /// For `Copy` values only: what a forgotten batch took is released with the consumer's next release, or when it finds nothing.
     pub fn batch(&mut self, every: u64) -> BatchConsumer<'_, 'a, T, M>
     where
         T: Copy,
@@ -180,6 +180,10 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
                 return true;
             }
             if self.turns.is_before(word, self.turns.full(self.head)) {
+                // What a forgotten batch took: a producer that waits for those slots fills no others.
+                if self.released != self.head {
+                    self.release();
+                }
                 return false;
             }
             // What was given up is free for the next lap already: released in order, so that nothing that is taken is released as it.

@@ -155,8 +155,11 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
     /// [`PopError`]: empty, or corrupt.
     #[inline]
     pub fn pop(&mut self) -> Result<T, PopError> {
-        if self.available() == 0 {
-            self.more()?;
+        if self.available() == 0
+            && let Err(nothing) = self.more()
+        {
+            self.publish_pending();
+            return Err(nothing);
         }
         let value = self.take();
         self.publish();
@@ -204,6 +207,7 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
         }
         let count = most.min(self.available());
         if count == 0 {
+            self.publish_pending();
             return Err(PopError::Empty);
         }
         Ok(Chunk { consumer: self, count })
@@ -211,7 +215,8 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
 
     /// Releases every `every` messages instead of each (at least 1).
     ///
-    /// For `Copy` values only: a batch that is forgotten releases nothing, and the next consumer of the ring pops its messages again.
+    /// For `Copy` values only: what a forgotten batch popped is released by this consumer's next release, or when it finds nothing; without
+    /// either, the next consumer of the ring pops it again.
     pub fn batch(&mut self, every: u64) -> BatchConsumer<'_, 'a, T, M>
     where
         T: Copy,
@@ -244,6 +249,15 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
         let value = self.slots.at(self.head).with(|slot| unsafe { slot.read() });
         self.head = self.head.wrapping_add(1);
         value
+    }
+
+    /// Releases what a forgotten batch had popped: a producer that waits for those slots fills no others.
+    #[cold]
+    fn publish_pending(&mut self) {
+        if self.in_batch {
+            self.publish();
+            self.in_batch = false;
+        }
     }
 
     #[inline(always)]

@@ -157,7 +157,10 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         if self.free() == 0 {
             match self.refresh() {
-                Ok(0) => return Err(PushError::Full(value)),
+                Ok(0) => {
+                    self.publish_pending();
+                    return Err(PushError::Full(value));
+                }
                 Ok(_) => {}
                 Err(_) => return Err(PushError::Corrupt(value)),
             }
@@ -209,6 +212,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
             }
             let free = self.refresh().map_err(ReserveError::Corrupt)?;
             if free < count {
+                self.publish_pending();
                 return Err(ReserveError::Full { free });
             }
         }
@@ -231,6 +235,15 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
         // SAFETY: by the invariant the slot at `tail` is this end's while `free` is not 0, which callers have checked.
         self.slots.at(self.tail).with_mut(|slot| unsafe { slot.write(value) });
         self.tail = self.tail.wrapping_add(1);
+    }
+
+    /// Publishes what a forgotten batch had pushed: a consumer that waits for it empties no slots.
+    #[cold]
+    fn publish_pending(&mut self) {
+        if self.in_batch {
+            self.publish();
+            self.in_batch = false;
+        }
     }
 
     #[inline(always)]
