@@ -252,11 +252,10 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
     }
 
     /// Releases what a forgotten batch had popped: a producer that waits for those slots fills no others.
-    #[cold]
-    fn publish_pending(&mut self) {
+    #[inline(always)]
+    fn publish_pending(&self) {
         if self.in_batch {
             self.publish();
-            self.in_batch = false;
         }
     }
 

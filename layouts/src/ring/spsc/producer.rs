@@ -157,10 +157,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         if self.free() == 0 {
             match self.refresh() {
-                Ok(0) => {
-                    self.publish_pending();
-                    return Err(PushError::Full(value));
-                }
+                Ok(0) => return Err(PushError::Full(value)),
                 Ok(_) => {}
                 Err(_) => return Err(PushError::Corrupt(value)),
             }
@@ -212,7 +209,10 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
             }
             let free = self.refresh().map_err(ReserveError::Corrupt)?;
             if free < count {
-                self.publish_pending();
+                // What a forgotten batch holds: nobody would make room for more while it cannot be seen.
+                if self.in_batch {
+                    self.publish();
+                }
                 return Err(ReserveError::Full { free });
             }
         }
@@ -235,15 +235,6 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
         // SAFETY: by the invariant the slot at `tail` is this end's while `free` is not 0, which callers have checked.
         self.slots.at(self.tail).with_mut(|slot| unsafe { slot.write(value) });
         self.tail = self.tail.wrapping_add(1);
-    }
-
-    /// Publishes what a forgotten batch had pushed: a consumer that waits for it empties no slots.
-    #[cold]
-    fn publish_pending(&mut self) {
-        if self.in_batch {
-            self.publish();
-            self.in_batch = false;
-        }
     }
 
     #[inline(always)]
@@ -412,7 +403,7 @@ impl<T, M: Machine> Drop for Grant<'_, '_, T, M> {
     }
 }
 
-/// Publishes every so many messages; also when the ring looks full, when the consumer has emptied what was published, on
+/// Publishes every so many messages; also when the ring looks full or has become so, when the consumer has emptied what was published, on
 /// [`flush`](Self::flush) and on drop. Its bound is messages, never time: flush before you wait.
 ///
 /// Forgetting it leaves the last messages for the producer's next publish.
@@ -440,8 +431,8 @@ impl<T, M: Machine> BatchProducer<'_, '_, T, M> {
         }
         self.producer.fill(value);
         let pending = self.producer.tail.wrapping_sub(self.published);
-        // Relaxed: only asks whether to hurry.
-        if pending >= self.every || self.producer.own.consumer.head.load() == self.published {
+        // A full ring is published at once, or both ends would wait for what a forgotten batch holds. Relaxed: only asks whether to hurry.
+        if pending >= self.every || self.producer.free() == 0 || self.producer.own.consumer.head.load() == self.published {
             self.flush();
         }
         Ok(())
