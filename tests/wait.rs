@@ -71,7 +71,7 @@ fn every_one_of_many_is_woken() {
         let threads = [receiver.clone(), receiver].map(|receiver| scope.spawn(move || sum_of_all(receiver)));
         threads.into_iter().map(|thread| thread.join().unwrap()).sum()
     });
-    assert_eq!(total, (0..2 * MESSAGES).sum());
+    assert_eq!(total, (0..2 * MESSAGES).sum::<u64>());
 }
 
 #[test]
