@@ -6,7 +6,7 @@
 //!    this ring is there; between two threads [`spsc`](crate::ring::spsc) publishes less.
 //! 4. A batch is published with one release store: its first slot's flag, last.
 //!
-//! The flag of index `i` is `lap(i) << 1 | 1`, where the lap is the index over the capacity. So it tells a message from one a lap older, and
+//! The flag of index `i` is `lap(i) << 1 | 1`, where the lap is the index with which it began. So it tells a message from one a lap older, and
 //! zeroed memory is empty. A flag names a stale slot, it does not protect a live one: the producer asks the consumer's index before it
 //! writes.
 //!
