@@ -172,7 +172,8 @@ pub(super) unsafe fn format<T: RingMessage, M: Machine>(
     Ok(())
 }
 
-/// Waits a little longer each time that another handle was faster. Trying again at once would only take the line from the one that has it.
+/// Waits a little longer each time that another handle was faster, whether it took the index or had passed it. Trying again at once would
+/// only take the lines from the one that has them. Not the first time: a handle that was idle finds its hint stale, and nobody at it.
 pub(super) struct Backoff(u32);
 
 impl Backoff {
@@ -181,10 +182,10 @@ impl Backoff {
     }
     #[inline]
     pub(super) fn wait(&mut self) {
-        for _ in 0..1u32 << self.0 {
+        for _ in 1..1u32 << self.0 {
             core::hint::spin_loop();
         }
-        self.0 = (self.0 + 1).min(6);
+        self.0 = (self.0 + 1).min(7);
     }
 }
 
@@ -206,16 +207,15 @@ pub(super) fn claim<W: RmwWord>(word: &W, hint: &mut u64, mut look: impl FnMut(u
             Look::NotYet => return None,
             Look::Passed => {
                 let now = word.load();
-                *hint = if now != index {
-                    now
-                } else {
+                if now == index {
                     // A slot that was given up: nobody will ever find anything there.
-                    match word.compare_exchange(index, index.wrapping_add(1)) {
+                    *hint = match word.compare_exchange(index, index.wrapping_add(1)) {
                         Ok(_) => index.wrapping_add(1),
                         Err(found) => found,
-                    }
-                };
-                continue;
+                    };
+                    continue;
+                }
+                *hint = now;
             }
         }
         backoff.wait();

@@ -127,7 +127,13 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
             return Err(PopError::Empty);
         }
         let value = self.take();
-        self.release();
+        if self.released.wrapping_add(1) == self.head {
+            // Nothing else is pending, as nearly always.
+            self.release_one();
+            self.publish();
+        } else {
+            self.release();
+        }
         Ok(value)
     }
 
@@ -207,11 +213,22 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
     #[inline(always)]
     fn release(&mut self) {
         while self.released != self.head {
-            // SYNC POINT: slot released. Pairs with Turns::run.
-            self.turns.slot(self.released).word.store_release(self.turns.taken(self.released));
-            self.released = self.released.wrapping_add(1);
+            self.release_one();
         }
-        // For `len` and for batches that ask whether to hurry; slots are handed over by their words.
+        self.publish();
+    }
+
+    /// Releases the first slot of those that were taken.
+    #[inline(always)]
+    fn release_one(&mut self) {
+        // SYNC POINT: slot released. Pairs with Turns::run.
+        self.turns.slot(self.released).word.store_release(self.turns.taken(self.released));
+        self.released = self.released.wrapping_add(1);
+    }
+
+    /// For `len` and for batches that ask whether to hurry; slots are handed over by their words.
+    #[inline(always)]
+    fn publish(&self) {
         self.turns.header.consumer.head.store(self.head);
     }
 }
