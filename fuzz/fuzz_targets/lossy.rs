@@ -6,17 +6,18 @@
 
 #![no_main]
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::fmt::Debug;
+#[path = "../memory/mod.rs"]
+mod memory;
+
 use std::mem::forget;
-use std::ptr::NonNull;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
+use memory::{Memory, Message, Number, Numbered, Start, store};
 use ringmem_layouts::attach::AttachError;
 use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::ring::lossy::{LatestError, ReadError, Reader, Writer};
-use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout, RingMessage, Word};
+use ringmem_layouts::{Host, RingLayout, RingMessage};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -28,28 +29,6 @@ struct Input {
     before: u8,
     hostile: bool,
     operations: Vec<Op>,
-}
-
-#[derive(Arbitrary, Clone, Copy, Debug)]
-enum Message {
-    Byte,
-    Word,
-    Odd,
-    Words,
-}
-
-#[derive(Arbitrary, Clone, Copy, Debug)]
-enum Start {
-    Near(u8),
-    NearTheEnd(u8),
-    Any(u64),
-}
-
-/// What a hostile writer stores: something near what stands there, or anything.
-#[derive(Arbitrary, Clone, Copy, Debug)]
-enum Number {
-    Near(i8),
-    Any(u64),
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
@@ -69,93 +48,17 @@ enum Op {
     StoreTail(Number),
 }
 
-trait Numbered: RingMessage + PartialEq + Debug {
-    fn numbered(number: u64) -> Self;
+fn open_writer<T: RingMessage>(memory: &Memory) -> Result<Writer<'_, T, Host>, AttachError> {
+    memory.attach(Writer::from_raw)
 }
 
-impl Numbered for u8 {
-    fn numbered(number: u64) -> Self {
-        number as u8
-    }
-}
-
-impl Numbered for u64 {
-    fn numbered(number: u64) -> Self {
-        number
-    }
-}
-
-impl Numbered for [u8; 5] {
-    fn numbered(number: u64) -> Self {
-        let byte = number as u8;
-        [byte, !byte, byte ^ 0x55, byte.wrapping_mul(3), byte.rotate_left(1)]
-    }
-}
-
-impl Numbered for [u64; 9] {
-    fn numbered(number: u64) -> Self {
-        std::array::from_fn(|place| number << 8 | place as u64)
-    }
-}
-
-/// Memory for one ring and no byte more, so that the sanitizer sees a step outside.
-struct Memory {
-    base: NonNull<u8>,
-    allocation: Layout,
-}
-
-impl Memory {
-    fn formatted<T: RingMessage>(layout: &RingLayout, start: u64, before: u8) -> Self {
-        let allocation = Layout::from_size_align(layout.size() as usize, layout.align() as usize).unwrap();
-        // SAFETY: the size is not 0: there is a header.
-        let base = NonNull::new(unsafe { alloc_zeroed(allocation) }).expect("some memory");
-        // SAFETY: so many bytes live there.
-        unsafe { base.write_bytes(before, allocation.size()) };
-        let memory = Self { base, allocation };
-        // SAFETY: nothing is attached yet.
-        unsafe { memory.header().format::<T>(layout, start) };
-        memory
-    }
-    fn header(&self) -> &RingHeader<HostWord> {
-        // SAFETY: aligned and long enough by its layout, initialised, and words are shared by their own accesses.
-        unsafe { self.base.cast().as_ref() }
-    }
-    fn words(&self) -> &[HostWord] {
-        // SAFETY: header and slots are words, as the layout says.
-        unsafe { NonNull::slice_from_raw_parts(self.base.cast(), self.allocation.size() / 8).as_ref() }
-    }
-    fn writer<T: RingMessage>(&self) -> Result<Writer<'_, T, Host>, AttachError> {
-        // SAFETY: so many bytes live there, initialised; one thread, which writes words.
-        unsafe { Writer::from_raw(self.base, self.allocation.size() as u64) }
-    }
-    fn reader<T: RingMessage>(&self) -> Result<Reader<'_, T, Host>, AttachError> {
-        // SAFETY: as above.
-        unsafe { Reader::from_raw(self.base, self.allocation.size() as u64) }
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.base.as_ptr(), self.allocation) }
-    }
-}
-
-fn store(word: &HostWord, number: Number) {
-    let value = match number {
-        Number::Near(step) => Word::load(word).wrapping_add_signed(step.into()),
-        Number::Any(value) => value,
-    };
-    Word::store(word, value);
+fn open_reader<T: RingMessage>(memory: &Memory) -> Result<Reader<'_, T, Host>, AttachError> {
+    memory.attach(Reader::from_raw)
 }
 
 fn run<T: Numbered>(input: &Input) {
     let layout = RingLayout::of_kind::<T>(RingFlags::LOSSY, 1 << (input.doublings % 4)).unwrap();
-    let start = match input.start {
-        Start::Near(steps) => steps.into(),
-        Start::NearTheEnd(steps) => u64::MAX - u64::from(steps),
-        Start::Any(start) => start,
-    };
+    let start = input.start.index();
     let memory = Memory::formatted::<T>(&layout, start, input.before);
     if input.hostile {
         hostile::<T>(&memory, &input.operations);
@@ -204,8 +107,8 @@ impl<T: Numbered> Model<T> {
 
 fn honest<T: Numbered>(memory: &Memory, capacity: usize, start: u64, operations: &[Op]) {
     let mut model = Model { messages: Vec::new(), published: 0, claimed: 0, capacity, made: 0 };
-    let mut writer = memory.writer::<T>().unwrap();
-    let mut readers = vec![(memory.reader::<T>().unwrap(), 0)];
+    let mut writer = open_writer::<T>(memory).unwrap();
+    let mut readers = vec![(open_reader::<T>(memory).unwrap(), 0)];
     for op in operations {
         let count = readers.len();
         let at = |reader: u8| usize::from(reader) % count;
@@ -236,7 +139,7 @@ fn honest<T: Numbered>(memory: &Memory, capacity: usize, start: u64, operations:
                 }
             }
             Op::AttachWriter => {
-                writer = memory.writer().unwrap();
+                writer = open_writer(memory).unwrap();
                 model.messages.truncate(model.published);
             }
             Op::Pop { reader } => {
@@ -278,7 +181,7 @@ fn honest<T: Numbered>(memory: &Memory, capacity: usize, start: u64, operations:
                 let clone = readers[at(reader)].clone();
                 readers.push(clone);
             }
-            Op::AttachReader if count < 8 => readers.push((memory.reader().unwrap(), model.published.saturating_sub(capacity))),
+            Op::AttachReader if count < 8 => readers.push((open_reader(memory).unwrap(), model.published.saturating_sub(capacity))),
             // There are enough readers; and it could, but it is honest.
             Op::Clone { .. } | Op::AttachReader | Op::Store { .. } | Op::StoreTail(_) => {}
         }
@@ -297,7 +200,7 @@ fn hostile<T: Numbered>(memory: &Memory, operations: &[Op]) {
             store(&memory.words()[usize::from(*word) % memory.words().len()], *number);
         }
     }
-    let (Ok(mut writer), Ok(mut reader)) = (memory.writer::<T>(), memory.reader::<T>()) else { return };
+    let (Ok(mut writer), Ok(mut reader)) = (open_writer::<T>(memory), open_reader::<T>(memory)) else { return };
     let capacity = reader.capacity();
     let mut numbers = 0;
     let mut fresh = || {
@@ -317,7 +220,7 @@ fn hostile<T: Numbered>(memory: &Memory, operations: &[Op]) {
                     forget(batch);
                 }
             }
-            Op::AttachWriter => match memory.writer() {
+            Op::AttachWriter => match open_writer(memory) {
                 Ok(another) => writer = another,
                 Err(_) => return,
             },
@@ -346,7 +249,7 @@ fn hostile<T: Numbered>(memory: &Memory, operations: &[Op]) {
                 step = reader.head().wrapping_sub(head);
             }
             Op::Clone { .. } => reader = reader.clone(),
-            Op::AttachReader => match memory.reader() {
+            Op::AttachReader => match open_reader(memory) {
                 Ok(another) => {
                     reader = another;
                     assert!(reader.poll().wrapping_sub(reader.head()) <= capacity);

@@ -1,0 +1,153 @@
+//! Mailboxes: any slots, any start index, any sequence of operations, any number of readers.
+//!
+//! 1. Over words that nobody tampers with, the latest value is the last one published, with its version; every reader takes a version once and
+//!    is told exactly how many it skipped. One thread never finds the writer in the middle, so nothing is `Busy`.
+//! 2. Over a header with any words in it, and a writer that stores anything to any word at any time: no panic, no loop, no access outside the
+//!    memory (the address sanitizer watches), and what a reader took is not new to it.
+
+#![no_main]
+
+#[path = "../memory/mod.rs"]
+mod memory;
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::fuzz_target;
+use memory::{Memory, Message, Number, Numbered, Start, store};
+use ringmem_layouts::attach::AttachError;
+use ringmem_layouts::ring::RingFlags;
+use ringmem_layouts::ring::mailbox::{LatestError, New, Reader, Writer};
+use ringmem_layouts::{Host, RingLayout, RingMessage};
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    message: Message,
+    /// Capacity 1, which is refused, 2, 4 or 8.
+    doublings: u8,
+    start: Start,
+    /// What the slots hold before the first value.
+    before: u8,
+    hostile: bool,
+    operations: Vec<Op>,
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Op {
+    Publish { times: u8 },
+    AttachWriter,
+    Latest { reader: u8 },
+    TakeNew { reader: u8 },
+    Clone { reader: u8 },
+    AttachReader,
+    Store { word: u16, number: Number },
+    StoreTail(Number),
+}
+
+fn open_writer<T: RingMessage>(memory: &Memory) -> Result<Writer<'_, T, Host>, AttachError> {
+    memory.attach(Writer::from_raw)
+}
+
+fn open_reader<T: RingMessage>(memory: &Memory) -> Result<Reader<'_, T, Host>, AttachError> {
+    memory.attach(Reader::from_raw)
+}
+
+fn run<T: Numbered>(input: &Input) {
+    let layout = RingLayout::of_kind::<T>(RingFlags::MAILBOX, 1 << (input.doublings % 4)).unwrap();
+    let memory = Memory::formatted::<T>(&layout, input.start.index(), input.before);
+    if input.hostile {
+        hostile::<T>(&memory, &input.operations);
+    } else if layout.capacity() == 1 {
+        let refused = Some(AttachError::Capacity { got: 1 });
+        assert_eq!((open_writer::<T>(&memory).err(), open_reader::<T>(&memory).err()), (refused, refused));
+    } else {
+        honest::<T>(&memory, &input.operations);
+    }
+}
+
+fn honest<T: Numbered>(memory: &Memory, operations: &[Op]) {
+    let mut version = 0_u64;
+    let latest = |version: u64| if version == 0 { Err(LatestError::Empty) } else { Ok((version, T::numbered(version))) };
+    let mut writer = open_writer::<T>(memory).unwrap();
+    // Each with the version up to which nothing is new to it.
+    let mut readers = vec![(open_reader::<T>(memory).unwrap(), 0)];
+    for op in operations {
+        let count = readers.len();
+        let at = |reader: u8| usize::from(reader) % count;
+        match *op {
+            Op::Publish { times } => {
+                for _ in 0..times % 32 {
+                    version += 1;
+                    writer.publish(T::numbered(version));
+                }
+            }
+            Op::AttachWriter => writer = open_writer(memory).unwrap(),
+            Op::Latest { reader } => assert_eq!(readers[at(reader)].0.latest(), latest(version)),
+            Op::TakeNew { reader } => {
+                let (reader, seen) = &mut readers[at(reader)];
+                let expected = if version == *seen {
+                    Err(LatestError::Empty)
+                } else {
+                    Ok(New { version, value: T::numbered(version), skipped: version - *seen - 1 })
+                };
+                assert_eq!(reader.take_new(), expected);
+                *seen = version;
+            }
+            Op::Clone { reader } if count < 8 => {
+                let clone = readers[at(reader)].clone();
+                readers.push(clone);
+            }
+            // A value that is there already is new to it.
+            Op::AttachReader if count < 8 => readers.push((open_reader(memory).unwrap(), version.saturating_sub(1))),
+            // There are enough readers; and it could, but it is honest.
+            Op::Clone { .. } | Op::AttachReader | Op::Store { .. } | Op::StoreTail(_) => {}
+        }
+        assert_eq!(writer.version(), version);
+        for (reader, seen) in &readers {
+            assert_eq!(reader.changed(), version != *seen);
+        }
+    }
+}
+
+fn hostile<T: Numbered>(memory: &Memory, operations: &[Op]) {
+    // What is stored before anybody attaches.
+    let (first, operations) = operations.split_at(operations.len().min(3));
+    for op in first {
+        if let Op::Store { word, number } = op {
+            store(&memory.words()[usize::from(*word) % memory.words().len()], *number);
+        }
+    }
+    let (Ok(mut writer), Ok(mut reader)) = (open_writer::<T>(memory), open_reader::<T>(memory)) else { return };
+    for op in operations {
+        match *op {
+            Op::Publish { times } => (0..times % 32).for_each(|number| writer.publish(T::numbered(number.into()))),
+            Op::AttachWriter => match open_writer(memory) {
+                Ok(another) => writer = another,
+                Err(_) => return,
+            },
+            Op::Latest { .. } => {
+                let _ = reader.latest();
+            }
+            Op::TakeNew { .. } => {
+                if reader.take_new().is_ok() {
+                    assert!(!reader.changed());
+                    assert_eq!(reader.take_new(), Err(LatestError::Empty));
+                }
+            }
+            Op::Clone { .. } => reader = reader.clone(),
+            Op::AttachReader => match open_reader(memory) {
+                Ok(another) => reader = another,
+                Err(_) => return,
+            },
+            Op::Store { word, number } => store(&memory.words()[usize::from(word) % memory.words().len()], number),
+            Op::StoreTail(number) => store(&memory.header().producer.tail, number),
+        }
+    }
+}
+
+fuzz_target!(|input: Input| {
+    match input.message {
+        Message::Byte => run::<u8>(&input),
+        Message::Word => run::<u64>(&input),
+        Message::Odd => run::<[u8; 5]>(&input),
+        Message::Words => run::<[u64; 9]>(&input),
+    }
+});
