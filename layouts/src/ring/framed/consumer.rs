@@ -1,85 +1,16 @@
 //! The end that empties frames.
 
 use core::cell::Cell;
-use core::fmt;
-use core::ops::Deref;
 use core::ptr::NonNull;
 
-use super::{SKIP, WORD, frame, large_enough, largest};
+use super::message::{Chunk, Found, Frame, find};
+use super::refusal::PopError;
+use super::{WORD, large_enough, largest};
 use crate::attach::{AttachError, Corrupt};
 use crate::ring::header::{RingFlags, used};
 use crate::ring::owner;
 use crate::ring::slots::{Slots, geometry_of_both, place};
-use crate::{Machine, RingHeader, SliceCell, SlotCell, Word};
-
-/// Why there was no message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum PopError {
-    /// The ring is empty.
-    Empty,
-    /// The message is longer than the room for it. It stays.
-    TooSmall {
-        /// Bytes of the message.
-        needed: usize,
-    },
-    /// The producer's index claims what cannot be.
-    Corrupt(Corrupt),
-    /// What stands where a length should: longer than the largest message or than what was published, across the wrap, or a marker where
-    /// there can be none. Nothing behind it can be found any more.
-    BadFrame {
-        /// Of the word.
-        index: u64,
-        /// As found.
-        word: u64,
-    },
-}
-
-impl fmt::Display for PopError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("ring is empty"),
-            Self::TooSmall { needed } => write!(f, "a message of {needed} bytes waits, and there is not so much room for it"),
-            Self::Corrupt(corrupt) => corrupt.fmt(f),
-            Self::BadFrame { index, word } => write!(f, "ring is corrupt: word {index} says {word:#x}, which is no message's length there"),
-        }
-    }
-}
-
-impl core::error::Error for PopError {}
-
-/// Where a message is, once its length was checked.
-struct Found {
-    /// Index of its first word.
-    payload: u64,
-    /// Bytes.
-    len: usize,
-    /// Index of the word behind it.
-    next: u64,
-}
-
-/// The first message at `head`. There is one, or something that should be: `tail` is not `head`.
-#[inline(always)]
-fn find<C: SlotCell<u64>>(slots: Slots<'_, C>, head: u64, tail: u64) -> Result<Found, PopError> {
-    // SAFETY: by the consumer's invariant the words from `head` up to `tail` are initialised and its own; callers ask within them.
-    let read = |index| slots.at(index).with(|word| unsafe { word.read() });
-    let mut start = head;
-    let mut word = read(start);
-    if word == SKIP {
-        let skipped = slots.before_wrap(head, u64::MAX);
-        // A frame is at most half of the ring, so it skips less than that; and the two were published together.
-        if skipped >= slots.capacity() / 2 || skipped >= tail.wrapping_sub(head) {
-            return Err(PopError::BadFrame { index: head, word });
-        }
-        start = head.wrapping_add(skipped);
-        word = read(start);
-    }
-    // A second marker is larger than the largest, too.
-    if word > largest(slots.capacity()) || frame(word) > slots.before_wrap(start, tail.wrapping_sub(start)) {
-        return Err(PopError::BadFrame { index: start, word });
-    }
-    Ok(Found { payload: start.wrapping_add(1), len: word as usize, next: start.wrapping_add(frame(word)) })
-}
+use crate::{Machine, RingHeader, SliceCell, Word};
 
 /// Empties frames and releases them. One per ring.
 pub struct Consumer<'a, M: Machine> {
@@ -87,12 +18,12 @@ pub struct Consumer<'a, M: Machine> {
     own: &'a RingHeader<M::Word>,
     /// Where this end's index is published.
     peer: &'a RingHeader<M::Word>,
-    slots: Slots<'a, M::Cell<u64>>,
+    pub(super) slots: Slots<'a, M::Cell<u64>>,
     // INVARIANT: tail - head <= capacity, wrapping, and the words from head up to tail are initialised and this end's.
     /// The next word to empty.
-    head: u64,
+    pub(super) head: u64,
     /// The producer's index, as last seen.
-    tail: u64,
+    pub(super) tail: u64,
     /// This end's index, as last published.
     released: u64,
     /// Messages that a batch has popped and not released.
@@ -314,7 +245,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
 
     /// Releases after a frame was emptied: when so many before it are pending already.
     #[inline(always)]
-    fn settle(&mut self, slack: u64) {
+    pub(super) fn settle(&mut self, slack: u64) {
         if self.pending >= slack {
             self.publish();
         } else {
@@ -331,7 +262,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
     }
 
     #[inline(always)]
-    fn publish(&mut self) {
+    pub(super) fn publish(&mut self) {
         self.released = self.head;
         self.pending = 0;
         // SYNC POINT: frame released. Pairs with Producer::refresh.
@@ -344,144 +275,6 @@ impl<M: Machine> Drop for Consumer<'_, M> {
         if self.announced {
             owner::close(&self.peer.consumer.owner);
         }
-    }
-}
-
-/// A waiting message, seen in place: its bytes, the first of them on a multiple of 8.
-pub struct Message<'m, M: Machine> {
-    slots: Slots<'m, M::Cell<u64>>,
-    // INVARIANT: `len` bytes from the word at `payload` are short of the wrap, initialised, and not released for 'm.
-    payload: u64,
-    len: usize,
-}
-
-impl<'m, M: Machine> Message<'m, M> {
-    /// Bytes.
-    #[must_use]
-    pub const fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether it has no bytes, as a message may.
-    #[must_use]
-    pub const fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// The cell of the bytes from `8 * place`; `None` past the end. For machines whose cells are no plain bytes.
-    #[must_use]
-    pub fn word(&self, place: usize) -> Option<&'m M::Cell<u64>> {
-        (place < self.len.div_ceil(WORD)).then(|| self.slots.at(self.payload.wrapping_add(place as u64)))
-    }
-
-    /// The bytes, for as long as the message is not released.
-    #[must_use]
-    #[inline(always)]
-    pub fn bytes(&self) -> &'m [u8]
-    where
-        M::Cell<u64>: SliceCell<u64>,
-    {
-        // SAFETY: the invariant; nobody writes what is not released.
-        unsafe { core::slice::from_raw_parts(self.slots.run::<u64>(self.payload).cast().as_ptr(), self.len) }
-    }
-}
-
-impl<M: Machine> Deref for Message<'_, M>
-where
-    M::Cell<u64>: SliceCell<u64>,
-{
-    type Target = [u8];
-    #[inline(always)]
-    fn deref(&self) -> &[u8] {
-        self.bytes()
-    }
-}
-
-/// The next message, seen in place and ready to be released. Dropping it takes nothing.
-pub struct Frame<'c, 'a, M: Machine> {
-    consumer: &'c mut Consumer<'a, M>,
-    // INVARIANT: what `find` gave; the consumer has not moved since, because it is borrowed.
-    found: Found,
-    /// Messages that may be pending without this one.
-    slack: u64,
-}
-
-impl<M: Machine> Frame<'_, '_, M> {
-    /// The message.
-    #[must_use]
-    #[inline(always)]
-    pub const fn message(&self) -> Message<'_, M> {
-        Message { slots: self.consumer.slots, payload: self.found.payload, len: self.found.len }
-    }
-
-    /// Takes the message and releases its frame: at once, or with its batch.
-    #[inline]
-    pub fn release(self) {
-        self.consumer.head = self.found.next;
-        self.consumer.settle(self.slack);
-    }
-}
-
-impl<M: Machine> Deref for Frame<'_, '_, M>
-where
-    M::Cell<u64>: SliceCell<u64>,
-{
-    type Target = [u8];
-    #[inline(always)]
-    fn deref(&self) -> &[u8] {
-        self.message().bytes()
-    }
-}
-
-/// All messages that waited when it was asked for, seen in place one after the other and released together. Dropping it takes none.
-///
-/// ```
-/// use ringmem_layouts::ring::framed::Ring;
-/// let mut ring = Ring::<256>::new();
-/// let (mut producer, mut consumer) = ring.split();
-/// let (taken, rest) = producer.push_many(["to", "", "be", "released"].map(str::as_bytes));
-/// assert_eq!((taken, rest), (4, Ok(())));
-///
-/// let chunk = consumer.peek_many().unwrap();
-/// let both = [chunk.next().unwrap(), chunk.next().unwrap()];
-/// assert_eq!(both.map(|message| message.bytes()), [b"to".as_slice(), b""]);
-/// assert_eq!(chunk.release(), 2);
-/// assert_eq!(&*consumer.peek().unwrap(), b"be");
-/// ```
-pub struct Chunk<'c, 'a, M: Machine> {
-    consumer: &'c mut Consumer<'a, M>,
-    // INVARIANT: from the consumer's head up to its tail, and a message begins there, or should.
-    next: Cell<u64>,
-    /// Messages before it.
-    seen: Cell<u64>,
-}
-
-impl<M: Machine> Chunk<'_, '_, M> {
-    /// The next message of those that waited.
-    ///
-    /// # Errors
-    ///
-    /// [`PopError`]: `Empty` after the last one, or corrupt.
-    #[inline]
-    pub fn next(&self) -> Result<Message<'_, M>, PopError> {
-        let Consumer { slots, tail, .. } = *self.consumer;
-        if self.next.get() == tail {
-            return Err(PopError::Empty);
-        }
-        let Found { payload, len, next } = find(slots, self.next.get(), tail)?;
-        self.next.set(next);
-        self.seen.set(self.seen.get() + 1);
-        Ok(Message { slots, payload, len })
-    }
-
-    /// Takes those that [`next`](Self::next) has given and releases their frames together; how many.
-    pub fn release(self) -> u64 {
-        let messages = self.seen.get();
-        if messages > 0 {
-            self.consumer.head = self.next.get();
-            self.consumer.publish();
-        }
-        messages
     }
 }
 

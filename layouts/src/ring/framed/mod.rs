@@ -56,12 +56,16 @@
 //! | end closed | the store of `owner` when an end that [`announce`](Producer::announce)d itself is dropped | the load of it in `is_disconnected` |
 
 mod consumer;
+mod message;
 mod producer;
+mod refusal;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 mod ring;
 
-pub use consumer::{BatchConsumer, Chunk, Consumer, Frame, Message, PopError};
-pub use producer::{BatchProducer, Grant, Producer, PushError};
+pub use consumer::{BatchConsumer, Consumer};
+pub use message::{Chunk, Frame, Message};
+pub use producer::{BatchProducer, Grant, Producer};
+pub use refusal::{PopError, PushError};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use ring::Ring;
 

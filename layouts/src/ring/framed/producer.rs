@@ -1,44 +1,15 @@
 //! The end that fills frames.
 
-use core::fmt;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 
+use super::refusal::PushError;
 use super::{SKIP, WORD, frame, large_enough, largest};
 use crate::attach::{AttachError, Corrupt};
 use crate::ring::header::{RingFlags, used};
 use crate::ring::owner;
 use crate::ring::slots::{Slots, geometry_of_both, place};
 use crate::{Machine, RingHeader, SliceCell, SlotCell, Word};
-
-/// Why a message was not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[cfg_attr(feature = "defmt", derive(defmt::Format))]
-pub enum PushError {
-    /// Not now: there is not so much room in one piece.
-    Full,
-    /// Never: no message of this ring is so long.
-    TooLarge {
-        /// Bytes of the largest message.
-        largest: usize,
-        /// Bytes of this one.
-        asked: usize,
-    },
-    /// The consumer's index claims what cannot be.
-    Corrupt(Corrupt),
-}
-
-impl fmt::Display for PushError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => f.write_str("ring is full"),
-            Self::TooLarge { largest, asked } => write!(f, "a message of {asked} bytes does not fit: the largest is {largest}"),
-            Self::Corrupt(corrupt) => corrupt.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for PushError {}
 
 /// Fills frames and publishes them. One per ring.
 pub struct Producer<'a, M: Machine> {

@@ -1,0 +1,181 @@
+//! Waiting messages: where they are, and how they are seen in place.
+
+use core::cell::Cell;
+use core::ops::Deref;
+
+use super::consumer::Consumer;
+use super::refusal::PopError;
+use super::{SKIP, WORD, frame, largest};
+use crate::ring::slots::Slots;
+use crate::{Machine, SliceCell, SlotCell};
+
+/// A waiting message, seen in place: its bytes, the first of them on a multiple of 8.
+pub struct Message<'m, M: Machine> {
+    slots: Slots<'m, M::Cell<u64>>,
+    // INVARIANT: `len` bytes from the word at `payload` are short of the wrap, initialised, and not released for 'm.
+    payload: u64,
+    len: usize,
+}
+
+impl<'m, M: Machine> Message<'m, M> {
+    /// Bytes.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it has no bytes, as a message may.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The cell of the bytes from `8 * place`; `None` past the end. For machines whose cells are no plain bytes.
+    #[must_use]
+    pub fn word(&self, place: usize) -> Option<&'m M::Cell<u64>> {
+        (place < self.len.div_ceil(WORD)).then(|| self.slots.at(self.payload.wrapping_add(place as u64)))
+    }
+
+    /// The bytes, for as long as the message is not released.
+    #[must_use]
+    #[inline(always)]
+    pub fn bytes(&self) -> &'m [u8]
+    where
+        M::Cell<u64>: SliceCell<u64>,
+    {
+        // SAFETY: the invariant; nobody writes what is not released.
+        unsafe { core::slice::from_raw_parts(self.slots.run::<u64>(self.payload).cast().as_ptr(), self.len) }
+    }
+}
+
+impl<M: Machine> Deref for Message<'_, M>
+where
+    M::Cell<u64>: SliceCell<u64>,
+{
+    type Target = [u8];
+    #[inline(always)]
+    fn deref(&self) -> &[u8] {
+        self.bytes()
+    }
+}
+
+/// The next message, seen in place and ready to be released. Dropping it takes nothing.
+pub struct Frame<'c, 'a, M: Machine> {
+    pub(super) consumer: &'c mut Consumer<'a, M>,
+    // INVARIANT: what `find` gave; the consumer has not moved since, because it is borrowed.
+    pub(super) found: Found,
+    /// Messages that may be pending without this one.
+    pub(super) slack: u64,
+}
+
+impl<M: Machine> Frame<'_, '_, M> {
+    /// The message.
+    #[must_use]
+    #[inline(always)]
+    pub const fn message(&self) -> Message<'_, M> {
+        Message { slots: self.consumer.slots, payload: self.found.payload, len: self.found.len }
+    }
+
+    /// Takes the message and releases its frame: at once, or with its batch.
+    #[inline]
+    pub fn release(self) {
+        self.consumer.head = self.found.next;
+        self.consumer.settle(self.slack);
+    }
+}
+
+impl<M: Machine> Deref for Frame<'_, '_, M>
+where
+    M::Cell<u64>: SliceCell<u64>,
+{
+    type Target = [u8];
+    #[inline(always)]
+    fn deref(&self) -> &[u8] {
+        self.message().bytes()
+    }
+}
+
+/// All messages that waited when it was asked for, seen in place one after the other and released together. Dropping it takes none.
+///
+/// ```
+/// use ringmem_layouts::ring::framed::Ring;
+/// let mut ring = Ring::<256>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// let (taken, rest) = producer.push_many(["to", "", "be", "released"].map(str::as_bytes));
+/// assert_eq!((taken, rest), (4, Ok(())));
+///
+/// let chunk = consumer.peek_many().unwrap();
+/// let both = [chunk.next().unwrap(), chunk.next().unwrap()];
+/// assert_eq!(both.map(|message| message.bytes()), [b"to".as_slice(), b""]);
+/// assert_eq!(chunk.release(), 2);
+/// assert_eq!(&*consumer.peek().unwrap(), b"be");
+/// ```
+pub struct Chunk<'c, 'a, M: Machine> {
+    pub(super) consumer: &'c mut Consumer<'a, M>,
+    // INVARIANT: from the consumer's head up to its tail, and a message begins there, or should.
+    pub(super) next: Cell<u64>,
+    /// Messages before it.
+    pub(super) seen: Cell<u64>,
+}
+
+impl<M: Machine> Chunk<'_, '_, M> {
+    /// The next message of those that waited.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: `Empty` after the last one, or corrupt.
+    #[inline]
+    pub fn next(&self) -> Result<Message<'_, M>, PopError> {
+        let Consumer { slots, tail, .. } = *self.consumer;
+        if self.next.get() == tail {
+            return Err(PopError::Empty);
+        }
+        let Found { payload, len, next } = find(slots, self.next.get(), tail)?;
+        self.next.set(next);
+        self.seen.set(self.seen.get() + 1);
+        Ok(Message { slots, payload, len })
+    }
+
+    /// Takes those that [`next`](Self::next) has given and releases their frames together; how many.
+    pub fn release(self) -> u64 {
+        let messages = self.seen.get();
+        if messages > 0 {
+            self.consumer.head = self.next.get();
+            self.consumer.publish();
+        }
+        messages
+    }
+}
+
+/// Where a message is, once its length was checked.
+pub(super) struct Found {
+    /// Index of its first word.
+    pub(super) payload: u64,
+    /// Bytes.
+    pub(super) len: usize,
+    /// Index of the word behind it.
+    pub(super) next: u64,
+}
+
+/// The first message at `head`. There is one, or something that should be: `tail` is not `head`.
+#[inline(always)]
+pub(super) fn find<C: SlotCell<u64>>(slots: Slots<'_, C>, head: u64, tail: u64) -> Result<Found, PopError> {
+    // SAFETY: by the consumer's invariant the words from `head` up to `tail` are initialised and its own; callers ask within them.
+    let read = |index| slots.at(index).with(|word| unsafe { word.read() });
+    let mut start = head;
+    let mut word = read(start);
+    if word == SKIP {
+        let skipped = slots.before_wrap(head, u64::MAX);
+        // A frame is at most half of the ring, so it skips less than that; and the two were published together.
+        if skipped >= slots.capacity() / 2 || skipped >= tail.wrapping_sub(head) {
+            return Err(PopError::BadFrame { index: head, word });
+        }
+        start = head.wrapping_add(skipped);
+        word = read(start);
+    }
+    // A second marker is larger than the largest, too.
+    if word > largest(slots.capacity()) || frame(word) > slots.before_wrap(start, tail.wrapping_sub(start)) {
+        return Err(PopError::BadFrame { index: start, word });
+    }
+    Ok(Found { payload: start.wrapping_add(1), len: word as usize, next: start.wrapping_add(frame(word)) })
+}

@@ -1,0 +1,70 @@
+//! Why a framed ring did not take or give.
+
+use core::fmt;
+
+use crate::attach::Corrupt;
+
+/// Why a message was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum PushError {
+    /// Not now: there is not so much room in one piece.
+    Full,
+    /// Never: no message of this ring is so long.
+    TooLarge {
+        /// Bytes of the largest message.
+        largest: usize,
+        /// Bytes of this one.
+        asked: usize,
+    },
+    /// The consumer's index claims what cannot be.
+    Corrupt(Corrupt),
+}
+
+impl fmt::Display for PushError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => f.write_str("ring is full"),
+            Self::TooLarge { largest, asked } => write!(f, "a message of {asked} bytes does not fit: the largest is {largest}"),
+            Self::Corrupt(corrupt) => corrupt.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for PushError {}
+
+/// Why there was no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum PopError {
+    /// The ring is empty.
+    Empty,
+    /// The message is longer than the room for it. It stays.
+    TooSmall {
+        /// Bytes of the message.
+        needed: usize,
+    },
+    /// The producer's index claims what cannot be.
+    Corrupt(Corrupt),
+    /// What stands where a length should: longer than the largest message or than what was published, across the wrap, or a marker where
+    /// there can be none. Nothing behind it can be found any more.
+    BadFrame {
+        /// Of the word.
+        index: u64,
+        /// As found.
+        word: u64,
+    },
+}
+
+impl fmt::Display for PopError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("ring is empty"),
+            Self::TooSmall { needed } => write!(f, "a message of {needed} bytes waits, and there is not so much room for it"),
+            Self::Corrupt(corrupt) => corrupt.fmt(f),
+            Self::BadFrame { index, word } => write!(f, "ring is corrupt: word {index} says {word:#x}, which is no message's length there"),
+        }
+    }
+}
+
+impl core::error::Error for PopError {}
