@@ -2,6 +2,7 @@
 
 use core::ptr::NonNull;
 
+use ringmem_layouts::align::is_aligned;
 use ringmem_layouts::image::{Entry, KernelHost};
 use ringmem_layouts::{Host, HostWord, Image, Machine, Word};
 
@@ -31,9 +32,8 @@ impl Machine for Simulated<'_> {
     type Cell<T> = <Host as Machine>::Cell<T>;
 
     fn at(&self, address: u64, bytes: u64, align: u64) -> Option<NonNull<u8>> {
-        let aligned = align.is_power_of_two() && address & (align - 1) == 0;
-        let place = self.0.translate(aligned.then_some(address)?, bytes)?;
-        (place.as_ptr() as u64 & (align - 1) == 0).then_some(place)
+        let place = self.0.translate(is_aligned(address, align).then_some(address)?, bytes)?;
+        is_aligned(place.as_ptr() as u64, align).then_some(place)
     }
 }
 

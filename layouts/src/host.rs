@@ -6,6 +6,7 @@ use core::mem::MaybeUninit;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use crate::align::is_aligned;
 use crate::{Layout, LayoutDescriptor, Machine, RmwWord, SliceCell, SlotCell, Word};
 
 /// A shared word on the host.
@@ -25,8 +26,7 @@ impl Machine for Host {
 
     fn at(&self, address: u64, _bytes: u64, align: u64) -> Option<NonNull<u8>> {
         let address = usize::try_from(address).ok()?;
-        let aligned = align.is_power_of_two() && address as u64 & (align - 1) == 0;
-        NonNull::new(aligned.then_some(address)? as *mut u8)
+        NonNull::new(is_aligned(address as u64, align).then_some(address)? as *mut u8)
     }
 }
 

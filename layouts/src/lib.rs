@@ -28,6 +28,7 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod align;
 pub mod attach;
 mod cache_line;
 pub mod clock;

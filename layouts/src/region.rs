@@ -8,6 +8,7 @@ use core::ptr::NonNull;
 use heapless::Vec;
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
+use crate::align::{is_aligned, padding};
 use crate::attach::AttachError;
 use crate::{Word, layout_table};
 
@@ -110,11 +111,9 @@ impl Plan {
     /// [`AttachError::Count`] past [`MAX_ENTRIES`], [`AttachError::Misaligned`] if `align` is no power of two,
     /// [`AttachError::TooSmall`] if the sum passes 2^63.
     pub fn place(&mut self, kind: u64, size: u64, align: u64) -> Result<u64, AttachError> {
-        if !align.is_power_of_two() {
-            return Err(AttachError::Misaligned { address: 0, align });
-        }
+        let padding = padding(self.end, align).ok_or(AttachError::Misaligned { address: 0, align })?;
         let too_large = AttachError::TooSmall { needed: size, got: i64::MAX as u64 - self.end };
-        let offset = self.end.checked_next_multiple_of(align).ok_or(too_large)?;
+        let offset = self.end.checked_add(padding).ok_or(too_large)?;
         let end = offset.checked_add(size).filter(|&end| i64::try_from(end).is_ok()).ok_or(too_large)?;
         self.entries
             .push(RegionEntry { kind, offset, size, _reserved: 0 })
@@ -214,7 +213,7 @@ unsafe fn view<'a, W>(base: NonNull<u8>, len: u64) -> Result<View<'a, W>, Attach
     const { assert!(size_of::<RegionHeader<W>>() == 64 && size_of::<RegionEntry<W>>() == 32) };
     let align = align_of::<RegionHeader<W>>() as u64;
     let address = base.as_ptr() as u64;
-    if address & (align - 1) != 0 {
+    if !is_aligned(address, align) {
         return Err(AttachError::Misaligned { address, align });
     }
     if len < TABLE_BYTES {

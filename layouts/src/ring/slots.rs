@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 use super::header::{RingFlags, RingHeader};
 use super::layout::RingLayout;
 use super::turns::{first_use, free};
+use crate::align::is_aligned;
 use crate::attach::AttachError;
 use crate::{Machine, RingMessage, SliceCell, Word};
 
@@ -121,7 +122,7 @@ pub(super) unsafe fn place<'a, T: RingMessage, M: Machine>(
     };
     let address = base.as_ptr() as u64;
     let align = align_of::<RingHeader<M::Word>>() as u64;
-    if address & (align - 1) != 0 {
+    if !is_aligned(address, align) {
         return Err(AttachError::Misaligned { address, align });
     }
     if len < size_of::<RingHeader<M::Word>>() as u64 {
@@ -130,7 +131,7 @@ pub(super) unsafe fn place<'a, T: RingMessage, M: Machine>(
     // SAFETY: aligned and long enough, checked above; a header is words, valid for any bytes.
     let header = unsafe { base.cast::<RingHeader<M::Word>>().as_ref() };
     let layout = header.geometry_of::<T>(kind)?;
-    if address & (layout.align() - 1) != 0 {
+    if !is_aligned(address, layout.align()) {
         return Err(AttachError::Misaligned { address, align: layout.align() });
     }
     if len < layout.size() {

@@ -19,6 +19,7 @@ use core::ptr::NonNull;
 use super::header::{RingFlags, RingHeader};
 use super::layout::RingLayout;
 use super::slots::{Slot, Slots, place};
+use crate::align::is_aligned;
 use crate::attach::AttachError;
 use crate::{Machine, RingMessage, RmwWord, Word};
 
@@ -158,7 +159,7 @@ pub(super) unsafe fn format<T: RingMessage, M: Machine>(
     start: u64,
 ) -> Result<(), AttachError> {
     let address = base.as_ptr() as u64;
-    if address & (layout.align() - 1) != 0 {
+    if !is_aligned(address, layout.align()) {
         return Err(AttachError::Misaligned { address, align: layout.align() });
     }
     if len < layout.size() {
