@@ -34,6 +34,7 @@ mod cache_line;
 pub mod clock;
 pub mod control;
 mod descriptor;
+mod device_bytes;
 mod host;
 pub mod image;
 mod machine;
@@ -46,6 +47,7 @@ pub mod telemetry;
 pub use cache_line::CacheLineAligned;
 pub use control::ControlBlock;
 pub use descriptor::{AbiHash, Field, Layout, LayoutDescriptor, set_hash};
+pub use device_bytes::DeviceBytes;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use host::{Host, HostWord};
 pub use image::{Abi, Image};
