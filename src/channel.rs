@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::attach::Corrupt;
 use crate::backend::host::{HostBackend, Module, Pending, PinnedMemory, Stream};
-use crate::control::{Capabilities, Command, Fault, HostSide, Launch, State};
+use crate::control::{Capabilities, Command, Fault, HostSide, Launch, Shared, State};
 use crate::region::{Plan, kind};
 use crate::ring::spsc::{BatchConsumer, BatchProducer, Consumer, PopError, Producer, PushError};
 use crate::telemetry::Busy;
@@ -104,7 +104,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             at(input_at).cast::<RingHeader<HostWord>>().as_ref().format::<I>(&input, options.start);
             at(output_at).cast::<RingHeader<HostWord>>().as_ref().format::<O>(&output, options.start);
             (
-                at(control_at).cast::<ControlBlock<HostWord>>().as_ref(),
+                at(control_at).cast::<Shared<HostWord>>().as_ref(),
                 at(telemetry_at).cast::<TelemetryBuffer<HostWord>>().as_ref(),
                 at(input_at),
                 at(output_at),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use ringmem::backend::host::{HostBackend, Module};
 use ringmem::channel::{Channel, Options};
-use ringmem::control::{Command, DeviceSide, Fault, State};
+use ringmem::control::{Command, DeviceSide, Fault, Shared, State};
 use ringmem::image::{Entry, KernelHost};
 use ringmem::ring::LayoutError;
 use ringmem::ring::spsc::{PopError, PushError};
@@ -273,7 +273,7 @@ unsafe fn panics(_: &dyn KernelHost, _: &[u64]) {
 
 /// Says that it is ready, and leaves.
 unsafe fn ready_and_gone(host: &dyn KernelHost, arguments: &[u64]) {
-    let block = host.translate(arguments[0], 128).expect("a control block").cast::<ControlBlock<HostWord>>();
+    let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
     // SAFETY: mapped; the channel keeps it while this runs, and this is the only kernel on it.
     let mut control = unsafe { DeviceSide::attach(block.as_ref(), arguments[1] as u32) };
     control.enter(State::Ready);
@@ -282,7 +282,7 @@ unsafe fn ready_and_gone(host: &dyn KernelHost, arguments: &[u64]) {
 /// Writes a state that there is none of, and leaves.
 unsafe fn speaks_nonsense(host: &dyn KernelHost, arguments: &[u64]) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<ControlBlock<HostWord>>();
-    // SAFETY: as above.
+    // SAFETY: as above, by nobody's hand.
     unsafe { block.as_ref() }.state.store(arguments[1] << 32 | 99, Release);
 }
 
@@ -292,7 +292,7 @@ static LEAVING: AtomicBool = AtomicBool::new(false);
 
 /// Says nothing and obeys nothing until its epoch ends, and writes to its block even after that.
 unsafe fn deaf(host: &dyn KernelHost, arguments: &[u64]) {
-    let block = host.translate(arguments[0], 128).expect("a control block").cast::<ControlBlock<HostWord>>();
+    let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
     // SAFETY: as above.
     let mut control = unsafe { DeviceSide::attach(block.as_ref(), arguments[1] as u32) };
     let mut times = 0;

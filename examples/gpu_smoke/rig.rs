@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use ringmem::attach::AttachError;
-use ringmem::control::{Capabilities, Command, HostSide, Launch, State};
+use ringmem::control::{Capabilities, Command, HostSide, Launch, Shared, State};
 use ringmem::ring::spsc::{Consumer, Producer};
-use ringmem::{ControlBlock, Host, HostWord, Result, RingHeader, RingLayout};
+use ringmem::{Host, HostWord, Result, RingHeader, RingLayout};
 use ringmem_kernels::echo::Echo;
 
 use crate::driver::{Gpu, Pinned, Stream};
@@ -126,7 +126,7 @@ impl Rig {
                 Pair {
                     producer: Producer::new(header(input_at), input_peer, slots(input_at))?,
                     consumer: Consumer::new(header(output_at), output_peer, slots(output_at))?,
-                    control: HostSide::prepare(place(group * STRIDE).cast::<ControlBlock<HostWord>>().as_ref(), &launch),
+                    control: HostSide::prepare(place(group * STRIDE).cast::<Shared<HostWord>>().as_ref(), &launch),
                     sent: 0,
                     received: 0,
                     wrong: 0,

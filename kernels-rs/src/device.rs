@@ -68,7 +68,7 @@ mod rustc {
     use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
     use ringmem_layouts::Word;
-    use ringmem_layouts::control::{Fault, State};
+    use ringmem_layouts::control;
 
     use crate::probe::{self, Pairs};
     use crate::{ABI, Lanes, Launch, Split, echo, histogram};
@@ -202,18 +202,15 @@ mod rustc {
     /// Says `Faulted` and leaves. The lane's warp notices in its next ballot; the context lives on.
     #[panic_handler]
     fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
-        let [control, epoch] = match CONTROLS.get(Warp.group() as usize) {
-            Some([control, epoch]) => [control.load(Relaxed), epoch.load(Relaxed)],
+        let [place, epoch] = match CONTROLS.get(Warp.group() as usize) {
+            Some([place, epoch]) => [place.load(Relaxed), epoch.load(Relaxed)],
             None => [0, 0],
         };
-        if control != 0 {
+        if place != 0 {
             // SAFETY: a kernel of this block remembered it and has not left.
-            let block = unsafe { &*(control as *const ringmem_layouts::ControlBlock<DeviceWord>) };
-            // A launch that is over has nothing to say.
-            if block.epoch.load() == epoch {
-                block.error.store(1 << 32 | Fault::Panic as u64);
-                DeviceWord::publish_all([(&block.state, epoch << 32 | State::Faulted as u64)]);
-            }
+            let block = unsafe { &*(place as *const control::Shared<DeviceWord>) };
+            // SAFETY: it is the only kernel on the block, and this lane, the one that panics, leaves below.
+            unsafe { control::panicked(block, epoch as u32) };
         }
         // SAFETY: ends this lane.
         unsafe { asm!("exit;", options(noreturn, nostack)) }

@@ -13,7 +13,7 @@
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
 
-use ringmem_layouts::control::{Command, DeviceSide, Fault, State};
+use ringmem_layouts::control::{self, Command, DeviceSide, Fault, State};
 use ringmem_layouts::ring::spsc::{Consumer, Producer};
 use ringmem_layouts::telemetry::Recorder;
 use ringmem_layouts::{ControlBlock, Machine, RingHeader, RingMessage, SlotCell, TelemetryBuffer, Word};
@@ -137,7 +137,7 @@ enum Verdict {
 pub unsafe fn persistent<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, handler: &mut H) {
     let Some(block) = block(machine, lanes, launch) else { return };
     // SAFETY: mapped and aligned, checked by `at`; live and made of words, by the caller's promise.
-    let block = unsafe { block.cast::<ControlBlock<M::Word>>().as_ref() };
+    let block = unsafe { block.cast::<control::Shared<M::Word>>().as_ref() };
     // SAFETY: the only kernel on the block, and only lane 0 writes below.
     let mut control = unsafe { DeviceSide::attach(block, launch.epoch) };
     let leader = lanes.lane() == 0;
@@ -182,7 +182,7 @@ pub unsafe fn persistent<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, la
 pub unsafe fn refuse<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, fault: Fault) {
     let Some(block) = block(machine, lanes, launch) else { return };
     // SAFETY: mapped and aligned, checked by `at`; live and made of words, by the caller's promise.
-    let block = unsafe { block.cast::<ControlBlock<M::Word>>().as_ref() };
+    let block = unsafe { block.cast::<control::Shared<M::Word>>().as_ref() };
     // SAFETY: the only kernel on the block, and only lane 0 writes below.
     let mut control = unsafe { DeviceSide::attach(block, launch.epoch) };
     leave_with(&mut control, lanes.lane() == 0, fault);
@@ -205,14 +205,14 @@ fn leave_with<W: Word>(control: &mut DeviceSide<'_, W>, leader: bool, fault: Fau
 
 /// Says `Faulted` when a handler's panic unwinds through; a device has its panic handler for that.
 struct Unwinding<'a, W: Word> {
-    block: &'a ControlBlock<W>,
+    block: &'a control::Shared<W>,
     epoch: u32,
 }
 
 impl<W: Word> Drop for Unwinding<'_, W> {
     fn drop(&mut self) {
-        self.block.error.store(1 << 32 | Fault::Panic as u64);
-        W::publish_all([(&self.block.state, u64::from(self.epoch) << 32 | State::Faulted as u64)]);
+        // SAFETY: it unwinds out of the only kernel on the block.
+        unsafe { control::panicked(self.block, self.epoch) };
     }
 }
 

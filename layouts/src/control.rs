@@ -1,21 +1,33 @@
 //! [`ControlBlock`]: what host and kernel tell each other besides messages.
 //!
 //! 1. The host writes the first line, one lane of one warp the second. Neither writes the other's, but for the host before a launch.
-//! 2. [`HostSide`] and [`DeviceSide`] are the two hands: each has the stores of its own line and no others.
+//! 2. [`HostSide`] and [`DeviceSide`] are the two hands: each has the stores of its own line and no others. In [`Shared`] form the words are
+//!    [`ReadOnly`] to everybody else.
 //! 3. Every value is one word, so none is ever torn; several words are not one moment.
 //!
 //! Where a cache line is 128 bytes long, the two lines share it: correct, slower.
 
+mod device_side;
+mod host_side;
+mod read_only;
 mod words;
+
+use core::fmt;
 
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
+pub use device_side::{DeviceSide, panicked};
+pub use host_side::{HostSide, Launch};
+pub use read_only::ReadOnly;
 pub use words::{Capabilities, Command, Fault, State};
 
 use crate::Word;
 
-/// 128 bytes, one per pair of rings. With `W = u64` it is a snapshot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
+/// What lies in memory that both sides see: anybody may read it, and nobody but the two hands stores to it.
+pub type Shared<W> = ControlBlock<ReadOnly<W>>;
+
+/// 128 bytes, one per pair of rings. [`Shared`] between the two sides; with `W = u64` it is a snapshot.
+#[derive(Clone, Copy, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(128))]
 pub struct ControlBlock<W> {
     /// ABI hash of the image that may run on this block; the kernel refuses to start on another. Host, before launch.
@@ -76,92 +88,9 @@ crate::layout_table! {
 #[cfg(feature = "cust")]
 unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for ControlBlock<W> {}
 
-/// What the host fixes before a launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Launch {
-    /// ABI hash of the image.
-    pub abi: u64,
-    /// Agreed on by both sides.
-    pub capabilities: Capabilities,
-    /// Generation, from 1; the kernel gets it as an argument too.
-    pub epoch: u32,
-    /// Device address of a ring header.
-    pub input_ring: u64,
-    /// Device address of a ring header.
-    pub output_ring: u64,
-    /// Device address of a telemetry buffer.
-    pub telemetry: u64,
-}
-
-/// The host's hand on a control block.
-#[derive(Debug)]
-pub struct HostSide<'a, W> {
-    block: &'a ControlBlock<W>,
-    sequence: u32,
-}
-
-impl<'a, W: Word> HostSide<'a, W> {
-    /// Prepares the block for a launch: writes the host's line and resets the device's.
-    ///
-    /// # Safety
-    ///
-    /// No kernel runs on this block, and until this value is gone nobody else on the host writes to it.
-    pub unsafe fn prepare(block: &'a ControlBlock<W>, launch: &Launch) -> Self {
-        block.abi.store(launch.abi);
-        block.capabilities.store(launch.capabilities.bits());
-        block.command.store(0);
-        block.epoch.store(u64::from(launch.epoch));
-        block.input_ring.store(launch.input_ring);
-        block.output_ring.store(launch.output_ring);
-        block.telemetry.store(launch.telemetry);
-        block._host_reserved.store(0);
-        for word in [&block.command_seen, &block.error, &block.processed, &block.in_flight, &block.clock, &block.heartbeat, &block.abi_seen]
-        {
-            word.store(0);
-        }
-        // SYNC POINT: block prepared. Pairs with DeviceSide::attach; a launch orders it too.
-        W::publish_all([(&block.state, pack(launch.epoch, State::Created as u32))]);
-        Self { block, sequence: 0 }
-    }
-
-    /// Gives a command and its sequence number. The kernel acts on the last one given, so wait for
-    /// [`acknowledged`](Self::acknowledged) where each must be seen.
-    pub fn command(&mut self, command: Command) -> u32 {
-        // Never 0: that is "no command yet".
-        self.sequence = self.sequence.checked_add(1).unwrap_or(1);
-        // SYNC POINT: command given. Pairs with DeviceSide::command.
-        W::publish_all([(&self.block.command, pack(self.sequence, command.bits()))]);
-        self.sequence
-    }
-
-    /// Whether the kernel has acted on the last command.
-    #[must_use]
-    pub fn acknowledged(&self) -> bool {
-        self.block.command_seen.load_acquire() == u64::from(self.sequence)
-    }
-
-    /// Ends the epoch: a kernel that was launched with it leaves without another word.
-    pub fn abandon(&mut self) {
-        W::publish_all([(&self.block.epoch, 0)]);
-    }
-
-    /// The kernel's state; `None` if the number means nothing.
-    #[must_use]
-    pub fn state(&self) -> Option<State> {
-        // SYNC POINT: state seen. Pairs with DeviceSide::enter.
-        State::from_word(self.block.state.load_acquire())
-    }
-
-    /// Every word, each read once. Not one moment: the kernel goes on.
-    #[must_use]
-    pub fn snapshot(&self) -> ControlBlock<u64> {
-        snapshot(self.block)
-    }
-}
-
 /// Every word of a control block, each read once, by anyone.
 #[must_use]
-pub fn snapshot<W: Word>(block: &ControlBlock<W>) -> ControlBlock<u64> {
+pub fn snapshot<W: Word>(block: &Shared<W>) -> ControlBlock<u64> {
     ControlBlock {
         state: block.state.load_acquire(),
         abi: block.abi.load(),
@@ -189,6 +118,18 @@ impl ControlBlock<u64> {
         State::from_word(self.state)
     }
 
+    /// The launch that the state is of: another than `epoch` asks for if the kernel has not begun, or the host has abandoned it.
+    #[must_use]
+    pub const fn kernel_epoch(&self) -> u32 {
+        (self.state >> 32) as u32
+    }
+
+    /// The command last given, unknown bits kept, with its sequence number; 0 before the first.
+    #[must_use]
+    pub const fn given(&self) -> (u32, Command) {
+        ((self.command >> 32) as u32, Command::from_bits_retain(self.command as u32))
+    }
+
     /// How many faults there were, and the last; `None` with a count of 0, or for an unknown number.
     #[must_use]
     pub const fn faults(&self) -> (u32, Option<Fault>) {
@@ -196,101 +137,57 @@ impl ControlBlock<u64> {
     }
 }
 
-/// The kernel's hand on a control block: one lane of one warp.
-pub struct DeviceSide<'a, W> {
-    block: &'a ControlBlock<W>,
-    epoch: u32,
-    state: State,
-    faults: u32,
-    heartbeat: u64,
-    processed: u64,
-    clock: u64,
+/// Two meanings in one word, by their names.
+struct Packed<A, B>([&'static str; 2], A, B);
+
+impl<A: fmt::Debug, B: fmt::Debug> fmt::Debug for Packed<A, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self([first, second], a, b) = self;
+        f.debug_map().entry(&format_args!("{first}"), a).entry(&format_args!("{second}"), b).finish()
+    }
 }
 
-impl<'a, W: Word> DeviceSide<'a, W> {
-    /// Takes the block for the launch of `epoch` and says which ABI this kernel has.
-    ///
-    /// # Safety
-    ///
-    /// This is the only kernel on the block that was launched with `epoch`, and one lane alone calls the methods that write.
-    pub unsafe fn attach(block: &'a ControlBlock<W>, epoch: u32) -> Self {
-        // SYNC POINT: block seen. Pairs with HostSide::prepare.
-        let _ = block.state.load_acquire();
-        Self { block, epoch, state: State::Created, faults: 0, heartbeat: 0, processed: 0, clock: 0 }
-    }
+/// A number that has a name, or none.
+struct Named<T>(Option<T>, u64);
 
-    /// Says which ABI this kernel has; whether it is the one that the host asks for.
-    pub fn agree(&mut self, abi: u64) -> bool {
-        self.block.abi_seen.store(abi);
-        self.block.abi.load() == abi
-    }
-
-    /// Device addresses of the input ring, the output ring and the telemetry buffer.
-    #[must_use]
-    pub fn addresses(&self) -> [u64; 3] {
-        [self.block.input_ring.load(), self.block.output_ring.load(), self.block.telemetry.load()]
-    }
-
-    /// Whether the host still means this launch.
-    #[must_use]
-    pub fn is_current(&self) -> bool {
-        self.block.epoch.load() == u64::from(self.epoch)
-    }
-
-    /// The last command with its sequence number; sequence 0 before the first.
-    #[must_use]
-    pub fn command(&self) -> (u32, u32) {
-        // SYNC POINT: command seen. Pairs with HostSide::command.
-        let word = self.block.command.load_acquire();
-        ((word >> 32) as u32, word as u32)
-    }
-
-    /// Goes to another state; `false`, and nothing is written, where that is no legal step.
-    pub fn enter(&mut self, next: State) -> bool {
-        let legal = self.state.may_become(next);
-        if legal {
-            self.state = next;
-            // SYNC POINT: state entered. Pairs with HostSide::state.
-            W::publish_all([(&self.block.state, pack(self.epoch, next as u32))]);
+impl<T: fmt::Debug> fmt::Debug for Named<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self(Some(name), _) => name.fmt(f),
+            Self(None, number) => number.fmt(f),
         }
-        legal
     }
+}
 
-    /// The state it is in.
-    #[must_use]
-    pub const fn state(&self) -> State {
-        self.state
+/// Words that hold two things are shown as two, flags and states by name; addresses and hashes in hexadecimal.
+impl fmt::Debug for ControlBlock<u64> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ((sequence, command), (count, fault)) = (self.given(), self.faults());
+        let [state, last] = [self.state, self.error].map(|word| word & u64::from(u32::MAX));
+        f.debug_struct("ControlBlock")
+            .field("abi", &format_args!("{:#x}", self.abi))
+            .field("capabilities", &Capabilities::from_bits_retain(self.capabilities))
+            .field("command", &Packed(["sequence", "command"], sequence, command))
+            .field("epoch", &self.epoch)
+            .field("input_ring", &format_args!("{:#x}", self.input_ring))
+            .field("output_ring", &format_args!("{:#x}", self.output_ring))
+            .field("telemetry", &format_args!("{:#x}", self.telemetry))
+            .field("_host_reserved", &self._host_reserved)
+            .field("state", &Packed(["epoch", "state"], self.kernel_epoch(), Named(self.kernel_state(), state)))
+            .field("command_seen", &self.command_seen)
+            .field("error", &Packed(["count", "last"], count, Named(fault, last)))
+            .field("processed", &self.processed)
+            .field("in_flight", &self.in_flight)
+            .field("clock", &self.clock)
+            .field("heartbeat", &self.heartbeat)
+            .field("abi_seen", &format_args!("{:#x}", self.abi_seen))
+            .finish()
     }
+}
 
-    /// Says that a command was acted on.
-    pub fn acknowledge(&mut self, sequence: u32) {
-        W::publish_all([(&self.block.command_seen, u64::from(sequence))]);
-    }
-
-    /// Counts a fault. The kernel goes on; [`enter`](Self::enter) `Faulted` if it must not.
-    pub fn note(&mut self, fault: Fault) {
-        self.faults = self.faults.saturating_add(1);
-        self.block.error.store(pack(self.faults, fault as u32));
-    }
-
-    /// Says that `count` messages are being worked on.
-    pub fn take(&mut self, count: u64) {
-        self.block.in_flight.store(count);
-    }
-
-    /// Counts a batch as answered, at `now_us` microseconds of the kernel's clock.
-    pub fn answered(&mut self, count: u64, now_us: u64) {
-        self.processed = self.processed.wrapping_add(count);
-        self.clock = crate::clock::tick(self.clock, now_us);
-        self.block.processed.store(self.processed);
-        self.block.in_flight.store(0);
-        self.block.clock.store(self.clock);
-    }
-
-    /// Shows that the kernel lives.
-    pub fn beat(&mut self) {
-        self.heartbeat = self.heartbeat.wrapping_add(1);
-        self.block.heartbeat.store(self.heartbeat);
+impl<W: Word> fmt::Debug for Shared<W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        snapshot(self).fmt(f)
     }
 }
 
@@ -299,16 +196,4 @@ const fn pack(high: u32, low: u32) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_error_is_one_word_with_its_count() {
-        let block: ControlBlock<crate::HostWord> = zerocopy::FromZeros::new_zeroed();
-        // SAFETY: the block is this test's own.
-        let mut device = unsafe { DeviceSide::attach(&block, 3) };
-        device.note(Fault::Message);
-        device.note(Fault::Corrupt);
-        assert_eq!(snapshot(&block).faults(), (2, Some(Fault::Corrupt)));
-    }
-}
+mod tests;

@@ -35,6 +35,7 @@ pub mod clock;
 pub mod control;
 mod descriptor;
 mod device_bytes;
+mod format;
 mod host;
 pub mod image;
 mod machine;

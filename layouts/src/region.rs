@@ -21,6 +21,7 @@ pub const MAX_ENTRIES: usize = 32;
 
 /// 64 bytes, followed by `count` entries. With `W = u64` it is a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(64))]
 pub struct RegionHeader<W> {
     /// [`MAGIC`]. Creator, last.
@@ -49,6 +50,7 @@ layout_table! {
 
 /// One thing in a region, 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(32))]
 pub struct RegionEntry<W> {
     /// One of [`kind`]. Creator.

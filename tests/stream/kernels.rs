@@ -3,10 +3,10 @@
 use std::ptr::NonNull;
 use std::slice;
 
-use ringmem::control::{DeviceSide, Fault, State};
+use ringmem::control::{DeviceSide, Fault, Shared, State};
 use ringmem::image::{Entry, KernelHost};
 use ringmem::ring::spsc::{Consumer, Producer};
-use ringmem::{ControlBlock, Host, HostWord, Image, RingHeader, RingMessage};
+use ringmem::{Host, HostWord, Image, RingHeader, RingMessage};
 use ringmem_kernels::histogram::{Chunk, Counted, Work, reference};
 use ringmem_kernels::{ABI, Batch, Handler, IMAGE, Launch, Simulated, Single, persistent};
 
@@ -127,7 +127,7 @@ pub unsafe fn serve<I: RingMessage, O: RingMessage>(
     mut reply: impl FnMut(I) -> Reply<O>,
     last_words: impl Fn() -> Vec<O>,
 ) {
-    let block = host.translate(arguments[0], 128).expect("a control block").cast::<ControlBlock<HostWord>>();
+    let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
     // SAFETY: mapped, and live by the caller's promise.
     let block = unsafe { block.as_ref() };
     // SAFETY: the only kernel on the block.

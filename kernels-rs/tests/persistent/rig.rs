@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringmem_kernels::{ABI, IMAGE, Launch};
-use ringmem_layouts::control::{self, Capabilities, Command, Fault, HostSide, State};
+use ringmem_layouts::control::{self, Capabilities, Command, Fault, HostSide, Shared, State};
 use ringmem_layouts::image::KernelHost;
 use ringmem_layouts::ring::spsc::{Consumer, PopError, Producer, PushError};
 use ringmem_layouts::{ControlBlock, Host, HostWord, RingHeader, RingLayout, RingMessage, TelemetryBuffer};
@@ -51,6 +51,7 @@ impl Shape {
 
 /// The host's end.
 pub struct Rig<'a, I: RingMessage, O: RingMessage> {
+    /// The block's words, past the two hands that they are meant for: what a test spoils.
     pub block: &'a ControlBlock<HostWord>,
     pub telemetry: &'a TelemetryBuffer<HostWord>,
     pub input: &'a RingHeader<HostWord>,
@@ -97,7 +98,7 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
             telemetry: memory.address() + TELEMETRY,
         };
         // SAFETY: no kernel runs yet, and nobody else on the host writes to the block.
-        let control = unsafe { HostSide::prepare(block, &prepared) };
+        let control = unsafe { HostSide::prepare(memory.place::<Shared<HostWord>>(CONTROL).as_ref(), &prepared) };
         Self {
             block,
             telemetry,

@@ -30,17 +30,10 @@ bitflags! {
     }
 }
 
-#[cfg(feature = "defmt")]
-impl defmt::Format for Command {
-    fn format(&self, f: defmt::Formatter<'_>) {
-        defmt::write!(f, "Command({=u32:#b})", self.bits());
-    }
-}
-
-#[cfg(feature = "defmt")]
-impl defmt::Format for Capabilities {
-    fn format(&self, f: defmt::Formatter<'_>) {
-        defmt::write!(f, "Capabilities({=u64:#b})", self.bits());
+/// By name; what has no name as a number.
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() { f.write_str("nothing") } else { bitflags::parser::to_writer(self, f) }
     }
 }
 
@@ -103,6 +96,20 @@ impl State {
     #[must_use]
     pub const fn has_ended(self) -> bool {
         matches!(self, Self::Terminated | Self::Faulted)
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Created => "created",
+            Self::Ready => "ready",
+            Self::Active => "active",
+            Self::Paused => "paused",
+            Self::Draining => "draining",
+            Self::Terminated => "terminated",
+            Self::Faulted => "faulted",
+        })
     }
 }
 
@@ -178,6 +185,12 @@ mod tests {
         }
         assert_eq!(State::from_word(7), None);
         assert_eq!(Command::all().bits(), 15);
+    }
+
+    #[test]
+    fn flags_are_shown_by_name_and_what_has_none_as_a_number() {
+        let odd = Command::from_bits_retain(2 | 0x40);
+        assert_eq!(std::format!("{odd:?}, {odd}, {}", Command::empty()), "Command(PAUSE | 0x40), PAUSE | 0x40, nothing");
     }
 
     #[test]

@@ -32,6 +32,7 @@ bitflags! {
 
 /// 384 bytes: the producer's line, the consumer's line, the constants. With `W = u64` it is a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(128))]
 pub struct RingHeader<W> {
     /// Written by the producer.
@@ -44,6 +45,7 @@ pub struct RingHeader<W> {
 
 /// The producer's 128 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(128))]
 pub struct ProducerLine<W> {
     /// Index of the next slot to be filled; free-running. Producer, at each publish.
@@ -60,6 +62,7 @@ pub struct ProducerLine<W> {
 
 /// The consumer's 128 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(128))]
 pub struct ConsumerLine<W> {
     /// Index of the next slot to be emptied; free-running. Consumer, at each release.
@@ -75,6 +78,7 @@ pub struct ConsumerLine<W> {
 
 /// What does not change while a ring lives, 128 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(128))]
 pub struct ConstantLine<W> {
     /// [`MAGIC`]. Creator, last.

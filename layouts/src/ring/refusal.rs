@@ -6,6 +6,7 @@ use crate::attach::Corrupt;
 
 /// The value that was not taken, and why.
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum PushError<T> {
     /// The ring is full.
     Full(T),

@@ -10,9 +10,9 @@ use alone::alone;
 use rig::{NON_BLOCKING, begin, device, eventually, function, launch, module, ok, pinned, stream};
 use ringmem_driver_double::*;
 use ringmem_kernels::{ABI, echo::Echo};
-use ringmem_layouts::control::{Capabilities, Command, Fault, HostSide, Launch, State};
+use ringmem_layouts::control::{Capabilities, Command, Fault, HostSide, Launch, Shared, State};
 use ringmem_layouts::ring::spsc::{Consumer, Producer};
-use ringmem_layouts::{ControlBlock, Host, HostWord, RingHeader, RingLayout};
+use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout};
 
 const CAPACITY: u64 = 16;
 const EPOCH: u32 = 7;
@@ -44,7 +44,7 @@ impl Line {
             inward.cast::<RingHeader<HostWord>>().as_ref().format::<Echo>(&ring, u64::MAX - 20);
             outward.cast::<RingHeader<HostWord>>().as_ref().format::<Echo>(&ring, u64::MAX - 20);
             Self {
-                control: HostSide::prepare(row.cast::<ControlBlock<HostWord>>().add(index).as_ref(), &prepared),
+                control: HostSide::prepare(row.cast::<Shared<HostWord>>().add(index).as_ref(), &prepared),
                 sender: Producer::from_raw(inward, ring.size()).expect("the input ring"),
                 receiver: Consumer::from_raw(outward, ring.size()).expect("the output ring"),
             }

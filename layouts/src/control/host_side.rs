@@ -1,0 +1,95 @@
+//! [`HostSide`]: the host's hand on a control block.
+
+use core::fmt;
+
+use super::{Capabilities, Command, Shared, State, pack, snapshot};
+use crate::{ControlBlock, Word};
+
+/// What the host fixes before a launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Launch {
+    /// ABI hash of the image.
+    pub abi: u64,
+    /// Agreed on by both sides.
+    pub capabilities: Capabilities,
+    /// Generation, from 1; the kernel gets it as an argument too.
+    pub epoch: u32,
+    /// Device address of a ring header.
+    pub input_ring: u64,
+    /// Device address of a ring header.
+    pub output_ring: u64,
+    /// Device address of a telemetry buffer.
+    pub telemetry: u64,
+}
+
+/// The host's hand on a control block.
+pub struct HostSide<'a, W> {
+    block: &'a Shared<W>,
+    pub(super) sequence: u32,
+}
+
+impl<'a, W: Word> HostSide<'a, W> {
+    /// Prepares the block for a launch: writes the host's line and resets the device's.
+    ///
+    /// # Safety
+    ///
+    /// No kernel runs on this block, and until this value is gone nobody else on the host writes to it.
+    pub unsafe fn prepare(block: &'a Shared<W>, launch: &Launch) -> Self {
+        block.abi.word().store(launch.abi);
+        block.capabilities.word().store(launch.capabilities.bits());
+        block.command.word().store(0);
+        block.epoch.word().store(u64::from(launch.epoch));
+        block.input_ring.word().store(launch.input_ring);
+        block.output_ring.word().store(launch.output_ring);
+        block.telemetry.word().store(launch.telemetry);
+        block._host_reserved.word().store(0);
+        for word in [&block.command_seen, &block.error, &block.processed, &block.in_flight, &block.clock, &block.heartbeat, &block.abi_seen]
+        {
+            word.word().store(0);
+        }
+        // SYNC POINT: block prepared. Pairs with DeviceSide::attach; a launch orders it too.
+        W::publish_all([(block.state.word(), pack(launch.epoch, State::Created as u32))]);
+        Self { block, sequence: 0 }
+    }
+
+    /// Gives a command and its sequence number. The kernel acts on the last one given, so wait for
+    /// [`acknowledged`](Self::acknowledged) where each must be seen.
+    pub fn command(&mut self, command: Command) -> u32 {
+        // Never 0: that is "no command yet".
+        self.sequence = self.sequence.checked_add(1).unwrap_or(1);
+        // SYNC POINT: command given. Pairs with DeviceSide::command.
+        W::publish_all([(self.block.command.word(), pack(self.sequence, command.bits()))]);
+        self.sequence
+    }
+
+    /// Whether the kernel has acted on the last command.
+    #[must_use]
+    pub fn acknowledged(&self) -> bool {
+        self.block.command_seen.load_acquire() == u64::from(self.sequence)
+    }
+
+    /// Ends the epoch: a kernel that was launched with it leaves without another word.
+    pub fn abandon(&mut self) {
+        W::publish_all([(self.block.epoch.word(), 0)]);
+    }
+
+    /// The kernel's state; `None` if the number means nothing.
+    #[must_use]
+    pub fn state(&self) -> Option<State> {
+        // SYNC POINT: state seen. Pairs with DeviceSide::enter.
+        State::from_word(self.block.state.load_acquire())
+    }
+
+    /// Every word, each read once. Not one moment: the kernel goes on.
+    #[must_use]
+    pub fn snapshot(&self) -> ControlBlock<u64> {
+        snapshot(self.block)
+    }
+}
+
+impl<W: Word> fmt::Debug for HostSide<'_, W> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HostSide").field("sequence", &self.sequence).field("block", self.block).finish()
+    }
+}

@@ -1,0 +1,182 @@
+//! Both hands on one block.
+
+use std::thread;
+use std::time::{Duration, Instant};
+use std::vec::Vec;
+
+use zerocopy::FromZeros;
+
+use super::*;
+use crate::HostWord;
+
+const LAUNCH: Launch =
+    Launch { abi: 0xabcd, capabilities: Capabilities::SYSTEM_SCOPE, epoch: 3, input_ring: 128, output_ring: 256, telemetry: 384 };
+
+fn block() -> Shared<HostWord> {
+    Shared::new_zeroed()
+}
+
+fn hands(block: &Shared<HostWord>) -> (HostSide<'_, HostWord>, DeviceSide<'_, HostWord>) {
+    // SAFETY: the block is this test's own.
+    unsafe { (HostSide::prepare(block, &LAUNCH), DeviceSide::attach(block, LAUNCH.epoch)) }
+}
+
+fn until(fact: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "waited in vain: {fact}");
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn an_error_is_one_word_with_its_count() {
+    let block = block();
+    let (host, mut device) = hands(&block);
+    device.note(Fault::Message);
+    device.note(Fault::Corrupt);
+    assert_eq!(host.snapshot().faults(), (2, Some(Fault::Corrupt)));
+}
+
+#[test]
+fn every_legal_step_is_taken_and_every_other_writes_nothing() {
+    let mut taken = 0;
+    for from in State::ALL {
+        for to in State::ALL {
+            let block = block();
+            let (host, mut device) = hands(&block);
+            device.state = from;
+            let before = host.snapshot();
+            let legal = from.may_become(to);
+            assert_eq!(device.enter(to), legal, "{from} -> {to}");
+            let expected = if legal { ControlBlock { state: 3 << 32 | to as u64, ..before } } else { before };
+            assert_eq!((host.snapshot(), device.state()), (expected, if legal { to } else { from }), "{from} -> {to}");
+            taken += u32::from(legal);
+        }
+    }
+    assert_eq!(taken, 9 + 7, "nine steps, and any state may become Faulted");
+}
+
+#[test]
+fn each_hand_writes_its_own_line_alone() {
+    let block = block();
+    let (mut host, mut device) = hands(&block);
+    let prepared = host.snapshot();
+    host.command(Command::PAUSE);
+    host.abandon();
+    let told = host.snapshot();
+    assert_eq!(told, ControlBlock { command: 1 << 32 | 2, epoch: 0, ..prepared });
+
+    device.agree(5);
+    device.enter(State::Ready);
+    device.acknowledge(1);
+    device.note(Fault::Ring);
+    device.answered(4, 9);
+    device.take(2);
+    device.beat();
+    let lived = host.snapshot();
+    let ControlBlock { abi, capabilities, command, epoch, input_ring, output_ring, telemetry, _host_reserved, .. } = told;
+    assert_eq!(lived, ControlBlock { abi, capabilities, command, epoch, input_ring, output_ring, telemetry, _host_reserved, ..lived });
+    assert_eq!((lived.processed, lived.in_flight, lived.heartbeat, lived.command_seen, lived.abi_seen), (4, 2, 1, 1, 5));
+    assert_eq!((lived.faults(), lived.kernel_state(), lived.kernel_epoch()), ((1, Some(Fault::Ring)), Some(State::Ready), 3));
+}
+
+#[test]
+fn a_launch_finds_nothing_of_the_one_before() {
+    let block = block();
+    let (mut host, mut device) = hands(&block);
+    host.command(Command::DRAIN);
+    device.enter(State::Faulted);
+    device.note(Fault::Panic);
+    device.beat();
+    device.answered(1, 1);
+    device.acknowledge(1);
+    let (again, _) = hands(&block);
+    let zeroed = ControlBlock::new_zeroed();
+    let Launch { abi, input_ring, output_ring, telemetry, .. } = LAUNCH;
+    let expected = ControlBlock { abi, capabilities: 1, epoch: 3, input_ring, output_ring, telemetry, state: 3 << 32, ..zeroed };
+    assert_eq!(again.snapshot(), expected);
+    assert!(again.acknowledged(), "no command was given yet");
+}
+
+#[test]
+fn commands_that_are_waited_for_are_all_seen_in_order_also_across_the_wrap() {
+    const COMMANDS: u32 = 2_000;
+    let block = block();
+    let (mut host, mut device) = hands(&block);
+    host.sequence = u32::MAX - COMMANDS / 2;
+    let seen = thread::scope(|scope| {
+        let kernel = scope.spawn(move || {
+            let (mut seen, mut acted) = (Vec::new(), 0);
+            until("a command to end", || {
+                let (sequence, bits) = device.command();
+                if sequence != acted {
+                    acted = sequence;
+                    seen.push((sequence, bits));
+                    device.acknowledge(sequence);
+                }
+                bits == Command::TERMINATE.bits()
+            });
+            seen
+        });
+        let mut given = Vec::new();
+        for number in 1..=COMMANDS {
+            // Each is another than the one before, so that none can be taken for another.
+            let command = if number == COMMANDS { Command::TERMINATE } else { Command::from_bits_retain(number << 4) };
+            given.push((host.command(command), command.bits()));
+            until("the command is acknowledged", || host.acknowledged());
+        }
+        (kernel.join().unwrap(), given)
+    });
+    assert_eq!(seen.0, seen.1);
+    let after_the_wrap = seen.1.iter().position(|&(sequence, _)| sequence == 1);
+    assert_eq!(after_the_wrap, Some(COMMANDS as usize / 2), "the sequence wraps to 1: 0 is no command");
+}
+
+#[test]
+fn a_command_that_is_not_waited_for_is_replaced_and_not_acknowledged_in_its_stead() {
+    let block = block();
+    let (mut host, mut device) = hands(&block);
+    let first = host.command(Command::PAUSE);
+    let second = host.command(Command::DRAIN);
+    assert_eq!(device.command(), (second, Command::DRAIN.bits()));
+    device.acknowledge(first);
+    assert!(!host.acknowledged());
+    device.acknowledge(second);
+    assert!(host.acknowledged());
+}
+
+#[test]
+fn a_panic_says_so_unless_its_launch_is_over() {
+    let block = block();
+    let (mut host, _) = hands(&block);
+    // SAFETY: nobody else is the kernel.
+    unsafe { panicked(&block, 2) };
+    assert_eq!(host.state(), Some(State::Created), "a kernel of another launch has nothing to say");
+    // SAFETY: as above.
+    unsafe { panicked(&block, 3) };
+    assert_eq!((host.state(), host.snapshot().faults()), (Some(State::Faulted), (1, Some(Fault::Panic))));
+    host.abandon();
+}
+
+#[test]
+fn the_debug_form_takes_words_apart_and_names_what_has_a_name() {
+    let block = block();
+    let (mut host, mut device) = hands(&block);
+    host.command(Command::from_bits_retain(2 | 0x40));
+    device.enter(State::Ready);
+    device.note(Fault::Corrupt);
+    for text in [std::format!("{:?}", host.snapshot()), std::format!("{block:?}"), std::format!("{host:?}"), std::format!("{device:?}")] {
+        for part in [
+            "abi: 0xabcd",
+            "capabilities: Capabilities(SYSTEM_SCOPE)",
+            "command: {sequence: 1, command: Command(PAUSE | 0x40)}",
+            "state: {epoch: 3, state: Ready}",
+            "error: {count: 1, last: Corrupt}",
+        ] {
+            assert!(text.contains(part), "{part} is not in {text}");
+        }
+    }
+    let odd = ControlBlock { state: 3 << 32 | 99, ..host.snapshot() };
+    assert!(std::format!("{odd:?}").contains("state: {epoch: 3, state: 99}"));
+}
