@@ -35,6 +35,7 @@ pub mod clock;
 pub mod control;
 mod descriptor;
 mod device_bytes;
+pub mod dump;
 mod format;
 mod host;
 pub mod image;
@@ -44,6 +45,7 @@ pub mod region;
 pub mod ring;
 mod table;
 pub mod telemetry;
+pub mod watchdog;
 
 pub use cache_line::CacheLineAligned;
 pub use control::ControlBlock;

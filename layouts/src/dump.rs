@@ -1,0 +1,343 @@
+//! [`Dump`]: what a kernel is doing, as one block of text.
+//!
+//! 1. It is made of values that were read before; printing it reads nothing and waits for nothing.
+//! 2. Its last line is a [`Conclusion`]: the first of its variants that fits, so an end or a fault goes before what can only be guessed.
+//!
+//! The values are not of one moment: the kernel went on while they were read.
+
+use core::fmt;
+
+use crate::attach::Corrupt;
+use crate::control::{Command, Fault, State};
+use crate::telemetry::Busy;
+use crate::watchdog::Verdict;
+use crate::{ControlBlock, RingHeader, TelemetryBuffer, Word};
+
+/// How often [`Indices::of`] looks again at a ring that moves.
+const TRIES: u32 = 16;
+
+/// Where a ring's two ends are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Indices {
+    /// Index of the next slot to be emptied; free-running.
+    pub head: u64,
+    /// Index of the next slot to be filled; free-running.
+    pub tail: u64,
+    /// Slots.
+    pub capacity: u64,
+}
+
+impl Indices {
+    /// Of a ring whose header is in one piece. Of one moment, unless the consumer moved at each of a few tries.
+    #[must_use]
+    pub fn of<W: Word>(header: &RingHeader<W>) -> Self {
+        let capacity = header.constants.capacity.load();
+        let mut head = header.consumer.head.load_acquire();
+        let mut tail = header.producer.tail.load_acquire();
+        for _ in 0..TRIES {
+            let again = header.consumer.head.load_acquire();
+            if again == head {
+                break;
+            }
+            head = again;
+            tail = header.producer.tail.load_acquire();
+        }
+        Self { head, tail, capacity }
+    }
+
+    /// Messages in the ring.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`]: more than it has slots.
+    pub const fn fill(&self) -> Result<u64, Corrupt> {
+        let fill = self.tail.wrapping_sub(self.head);
+        if fill > self.capacity { Err(Corrupt { head: self.head, tail: self.tail, capacity: self.capacity }) } else { Ok(fill) }
+    }
+}
+
+impl fmt::Display for Indices {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { head, tail, capacity } = self;
+        match self.fill() {
+            Ok(fill) => write!(f, "{fill} of {capacity}, producer at {tail}, consumer at {head}"),
+            Err(_) => write!(f, "corrupt: producer at {tail}, consumer at {head}, {capacity} slots"),
+        }
+    }
+}
+
+/// Everything that is known about a kernel from outside.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Dump {
+    /// A look at the control block.
+    pub control: ControlBlock<u64>,
+    /// The telemetry, if it could be read.
+    pub telemetry: Result<TelemetryBuffer<u64>, Busy>,
+    /// The ring from host to kernel.
+    pub input: Indices,
+    /// The ring from kernel to host.
+    pub output: Indices,
+    /// What the watchdog says.
+    pub verdict: Verdict,
+}
+
+/// One of the two rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Side {
+    /// From host to kernel.
+    Input,
+    /// From kernel to host.
+    Output,
+}
+
+/// What a kernel is doing, in order of what is looked for first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub enum Conclusion {
+    /// The host has ended the launch, and the kernel leaves without another word.
+    Abandoned,
+    /// A state that no kernel writes.
+    UnknownState(u32),
+    /// It has left with this fault, or with a number that no kernel writes.
+    Faulted(Option<Fault>),
+    /// It has left as it was told to.
+    Terminated,
+    /// This ring's indices cannot be.
+    Corrupt(Side),
+    /// It has not written a word.
+    NotStarted,
+    /// Its heart stands still between take and answer.
+    StuckInHandler {
+        /// Messages it has taken.
+        in_flight: u64,
+    },
+    /// Its heart stands still with nothing in its hands.
+    StandsStill,
+    /// It has not seen the last command.
+    CommandUnseen(Command),
+    /// It waits for its first ACTIVATE.
+    NotActivated,
+    /// It was told to pause, and did.
+    Paused {
+        /// Messages in the input ring.
+        waiting: u64,
+    },
+    /// It waits for room: the host does not receive.
+    OutputFull,
+    /// It answers what is left.
+    Draining {
+        /// Messages in the input ring.
+        waiting: u64,
+    },
+    /// It works.
+    Working {
+        /// Messages in the input ring.
+        waiting: u64,
+        /// Messages it has taken.
+        in_flight: u64,
+    },
+    /// There is nothing to do.
+    Idle,
+}
+
+impl fmt::Display for Conclusion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Abandoned => f.write_str("abandoned: the host has ended this launch, and the kernel leaves without another word"),
+            Self::UnknownState(number) => write!(f, "its state is {number}, and there is no such state"),
+            Self::Faulted(Some(fault)) => write!(f, "left with a fault: {fault}"),
+            Self::Faulted(None) => f.write_str("left with a fault that has no name"),
+            Self::Terminated => f.write_str("left as it was told to"),
+            Self::Corrupt(Side::Input) => f.write_str("the input ring's indices are corrupt"),
+            Self::Corrupt(Side::Output) => f.write_str("the output ring's indices are corrupt"),
+            Self::NotStarted => f.write_str("not started: launched, and still without a word"),
+            Self::StuckInHandler { in_flight } => write!(f, "stuck in its handler with {in_flight} messages in flight"),
+            Self::StandsStill => f.write_str("stands still with nothing in flight: gone without a word, or never scheduled"),
+            Self::CommandUnseen(command) => write!(f, "has not seen the command {command} yet"),
+            Self::NotActivated => f.write_str("ready, and waits for ACTIVATE"),
+            Self::Paused { waiting } => write!(f, "paused by the host: input ring has {waiting} messages, command PAUSE seen"),
+            Self::OutputFull => f.write_str("waits for room: the output ring is full, and the host does not receive"),
+            Self::Draining { waiting } => write!(f, "draining: {waiting} messages left"),
+            Self::Working { waiting, in_flight } => write!(f, "at work: {in_flight} messages in flight, {waiting} waiting"),
+            Self::Idle => f.write_str("idle: the input ring is empty"),
+        }
+    }
+}
+
+impl Dump {
+    /// What the kernel is doing.
+    #[must_use]
+    pub fn conclusion(&self) -> Conclusion {
+        let Self { control, input, output, verdict, .. } = self;
+        let state = match control.kernel_state() {
+            _ if u64::from(control.kernel_epoch()) != control.epoch => return Conclusion::Abandoned,
+            None => return Conclusion::UnknownState(control.state as u32),
+            Some(State::Faulted) => return Conclusion::Faulted(control.faults().1),
+            Some(State::Terminated) => return Conclusion::Terminated,
+            Some(state) => state,
+        };
+        let Ok(waiting) = input.fill() else { return Conclusion::Corrupt(Side::Input) };
+        let Ok(answers) = output.fill() else { return Conclusion::Corrupt(Side::Output) };
+        let ((sequence, command), in_flight) = (control.given(), control.in_flight);
+        match (state, verdict) {
+            (State::Created, _) => Conclusion::NotStarted,
+            (_, Verdict::Stuck { .. }) if in_flight > 0 => Conclusion::StuckInHandler { in_flight },
+            (_, Verdict::Stuck { .. }) => Conclusion::StandsStill,
+            _ if u64::from(sequence) != control.command_seen => Conclusion::CommandUnseen(command),
+            (State::Ready, _) => Conclusion::NotActivated,
+            (State::Paused, _) => Conclusion::Paused { waiting },
+            _ if answers == output.capacity => Conclusion::OutputFull,
+            (State::Draining, _) => Conclusion::Draining { waiting },
+            _ if waiting > 0 || in_flight > 0 => Conclusion::Working { waiting, in_flight },
+            _ => Conclusion::Idle,
+        }
+    }
+}
+
+impl fmt::Display for Dump {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { control, telemetry, input, output, verdict } = self;
+        let ((sequence, command), (faults, fault)) = (control.given(), control.faults());
+        match control.kernel_state() {
+            Some(state) => writeln!(f, "state        {state}")?,
+            None => writeln!(f, "state        {}, which is none", control.state as u32)?,
+        }
+        writeln!(f, "epoch        {} in the kernel, {} asked for", control.kernel_epoch(), control.epoch)?;
+        writeln!(f, "abi          {:#x} in the kernel, {:#x} asked for", control.abi_seen, control.abi)?;
+        writeln!(f, "command      {command}, number {sequence}, {} seen", control.command_seen)?;
+        writeln!(f, "heartbeat    {}, {verdict}", control.heartbeat)?;
+        writeln!(f, "messages     {} processed, {} in flight", control.processed, control.in_flight)?;
+        match fault {
+            Some(fault) => writeln!(f, "faults       {faults}, the last: {fault}")?,
+            None if control.error == 0 => writeln!(f, "faults       none")?,
+            None => writeln!(f, "faults       {faults}, the last: number {}, which is none", control.error as u32)?,
+        }
+        match telemetry {
+            Ok(record) => {
+                let number = record.sequence / 2;
+                writeln!(
+                    f,
+                    "record       {number}, at {} ns: {} processed, {} refused",
+                    record.updated_ns, record.processed, record.dropped
+                )?;
+                match (record.latency_min(), record.latency_mean()) {
+                    (Some(least), Some(mean)) => writeln!(f, "latency      {least} to {} ns, mean {mean}", record.latency_max_ns)?,
+                    _ => writeln!(f, "latency      of no message yet")?,
+                }
+            }
+            Err(busy) => writeln!(f, "record       none: {busy}")?,
+        }
+        writeln!(f, "input ring   {input}")?;
+        writeln!(f, "output ring  {output}")?;
+        write!(f, "so           {}", self.conclusion())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::{String, ToString};
+    use zerocopy::FromZeros;
+
+    const fn ring(head: u64, fill: u64) -> Indices {
+        Indices { head, tail: head.wrapping_add(fill), capacity: 64 }
+    }
+
+    /// An active kernel of launch 3 that has seen command 2 and has nothing to do.
+    fn idle() -> Dump {
+        let control = ControlBlock {
+            epoch: 3,
+            state: 3 << 32 | State::Active as u64,
+            command: 2 << 32 | 1,
+            command_seen: 2,
+            heartbeat: 9,
+            ..ControlBlock::new_zeroed()
+        };
+        Dump {
+            control,
+            telemetry: Ok(TelemetryBuffer::new_zeroed()),
+            input: ring(u64::MAX - 3, 0),
+            output: ring(7, 0),
+            verdict: Verdict::Alive,
+        }
+    }
+
+    fn in_state(state: State) -> Dump {
+        let mut dump = idle();
+        dump.control.state = 3 << 32 | state as u64;
+        dump
+    }
+
+    fn last_line(dump: &Dump) -> String {
+        dump.to_string().lines().last().map(String::from).unwrap_or_default()
+    }
+
+    #[test]
+    fn each_conclusion_has_its_sentence() {
+        let stuck = Verdict::Stuck { for_ns: 5_000_000_000 };
+        let with = |change: &dyn Fn(&mut Dump)| {
+            let mut dump = idle();
+            change(&mut dump);
+            dump
+        };
+        for (dump, phrase) in [
+            (idle(), "idle: the input ring is empty"),
+            (with(&|dump| dump.control.epoch = 0), "abandoned"),
+            (with(&|dump| dump.control.state = 3 << 32 | 77), "its state is 77"),
+            (
+                with(&|dump| (dump.control.state, dump.control.error) = (3 << 32 | 6, 1 << 32 | 6)),
+                "left with a fault: a corrupt ring index",
+            ),
+            (in_state(State::Faulted), "a fault that has no name"),
+            (in_state(State::Terminated), "left as it was told to"),
+            (with(&|dump| dump.input = ring(5, 65)), "the input ring's indices are corrupt"),
+            (with(&|dump| dump.output = ring(5, u64::MAX)), "the output ring's indices are corrupt"),
+            (in_state(State::Created), "not started"),
+            (with(&|dump| (dump.verdict, dump.control.in_flight) = (stuck, 4)), "stuck in its handler with 4 messages in flight"),
+            (with(&|dump| dump.verdict = stuck), "stands still with nothing in flight"),
+            (with(&|dump| dump.control.command = 3 << 32 | 2), "has not seen the command PAUSE yet"),
+            (in_state(State::Ready), "waits for ACTIVATE"),
+            (Dump { input: ring(1, 37), ..in_state(State::Paused) }, "paused by the host: input ring has 37 messages, command PAUSE seen"),
+            (Dump { output: ring(9, 64), ..in_state(State::Draining) }, "the output ring is full"),
+            (Dump { input: ring(1, 12), ..in_state(State::Draining) }, "draining: 12 messages left"),
+            (with(&|dump| (dump.input, dump.control.in_flight) = (ring(1, 8), 2)), "at work: 2 messages in flight, 8 waiting"),
+        ] {
+            let line = last_line(&dump);
+            assert!(line.contains(phrase), "{line}, expected: {phrase}");
+        }
+    }
+
+    #[test]
+    fn the_block_names_what_it_shows() {
+        let mut dump = idle();
+        dump.control.error = 2 << 32 | Fault::Message as u64;
+        dump.input = ring(u64::MAX - 3, 5);
+        let text = dump.to_string();
+        for line in [
+            "state        active",
+            "epoch        3 in the kernel, 3 asked for",
+            "command      ACTIVATE, number 2, 2 seen",
+            "heartbeat    9, alive",
+            "faults       2, the last: a message that asks for what is not there",
+            "latency      of no message yet",
+            "input ring   5 of 64, producer at 1, consumer at 18446744073709551612",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\nis not in\n{text}");
+        }
+        dump.telemetry = Err(Busy);
+        assert!(dump.to_string().contains("record       none: telemetry is being written"));
+    }
+
+    #[test]
+    fn indices_are_those_of_the_header() {
+        use crate::{HostWord, RingLayout};
+        let header = RingHeader::<HostWord>::new::<u64>(&RingLayout::of::<u64>(8).unwrap(), 5);
+        header.producer.tail.store(11, core::sync::atomic::Ordering::Relaxed);
+        let indices = Indices::of(&header);
+        assert_eq!((indices, indices.fill().unwrap()), (Indices { head: 5, tail: 11, capacity: 8 }, 6));
+    }
+}

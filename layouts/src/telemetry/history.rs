@@ -1,0 +1,126 @@
+//! [`History`]: the last few snapshots, without an allocator.
+
+use heapless::HistoryBuf;
+
+use crate::TelemetryBuffer;
+
+/// The last `N` records of one launch.
+///
+/// ```
+/// use ringmem_layouts::telemetry::History;
+/// use ringmem_layouts::{HostWord, TelemetryBuffer};
+/// # let buffer: TelemetryBuffer<HostWord> = zerocopy::FromZeros::new_zeroed();
+/// let mut history = History::<60>::new();
+/// history.push(buffer.snapshot()?); // once a second, say
+/// assert_eq!(history.rate_over(10_000_000_000), None); // one record is no rate
+/// # Ok::<(), ringmem_layouts::telemetry::Busy>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct History<const N: usize> {
+    // INVARIANT: of one launch, as far as can be told; neighbours differ in `sequence`.
+    records: HistoryBuf<TelemetryBuffer<u64>, N>,
+}
+
+impl<const N: usize> History<N> {
+    /// Nothing yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { records: HistoryBuf::new() }
+    }
+
+    /// Adds a snapshot and forgets the oldest of more than `N`. The record that came last is not added again; a record of a new
+    /// launch forgets all others.
+    pub fn push(&mut self, snapshot: TelemetryBuffer<u64>) {
+        match self.latest() {
+            Some(latest) if snapshot.is_of_a_later_launch_than(latest) => self.records.clear(),
+            Some(latest) if snapshot.sequence == latest.sequence => return,
+            _ => {}
+        }
+        self.records.write(snapshot);
+    }
+
+    /// The record that was added last.
+    #[must_use]
+    pub fn latest(&self) -> Option<&TelemetryBuffer<u64>> {
+        self.records.recent()
+    }
+
+    /// Messages per second over the last `window_ns` nanoseconds of the kernel's clock: from the oldest record that is not older than that
+    /// to the latest. `None` if there are no two of them, or time stands still between them.
+    #[must_use]
+    pub fn rate_over(&self, window_ns: u64) -> Option<f64> {
+        let latest = self.latest()?;
+        let oldest = self.iter().find(|record| latest.updated_ns.saturating_sub(record.updated_ns) <= window_ns)?;
+        latest.rate(oldest)
+    }
+
+    /// Oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &TelemetryBuffer<u64>> {
+        self.records.oldest_ordered()
+    }
+
+    /// Records, at most `N`.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.records.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn record(sequence: u64, processed: u64, seconds: u64) -> TelemetryBuffer<u64> {
+        let zeroed: TelemetryBuffer<u64> = zerocopy::FromZeros::new_zeroed();
+        TelemetryBuffer { sequence, processed, updated_ns: seconds * SECOND, ..zeroed }
+    }
+
+    fn sequences<const N: usize>(history: &History<N>) -> Vec<u64> {
+        history.iter().map(|record| record.sequence).collect()
+    }
+
+    #[test]
+    fn the_oldest_is_forgotten_first() {
+        let mut history = History::<3>::new();
+        assert!(history.is_empty() && history.latest().is_none());
+        for count in 1..=5 {
+            history.push(record(2 * count, count, count));
+        }
+        assert_eq!((sequences(&history), history.len()), (std::vec![6, 8, 10], 3));
+        assert_eq!(history.latest().map(|record| record.processed), Some(5));
+    }
+
+    #[test]
+    fn the_same_record_is_kept_once_and_a_new_launch_begins_anew() {
+        let mut history = History::<4>::new();
+        history.push(record(2, 10, 1));
+        history.push(record(4, 20, 2));
+        history.push(record(4, 20, 2));
+        assert_eq!(sequences(&history), [2, 4]);
+        history.push(record(2, 5, 3));
+        assert_eq!(sequences(&history), [2]);
+        assert_eq!(history.rate_over(u64::MAX), None);
+    }
+
+    #[test]
+    fn a_rate_is_over_the_window_and_no_longer() {
+        let mut history = History::<8>::new();
+        for (sequence, processed, seconds) in [(2, 0, 0), (4, 100, 10), (6, 500, 12), (8, 700, 14)] {
+            history.push(record(sequence, processed, seconds));
+        }
+        assert_eq!(history.rate_over(2 * SECOND), Some(100.0));
+        assert_eq!(history.rate_over(4 * SECOND), Some(150.0));
+        assert_eq!(history.rate_over(9 * SECOND), Some(150.0), "a record of 14 s ago is not of the last 9");
+        assert_eq!(history.rate_over(u64::MAX), Some(50.0));
+        assert_eq!(history.rate_over(SECOND), None);
+    }
+}

@@ -1,0 +1,161 @@
+//! [`Watchdog`]: whether a kernel that says nothing is still alive.
+//!
+//! 1. It looks at what the kernel has written, and at a clock that the caller reads: any clock, in nanoseconds, as long as it is one.
+//! 2. What the kernel says of itself comes first: one that has left is not stuck, and one of another launch is none of this dog's business.
+//! 3. Otherwise the heartbeat decides: that it differs from the last look's, not by how much, so it may wrap.
+
+use core::fmt;
+
+use crate::ControlBlock;
+use crate::control::State;
+
+/// What a [`Watchdog`] makes of a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Verdict {
+    /// The heart has beaten since the last look, or this is the first.
+    Alive,
+    /// It has not beaten for so long, which may be a long batch.
+    Quiet {
+        /// Nanoseconds.
+        for_ns: u64,
+    },
+    /// It has not beaten for longer than was agreed on.
+    Stuck {
+        /// Nanoseconds.
+        for_ns: u64,
+    },
+    /// The kernel has left, in this state.
+    Ended(State),
+    /// What the kernel wrote is of another launch than the block asks for: it was abandoned, or has not seen the new epoch.
+    OtherEpoch,
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alive => f.write_str("alive"),
+            Self::Quiet { for_ns } => write!(f, "quiet for {} ms", for_ns / 1_000_000),
+            Self::Stuck { for_ns } => write!(f, "stuck for {} ms", for_ns / 1_000_000),
+            Self::Ended(state) => write!(f, "ended: {state}"),
+            Self::OtherEpoch => f.write_str("of another launch"),
+        }
+    }
+}
+
+/// Remembers one look at a kernel's heart.
+///
+/// ```
+/// use ringmem_layouts::control::{HostSide, Launch};
+/// # use ringmem_layouts::{HostWord, control::{Capabilities, Shared}};
+/// use ringmem_layouts::watchdog::{Verdict, Watchdog};
+/// # let block: Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
+/// # let launch = Launch { abi: 0, capabilities: Capabilities::empty(), epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 };
+/// # let host = unsafe { HostSide::prepare(&block, &launch) };
+/// let mut watchdog = Watchdog::new(1_000_000_000);
+/// assert_eq!(watchdog.look(&host.snapshot(), 0), Verdict::Alive);
+/// assert_eq!(watchdog.look(&host.snapshot(), 600_000_000), Verdict::Quiet { for_ns: 600_000_000 });
+/// assert_eq!(watchdog.look(&host.snapshot(), 1_200_000_000), Verdict::Stuck { for_ns: 1_200_000_000 });
+/// ```
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Watchdog {
+    stuck_after_ns: u64,
+    last: Option<Look>,
+}
+
+/// A heartbeat, and when it was first seen.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+struct Look {
+    epoch: u64,
+    heartbeat: u64,
+    since_ns: u64,
+}
+
+impl Watchdog {
+    /// For a kernel that is stuck if its heart has not beaten for longer than `stuck_after_ns`: more than its longest batch takes.
+    #[must_use]
+    pub const fn new(stuck_after_ns: u64) -> Self {
+        Self { stuck_after_ns, last: None }
+    }
+
+    /// Looks at a kernel at `now_ns` of the caller's clock. Time counts from the look that first saw this heartbeat in this epoch; if the
+    /// clock goes back it counts anew.
+    pub fn look(&mut self, block: &ControlBlock<u64>, now_ns: u64) -> Verdict {
+        if u64::from(block.kernel_epoch()) != block.epoch {
+            self.last = None;
+            return Verdict::OtherEpoch;
+        }
+        let since_ns = match self.last {
+            Some(last) if last.epoch == block.epoch && last.heartbeat == block.heartbeat => Some(last.since_ns.min(now_ns)),
+            _ => None,
+        };
+        self.last = Some(Look { epoch: block.epoch, heartbeat: block.heartbeat, since_ns: since_ns.unwrap_or(now_ns) });
+        if let Some(state) = block.kernel_state().filter(|state| state.has_ended()) {
+            return Verdict::Ended(state);
+        }
+        match since_ns.map(|since_ns| now_ns - since_ns) {
+            None => Verdict::Alive,
+            Some(for_ns) if for_ns > self.stuck_after_ns => Verdict::Stuck { for_ns },
+            Some(for_ns) => Verdict::Quiet { for_ns },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromZeros;
+
+    fn block(epoch: u64, state: State, heartbeat: u64) -> ControlBlock<u64> {
+        ControlBlock { epoch, state: epoch << 32 | state as u64, heartbeat, ..ControlBlock::new_zeroed() }
+    }
+
+    #[test]
+    fn a_heart_that_stands_still_is_quiet_and_then_stuck() {
+        let mut watchdog = Watchdog::new(100);
+        let still = block(1, State::Active, 5);
+        assert_eq!(watchdog.look(&still, u64::MAX - 200), Verdict::Alive, "the first look never says stuck");
+        assert_eq!(watchdog.look(&still, u64::MAX - 100), Verdict::Quiet { for_ns: 100 });
+        assert_eq!(watchdog.look(&still, u64::MAX - 99), Verdict::Stuck { for_ns: 101 });
+        assert_eq!(watchdog.look(&still, u64::MAX - 9), Verdict::Stuck { for_ns: 191 }, "time counts from the first look at it");
+        assert_eq!(watchdog.look(&block(1, State::Active, 6), u64::MAX), Verdict::Alive);
+    }
+
+    #[test]
+    fn a_heart_that_wraps_beats() {
+        let mut watchdog = Watchdog::new(0);
+        watchdog.look(&block(1, State::Active, u64::MAX), 0);
+        assert_eq!(watchdog.look(&block(1, State::Active, 0), 1_000), Verdict::Alive);
+    }
+
+    #[test]
+    fn a_kernel_that_has_left_is_not_stuck() {
+        for state in State::ALL {
+            let mut watchdog = Watchdog::new(1);
+            watchdog.look(&block(1, state, 5), 0);
+            let expected = if state.has_ended() { Verdict::Ended(state) } else { Verdict::Stuck { for_ns: 9 } };
+            assert_eq!(watchdog.look(&block(1, state, 5), 9), expected);
+        }
+    }
+
+    #[test]
+    fn what_another_launch_wrote_is_no_heartbeat() {
+        let mut watchdog = Watchdog::new(1);
+        watchdog.look(&block(1, State::Active, 5), 0);
+        let abandoned = ControlBlock { epoch: 0, ..block(1, State::Active, 5) };
+        assert_eq!(watchdog.look(&abandoned, 9), Verdict::OtherEpoch);
+        assert_eq!(watchdog.look(&block(2, State::Active, 5), 10), Verdict::Alive, "a new launch is looked at for the first time");
+        assert_eq!(watchdog.look(&block(3, State::Active, 5), 20), Verdict::Alive, "also without a look between");
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_begins_to_count_anew() {
+        let mut watchdog = Watchdog::new(100);
+        let still = block(1, State::Active, 5);
+        watchdog.look(&still, 1_000);
+        assert_eq!(watchdog.look(&still, 400), Verdict::Quiet { for_ns: 0 });
+        assert_eq!(watchdog.look(&still, 501), Verdict::Stuck { for_ns: 101 });
+    }
+}

@@ -1,0 +1,94 @@
+//! Every flag, state, error and snapshot goes through defmt: this binary has a logger, and looks at how many bytes reach it.
+
+use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use defmt::Format;
+use ringmem_layouts::attach::{AttachError, Corrupt};
+use ringmem_layouts::control::{Capabilities, Command, Fault, Launch, State};
+use ringmem_layouts::dump::{Conclusion, Dump, Indices, Side};
+use ringmem_layouts::region::{RegionEntry, RegionHeader};
+use ringmem_layouts::ring::{Counts, LayoutError, RingFlags, framed, lossy, spsc};
+use ringmem_layouts::telemetry::Busy;
+use ringmem_layouts::watchdog::{Verdict, Watchdog};
+use ringmem_layouts::{ControlBlock, RingHeader, TelemetryBuffer};
+use zerocopy::FromZeros;
+
+/// Bytes that were logged.
+static WRITTEN: AtomicUsize = AtomicUsize::new(0);
+/// One test at a time counts.
+static COUNTING: Mutex<()> = Mutex::new(());
+
+#[defmt::global_logger]
+struct Counter;
+
+// SAFETY: `COUNTING` keeps other threads out from acquire to release, and nothing here is re-entered.
+unsafe impl defmt::Logger for Counter {
+    fn acquire() {}
+    unsafe fn flush() {}
+    unsafe fn release() {}
+    unsafe fn write(bytes: &[u8]) {
+        WRITTEN.fetch_add(bytes.len(), Relaxed);
+    }
+}
+
+defmt::timestamp!("{=u8}", 0);
+
+/// How many bytes a value adds to a message.
+fn bytes(value: &dyn Fn()) -> usize {
+    let before = WRITTEN.load(Relaxed);
+    value();
+    WRITTEN.load(Relaxed) - before
+}
+
+/// That each of these is written, with more than the two bytes that name its string.
+macro_rules! each_is_written {
+    ($least:literal: $($value:expr),+ $(,)?) => {{
+        let _alone = COUNTING.lock().unwrap_or_else(|broken| broken.into_inner());
+        let nothing = bytes(&|| defmt::error!(""));
+        $({
+            let value = $value;
+            fn formats(_: &impl Format) {}
+            formats(&value);
+            let written = bytes(&|| defmt::error!("{}", value)) - nothing;
+            assert!(written >= $least, "{}: {written} bytes", stringify!($value));
+        })+
+    }};
+}
+
+#[test]
+fn states_faults_and_verdicts() {
+    // The string's number, and the variant's.
+    each_is_written!(3: State::ALL[4], Fault::Corrupt, Side::Input, Verdict::Alive, Conclusion::Idle, spsc::PopError::Empty);
+    each_is_written!(11: Verdict::Stuck { for_ns: 1 }, Conclusion::Working { waiting: 1, in_flight: 1 });
+}
+
+#[test]
+fn flags_with_their_bits() {
+    each_is_written!(6: Command::DRAIN, Command::from_bits_retain(!0));
+    each_is_written!(10: Capabilities::TELEMETRY, RingFlags::MPMC);
+}
+
+#[test]
+fn errors_with_what_they_hold() {
+    let corrupt = Corrupt { head: 1, tail: 2, capacity: 3 };
+    each_is_written!(2: Busy, LayoutError::ZeroSized);
+    each_is_written!(26: corrupt, spsc::PopError::Corrupt(corrupt), AttachError::Corrupt(corrupt), framed::PopError::Corrupt(corrupt));
+    each_is_written!(10: AttachError::Count { got: 1 }, spsc::PushError::Full(7_u64), LayoutError::NotAPowerOfTwo { capacity: 3 });
+    each_is_written!(3: framed::PushError::Full, spsc::ReserveError::Full { free: 1 }, lossy::ReadError::Empty, lossy::LatestError::Empty);
+    each_is_written!(2: Counts::default());
+}
+
+#[test]
+fn snapshots_whole() {
+    let (control, telemetry) = (ControlBlock::<u64>::new_zeroed(), TelemetryBuffer::<u64>::new_zeroed());
+    let ring = Indices { head: 0, tail: 0, capacity: 8 };
+    each_is_written!(100: control, RingHeader::<u64>::new_zeroed());
+    each_is_written!(50: telemetry, RegionHeader::<u64>::new_zeroed());
+    each_is_written!(26: RegionEntry::<u64>::new_zeroed(), ring);
+    each_is_written!(11: Watchdog::new(1));
+    each_is_written!(200: Dump { control, telemetry: Ok(telemetry), input: ring, output: ring, verdict: Verdict::Alive });
+    let capabilities = Capabilities::empty();
+    each_is_written!(40: Launch { abi: 0, capabilities, epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 });
+}
