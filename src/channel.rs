@@ -7,15 +7,18 @@
 //!
 //! It does not wait for messages: a ring that is full or empty says so.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use crate::attach::Corrupt;
 use crate::backend::host::{HostBackend, Module, Pending, PinnedMemory, Stream};
 use crate::control::{Capabilities, Command, Fault, HostSide, Launch, Shared, State};
+use crate::dump::{Dump, Indices};
 use crate::region::{Plan, kind};
 use crate::ring::spsc::{BatchConsumer, BatchProducer, Consumer, PopError, Producer, PushError};
-use crate::telemetry::Busy;
+use crate::telemetry::{Busy, STUCK_AFTER_NS};
+use crate::watchdog::{Verdict, Watchdog};
 use crate::{ControlBlock, Error, Host, HostWord, Result, RingHeader, RingLayout, RingMessage, TelemetryBuffer};
 
 /// How a channel is made.
@@ -35,13 +38,24 @@ pub struct Options<'a> {
     pub idle: Duration,
     /// Where both rings' indices begin.
     pub start: u64,
+    /// How long the kernel's heart may stand still before [`Channel::watch`] calls it stuck: longer than its longest batch takes.
+    pub stuck_after: Duration,
 }
 
 impl<'a> Options<'a> {
-    /// 1024 slots each way, batches of up to 128, a minute of patience, indices from 0.
+    /// 1024 slots each way, batches of up to 128, a minute of patience, indices from 0, a second for a heartbeat.
     #[must_use]
     pub const fn new(kernel: &'a str) -> Self {
-        Self { kernel, arguments: &[], input_capacity: 1024, output_capacity: 1024, batch: 128, idle: Duration::from_secs(60), start: 0 }
+        Self {
+            kernel,
+            arguments: &[],
+            input_capacity: 1024,
+            output_capacity: 1024,
+            batch: 128,
+            idle: Duration::from_secs(60),
+            start: 0,
+            stuck_after: Duration::from_nanos(STUCK_AFTER_NS),
+        }
     }
 }
 
@@ -53,6 +67,10 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
     receiver: Consumer<'static, O, Host>,
     control: HostSide<'static, HostWord>,
     telemetry: &'static TelemetryBuffer<HostWord>,
+    /// The input ring's and the output ring's.
+    headers: [&'static RingHeader<HostWord>; 2],
+    opened: Instant,
+    watchdog: Watchdog,
     kernel: Option<Pending<()>>,
     _region: PinnedMemory,
     _stream: Stream,
@@ -99,13 +117,15 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         unsafe { plan.write::<HostWord>(region.as_ptr(), region.len(), abi) }?;
         // SAFETY: each offset is within the region, placed there for this purpose and aligned for it (pages are aligned to more
         // than any of them asks). The region outlives all of these borrows: see the fields.
-        let (control, telemetry, input_place, output_place) = unsafe {
+        let (control, telemetry, headers, input_place, output_place) = unsafe {
             let at = |offset: u64| region.as_ptr().add(offset as usize);
-            at(input_at).cast::<RingHeader<HostWord>>().as_ref().format::<I>(&input, options.start);
-            at(output_at).cast::<RingHeader<HostWord>>().as_ref().format::<O>(&output, options.start);
+            let headers: [&RingHeader<HostWord>; 2] = [at(input_at).cast().as_ref(), at(output_at).cast().as_ref()];
+            headers[0].format::<I>(&input, options.start);
+            headers[1].format::<O>(&output, options.start);
             (
                 at(control_at).cast::<Shared<HostWord>>().as_ref(),
                 at(telemetry_at).cast::<TelemetryBuffer<HostWord>>().as_ref(),
+                headers,
                 at(input_at),
                 at(output_at),
             )
@@ -126,13 +146,25 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         // SAFETY: no kernel runs on this block yet, and only this channel writes the host's line.
         let control = unsafe { HostSide::prepare(control, &launch) };
 
-        let idle_ns = u64::try_from(options.idle.as_nanos()).unwrap_or(u64::MAX);
+        let idle_ns = nanoseconds(options.idle);
         let mut arguments = std::vec![device + control_at, u64::from(epoch), idle_ns, options.batch];
         arguments.extend_from_slice(options.arguments);
         let stream = backend.stream()?;
         // SAFETY: the launch holds the region, which holds all that the control block names; the rest is the caller's promise.
         let kernel = unsafe { stream.launch(module, options.kernel, &arguments) }?;
-        let mut channel = Self { sender, receiver, control, telemetry, kernel: Some(kernel), _region: region, _stream: stream };
+        let mut channel = Self {
+            sender,
+            receiver,
+            control,
+            telemetry,
+            headers,
+            opened: Instant::now(),
+            watchdog: Watchdog::new(nanoseconds(options.stuck_after)),
+            kernel: Some(kernel),
+            _region: region,
+            _stream: stream,
+        };
+        channel.watch();
         channel.command(Command::ACTIVATE)?;
         channel.wait(|channel| channel.state() == Some(State::Active))?;
         Ok(channel)
@@ -211,6 +243,22 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.telemetry.snapshot()
     }
 
+    /// Looks at the kernel's heart: whether it has beaten since the last look, which was the last call of this or of
+    /// [`dump`](Self::dump), or opening.
+    pub fn watch(&mut self) -> Verdict {
+        self.watchdog.look(&self.control.snapshot(), nanoseconds(self.opened.elapsed()))
+    }
+
+    /// Everything about the kernel that can be seen from here, to be printed: what it is doing, and why it does not answer.
+    ///
+    /// Its verdict is that of [`watch`](Self::watch). It waits for nothing, also not for a kernel that is stuck.
+    pub fn dump(&mut self) -> Dump {
+        let control = self.control.snapshot();
+        let verdict = self.watchdog.look(&control, nanoseconds(self.opened.elapsed()));
+        let [input, output] = self.headers.map(Indices::of);
+        Dump { control, telemetry: self.telemetry.snapshot(), input, output, verdict }
+    }
+
     /// Gives a command and waits until the kernel has acted on it.
     ///
     /// # Errors
@@ -278,6 +326,23 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         let control = self.control();
         let (faults, fault): (u32, Option<Fault>) = control.faults();
         Error::Kernel { state: control.kernel_state(), fault, faults, waited }
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What [`dump`](Channel::dump) shows, without a verdict; the ends as they are.
+impl<I: RingMessage, O: RingMessage> fmt::Debug for Channel<I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [input, output] = self.headers.map(Indices::of);
+        f.debug_struct("Channel")
+            .field("control", &self.control)
+            .field("telemetry", self.telemetry)
+            .field("input", &input)
+            .field("output", &output)
+            .finish_non_exhaustive()
     }
 }
 

@@ -12,10 +12,11 @@ use ringmem::control::{Command, DeviceSide, Fault, Shared, State};
 use ringmem::image::{Entry, KernelHost};
 use ringmem::ring::LayoutError;
 use ringmem::ring::spsc::{PopError, PushError};
-use ringmem::{Abi, ControlBlock, Error, HostWord, Image, LAYOUTS};
+use ringmem::watchdog::Verdict;
+use ringmem::{Abi, ControlBlock, Error, HostWord, Image, LAYOUTS, Machine};
 use ringmem_kernels::echo::Echo;
 use ringmem_kernels::histogram::{Chunk, Counted};
-use ringmem_kernels::{ABI, IMAGE};
+use ringmem_kernels::{ABI, Batch, Handler, IMAGE, Lanes, Launch, Simulated, Single, persistent};
 
 /// No wait of this file is longer.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -218,7 +219,7 @@ fn dropping_a_channel_ends_its_kernel_and_frees_its_memory() {
 #[test]
 fn what_cannot_be_opened_says_why_and_leaves_nothing() {
     let backend = backend();
-    let fails = |options: Options<'_>| open(&backend, &options).err().expect("an error");
+    let fails = |options: Options<'_>| open(&backend, &options).expect_err("an error");
     let usual = || Options::new("echo");
     assert!(matches!(fails(Options { input_capacity: 0, ..usual() }), Error::Layout(LayoutError::NotAPowerOfTwo { capacity: 0 })));
     assert!(matches!(fails(Options { output_capacity: 3, ..usual() }), Error::Layout(LayoutError::NotAPowerOfTwo { capacity: 3 })));
@@ -237,13 +238,12 @@ fn a_kernel_that_cannot_start_says_which_fault() {
     let backend = backend();
     let module = load(&backend, &IMAGE);
     // SAFETY: `echo` takes no arguments of its own.
-    let error =
-        unsafe { Channel::<Chunk, Counted>::open(&backend, &module, &Options::new("echo")) }.err().expect("rings of other messages");
+    let error = unsafe { Channel::<Chunk, Counted>::open(&backend, &module, &Options::new("echo")) }.expect_err("rings of other messages");
     assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Ring), faults: 1, .. }), "{error:?}");
 
     let options = Options { arguments: &[0, 8, 0], ..Options::new("histogram") };
     // SAFETY: nothing is mapped at null, and the kernel looks before it reads.
-    let error = unsafe { Channel::<Chunk, Counted>::open(&backend, &module, &options) }.err().expect("no data");
+    let error = unsafe { Channel::<Chunk, Counted>::open(&backend, &module, &options) }.expect_err("no data");
     assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Address), .. }), "{error:?}");
     assert_eq!(backend.counters().pinned_live.bytes, 0);
 }
@@ -326,7 +326,7 @@ fn a_kernel_that_leaves_before_it_is_active_is_an_error_at_once() {
         ("speaks nonsense", None),
     ] {
         // SAFETY: these kernels take no arguments of their own.
-        let error = unsafe { Channel::<Echo, Echo>::open(&backend, &module, &Options::new(kernel)) }.err().expect("no channel");
+        let error = unsafe { Channel::<Echo, Echo>::open(&backend, &module, &Options::new(kernel)) }.expect_err("no channel");
         let Error::Kernel { state, fault: None, waited, .. } = error else { panic!("{kernel}: {error:?}") };
         assert_eq!(state, expected, "{kernel}");
         // It is not patience that ran out: that would be ten seconds.
@@ -340,9 +340,92 @@ fn a_kernel_that_never_obeys_is_an_error_and_keeps_its_memory_until_it_has_left(
     let backend = backend();
     let module = load(&backend, &BROKEN);
     // SAFETY: this kernel takes no arguments of its own.
-    let error = unsafe { Channel::<Echo, Echo>::open(&backend, &module, &Options::new("deaf")) }.err().expect("no channel");
+    let error = unsafe { Channel::<Echo, Echo>::open(&backend, &module, &Options::new("deaf")) }.expect_err("no channel");
     assert!(matches!(error, Error::Kernel { state: Some(State::Created), fault: None, .. }), "{error:?}");
     assert!(backend.counters().pinned_live.bytes > 0, "its memory is never pulled away from under it");
     DISMISSED.store(true, Release);
     until("the kernel leaves, since its epoch is over", || LEAVING.load(Acquire));
+}
+
+/// Lets go of a handler that is stuck, also of a test that fails.
+static RELEASED: AtomicBool = AtomicBool::new(false);
+
+struct LetGo;
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        RELEASED.store(true, Release);
+    }
+}
+
+/// An echo whose handler does not come back.
+unsafe fn stuck(host: &dyn KernelHost, arguments: &[u64]) {
+    struct Waits;
+    impl<M: Machine, L: Lanes> Handler<M, L> for Waits {
+        type Input = Echo;
+        type Output = Echo;
+        fn answer(&mut self, _: &L, _: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+            until("the handler is let go", || RELEASED.load(Acquire));
+            0
+        }
+    }
+    let launch = Launch { controls: arguments[0], epoch: arguments[1] as u32, idle_ns: arguments[2], batch: arguments[3], split: None };
+    // SAFETY: the channel's promise, which is that of a launch.
+    unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Waits) }
+}
+
+/// The last line of a channel's dump, and all of it.
+fn dumped(channel: &mut Channel<Echo, Echo>) -> (String, String) {
+    let text = channel.dump().to_string();
+    (text.lines().last().expect("a dump has lines").to_owned(), text)
+}
+
+#[test]
+fn a_kernel_that_is_stuck_in_its_handler_is_found_and_said_to_be() {
+    let backend = backend();
+    let module = load(&backend, &Image { host: &[Entry { name: "stuck", arguments: 4, run: stuck }], ..IMAGE });
+    let options = Options { batch: 2, stuck_after: Duration::from_millis(5), ..Options::new("stuck") };
+    // SAFETY: this kernel takes no arguments of its own.
+    let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, &module, &options) }.expect("a channel");
+    let release = LetGo;
+    for id in 0..5 {
+        channel.send(message(id)).expect("room");
+    }
+    until("it has taken messages", || channel.control().in_flight > 0);
+    until("it is stuck", || matches!(channel.watch(), Verdict::Stuck { .. }));
+    let (conclusion, all) = dumped(&mut channel);
+    assert!(conclusion.contains("stuck in its handler with"), "{all}");
+    let dump = channel.dump();
+    let taken = dump.control.in_flight;
+    assert!(taken > 0 && dump.input.fill() == Ok(5), "taken, and not released yet: {all}");
+    assert!(all.contains("input ring   5 of 1024, producer at 5, consumer at 0"), "{all}");
+    drop(release);
+    until("it lives again", || channel.watch() == Verdict::Alive);
+}
+
+#[test]
+fn a_paused_kernel_says_by_whom_and_what_waits() {
+    let mut channel = open(&backend(), &Options::new("echo")).expect("a channel");
+    channel.command(Command::PAUSE).expect("paused");
+    for id in 0..37 {
+        channel.send(message(id)).expect("room");
+    }
+    let (conclusion, all) = dumped(&mut channel);
+    assert!(conclusion.ends_with("paused by the host: input ring has 37 messages, command PAUSE seen"), "{all}");
+    assert!(format!("{channel:?}").contains("command: Command(PAUSE)"), "{channel:?}");
+}
+
+#[test]
+fn a_faulted_kernel_says_why() {
+    let backend = backend();
+    let module = load(&backend, &IMAGE);
+    let options = Options { idle: Duration::from_secs(600), ..Options::new("echo") };
+    let mut channel = open(&backend, &options).expect("a channel");
+    assert!(channel.command(Command::from_bits_retain(0x40)).is_ok(), "it is seen");
+    until("it has left", || channel.check().is_err());
+    assert_eq!(channel.watch(), Verdict::Ended(State::Faulted));
+    let (conclusion, all) = dumped(&mut channel);
+    assert!(conclusion.ends_with("left with a fault: an unknown command"), "{all}");
+    assert!(all.contains("faults       1, the last: an unknown command"), "{all}");
+    drop(module);
 }
