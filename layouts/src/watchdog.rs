@@ -84,7 +84,6 @@ impl Watchdog {
     /// clock goes back it counts anew.
     pub fn look(&mut self, block: &ControlBlock<u64>, now_ns: u64) -> Verdict {
         if u64::from(block.kernel_epoch()) != block.epoch {
-            self.last = None;
             return Verdict::OtherEpoch;
         }
         let since_ns = match self.last {

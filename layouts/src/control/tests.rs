@@ -90,6 +90,7 @@ fn a_launch_finds_nothing_of_the_one_before() {
     device.note(Fault::Panic);
     device.beat();
     device.answered(1, 1);
+    device.take(2);
     device.acknowledge(1);
     let (again, _) = hands(&block);
     let zeroed = ControlBlock::new_zeroed();
