@@ -7,6 +7,7 @@
 //! 3. A handle is told where it *reads* the other's index (`own`) and where it *publishes* its own (`peer`). In shared memory both are one
 //!    header. Across a bus each side keeps the header that it polls in memory that is near to it, and only writes across.
 
+mod debug;
 mod end;
 pub mod flagged;
 pub mod framed;
