@@ -1,6 +1,7 @@
 //! The two ends: an untrusting end of the ring, the lock that says whose it is, and the memory under both.
 
 use std::cell::Cell;
+use std::fmt;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -321,3 +322,27 @@ const _: fn() = || {
     is_send::<Producer<u64>>();
     is_send::<Consumer<u64>>();
 };
+
+impl<T: RingMessage> fmt::Debug for Producer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Producer").field("end", &self.end).finish_non_exhaustive()
+    }
+}
+
+impl<T: RingMessage> fmt::Debug for Consumer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer").field("end", &self.end).finish_non_exhaustive()
+    }
+}
+
+impl<T: RingMessage> fmt::Debug for ProducerRef<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ProducerRef").field("end", &self.0.end).finish_non_exhaustive()
+    }
+}
+
+impl<T: RingMessage> fmt::Debug for ConsumerRef<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConsumerRef").field("end", &self.0.end).finish_non_exhaustive()
+    }
+}

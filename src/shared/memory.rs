@@ -1,5 +1,6 @@
 //! [`Memory`]: a region with one ring in it, in a file.
 
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -210,6 +211,12 @@ impl Planned {
         // SAFETY: the mapping has the plan's size; as above.
         unsafe { self.plan.write::<HostWord>(mapping.place(), mapping.len(), region_abi())? };
         Ok(Memory { fd, ring })
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memory").field("fd", &self.fd).finish_non_exhaustive()
     }
 }
 

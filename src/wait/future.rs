@@ -1,5 +1,6 @@
 //! Waiting without a thread: futures of any executor.
 
+use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -259,5 +260,31 @@ impl<'a, E: Push<'a>, P: Park<E::Word>> futures_sink::Sink<E::Item> for Outbox<'
 impl<'a, E: Push<'a>, P: Park<E::Word>> Drop for Outbox<'a, E, P> {
     fn drop(&mut self) {
         self.place.leave(&self.waiting);
+    }
+}
+
+impl<'a, E: Pop<'a> + fmt::Debug, P: Park<E::Word>> fmt::Debug for Receive<'_, 'a, E, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Receive").field("waiting", &self.waiting).finish_non_exhaustive()
+    }
+}
+
+impl<'a, E: Push<'a> + fmt::Debug, P: Park<E::Word>> fmt::Debug for Transmit<'_, 'a, E, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transmit").field("waiting", &self.waiting).finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "futures")]
+impl<'a, E: Pop<'a> + fmt::Debug, P: Park<E::Word>> fmt::Debug for Messages<'a, E, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Messages").field("waiting", &self.waiting).finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "futures")]
+impl<'a, E: Push<'a> + fmt::Debug, P: Park<E::Word>> fmt::Debug for Outbox<'a, E, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Outbox").field("waiting", &self.waiting).finish_non_exhaustive()
     }
 }

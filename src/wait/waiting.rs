@@ -1,5 +1,6 @@
 //! [`Waiting`]: an end that waits.
 
+use std::fmt;
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
@@ -362,5 +363,11 @@ impl<'a, E: End<'a>, P: Park<E::Word>> Drop for Waiting<'a, E, P> {
         if matches!(self.how, How::Sleep { .. }) && word.fetch_add(0) as u32 != 0 {
             self.wake(word);
         }
+    }
+}
+
+impl<'a, E: End<'a> + fmt::Debug, P: Park<E::Word>> fmt::Debug for Waiting<'a, E, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting").field("end", &self.end).finish_non_exhaustive()
     }
 }
