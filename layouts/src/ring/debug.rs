@@ -64,8 +64,6 @@ shown! {
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 shown! {
     [T, const N: usize] spsc::Ring<T, N>: "spsc::Ring";
-    [T] spsc::untrusted::Producer<'_, T>: "spsc::untrusted::Producer" tail free capacity;
-    [T] spsc::untrusted::Consumer<'_, T>: "spsc::untrusted::Consumer" head available capacity;
     [T, const N: usize] flagged::Ring<T, N>: "flagged::Ring";
     [const BYTES: usize] framed::Ring<BYTES>: "framed::Ring";
     [T, const N: usize] lossy::Ring<T, N>: "lossy::Ring";
@@ -73,6 +71,13 @@ shown! {
     [T, const N: usize] mpmc::Ring<T, N>: "mpmc::Ring";
     [T, const N: usize] mpsc::Ring<T, N>: "mpsc::Ring";
     [T] crate::host::HostCell<T>: "HostCell";
+}
+
+// Between processes an MCU's fallback is no atomic.
+#[cfg(target_has_atomic = "64")]
+shown! {
+    [T] spsc::untrusted::Producer<'_, T>: "spsc::untrusted::Producer" tail free capacity;
+    [T] spsc::untrusted::Consumer<'_, T>: "spsc::untrusted::Consumer" head available capacity;
 }
 
 #[cfg(test)]
