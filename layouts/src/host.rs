@@ -115,8 +115,9 @@ unsafe impl RmwWord for HostWord {
 }
 
 // Every table holds with the host's word as it does with the bits at rest.
-const _: [LayoutDescriptor; 4] = [
+const _: [LayoutDescriptor; 5] = [
     <crate::ControlBlock<HostWord> as Layout>::DESCRIPTOR,
+    <crate::HybridClock<HostWord> as Layout>::DESCRIPTOR,
     <crate::TelemetryBuffer<HostWord> as Layout>::DESCRIPTOR,
     <crate::RingHeader<HostWord> as Layout>::DESCRIPTOR,
     <crate::RegionHeader<HostWord> as Layout>::DESCRIPTOR,

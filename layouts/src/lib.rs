@@ -40,7 +40,7 @@ mod format;
 mod host;
 pub mod image;
 mod machine;
-mod message;
+pub mod message;
 pub mod region;
 pub mod ring;
 mod table;
@@ -48,6 +48,7 @@ pub mod telemetry;
 pub mod watchdog;
 
 pub use cache_line::CacheLineAligned;
+pub use clock::HybridClock;
 pub use control::ControlBlock;
 pub use descriptor::{AbiHash, Field, Layout, LayoutDescriptor, set_hash};
 pub use device_bytes::DeviceBytes;
@@ -55,7 +56,7 @@ pub use device_bytes::DeviceBytes;
 pub use host::{Host, HostWord};
 pub use image::{Abi, Image};
 pub use machine::{Machine, RmwWord, SliceCell, SlotCell, Word};
-pub use message::RingMessage;
+pub use message::{MessageHeader, RingMessage};
 pub use region::RegionHeader;
 pub use ring::{RingHeader, RingLayout};
 pub use telemetry::TelemetryBuffer;
@@ -63,6 +64,8 @@ pub use telemetry::TelemetryBuffer;
 /// Every layout of this crate, in order of name: what `ringmem layout` prints and what an image's ABI hash covers.
 pub const LAYOUTS: &[LayoutDescriptor] = &[
     <ControlBlock<u64> as Layout>::DESCRIPTOR,
+    <HybridClock<u64> as Layout>::DESCRIPTOR,
+    <MessageHeader as Layout>::DESCRIPTOR,
     <region::RegionEntry<u64> as Layout>::DESCRIPTOR,
     <RegionHeader<u64> as Layout>::DESCRIPTOR,
     <RingHeader<u64> as Layout>::DESCRIPTOR,

@@ -1,6 +1,14 @@
-//! What may travel through a ring that another agent shares.
+//! What may travel through a ring that another agent shares, and the envelope it may travel in.
+
+#[cfg(feature = "checksum")]
+mod checksum;
+mod header;
+mod refusal;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+pub use header::{Flags, MAGIC, MessageHeader, Priority};
+pub use refusal::HeaderError;
 
 use crate::Layout;
 
