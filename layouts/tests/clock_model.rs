@@ -97,8 +97,8 @@ proptest! {
     #[test]
     fn a_clock_follows_the_rules(ops in vec(op(), 0..200)) {
         let clock = clock(0);
-        // The last stamp, the greatest floor there was, and how many stamps have been given since.
-        let (mut last, mut greatest, mut since) = (0, 0, 0);
+        // The last stamp, the greatest floor there was, and how many stamps were given.
+        let (mut last, mut greatest, mut stamps) = (0, 0, 0);
         for op in ops {
             let (stamp, floor) = match op {
                 Op::Tick(now_us) => {
@@ -120,8 +120,9 @@ proptest! {
                 }
             };
             prop_assert!(stamp.bits() > last && stamp.bits() >= floor);
-            (greatest, since) = if floor > greatest { (floor, 0) } else { (greatest, since + 1) };
-            prop_assert!(stamp.bits() <= greatest + since);
+            (greatest, stamps) = (floor.max(greatest), stamps + 1);
+            prop_assert!(stamp.bits() <= greatest + stamps);
+            prop_assert_eq!(stamp.bits(), floor.max(last + 1));
             last = stamp.bits();
         }
     }
