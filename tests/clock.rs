@@ -17,7 +17,9 @@ use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 const PROCESSES: usize = 3;
-const STAMPS: usize = 200_000;
+const STAMPS: usize = 400_000;
+/// So often they wait for each other, or one might be done before the next begins.
+const ROUNDS: usize = 100;
 /// No wait of this file is longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 const ROLE: &str = "RINGMEM_CLOCK_ROLE";
@@ -26,7 +28,7 @@ const ROLE: &str = "RINGMEM_CLOCK_ROLE";
 #[repr(C)]
 struct Shared {
     clock: CacheLineAligned<HybridClock<HostWord>>,
-    /// How many processes are there.
+    /// How many rounds have been begun, by all together.
     came: CacheLineAligned<HostWord>,
     /// What each was given, in its order.
     stamps: [[HostWord; STAMPS]; PROCESSES],
@@ -42,17 +44,19 @@ fn map(fd: BorrowedFd<'_>) -> &'static Shared {
 }
 
 fn stamp(shared: &Shared, process: usize) {
-    shared.came.get().fetch_add(1, AcqRel);
     let deadline = Instant::now() + PATIENCE;
-    while shared.came.get().load(Acquire) < PROCESSES as u64 {
-        assert!(Instant::now() < deadline, "the others did not come");
-        hint::spin_loop();
-        thread::yield_now();
-    }
-    for (number, place) in shared.stamps[process].iter().enumerate() {
-        // The processes disagree by a microsecond, and the time moves on every fifty stamps.
-        let stamp = shared.clock.get().tick((number / 50 + process) as u64);
-        place.store(stamp.bits(), Relaxed);
+    for (round, places) in (1..).zip(shared.stamps[process].chunks(STAMPS / ROUNDS)) {
+        shared.came.get().fetch_add(1, AcqRel);
+        while shared.came.get().load(Acquire) < PROCESSES as u64 * round {
+            assert!(Instant::now() < deadline, "the others did not come");
+            hint::spin_loop();
+            thread::yield_now();
+        }
+        for (number, place) in places.iter().enumerate() {
+            // The processes disagree by a microsecond, and the time moves on every fifty stamps.
+            let stamp = shared.clock.get().tick(round * 100 + (number / 50 + process) as u64);
+            place.store(stamp.bits(), Relaxed);
+        }
     }
 }
 

@@ -173,6 +173,13 @@ fn priorities_are_ordered_and_travel() {
 }
 
 #[test]
+fn an_answer_goes_back_to_who_asked() {
+    let request = MessageHeader::new(1).with_id(9).with_route(10, 20);
+    let answer = MessageHeader::new(2).with_id(3).with_route(5, 6).reply_to(&request);
+    assert_eq!((answer.kind, answer.id, answer.correlation, answer.source, answer.destination), (2, 3, 9, 20, 10));
+}
+
+#[test]
 fn the_table_says_what_the_compiler_says() {
     let offsets = [
         ("magic", offset_of!(MessageHeader, magic)),
