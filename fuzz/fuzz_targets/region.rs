@@ -22,9 +22,10 @@ struct Input {
     shift: u8,
     abi: u64,
     plan: Vec<(u64, Number, u8)>,
-    /// Words that the peer then writes; `true` keeps the header's first four as they are.
-    honest_header: bool,
+    /// Words that the peer then writes.
     written: Vec<(u8, Number)>,
+    /// After that it writes a header that passes, but for its size: so much more than there is, or less.
+    header: Option<i8>,
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
@@ -105,13 +106,10 @@ fuzz_target!(|input: Input| {
             Word::store(word, number.value());
         }
     }
-    if input.honest_header {
-        let header = [MAGIC, VERSION, len, input.abi];
-        header
-            .into_iter()
-            .enumerate()
-            .filter_map(|(place, value)| Some((memory.word(place)?, value)))
-            .for_each(|(word, value)| Word::store(word, value));
+    if let Some(more) = input.header {
+        for (place, value) in [MAGIC, VERSION, len.wrapping_add_signed(more.into()), input.abi].into_iter().enumerate() {
+            memory.word(place).into_iter().for_each(|word| Word::store(word, value));
+        }
     }
     let shift = u64::from(input.shift) * 8;
     if shift > len {
@@ -123,9 +121,10 @@ fuzz_target!(|input: Input| {
     // SAFETY: what is left of the bytes lives there, initialised; one thread.
     match unsafe { entries::<HostWord>(base, len, input.abi) } {
         Ok(read) => {
-            assert!(shift % 64 == 0 && len >= TABLE && read.len() <= MAX_ENTRIES);
+            let size = memory.word(usize::from(input.shift) + 2).map_or(0, Word::load);
+            assert!(shift % 64 == 0 && size <= len && len >= TABLE && read.len() <= MAX_ENTRIES);
             for entry in &read {
-                assert!(entry.offset >= TABLE && entry.offset.checked_add(entry.size).is_some_and(|end| end <= len), "outside: {entry:?}");
+                assert!(entry.offset >= TABLE && entry.offset.checked_add(entry.size).is_some_and(|end| end <= size), "outside: {entry:?}");
             }
         }
         Err(refused) => assert!(!refused.to_string().is_empty()),
