@@ -32,6 +32,8 @@ pub mod channel;
 #[cfg(feature = "cli")]
 pub mod cli;
 #[cfg(feature = "std")]
+pub mod describe;
+#[cfg(feature = "std")]
 pub mod error;
 // Where the system has locks that die with their owner, and memory whose size can be sealed.
 #[cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]

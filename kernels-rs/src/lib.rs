@@ -44,23 +44,7 @@ pub use host::{IMAGE, Simulated, Single};
 pub use lanes::Lanes;
 pub use persistent::{Batch, Handler, Launch, Split, persistent, refuse};
 
-use ringmem_layouts::{Abi, LAYOUTS, Layout, LayoutDescriptor};
+use ringmem_layouts::{Abi, LAYOUTS, layout_set};
 
 /// What both sides are compiled with: the layouts of `ringmem-layouts` and the messages of these kernels.
-pub const ABI: Abi = Abi::of(SHARED);
-
-const SHARED: &[LayoutDescriptor] = &{
-    const MESSAGES: [LayoutDescriptor; 4] = [
-        <echo::Echo as Layout>::DESCRIPTOR,
-        <histogram::Chunk as Layout>::DESCRIPTOR,
-        <histogram::Counted as Layout>::DESCRIPTOR,
-        <histogram::Work as Layout>::DESCRIPTOR,
-    ];
-    let mut all = [MESSAGES[0]; LAYOUTS.len() + MESSAGES.len()];
-    let mut i = 0;
-    while i < all.len() {
-        all[i] = if i < LAYOUTS.len() { LAYOUTS[i] } else { MESSAGES[i - LAYOUTS.len()] };
-        i += 1;
-    }
-    all
-};
+pub const ABI: Abi = Abi::of(layout_set!(LAYOUTS; echo::Echo, histogram::Chunk, histogram::Counted, histogram::Work));

@@ -31,6 +31,9 @@ pub trait Handler<M: Machine, L: Lanes> {
     type Input: RingMessage;
     /// What it answers.
     type Output: RingMessage;
+    /// Hash of what it was compiled with; a control block that asks for another is refused with [`Fault::Abi`]. A crate with messages
+    /// of its own names the hash of its own set, the one in its image.
+    const ABI: u64 = ABI.hash;
 
     /// Answers every message of a batch; every lane calls it. How many this lane refused (and answered as refused).
     fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, Self::Input, Self::Output, M>) -> u64;
@@ -147,7 +150,7 @@ pub unsafe fn persistent<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, la
     let unwinding = Unwinding { block, epoch: launch.epoch };
     // Lane 0 decides for all; whoever comes after its epoch is over writes nothing, not even why.
     let verdict = match leader && control.is_current() {
-        true if control.agree(ABI.hash) => Verdict::Run,
+        true if control.agree(H::ABI) => Verdict::Run,
         true => Verdict::OtherAbi,
         false => Verdict::OtherEpoch,
     };

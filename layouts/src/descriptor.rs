@@ -73,10 +73,28 @@ pub struct LayoutDescriptor {
     pub size: usize,
     /// Bytes.
     pub align: usize,
-    /// In order of offset, without gaps. Empty for a number.
+    /// In order of offset, without gaps. Empty for a number and for an array.
     pub fields: &'static [Field],
     /// The ABI hash.
     pub hash: u64,
+    /// What it is made of: no part of the hash, which says it already.
+    pub shape: Shape,
+}
+
+/// What a type is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// One number or word.
+    Number,
+    /// Elements one after the other.
+    Array {
+        /// One of them.
+        element: &'static LayoutDescriptor,
+        /// How many.
+        length: usize,
+    },
+    /// The descriptor's fields.
+    Struct,
 }
 
 /// One field of a layout.
@@ -92,6 +110,8 @@ pub struct Field {
     pub type_name: &'static str,
     /// The ABI hash of the type itself.
     pub type_hash: u64,
+    /// The type itself.
+    pub layout: &'static LayoutDescriptor,
     /// Who writes it, and when.
     pub writer: &'static str,
 }
@@ -101,7 +121,7 @@ impl LayoutDescriptor {
     #[must_use]
     pub const fn number<T>(name: &'static str) -> Self {
         let hash = AbiHash::new().name(name).number(size_of::<T>() as u64);
-        Self { name, size: size_of::<T>(), align: align_of::<T>(), fields: &[], hash: hash.finish() }
+        Self { name, size: size_of::<T>(), align: align_of::<T>(), fields: &[], hash: hash.finish(), shape: Shape::Number }
     }
 
     /// The description of a struct with these fields; hashes them.
@@ -114,7 +134,7 @@ impl LayoutDescriptor {
             hash = hash.name(field.name).number(field.offset as u64).number(field.type_hash);
             i += 1;
         }
-        Self { name, size: size_of::<T>(), align: align_of::<T>(), fields, hash: hash.finish() }
+        Self { name, size: size_of::<T>(), align: align_of::<T>(), fields, hash: hash.finish(), shape: Shape::Struct }
     }
 }
 
@@ -191,6 +211,7 @@ impl<T: Layout, const N: usize> Layout for [T; N] {
         align: align_of::<T>(),
         fields: &[],
         hash: AbiHash::new().name("array").number(T::DESCRIPTOR.hash).number(N as u64).finish(),
+        shape: Shape::Array { element: &T::DESCRIPTOR, length: N },
     };
 }
 

@@ -43,6 +43,7 @@ mod machine;
 pub mod message;
 pub mod region;
 pub mod ring;
+mod set;
 mod table;
 pub mod telemetry;
 pub mod watchdog;
@@ -50,7 +51,7 @@ pub mod watchdog;
 pub use cache_line::CacheLineAligned;
 pub use clock::HybridClock;
 pub use control::ControlBlock;
-pub use descriptor::{AbiHash, Field, Layout, LayoutDescriptor, set_hash};
+pub use descriptor::{AbiHash, Field, Layout, LayoutDescriptor, Shape, set_hash};
 pub use device_bytes::DeviceBytes;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use host::{Host, HostWord};
@@ -79,4 +80,6 @@ pub const LAYOUTS: &[LayoutDescriptor] = &[
 #[doc(hidden)]
 pub mod __private {
     pub use core;
+
+    pub use crate::set::{join, members};
 }

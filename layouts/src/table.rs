@@ -87,6 +87,7 @@ macro_rules! __layout_table {
                         size: size_of::<$field_type>(),
                         type_name: stringify!($field_type),
                         type_hash: <$field_type as $crate::Layout>::DESCRIPTOR.hash,
+                        layout: &<$field_type as $crate::Layout>::DESCRIPTOR,
                         writer: $writer,
                     }),+],
                 )

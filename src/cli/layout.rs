@@ -2,54 +2,56 @@
 
 use std::io::Write;
 
-use serde_json::{Value, json};
+use clap::ValueEnum;
 
-use super::Outcome;
-use crate::{Image, LayoutDescriptor};
+use super::{Failure, Outcome};
+use crate::{Abi, Image, describe};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Print one JSON object
-    #[arg(long)]
+    /// One struct and no other
+    name: Option<String>,
+    /// What to print
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    /// The same as --format json
+    #[arg(long, conflicts_with = "format")]
     json: bool,
 }
 
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    /// Lines for a terminal
+    Table,
+    /// One JSON object
+    Json,
+    /// Sections of a page
+    Markdown,
+    /// A picture of the bytes
+    Svg,
+    /// A header for C11 and C++11
+    C,
+}
+
 pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> Outcome {
-    if arguments.json {
-        let layouts: Vec<Value> = image.abi.layouts.iter().map(object).collect();
-        writeln!(out, "{}", json!({ "abi": hex(image.abi.hash), "layouts": layouts }))?;
-        return Ok(());
+    let abi = match &arguments.name {
+        None => image.abi,
+        Some(name) => {
+            let layout = image.abi.layouts.iter().find(|layout| layout.name == name).ok_or_else(|| unknown(name, &image.abi))?;
+            Abi { layouts: std::slice::from_ref(layout), hash: image.abi.hash }
+        }
+    };
+    match if arguments.json { Format::Json } else { arguments.format } {
+        Format::Table => write!(out, "{}", describe::table(&abi)),
+        Format::Json => write!(out, "{}", describe::json(&abi)),
+        Format::Markdown => write!(out, "{}", describe::markdown(&abi)),
+        Format::Svg => write!(out, "{}", describe::svg(&abi)),
+        Format::C => write!(out, "{}", describe::c(&abi)),
     }
-    for layout in image.abi.layouts {
-        table(layout, out)?;
-    }
-    writeln!(out, "ABI {}: all of them together, in order of name", hex(image.abi.hash))?;
-    Ok(())
+    .map_err(Failure::Print)
 }
 
-fn table(layout: &LayoutDescriptor, out: &mut dyn Write) -> std::io::Result<()> {
-    writeln!(out, "{}: {} bytes, aligned to {}, hash {}", layout.name, layout.size, layout.align, hex(layout.hash))?;
-    let width = |column: fn(&crate::layouts::Field) -> &str| layout.fields.iter().map(|field| column(field).len()).max().unwrap_or(0);
-    let (name, kind) = (width(|field| field.name), width(|field| field.type_name));
-    for field in layout.fields {
-        writeln!(out, "  {:>6} {:>6}  {:name$}  {:kind$}  {}", field.offset, field.size, field.name, field.type_name, field.writer)?;
-    }
-    writeln!(out)
-}
-
-fn object(layout: &LayoutDescriptor) -> Value {
-    let fields: Vec<Value> = layout
-        .fields
-        .iter()
-        .map(|field| {
-            json!({
-                "name": field.name, "offset": field.offset, "size": field.size, "type": field.type_name, "writer": field.writer,
-            })
-        })
-        .collect();
-    json!({ "name": layout.name, "size": layout.size, "align": layout.align, "hash": hex(layout.hash), "fields": fields })
-}
-
-fn hex(hash: u64) -> String {
-    format!("{hash:016x}")
+fn unknown(name: &str, abi: &Abi) -> Failure {
+    let names: Vec<&str> = abi.layouts.iter().map(|layout| layout.name).collect();
+    Failure::Usage(format!("no struct is named {name}; there are {}", names.join(", ")))
 }

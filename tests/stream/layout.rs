@@ -1,5 +1,6 @@
 //! `ringmem layout`: the bytes of every shared struct.
 
+use ringmem::{Abi, describe};
 use ringmem_kernels::{ABI, IMAGE};
 use serde_json::Value;
 
@@ -76,5 +77,49 @@ fn the_page_has_every_table() {
         }
         assert!(lines.next().is_some_and(|line| line.contains(&format!("{:016x}", ABI.hash))));
         assert_eq!(lines.next(), None);
+    }
+}
+
+#[test]
+fn each_format_is_what_the_library_gives() {
+    for (format, expected) in [
+        ("table", describe::table(&ABI).to_string()),
+        ("json", describe::json(&ABI).to_string()),
+        ("markdown", describe::markdown(&ABI).to_string()),
+        ("svg", describe::svg(&ABI).to_string()),
+        ("c", describe::c(&ABI).to_string()),
+    ] {
+        for ran in [call(&IMAGE, ["layout", "--format", format]), execute(["layout", "--format", format])] {
+            assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+            assert_eq!(ran.out, expected);
+        }
+    }
+    assert_eq!(call(&IMAGE, ["layout", "--json"]).out, call(&IMAGE, ["layout", "--format", "json"]).out);
+}
+
+#[test]
+fn one_struct_is_printed_alone_and_keeps_the_hash_of_the_set() {
+    let layout = ABI.layouts.iter().find(|layout| layout.name == "Chunk").expect("it is there");
+    let chunk = Abi { layouts: std::slice::from_ref(layout), hash: ABI.hash };
+    assert_eq!(call(&IMAGE, ["layout", "Chunk"]).out, describe::table(&chunk).to_string());
+    assert_eq!(call(&IMAGE, ["layout", "--format", "c", "Chunk"]).out, describe::c(&chunk).to_string());
+    let object = call(&IMAGE, ["layout", "Chunk", "--json"]).json();
+    assert_eq!(
+        (object["abi"].as_str(), object["layouts"].as_array().map(Vec::len)),
+        (Some(format!("{:016x}", ABI.hash).as_str()), Some(1))
+    );
+}
+
+#[test]
+fn a_struct_or_a_format_that_there_is_not_is_refused_by_name() {
+    for (arguments, fact) in [
+        (["layout", "Chunks", "--json"], "no struct is named Chunks; there are ControlBlock, "),
+        (["layout", "--format", "xml"], "invalid value 'xml'"),
+        (["layout", "--json", "--format=c"], "cannot be used with"),
+    ] {
+        let ran = call(&IMAGE, arguments);
+        assert_eq!((ran.code, ran.out.as_str()), (2, ""));
+        assert!(ran.err.starts_with("ringmem: ") && ran.err.contains(fact), "{}", ran.err);
+        assert_eq!(ran.err.lines().count(), 1);
     }
 }

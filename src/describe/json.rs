@@ -1,0 +1,46 @@
+//! One object of JSON. Written by hand: the host side needs no library for it otherwise.
+
+use std::fmt::{self, Display, Formatter, Write};
+
+use ringmem_layouts::{Abi, Field, LayoutDescriptor};
+
+pub(super) fn write(abi: &Abi, f: &mut Formatter<'_>) -> fmt::Result {
+    write!(f, r#"{{"abi":"{:016x}","layouts":"#, abi.hash)?;
+    list(f, abi.layouts, layout)?;
+    f.write_str("}\n")
+}
+
+fn layout(LayoutDescriptor { name, size, align, fields, hash, .. }: &LayoutDescriptor, f: &mut Formatter<'_>) -> fmt::Result {
+    write!(f, r#"{{"name":{},"size":{size},"align":{align},"hash":"{hash:016x}","fields":"#, quoted(name))?;
+    list(f, fields, field)?;
+    f.write_str("}")
+}
+
+fn field(Field { name, offset, size, type_name, writer, .. }: &Field, f: &mut Formatter<'_>) -> fmt::Result {
+    let (name, kind, writer) = (quoted(name), quoted(type_name), quoted(writer));
+    write!(f, r#"{{"name":{name},"offset":{offset},"size":{size},"type":{kind},"writer":{writer}}}"#)
+}
+
+fn list<T>(f: &mut Formatter<'_>, values: &[T], one: fn(&T, &mut Formatter<'_>) -> fmt::Result) -> fmt::Result {
+    f.write_str("[")?;
+    for (place, value) in values.iter().enumerate() {
+        f.write_str(if place == 0 { "" } else { "," })?;
+        one(value, f)?;
+    }
+    f.write_str("]")
+}
+
+/// A string as RFC 8259 has it: quote, backslash and control characters escaped.
+fn quoted(text: &str) -> impl Display {
+    fmt::from_fn(move |f| {
+        f.write_str("\"")?;
+        for character in text.chars() {
+            match character {
+                '"' | '\\' => write!(f, "\\{character}")?,
+                '\0'..' ' => write!(f, "\\u{:04x}", u32::from(character))?,
+                _ => f.write_char(character)?,
+            }
+        }
+        f.write_str("\"")
+    })
+}

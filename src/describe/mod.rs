@@ -1,0 +1,82 @@
+//! Layouts for people and for other compilers: tables, JSON, Markdown, a C header, byte maps.
+//!
+//! 1. What is printed comes from the descriptors, which the compiler has checked against the structs; so it is true of any crate's set, not
+//!    of ours alone.
+//! 2. The same set gives the same text on every machine.
+//! 3. Names and writers are text, whatever they contain: they end no comment, no string and no element.
+//!
+//! ```
+//! use ringmem::{Abi, LAYOUTS, describe, layout_set, layout_table};
+//!
+//! #[repr(C)]
+//! struct Order { id: u64, price: f32, quantity: u32 }
+//! layout_table! {
+//!     Order: size 16, align 8;
+//!     0  id: u64, "the trader";
+//!     8  price: f32, "the trader";
+//!     12 quantity: u32, "the trader";
+//! }
+//!
+//! const ABI: Abi = Abi::of(layout_set!(LAYOUTS; Order));
+//! let header = describe::c(&ABI).to_string();
+//! assert!(header.contains("    float price; /* 8: the trader */"));
+//! assert!(header.contains("static_assert(offsetof(Order, price) == 8,"));
+//! ```
+//!
+//! One struct of a set is `Abi { layouts: std::slice::from_ref(layout), hash: abi.hash }`: it keeps the hash of the whole.
+
+mod c;
+mod json;
+mod markdown;
+mod svg;
+mod table;
+
+use std::fmt::{self, Display, Formatter};
+
+use ringmem_layouts::{Abi, LayoutDescriptor, Shape, set_hash};
+
+/// Lines for a terminal: offset, size, name, type and writer of each field.
+pub fn table(abi: &Abi) -> impl Display {
+    fmt::from_fn(move |f| table::write(abi, f))
+}
+
+/// One object on one line: `abi`, and in `layouts` each with `name`, `size`, `align`, `hash` and `fields`, these with `name`, `offset`, `size`,
+/// `type` and `writer`. Hashes are sixteen hexadecimal digits, since JSON's numbers have 53 bits.
+pub fn json(abi: &Abi) -> impl Display {
+    fmt::from_fn(move |f| json::write(abi, f))
+}
+
+/// A section with a table for each layout.
+pub fn markdown(abi: &Abi) -> impl Display {
+    fmt::from_fn(move |f| markdown::write(abi, f))
+}
+
+/// A header for C11 and C++11, with an assertion for each size, alignment and offset. What a struct contains is declared before it, listed in the
+/// set or not.
+///
+/// A field without bytes is a comment, since C has none; a number that C has no name for is an array of bytes.
+pub fn c(abi: &Abi) -> impl Display {
+    fmt::from_fn(move |f| c::write(abi, f))
+}
+
+/// A picture: the bytes of each struct, eight a row, nested structs taken apart, in the colour of who writes them; for light and dark pages.
+pub fn svg(abi: &Abi) -> impl Display {
+    fmt::from_fn(move |f| svg::write(abi, f))
+}
+
+/// What the set's hash covers, in words.
+fn extent(abi: &Abi) -> &'static str {
+    if abi.hash == set_hash(abi.layouts) { "all of them together, in order of name" } else { "the set that this is taken from" }
+}
+
+/// A type's name with its aliases and generics resolved: `[word; 3]`.
+fn spelled(layout: &LayoutDescriptor, f: &mut Formatter<'_>) -> fmt::Result {
+    match layout.shape {
+        Shape::Number | Shape::Struct => f.write_str(layout.name),
+        Shape::Array { element, length } => {
+            f.write_str("[")?;
+            spelled(element, f)?;
+            write!(f, "; {length}]")
+        }
+    }
+}

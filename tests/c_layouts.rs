@@ -1,0 +1,264 @@
+//! The C header: compiled by C and C++ compilers, with every field read and written by name on both sides.
+#![cfg(feature = "std")]
+
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+
+use ringmem::{Abi, ControlBlock, Layout, LayoutDescriptor, Shape, describe, layout_set, layout_table};
+use zerocopy::FromBytes;
+
+/// Not in the set by itself: the header must declare it all the same, and before what contains it.
+#[derive(FromBytes)]
+#[repr(C)]
+struct Pair {
+    left: i16,
+    r#type: u16,
+}
+layout_table! {
+    Pair: size 4, align 2;
+    0 left: i16, "host";
+    2 r#type: u16, "host";
+}
+
+/// Every number there is, arrays, arrays of arrays and of structs, and names that C keeps for itself.
+#[derive(FromBytes)]
+#[repr(C, align(32))]
+struct Mixed {
+    byte: u8,
+    char: i8,
+    small: i16,
+    half: u16,
+    flags: [u8; 2],
+    signed: i32,
+    count: u32,
+    big: i64,
+    whole: u64,
+    price: f32,
+    pairs: [Pair; 3],
+    rate: f64,
+    grid: [[i16; 2]; 3],
+    _padding: [u8; 28],
+}
+layout_table! {
+    Mixed: size 96, align 32;
+    0  byte: u8, "host";
+    1  char: i8, "device, when */ it /* likes \\";
+    2  small: i16, "host";
+    4  half: u16, "device";
+    6  flags: [u8; 2], "host";
+    8  signed: i32, "host";
+    12 count: u32, "device";
+    16 big: i64, "host";
+    24 whole: u64, "device";
+    32 price: f32, "the trader";
+    36 pairs: [Pair; 3], "host";
+    48 rate: f64, "the exchange";
+    56 grid: [[i16; 2]; 3], "the trader";
+    68 _padding: [u8; 28], "nobody: zero";
+}
+
+/// Fields that are aligned to nothing.
+#[derive(FromBytes)]
+#[repr(C, packed)]
+struct Wire {
+    kind: u8,
+    length: u32,
+    price: f64,
+}
+layout_table! {
+    Wire: size 13, align 1;
+    0 kind: u8, "the peer";
+    1 length: u32, "the peer";
+    5 price: f64, "the peer";
+}
+
+/// In the order in which the C program reads them.
+const ABI: Abi = Abi::of(layout_set!(ringmem_kernels::ABI.layouts; Mixed, Wire));
+
+/// A folder of its own for each test, with the header in it.
+fn folder(name: &str, header: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("c_layouts").join(name);
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(folder.join("layouts.h"), header).unwrap();
+    folder
+}
+
+/// Runs a compiler with every warning an error.
+fn compile(compiler: &str, standard: &str, folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(compiler)
+        .args([standard, "-pedantic", "-Wall", "-Wextra", "-Werror", "-I"])
+        .arg(folder)
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .unwrap_or_else(|error| panic!("this test needs {compiler} ({error}); on Debian: apt-get install gcc g++"))
+}
+
+const COMPILERS: [(&str, &str, &str); 4] =
+    [("gcc", "-std=c11", "c"), ("gcc", "-std=c17", "c"), ("g++", "-std=c++11", "c++"), ("g++", "-std=c++17", "c++")];
+
+/// What a number's field holds before C has seen it (turn 1) and after (turn 2).
+fn value(turn: u64, path: &str, index: usize) -> u64 {
+    let hash =
+        path.bytes().fold(0xcbf2_9ce4_8422_2325 ^ turn, |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3));
+    hash.wrapping_add((index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// The value as the bytes of a type, little end first.
+fn bytes(turn: u64, path: &str, index: usize, number: &LayoutDescriptor) -> Vec<u8> {
+    let value = value(turn, path, index);
+    match number.name {
+        "f32" => ((value & 0xffff) as f32 + 0.5).to_le_bytes().to_vec(),
+        "f64" => ((value & 0xffff) as f64 + 0.5).to_le_bytes().to_vec(),
+        "i8" | "i16" | "i32" | "i64" => (-1 - (value & 0x7f) as i64).to_le_bytes()[..number.size].to_vec(),
+        _ => value.to_le_bytes()[8 - number.size..].to_vec(),
+    }
+}
+
+/// All bytes of a layout at a turn.
+fn fill(turn: u64, layout: &LayoutDescriptor, path: &str, index: usize) -> Vec<u8> {
+    match layout.shape {
+        Shape::Number => bytes(turn, path, index, layout),
+        Shape::Array { element, length } => (0..length).flat_map(|nth| fill(turn, element, path, index * length + nth)).collect(),
+        Shape::Struct => {
+            let mut all = vec![0; layout.size];
+            for field in layout.fields {
+                let name = field.name.strip_prefix("r#").unwrap_or(field.name);
+                let filled = fill(turn, field.layout, &format!("{path}.{name}"), index);
+                all[field.offset..field.offset + field.size].copy_from_slice(&filled);
+            }
+            all
+        }
+    }
+}
+
+fn all(turn: u64) -> Vec<u8> {
+    ABI.layouts.iter().flat_map(|layout| fill(turn, layout, layout.name, 0)).collect()
+}
+
+#[test]
+fn what_rust_writes_c_reads_by_name_and_back() {
+    let folder = folder("round_trip", &describe::c(&ABI).to_string());
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/round_trip.c");
+    for (compiler, standard, language) in COMPILERS {
+        let program = folder.join(format!("round_trip{standard}"));
+        let output = compile(compiler, standard, &folder, &["-x", language, source, "-o", program.to_str().unwrap()]);
+        assert!(output.status.success(), "{compiler} {standard}:\n{}", String::from_utf8_lossy(&output.stderr));
+
+        let mut child = Command::new(&program).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut input = child.stdin.take().unwrap();
+        // Beside the reading of its output, since neither pipe holds it all. What it does not read, it says.
+        let writer = thread::spawn(move || drop(input.write_all(&all(1))));
+        let output = child.wait_with_output().unwrap();
+        writer.join().unwrap();
+        assert!(output.status.success(), "{compiler} {standard}: {}", String::from_utf8_lossy(&output.stderr));
+
+        let expected = all(2);
+        assert_eq!(output.stdout.len(), expected.len());
+        let mut begin = 0;
+        for layout in ABI.layouts {
+            let end = begin + layout.size;
+            assert_eq!(output.stdout[begin..end], expected[begin..end], "{compiler} {standard}: {}", layout.name);
+            begin = end;
+        }
+        // The same through the structs themselves.
+        let block = ControlBlock::<u64>::read_from_prefix(&output.stdout).unwrap().0;
+        assert_eq!(block.command, value(2, "ControlBlock.command", 0));
+        assert_eq!(block.abi_seen, value(2, "ControlBlock.abi_seen", 0));
+        let tail = &output.stdout[expected.len() - Mixed::DESCRIPTOR.size - Wire::DESCRIPTOR.size..];
+        let (mixed, wire) = Mixed::read_from_prefix(tail).unwrap();
+        assert_eq!(i64::from(mixed.signed), -1 - (value(2, "Mixed.signed", 0) & 0x7f) as i64);
+        assert_eq!(mixed.pairs[2].r#type, (value(2, "Mixed.pairs.type", 2) >> 48) as u16);
+        let price = Wire::read_from_bytes(wire).unwrap().price;
+        assert_eq!(price, (value(2, "Wire.price", 0) & 0xffff) as f64 + 0.5);
+    }
+}
+
+#[test]
+fn a_byte_too_many_before_any_field_does_not_compile() {
+    let header = describe::c(&ABI).to_string();
+    let folder = folder("planted", &header);
+    let check = |text: &str| {
+        fs::write(folder.join("layouts.h"), text).unwrap();
+        compile("gcc", "-std=c11", &folder, &["-fsyntax-only", "-include", "layouts.h", "-x", "c", "/dev/null"])
+    };
+    let right = check(&header);
+    assert!(right.status.success(), "{}", String::from_utf8_lossy(&right.stderr));
+
+    let lines: Vec<&str> = header.lines().collect();
+    let members: Vec<usize> = (0..lines.len()).filter(|&line| lines[line].starts_with("    ")).collect();
+    let fields: usize = ABI.layouts.iter().map(|layout| layout.fields.len()).sum();
+    assert_eq!(members.len(), fields + Pair::DESCRIPTOR.fields.len());
+    for member in members {
+        let planted = [&lines[..member], &["    unsigned char planted;"], &lines[member..]].concat().join("\n");
+        let output = check(&planted);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "a byte before `{}` is accepted", lines[member]);
+        assert!(said.contains("static assertion failed"), "{said}");
+    }
+}
+
+/// A number that neither side's language has.
+#[repr(C, align(2))]
+struct Half([u8; 2]);
+impl Layout for Half {
+    const DESCRIPTOR: LayoutDescriptor = LayoutDescriptor::number::<Self>("f16");
+}
+
+mod other {
+    /// A struct of a name that is taken.
+    #[repr(C)]
+    pub struct Pair {
+        pub left: f32,
+    }
+    ringmem::layout_table! {
+        Pair: size 4, align 4;
+        0 left: f32, "host";
+    }
+}
+
+#[repr(C)]
+struct Nothing {
+    none: [u64; 0],
+}
+layout_table! {
+    Nothing: size 0, align 8;
+    0 none: [u64; 0], "nobody";
+}
+
+#[repr(C, align(8))]
+struct Odd {
+    nothing: Nothing,
+    never: [Pair; 0],
+    halves: [Half; 2],
+    ours: Pair,
+    theirs: [other::Pair; 2],
+}
+layout_table! {
+    Odd: size 16, align 8;
+    0 nothing: Nothing, "nobody /* ";
+    0 never: [Pair; 0], "nobody */";
+    0 halves: [Half; 2], "/*/";
+    4 ours: Pair, "*/*";
+    8 theirs: [other::Pair; 2], "line
+line";
+}
+
+#[test]
+fn what_c_has_no_word_for_compiles_all_the_same() {
+    const SET: Abi = Abi::of(layout_set!(; Nothing, Odd, Odd, other::Pair));
+    let header = describe::c(&SET).to_string();
+    let folder = folder("odd", &header);
+    for (compiler, standard, language) in COMPILERS {
+        let output = compile(compiler, standard, &folder, &["-fsyntax-only", "-include", "layouts.h", "-x", language, "/dev/null"]);
+        assert!(output.status.success(), "{compiler} {standard}:\n{}\n{header}", String::from_utf8_lossy(&output.stderr));
+    }
+    for declared in ["Pair", "Odd"].map(|name| format!("typedef struct {name}")) {
+        assert!(header.contains(&declared), "{declared}\n{header}");
+    }
+    assert_eq!(header.matches("typedef struct ").count(), 3, "each once:\n{header}");
+    assert!(header.contains(&format!("#define RINGMEM_ABI_HASH UINT64_C({:#018x})", SET.hash)), "{header}");
+}
