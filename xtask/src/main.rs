@@ -4,6 +4,7 @@ mod check;
 mod compiler;
 mod gpu_smoke;
 mod image;
+mod layouts;
 mod module;
 mod planted;
 mod ptxas;
@@ -24,6 +25,8 @@ cargo xtask COMMAND
   ptx-check --bless [FILE]  rewrites that table
   ptx-check --planted       compiles a kernel whose ordering is lost and demands that the check finds it
   ptxas [FILE]              assembles the PTX for sm_75 to sm_100; demands no stack frame and no spills
+  layouts                   writes docs/layouts.md and the pictures in docs/layouts
+  layouts --check           compares them with the structs, writes nothing
   gpu-smoke                 makes target/gpu-smoke: the first-light program for a machine with a GPU
 
   RINGMEM_RUSTC, RINGMEM_CARGO   the compiler for `ptx`, before rustup's nightly with rust-src and Debian's rustc-web
@@ -40,6 +43,8 @@ fn main() -> ExitCode {
         ["ptx-check", "--planted"] => planted::run(),
         ["ptx-check", "--bless", file] => bless_file(file.as_ref()),
         ["ptx-check", file] if !file.starts_with('-') => check_file(file.as_ref()),
+        ["layouts"] => layouts::write(),
+        ["layouts", "--check"] => layouts::compare(),
         ["gpu-smoke"] => gpu_smoke::run(),
         ["ptxas"] => ptxas::run(&image::path()),
         ["ptxas", file] if !file.starts_with('-') => ptxas::run(file.as_ref()),

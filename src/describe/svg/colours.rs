@@ -39,13 +39,17 @@ impl Parties {
         self.named.iter().find(|(known, _)| *known == party).map_or("nobody", |(_, class)| class)
     }
 
-    /// A box and a name for each, from left to right.
-    pub fn legend(&self, left: usize, y: usize, f: &mut Formatter<'_>) -> fmt::Result {
-        let mut x = left;
+    /// A box and a name for each, from left to right, in as many lines as they need.
+    pub fn legend(&self, left: usize, right: usize, top: usize, f: &mut Formatter<'_>) -> fmt::Result {
+        let (mut x, mut y) = (left, top);
         for (party, class) in &self.named {
+            let width = 44 + party.chars().count() * 7;
+            if x > left && x + width > right {
+                (x, y) = (left, y + 17);
+            }
             writeln!(f, r#"<g class="{class}"><path d="M{x} {}h14v12h-14Z"/></g>"#, y - 10)?;
             writeln!(f, r#"<text class="muted" x="{}" y="{y}">{}</text>"#, x + 20, text(party))?;
-            x += 44 + party.chars().count() * 7;
+            x += width;
         }
         Ok(())
     }

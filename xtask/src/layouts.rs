@@ -1,0 +1,107 @@
+//! `docs/layouts.md` and its pictures: written from the descriptors, or compared with them.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use ringmem::{Abi, describe};
+use ringmem_kernels::ABI;
+
+use crate::Failure;
+
+const HEAD: &str = "\
+# Layouts
+
+Every struct that host and device share. Made by `cargo xtask layouts` from the tables under the structs, which the compiler checks on
+every build and target; `cargo xtask layouts --check` fails where this page is not what they say.
+
+A *word* is 64 bits, in a header shared with another agent or in a message. A box's colour says who writes it, a dashed one is reserve; at
+the right stand the cache lines. `ringmem layout` prints the same on a terminal, and with `--format c` as a header for C and C++.
+";
+
+/// Writes the page and the pictures, and removes pictures of structs that are gone.
+pub fn write() -> Result<(), Failure> {
+    let pages = pages();
+    fs::create_dir_all(folder())?;
+    for (path, text) in &pages {
+        crate::write(path, text)?;
+    }
+    for path in left_over(&pages)? {
+        fs::remove_file(&path).map_err(|error| format!("{}: {error}", path.display()))?;
+    }
+    println!("wrote docs/layouts.md and {} pictures", pages.len() - 1);
+    Ok(())
+}
+
+/// Fails with every file that is not what the structs say.
+pub fn compare() -> Result<(), Failure> {
+    let pages = pages();
+    let mut stale = Vec::new();
+    for (path, text) in &pages {
+        match fs::read_to_string(path) {
+            Ok(old) if old == *text => {}
+            Ok(_) => stale.push(format!("{} is not what the structs say", path.display())),
+            Err(error) => stale.push(format!("{}: {error}", path.display())),
+        }
+    }
+    stale.extend(left_over(&pages)?.iter().map(|path| format!("{} shows a struct that is gone", path.display())));
+    if !stale.is_empty() {
+        return Err(format!("{}\nrefresh them with `cargo xtask layouts`", stale.join("\n")).into());
+    }
+    println!("docs/layouts.md and {} pictures are what the structs say", pages.len() - 1);
+    Ok(())
+}
+
+/// Each file and its text, the page first.
+fn pages() -> Vec<(PathBuf, String)> {
+    let mut page = format!("{HEAD}\nABI of all of them, in order of name: `{:016x}`.\n", ABI.hash);
+    let mut pictures = Vec::new();
+    for layout in ABI.layouts {
+        let (name, alone) = (layout.name, Abi { layouts: std::slice::from_ref(layout), hash: ABI.hash });
+        page += &format!("\n{}\n![The bytes of {name}](layouts/{name}.svg)\n", describe::markdown(&alone));
+        pictures.push((folder().join(format!("{name}.svg")), describe::svg(&alone).to_string()));
+    }
+    [(folder().with_extension("md"), page)].into_iter().chain(pictures).collect()
+}
+
+/// Where the pictures lie; the page lies beside it.
+fn folder() -> PathBuf {
+    crate::root().join("docs/layouts")
+}
+
+/// Files in the folder that are none of `pages`.
+fn left_over(pages: &[(PathBuf, String)]) -> Result<Vec<PathBuf>, Failure> {
+    let entries = match fs::read_dir(folder()) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut left_over = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        if !pages.iter().any(|(known, _)| *known == path) {
+            left_over.push(path);
+        }
+    }
+    Ok(left_over)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_struct_has_a_section_and_a_picture() {
+        let pages = pages();
+        assert_eq!(pages.len(), ABI.layouts.len() + 1);
+        for layout in ABI.layouts {
+            assert!(pages[0].1.contains(&format!("\n## {}\n", layout.name)), "{}", layout.name);
+            let picture = folder().join(format!("{}.svg", layout.name));
+            assert!(pages.iter().any(|(path, text)| *path == picture && text.starts_with("<svg ")), "{}", layout.name);
+        }
+    }
+
+    #[test]
+    fn the_page_that_is_checked_in_is_what_the_structs_say() {
+        compare().unwrap();
+    }
+}
