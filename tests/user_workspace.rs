@@ -336,6 +336,11 @@ fn a_side_that_changes_struct_and_table_is_refused_at_load_with_both_tables() {
         writeln!(source, "    say({case:?}, particles_shared::ABI, {library}::ABI);").unwrap();
         writeln!(source, "    say(\"{case}, the other way\", {library}::ABI, particles_shared::ABI);").unwrap();
     }
+    // It is shown where the set lists only what contains it.
+    let nested = package("type in a nested type").replace('-', "_");
+    let alone = |library: &str| format!("Abi::of(ringmem::layout_set!(; {library}::Particle))");
+    let (ours, theirs) = (alone("particles_shared"), alone(&nested));
+    writeln!(source, "    say(\"a set without the nested type\", const {{ {ours} }}, const {{ {theirs} }});").unwrap();
     write(workspace.join("judge/Cargo.toml"), &manifest);
     write(workspace.join("judge/src/main.rs"), &(source + "}\n"));
 
@@ -346,6 +351,7 @@ fn a_side_that_changes_struct_and_table_is_refused_at_load_with_both_tables() {
         let lines = said.lines().skip_while(|line| *line != format!("case {case}")).skip(1);
         lines.take_while(|line| !line.starts_with("case ")).map(pattern).collect()
     };
+    assert!(about("a set without the nested type").contains(&"  got          8  z: i32, 4 bytes, type *".to_owned()), "{said}");
     assert!(said.starts_with("case nothing\ncase "), "what has not changed is loaded:\n{said}");
     for (case, _, expected) in TOGETHER {
         let lines = about(case);

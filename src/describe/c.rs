@@ -25,31 +25,13 @@ const HEAD: &str = "\
 pub(super) fn write(abi: &Abi, f: &mut Formatter<'_>) -> fmt::Result {
     writeln!(f, "{HEAD}\n/* The hash of {}: a host loads no image that carries another. */", super::extent(abi))?;
     writeln!(f, "#define RINGMEM_ABI_HASH UINT64_C({:#018x})", abi.hash)?;
-    let mut structs = Vec::new();
-    for layout in abi.layouts {
-        collect(layout, &mut structs);
-    }
+    // An empty struct has a byte in C++.
+    let structs: Vec<_> =
+        super::with_nested(abi.layouts).into_iter().filter(|layout| layout.shape == Shape::Struct && layout.size > 0).collect();
     for layout in &structs {
         Header { structs: &structs }.declare(layout, f)?;
     }
     Ok(())
-}
-
-/// Every struct that `layout` is made of, each once, the inner before the outer.
-fn collect<'a>(layout: &'a LayoutDescriptor, structs: &mut Vec<&'a LayoutDescriptor>) {
-    match layout.shape {
-        Shape::Number => {}
-        Shape::Array { element, .. } => collect(element, structs),
-        Shape::Struct => {
-            for field in layout.fields {
-                collect(field.layout, structs);
-            }
-            // An empty struct has a byte in C++.
-            if layout.size > 0 && !structs.iter().any(|known| (known.name, known.hash) == (layout.name, layout.hash)) {
-                structs.push(layout);
-            }
-        }
-    }
 }
 
 struct Header<'a> {

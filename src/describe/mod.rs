@@ -80,3 +80,28 @@ fn spelled(layout: &LayoutDescriptor, f: &mut Formatter<'_>) -> fmt::Result {
         }
     }
 }
+
+/// The layouts and every struct that they are made of, each once, the inner before the outer.
+pub(crate) fn with_nested(layouts: &[LayoutDescriptor]) -> Vec<&LayoutDescriptor> {
+    fn add<'a>(layout: &'a LayoutDescriptor, known: &mut Vec<&'a LayoutDescriptor>) {
+        if !known.iter().any(|other| (other.name, other.hash) == (layout.name, layout.hash)) {
+            nested(layout, known);
+            known.push(layout);
+        }
+    }
+    fn nested<'a>(layout: &'a LayoutDescriptor, known: &mut Vec<&'a LayoutDescriptor>) {
+        let parts: Vec<&LayoutDescriptor> = match layout.shape {
+            Shape::Number => vec![],
+            Shape::Array { element, .. } => vec![element],
+            Shape::Struct => layout.fields.iter().map(|field| field.layout).collect(),
+        };
+        for part in parts {
+            if part.shape == Shape::Struct { add(part, known) } else { nested(part, known) }
+        }
+    }
+    let mut known = Vec::new();
+    for layout in layouts {
+        add(layout, &mut known);
+    }
+    known
+}

@@ -4,6 +4,8 @@ use core::fmt;
 
 use ringmem_layouts::{Abi, Field, LayoutDescriptor};
 
+use crate::describe::with_nested;
+
 /// Displays which layouts differ, and in each the fields that do: what was expected above what came.
 pub(super) struct Difference<'a> {
     pub expected: &'a Abi,
@@ -14,16 +16,18 @@ impl fmt::Display for Difference<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { expected, got } = self;
         write!(f, "the image was compiled with other layouts: ABI {:#018x} expected, {:#018x} got", expected.hash, got.hash)?;
+        // What a set does not list but is made of differs somewhere too.
+        let [expected, got] = [expected, got].map(|abi| with_nested(abi.layouts));
         let mut shown = false;
-        for layout in expected.layouts {
-            let other = named(got, layout.name);
+        for layout in &expected {
+            let other = named(&got, layout.name);
             if other.is_none_or(|other| other.hash != layout.hash) {
                 shown = true;
                 write!(f, "\n`{}`", layout.name)?;
                 table(f, Some(layout), other)?;
             }
         }
-        for layout in got.layouts.iter().filter(|layout| named(expected, layout.name).is_none()) {
+        for layout in got.iter().filter(|layout| named(&expected, layout.name).is_none()) {
             shown = true;
             write!(f, "\n`{}`", layout.name)?;
             table(f, None, Some(layout))?;
@@ -35,8 +39,8 @@ impl fmt::Display for Difference<'_> {
     }
 }
 
-fn named(abi: &Abi, name: &str) -> Option<&'static LayoutDescriptor> {
-    abi.layouts.iter().find(|layout| layout.name == name)
+fn named<'a>(layouts: &[&'a LayoutDescriptor], name: &str) -> Option<&'a LayoutDescriptor> {
+    layouts.iter().find(|layout| layout.name == name).copied()
 }
 
 fn table(f: &mut fmt::Formatter<'_>, expected: Option<&LayoutDescriptor>, got: Option<&LayoutDescriptor>) -> fmt::Result {

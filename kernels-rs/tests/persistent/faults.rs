@@ -240,6 +240,34 @@ fn a_clock_that_stands_at_its_end_is_no_deadline() {
     assert_eq!(rig.end(), (State::Terminated, 0, None));
 }
 
+/// Of a crate with layouts of its own.
+struct Foreign;
+
+impl<M: Machine> Handler<M, Single<'_>> for Foreign {
+    type Input = Echo;
+    type Output = Echo;
+    const ABI: u64 = !ABI.hash;
+
+    fn answer(&mut self, _: &Single<'_>, _: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+        unreachable!("it is sent nothing")
+    }
+}
+
+#[test]
+fn a_handler_with_layouts_of_its_own_starts_on_its_own_abi_alone() {
+    for (asked, end) in [(!ABI.hash, (State::Terminated, 0, None)), (ABI.hash, (State::Faulted, 1, Some(Fault::Abi)))] {
+        let shape = Shape::default();
+        let memory = shape.memory::<Echo, Echo>();
+        let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+        rig.block.abi.store(asked, Relaxed);
+        trace(&mut rig, &Device::new([memory.range()]), handled(Foreign), |rig| {
+            // Not waited for: one that refuses reads no command.
+            rig.control.command(Command::TERMINATE);
+        });
+        assert_eq!((rig.end(), rig.snapshot().abi_seen), (end, !ABI.hash));
+    }
+}
+
 /// Answers until it meets a message that it cannot bear.
 struct Fragile;
 

@@ -45,7 +45,7 @@ impl Parties {
         for (party, class) in &self.named {
             let width = 44 + party.chars().count() * 7;
             if x > left && x + width > right {
-                (x, y) = (left, y + 17);
+                (x, y) = (left, y + 15);
             }
             writeln!(f, r#"<g class="{class}"><path d="M{x} {}h14v12h-14Z"/></g>"#, y - 10)?;
             writeln!(f, r#"<text class="muted" x="{}" y="{y}">{}</text>"#, x + 20, text(party))?;

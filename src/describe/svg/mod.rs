@@ -82,7 +82,7 @@ impl<'a> Map<'a> {
         writeln!(f, r#"<text class="title" x="{LEFT}" y="28">{}</text>"#, text(name))?;
         let right = LEFT + ROW * BYTE;
         writeln!(f, r#"<text class="muted end" x="{right}" y="28">{size} bytes, aligned to {align}</text>"#)?;
-        parties.legend(LEFT, WIDTH, 50, f)?;
+        parties.legend(LEFT, WIDTH, 48, f)?;
         for byte in 0..ROW {
             let x = LEFT + byte * BYTE + BYTE / 2;
             writeln!(f, r#"<text class="muted mid" x="{x}" y="{}">+{byte}</text>"#, TOP - 6)?;
