@@ -178,7 +178,7 @@ fn what_rust_writes_c_reads_by_name_and_back() {
 }
 
 #[test]
-fn a_byte_too_many_before_any_field_does_not_compile() {
+fn a_byte_before_any_field_or_two_fields_that_change_places_do_not_compile() {
     let header = describe::c(&ABI).to_string();
     let folder = folder("planted", &header);
     let check = |text: &str| {
@@ -192,12 +192,21 @@ fn a_byte_too_many_before_any_field_does_not_compile() {
     let members: Vec<usize> = (0..lines.len()).filter(|&line| lines[line].starts_with("    ")).collect();
     let fields: usize = ABI.layouts.iter().map(|layout| layout.fields.len()).sum();
     assert_eq!(members.len(), fields + Pair::DESCRIPTOR.fields.len());
-    for member in members {
-        let planted = [&lines[..member], &["    unsigned char planted;"], &lines[member..]].concat().join("\n");
-        let output = check(&planted);
+    let refused = |planted: &str, what: &str| {
+        let output = check(planted);
         let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success(), "a byte before `{}` is accepted", lines[member]);
-        assert!(said.contains("static assertion failed"), "{said}");
+        assert!(!output.status.success(), "{what} is accepted");
+        assert!(said.contains("static assertion failed"), "{what}: {said}");
+    };
+    for member in &members {
+        let planted = [&lines[..*member], &["    unsigned char planted;"], &lines[*member..]].concat().join("\n");
+        refused(&planted, &format!("a byte before `{}`", lines[*member]));
+    }
+    // The size is as it was, so an offset alone tells.
+    for pair in members.windows(2).filter(|pair| pair[0] + 1 == pair[1]) {
+        let mut swapped = lines.clone();
+        swapped.swap(pair[0], pair[1]);
+        refused(&swapped.join("\n"), &format!("`{}` behind the next", lines[pair[0]]));
     }
 }
 

@@ -211,8 +211,11 @@ fn a_struct_or_a_table_that_changes_alone_is_refused_by_the_compiler() {
     assert!(wrong.is_empty(), "{wrong}");
 }
 
+/// What is replaced, and by what.
+type Change = (&'static str, &'static str);
+
 /// A change of struct and table together, and lines of what is said where the other side has not changed. `*` stands for a hash.
-const TOGETHER: [(&str, &[(&str, &str)], &[&str]); 8] = [
+const TOGETHER: [(&str, &[Change], &[&str]); 8] = [
     (
         "type",
         &[("seconds_left: u32,\n", "seconds_left: i32,\n"), ("seconds_left: u32, ", "seconds_left: i32, ")],

@@ -78,6 +78,8 @@ impl Rows {
 
 #[cfg(test)]
 mod tests {
+    use std::iter::once;
+
     use super::*;
 
     #[test]
@@ -103,10 +105,10 @@ mod tests {
 
     #[test]
     fn a_field_of_a_few_rows_is_shown_whole() {
-        assert_eq!(Rows::new(32, [0..32].into_iter()).height(), 4 * SHOWN);
-        assert_eq!(Rows::new(40, [0..40].into_iter()).height(), 2 * SHOWN + MARK);
+        assert_eq!(Rows::new(32, once(0..32)).height(), 4 * SHOWN);
+        assert_eq!(Rows::new(40, once(0..40)).height(), 2 * SHOWN + MARK);
         // Of 44 bytes that begin and end within a row, four rows are whole.
-        assert_eq!(Rows::new(48, [4..44].into_iter()).height(), 6 * SHOWN);
-        assert_eq!(Rows::new(3, [0..3].into_iter()).height(), SHOWN);
+        assert_eq!(Rows::new(48, once(4..44)).height(), 6 * SHOWN);
+        assert_eq!(Rows::new(3, once(0..3)).height(), SHOWN);
     }
 }
