@@ -14,7 +14,8 @@
 //! 6. Under each struct stands its table ([`layout_table!`]), checked by the compiler on every build and target: size, alignment,
 //!    each field's offset and exact type, no padding without a name, no field left out.
 //! 7. Each layout has a [`LayoutDescriptor`] and an ABI hash, both `const`. The hash folds the *types* of the fields. A device image
-//!    carries the hash of all that it was compiled with, and a host refuses an image that carries another.
+//!    carries the hash of all that it was compiled with, and a host refuses an image that carries another. [`layout_set!`] puts a crate's
+//!    own layouts beside these.
 //!
 //! A struct is generic over its word `W`: with [`HostWord`] it is the shared form, with `u64` it is a snapshot, a plain value that can be
 //! copied, printed and sent.
