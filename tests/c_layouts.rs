@@ -178,7 +178,7 @@ fn what_rust_writes_c_reads_by_name_and_back() {
 }
 
 #[test]
-fn a_byte_before_any_field_or_two_fields_that_change_places_do_not_compile() {
+fn no_byte_can_be_added_no_fields_exchanged_and_no_alignment_lost() {
     let header = describe::c(&ABI).to_string();
     let folder = folder("planted", &header);
     let check = |text: &str| {
@@ -201,6 +201,15 @@ fn a_byte_before_any_field_or_two_fields_that_change_places_do_not_compile() {
     for member in &members {
         let planted = [&lines[..*member], &["    unsigned char planted;"], &lines[*member..]].concat().join("\n");
         refused(&planted, &format!("a byte before `{}`", lines[*member]));
+    }
+    for end in (0..lines.len()).filter(|&line| lines[line].starts_with("} ")) {
+        let planted = [&lines[..end], &["    unsigned char planted;"], &lines[end..]].concat().join("\n");
+        refused(&planted, &format!("a byte at the end of `{}`", lines[end]));
+    }
+    for member in members.iter().filter(|member| lines[**member].contains("alignas")) {
+        let natural = lines[*member].split_once(") ").expect("what is aligned").1;
+        let planted = [&lines[..*member], &[natural], &lines[*member + 1..]].concat().join("\n");
+        refused(&planted, &format!("`{}` without its alignment", lines[*member]));
     }
     // The size is as it was, so an offset alone tells.
     for pair in members.windows(2).filter(|pair| pair[0] + 1 == pair[1]) {

@@ -36,20 +36,26 @@ pub fn write() -> Result<(), Failure> {
 /// Fails with every file that is not what the structs say.
 pub fn compare() -> Result<(), Failure> {
     let pages = pages();
+    let stale = stale(&pages)?;
+    if !stale.is_empty() {
+        return Err(format!("{}\nrefresh them with `cargo xtask layouts`", stale.join("\n")).into());
+    }
+    println!("docs/layouts.md and {} pictures are what the structs say", pages.len() - 1);
+    Ok(())
+}
+
+/// What is wrong with the files, a line each.
+fn stale(pages: &[(PathBuf, String)]) -> Result<Vec<String>, Failure> {
     let mut stale = Vec::new();
-    for (path, text) in &pages {
+    for (path, text) in pages {
         match fs::read_to_string(path) {
             Ok(old) if old == *text => {}
             Ok(_) => stale.push(format!("{} is not what the structs say", path.display())),
             Err(error) => stale.push(format!("{}: {error}", path.display())),
         }
     }
-    stale.extend(left_over(&pages)?.iter().map(|path| format!("{} shows a struct that is gone", path.display())));
-    if !stale.is_empty() {
-        return Err(format!("{}\nrefresh them with `cargo xtask layouts`", stale.join("\n")).into());
-    }
-    println!("docs/layouts.md and {} pictures are what the structs say", pages.len() - 1);
-    Ok(())
+    stale.extend(left_over(pages)?.iter().map(|path| format!("{} shows a struct that is gone", path.display())));
+    Ok(stale)
 }
 
 /// Each file and its text, the page first.
@@ -102,6 +108,18 @@ mod tests {
 
     #[test]
     fn the_page_that_is_checked_in_is_what_the_structs_say() {
-        compare().unwrap();
+        assert_eq!(stale(&pages()).unwrap(), [""; 0]);
+    }
+
+    #[test]
+    fn a_struct_that_changes_comes_or_goes_is_noticed() {
+        let mut pages = pages();
+        pages[0].1 += "another struct";
+        pages[1].0.set_file_name("Another.svg");
+        let stale = stale(&pages).unwrap();
+        assert_eq!(stale.len(), 3, "{stale:?}");
+        assert!(stale[0].ends_with("docs/layouts.md is not what the structs say"), "{stale:?}");
+        assert!(stale[1].contains("Another.svg: "), "{stale:?}");
+        assert!(stale[2].ends_with("ControlBlock.svg shows a struct that is gone"), "{stale:?}");
     }
 }
