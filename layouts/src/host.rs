@@ -17,6 +17,10 @@ pub type HostWord = core::sync::atomic::AtomicU64;
 pub type HostWord = portable_atomic::AtomicU64;
 
 /// The host: an address is a pointer.
+///
+/// On a microcontroller without 64-bit atomics (feature `portable-atomic`) portable-atomic puts a lock before each word. That will do between
+/// threads; an interrupt that asks for a lock held by what it interrupted waits for ever. A program for one core enables portable-atomic's
+/// feature `unsafe-assume-single-core`: then each access is done with interrupts off, in three instructions more on a Cortex-M4.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Host;
 
