@@ -1,6 +1,6 @@
-//! A compiler that makes PTX: where it is, and how it is called.
+//! A compiler for machines without an operating system: where it is, and how it is called.
 //!
-//! rustc's own NVPTX back end is used, with `core` built from source, so a compiler counts only where that source lies beside it.
+//! `core` is built from source, so a compiler counts only where that source lies beside it. PTX comes from rustc's own NVPTX back end.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -39,7 +39,7 @@ pub fn find() -> Result<Compiler, Failure> {
         }
     }
     Err(format!(
-        "no PTX compiler:\n{}\ninstall one of\n  apt-get install rustc-web rust-web-src\n  \
+        "no compiler with the source of core:\n{}\ninstall one of\n  apt-get install rustc-web rust-web-src\n  \
          rustup toolchain install nightly --component rust-src\nor name one in RINGMEM_RUSTC",
         refused.join("\n")
     )
@@ -89,16 +89,21 @@ fn minor(release: &str) -> u32 {
 }
 
 impl Compiler {
+    /// Its cargo, which may build `core`.
+    pub fn cargo(&self) -> Command {
+        let mut command = Command::new(&self.cargo);
+        without_outer_cargo(&mut command);
+        command.env("RUSTC", &self.rustc).env("RUSTC_BOOTSTRAP", "1");
+        command
+    }
+
     /// Compiles a package to PTX text.
     pub fn ptx(&self, manifest: &Path, package: &str) -> Result<String, Failure> {
         // A directory for each compiler: the `.s` has the same name from all of them.
         let slug: String = self.version.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
         let target = crate::target().join(slug);
-        let mut command = Command::new(&self.cargo);
-        without_outer_cargo(&mut command);
+        let mut command = self.cargo();
         command
-            .env("RUSTC", &self.rustc)
-            .env("RUSTC_BOOTSTRAP", "1")
             .env("RUSTFLAGS", FLAGS)
             .env("CARGO_TARGET_DIR", &target)
             // The workspace's profile has fat LTO and one codegen unit; tests on the host unwind, a device cannot.

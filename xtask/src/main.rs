@@ -1,5 +1,6 @@
 //! What a person would otherwise remember: `cargo xtask COMMAND`.
 
+mod bare_metal;
 mod check;
 mod compiler;
 mod gpu_smoke;
@@ -28,8 +29,9 @@ cargo xtask COMMAND
   layouts                   writes docs/layouts.md and the pictures in docs/layouts
   layouts --check           compares them with the structs, writes nothing
   gpu-smoke                 makes target/gpu-smoke: the first-light program for a machine with a GPU
+  bare-metal                runs the rings on a Cortex-M4 under QEMU, between an interrupt and main, and prints the bytes of their code
 
-  RINGMEM_RUSTC, RINGMEM_CARGO   the compiler for `ptx`, before rustup's nightly with rust-src and Debian's rustc-web
+  RINGMEM_RUSTC, RINGMEM_CARGO   the compiler for `ptx` and `bare-metal`, before rustup's nightly with rust-src and Debian's rustc-web
   RINGMEM_PTXAS                  the assembler for `ptxas`, before PATH and Python's site-packages";
 
 fn main() -> ExitCode {
@@ -46,6 +48,7 @@ fn main() -> ExitCode {
         ["layouts"] => layouts::write(),
         ["layouts", "--check"] => layouts::compare(),
         ["gpu-smoke"] => gpu_smoke::run(),
+        ["bare-metal"] => bare_metal::run(),
         ["ptxas"] => ptxas::run(&image::path()),
         ["ptxas", file] if !file.starts_with('-') => ptxas::run(file.as_ref()),
         [] | ["help" | "--help" | "-h"] => {

@@ -1,0 +1,50 @@
+//! Rings between an interrupt and main, on one core without 64-bit atomics: every message is checked, and the exit code says so.
+//!
+//! 1. Each ring runs with the interrupt at one end and main at the other, and where a ring refuses, the other way round too.
+//! 2. Indices begin just before they wrap; a ring is lapped a thousand times and has been both full and empty, or the run fails.
+//! 3. The interrupt comes after another number of cycles each time, so it finds main in the middle of everything, also of a copy.
+//! 4. An end that sees no progress for so many ticks fails. What stops the interrupt itself is left to whoever started the program.
+#![no_std]
+#![no_main]
+
+mod framed;
+mod mailbox;
+mod spsc;
+mod tick;
+
+use core::panic::PanicInfo;
+
+use cortex_m::Peripherals;
+use cortex_m_rt::entry;
+use cortex_m_semihosting::{debug, hprintln};
+
+/// Short of where an index wraps.
+const START: u64 = u64::MAX - 5;
+
+#[entry]
+fn main() -> ! {
+    let Some(peripherals) = Peripherals::take() else { unreachable!("main runs once") };
+    tick::start(peripherals.SYST);
+    framed::interrupt_to_main(100_000);
+    framed::main_to_interrupt(100_000);
+    spsc::interrupt_to_main(10_000);
+    spsc::main_to_interrupt(10_000);
+    mailbox::interrupt_to_main(10_000);
+    debug::exit(debug::EXIT_SUCCESS);
+    unreachable!("the emulator has ended")
+}
+
+/// Prints the figures of a ring and demands that they show something. `full` and `empty` are how often an end was refused.
+fn report(ring: &str, messages: u32, laps: u64, full: u32, empty: u32) {
+    hprintln!("{}: {} messages, {} laps, {} times full, {} times empty", ring, messages, laps, full, empty);
+    assert!(laps >= 1000, "{ring}: too few laps");
+    assert!(full >= 100 && empty >= 100, "{ring}: too seldom full or empty");
+}
+
+#[panic_handler]
+fn panic(panic: &PanicInfo<'_>) -> ! {
+    hprintln!("{}", panic);
+    loop {
+        debug::exit(debug::EXIT_FAILURE);
+    }
+}
