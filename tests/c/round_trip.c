@@ -68,6 +68,18 @@ int main(void) {
         DONE
     }
     {
+        STRUCT(HybridClock)
+        W(HybridClock, last);
+        DONE
+    }
+    {
+        STRUCT(MessageHeader)
+        W(MessageHeader, magic), W(MessageHeader, flags), W(MessageHeader, id), W(MessageHeader, correlation);
+        W(MessageHeader, source), W(MessageHeader, destination), W(MessageHeader, kind), W(MessageHeader, payload_length);
+        W(MessageHeader, deadline), W(MessageHeader, timestamp), W(MessageHeader, checksum), W(MessageHeader, _reserved);
+        DONE
+    }
+    {
         STRUCT(RegionEntry)
         W(RegionEntry, kind), W(RegionEntry, offset), W(RegionEntry, size), W(RegionEntry, _reserved);
         DONE
