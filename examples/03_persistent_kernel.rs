@@ -7,14 +7,15 @@ use std::error::Error;
 use ringmem::backend::host::HostBackend;
 use ringmem::channel::{Channel, Options};
 use ringmem::control::Command;
+use ringmem::stream::Module;
 use ringmem_kernels::echo::Echo;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let backend = HostBackend::builder().device_memory(1 << 20).build()?;
     // Refused here if the kernels were compiled with other layouts than this program.
-    let module = backend.load(&ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?;
+    let module = Module::load(&backend, &ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?;
     // SAFETY: `echo` takes no arguments of its own, so it uses nothing but the channel's memory.
-    let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, &module, &Options::new("echo"))? };
+    let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("echo"))? };
     println!("the kernel is {:?}", channel.state());
 
     for id in 0..1000 {

@@ -3,20 +3,29 @@
 //! 1. Opening it lays out one region of pinned memory (control block, telemetry, both rings, a table of contents), launches the
 //!    kernel and waits until it is ready.
 //! 2. While it is open, only the rings' protocol touches that region, and the host's part of it goes through this value.
-//! 3. The memory is given back only when the kernel has left: a launch holds what its arguments name.
+//! 3. The memory is given back only when the kernel has left, also if the channel is dropped before.
 //!
 //! It does not wait for messages: a ring that is full or empty says so.
 
+use core::mem::take;
+use core::ptr::NonNull;
+use std::boxed::Box;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
+use std::vec::Vec;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::attach::Corrupt;
-use crate::backend::host::{HostBackend, Module, Pending, PinnedMemory, Stream};
+use crate::backend::{Backend, Uses};
 use crate::control::{Capabilities, Command, Fault, HostSide, Launch, Shared, State};
 use crate::dump::{Dump, Indices};
+use crate::memory::{Pinned, PinnedBuffer};
 use crate::region::{Plan, kind};
 use crate::ring::spsc::{BatchConsumer, BatchProducer, Consumer, PopError, Producer, PushError};
+use crate::stream::{Module, Pending, Stream};
 use crate::telemetry::{Busy, STUCK_AFTER_NS};
 use crate::watchdog::{Verdict, Watchdog};
 use crate::{ControlBlock, Error, Host, HostWord, Result, RingHeader, RingLayout, RingMessage, TelemetryBuffer};
@@ -72,7 +81,8 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
     opened: Instant,
     watchdog: Watchdog,
     kernel: Option<Pending<()>>,
-    _region: PinnedMemory,
+    kept: Vec<Box<dyn Send>>,
+    _region: PinnedBuffer<Page>,
     _stream: Stream,
 }
 
@@ -84,6 +94,11 @@ pub struct Closed {
     /// The telemetry, after the kernel has left.
     pub telemetry: TelemetryBuffer<u64>,
 }
+
+/// The region's element: a ring's slots may ask for as much alignment.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[repr(C, align(4096))]
+struct Page([u8; 4096]);
 
 /// How long a channel waits for a kernel to start, to obey and to leave.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -97,9 +112,8 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Safety
     ///
-    /// What `options.arguments` name is live, and used as the kernel says, until the channel is closed or dropped; a kernel that
-    /// does not leave uses it for ever.
-    pub unsafe fn open(backend: &HostBackend, module: &Module, options: &Options<'_>) -> Result<Self> {
+    /// What `options.arguments` name is live, and used as the kernel says, until the kernel has left: let the channel [`keep`](Self::keep) it.
+    pub unsafe fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, module: &Module, options: &Options<'_>) -> Result<Self> {
         static EPOCH: AtomicU32 = AtomicU32::new(0);
 
         let input = RingLayout::of::<I>(options.input_capacity)?;
@@ -109,16 +123,27 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         let telemetry_at = plan.place(kind::TELEMETRY, size_of::<TelemetryBuffer<u64>>() as u64, 128)?;
         let input_at = plan.place(kind::INPUT_RING, input.size(), input.align())?;
         let output_at = plan.place(kind::OUTPUT_RING, output.size(), output.align())?;
-        let region = backend.alloc_pinned(plan.size())?;
-        let device = region.device_address().get();
+        for asked in [input.align(), output.align()] {
+            let most = align_of::<Page>() as u64;
+            if asked > most {
+                return Err(Error::Align { asked, most });
+            }
+        }
+        let pages = plan.size().div_ceil(size_of::<Page>() as u64);
+        let memory = Pinned::<dyn Backend>::new(&Arc::clone(backend).erased(), device);
+        let mut region = PinnedBuffer::<Page>::new(memory, usize::try_from(pages).unwrap_or(usize::MAX))?;
+        let (Some(base), Some(address)) = (region.as_ptr().map(NonNull::cast::<u8>), region.device_address()) else {
+            return Err(Error::Unsupported { what: "pinned memory at an address of the device" });
+        };
+        let address = address.get();
         let abi = module.abi().hash;
 
         // SAFETY: the region is as long as the plan, and nobody else has it yet.
-        unsafe { plan.write::<HostWord>(region.as_ptr(), region.len(), abi) }?;
-        // SAFETY: each offset is within the region, placed there for this purpose and aligned for it (pages are aligned to more
-        // than any of them asks). The region outlives all of these borrows: see the fields.
+        unsafe { plan.write::<HostWord>(base, region.size_bytes() as u64, abi) }?;
+        // SAFETY: each offset is within the region, placed there for this purpose and aligned for it: pages are aligned to
+        // as much as any of them asks, checked above. The region outlives all of these borrows: see the fields.
         let (control, telemetry, headers, input_place, output_place) = unsafe {
-            let at = |offset: u64| region.as_ptr().add(offset as usize);
+            let at = |offset: u64| base.add(offset as usize);
             let headers: [&RingHeader<HostWord>; 2] = [at(input_at).cast().as_ref(), at(output_at).cast().as_ref()];
             headers[0].format::<I>(&input, options.start);
             headers[1].format::<O>(&output, options.start);
@@ -139,19 +164,23 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             abi,
             capabilities: Capabilities::SYSTEM_SCOPE | Capabilities::TELEMETRY,
             epoch,
-            input_ring: device + input_at,
-            output_ring: device + output_at,
-            telemetry: device + telemetry_at,
+            input_ring: address + input_at,
+            output_ring: address + output_at,
+            telemetry: address + telemetry_at,
         };
         // SAFETY: no kernel runs on this block yet, and only this channel writes the host's line.
         let control = unsafe { HostSide::prepare(control, &launch) };
 
         let idle_ns = nanoseconds(options.idle);
-        let mut arguments = std::vec![device + control_at, u64::from(epoch), idle_ns, options.batch];
+        let mut arguments = std::vec![address + control_at, u64::from(epoch), idle_ns, options.batch];
         arguments.extend_from_slice(options.arguments);
-        let stream = backend.stream()?;
-        // SAFETY: the launch holds the region, which holds all that the control block names; the rest is the caller's promise.
+        let stream = Stream::new(backend, device)?;
+        // SAFETY: the region, which holds all that the control block names, lists the launch as a use below, and this channel keeps it; the rest is the
+        // caller's promise.
         let kernel = unsafe { stream.launch(module, options.kernel, &arguments) }?;
+        if let Some(ticket) = kernel.ticket() {
+            region.add_use(ticket);
+        }
         let mut channel = Self {
             sender,
             receiver,
@@ -161,6 +190,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             opened: Instant::now(),
             watchdog: Watchdog::new(nanoseconds(options.stuck_after)),
             kernel: Some(kernel),
+            kept: Vec::new(),
             _region: region,
             _stream: stream,
         };
@@ -269,6 +299,11 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.wait(|channel| channel.control.acknowledged())
     }
 
+    /// Holds on to what the kernel uses, such as the memory that its arguments name, until the kernel has left, also if this is dropped before.
+    pub fn keep(&mut self, value: impl Send + 'static) {
+        self.kept.push(Box::new(value));
+    }
+
     /// What the kernel says of itself if it has left of its own accord: for a loop that waits for answers.
     ///
     /// # Errors
@@ -357,8 +392,11 @@ impl<I: RingMessage, O: RingMessage> Drop for Channel<I, O> {
             }
         }
         if !kernel.is_done() {
-            // The launch keeps the region for as long as it writes there: it holds what its arguments name.
+            // The region lists the launch as a use, so it lives for as long as the kernel writes there.
             self.control.abandon();
+            if let Some(ticket) = kernel.ticket() {
+                self._stream.backend().keep(Box::new(take(&mut self.kept)), &Uses::of(ticket));
+            }
         }
     }
 }

@@ -59,6 +59,72 @@ pub enum Error {
         /// What there is.
         size: u64,
     },
+    /// Another number of elements than there is room for; in bytes.
+    #[error("{got} bytes were given where {expected} are expected")]
+    SizeMismatch {
+        /// What there is.
+        expected: u64,
+        /// What was given.
+        got: u64,
+    },
+    /// A copy within a buffer whose source and target share bytes.
+    #[error("{len} bytes at offset {from} and as many at {to} overlap")]
+    Overlap {
+        /// Where they are read.
+        from: u64,
+        /// Where they are written.
+        to: u64,
+        /// How many.
+        len: u64,
+    },
+    /// Bytes that are no whole number of the elements asked for, or not aligned for them.
+    #[error("{bytes} bytes aligned to {align} are no elements of {size} bytes aligned to {needed}")]
+    Cast {
+        /// What there is.
+        bytes: u64,
+        /// To what it is aligned.
+        align: u64,
+        /// An element's size.
+        size: u64,
+        /// To what an element must be aligned.
+        needed: u64,
+    },
+    /// The host may not touch the memory now.
+    #[error("the memory is in use: {what}")]
+    Busy {
+        /// By whom.
+        what: &'static str,
+    },
+    /// A device that is not there.
+    #[error("no device {asked}: there are {devices}")]
+    NoDevice {
+        /// Its ordinal.
+        asked: u32,
+        /// How many there are, from 0.
+        devices: u32,
+    },
+    /// Something that this device or this kind of memory has not.
+    #[error("{what} is not supported")]
+    Unsupported {
+        /// What was asked for.
+        what: &'static str,
+    },
+    /// An address that is in no live memory of the backend it was used on.
+    #[error("{call}: nothing of this backend lives at {address:#x}")]
+    Foreign {
+        /// The verb of the backend.
+        call: &'static str,
+        /// The address.
+        address: u64,
+    },
+    /// A fault that a test asked the host backend for.
+    #[error("{call} number {number} was made to fail")]
+    Injected {
+        /// The verb of the backend.
+        call: &'static str,
+        /// Which call of it, from 1.
+        number: u64,
+    },
     /// The operating system gave no memory.
     #[error("the system maps no {bytes} bytes")]
     Map {
@@ -202,6 +268,14 @@ pub struct Rejected<T> {
     pub error: Error,
     /// What was passed, untouched.
     pub value: T,
+}
+
+impl<T> Rejected<T> {
+    /// The reason alone; what was passed is dropped.
+    #[must_use]
+    pub fn into_error(self) -> Error {
+        self.error
+    }
 }
 
 impl<T> From<Rejected<T>> for Error {

@@ -1,22 +1,25 @@
 //! The memory that a CPU and a GPU share while a kernel keeps running.
 //!
 //! Without features this crate is [`ringmem_layouts`] and nothing else: the bytes and protocols that both sides see, `no_std`, no
-//! allocator. The feature `std` adds the host: `backend`, so far with one backend whose device is simulated and whose streams are threads.
+//! allocator. The feature `std` adds the host: `backend`, so far with one backend whose devices are simulated and whose streams are threads;
+//! `memory`, one buffer type over any memory; `stream`, queues of copies and kernels; `channel`, a persistent kernel and its rings.
 //!
 //! ```
 //! # #[cfg(feature = "std")]
 //! # fn main() -> ringmem::Result<()> {
 //! use ringmem::backend::host::HostBackend;
+//! use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
+//! use ringmem::stream::Stream;
 //!
 //! let backend = HostBackend::builder().device_memory(1 << 20).build()?;
-//! let stream = backend.stream()?;
-//! let device = backend.alloc_device(4096, 128)?;
+//! let stream = Stream::new(&backend, 0)?;
+//! let device = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 4096)?;
+//! let mut pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 4096)?;
+//! pinned.as_mut_slice()?.fill(7);
 //!
-//! let mut pinned = backend.alloc_pinned(4096)?;
-//! pinned.as_mut_slice().fill(7);
-//! let pinned = stream.upload(pinned, 4096, &device, 0)?.wait()?; // the stream owns it meanwhile
-//! let pinned = stream.download(&device, 0, pinned, 4096)?.wait()?;
-//! assert!(pinned.as_slice().iter().all(|&byte| byte == 7));
+//! let (pinned, device) = stream.copy(pinned, device)?.wait()?; // the stream owns both meanwhile
+//! assert!(device.to_vec()?.iter().all(|&byte| byte == 7));
+//! # drop(pinned);
 //! # Ok(())
 //! # }
 //! # #[cfg(not(feature = "std"))]
@@ -36,8 +39,12 @@ pub mod describe;
 #[cfg(feature = "std")]
 pub mod error;
 // Where the system has locks that die with their owner, and memory whose size can be sealed.
+#[cfg(feature = "std")]
+pub mod memory;
 #[cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
 pub mod shared;
+#[cfg(feature = "std")]
+pub mod stream;
 #[cfg(feature = "std")]
 pub mod wait;
 

@@ -1,17 +1,19 @@
 //! A channel: messages there and back, commands, and what happens when a kernel does not do its part.
 #![cfg(feature = "std")]
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringmem::backend::host::{HostBackend, Module};
+use ringmem::backend::host::HostBackend;
 use ringmem::channel::{Channel, Options};
 use ringmem::control::{Command, DeviceSide, Fault, Shared, State};
 use ringmem::image::{Entry, KernelHost};
 use ringmem::ring::LayoutError;
 use ringmem::ring::spsc::{PopError, PushError};
+use ringmem::stream::Module;
 use ringmem::watchdog::Verdict;
 use ringmem::{Abi, ControlBlock, Error, HostWord, Image, LAYOUTS, Machine};
 use ringmem_kernels::echo::Echo;
@@ -21,18 +23,18 @@ use ringmem_kernels::{ABI, Batch, Handler, IMAGE, Lanes, Launch, Simulated, Sing
 /// No wait of this file is longer.
 const LIMIT: Duration = Duration::from_secs(30);
 
-fn backend() -> HostBackend {
+fn backend() -> Arc<HostBackend> {
     HostBackend::builder().device_memory(1 << 20).build().expect("a backend")
 }
 
-fn load(backend: &HostBackend, image: &Image) -> Module {
-    backend.load(image, &ABI).expect("our ABI")
+fn load(backend: &Arc<HostBackend>, image: &Image) -> Module {
+    Module::load(backend, image, &ABI).expect("our ABI")
 }
 
 /// A channel to `echo`.
-fn open(backend: &HostBackend, options: &Options<'_>) -> Result<Channel<Echo, Echo>, Error> {
+fn open(backend: &Arc<HostBackend>, options: &Options<'_>) -> Result<Channel<Echo, Echo>, Error> {
     // SAFETY: `echo` takes no arguments of its own.
-    unsafe { Channel::open(backend, &load(backend, &IMAGE), options) }
+    unsafe { Channel::open(backend, 0, &load(backend, &IMAGE), options) }
 }
 
 fn message(id: u64) -> Echo {
@@ -230,7 +232,7 @@ fn what_cannot_be_opened_says_why_and_leaves_nothing() {
     assert_eq!(backend.counters().pinned_live.bytes, 0);
 
     let other = Image { abi: Abi::of(LAYOUTS), ..IMAGE };
-    assert!(matches!(backend.load(&other, &ABI), Err(Error::Abi { .. })));
+    assert!(matches!(Module::load(&backend, &other, &ABI), Err(Error::Abi { .. })));
 }
 
 #[test]
@@ -238,12 +240,12 @@ fn a_kernel_that_cannot_start_says_which_fault() {
     let backend = backend();
     let module = load(&backend, &IMAGE);
     // SAFETY: `echo` takes no arguments of its own.
-    let error = unsafe { Channel::<Chunk, Counted>::open(&backend, &module, &Options::new("echo")) }.expect_err("rings of other messages");
+    let error = unsafe { Channel::<Chunk, Counted>::open(&backend, 0, &module, &Options::new("echo")) }.expect_err("rings of other messages");
     assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Ring), faults: 1, .. }), "{error:?}");
 
     let options = Options { arguments: &[0, 8, 0], ..Options::new("histogram") };
     // SAFETY: nothing is mapped at null, and the kernel looks before it reads.
-    let error = unsafe { Channel::<Chunk, Counted>::open(&backend, &module, &options) }.expect_err("no data");
+    let error = unsafe { Channel::<Chunk, Counted>::open(&backend, 0, &module, &options) }.expect_err("no data");
     assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Address), .. }), "{error:?}");
     assert_eq!(backend.counters().pinned_live.bytes, 0);
 }
@@ -326,7 +328,7 @@ fn a_kernel_that_leaves_before_it_is_active_is_an_error_at_once() {
         ("speaks nonsense", None),
     ] {
         // SAFETY: these kernels take no arguments of their own.
-        let error = unsafe { Channel::<Echo, Echo>::open(&backend, &module, &Options::new(kernel)) }.expect_err("no channel");
+        let error = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new(kernel)) }.expect_err("no channel");
         let Error::Kernel { state, fault: None, waited, .. } = error else { panic!("{kernel}: {error:?}") };
         assert_eq!(state, expected, "{kernel}");
         // It is not patience that ran out: that would be ten seconds.
@@ -340,7 +342,7 @@ fn a_kernel_that_never_obeys_is_an_error_and_keeps_its_memory_until_it_has_left(
     let backend = backend();
     let module = load(&backend, &BROKEN);
     // SAFETY: this kernel takes no arguments of its own.
-    let error = unsafe { Channel::<Echo, Echo>::open(&backend, &module, &Options::new("deaf")) }.expect_err("no channel");
+    let error = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("deaf")) }.expect_err("no channel");
     assert!(matches!(error, Error::Kernel { state: Some(State::Created), fault: None, .. }), "{error:?}");
     assert!(backend.counters().pinned_live.bytes > 0, "its memory is never pulled away from under it");
     DISMISSED.store(true, Release);
@@ -386,7 +388,7 @@ fn a_kernel_that_is_stuck_in_its_handler_is_found_and_said_to_be() {
     let module = load(&backend, &Image { host: &[Entry { name: "stuck", arguments: 4, run: stuck }], ..IMAGE });
     let options = Options { batch: 2, stuck_after: Duration::from_millis(5), ..Options::new("stuck") };
     // SAFETY: this kernel takes no arguments of its own.
-    let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, &module, &options) }.expect("a channel");
+    let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &options) }.expect("a channel");
     let release = LetGo;
     for id in 0..5 {
         channel.send(message(id)).expect("room");

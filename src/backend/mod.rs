@@ -1,66 +1,357 @@
 //! Backends: who gives memory, moves bytes and runs kernels.
 //!
-//! 1. Device memory has addresses, not references: the host never reads it, it downloads it.
-//! 2. What an asynchronous operation needs is passed by value and comes back when the operation is done, so nothing that a caller
-//!    forgets or drops can be freed under it.
-//! 3. Bad input is an error before anything is queued.
+//! 1. [`Backend`] has only the verbs that differ from one backend to another. They are raw: addresses, numbers, promises. The safe types are
+//!    [`memory`](crate::memory) and [`Stream`](crate::stream::Stream), once, above all backends.
+//! 2. Device memory has addresses, not references: the host never reads it, it copies it.
+//! 3. What is queued on a stream is executed in order, and has a [`Ticket`]; numbers of streams are never used twice.
+//! 4. Bad input is an error before anything is done, and names the facts.
 //!
 //! There is one so far: [`host`], whose device is simulated. With the feature `cuda`, `cuda` asks for a driver.
 
-use core::fmt;
-
+mod block;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod host;
+mod ticket;
 
-/// A place in a device's memory. The host cannot follow it: it is a number, not a pointer, and not convertible to one.
+use core::alloc::Layout;
+use core::fmt;
+use core::ptr::NonNull;
+use core::time::Duration;
+use std::boxed::Box;
+use std::sync::Arc;
+
+use ringmem_layouts::image::Entry;
+use ringmem_layouts::{Abi, Image};
+use zerocopy::{Immutable, IntoBytes};
+
+use crate::Result;
+
+pub use block::{Block, DeviceAddress, MemoryLocation, Options};
+pub use ticket::{StreamId, Ticket, Uses};
+
+/// What runs kernels and gives the memory for them: a driver, or the simulation of one.
 ///
-/// ```compile_fail
-/// fn read(address: ringmem::backend::DeviceAddress) -> u8 {
-///     *address
-/// }
-/// ```
-/// ```compile_fail
-/// fn pointer(address: ringmem::backend::DeviceAddress) -> *const u8 {
-///     address as *const u8
-/// }
-/// ```
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[repr(transparent)]
-pub struct DeviceAddress(u64);
+/// Every method may be called from any thread, also while a kernel runs. `device` is an ordinal, from 0.
+///
+/// # Safety
+///
+/// An implementation gives blocks that are as long and aligned as asked for, initialised where the host can read them, and nobody else's until
+/// they are freed; it frees a block after its uses, and executes what is queued on a stream in order.
+pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
+    /// Its number in this process, never used twice.
+    fn id(&self) -> u64;
 
-impl DeviceAddress {
-    pub(crate) const fn new(address: u64) -> Self {
-        Self(address)
+    /// The same backend, its type forgotten.
+    fn erased(self: Arc<Self>) -> Arc<dyn Backend>;
+
+    /// What kind of backend it is, in a word.
+    fn name(&self) -> &'static str;
+
+    /// How many devices it drives.
+    fn devices(&self) -> u32;
+
+    /// What a device can do.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDevice`](crate::Error::NoDevice).
+    fn capabilities(&self, device: u32) -> Result<Capabilities>;
+
+    /// How much memory a device has; `None` where nobody knows.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDevice`](crate::Error::NoDevice), or what the driver said.
+    fn memory_info(&self, device: u32) -> Result<Option<MemoryInfo>>;
+
+    /// Memory, to be used by whoever waits for its [`ready`](Block::ready) ticket, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// [`Size`](crate::Error::Size) for no bytes, [`Align`](crate::Error::Align), [`Unsupported`](crate::Error::Unsupported) for an option that this location has
+    /// not, [`OutOfMemory`](crate::Error::OutOfMemory).
+    fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block>;
+
+    /// Frees a block after its uses. It does not wait for them.
+    ///
+    /// # Errors
+    ///
+    /// [`Foreign`](crate::Error::Foreign) for what is no live block of this backend; what the driver said. The block is gone all the same.
+    ///
+    /// # Safety
+    ///
+    /// The block is freed once, and nobody uses it but the operations that `uses` names.
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()>;
+
+    /// Copies at once, and returns when it is done. Waits for no stream.
+    ///
+    /// # Errors
+    ///
+    /// [`Foreign`](crate::Error::Foreign) or [`Range`](crate::Error::Range) for a place that is not in live memory; what the driver said.
+    ///
+    /// # Safety
+    ///
+    /// Both places are valid for so many bytes and do not overlap; nobody writes to the source or uses the target meanwhile.
+    unsafe fn copy_now(&self, copy: &Copy) -> Result<()>;
+
+    /// Fills at once, and returns when it is done. Waits for no stream.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_now`](Self::copy_now).
+    ///
+    /// # Safety
+    ///
+    /// The place is valid for so many elements, and nobody uses it meanwhile.
+    unsafe fn fill_now(&self, fill: &Fill) -> Result<()>;
+
+    /// A stream of a device, running.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDevice`](crate::Error::NoDevice), [`Thread`](crate::Error::Thread), what the driver said.
+    fn open_stream(&self, device: u32) -> Result<StreamId>;
+
+    /// Ends a stream after what is queued on it. Does not wait for it if a kernel is queued or running there.
+    fn close_stream(&self, stream: StreamId);
+
+    /// Queues a copy; its ticket. The source is read when it is executed.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_now`](Self::copy_now), and [`StreamClosed`](crate::Error::StreamClosed); nothing was queued.
+    ///
+    /// # Safety
+    ///
+    /// As [`copy_now`](Self::copy_now), until it has been executed.
+    unsafe fn copy(&self, copy: &Copy, on: StreamId) -> Result<Ticket>;
+
+    /// Queues a fill; its ticket.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy`](Self::copy).
+    ///
+    /// # Safety
+    ///
+    /// As [`fill_now`](Self::fill_now), until it has been executed.
+    unsafe fn fill(&self, fill: &Fill, on: StreamId) -> Result<Ticket>;
+
+    /// Makes what is queued on `stream` from now on wait for a ticket of another.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamClosed`](crate::Error::StreamClosed), what the driver said.
+    fn after(&self, ticket: Ticket, stream: StreamId) -> Result<()>;
+
+    /// The ticket of what was queued last on a stream.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamClosed`](crate::Error::StreamClosed), what the driver said.
+    fn mark(&self, stream: StreamId) -> Result<Ticket>;
+
+    /// Whether everything before a ticket was executed. A stream that was closed and has ended has reached all its tickets.
+    fn reached(&self, ticket: Ticket) -> bool;
+
+    /// Waits until a ticket is reached, not longer than `timeout` if there is one: whether it was.
+    ///
+    /// # Errors
+    ///
+    /// What the ticket's operation failed with. It is told once.
+    fn wait(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool>;
+
+    /// Waits until everything that was queued on a stream so far has been executed.
+    ///
+    /// # Errors
+    ///
+    /// What the first operation failed with that nobody was told of; it and its successors are told now.
+    fn synchronize(&self, stream: StreamId) -> Result<()>;
+
+    /// The kernels of an image, if it was compiled with the layouts that are expected.
+    ///
+    /// # Errors
+    ///
+    /// [`Abi`](crate::Error::Abi) with both sides' tables; what the driver said.
+    fn load(&self, image: &Image, expected: &Abi) -> Result<ModuleId>;
+
+    /// Forgets a module after the launches of it.
+    fn unload(&self, module: ModuleId);
+
+    /// Queues a kernel; its ticket.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownKernel`](crate::Error::UnknownKernel), [`Arguments`](crate::Error::Arguments), [`StreamClosed`](crate::Error::StreamClosed); nothing was queued.
+    ///
+    /// # Safety
+    ///
+    /// The promise of [`Stream::launch`](crate::stream::Stream::launch).
+    unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket>;
+
+    /// Holds on to a value until its uses are over, and drops it then.
+    fn keep(&self, value: Box<dyn Send>, uses: &Uses);
+
+    /// Counts an error that nobody was there to be told of: a free in a destructor.
+    fn unreported(&self, error: crate::Error);
+
+    /// Refuses the host's touching a block of managed memory where a kernel that runs must not meet it there.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`](crate::Error::Busy).
+    fn host_access(&self, block: &Block) -> Result<()> {
+        let _ = block;
+        Ok(())
     }
 
-    /// The number, as kernels take it.
-    #[must_use]
-    pub const fn get(self) -> u64 {
-        self.0
-    }
-
-    /// The address `bytes` further on; `None` past the end of the numbers. Whether anything is there is not checked.
-    #[must_use]
-    pub const fn offset(self, bytes: u64) -> Option<Self> {
-        match self.0.checked_add(bytes) {
-            Some(address) => Some(Self(address)),
-            None => None,
+    /// Waits until uses are over.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait), the first of several.
+    fn settle(&self, uses: &Uses) -> Result<()> {
+        let mut outcome = Ok(());
+        // All of them, also after one has failed.
+        for ticket in uses.iter() {
+            let waited = self.wait(ticket, None).map(drop);
+            outcome = outcome.and(waited);
         }
+        outcome
     }
 }
 
-impl fmt::Debug for DeviceAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "DeviceAddress({:#018x})", self.0)
+/// A module that a backend has loaded; never used twice in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ModuleId(pub u64);
+
+/// Memory that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// Where.
+    pub location: MemoryLocation,
+    /// Whose, or near whom.
+    pub device: u32,
+    /// Bytes, at least one, and their alignment.
+    pub layout: Layout,
+    /// What else.
+    pub options: Options,
+}
+
+/// One end of a copy.
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    /// In a device's memory.
+    Device(DeviceAddress),
+    /// In the host's: pinned, managed or any other.
+    Host(NonNull<u8>),
+}
+
+// SAFETY: a place is a number with provenance. Whoever copies to it promises that it may be used.
+unsafe impl Send for Place {}
+// SAFETY: as above.
+unsafe impl Sync for Place {}
+
+/// A copy of `bytes` bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Copy {
+    /// Where it is written.
+    pub to: Place,
+    /// Where it is read.
+    pub from: Place,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// `count` elements of `size` bytes each, all with the same bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Fill {
+    /// Where the first is written; aligned to `size`.
+    pub to: Place,
+    /// The element's bytes, in the low bytes.
+    pub pattern: u64,
+    /// 1, 2, 4 or 8.
+    pub size: u8,
+    /// Elements.
+    pub count: u64,
+}
+
+impl Fill {
+    /// `count` times this element. It has 1, 2, 4 or 8 bytes: others do not compile.
+    pub fn of<T: IntoBytes + Immutable>(to: Place, value: T, count: u64) -> Self {
+        const { assert!(matches!(size_of::<T>(), 1 | 2 | 4 | 8), "a fill takes elements of 1, 2, 4 or 8 bytes") };
+        let mut bytes = [0; 8];
+        bytes[..size_of::<T>()].copy_from_slice(value.as_bytes());
+        Self { to, pattern: u64::from_le_bytes(bytes), size: size_of::<T>() as u8, count }
+    }
+
+    /// Bytes in all.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.count.saturating_mul(self.size as u64)
     }
 }
 
-/// A device's memory, in bytes. What is used is the difference.
+/// A kernel that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// Whose kernel.
+    pub module: ModuleId,
+    /// As in the image.
+    pub name: &'a str,
+    /// Integers and device addresses.
+    pub arguments: &'a [u64],
+    /// Groups of lanes: blocks. At least 1.
+    pub groups: u32,
+}
+
+/// What a device can do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// Has managed memory.
+    pub unified: bool,
+    /// The host may touch managed memory while a kernel runs.
+    pub concurrent_managed_access: bool,
+    /// Loads and stores of host and kernel on pinned memory are visible to the other at system scope.
+    pub system_scope: bool,
+    /// Read-modify-write operations of host and kernel on one word of pinned memory are atomic.
+    pub host_native_atomics: bool,
+    /// Host and device share one memory: nothing is gained by a copy.
+    pub shared_memory: bool,
+    /// Allocations take effect in the order of a stream.
+    pub stream_ordered: bool,
+    /// The largest alignment that can be asked for, bytes.
+    pub largest_align: u64,
+    /// The devices whose memory this one reaches, by ordinal; itself is not among them.
+    pub peers: std::vec::Vec<u32>,
+}
+
+/// A device's memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
     /// All of it.
     pub total: u64,
     /// What no allocation holds; not necessarily in one piece.
     pub free: u64,
+}
+
+impl MemoryInfo {
+    /// What is not free.
+    #[must_use]
+    pub const fn used(&self) -> u64 {
+        self.total.saturating_sub(self.free)
+    }
+}
+
+/// The kernel of a name that takes so many arguments, in a table of them.
+pub(crate) fn entry(entries: &'static [Entry], name: &str, arguments: usize) -> Result<Entry> {
+    let Some(entry) = entries.iter().find(|entry| entry.name == name) else {
+        return Err(crate::Error::UnknownKernel { asked: name.into(), known: entries });
+    };
+    if entry.arguments != arguments {
+        return Err(crate::Error::Arguments { name: entry.name, expected: entry.arguments, got: arguments });
+    }
+    Ok(*entry)
 }

@@ -15,6 +15,7 @@ use crate::Image;
 use crate::backend::host::HostBackend;
 use crate::channel::{Channel, Options};
 use crate::ring::spsc::{PopError, PushError};
+use crate::stream::Module;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -46,9 +47,9 @@ struct Tally {
 pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> Outcome {
     let (Backend::Auto | Backend::Host) = arguments.backend;
     let backend = HostBackend::builder().device_memory(1 << 20).build()?;
-    let module = backend.load(image, &ringmem_kernels::ABI)?;
+    let module = Module::load(&backend, image, &ringmem_kernels::ABI)?;
     // SAFETY: `echo` takes no arguments of its own.
-    let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, &module, &Options::new("echo"))? };
+    let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("echo"))? };
 
     let mut tally = Tally { sent: 0, expected: 0, lost: 0, doubled: 0, wrong: 0 };
     let mut round_trips = Vec::new();

@@ -7,16 +7,16 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
-use super::holes::{Holes, Shortage};
 use super::mapping::{Mapping, Place};
 use crate::backend::{DeviceAddress, MemoryInfo};
+use crate::memory::holes::{Holes, Shortage};
 use crate::{Error, Result};
 
 /// What device memory holds before anything was written to it, and after it was freed.
 pub const POISON: u8 = 0xDB;
 
 /// The largest alignment.
-const ALIGN: u64 = 2 << 20;
+pub(super) const ALIGN: u64 = 2 << 20;
 /// The largest capacity.
 const MOST: u64 = 1 << 40;
 

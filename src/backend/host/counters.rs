@@ -3,6 +3,9 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::ranges::Found;
+use crate::backend::MemoryLocation;
+
 /// What a backend has done. Each is counted when it has been done and before anybody is told so: whoever has waited for an operation
 /// sees it here. Several threads' figures are each exact, and read one after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,10 +23,28 @@ pub struct Counters {
     pub pinned_frees: Tally,
     /// Pinned memory held.
     pub pinned_live: Live,
+    /// Managed memory allocated.
+    pub unified_allocations: Tally,
+    /// Managed memory freed.
+    pub unified_frees: Tally,
+    /// Managed memory held.
+    pub unified_live: Live,
+    /// Pageable host memory allocated.
+    pub host_allocations: Tally,
+    /// Pageable host memory freed.
+    pub host_frees: Tally,
+    /// Pageable host memory held.
+    pub host_live: Live,
     /// Copies from host to device.
     pub uploads: Tally,
     /// Copies from device to host.
     pub downloads: Tally,
+    /// Copies within one device.
+    pub device_copies: Tally,
+    /// Copies from one device to another.
+    pub peer_copies: Tally,
+    /// Copies on the host, managed memory's included.
+    pub host_copies: Tally,
     /// Fills.
     pub fills: Tally,
     /// Kernels begun.
@@ -34,6 +55,8 @@ pub struct Counters {
     pub synchronizations: u64,
     /// Streams made.
     pub streams: u64,
+    /// Errors that nobody was there to be told of.
+    pub unreported: u64,
 }
 
 /// How often, and how many bytes in all.
@@ -59,16 +82,43 @@ pub struct Live {
 pub(super) struct Counts {
     pub device: Memory,
     pub pinned: Memory,
+    pub unified: Memory,
+    pub host: Memory,
     pub uploads: Count,
     pub downloads: Count,
+    pub device_copies: Count,
+    pub peer_copies: Count,
+    pub host_copies: Count,
     pub fills: Count,
     pub launches: AtomicU64,
     pub kernel_panics: AtomicU64,
     pub synchronizations: AtomicU64,
     pub streams: AtomicU64,
+    pub unreported: AtomicU64,
 }
 
 impl Counts {
+    /// What counts memory of a location.
+    pub fn of(&self, location: MemoryLocation) -> &Memory {
+        match location {
+            MemoryLocation::Host => &self.host,
+            MemoryLocation::Device => &self.device,
+            MemoryLocation::Pinned => &self.pinned,
+            MemoryLocation::Unified => &self.unified,
+        }
+    }
+
+    /// What counts a copy.
+    pub fn copied(&self, from: &Found, to: &Found) -> &Count {
+        match (from.location, to.location) {
+            (MemoryLocation::Device, MemoryLocation::Device) if from.device != to.device => &self.peer_copies,
+            (MemoryLocation::Device, MemoryLocation::Device) => &self.device_copies,
+            (_, MemoryLocation::Device) => &self.uploads,
+            (MemoryLocation::Device, _) => &self.downloads,
+            _ => &self.host_copies,
+        }
+    }
+
     pub fn read(&self) -> Counters {
         Counters {
             device_allocations: self.device.allocations.read(),
@@ -77,13 +127,23 @@ impl Counts {
             pinned_allocations: self.pinned.allocations.read(),
             pinned_frees: self.pinned.frees.read(),
             pinned_live: self.pinned.live(),
+            unified_allocations: self.unified.allocations.read(),
+            unified_frees: self.unified.frees.read(),
+            unified_live: self.unified.live(),
+            host_allocations: self.host.allocations.read(),
+            host_frees: self.host.frees.read(),
+            host_live: self.host.live(),
             uploads: self.uploads.read(),
             downloads: self.downloads.read(),
+            device_copies: self.device_copies.read(),
+            peer_copies: self.peer_copies.read(),
+            host_copies: self.host_copies.read(),
             fills: self.fills.read(),
             launches: self.launches.load(Relaxed),
             kernel_panics: self.kernel_panics.load(Relaxed),
             synchronizations: self.synchronizations.load(Relaxed),
             streams: self.streams.load(Relaxed),
+            unreported: self.unreported.load(Relaxed),
         }
     }
 }

@@ -1,101 +1,143 @@
 //! What a stream executes.
-//!
-//! An operation owns all that it needs, and lets go of it before it says that it is done: whoever waited finds dropped memory freed.
 
 use core::mem;
-use core::sync::atomic::AtomicUsize;
-use core::sync::atomic::Ordering::{Relaxed, Release};
+use core::sync::atomic::Ordering::Relaxed;
 use std::boxed::Box;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::vec::Vec;
+use std::thread;
 
 use ringmem_layouts::image::Entry;
 
-use super::counters::Count;
-use super::device::Device;
-use super::memory::Block;
-use super::pending::Completer;
-use super::pinned::PinnedMemory;
-use super::ranges::Owner;
-use super::trace;
+use super::queue::Queue;
+use super::ranges::Found;
+use super::shared::{Group, Shared};
+use crate::backend::{Copy, Fill, MemoryLocation, Place};
 use crate::{Error, Result};
 
+/// INVARIANT: whoever queued it made the promise of the backend's verb.
 pub(super) enum Operation {
-    Upload(Transfer),
-    Download(Transfer),
-    Fill {
-        block: Arc<Block>,
-        offset: u64,
-        len: u64,
-        byte: u8,
-        done: Completer<()>,
-    },
+    Copy(Copy),
+    Fill(Fill),
     Launch(Launch),
-    /// Nothing: everything before it is done when it is.
-    Mark(Completer<()>),
+    /// Waits for an operation of another stream.
+    After(Arc<Queue>, u64),
 }
 
-/// The first `len` bytes of pinned memory, and the same number at `offset` of a block.
-pub(super) struct Transfer {
-    pub pinned: PinnedMemory,
-    pub block: Arc<Block>,
-    pub offset: u64,
-    pub len: u64,
-    pub done: Completer<PinnedMemory>,
-}
-
-/// INVARIANT: `arguments` are as many as `entry` takes, and whoever queued it made the promise of `Stream::launch`.
 pub(super) struct Launch {
     pub entry: Entry,
     pub arguments: Box<[u64]>,
-    /// Of what the arguments name.
-    pub owners: Vec<Owner>,
-    pub done: Completer<()>,
+    pub groups: u32,
 }
 
 impl Operation {
-    /// On the stream's thread. `launches` is how many are queued or running.
-    pub fn execute(self, device: &Device, launches: &AtomicUsize) {
+    /// On the stream's thread.
+    pub fn execute(self, shared: &Shared) -> Result<()> {
         match self {
-            Self::Upload(transfer) => transfer.execute(Block::upload, &device.counts.uploads),
-            Self::Download(transfer) => transfer.execute(Block::download, &device.counts.downloads),
-            Self::Fill { block, offset, len, byte, done } => {
-                let outcome = block.fill(offset, len, byte).inspect(|()| device.counts.fills.add(len));
-                drop(block);
-                done.complete(outcome);
+            // SAFETY: the invariant. What was freed meanwhile waits for this operation.
+            Self::Copy(copy) => unsafe { shared.copy(&copy, true) },
+            // SAFETY: as above.
+            Self::Fill(fill) => unsafe { shared.fill(&fill, true) },
+            Self::Launch(launch) => launch.execute(shared),
+            Self::After(stream, number) => {
+                // Its failure is its waiter's.
+                stream.wait_for(number);
+                Ok(())
             }
-            Self::Launch(launch) => launch.execute(device, launches),
-            Self::Mark(done) => done.complete(Ok(())),
         }
     }
 }
 
-impl Transfer {
-    fn execute(self, copy: fn(&Block, u64, &mut PinnedMemory, u64) -> Result<()>, count: &Count) {
-        let Self { mut pinned, block, offset, len, done } = self;
-        let outcome = copy(&block, offset, &mut pinned, len).inspect(|()| count.add(len));
-        drop(block);
-        done.complete(outcome.map(|()| pinned));
+impl Launch {
+    fn execute(&self, shared: &Shared) -> Result<()> {
+        shared.counts.launches.fetch_add(1, Relaxed);
+        let run = |number| {
+            let group = Group { shared, number };
+            // SAFETY: the invariant.
+            let ended = catch_unwind(AssertUnwindSafe(|| unsafe { (self.entry.run)(&group, &self.arguments) }));
+            ended.map_err(|payload| {
+                // What was thrown may throw when it is dropped, and what that throws is not tried again.
+                catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
+                shared.counts.kernel_panics.fetch_add(1, Relaxed);
+                Error::KernelPanicked { name: self.entry.name }
+            })
+        };
+        // Groups of one launch run at once, as blocks do.
+        let outcome = thread::scope(|scope| {
+            let others: std::vec::Vec<_> = (1..u64::from(self.groups)).map(|number| scope.spawn(move || run(number))).collect();
+            let first = run(0);
+            others.into_iter().fold(first, |outcome, other| outcome.and(other.join().unwrap_or(Ok(()))))
+        });
+        ended(&self.entry, outcome.is_err());
+        outcome
     }
 }
 
-impl Launch {
-    fn execute(self, device: &Device, launches: &AtomicUsize) {
-        let Self { entry, arguments, owners, done } = self;
-        device.counts.launches.fetch_add(1, Relaxed);
-        // SAFETY: the invariant.
-        let ended = catch_unwind(AssertUnwindSafe(|| unsafe { (entry.run)(device, &arguments) }));
-        trace::ended(&entry, ended.is_err());
-        let outcome = ended.map_err(|payload| {
-            // What was thrown may throw when it is dropped, and what that throws is not tried again.
-            catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
-            device.counts.kernel_panics.fetch_add(1, Relaxed);
-            Error::KernelPanicked { name: entry.name }
-        });
-        drop(owners);
-        // SYNC POINT: launch over. Pairs with Stream::drop.
-        launches.fetch_sub(1, Release);
-        done.complete(outcome);
+impl Shared {
+    /// Where an end of a copy is.
+    fn find(&self, place: Place, bytes: u64, dead: bool, call: &'static str) -> Result<Found> {
+        match place {
+            Place::Device(address) => self.ranges.find(address.get(), bytes, dead, call),
+            // Pageable memory of the caller's is in no range.
+            Place::Host(place) if self.ranges.is_listed(place) => self.ranges.find(place.as_ptr().addr() as u64, bytes, dead, call),
+            Place::Host(place) => Ok(Found { place, location: MemoryLocation::Host, device: 0 }),
+        }
+    }
+
+    pub fn check_copy(&self, copy: &Copy) -> Result<()> {
+        self.find(copy.to, copy.bytes, false, "copy")?;
+        self.find(copy.from, copy.bytes, false, "copy").map(drop)
+    }
+
+    pub fn check_fill(&self, fill: &Fill) -> Result<()> {
+        self.find(fill.to, fill.bytes(), false, "fill").map(drop)
+    }
+
+    /// # Safety
+    ///
+    /// The promise of `Backend::copy_now`.
+    pub unsafe fn copy(&self, copy: &Copy, dead: bool) -> Result<()> {
+        let to = self.find(copy.to, copy.bytes, dead, "copy")?;
+        let from = self.find(copy.from, copy.bytes, dead, "copy")?;
+        // SAFETY: both checked for so many bytes, or promised; apart and nobody else's: the caller's promise.
+        unsafe { to.place.copy_from_nonoverlapping(from.place, copy.bytes as usize) };
+        self.counts.copied(&from, &to).add(copy.bytes);
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// The promise of `Backend::fill_now`.
+    pub unsafe fn fill(&self, fill: &Fill, dead: bool) -> Result<()> {
+        let Found { place, .. } = self.find(fill.to, fill.bytes(), dead, "fill")?;
+        // SAFETY: so many elements, nobody else's: checked, and the caller's promise.
+        unsafe {
+            match fill.size {
+                1 => place.write_bytes(fill.pattern as u8, fill.count as usize),
+                2 => repeat(place.as_ptr().cast(), fill.pattern as u16, fill.count),
+                4 => repeat(place.as_ptr().cast(), fill.pattern as u32, fill.count),
+                _ => repeat(place.as_ptr().cast(), fill.pattern, fill.count),
+            }
+        }
+        self.counts.fills.add(fill.bytes());
+        Ok(())
     }
 }
+
+/// # Safety
+///
+/// `count` elements at `first` are valid for writes.
+unsafe fn repeat<T: core::marker::Copy>(first: *mut T, value: T, count: u64) {
+    for i in 0..count as usize {
+        // SAFETY: the caller's promise. Unaligned where the caller's place is.
+        unsafe { first.add(i).write_unaligned(value) };
+    }
+}
+
+#[cfg(feature = "tracing")]
+fn ended(kernel: &Entry, panicked: bool) {
+    tracing::debug!(kernel = kernel.name, panicked, "kernel ended");
+}
+
+#[cfg(not(feature = "tracing"))]
+fn ended(_: &Entry, _: bool) {}

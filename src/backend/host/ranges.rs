@@ -1,14 +1,13 @@
-//! Which addresses a kernel may reach: the live ranges of one device, and who keeps each alive.
+//! All live memory of a backend: what an address may be used for, and what is given back in the end.
 
 use core::ptr::NonNull;
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError, RwLock, Weak};
-use std::vec::Vec;
+use std::sync::{PoisonError, RwLock};
 
-use super::mapping::Place;
-
-/// Keeps a range alive.
-pub(super) type Owner = Arc<dyn Send + Sync>;
+use super::mapping::{Mapping, Place};
+use super::shared::Shared;
+use crate::backend::{Block, MemoryLocation};
+use crate::{Error, Result};
 
 /// INVARIANT: ranges do not overlap, and each is mapped at its place until it is removed.
 #[derive(Default)]
@@ -16,41 +15,111 @@ pub(super) struct Ranges {
     by_address: RwLock<BTreeMap<u64, Range>>,
 }
 
-struct Range {
-    bytes: u64,
-    place: Place,
-    owner: Weak<dyn Send + Sync>,
+/// One allocation.
+pub(super) struct Range {
+    pub bytes: u64,
+    pub location: MemoryLocation,
+    pub place: Place,
+    pub owner: Owner,
+    /// Freed, and waiting for its last use: new calls find it gone.
+    pub is_dead: bool,
+}
+
+/// What goes when a range goes.
+pub(super) enum Owner {
+    /// A part of a device's arena: device and offset.
+    Arena(u32, u64),
+    Mapping(#[allow(dead_code, reason = "to be dropped")] Mapping),
+}
+
+/// Where bytes are for the host backend, and whose they are.
+#[derive(Clone, Copy)]
+pub(super) struct Found {
+    pub place: NonNull<u8>,
+    pub location: MemoryLocation,
+    pub device: u32,
 }
 
 impl Ranges {
-    pub fn insert(&self, address: u64, bytes: u64, place: Place, owner: Weak<dyn Send + Sync>) {
-        self.by_address.write().unwrap_or_else(PoisonError::into_inner).insert(address, Range { bytes, place, owner });
+    pub fn insert(&self, address: u64, range: Range) {
+        self.by_address.write().unwrap_or_else(PoisonError::into_inner).insert(address, range);
+    }
+
+    /// Marks a block as freed: it is there once.
+    pub fn kill(&self, block: &Block, call: &'static str) -> Result<()> {
+        let address = address(block);
+        let mut ranges = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
+        match ranges.get_mut(&address) {
+            Some(range) if !range.is_dead && range.bytes == block.layout.size() as u64 && range.location == block.location => {
+                range.is_dead = true;
+                Ok(())
+            }
+            _ => Err(Error::Foreign { call, address }),
+        }
     }
 
     /// Before the memory itself goes.
-    pub fn remove(&self, address: u64) {
-        self.by_address.write().unwrap_or_else(PoisonError::into_inner).remove(&address);
+    pub fn remove(&self, block: &Block) -> Option<Range> {
+        self.by_address.write().unwrap_or_else(PoisonError::into_inner).remove(&address(block))
     }
 
-    /// The place of `bytes` bytes within one range.
+    /// The place of `bytes` bytes within one range, for a kernel.
     pub fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
-        self.with(address, |range, offset| {
-            let fits = bytes <= range.bytes - offset;
-            // SAFETY: `offset` is within the range, which is mapped while it is listed.
-            fits.then(|| unsafe { range.place.0.add(offset as usize) })
-        })?
+        self.with(address, |range, offset| range.at(offset, bytes))?
     }
 
-    /// The owners of those numbers that are addresses in live ranges.
-    pub fn owners(&self, numbers: &[u64]) -> Vec<Owner> {
-        numbers.iter().filter_map(|&number| self.with(number, |range, _| range.owner.upgrade())?).collect()
+    /// The place of `bytes` bytes at a device's or a managed address, for `call`. Dead ranges are there for what was queued before they died.
+    pub fn find(&self, address: u64, bytes: u64, dead: bool, call: &'static str) -> Result<Found> {
+        let found = self.with(address, |range, offset| {
+            if range.is_dead && !dead {
+                return Err(Error::Foreign { call, address });
+            }
+            let place = range.at(offset, bytes).ok_or(Error::Range { offset, len: bytes, size: range.bytes })?;
+            let device = match range.owner {
+                Owner::Arena(device, _) => device,
+                Owner::Mapping(_) => 0,
+            };
+            Ok(Found { place, location: range.location, device })
+        });
+        found.unwrap_or(Err(Error::Foreign { call, address }))
     }
 
-    /// The range that an address is in, and how far in. No owner may be dropped under this lock: the last one removes its range.
+    /// The range that an address is in, and how far in.
     fn with<R>(&self, address: u64, look: impl FnOnce(&Range, u64) -> R) -> Option<R> {
         let ranges = self.by_address.read().unwrap_or_else(PoisonError::into_inner);
         let (&start, range) = ranges.range(..=address).next_back()?;
         let offset = address - start;
         (offset < range.bytes).then(|| look(range, offset))
+    }
+
+    /// Whether the host's bytes at a pointer are in a range.
+    pub fn is_listed(&self, pointer: NonNull<u8>) -> bool {
+        self.with(pointer.as_ptr().addr() as u64, |_, _| ()).is_some()
+    }
+}
+
+impl Range {
+    fn at(&self, offset: u64, bytes: u64) -> Option<NonNull<u8>> {
+        let fits = bytes <= self.bytes - offset;
+        // SAFETY: `offset` is within the range, which is mapped while it is listed.
+        fits.then(|| unsafe { self.place.0.add(offset as usize) })
+    }
+
+    pub fn give_back(self, shared: &Shared) {
+        if let Owner::Arena(device, offset) = self.owner
+            && let Ok(arena) = shared.arena(device)
+        {
+            // SAFETY: taken for this range, which was listed once and has just been removed; its uses are over, and a kernel that still used it would
+            // break its launch's promise.
+            unsafe { arena.give(offset, self.bytes) };
+        }
+    }
+}
+
+/// What a block is listed under.
+pub(super) fn address(block: &Block) -> u64 {
+    match (block.host, block.device_address) {
+        (Some(host), _) => host.as_ptr().addr() as u64,
+        (None, address) => address.map_or(0, |address| address.get()),
     }
 }

@@ -2,19 +2,22 @@
 
 use std::collections::VecDeque;
 use std::io::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringmem_kernels::histogram::{Chunk, Counted, Work};
-use zerocopy::FromBytes;
 
 use super::report::Progress;
 use super::{Answer, Shape};
-use crate::backend::host::{DeviceMemory, HostBackend, Pending, PinnedMemory, Stream};
+use crate::backend::DeviceAddress;
+use crate::backend::host::HostBackend;
 use crate::channel::{Channel, Closed, Options};
 use crate::cli::source::Source;
 use crate::cli::{Backoff, Failure};
+use crate::memory::{Arena, Buffer, Device, Pinned, PinnedBuffer};
 use crate::ring::spsc::{PopError, PushError};
-use crate::{Image, Result};
+use crate::stream::{Module, Pending, Stream};
+use crate::{Image, Rejected, Result};
 
 /// How long nothing may move.
 const STALL: Duration = Duration::from_secs(30);
@@ -35,22 +38,27 @@ pub(super) struct Run {
     pub(super) pinned: (usize, usize),
 }
 
+/// A pinned buffer that the file is read into.
+type Staging = PinnedBuffer<u8, HostBackend>;
+
+/// A chunk's place on the device.
+type Slot = Buffer<u8, Arena<Device<HostBackend>>>;
+
 struct Pipeline<'a> {
     source: &'a Source,
     shape: &'a Shape,
     channel: Channel<Chunk, Counted>,
     copies: Stream,
-    data: DeviceMemory,
     /// Staging buffers that nobody uses.
-    idle: Vec<PinnedMemory>,
-    /// Slots of device memory that nobody uses.
-    free: Vec<u64>,
+    idle: Vec<Staging>,
+    /// Slots of device memory that nobody uses, each with its offset in the kernel's data.
+    free: Vec<(u64, Slot)>,
     /// Being copied, in order.
-    copying: VecDeque<(Pending<PinnedMemory>, Chunk)>,
+    copying: VecDeque<(Pending<(Staging, Slot)>, Chunk)>,
     /// Copied, and not yet in the ring.
-    ready: VecDeque<Chunk>,
+    ready: VecDeque<(Chunk, Slot)>,
     /// With the kernel, in order.
-    counting: VecDeque<(Chunk, Instant)>,
+    counting: VecDeque<(Chunk, Slot, Instant)>,
     /// Chunks read so far.
     read: u64,
     last: Option<Counted>,
@@ -62,34 +70,42 @@ pub(super) fn run(
     source: &Source,
     shape: &Shape,
     ring_capacity: u64,
-    backend: &HostBackend,
+    backend: &Arc<HostBackend>,
     image: &Image,
     progress: &mut Progress,
     out: &mut dyn Write,
 ) -> Result<Run, Failure> {
-    let module = backend.load(image, &ringmem_kernels::ABI)?;
-    let work = backend.alloc_device(size_of::<Work>() as u64, 128)?;
-    let data = backend.alloc_device(shape.slots * shape.chunk, 128)?;
-    let idle = (0..shape.staging).map(|_| backend.alloc_pinned(shape.chunk)).collect::<Result<Vec<_>>>()?;
+    let module = Module::load(backend, image, &ringmem_kernels::ABI)?;
+    let copies = Stream::new(backend, 0)?;
+    let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+    let data_bytes = shape.slots * shape.chunk;
+    let arena = Arena::new(Device::new(backend, 0), size(data_bytes.saturating_add(size_of::<Work>() as u64)), 128)?;
+    let data = arena.device_address().map_or(0, DeviceAddress::get);
+    let free = (0..shape.slots)
+        .map(|_| {
+            let slot = Slot::new(arena.clone(), size(shape.chunk))?;
+            Ok((slot.device_address().map_or(0, DeviceAddress::get) - data, slot))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let mut work = Buffer::<Work, _>::new(arena.clone(), 1)?;
+    work.zero()?;
+    let idle = (0..shape.staging).map(|_| Staging::new(Pinned::new(backend, 0), size(shape.chunk))).collect::<Result<Vec<_>>>()?;
     let pinned = (idle.len(), idle.iter().filter(|buffer| buffer.is_pinned()).count());
-    let copies = backend.stream()?;
-    copies.fill(&work, 0, work.len(), 0)?.wait()?;
-    let arguments = [data.address().get(), data.len(), work.address().get()];
+    let arguments = [data, data_bytes, work.device_address().map_or(0, DeviceAddress::get)];
     let mut options = Options::new("histogram");
     options.arguments = &arguments;
     options.input_capacity = ring_capacity;
     options.output_capacity = ring_capacity;
-    // SAFETY: the launch holds `data` and `work`, which its arguments name; chunks are written only while the kernel does not have
-    // them.
-    let channel = unsafe { Channel::open(backend, &module, &options)? };
+    // SAFETY: the channel keeps the arena, which has all that the arguments name; chunks are written only while the kernel does not have them.
+    let mut channel = unsafe { Channel::open(backend, 0, &module, &options)? };
+    channel.keep(arena.clone());
     let mut pipeline = Pipeline {
         source,
         shape,
         channel,
         copies,
-        data,
         idle,
-        free: (0..shape.slots).rev().collect(),
+        free,
         copying: VecDeque::new(),
         ready: VecDeque::new(),
         counting: VecDeque::new(),
@@ -104,16 +120,13 @@ pub(super) fn run(
     pipeline.channel.drain()?;
     // Nothing is to come any more: an answer now is one too many.
     pipeline.collect()?;
-    let Pipeline { channel, copies, last, mut round_trips, high_water, .. } = pipeline;
+    let Pipeline { channel, last, mut round_trips, high_water, .. } = pipeline;
     let closed = channel.close()?;
-    let totals = backend.alloc_pinned(work.len())?;
-    let totals = copies.download(&work, 0, totals, work.len()).map_err(|rejected| rejected.error)?.wait()?;
+    let totals = work.to_vec()?;
     let elapsed = begun.elapsed();
-    let work =
-        Work::ref_from_bytes(totals.as_slice()).map_err(|_| Failure::Fact("the kernel's counters came back misaligned".to_owned()))?;
     round_trips.sort_unstable();
     Ok(Run {
-        answer: Answer { histogram: work.totals, checksum: last.map_or(0, |last| last.checksum) },
+        answer: Answer { histogram: totals.first().map_or([0; 256], |work| work.totals), checksum: last.map_or(0, |last| last.checksum) },
         bytes: last.map_or(0, |last| last.bytes),
         chunks,
         elapsed,
@@ -159,12 +172,12 @@ impl Pipeline<'_> {
         if self.read == chunks || self.idle.is_empty() || self.free.is_empty() {
             return Ok(false);
         }
-        let (Some(mut staging), Some(slot)) = (self.idle.pop(), self.free.pop()) else { return Ok(false) };
+        let (Some(mut staging), Some((offset, slot))) = (self.idle.pop(), self.free.pop()) else { return Ok(false) };
         let begin = self.read * self.shape.chunk;
         let length = self.shape.chunk.min(self.source.length() - begin);
-        self.source.read(&mut staging.as_mut_slice()[..length as usize], begin)?;
-        let chunk = Chunk { id: self.read, offset: slot * self.shape.chunk, length, first_word: begin / 8 };
-        let copy = self.copies.upload(staging, length, &self.data, chunk.offset).map_err(|rejected| rejected.error)?;
+        self.source.read(&mut staging.as_mut_slice()?[..length as usize], begin)?;
+        let chunk = Chunk { id: self.read, offset, length, first_word: begin / 8 };
+        let copy = self.copies.copy_range(staging, ..length as usize, slot, 0).map_err(Rejected::into_error)?;
         self.copying.push_back((copy, chunk));
         self.read += 1;
         Ok(true)
@@ -175,18 +188,21 @@ impl Pipeline<'_> {
         let mut steps = 0;
         while self.copying.front().is_some_and(|(copy, _)| copy.is_done()) {
             let Some((copy, chunk)) = self.copying.pop_front() else { break };
-            self.idle.push(copy.wait()?);
-            self.ready.push_back(chunk);
+            let (staging, slot) = copy.wait().map_err(Rejected::into_error)?;
+            self.idle.push(staging);
+            self.ready.push_back((chunk, slot));
             steps += 1;
         }
-        while let Some(&chunk) = self.ready.front() {
+        while let Some((chunk, slot)) = self.ready.pop_front() {
             match self.channel.send(chunk) {
                 Ok(()) => {
-                    self.counting.push_back((chunk, Instant::now()));
-                    self.ready.pop_front();
+                    self.counting.push_back((chunk, slot, Instant::now()));
                     steps += 1;
                 }
-                Err(PushError::Full(_)) => break,
+                Err(PushError::Full(chunk)) => {
+                    self.ready.push_front((chunk, slot));
+                    break;
+                }
                 Err(error @ PushError::Corrupt(_)) => return Err(Failure::Fact(format!("input {error}"))),
             }
             self.high_water[0] = self.high_water[0].max(self.channel.input_waiting().unwrap_or(0));
@@ -204,7 +220,7 @@ impl Pipeline<'_> {
                 Err(PopError::Empty) => return Ok(answers),
                 Err(PopError::Corrupt(corrupt)) => return Err(Failure::Fact(format!("output {corrupt}"))),
             };
-            let Some((chunk, sent)) = self.counting.pop_front() else {
+            let Some((chunk, slot, sent)) = self.counting.pop_front() else {
                 return Err(Failure::Fact(format!("an answer for chunk {} that nobody waits for", counted.id)));
             };
             if counted.id != chunk.id {
@@ -217,11 +233,11 @@ impl Pipeline<'_> {
                     chunk.id,
                     chunk.length,
                     chunk.offset,
-                    self.data.len()
+                    self.shape.slots * self.shape.chunk
                 )));
             }
             self.round_trips.push(u64::try_from(sent.elapsed().as_nanos()).unwrap_or(u64::MAX));
-            self.free.push(chunk.offset / self.shape.chunk);
+            self.free.push((chunk.offset, slot));
             self.last = Some(counted);
             answers += 1;
         }

@@ -7,6 +7,7 @@ use particles_kernels::IMAGE;
 use particles_shared::{ABI, Particle, Vector};
 use ringmem::backend::host::HostBackend;
 use ringmem::channel::{Channel, Options};
+use ringmem::stream::Module;
 use ringmem::ring::spsc::PopError;
 
 const PARTICLES: u64 = 1000;
@@ -24,9 +25,9 @@ fn main() -> ExitCode {
 fn run() -> Result<(), Box<dyn Error>> {
     let backend = HostBackend::builder().device_memory(1 << 20).build()?;
     // Refused here, with both tables, if the kernels were compiled with other layouts than this program.
-    let module = backend.load(&IMAGE, &ABI)?;
+    let module = Module::load(&backend, &IMAGE, &ABI)?;
     // SAFETY: `step` takes no arguments of its own, so it uses nothing but the channel's memory.
-    let mut channel = unsafe { Channel::<Particle, Particle>::open(&backend, &module, &Options::new("step"))? };
+    let mut channel = unsafe { Channel::<Particle, Particle>::open(&backend, 0, &module, &Options::new("step"))? };
 
     for id in 0..PARTICLES {
         channel.send(particle(id)).map_err(|error| error.to_string())?;

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 /// The free parts of `0..total`.
 ///
 /// INVARIANT: holes are not empty, do not overlap and do not touch; `free` is the sum of their sizes.
-pub(super) struct Holes {
+pub(crate) struct Holes {
     sizes: BTreeMap<u64, u64>,
     free: u64,
 }
 
 /// Why nothing was taken.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Shortage {
+pub(crate) struct Shortage {
     pub free: u64,
     /// The most that this alignment could have had.
     pub largest: u64,

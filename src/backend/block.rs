@@ -1,0 +1,136 @@
+//! A piece of memory, as backends give it.
+
+use core::alloc::Layout;
+use core::fmt;
+use core::ptr::NonNull;
+
+use bitflags::bitflags;
+
+use super::{Place, Ticket};
+
+/// A place in a device's memory. The host cannot follow it: it is a number, not a pointer, and not convertible to one.
+///
+/// ```compile_fail
+/// fn read(address: ringmem::backend::DeviceAddress) -> u8 {
+///     *address
+/// }
+/// ```
+/// ```compile_fail
+/// fn pointer(address: ringmem::backend::DeviceAddress) -> *const u8 {
+///     address as *const u8
+/// }
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct DeviceAddress(u64);
+
+impl DeviceAddress {
+    /// The place with this number. Whether anything is there is not checked, here or anywhere that does not say so.
+    #[must_use]
+    pub const fn new(address: u64) -> Self {
+        Self(address)
+    }
+
+    /// The number, as kernels take it.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// The address `bytes` further on; `None` past the end of the numbers. Whether anything is there is not checked.
+    #[must_use]
+    pub const fn offset(self, bytes: u64) -> Option<Self> {
+        match self.0.checked_add(bytes) {
+            Some(address) => Some(Self(address)),
+            None => None,
+        }
+    }
+}
+
+impl fmt::Debug for DeviceAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DeviceAddress({:#018x})", self.0)
+    }
+}
+
+/// Where memory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemoryLocation {
+    /// Pageable host memory, which a device does not see.
+    Host,
+    /// A device's own, which the host does not see.
+    Device,
+    /// Page-locked host memory that devices see.
+    Pinned,
+    /// Managed: one address on both sides, and pages that move.
+    Unified,
+}
+
+bitflags! {
+    /// What memory is asked to be besides long and aligned. What a location has not is refused, not ignored.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct Options: u32 {
+        /// All bytes 0. Host-visible memory is so anyway.
+        const ZEROED = 1;
+        /// Pinned: quick for the device to read, slow for the host to read, and stores to it are not ordered by a release store.
+        const WRITE_COMBINED = 2;
+        /// Pinned: for every device of the backend.
+        const PORTABLE = 4;
+        /// Pinned: kernels reach it at a device address.
+        const MAPPED = 8;
+        /// Pinned: an error where the system locks no pages, instead of pageable memory that says so.
+        const MUST_PIN = 16;
+    }
+}
+
+/// A piece of memory that is somebody's until it is freed. Only numbers: freeing is [`Memory::free`](crate::memory::Memory::free)'s.
+#[derive(Debug)]
+pub struct Block {
+    /// Where kernels find it; `None` where no device sees it.
+    pub device_address: Option<DeviceAddress>,
+    /// Where the host finds it; `None` where it does not see it.
+    pub host: Option<NonNull<u8>>,
+    /// Bytes and alignment, as asked for.
+    pub layout: Layout,
+    /// Where it is.
+    pub location: MemoryLocation,
+    /// Whose, or near whom.
+    pub device: u32,
+    /// The pages are locked into memory.
+    pub is_pinned: bool,
+    /// From when on it may be used; `None` for now.
+    pub ready: Option<Ticket>,
+}
+
+// SAFETY: it owns nothing and dereferences nothing; who may use the memory is its owner's affair.
+unsafe impl Send for Block {}
+// SAFETY: as above.
+unsafe impl Sync for Block {}
+
+impl Block {
+    /// No memory: what a buffer of no bytes has. It is not to be freed.
+    #[must_use]
+    pub const fn empty(location: MemoryLocation, align: usize) -> Self {
+        let align = if align.is_power_of_two() { align } else { 1 };
+        // A power of two and no bytes: always a layout.
+        let layout = match Layout::from_size_align(0, align) {
+            Ok(layout) => layout,
+            Err(_) => Layout::new::<()>(),
+        };
+        Self { device_address: None, host: None, layout, location, device: 0, is_pinned: false, ready: None }
+    }
+
+    /// The place `offset` bytes in, as a backend copies to and from it; `None` for a block of no memory.
+    ///
+    /// # Safety
+    ///
+    /// `offset` is within the block.
+    #[must_use]
+    pub unsafe fn place(&self, offset: u64) -> Option<Place> {
+        match self.host {
+            // SAFETY: the caller's promise.
+            Some(host) => Some(Place::Host(unsafe { host.add(offset as usize) })),
+            None => self.device_address.and_then(|address| address.offset(offset)).map(Place::Device),
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! [`Arena`]: many small blocks out of one large one.
+
+use core::alloc::Layout;
+use core::{fmt, mem};
+use std::boxed::Box;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::Memory;
+use super::holes::{Holes, Shortage};
+use crate::backend::{Backend, Block, DeviceAddress, MemoryLocation, Uses};
+use crate::stream::Stream;
+use crate::{Error, Result};
+
+/// Carves blocks from one block of another memory, first fit; neighbours that are free are one again. Clones are the same arena.
+///
+/// The large block goes when the arena and all that was carved from it have gone. Its addresses are in one range, so a kernel that knows where
+/// the arena begins can be told of a block by its offset.
+pub struct Arena<M: Memory> {
+    shared: Arc<Shared<M>>,
+}
+
+struct Shared<M: Memory> {
+    memory: M,
+    /// INVARIANT: of `memory`, given back when this is dropped.
+    block: Block,
+    holes: Mutex<Holes>,
+}
+
+impl<M: Memory> Arena<M> {
+    /// An arena of `bytes` bytes, aligned to `align`: no block may ask for more.
+    ///
+    /// # Errors
+    ///
+    /// [`Size`](Error::Size), [`Align`](Error::Align), what the memory refuses.
+    pub fn new(memory: M, bytes: usize, align: usize) -> Result<Self> {
+        let layout = match Layout::from_size_align(bytes, align) {
+            Ok(layout) if bytes > 0 => layout,
+            _ if !align.is_power_of_two() => return Err(Error::Align { asked: align as u64, most: 1 << 63 }),
+            _ => return Err(Error::Size { asked: bytes as u64, least: 1, most: isize::MAX as u64 }),
+        };
+        let block = memory.alloc(layout, None)?;
+        Ok(Self { shared: Arc::new(Shared { memory, block, holes: Mutex::new(Holes::new(bytes as u64)) }) })
+    }
+
+    /// Where kernels find its first byte; `None` where no device sees it.
+    #[must_use]
+    pub fn device_address(&self) -> Option<DeviceAddress> {
+        self.shared.block.device_address
+    }
+
+    /// Bytes in all.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.shared.block.layout.size()
+    }
+
+    /// Bytes that no block holds; not necessarily in one piece.
+    #[must_use]
+    pub fn free_bytes(&self) -> u64 {
+        self.shared.holes.lock().unwrap_or_else(PoisonError::into_inner).free()
+    }
+}
+
+impl<M: Memory> Clone for Arena<M> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<M: Memory> fmt::Debug for Arena<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Arena").field("size", &self.size()).field("free", &self.free_bytes()).finish_non_exhaustive()
+    }
+}
+
+// SAFETY: a carved block is a part of the large one, which `Holes` gives to nobody else before it comes back. The large one lives as long as this
+// memory, and `Part` holds it until the uses of what was given back are over.
+unsafe impl<M: Memory> Memory for Arena<M> {
+    type Visibility = M::Visibility;
+
+    fn alloc(&self, layout: Layout, _on: Option<&Stream>) -> Result<Block> {
+        let whole = &self.shared.block;
+        if layout.align() > whole.layout.align() {
+            return Err(Error::Align { asked: layout.align() as u64, most: whole.layout.align() as u64 });
+        }
+        let requested = layout.size() as u64;
+        let taken = self.shared.holes.lock().unwrap_or_else(PoisonError::into_inner).take(requested, layout.align() as u64);
+        let offset = taken.map_err(|Shortage { free, largest }| Error::OutOfMemory { requested, free, largest })?;
+        Ok(Block {
+            device_address: whole.device_address.and_then(|address| address.offset(offset)),
+            // SAFETY: `Holes` gives offsets within the block.
+            host: whole.host.map(|host| unsafe { host.add(offset as usize) }),
+            layout,
+            location: whole.location,
+            device: whole.device,
+            is_pinned: whole.is_pinned,
+            ready: whole.ready,
+        })
+    }
+
+    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+        let part = Part { arena: Arc::clone(&self.shared), block };
+        if uses.is_empty() {
+            drop(part);
+        } else {
+            self.shared.memory.backend().keep(Box::new(part), uses);
+        }
+        Ok(())
+    }
+
+    fn backend(&self) -> &Arc<dyn Backend> {
+        self.shared.memory.backend()
+    }
+
+    fn device(&self) -> u32 {
+        self.shared.memory.device()
+    }
+}
+
+/// A carved block that nobody has any more; its place is free when this is dropped.
+struct Part<M: Memory> {
+    arena: Arc<Shared<M>>,
+    block: Block,
+}
+
+impl<M: Memory> Drop for Part<M> {
+    fn drop(&mut self) {
+        let (whole, part) = (&self.arena.block, &self.block);
+        let offset = match (whole.device_address, part.device_address, whole.host, part.host) {
+            (Some(whole), Some(part), ..) => part.get() - whole.get(),
+            (_, _, Some(whole), Some(part)) => (part.as_ptr().addr() - whole.as_ptr().addr()) as u64,
+            // A block of a memory is somewhere.
+            _ => return,
+        };
+        self.arena.holes.lock().unwrap_or_else(PoisonError::into_inner).give(offset, part.layout.size() as u64);
+    }
+}
+
+impl<M: Memory> Drop for Shared<M> {
+    fn drop(&mut self) {
+        let block = mem::replace(&mut self.block, Block::empty(MemoryLocation::Host, 1));
+        let uses = block.ready.map_or(Uses::NONE, Uses::of);
+        // SAFETY: of this memory by the invariant, given back here only; every part of it is back, and its uses are over.
+        if let Err(error) = unsafe { self.memory.free(block, &uses) } {
+            self.memory.backend().unreported(error);
+        }
+    }
+}

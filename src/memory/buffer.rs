@@ -1,0 +1,401 @@
+//! [`Buffer`]: elements that somebody owns, in some memory.
+#![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
+
+use core::alloc::Layout;
+use core::fmt;
+use core::marker::PhantomData;
+use core::mem::{ManuallyDrop, replace};
+use core::ops::RangeBounds;
+use core::ptr::{self, NonNull};
+use std::vec::Vec;
+
+use super::slice::{self, View};
+use super::{DeviceReadable, Element, HostReadable, Memory, Slice, SliceMut};
+use crate::backend::{Block, DeviceAddress, MemoryLocation, Ticket, Uses};
+use crate::stream::Stream;
+use crate::{Error, Rejected, Result};
+
+/// `len` elements in a memory, freed when this is dropped and its uses are over.
+///
+/// It is moved into what is queued on a stream and comes back from it. A borrow of it never outlives a call, so forgetting anything is
+/// harmless.
+///
+/// ```
+/// # fn main() -> ringmem::Result<()> {
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Device, GpuBuffer};
+///
+/// let backend = HostBackend::builder().build()?;
+/// let mut buffer = GpuBuffer::<f32, _>::new(Device::new(&backend, 0), 1000)?;
+/// buffer.fill(1.5)?;
+/// buffer.copy_from_at(10, &[7.0; 4])?;
+/// assert_eq!(buffer.slice(8..12)?.to_vec()?, [1.5, 1.5, 7.0, 7.0]);
+/// # Ok(())
+/// # }
+/// ```
+/// ```compile_fail
+/// fn read(buffer: &ringmem::memory::GpuBuffer<u8>) -> &[u8] {
+///     buffer.as_slice().unwrap() // device memory
+/// }
+/// ```
+pub struct Buffer<T, M: Memory> {
+    memory: M,
+    // INVARIANT: of `memory`, not yet given back, and as long as `len` elements; or empty, and `len` elements have no bytes.
+    block: Block,
+    len: usize,
+    uses: Uses,
+    _elements: PhantomData<T>,
+}
+
+impl<T: Element, M: Memory> Buffer<T, M> {
+    /// `len` elements that may be used at once. What is in them is unspecified in device memory, and 0 where the host can read them.
+    ///
+    /// # Errors
+    ///
+    /// [`Size`](Error::Size) for more bytes than an address can span; what the memory refuses.
+    pub fn new(memory: M, len: usize) -> Result<Self> {
+        Self::allocate(memory, len, None)
+    }
+
+    /// The same in the order of a stream: allocated there after what is queued, and waited for wherever else it is used.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn new_on(memory: M, len: usize, stream: &Stream) -> Result<Self> {
+        Self::allocate(memory, len, Some(stream))
+    }
+
+    /// A buffer that holds these elements.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new) and [`copy_from`](Self::copy_from).
+    pub fn from_slice(memory: M, elements: &[T]) -> Result<Self> {
+        let mut buffer = Self::new(memory, elements.len())?;
+        buffer.copy_from(elements)?;
+        Ok(buffer)
+    }
+
+    fn allocate(memory: M, len: usize, on: Option<&Stream>) -> Result<Self> {
+        let Ok(layout) = Layout::array::<T>(len) else {
+            let asked = (len as u64).saturating_mul(size_of::<T>() as u64);
+            return Err(Error::Size { asked, least: 0, most: isize::MAX as u64 });
+        };
+        let block = if layout.size() == 0 { Block::empty(MemoryLocation::Host, layout.align()) } else { memory.alloc(layout, on)? };
+        let uses = block.ready.map_or(Uses::NONE, Uses::of);
+        Ok(Self { memory, block, len, uses, _elements: PhantomData })
+    }
+
+    /// Copies elements in, as many as there are, and returns when that is done.
+    ///
+    /// # Errors
+    ///
+    /// [`SizeMismatch`](Error::SizeMismatch) before anything is done; what a use of this buffer that is not over fails with.
+    pub fn copy_from(&mut self, elements: &[T]) -> Result<()> {
+        self.as_view_mut().copy_from(elements)
+    }
+
+    /// Copies elements in, from the element at `at` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Range`](Error::Range) before anything is done; as [`copy_from`](Self::copy_from).
+    pub fn copy_from_at(&mut self, at: usize, elements: &[T]) -> Result<()> {
+        self.slice_mut(at..slice::end::<T>(at, elements.len(), self.len)?)?.copy_from(elements)
+    }
+
+    /// Copies all elements out, and returns when that is done.
+    ///
+    /// # Errors
+    ///
+    /// [`SizeMismatch`](Error::SizeMismatch) before anything is done; what a use of this buffer that is not over fails with.
+    pub fn copy_to(&self, elements: &mut [T]) -> Result<()> {
+        self.as_view().copy_to(elements)
+    }
+
+    /// Copies elements out, from the element at `at` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Range`](Error::Range) before anything is done; as [`copy_to`](Self::copy_to).
+    pub fn copy_to_at(&self, at: usize, elements: &mut [T]) -> Result<()> {
+        self.slice(at..slice::end::<T>(at, elements.len(), self.len)?)?.copy_to(elements)
+    }
+
+    /// The elements, copied.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_to`](Self::copy_to).
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        self.as_view().to_vec()
+    }
+
+    /// Makes every element `value`, on the device if it is there. `T` has 1, 2, 4 or 8 bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_from`](Self::copy_from).
+    pub fn fill(&mut self, value: T) -> Result<()> {
+        self.as_view_mut().fill(value)
+    }
+
+    /// Makes every byte 0.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_from`](Self::copy_from).
+    pub fn zero(&mut self) -> Result<()> {
+        self.as_view_mut().zero()
+    }
+
+    /// Copies elements of this buffer to another place in it.
+    ///
+    /// # Errors
+    ///
+    /// [`Range`](Error::Range) or [`Overlap`](Error::Overlap) before anything is done; as [`copy_from`](Self::copy_from).
+    pub fn copy_within(&mut self, from: impl RangeBounds<usize>, to: usize) -> Result<()> {
+        let from = slice::range::<T>(from, self.len)?;
+        slice::end::<T>(to, from.len(), self.len)?;
+        if from.start < to + from.len() && to < from.end && !from.is_empty() {
+            let size = size_of::<T>() as u64;
+            return Err(Error::Overlap { from: from.start as u64 * size, to: to as u64 * size, len: from.len() as u64 * size });
+        }
+        let view = self.view();
+        // SAFETY: both within the buffer, apart from each other, and the buffer is borrowed mutably.
+        unsafe { view.part::<T>(from.start).copy_to_view(&view.part::<T>(to), from.len() * size_of::<T>()) }
+    }
+
+    /// All elements, to read.
+    pub fn as_view(&self) -> Slice<'_, T, M> {
+        // SAFETY: the invariant.
+        unsafe { Slice::new(self.view(), self.len) }
+    }
+
+    /// All elements, to write.
+    pub fn as_view_mut(&mut self) -> SliceMut<'_, T, M> {
+        // SAFETY: the invariant; borrowed mutably.
+        unsafe { SliceMut::new(self.view(), self.len) }
+    }
+
+    /// Some of the elements, to read.
+    ///
+    /// # Errors
+    ///
+    /// [`Range`](Error::Range).
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T, M>> {
+        self.as_view().slice(range)
+    }
+
+    /// Some of the elements, to write.
+    ///
+    /// # Errors
+    ///
+    /// [`Range`](Error::Range).
+    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<SliceMut<'_, T, M>> {
+        self.as_view_mut().slice(range)
+    }
+
+    /// The same bytes as elements of another type.
+    ///
+    /// # Errors
+    ///
+    /// The buffer, with [`Cast`](Error::Cast) if they are no whole number of those, or not aligned for them.
+    pub fn cast<U: Element>(self) -> Result<Buffer<U, M>, Rejected<Self>> {
+        let bytes = self.size_bytes();
+        match slice::recount::<U>(bytes, self.block.layout.align()) {
+            Ok(len) => {
+                let (memory, block, uses) = self.into_parts();
+                Ok(Buffer { memory, block, len, uses, _elements: PhantomData })
+            }
+            Err(error) => Err(Rejected { error, value: self }),
+        }
+    }
+}
+
+impl<T, M: Memory> Buffer<T, M> {
+    /// Elements.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no elements.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Elements that fit into what was allocated: [`len`](Self::len).
+    #[must_use]
+    pub const fn capacity(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub const fn size_bytes(&self) -> usize {
+        // Cannot overflow: it was a layout.
+        self.len * size_of::<T>()
+    }
+
+    /// Who gave it.
+    #[must_use]
+    pub const fn memory(&self) -> &M {
+        &self.memory
+    }
+
+    /// Where it is. A buffer without bytes is nowhere and says [`MemoryLocation::Host`].
+    #[must_use]
+    pub const fn location(&self) -> MemoryLocation {
+        self.block.location
+    }
+
+    /// Whether its pages are really locked into memory.
+    #[must_use]
+    pub const fn is_pinned(&self) -> bool {
+        self.block.is_pinned
+    }
+
+    /// Whether a device owns the bytes, as opposed to a host that pretends.
+    #[must_use]
+    pub const fn is_device_backed(&self) -> bool {
+        matches!(self.block.location, MemoryLocation::Device)
+    }
+
+    /// Where kernels find it; `None` without bytes.
+    #[must_use]
+    pub fn device_address(&self) -> Option<DeviceAddress>
+    where
+        M::Visibility: DeviceReadable,
+    {
+        self.block.device_address
+    }
+
+    /// Frees it after its uses, and says what the driver said. Dropping does the same and counts an error as unreported.
+    ///
+    /// # Errors
+    ///
+    /// What the driver said.
+    pub fn close(mut self) -> Result<()> {
+        self.give_back()
+    }
+
+    /// Waits until nothing queued uses it.
+    ///
+    /// # Errors
+    ///
+    /// What the first of those operations failed with.
+    pub fn settle(&mut self) -> Result<()> {
+        let uses = replace(&mut self.uses, Uses::NONE);
+        self.memory.backend().settle(&uses)
+    }
+
+    /// Lists a use, so that the memory outlives it and others wait for it: for launches, which name memory by its address.
+    ///
+    /// # Errors
+    ///
+    /// [`OtherBackend`](Error::OtherBackend), what the driver said.
+    pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
+        stream.on(&**self.memory.backend())?;
+        let ticket = stream.mark()?;
+        self.add_use(ticket);
+        Ok(())
+    }
+
+    fn give_back(&mut self) -> Result<()> {
+        let empty = Block::empty(self.block.location, 1);
+        let block = replace(&mut self.block, empty);
+        if block.layout.size() == 0 {
+            return Ok(());
+        }
+        // SAFETY: of this memory by the invariant, given back here only, and its uses are listed.
+        unsafe { self.memory.free(block, &self.uses) }
+    }
+
+    fn into_parts(self) -> (M, Block, Uses) {
+        let mut this = ManuallyDrop::new(self);
+        let block = replace(&mut this.block, Block::empty(MemoryLocation::Host, 1));
+        // SAFETY: `this` is not dropped, and its memory is not used again.
+        let memory = unsafe { ptr::read(&raw const this.memory) };
+        (memory, block, this.uses)
+    }
+
+    pub(crate) fn view(&self) -> View<'_, M> {
+        View { memory: &self.memory, block: &self.block, uses: &self.uses, offset: 0 }
+    }
+
+    pub(crate) fn uses(&self) -> &Uses {
+        &self.uses
+    }
+
+    /// Lists a use. Where there are too many streams, the new one waits for another, or the caller does.
+    pub(crate) fn add_use(&mut self, ticket: Ticket) {
+        let Err(ticket) = self.uses.add(ticket) else { return };
+        let Some(oldest) = self.uses.iter().next() else { return };
+        let backend = self.memory.backend();
+        let both = backend.after(oldest, ticket.stream).and_then(|()| backend.mark(ticket.stream)).unwrap_or_else(|_| {
+            // Its own waiter is told its error, not this one.
+            while !backend.reached(oldest) {
+                std::thread::yield_now();
+            }
+            ticket
+        });
+        self.uses.remove(oldest);
+        // There is room now.
+        let _ = self.uses.add(both);
+    }
+
+    pub(crate) fn settled(&mut self, ticket: Ticket) {
+        self.uses.remove(ticket);
+    }
+}
+
+impl<T: Element, M: Memory<Visibility: HostReadable>> Buffer<T, M> {
+    /// The elements.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`](Error::Busy) while a queued operation uses the buffer, or a kernel runs that must not meet the host in managed memory.
+    pub fn as_slice(&self) -> Result<&[T]> {
+        self.as_view().as_slice()
+    }
+
+    /// Where the elements are, for memory that a protocol shares with a kernel: good for reads and writes as long as this lives. `None` without bytes.
+    ///
+    /// Whoever uses it while a slice of it is borrowed, or while something queued owns the buffer, must see to it that no byte is written that
+    /// another may be reading. No function here checks that.
+    #[must_use]
+    pub fn as_ptr(&self) -> Option<NonNull<T>> {
+        self.block.host.map(NonNull::cast)
+    }
+
+    /// The elements, to write.
+    ///
+    /// # Errors
+    ///
+    /// As [`as_slice`](Self::as_slice).
+    pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
+        self.as_view_mut().into_mut_slice()
+    }
+}
+
+impl<T, M: Memory> Drop for Buffer<T, M> {
+    fn drop(&mut self) {
+        if let Err(error) = self.give_back() {
+            self.memory.backend().unreported(error);
+        }
+    }
+}
+
+impl<T, M: Memory> fmt::Debug for Buffer<T, M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("type", &core::any::type_name::<T>())
+            .field("len", &self.len)
+            .field("location", &self.block.location)
+            .field("address", &self.block.device_address)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,126 @@
+//! Memory that kernels use: one buffer type over any [`Memory`].
+//!
+//! 1. [`Buffer<T, M>`](Buffer) owns elements; what may be done with it follows from `M::Visibility` when it is compiled. Reading device memory from
+//!    the host does not compile.
+//! 2. What outlives its call takes buffers by value and gives them back ([`Stream`](crate::stream::Stream)). What takes a borrow has ended when it returns.
+//! 3. A buffer that is dropped with work queued on it is freed after that work; one that is forgotten is never freed. Neither is ever wrong.
+//! 4. A mismatch is an error before any call of the backend.
+//! 5. No bytes, no calls: a buffer without bytes is valid and asks no backend for anything.
+//!
+//! Memories over memories limit, log, count, fail, pool: each is a [`Memory`] over another, forwards its visibility, and
+//! composes with every other. `Arc<dyn Memory<Visibility = V>>` is one too: which memory, chosen at run time; who may touch it, still checked.
+
+mod arena;
+mod buffer;
+pub(crate) mod holes;
+mod kinds;
+mod slice;
+mod visibility;
+
+use core::alloc::Layout;
+use std::boxed::Box;
+use std::sync::Arc;
+
+use zerocopy::{FromBytes, Immutable, IntoBytes};
+
+use crate::Result;
+use crate::backend::{Backend, Block, Uses};
+use crate::stream::Stream;
+
+pub use arena::Arena;
+pub use buffer::Buffer;
+pub use kinds::{Device, Host, Pinned, Unified};
+pub use slice::{Slice, SliceMut};
+pub(crate) use slice::{end, same_backend};
+pub use visibility::{Both, DeviceOnly, DeviceReadable, HostOnly, HostReadable, Visibility};
+
+/// Elements in a device's memory.
+pub type GpuBuffer<T, B = dyn Backend> = Buffer<T, Device<B>>;
+/// Elements in page-locked host memory.
+pub type PinnedBuffer<T, B = dyn Backend> = Buffer<T, Pinned<B>>;
+/// Elements in managed memory: one address on both sides.
+pub type UnifiedBuffer<T, B = dyn Backend> = Buffer<T, Unified<B>>;
+
+/// What a buffer may hold: plain bytes, any of them valid, none of them padding, nothing to drop, nothing that points.
+///
+/// Nobody implements it: zerocopy's derives make a struct one.
+///
+/// ```
+/// # fn element<T: ringmem::memory::Element>() {}
+/// element::<u8>();
+/// element::<[f32; 3]>();
+/// ```
+/// ```compile_fail
+/// # fn element<T: ringmem::memory::Element>() {}
+/// element::<bool>(); // not every byte is a bool
+/// ```
+/// ```compile_fail
+/// # fn element<T: ringmem::memory::Element>() {}
+/// element::<String>();
+/// ```
+/// ```compile_fail
+/// # fn element<T: ringmem::memory::Element>() {}
+/// element::<&'static u8>();
+/// ```
+pub trait Element: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static {}
+
+impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static> Element for T {}
+
+/// Who gives memory and takes it back.
+///
+/// # Safety
+///
+/// An implementation gives blocks that are as long and aligned as asked for, where `Visibility` says, initialised where the host can read them, of
+/// the backend that [`backend`](Self::backend) names, and nobody else's until they are freed.
+pub unsafe trait Memory: Send + Sync + 'static {
+    /// Who may touch the bytes.
+    type Visibility: Visibility;
+
+    /// Memory for a layout of at least one byte. On a stream, it may be used there at once, elsewhere after [`Block::ready`].
+    ///
+    /// # Errors
+    ///
+    /// [`OutOfMemory`](crate::Error::OutOfMemory), or what the backend or an adaptor refuses.
+    fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block>;
+
+    /// Takes a block back; it is reused or freed after every use that is listed.
+    ///
+    /// # Errors
+    ///
+    /// What the driver said. The block is gone all the same.
+    ///
+    /// # Safety
+    ///
+    /// The block is of this memory, is given back once, and only the operations that `uses` names still use it.
+    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()>;
+
+    /// Who copies and fills it.
+    fn backend(&self) -> &Arc<dyn Backend>;
+
+    /// Whose memory it is, or near whom: an ordinal.
+    fn device(&self) -> u32;
+}
+
+macro_rules! forwards {
+    ($($pointer:ident),*) => {$(
+        // SAFETY: what it points to makes the promise.
+        unsafe impl<M: Memory + ?Sized> Memory for $pointer<M> {
+            type Visibility = M::Visibility;
+
+            fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
+                (**self).alloc(layout, on)
+            }
+            unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+                // SAFETY: the caller's promise.
+                unsafe { (**self).free(block, uses) }
+            }
+            fn backend(&self) -> &Arc<dyn Backend> {
+                (**self).backend()
+            }
+            fn device(&self) -> u32 {
+                (**self).device()
+            }
+        }
+    )*};
+}
+forwards!(Arc, Box);

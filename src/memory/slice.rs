@@ -1,0 +1,437 @@
+//! [`Slice`] and [`SliceMut`]: some elements of a buffer, without a copy.
+
+use core::marker::PhantomData;
+use core::ops::{Bound, Range, RangeBounds};
+use core::ptr::NonNull;
+use core::slice;
+use std::vec::Vec;
+
+use super::{DeviceReadable, Element, HostReadable, Memory};
+use crate::backend::{Backend, Block, Copy, DeviceAddress, Fill, Place, Uses};
+use crate::{Error, Result};
+
+/// Where some bytes of a buffer are, and who has to be waited for.
+pub(crate) struct View<'a, M> {
+    pub memory: &'a M,
+    pub block: &'a Block,
+    pub uses: &'a Uses,
+    /// Bytes from the block's beginning.
+    pub offset: usize,
+}
+
+impl<M> Clone for View<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> core::marker::Copy for View<'_, M> {}
+
+impl<'a, M: Memory> View<'a, M> {
+    /// The part from element `at` on, which the caller has checked.
+    pub fn part<T>(&self, at: usize) -> Self {
+        Self { offset: self.offset + at * size_of::<T>(), ..*self }
+    }
+
+    /// # Safety
+    ///
+    /// The offset is within the block.
+    pub unsafe fn place(&self) -> Option<Place> {
+        // SAFETY: the caller's promise.
+        unsafe { self.block.place(self.offset as u64) }
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.memory.backend().settle(self.uses)
+    }
+
+    /// Copies to or from the host, or between two places of one backend.
+    ///
+    /// # Safety
+    ///
+    /// As [`Backend::copy_now`].
+    unsafe fn copy(&self, to: Place, from: Place, bytes: usize) -> Result<()> {
+        self.settle()?;
+        // SAFETY: the caller's promise; what was queued is over.
+        unsafe { self.memory.backend().copy_now(&Copy { to, from, bytes: bytes as u64 }) }
+    }
+
+    /// # Safety
+    ///
+    /// Both views have so many bytes, apart from each other, and nobody else may use the target.
+    pub unsafe fn copy_to_view<N: Memory>(&self, to: &View<'_, N>, bytes: usize) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        same_backend(&**to.memory.backend(), &**self.memory.backend())?;
+        to.settle()?;
+        // SAFETY: both within their blocks: the caller's promise.
+        let (Some(to), Some(from)) = (unsafe { to.place() }, unsafe { self.place() }) else { return Ok(()) };
+        // SAFETY: the caller's promise.
+        unsafe { self.copy(to, from, bytes) }
+    }
+}
+
+/// Refuses what belongs to another backend.
+pub(crate) fn same_backend(expected: &dyn Backend, got: &dyn Backend) -> Result<()> {
+    let (expected, got) = (expected.id(), got.id());
+    if expected == got { Ok(()) } else { Err(Error::OtherBackend { expected, got }) }
+}
+
+/// Elements of a buffer, to read.
+///
+/// INVARIANT: `len` elements from the view on are in its block, aligned for `T`.
+pub struct Slice<'a, T, M> {
+    view: View<'a, M>,
+    len: usize,
+    _elements: PhantomData<&'a T>,
+}
+
+/// Elements of a buffer, to write: nobody else has them.
+///
+/// INVARIANT: as [`Slice`]'s, and the elements are this value's alone.
+pub struct SliceMut<'a, T, M> {
+    view: View<'a, M>,
+    len: usize,
+    _elements: PhantomData<&'a mut T>,
+}
+
+impl<T, M> Clone for Slice<'_, T, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T, M> core::marker::Copy for Slice<'_, T, M> {}
+
+impl<'a, T: Element, M: Memory> Slice<'a, T, M> {
+    /// # Safety
+    ///
+    /// The invariant.
+    pub(crate) unsafe fn new(view: View<'a, M>, len: usize) -> Self {
+        Self { view, len, _elements: PhantomData }
+    }
+
+    /// Where a backend finds them.
+    pub(crate) fn place(&self) -> Option<Place> {
+        // SAFETY: the invariant.
+        unsafe { self.view.place() }
+    }
+
+    /// Elements.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Some of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Range`](Error::Range).
+    pub fn slice(self, part: impl RangeBounds<usize>) -> Result<Self> {
+        let part = range::<T>(part, self.len)?;
+        Ok(Self { view: self.view.part::<T>(part.start), len: part.len(), _elements: PhantomData })
+    }
+
+    /// Those before `at` and those from `at` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Range`](Error::Range).
+    pub fn split_at(self, at: usize) -> Result<(Self, Self)> {
+        Ok((self.slice(..at)?, self.slice(at..)?))
+    }
+
+    /// The same bytes as elements of another type.
+    ///
+    /// # Errors
+    ///
+    /// [`Cast`](Error::Cast).
+    pub fn cast<U: Element>(self) -> Result<Slice<'a, U, M>> {
+        let len = recount::<U>(self.len * size_of::<T>(), self.view.align())?;
+        Ok(Slice { view: self.view, len, _elements: PhantomData })
+    }
+
+    /// Copies them to the host, and returns when that is done.
+    ///
+    /// # Errors
+    ///
+    /// [`SizeMismatch`](Error::SizeMismatch) before anything is done; what an operation on the buffer that is not over fails with.
+    pub fn copy_to(&self, elements: &mut [T]) -> Result<()> {
+        same_size::<T>(self.len, elements.len())?;
+        let bytes = size_of_val(elements);
+        let Some(from) = self.place() else { return Ok(()) };
+        if bytes == 0 {
+            return Ok(());
+        }
+        let to = Place::Host(NonNull::from(elements).cast());
+        // SAFETY: so many bytes on both sides, checked above; the target is borrowed mutably, so it is not the source.
+        unsafe { self.view.copy(to, from, bytes) }
+    }
+
+    /// The elements, copied to the host.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_to`](Self::copy_to).
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        let too_many = Error::Size { asked: (self.len * size_of::<T>()) as u64, least: 0, most: isize::MAX as u64 };
+        let mut elements = T::new_vec_zeroed(self.len).map_err(|_| too_many)?;
+        self.copy_to(&mut elements)?;
+        Ok(elements)
+    }
+
+    /// Where kernels find the first; `None` without bytes.
+    #[must_use]
+    pub fn device_address(&self) -> Option<DeviceAddress>
+    where
+        M::Visibility: DeviceReadable,
+    {
+        self.view.block.device_address?.offset(self.view.offset as u64)
+    }
+
+    /// The elements, by reference.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`](Error::Busy), as [`Buffer::as_slice`](super::Buffer::as_slice).
+    pub fn as_slice(&self) -> Result<&'a [T]>
+    where
+        M::Visibility: HostReadable,
+    {
+        let Some(first) = self.view.host::<T>()? else { return Ok(zeroes(self.len)) };
+        // SAFETY: the invariant; initialised by the memory's promise, and nothing that is queued writes to it: checked just now. What a kernel does
+        // with it beyond its launch's promise is the launch's affair.
+        Ok(unsafe { slice::from_raw_parts(first.as_ptr(), self.len) })
+    }
+}
+
+impl<'a, T: Element, M: Memory> SliceMut<'a, T, M> {
+    /// # Safety
+    ///
+    /// The invariant.
+    pub(crate) unsafe fn new(view: View<'a, M>, len: usize) -> Self {
+        Self { view, len, _elements: PhantomData }
+    }
+
+    /// Elements.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The same elements, to read.
+    #[must_use]
+    pub fn as_view(&self) -> Slice<'_, T, M> {
+        Slice { view: self.view, len: self.len, _elements: PhantomData }
+    }
+
+    /// The same elements for a shorter time.
+    #[must_use]
+    pub fn reborrow(&mut self) -> SliceMut<'_, T, M> {
+        SliceMut { view: self.view, len: self.len, _elements: PhantomData }
+    }
+
+    /// Some of them.
+    ///
+    /// # Errors
+    ///
+    /// [`Range`](Error::Range).
+    pub fn slice(self, part: impl RangeBounds<usize>) -> Result<Self> {
+        let part = range::<T>(part, self.len)?;
+        Ok(Self { view: self.view.part::<T>(part.start), len: part.len(), _elements: PhantomData })
+    }
+
+    /// Those before `at` and those from `at` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Range`](Error::Range).
+    pub fn split_at(self, at: usize) -> Result<(Self, Self)> {
+        let rest = range::<T>(at.., self.len)?;
+        let after = Self { view: self.view.part::<T>(at), len: rest.len(), _elements: PhantomData };
+        Ok((Self { view: self.view, len: at, _elements: PhantomData }, after))
+    }
+
+    /// The same bytes as elements of another type.
+    ///
+    /// # Errors
+    ///
+    /// [`Cast`](Error::Cast).
+    pub fn cast<U: Element>(self) -> Result<SliceMut<'a, U, M>> {
+        let len = recount::<U>(self.len * size_of::<T>(), self.view.align())?;
+        Ok(SliceMut { view: self.view, len, _elements: PhantomData })
+    }
+
+    /// Copies elements in from the host, and returns when that is done.
+    ///
+    /// # Errors
+    ///
+    /// [`SizeMismatch`](Error::SizeMismatch) before anything is done; what an operation on the buffer that is not over fails with.
+    pub fn copy_from(&mut self, elements: &[T]) -> Result<()> {
+        same_size::<T>(self.len, elements.len())?;
+        let bytes = size_of_val(elements);
+        // SAFETY: the invariant.
+        let Some(to) = (unsafe { self.view.place() }) else { return Ok(()) };
+        if bytes == 0 {
+            return Ok(());
+        }
+        let from = Place::Host(NonNull::from(elements).cast());
+        // SAFETY: so many bytes on both sides, checked above; the target is this value's alone, so it is not the source.
+        unsafe { self.view.copy(to, from, bytes) }
+    }
+
+    /// Copies elements in from another buffer of the same backend, on the device where both are there.
+    ///
+    /// # Errors
+    ///
+    /// [`SizeMismatch`](Error::SizeMismatch) or [`OtherBackend`](Error::OtherBackend) before anything is done; as [`copy_from`](Self::copy_from).
+    pub fn copy_from_view<N: Memory>(&mut self, from: Slice<'_, T, N>) -> Result<()> {
+        same_size::<T>(self.len, from.len)?;
+        // SAFETY: so many bytes on both sides; what is written is this value's alone, so the other is apart from it.
+        unsafe { from.view.copy_to_view(&self.view, self.len * size_of::<T>()) }
+    }
+
+    /// Makes every element `value`. `T` has 1, 2, 4 or 8 bytes: others do not compile.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_from`](Self::copy_from).
+    pub fn fill(&mut self, value: T) -> Result<()> {
+        self.fill_with(|to, count| Fill::of(to, value, count))
+    }
+
+    /// Makes every byte 0.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_from`](Self::copy_from).
+    pub fn zero(&mut self) -> Result<()> {
+        self.fill_with(|to, count| Fill { to, pattern: 0, size: 1, count: count * size_of::<T>() as u64 })
+    }
+
+    fn fill_with(&mut self, fill: impl FnOnce(Place, u64) -> Fill) -> Result<()> {
+        let (Some(to), count @ 1..) = (self.as_view().place(), self.len as u64) else { return Ok(()) };
+        self.view.settle()?;
+        // SAFETY: so many elements are there, this value's alone, and what was queued is over.
+        unsafe { self.view.memory.backend().fill_now(&fill(to, count)) }
+    }
+
+    /// Where kernels find the first; `None` without bytes.
+    #[must_use]
+    pub fn device_address(&self) -> Option<DeviceAddress>
+    where
+        M::Visibility: DeviceReadable,
+    {
+        self.as_view().device_address()
+    }
+
+    /// The elements, by reference, to write.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`](Error::Busy), as [`Buffer::as_slice`](super::Buffer::as_slice).
+    pub fn into_mut_slice(self) -> Result<&'a mut [T]>
+    where
+        M::Visibility: HostReadable,
+    {
+        let first = match self.view.host::<T>()? {
+            Some(first) => first,
+            // No element has bytes, so any aligned place holds them all.
+            None => NonNull::dangling(),
+        };
+        // SAFETY: as in `Slice::as_slice`, and the elements are this value's alone for 'a.
+        Ok(unsafe { slice::from_raw_parts_mut(first.as_ptr(), self.len) })
+    }
+}
+
+impl<M: Memory> View<'_, M> {
+    /// What every part of the block at this offset is aligned to.
+    fn align(&self) -> usize {
+        let align = self.block.layout.align();
+        if self.offset == 0 { align } else { align.min(1 << self.offset.trailing_zeros()) }
+    }
+
+    /// The first element, where nothing that is queued may be writing; `None` without bytes.
+    fn host<T>(&self) -> Result<Option<NonNull<T>>> {
+        let Some(host) = self.block.host else { return Ok(None) };
+        let backend = self.memory.backend();
+        if self.uses.iter().any(|ticket| !backend.reached(ticket)) {
+            return Err(Error::Busy { what: "a queued operation uses the buffer" });
+        }
+        backend.host_access(self.block)?;
+        // SAFETY: the offset is within the block, by the invariant of whoever has this view.
+        Ok(Some(unsafe { host.add(self.offset) }.cast()))
+    }
+}
+
+/// `len` elements without bytes.
+fn zeroes<'a, T: Element>(len: usize) -> &'a [T] {
+    // SAFETY: only a buffer without bytes has no place, so the elements have no bytes or there are none: any aligned place holds them.
+    unsafe { slice::from_raw_parts(NonNull::dangling().as_ptr(), len) }
+}
+
+/// Refuses another number of elements.
+fn same_size<T>(expected: usize, got: usize) -> Result<()> {
+    if expected == got {
+        return Ok(());
+    }
+    let size = size_of::<T>() as u64;
+    Err(Error::SizeMismatch { expected: expected as u64 * size, got: (got as u64).saturating_mul(size) })
+}
+
+/// `at + len`, if that is within `size` elements.
+pub(crate) fn end<T>(at: usize, len: usize, size: usize) -> Result<usize> {
+    match at.checked_add(len) {
+        Some(end) if end <= size => Ok(end),
+        _ => Err(outside::<T>(at, len, size)),
+    }
+}
+
+/// A range within `size` elements.
+pub(crate) fn range<T>(range: impl RangeBounds<usize>, size: usize) -> Result<Range<usize>> {
+    let start = match range.start_bound() {
+        Bound::Included(&start) => Some(start),
+        Bound::Excluded(&start) => start.checked_add(1),
+        Bound::Unbounded => Some(0),
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&end) => end.checked_add(1),
+        Bound::Excluded(&end) => Some(end),
+        Bound::Unbounded => Some(size),
+    };
+    match (start, end) {
+        (Some(start), Some(end)) if start <= end && end <= size => Ok(start..end),
+        (start, end) => {
+            let start = start.unwrap_or(usize::MAX);
+            Err(outside::<T>(start, end.unwrap_or(usize::MAX).saturating_sub(start), size))
+        }
+    }
+}
+
+fn outside<T>(at: usize, len: usize, size: usize) -> Error {
+    let bytes = |elements: usize| (elements as u64).saturating_mul(size_of::<T>() as u64);
+    Error::Range { offset: bytes(at), len: bytes(len), size: bytes(size) }
+}
+
+/// How many `U` so many bytes at a place of this alignment are.
+pub(crate) fn recount<U>(bytes: usize, align: usize) -> Result<usize> {
+    let (size, needed) = (size_of::<U>(), align_of::<U>());
+    if size == 0 || !bytes.is_multiple_of(size) || align < needed {
+        return Err(Error::Cast { bytes: bytes as u64, align: align as u64, size: size as u64, needed: needed as u64 });
+    }
+    Ok(bytes / size)
+}

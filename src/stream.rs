@@ -1,0 +1,216 @@
+//! [`Stream`]: a queue of copies, fills and kernels that a device executes in order.
+//!
+//! 1. What is queued takes its buffers by value and gives them back as a [`Pending`]. The stream owns them meanwhile, so nothing that a caller
+//!    drops or forgets is freed under it.
+//! 2. An operation waits for whatever else is queued on its buffers, on whatever stream that is.
+//! 3. What is refused was not queued, and comes back.
+#![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
+
+mod module;
+mod pending;
+
+use core::fmt;
+use core::ops::RangeBounds;
+use std::sync::Arc;
+
+use crate::backend::{Backend, Copy, Fill, Launch, StreamId, Ticket, Uses};
+use crate::memory::{Buffer, Element, Memory, end, same_backend};
+use crate::{Error, Rejected, Result};
+
+pub use module::Module;
+pub use pending::{Pending, Queued};
+
+/// A stream of a device. Clones are the same stream; what is queued is executed also when the last of them is gone.
+///
+/// # Dropping
+///
+/// The last one to go waits for what is queued, unless a kernel is queued or running: a persistent kernel ends only when its host says so.
+/// Then the stream is left to itself and ends after its last operation.
+#[derive(Clone)]
+pub struct Stream {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    backend: Arc<dyn Backend>,
+    id: StreamId,
+    device: u32,
+}
+
+impl Stream {
+    /// A stream of a device, running.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDevice`](Error::NoDevice), [`Thread`](Error::Thread), what the driver said.
+    pub fn new<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> Result<Self> {
+        let backend = Arc::clone(backend).erased();
+        let id = backend.open_stream(device)?;
+        Ok(Self { shared: Arc::new(Shared { backend, id, device }) })
+    }
+
+    /// Its number, never used twice in a process.
+    #[must_use]
+    pub fn id(&self) -> StreamId {
+        self.shared.id
+    }
+
+    /// Whose it is: an ordinal.
+    #[must_use]
+    pub fn device(&self) -> u32 {
+        self.shared.device
+    }
+
+    /// Who executes it.
+    #[must_use]
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.shared.backend
+    }
+
+    /// Queues a copy of all of `from` to all of `to`.
+    ///
+    /// # Errors
+    ///
+    /// The buffers, with [`SizeMismatch`](Error::SizeMismatch) or [`OtherBackend`](Error::OtherBackend) or what the backend said; nothing was queued.
+    pub fn copy<T: Element, A: Memory, B: Memory>(&self, from: Buffer<T, A>, to: Buffer<T, B>) -> Queue<(Buffer<T, A>, Buffer<T, B>)> {
+        if from.len() != to.len() {
+            let error = Error::SizeMismatch { expected: to.size_bytes() as u64, got: from.size_bytes() as u64 };
+            return Err(Rejected { error, value: (from, to) });
+        }
+        self.copy_range(from, .., to, 0)
+    }
+
+    /// Queues a copy of some elements of `from` to those of `to` from `at` on. The source is read when it is executed.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy`](Self::copy), and [`Range`](Error::Range).
+    pub fn copy_range<T: Element, A: Memory, B: Memory>(
+        &self,
+        from: Buffer<T, A>,
+        range: impl RangeBounds<usize>,
+        to: Buffer<T, B>,
+        at: usize,
+    ) -> Queue<(Buffer<T, A>, Buffer<T, B>)> {
+        let queued = (|| {
+            let source = from.slice(range)?;
+            let target = to.slice(at..end::<T>(at, source.len(), to.len())?)?;
+            self.owns(from.memory())?;
+            self.owns(to.memory())?;
+            let bytes = (source.len() * size_of::<T>()) as u64;
+            let (Some(source), Some(target), 1..) = (source.place(), target.place(), bytes) else { return Ok(None) };
+            let copy = Copy { to: target, from: source, bytes };
+            // SAFETY: both within their buffers, which are this operation's own until it is executed: whoever drops them frees them after it.
+            self.queue(&[from.uses(), to.uses()], |backend, id| unsafe { backend.copy(&copy, id) }).map(Some)
+        })();
+        self.pending(queued, (from, to))
+    }
+
+    /// Queues that some elements become `value`. `T` has 1, 2, 4 or 8 bytes: others do not compile.
+    ///
+    /// # Errors
+    ///
+    /// The buffer, as [`copy_range`](Self::copy_range).
+    pub fn fill<T: Element, M: Memory>(&self, to: Buffer<T, M>, range: impl RangeBounds<usize>, value: T) -> Queue<Buffer<T, M>> {
+        let queued = (|| {
+            let target = to.slice(range)?;
+            self.owns(to.memory())?;
+            let (Some(place), count @ 1..) = (target.place(), target.len() as u64) else { return Ok(None) };
+            let fill = Fill::of(place, value, count);
+            // SAFETY: within the buffer, which is this operation's own until it is executed.
+            self.queue(&[to.uses()], |backend, id| unsafe { backend.fill(&fill, id) }).map(Some)
+        })();
+        self.pending(queued, to)
+    }
+
+    /// Queues a kernel with one group.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownKernel`](Error::UnknownKernel), [`Arguments`](Error::Arguments), [`OtherBackend`](Error::OtherBackend) or what the driver said; nothing was
+    /// queued. What comes from waiting: [`KernelPanicked`](Error::KernelPanicked), after which the stream goes on.
+    ///
+    /// # Safety
+    ///
+    /// Until the kernel has left, which a wait for the launch shows and dropping the stream does not:
+    ///
+    /// - the arguments are what the kernel takes, and memory that it finds by them or otherwise is live: wait before you free a buffer,
+    ///   or list the launch with [`Buffer::used_by`] after this call;
+    /// - nothing else touches the bytes that it touches, neither host code nor a transfer on any stream, except as the kernel's own
+    ///   protocol says.
+    pub unsafe fn launch(&self, module: &Module, name: &str, arguments: &[u64]) -> Result<Pending<()>> {
+        same_backend(&*self.shared.backend, &**module.backend())?;
+        let launch = Launch { module: module.id(), name, arguments, groups: 1 };
+        // SAFETY: the caller's promise.
+        let ticket = self.queue(&[], |backend, id| unsafe { backend.launch(&launch, id) })?;
+        Ok(Pending::new((), Some(ticket), self.clone()))
+    }
+
+    /// Makes what is queued here from now on wait for everything that is queued on another stream now.
+    ///
+    /// # Errors
+    ///
+    /// [`OtherBackend`](Error::OtherBackend), what the driver said.
+    pub fn wait_for(&self, other: &Self) -> Result<()> {
+        same_backend(&*self.shared.backend, &*other.shared.backend)?;
+        let ticket = other.mark()?;
+        self.shared.backend.after(ticket, self.shared.id)
+    }
+
+    /// Waits until everything that was queued before has been executed: for a kernel that nobody tells to end, for ever.
+    ///
+    /// # Errors
+    ///
+    /// What the first operation failed with whose [`Pending`] was not waited for.
+    pub fn synchronize(&self) -> Result<()> {
+        self.shared.backend.synchronize(self.shared.id)
+    }
+
+    pub(crate) fn mark(&self) -> Result<Ticket> {
+        self.shared.backend.mark(self.shared.id)
+    }
+
+    /// Its number, for a backend whose stream it is.
+    pub(crate) fn on(&self, backend: &dyn Backend) -> Result<StreamId> {
+        same_backend(backend, &*self.shared.backend)?;
+        Ok(self.shared.id)
+    }
+
+    fn owns(&self, memory: &impl Memory) -> Result<()> {
+        same_backend(&*self.shared.backend, &**memory.backend())
+    }
+
+    /// Queues an operation after the uses of what it touches; its ticket.
+    fn queue(&self, uses: &[&Uses], operation: impl FnOnce(&dyn Backend, StreamId) -> Result<Ticket>) -> Result<Ticket> {
+        let Shared { backend, id, .. } = &*self.shared;
+        for ticket in uses.iter().flat_map(|uses| uses.iter()) {
+            if ticket.stream != *id && !backend.reached(ticket) {
+                backend.after(ticket, *id)?;
+            }
+        }
+        operation(&**backend, *id)
+    }
+
+    /// What was queued, or what was refused. `queued` has no ticket where there was nothing to do.
+    fn pending<T: Queued>(&self, queued: Result<Option<Ticket>>, value: T) -> Queue<T> {
+        match queued {
+            Ok(ticket) => Ok(Pending::new(value, ticket, self.clone())),
+            Err(error) => Err(Rejected { error, value }),
+        }
+    }
+}
+
+/// What queueing gives: the operation, or its operands and why not.
+pub type Queue<T> = Result<Pending<T>, Rejected<T>>;
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.backend.close_stream(self.id);
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stream").field("id", &self.shared.id.get()).field("device", &self.shared.device).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,67 @@
+//! The kernels of an image, loaded.
+
+use core::fmt;
+use std::sync::Arc;
+
+use ringmem_layouts::{Abi, Image};
+
+use crate::Result;
+use crate::backend::{Backend, ModuleId};
+
+/// An image's kernels, on the backend that loaded it. Clones are the same module.
+#[derive(Clone)]
+pub struct Module {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    backend: Arc<dyn Backend>,
+    id: ModuleId,
+    image: Image,
+}
+
+impl Module {
+    /// Loads an image, if it was compiled with the layouts that are expected.
+    ///
+    /// # Errors
+    ///
+    /// [`Abi`](crate::Error::Abi) with both sides' tables; what the driver said.
+    pub fn load<B: Backend + ?Sized>(backend: &Arc<B>, image: &Image, expected: &Abi) -> Result<Self> {
+        let backend = Arc::clone(backend).erased();
+        let id = backend.load(image, expected)?;
+        Ok(Self { shared: Arc::new(Shared { backend, id, image: *image }) })
+    }
+
+    /// The kernels' names.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = &'static str> {
+        self.shared.image.host.iter().map(|entry| entry.name)
+    }
+
+    /// What the image was compiled with.
+    #[must_use]
+    pub fn abi(&self) -> &Abi {
+        &self.shared.image.abi
+    }
+
+    /// Who loaded it.
+    #[must_use]
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.shared.backend
+    }
+
+    pub(super) fn id(&self) -> ModuleId {
+        self.shared.id
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.backend.unload(self.id);
+    }
+}
+
+impl fmt::Debug for Module {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.names()).finish()
+    }
+}

@@ -1,0 +1,160 @@
+//! What a queued operation gives back when it is done.
+#![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
+
+use core::fmt;
+use core::time::Duration;
+use std::time::Instant;
+
+use super::Stream;
+use crate::backend::Ticket;
+use crate::memory::{Buffer, Memory};
+use crate::{Error, Rejected, Result};
+
+/// An operation that was queued, and the `T` that comes back from it.
+///
+/// Dropped, the operation is executed all the same and its `T` goes after it; forgotten, the `T` is never freed. An error that is never waited for
+/// here comes out of [`Stream::synchronize`].
+#[must_use = "dropping it drops the buffers of the operation"]
+pub struct Pending<T: Queued> {
+    value: T,
+    /// `None` where there was nothing to do.
+    ticket: Option<Ticket>,
+    stream: Stream,
+}
+
+impl<T: Queued> Pending<T> {
+    pub(super) fn new(mut value: T, ticket: Option<Ticket>, stream: Stream) -> Self {
+        if let Some(ticket) = ticket {
+            value.used(ticket);
+        }
+        Self { value, ticket, stream }
+    }
+
+    /// Whether it has been executed, or never will be.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.ticket.is_none_or(|ticket| self.stream.backend().reached(ticket))
+    }
+
+    /// Waits as long as it takes: for a kernel that nobody tells to end, for ever.
+    ///
+    /// # Errors
+    ///
+    /// What the operation failed with, and its operands.
+    pub fn wait(self) -> Result<T, Rejected<T>> {
+        match self.wait_until(None) {
+            Ok(outcome) => outcome,
+            // Without a deadline nothing is left undone.
+            Err(this) => Err(Rejected { error: Error::StreamClosed, value: this.value }),
+        }
+    }
+
+    /// Waits no longer than `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// `self` when the time is up. Inside, as [`wait`](Self::wait).
+    pub fn wait_timeout(self, timeout: Duration) -> Result<Result<T, Rejected<T>>, Self> {
+        self.wait_until(Some(timeout))
+    }
+
+    /// Does not wait.
+    ///
+    /// # Errors
+    ///
+    /// `self` when it is not done. Inside, as [`wait`](Self::wait).
+    pub fn try_take(self) -> Result<Result<T, Rejected<T>>, Self> {
+        self.wait_until(Some(Duration::ZERO))
+    }
+
+    /// What comes back, at once: to be queued again, after this operation wherever that is. The host sees nothing of it before it is done.
+    ///
+    /// An error of this operation comes out of [`Stream::synchronize`], or of waiting for the next one.
+    pub fn ordered(self) -> T {
+        self.value
+    }
+
+    pub(crate) fn ticket(&self) -> Option<Ticket> {
+        self.ticket
+    }
+
+    fn wait_until(mut self, timeout: Option<Duration>) -> Result<Result<T, Rejected<T>>, Self> {
+        let Some(ticket) = self.ticket else { return Ok(Ok(self.value)) };
+        match self.stream.backend().wait(ticket, timeout) {
+            Ok(true) => {
+                self.value.settled(ticket);
+                Ok(Ok(self.value))
+            }
+            Ok(false) => Err(self),
+            Err(error) => {
+                self.value.settled(ticket);
+                Ok(Err(Rejected { error, value: self.value }))
+            }
+        }
+    }
+
+    /// Waits for several, with as many waits as there are streams at most.
+    ///
+    /// # Errors
+    ///
+    /// The first of their errors; the others' operands are dropped.
+    pub fn wait_all(all: impl IntoIterator<Item = Self>, timeout: Option<Duration>) -> Result<Option<std::vec::Vec<T>>> {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut values = std::vec::Vec::new();
+        for pending in all {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            match pending.wait_until(left) {
+                Ok(outcome) => values.push(outcome?),
+                Err(_) => return Ok(None),
+            }
+        }
+        Ok(Some(values))
+    }
+}
+
+impl<T: Queued> fmt::Debug for Pending<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pending").field("ticket", &self.ticket).field("is_done", &self.is_done()).finish_non_exhaustive()
+    }
+}
+
+/// What an operation takes and gives back: buffers, or nothing.
+pub trait Queued: sealed::Settle {}
+
+impl Queued for () {}
+impl<T, M: Memory> Queued for Buffer<T, M> {}
+impl<T, A: Memory, U, B: Memory> Queued for (Buffer<T, A>, Buffer<U, B>) {}
+
+mod sealed {
+    use super::{Buffer, Memory, Ticket};
+
+    pub trait Settle {
+        /// The operation is over.
+        fn settled(&mut self, ticket: Ticket);
+        /// The operation is queued.
+        fn used(&mut self, ticket: Ticket);
+    }
+
+    impl Settle for () {
+        fn settled(&mut self, _: Ticket) {}
+        fn used(&mut self, _: Ticket) {}
+    }
+    impl<T, M: Memory> Settle for Buffer<T, M> {
+        fn settled(&mut self, ticket: Ticket) {
+            Buffer::settled(self, ticket);
+        }
+        fn used(&mut self, ticket: Ticket) {
+            self.add_use(ticket);
+        }
+    }
+    impl<T, A: Memory, U, B: Memory> Settle for (Buffer<T, A>, Buffer<U, B>) {
+        fn settled(&mut self, ticket: Ticket) {
+            self.0.settled(ticket);
+            self.1.settled(ticket);
+        }
+        fn used(&mut self, ticket: Ticket) {
+            self.0.used(ticket);
+            self.1.used(ticket);
+        }
+    }
+}
