@@ -240,7 +240,8 @@ fn a_kernel_that_cannot_start_says_which_fault() {
     let backend = backend();
     let module = load(&backend, &IMAGE);
     // SAFETY: `echo` takes no arguments of its own.
-    let error = unsafe { Channel::<Chunk, Counted>::open(&backend, 0, &module, &Options::new("echo")) }.expect_err("rings of other messages");
+    let error =
+        unsafe { Channel::<Chunk, Counted>::open(&backend, 0, &module, &Options::new("echo")) }.expect_err("rings of other messages");
     assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Ring), faults: 1, .. }), "{error:?}");
 
     let options = Options { arguments: &[0, 8, 0], ..Options::new("histogram") };

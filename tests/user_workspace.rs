@@ -325,7 +325,7 @@ fn a_side_that_changes_struct_and_table_is_refused_at_load_with_both_tables() {
          fn say(case: &str, expected: Abi, abi: Abi) {\n    \
              let backend = HostBackend::builder().device_memory(1 << 16).build().unwrap();\n    \
              println!(\"case {case}\");\n    \
-             if let Err(error) = backend.load(&Image { abi, ..particles_kernels::IMAGE }, &expected) { println!(\"{error}\"); }\n\
+             if let Err(error) = ringmem::stream::Module::load(&backend, &Image { abi, ..particles_kernels::IMAGE }, &expected) { println!(\"{error}\"); }\n\
          }\nfn main() {\n    say(\"nothing\", particles_shared::ABI, particles_shared::ABI);\n",
     );
     for (case, changes, _) in TOGETHER {
