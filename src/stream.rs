@@ -184,7 +184,8 @@ impl Stream {
     fn queue(&self, uses: &[&Uses], operation: impl FnOnce(&dyn Backend, StreamId) -> Result<Ticket>) -> Result<Ticket> {
         let Shared { backend, id, .. } = &*self.shared;
         for ticket in uses.iter().flat_map(|uses| uses.iter()) {
-            if ticket.stream != *id && !backend.reached(ticket) {
+            // Also a ticket that was reached: whether there is something to wait for is the backend's to say, which may keep another time than ours.
+            if ticket.stream != *id {
                 backend.after(ticket, *id)?;
             }
         }
