@@ -2,6 +2,7 @@
 
 mod abi;
 
+use core::alloc::Layout;
 use core::fmt;
 use std::boxed::Box;
 use std::io;
@@ -13,6 +14,8 @@ use ringmem_layouts::attach::AttachError;
 use ringmem_layouts::control::{Fault, State};
 use ringmem_layouts::image::Entry;
 use ringmem_layouts::ring::LayoutError;
+
+use crate::backend::MemoryLocation;
 
 /// A result whose error is [`Error`] unless it says otherwise.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -116,6 +119,26 @@ pub enum Error {
         call: &'static str,
         /// The address.
         address: u64,
+    },
+    /// A block that is given back otherwise than it was allocated. What was allocated is still there.
+    #[error("the block at {address:#x} was allocated as {} and given back as {}", Piece(expected), Piece(got))]
+    WrongBlock {
+        /// Its address.
+        address: u64,
+        /// Where it is, and its bytes and alignment.
+        expected: (MemoryLocation, Layout),
+        /// What was said of it.
+        got: (MemoryLocation, Layout),
+    },
+    /// More pinned memory than may be pinned at once.
+    #[error("{asked} bytes cannot be pinned: {used} of {budget} are")]
+    PinnedBudget {
+        /// What was asked for.
+        asked: u64,
+        /// What is pinned.
+        used: u64,
+        /// The most that may be.
+        budget: u64,
     },
     /// A fault that a test asked the host backend for.
     #[error("{call} number {number} was made to fail")]
@@ -238,6 +261,16 @@ pub enum Error {
     /// The stream's thread is gone and will not execute this.
     #[error("the stream executes no more")]
     StreamClosed,
+}
+
+/// A piece of memory in words.
+struct Piece<'a>(&'a (MemoryLocation, Layout));
+
+impl fmt::Display for Piece<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (location, layout) = self.0;
+        write!(f, "{} bytes of {location:?} aligned to {}", layout.size(), layout.align())
+    }
 }
 
 /// The facts of [`Error::Kernel`] as a sentence.

@@ -77,7 +77,8 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Foreign`](crate::Error::Foreign) for what is no live block of this backend; what the driver said. The block is gone all the same.
+    /// [`Foreign`](crate::Error::Foreign) for what is no live block of this backend, [`WrongBlock`](crate::Error::WrongBlock) for one that was allocated
+    /// otherwise and stays; what the driver said, and then the block is gone all the same.
     ///
     /// # Safety
     ///
@@ -99,7 +100,8 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// As [`copy_now`](Self::copy_now).
+    /// As [`copy_now`](Self::copy_now); [`Cast`](crate::Error::Cast) for a place that is not aligned to the elements,
+    /// [`Unsupported`](crate::Error::Unsupported) for elements of another size than 1, 2, 4 or 8.
     ///
     /// # Safety
     ///
@@ -206,6 +208,40 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
         Ok(())
     }
 
+    /// Queues that managed memory moves to a device, or home to the host; its ticket. A hint: what is touched elsewhere moves there anyway.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::Error::Unsupported) where nothing can be moved ahead or the memory is not managed; as [`copy`](Self::copy).
+    fn prefetch(&self, prefetch: &Prefetch, on: StreamId) -> Result<Ticket> {
+        let _ = (prefetch, on);
+        Err(crate::Error::Unsupported { what: "a prefetch" })
+    }
+
+    /// Lets a device reach another's memory: its kernels do, and copies between the two need no host. Nothing happens the second time, nor for a
+    /// device and itself.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDevice`](crate::Error::NoDevice), [`Unsupported`](crate::Error::Unsupported) where [`Capabilities::peers`] does not list it, what the driver said.
+    fn enable_peer(&self, device: u32, peer: u32) -> Result<()> {
+        let devices = self.devices();
+        match [device, peer].into_iter().find(|&asked| asked >= devices) {
+            Some(asked) => Err(crate::Error::NoDevice { asked, devices }),
+            None if device == peer => Ok(()),
+            None => Err(crate::Error::Unsupported { what: "reaching that device's memory from this one" }),
+        }
+    }
+
+    /// Takes that back. Wait for what uses it first.
+    ///
+    /// # Errors
+    ///
+    /// As [`enable_peer`](Self::enable_peer).
+    fn disable_peer(&self, device: u32, peer: u32) -> Result<()> {
+        self.enable_peer(device, peer)
+    }
+
     /// Waits until uses are over.
     ///
     /// # Errors
@@ -293,6 +329,17 @@ impl Fill {
     }
 }
 
+/// Managed memory that is wanted somewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefetch {
+    /// From where on.
+    pub address: DeviceAddress,
+    /// Bytes.
+    pub bytes: u64,
+    /// The device; `None` for the host.
+    pub to: Option<u32>,
+}
+
 /// A kernel that is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
@@ -324,7 +371,7 @@ pub struct Capabilities {
     pub stream_ordered: bool,
     /// The largest alignment that can be asked for, bytes.
     pub largest_align: u64,
-    /// The devices whose memory this one reaches, by ordinal; itself is not among them.
+    /// The devices whose memory this one can [reach](Backend::enable_peer), by ordinal; itself is not among them.
     pub peers: std::vec::Vec<u32>,
 }
 

@@ -30,7 +30,6 @@ impl Holes {
 
     /// The lowest offset that is a multiple of `align`, a power of two, with `bytes` free bytes after it.
     pub fn take(&mut self, bytes: u64, align: u64) -> Result<u64, Shortage> {
-        let mut largest = 0;
         let mut fit = None;
         for (&hole, &size) in &self.sizes {
             let padding = hole.wrapping_neg() & (align - 1);
@@ -39,9 +38,8 @@ impl Holes {
                 fit = Some((hole, size, padding));
                 break;
             }
-            largest = largest.max(usable);
         }
-        let Some((hole, size, padding)) = fit else { return Err(Shortage { free: self.free, largest }) };
+        let Some((hole, size, padding)) = fit else { return Err(self.shortage(align)) };
         let offset = hole + padding;
         self.sizes.remove(&hole);
         if padding > 0 {
@@ -53,6 +51,12 @@ impl Holes {
         }
         self.free -= bytes;
         Ok(offset)
+    }
+
+    /// What is free, and the most that an alignment could have.
+    pub fn shortage(&self, align: u64) -> Shortage {
+        let usable = |(&hole, &size): (&u64, &u64)| size.saturating_sub(hole.wrapping_neg() & (align - 1));
+        Shortage { free: self.free, largest: self.sizes.iter().map(usable).max().unwrap_or(0) }
     }
 
     /// Gives back what was taken.

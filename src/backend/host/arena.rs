@@ -5,9 +5,12 @@
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::vec::Vec;
 
+use super::counters::Live;
 use super::mapping::{Mapping, Place};
+use super::pager::Pages;
 use crate::backend::{DeviceAddress, MemoryInfo};
 use crate::memory::holes::{Holes, Shortage};
 use crate::{Error, Result};
@@ -28,15 +31,27 @@ const WINDOWS_SIZE: u64 = 1 << 55;
 pub(super) struct Arena {
     capacity: u64,
     window: u64,
-    holes: Mutex<Holes>,
+    space: Mutex<Space>,
+    /// Bytes of a page of managed memory.
+    page: u64,
     /// Of offset 0.
     place: Place,
     /// INVARIANT: `capacity` bytes from `place` on are in it.
     _mapping: Mapping,
 }
 
+/// Who holds how much of the capacity. Pages of managed memory have a size here and no place.
+///
+/// INVARIANT: what allocations and pages hold together is within the capacity whenever the lock is free.
+struct Space {
+    holes: Holes,
+    pages: Pages,
+    /// The most that both held.
+    peak: u64,
+}
+
 impl Arena {
-    pub fn new(capacity: u64) -> Result<Self> {
+    pub fn new(capacity: u64, page: u64) -> Result<Self> {
         // What the pointer's width leaves, with room to align.
         let most = MOST.min((isize::MAX as u64).saturating_sub(ALIGN));
         if capacity == 0 || capacity > most {
@@ -47,11 +62,18 @@ impl Arena {
         let padding = base.align_offset(ALIGN as usize);
         // SAFETY: `padding` is below `ALIGN`, and the mapping is longer than that.
         let place = Place(unsafe { base.add(padding) });
-        Ok(Self { capacity, window: window(capacity)?, holes: Mutex::new(Holes::new(capacity)), place, _mapping: mapping })
+        let space = Mutex::new(Space { holes: Holes::new(capacity), pages: Pages::default(), peak: 0 });
+        Ok(Self { capacity, window: window(capacity)?, space, page, place, _mapping: mapping })
     }
 
     pub fn info(&self) -> MemoryInfo {
-        MemoryInfo { total: self.capacity, free: self.holes.lock().unwrap_or_else(PoisonError::into_inner).free() }
+        MemoryInfo { total: self.capacity, free: self.capacity - self.held(&self.space()) }
+    }
+
+    /// What allocations and pages hold.
+    pub fn occupied(&self) -> Live {
+        let space = self.space();
+        Live { bytes: self.held(&space), peak: space.peak }
     }
 
     pub fn address(&self, offset: u64) -> DeviceAddress {
@@ -68,16 +90,15 @@ impl Arena {
         Place(unsafe { self.place.0.add(offset as usize) })
     }
 
-    /// The offset of `bytes` poisoned bytes that are the caller's until [`give`](Self::give).
-    pub fn take(&self, bytes: u64, align: u64) -> Result<u64> {
+    /// The offset of `bytes` poisoned bytes that are the caller's until [`give`](Self::give), and the pages that gave way.
+    pub fn take(&self, bytes: u64, align: u64, evicted: &mut Vec<u64>) -> Result<u64> {
         if bytes == 0 {
             return Err(Error::Size { asked: 0, least: 1, most: self.capacity });
         }
         if !align.is_power_of_two() || align > ALIGN {
             return Err(Error::Align { asked: align, most: ALIGN });
         }
-        let taken = self.holes.lock().unwrap_or_else(PoisonError::into_inner).take(bytes, align);
-        match taken {
+        match self.reserve(bytes, align, evicted) {
             Ok(offset) => {
                 // SAFETY: just taken, so the range is within the capacity and nobody else's.
                 unsafe { self.poison(offset, bytes) };
@@ -85,6 +106,55 @@ impl Arena {
             }
             Err(Shortage { free, largest }) => Err(Error::OutOfMemory { requested: bytes, free, largest }),
         }
+    }
+
+    fn reserve(&self, bytes: u64, align: u64, evicted: &mut Vec<u64>) -> Result<u64, Shortage> {
+        let mut space = self.space();
+        let offset = space.holes.take(bytes, align)?;
+        while self.held(&space) > self.capacity
+            && let Some(page) = space.pages.oldest()
+        {
+            evicted.push(page);
+        }
+        space.peak = space.peak.max(self.held(&space));
+        Ok(offset)
+    }
+
+    /// What an allocation would be told that did not fit.
+    pub fn shortage(&self, requested: u64, align: u64) -> Error {
+        let space = self.space();
+        let Shortage { free, largest } = space.holes.shortage(if align.is_power_of_two() { align } else { 1 });
+        Error::OutOfMemory { requested, free, largest }
+    }
+
+    /// Makes a page resident, in the place of others if it must be: whether it came. It did not if it was here, or if there is no room.
+    pub fn admit(&self, page: u64, evicted: &mut Vec<u64>) -> bool {
+        let mut space = self.space();
+        if space.pages.touch(page) {
+            return false;
+        }
+        while self.held(&space) + self.page > self.capacity {
+            match space.pages.oldest() {
+                Some(oldest) => evicted.push(oldest),
+                None => return false,
+            }
+        }
+        space.pages.insert(page);
+        space.peak = space.peak.max(self.held(&space));
+        true
+    }
+
+    /// Makes a page not resident: whether it was.
+    pub fn expel(&self, page: u64) -> bool {
+        self.space().pages.remove(page)
+    }
+
+    fn held(&self, space: &Space) -> u64 {
+        self.capacity - space.holes.free() + space.pages.count() * self.page
+    }
+
+    fn space(&self) -> MutexGuard<'_, Space> {
+        self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Poisons and frees.
@@ -95,7 +165,7 @@ impl Arena {
     pub unsafe fn give(&self, offset: u64, bytes: u64) {
         // SAFETY: the caller's promise: it is still the range that was taken, and nobody else's.
         unsafe { self.poison(offset, bytes) };
-        self.holes.lock().unwrap_or_else(PoisonError::into_inner).give(offset, bytes);
+        self.space().holes.give(offset, bytes);
     }
 
     /// Outside the lock: this is the slow part, and kernels must not wait for it.

@@ -9,15 +9,16 @@ use std::sync::{Arc, PoisonError};
 use ringmem_layouts::{Abi, Image};
 
 use super::HostBackend;
-use super::arena::ALIGN;
+use super::faults::Verb;
 use super::limbo::Held;
-use super::mapping::Mapping;
+use super::link::{Route, Work};
+use super::log::{Facts, Phase};
 use super::operation::{self, Operation};
 use super::queue::Queue;
-use super::ranges::{Owner, Range};
+use super::ranges::address;
 use crate::backend::{
-    Backend, Block, Capabilities, Copy, DeviceAddress, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Options, Request, StreamId,
-    Ticket, Uses, entry,
+    Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Prefetch, Request, StreamId, Ticket, Uses,
+    entry,
 };
 use crate::{Error, Result};
 
@@ -42,87 +43,53 @@ unsafe impl Backend for HostBackend {
 
     fn capabilities(&self, device: u32) -> Result<Capabilities> {
         self.shared.arena(device)?;
-        Ok(Capabilities {
-            unified: true,
-            concurrent_managed_access: true,
-            system_scope: true,
-            host_native_atomics: true,
-            shared_memory: false,
-            stream_ordered: false,
-            largest_align: ALIGN,
-            peers: std::vec::Vec::new(),
-        })
+        Ok(Capabilities { peers: self.shared.peers.of(device), ..self.shared.capabilities.clone() })
     }
 
     fn memory_info(&self, device: u32) -> Result<Option<MemoryInfo>> {
-        Ok(Some(self.shared.arena(device)?.info()))
+        let info = self.shared.arena(device)?.info();
+        Ok(self.shared.knows_memory.then_some(info))
     }
 
     fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
-        let Request { location, device, layout, options } = *request;
-        if let Some(on) = on {
-            self.stream(on)?;
-        }
-        let arena = self.shared.arena(device)?;
-        let bytes = layout.size() as u64;
-        let pinned_only = Options::WRITE_COMBINED | Options::PORTABLE | Options::MAPPED | Options::MUST_PIN;
-        if location != MemoryLocation::Pinned && options.intersects(pinned_only) {
-            return Err(Error::Unsupported { what: "an option of pinned memory, for another kind of memory," });
-        }
-        let (place, owner, address, is_pinned) = if location == MemoryLocation::Device {
-            let offset = arena.take(bytes, layout.align() as u64)?;
-            // SAFETY: just taken.
-            let place = unsafe { arena.place(offset) };
-            if options.contains(Options::ZEROED) {
-                // SAFETY: just taken, for so many bytes.
-                unsafe { place.0.write_bytes(0, layout.size()) };
-            }
-            (place, Owner::Arena(device, offset), arena.address(offset), false)
-        } else {
-            if layout.align() > PAGE {
-                return Err(Error::Align { asked: layout.align() as u64, most: PAGE as u64 });
-            }
-            let mapping = Mapping::new(layout.size())?;
-            let is_pinned = location == MemoryLocation::Pinned && mapping.lock();
-            if options.contains(Options::MUST_PIN) && !is_pinned {
-                return Err(Error::Unsupported { what: "locking so many pages into memory" });
-            }
-            let place = mapping.place();
-            (place, Owner::Mapping(mapping), DeviceAddress::new(place.0.addr().get() as u64), is_pinned)
+        let mut facts = Facts { bytes: request.layout.size() as u64, ..Facts::of(Verb::Allocate, on) };
+        let outcome = match self.shared.plan.next(Verb::Allocate) {
+            None => self.give(request, &facts),
+            Some(_) => Err(self.shortage(request)),
         };
-        self.shared.ranges.insert(address.get(), Range { bytes, location, place, owner, is_dead: false });
-        self.shared.counts.of(location).allocated(bytes);
-        Ok(Block {
-            device_address: (location != MemoryLocation::Host).then_some(address),
-            host: (location != MemoryLocation::Device).then_some(place.0),
-            layout,
-            location,
-            device,
-            is_pinned,
-            ready: None,
-        })
+        facts.to = outcome.as_ref().ok().map(address);
+        self.shared.log(&facts, Phase::Called, None, outcome.is_ok());
+        outcome
     }
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        self.shared.ranges.kill(block, "free")?;
+        let facts = Facts { bytes: block.layout.size() as u64, from: Some(address(block)), ..Facts::of(Verb::Free, None) };
+        let struck = self.shared.plan.next(Verb::Free);
+        let killed = self.shared.ranges.kill(block, Verb::Free.name());
+        self.shared.log(&facts, Phase::Called, None, killed.is_ok() && struck.is_none());
+        killed?;
         let block = Block { ready: None, ..*block };
         self.shared.limbo.after(&self.shared, uses, Held::Block(block));
-        Ok(())
+        struck.map_or(Ok(()), |struck| Err(struck.error()))
     }
 
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
+        let facts = Facts::copy(copy, None);
         // SAFETY: the caller's promise.
-        unsafe { self.shared.copy(copy, false) }
+        self.at_once(&facts, || Ok(Work::Bytes(unsafe { self.shared.copy(copy, false, &facts) }?, copy.bytes)))
     }
 
     unsafe fn fill_now(&self, fill: &Fill) -> Result<()> {
+        let facts = Facts::fill(fill, None);
         // SAFETY: the caller's promise.
-        unsafe { self.shared.fill(fill, false) }
+        self.at_once(&facts, || Ok(Work::Bytes(unsafe { self.shared.fill(fill, false, &facts) }?, fill.bytes())))
     }
 
     fn open_stream(&self, device: u32) -> Result<StreamId> {
-        self.shared.arena(device)?;
-        Queue::open(&self.shared)
+        self.call(&Facts::of(Verb::OpenStream, None), || {
+            self.shared.arena(device)?;
+            Queue::open(&self.shared, device)
+        })
     }
 
     fn close_stream(&self, stream: StreamId) {
@@ -132,24 +99,53 @@ unsafe impl Backend for HostBackend {
     }
 
     unsafe fn copy(&self, copy: &Copy, on: StreamId) -> Result<Ticket> {
-        self.shared.check_copy(copy)?;
-        self.queue(Operation::Copy(*copy), on)
+        self.queue(Facts::copy(copy, Some(on)), on, |_| {
+            let route = self.shared.check_copy(copy)?;
+            Ok((Operation::Copy(*copy), Work::Bytes(route, copy.bytes)))
+        })
     }
 
     unsafe fn fill(&self, fill: &Fill, on: StreamId) -> Result<Ticket> {
-        self.shared.check_fill(fill)?;
-        self.queue(Operation::Fill(*fill), on)
+        self.queue(Facts::fill(fill, Some(on)), on, |_| {
+            let route = self.shared.check_fill(fill)?;
+            Ok((Operation::Fill(*fill), Work::Bytes(route, fill.bytes())))
+        })
+    }
+
+    fn prefetch(&self, prefetch: &Prefetch, on: StreamId) -> Result<Ticket> {
+        let Prefetch { address, bytes, to } = *prefetch;
+        let facts = Facts { bytes, from: Some(address.get()), ..Facts::of(Verb::Prefetch, Some(on)) };
+        self.queue(facts, on, |stream| {
+            if self.shared.ranges.find(address.get(), bytes, false, Verb::Prefetch.name())?.location != MemoryLocation::Unified {
+                return Err(Error::Unsupported { what: "a prefetch of memory that is not managed" });
+            }
+            let route = match to {
+                _ if self.shared.capabilities.shared_memory => None,
+                Some(device) => self.shared.arena(device).map(|_| Some(Route::Upload { to: device, pageable: false }))?,
+                None => Some(Route::Download { from: stream.device, pageable: false }),
+            };
+            Ok((Operation::Prefetch(*prefetch), route.map_or(Work::Nothing, |route| Work::Bytes(route, bytes))))
+        })
     }
 
     fn after(&self, ticket: Ticket, stream: StreamId) -> Result<()> {
-        match self.shared.stream(ticket.stream) {
-            Some(other) => self.queue(Operation::After(other, ticket.number), stream).map(drop),
-            None => Ok(()),
+        let facts = Facts::of(Verb::After, Some(stream));
+        let model = || self.shared.model.iter().for_each(|model| model.after(ticket, stream));
+        match self.shared.stream(ticket.stream).filter(|other| !other.reached(ticket.number)) {
+            Some(other) => {
+                let wait = |_: &Queue| {
+                    model();
+                    Ok((Operation::After(other, ticket.number), Work::Nothing))
+                };
+                self.queue(facts, stream, wait).map(drop)
+            }
+            // Nothing is left to wait for, but in the model.
+            None => self.call(&facts, || self.stream(stream).map(|_| model())),
         }
     }
 
     fn mark(&self, stream: StreamId) -> Result<Ticket> {
-        Ok(Ticket { stream, number: self.stream(stream)?.last() })
+        self.call(&Facts::of(Verb::Mark, Some(stream)), || Ok(Ticket { stream, number: self.stream(stream)?.last() }))
     }
 
     fn reached(&self, ticket: Ticket) -> bool {
@@ -157,26 +153,31 @@ unsafe impl Backend for HostBackend {
     }
 
     fn wait(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {
-        match self.shared.stream(ticket.stream) {
+        self.waited(Verb::Wait, ticket.stream, Some(ticket.number), || match self.shared.stream(ticket.stream) {
             Some(stream) => stream.wait(ticket.number, timeout),
             None => Ok(true),
-        }
+        })
     }
 
     fn synchronize(&self, stream: StreamId) -> Result<()> {
-        self.stream(stream)?.synchronize()?;
-        self.shared.counts.synchronizations.fetch_add(1, Relaxed);
-        Ok(())
+        self.waited(Verb::Synchronize, stream, None, || {
+            self.stream(stream)?.synchronize()?;
+            self.shared.counts.synchronizations.fetch_add(1, Relaxed);
+            Ok(true)
+        })
+        .map(drop)
     }
 
     fn load(&self, image: &Image, expected: &Abi) -> Result<ModuleId> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        if image.abi.hash != expected.hash {
-            return Err(Error::Abi { expected: *expected, got: image.abi });
-        }
-        let id = ModuleId(NEXT.fetch_add(1, Relaxed));
-        self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).insert(id, image.host);
-        Ok(id)
+        self.call(&Facts::of(Verb::Load, None), || {
+            if image.abi.hash != expected.hash {
+                return Err(Error::Abi { expected: *expected, got: image.abi });
+            }
+            let id = ModuleId(NEXT.fetch_add(1, Relaxed));
+            self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).insert(id, image.host);
+            Ok(id)
+        })
     }
 
     fn unload(&self, module: ModuleId) {
@@ -186,12 +187,15 @@ unsafe impl Backend for HostBackend {
 
     unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
         let Launch { module, name, arguments, groups } = *launch;
-        let entries = self.shared.modules.read().unwrap_or_else(PoisonError::into_inner).get(&module).copied().unwrap_or(&[]);
-        let entry = entry(entries, name, arguments.len())?;
-        if groups == 0 {
-            return Err(Error::Size { asked: 0, least: 1, most: u64::from(u32::MAX) });
-        }
-        self.queue(Operation::Launch(operation::Launch { entry, arguments: arguments.into(), groups }), on)
+        self.queue(Facts::of(Verb::Launch, Some(on)), on, |stream| {
+            let entries = self.shared.modules.read().unwrap_or_else(PoisonError::into_inner).get(&module).copied().unwrap_or(&[]);
+            let entry = entry(entries, name, arguments.len())?;
+            if groups == 0 {
+                return Err(Error::Size { asked: 0, least: 1, most: u64::from(u32::MAX) });
+            }
+            let operation = Operation::Launch(operation::Launch { entry, arguments: arguments.into(), groups });
+            Ok((operation, Work::Kernel { device: stream.device, name: entry.name, arguments }))
+        })
     }
 
     fn keep(&self, value: Box<dyn Send>, uses: &Uses) {
@@ -201,25 +205,27 @@ unsafe impl Backend for HostBackend {
     fn unreported(&self, _error: Error) {
         self.shared.counts.unreported.fetch_add(1, Relaxed);
     }
-}
 
-/// What a mapping is aligned to at least.
-const PAGE: usize = 4096;
-
-impl HostBackend {
-    fn stream(&self, id: StreamId) -> Result<Arc<Queue>> {
-        self.shared.stream(id).ok_or(Error::StreamClosed)
+    fn host_access(&self, block: &Block) -> Result<()> {
+        if block.location != MemoryLocation::Unified {
+            return Ok(());
+        }
+        let facts = Facts { bytes: block.layout.size() as u64, from: Some(address(block)), ..Facts::of(Verb::HostAccess, None) };
+        let kernels = || self.shared.streams.read().unwrap_or_else(PoisonError::into_inner).values().any(|stream| stream.has_kernels());
+        self.call(&facts, || {
+            if !self.shared.capabilities.concurrent_managed_access && kernels() {
+                return Err(Error::Busy { what: "a kernel is queued or running, and the host may not touch managed memory meanwhile" });
+            }
+            self.shared.come_home(block, &facts);
+            Ok(())
+        })
     }
 
-    fn queue(&self, operation: Operation, on: StreamId) -> Result<Ticket> {
-        #[cfg(feature = "tracing")]
-        match &operation {
-            Operation::Copy(copy) => tracing::trace!(stream = on.get(), bytes = copy.bytes, "copy queued"),
-            Operation::Fill(fill) => tracing::trace!(stream = on.get(), bytes = fill.bytes(), "fill queued"),
-            Operation::Launch(launch) => tracing::debug!(stream = on.get(), kernel = launch.entry.name, "launch queued"),
-            Operation::After(..) => {}
-        }
-        let number = self.stream(on)?.push(operation)?;
-        Ok(Ticket { stream: on, number })
+    fn enable_peer(&self, device: u32, peer: u32) -> Result<()> {
+        self.set_peer(Verb::EnablePeer, device, peer, true)
+    }
+
+    fn disable_peer(&self, device: u32, peer: u32) -> Result<()> {
+        self.set_peer(Verb::DisablePeer, device, peer, false)
     }
 }

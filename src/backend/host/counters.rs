@@ -3,7 +3,7 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::ranges::Found;
+use super::link::Route;
 use crate::backend::MemoryLocation;
 
 /// What a backend has done. Each is counted when it has been done and before anybody is told so: whoever has waited for an operation
@@ -41,12 +41,22 @@ pub struct Counters {
     pub downloads: Tally,
     /// Copies within one device.
     pub device_copies: Tally,
-    /// Copies from one device to another.
+    /// Copies from one device to another, of which one reaches the other. Those over the host are a download and an upload.
     pub peer_copies: Tally,
+    /// Those of the uploads and downloads whose host memory is pageable: where the device is real, its driver copies them a second time.
+    pub staged: Tally,
     /// Copies on the host, managed memory's included.
     pub host_copies: Tally,
     /// Fills.
     pub fills: Tally,
+    /// Prefetches.
+    pub prefetches: Tally,
+    /// Pages of managed memory that came to a device.
+    pub pages_in: Tally,
+    /// Pages of managed memory that left a device because the host or another touched them.
+    pub pages_out: Tally,
+    /// Pages of managed memory that left a device to make room.
+    pub pages_evicted: Tally,
     /// Kernels begun.
     pub launches: u64,
     /// Kernels that panicked, also those that nobody waited for.
@@ -55,6 +65,10 @@ pub struct Counters {
     pub synchronizations: u64,
     /// Streams made.
     pub streams: u64,
+    /// Peers enabled that were not.
+    pub peer_enables: u64,
+    /// Peers disabled that were enabled.
+    pub peer_disables: u64,
     /// Errors that nobody was there to be told of.
     pub unreported: u64,
 }
@@ -88,12 +102,19 @@ pub(super) struct Counts {
     pub downloads: Count,
     pub device_copies: Count,
     pub peer_copies: Count,
+    pub staged: Count,
     pub host_copies: Count,
     pub fills: Count,
+    pub prefetches: Count,
+    pub pages_in: Count,
+    pub pages_out: Count,
+    pub pages_evicted: Count,
     pub launches: AtomicU64,
     pub kernel_panics: AtomicU64,
     pub synchronizations: AtomicU64,
     pub streams: AtomicU64,
+    pub peer_enables: AtomicU64,
+    pub peer_disables: AtomicU64,
     pub unreported: AtomicU64,
 }
 
@@ -108,14 +129,28 @@ impl Counts {
         }
     }
 
-    /// What counts a copy.
-    pub fn copied(&self, from: &Found, to: &Found) -> &Count {
-        match (from.location, to.location) {
-            (MemoryLocation::Device, MemoryLocation::Device) if from.device != to.device => &self.peer_copies,
-            (MemoryLocation::Device, MemoryLocation::Device) => &self.device_copies,
-            (_, MemoryLocation::Device) => &self.uploads,
-            (MemoryLocation::Device, _) => &self.downloads,
-            _ => &self.host_copies,
+    /// Counts a copy.
+    pub fn copied(&self, route: Route, bytes: u64) {
+        match route {
+            Route::Upload { pageable, .. } => {
+                self.uploads.add(bytes);
+                if pageable {
+                    self.staged.add(bytes);
+                }
+            }
+            Route::Download { pageable, .. } => {
+                self.downloads.add(bytes);
+                if pageable {
+                    self.staged.add(bytes);
+                }
+            }
+            Route::Device(_) => self.device_copies.add(bytes),
+            Route::Peer { .. } => self.peer_copies.add(bytes),
+            Route::Staged { .. } => {
+                self.downloads.add(bytes);
+                self.uploads.add(bytes);
+            }
+            Route::Host => self.host_copies.add(bytes),
         }
     }
 
@@ -137,12 +172,19 @@ impl Counts {
             downloads: self.downloads.read(),
             device_copies: self.device_copies.read(),
             peer_copies: self.peer_copies.read(),
+            staged: self.staged.read(),
             host_copies: self.host_copies.read(),
             fills: self.fills.read(),
+            prefetches: self.prefetches.read(),
+            pages_in: self.pages_in.read(),
+            pages_out: self.pages_out.read(),
+            pages_evicted: self.pages_evicted.read(),
             launches: self.launches.load(Relaxed),
             kernel_panics: self.kernel_panics.load(Relaxed),
             synchronizations: self.synchronizations.load(Relaxed),
             streams: self.streams.load(Relaxed),
+            peer_enables: self.peer_enables.load(Relaxed),
+            peer_disables: self.peer_disables.load(Relaxed),
             unreported: self.unreported.load(Relaxed),
         }
     }

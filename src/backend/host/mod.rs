@@ -7,27 +7,51 @@
 //! 4. An address that is in no live memory is an error at the call that names it: after a free, of another backend, past the end.
 //! 5. Every allocation, free, copy, fill and launch is in the [`Counters`], once, when it has been done.
 //!
-//! It does not model the speed of anything: a copy is a `memcpy`.
+//! 6. What goes wrong, and when, can be [planned](Faults); what happened can be [read](Call). A run's every call can be made to fail, one after the other.
+//! 7. Several devices may reach each other's memory or not, in each direction. Copies between two that do not go over the host, and count so.
+//! 8. Managed memory has pages that a device [holds](HostBackend::occupied) as part of its memory, and that give way.
+//!
+//! How long a copy would take is asked of a [model](Link), which nobody waits for: a copy is a `memcpy`. What a host pointer into pinned or managed
+//! memory means after the free is not seen: those pages are unmapped, or somebody else's.
 
+mod allocation;
 mod arena;
 mod backend;
+mod builder;
 mod counters;
+mod faults;
 mod limbo;
+mod link;
+mod log;
 mod mapping;
 mod operation;
+mod pager;
+mod peers;
+mod pinned;
 mod queue;
+mod queueing;
 mod ranges;
 mod shared;
 
 use core::fmt;
 use std::sync::Arc;
 
+use std::vec::Vec;
+
 use crate::Result;
-use crate::backend::Backend;
+use crate::backend::{Backend, Block, Options, Ticket};
 use shared::Shared;
 
 pub use arena::POISON;
+pub use builder::Builder;
 pub use counters::{Counters, Live, Tally};
+pub use faults::{Fault, Faults, Verb};
+pub use link::{KernelTime, Link};
+pub use log::{Call, Phase};
+pub use pinned::pinned_budget;
+
+/// What time it is, in ns.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// Simulated devices. It goes when the last reference to it, and all that was made of it, have gone.
 pub struct HostBackend {
@@ -37,7 +61,7 @@ pub struct HostBackend {
 impl HostBackend {
     /// A backend to be, with every default.
     pub const fn builder() -> Builder {
-        Builder { device_memory: 256 << 20, devices: 1 }
+        Builder::new()
     }
 
     /// What has been done so far.
@@ -45,42 +69,61 @@ impl HostBackend {
     pub fn counters(&self) -> Counters {
         self.shared.counts.read()
     }
+
+    /// How often a verb was called, whatever came of it.
+    #[must_use]
+    pub fn calls(&self, verb: Verb) -> u64 {
+        self.shared.plan.calls(verb)
+    }
+
+    /// Another plan instead of the one in force. Its calls are counted from now on.
+    pub fn set_faults(&self, faults: &Faults) {
+        self.shared.plan.set(faults);
+    }
+
+    /// What happened so far, if it was to be [written down](Builder::log).
+    #[must_use]
+    pub fn call_log(&self) -> Vec<Call> {
+        self.shared.calls()
+    }
+
+    /// What a live block was asked to be; `None` for what is none.
+    #[must_use]
+    pub fn options_of(&self, block: &Block) -> Option<Options> {
+        self.shared.ranges.options(block)
+    }
+
+    /// What allocations and resident pages of managed memory hold of a device's memory, together.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDevice`](crate::Error::NoDevice).
+    pub fn occupied(&self, device: u32) -> Result<Live> {
+        Ok(self.shared.arena(device)?.occupied())
+    }
+
+    /// What time it is for the host in the [model](Builder::link) of the link, in ns from 0; `None` without one.
+    #[must_use]
+    pub fn model_now(&self) -> Option<u64> {
+        self.shared.model.as_ref().map(link::Model::now)
+    }
+
+    /// When an operation is over in the model of the link, whether or not anybody has waited for it; `None` without one.
+    #[must_use]
+    pub fn model_end(&self, ticket: Ticket) -> Option<u64> {
+        self.shared.model.as_ref().map(|model| model.end(ticket))
+    }
+
+    /// The host works for so many ns in the model of the link.
+    pub fn model_work(&self, ns: u64) {
+        if let Some(model) = &self.shared.model {
+            model.work(ns);
+        }
+    }
 }
 
 impl fmt::Debug for HostBackend {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("HostBackend").field("id", &self.id()).field("devices", &self.devices()).finish_non_exhaustive()
-    }
-}
-
-/// What a host backend will be.
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct Builder {
-    device_memory: u64,
-    devices: u32,
-}
-
-impl Builder {
-    /// Each device's memory in bytes; 256 MiB unless set. The process pays for the pages that allocations touch, not for this.
-    pub const fn device_memory(mut self, bytes: u64) -> Self {
-        self.device_memory = bytes;
-        self
-    }
-
-    /// How many devices; 1 unless set.
-    pub const fn devices(mut self, devices: u32) -> Self {
-        self.devices = devices;
-        self
-    }
-
-    /// The backend.
-    ///
-    /// # Errors
-    ///
-    /// [`Size`](crate::Error::Size) for a memory of nothing or above 1 TiB, [`NoDevice`](crate::Error::NoDevice) for no devices,
-    /// [`Map`](crate::Error::Map) where the system has no room for it.
-    pub fn build(self) -> Result<Arc<HostBackend>> {
-        Ok(Arc::new(HostBackend { shared: Arc::new(Shared::new(&self)?) }))
     }
 }

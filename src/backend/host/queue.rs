@@ -10,15 +10,27 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 use std::vec::Vec;
 
+use super::faults::Struck;
+use super::log::{Facts, Phase};
 use super::operation::Operation;
 use super::shared::Shared;
 use crate::backend::StreamId;
 use crate::{Error, Result};
 
+/// An operation on its way, and the call that queued it.
+pub(super) struct Item {
+    pub operation: Operation,
+    pub facts: Facts,
+    /// It is not executed, but fails.
+    pub struck: Option<Struck>,
+}
+
 /// One stream, as its users see it.
 pub(super) struct Queue {
+    /// Whose it is: an ordinal.
+    pub device: u32,
     /// The sender and the number of the last operation that it sent; `None` once closed.
-    sender: Mutex<(Option<Sender<Operation>>, u64)>,
+    sender: Mutex<(Option<Sender<Item>>, u64)>,
     /// The last operation that was executed.
     done: AtomicU64,
     /// How many launches are queued or running.
@@ -31,10 +43,11 @@ pub(super) struct Queue {
 
 impl Queue {
     /// A running stream, listed in `shared` until it has executed its last operation.
-    pub fn open(shared: &Arc<Shared>) -> Result<StreamId> {
+    pub fn open(shared: &Arc<Shared>, device: u32) -> Result<StreamId> {
         let id = StreamId::next();
         let (sender, operations) = mpsc::channel();
         let queue = Arc::new(Self {
+            device,
             sender: Mutex::new((Some(sender), 0)),
             done: AtomicU64::new(0),
             launches: AtomicUsize::new(0),
@@ -60,13 +73,19 @@ impl Queue {
         Ok(id)
     }
 
-    fn run(&self, shared: &Shared, id: StreamId, operations: &Receiver<Operation>) {
-        for (number, operation) in (1..).zip(operations) {
+    fn run(&self, shared: &Shared, id: StreamId, operations: &Receiver<Item>) {
+        for (number, Item { operation, facts, struck }) in (1..).zip(operations) {
             let is_launch = matches!(operation, Operation::Launch(_));
-            let outcome = operation.execute(shared);
+            let outcome = match (struck, operation) {
+                (None, operation) => operation.execute(shared, self.device, &facts),
+                // What comes after it relies on the order, whatever is said of the wait.
+                (Some(struck), wait @ Operation::After(..)) => wait.execute(shared, self.device, &facts).and(Err(struck.error())),
+                (Some(struck), _) => Err(struck.error()),
+            };
             if is_launch {
                 self.launches.fetch_sub(1, Relaxed);
             }
+            shared.log(&facts, Phase::Executed, Some(number), outcome.is_ok());
             {
                 let mut failures = self.failures();
                 if let Err(error) = outcome {
@@ -85,16 +104,22 @@ impl Queue {
         shared.counts.unreported.fetch_add(self.failures().len() as u64, Relaxed);
     }
 
-    /// Queues an operation; its number.
-    pub fn push(&self, operation: Operation) -> Result<u64> {
+    /// Queues an operation; its number, which `announce` is told before anything is executed.
+    pub fn push(&self, item: Item, announce: impl FnOnce(u64)) -> Result<u64> {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(open), last) = (&sender.0, sender.1 + 1) else { return Err(Error::StreamClosed) };
-        if matches!(operation, Operation::Launch(_)) {
+        if matches!(item.operation, Operation::Launch(_)) {
             self.launches.fetch_add(1, Relaxed);
         }
-        open.send(operation).map_err(|_| Error::StreamClosed)?;
+        announce(last);
+        open.send(item).map_err(|_| Error::StreamClosed)?;
         sender.1 = last;
         Ok(last)
+    }
+
+    /// Whether a kernel is queued or running.
+    pub fn has_kernels(&self) -> bool {
+        self.launches.load(Relaxed) > 0
     }
 
     /// The number of the last operation that was queued.
@@ -161,7 +186,7 @@ impl Queue {
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Nobody queues another.
         if let Some(thread) = thread
-            && self.launches.load(Relaxed) == 0
+            && !self.has_kernels()
             && thread.thread().id() != thread::current().id()
         {
             // A thread that panicked has executed nothing more.

@@ -12,13 +12,19 @@ use std::vec::Vec;
 
 use ringmem_layouts::image::{Entry, KernelHost};
 
-use super::Builder;
 use super::arena::Arena;
 use super::counters::Counts;
+use super::faults::{Plan, Verb};
 use super::limbo::Limbo;
+use super::link::Model;
+use super::log::{Call, Facts, Log, Phase};
+use super::pager::Pager;
+use super::peers::Peers;
+use super::pinned::Budget;
 use super::queue::Queue;
-use super::ranges::Ranges;
-use crate::backend::{Block, ModuleId, StreamId, Ticket, Uses};
+use super::ranges::{Ranges, address};
+use super::{Builder, Clock};
+use crate::backend::{Block, Capabilities, MemoryLocation, ModuleId, StreamId, Ticket, Uses};
 use crate::{Error, Result};
 
 pub(super) struct Shared {
@@ -32,23 +38,48 @@ pub(super) struct Shared {
     pub modules: RwLock<HashMap<ModuleId, &'static [Entry]>>,
     pub limbo: Limbo,
     pub counts: Counts,
+    /// Of every device, but for the peers.
+    pub capabilities: Capabilities,
+    pub knows_memory: bool,
+    pub peers: Peers,
+    pub budget: Budget,
+    pub pager: Pager,
+    pub plan: Plan,
+    pub model: Option<Model>,
+    log: Log,
+    clock: Option<Clock>,
     born: Instant,
 }
 
 impl Shared {
     pub fn new(builder: &Builder) -> Result<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        if builder.devices == 0 {
+        let Ok(devices @ 1..) = u32::try_from(builder.memories.len()) else {
             return Err(Error::NoDevice { asked: 0, devices: 0 });
+        };
+        if builder.page == 0 {
+            return Err(Error::Size { asked: 0, least: 1, most: u64::MAX });
         }
+        let page = if builder.capabilities.shared_memory { 0 } else { builder.page };
+        let plan = Plan::default();
+        plan.set(&builder.faults);
         Ok(Self {
-            arenas: (0..builder.devices).map(|_| Arena::new(builder.device_memory)).collect::<Result<_>>()?,
+            arenas: builder.memories.iter().map(|&bytes| Arena::new(bytes, page)).collect::<Result<_>>()?,
             id: NEXT.fetch_add(1, Relaxed),
             ranges: Ranges::default(),
             streams: RwLock::default(),
             modules: RwLock::default(),
             limbo: Limbo::default(),
             counts: Counts::default(),
+            capabilities: builder.capabilities.clone(),
+            knows_memory: builder.knows_memory,
+            peers: Peers::new(devices, &builder.peers)?,
+            budget: Budget::new(builder.budget()),
+            pager: Pager::new(page),
+            plan,
+            model: builder.link.clone().map(|link| Model::new(link, devices)),
+            log: Log::new(builder.log),
+            clock: builder.clock.clone(),
             born: Instant::now(),
         })
     }
@@ -73,12 +104,28 @@ impl Shared {
     /// Gives a block's memory back now.
     pub fn release(&self, block: &Block) {
         if let Some(range) = self.ranges.remove(block) {
-            self.counts.of(range.location).freed(range.bytes);
+            let facts = Facts { bytes: range.bytes(), from: Some(address(block)), ..Facts::of(Verb::Free, None) };
+            if range.location == MemoryLocation::Unified {
+                self.forget_pages(address(block), range.bytes());
+            }
+            self.counts.of(range.location).freed(range.bytes());
             range.give_back(self);
+            self.log(&facts, Phase::Freed, None, true);
         }
     }
 
+    pub fn log(&self, facts: &Facts, phase: Phase, ticket: Option<u64>, ok: bool) {
+        self.log.record(facts, phase, ticket, ok, || self.now_ns());
+    }
+
+    pub fn calls(&self) -> Vec<Call> {
+        self.log.read()
+    }
+
     pub fn now_ns(&self) -> u64 {
+        if let Some(clock) = &self.clock {
+            return clock();
+        }
         u64::try_from(self.born.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 }
@@ -86,12 +133,26 @@ impl Shared {
 /// One group of a launch.
 pub(super) struct Group<'a> {
     pub shared: &'a Shared,
+    /// Where it runs.
+    pub device: u32,
     pub number: u64,
+    /// Of its launch.
+    pub facts: &'a Facts,
 }
 
 impl KernelHost for Group<'_> {
     fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
-        self.shared.ranges.translate(address, bytes)
+        // What was freed after the launch waits for it.
+        let found = self.shared.ranges.find(address, bytes, true, Verb::Launch.name()).ok()?;
+        let is_seen = match found.location {
+            MemoryLocation::Host => false,
+            MemoryLocation::Device => self.shared.peers.reaches(self.device, found.device),
+            MemoryLocation::Pinned | MemoryLocation::Unified => true,
+        };
+        if found.location == MemoryLocation::Unified {
+            self.shared.touch(&found, bytes, Some(self.device), self.facts);
+        }
+        is_seen.then_some(found.place)
     }
 
     fn now_ns(&self) -> u64 {

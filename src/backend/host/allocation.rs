@@ -1,0 +1,88 @@
+//! Where a block comes from.
+
+use std::io;
+use std::vec::Vec;
+
+use super::HostBackend;
+use super::log::Facts;
+use super::mapping::Mapping;
+use super::ranges::{Owner, Range};
+use crate::backend::{Block, DeviceAddress, MemoryLocation, Options, Request};
+use crate::{Error, Result};
+
+/// What a mapping is aligned to at least.
+const PAGE: usize = 4096;
+
+impl HostBackend {
+    /// A block that is the caller's until it is freed.
+    pub(super) fn give(&self, request: &Request, facts: &Facts) -> Result<Block> {
+        let Request { location, device, layout, options } = *request;
+        if let Some(on) = facts.stream {
+            self.stream(on)?;
+        }
+        self.shared.arena(device)?;
+        let pinned_only = Options::WRITE_COMBINED | Options::PORTABLE | Options::MAPPED | Options::MUST_PIN;
+        if location != MemoryLocation::Pinned && options.intersects(pinned_only) {
+            return Err(Error::Unsupported { what: "an option of pinned memory, for another kind of memory," });
+        }
+        if location == MemoryLocation::Unified && !self.shared.capabilities.unified {
+            return Err(Error::Unsupported { what: "managed memory" });
+        }
+        let (range, address, is_pinned) = match location {
+            MemoryLocation::Device => self.carve(request, facts)?,
+            MemoryLocation::Pinned => {
+                self.shared.budget.take(facts.bytes)?;
+                self.map(request).inspect_err(|_| self.shared.budget.give(facts.bytes))?
+            }
+            MemoryLocation::Host | MemoryLocation::Unified => self.map(request)?,
+        };
+        let host = (location != MemoryLocation::Device).then_some(range.place.0);
+        self.shared.ranges.insert(address.get(), range);
+        self.shared.counts.of(location).allocated(facts.bytes);
+        let device_address = (location != MemoryLocation::Host).then_some(address);
+        Ok(Block { device_address, host, layout, location, device, is_pinned, ready: None })
+    }
+
+    /// A part of a device's arena.
+    fn carve(&self, request: &Request, facts: &Facts) -> Result<(Range, DeviceAddress, bool)> {
+        let Request { location, device, layout, options } = *request;
+        let arena = self.shared.arena(device)?;
+        let mut evicted = Vec::new();
+        let taken = arena.take(facts.bytes, layout.align() as u64, &mut evicted);
+        self.shared.evicted(facts, &mut evicted);
+        let offset = taken?;
+        // SAFETY: just taken.
+        let place = unsafe { arena.place(offset) };
+        if options.contains(Options::ZEROED) {
+            // SAFETY: just taken, for so many bytes.
+            unsafe { place.0.write_bytes(0, layout.size()) };
+        }
+        Ok((Range { layout, location, options, device, place, owner: Owner::Arena(offset), is_dead: false }, arena.address(offset), false))
+    }
+
+    /// Pages of the host's; whether they are locked.
+    fn map(&self, request: &Request) -> Result<(Range, DeviceAddress, bool)> {
+        let Request { location, device, layout, options } = *request;
+        if layout.align() > PAGE {
+            return Err(Error::Align { asked: layout.align() as u64, most: PAGE as u64 });
+        }
+        let mapping = Mapping::new(layout.size())?;
+        let is_pinned = location == MemoryLocation::Pinned && mapping.lock();
+        if options.contains(Options::MUST_PIN) && !is_pinned {
+            return Err(Error::Unsupported { what: "locking so many pages into memory" });
+        }
+        let place = mapping.place();
+        let address = DeviceAddress::new(place.0.addr().get() as u64);
+        Ok((Range { layout, location, options, device, place, owner: Owner::Mapping(mapping), is_dead: false }, address, is_pinned))
+    }
+
+    /// What is said where memory is short: of the host's by the system, of a device's by the device.
+    pub(super) fn shortage(&self, request: &Request) -> Error {
+        let bytes = request.layout.size() as u64;
+        match (request.location, self.shared.arena(request.device)) {
+            (_, Err(error)) => error,
+            (MemoryLocation::Host | MemoryLocation::Pinned, Ok(_)) => Error::Map { bytes, source: io::ErrorKind::OutOfMemory.into() },
+            (MemoryLocation::Device | MemoryLocation::Unified, Ok(arena)) => arena.shortage(bytes, request.layout.align() as u64),
+        }
+    }
+}

@@ -1,0 +1,250 @@
+//! Calls that a test makes fail.
+//!
+//! 1. A plan says which calls of which verb fail: the n-th, all from the n-th on, or some by chance. Chance comes from a seed and the call's number, so a
+//!    run can be repeated.
+//! 2. Calls are counted when they are made, whether they succeed or not: what strikes at the execution of a queued operation was decided at its call.
+//! 3. A call that is struck does nothing. A free frees all the same, and a wait has waited, a stream's for another too: others rely on both.
+//! 4. An allocation that is struck says that memory is short, with what is really free. Everything else is [`Injected`](Error::Injected).
+
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, PoisonError};
+use std::vec::Vec;
+
+use crate::Error;
+
+/// What a backend is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Verb {
+    /// [`allocate`](crate::backend::Backend::allocate).
+    Allocate,
+    /// [`free`](crate::backend::Backend::free).
+    Free,
+    /// [`copy`](crate::backend::Backend::copy) and [`copy_now`](crate::backend::Backend::copy_now).
+    Copy,
+    /// [`fill`](crate::backend::Backend::fill) and [`fill_now`](crate::backend::Backend::fill_now).
+    Fill,
+    /// [`prefetch`](crate::backend::Backend::prefetch).
+    Prefetch,
+    /// [`launch`](crate::backend::Backend::launch).
+    Launch,
+    /// [`open_stream`](crate::backend::Backend::open_stream).
+    OpenStream,
+    /// [`after`](crate::backend::Backend::after).
+    After,
+    /// [`mark`](crate::backend::Backend::mark).
+    Mark,
+    /// [`wait`](crate::backend::Backend::wait).
+    Wait,
+    /// [`synchronize`](crate::backend::Backend::synchronize).
+    Synchronize,
+    /// [`load`](crate::backend::Backend::load).
+    Load,
+    /// [`enable_peer`](crate::backend::Backend::enable_peer).
+    EnablePeer,
+    /// [`disable_peer`](crate::backend::Backend::disable_peer).
+    DisablePeer,
+    /// [`host_access`](crate::backend::Backend::host_access) to managed memory.
+    HostAccess,
+}
+
+impl Verb {
+    /// Every verb.
+    pub const ALL: [Self; 15] = [
+        Self::Allocate,
+        Self::Free,
+        Self::Copy,
+        Self::Fill,
+        Self::Prefetch,
+        Self::Launch,
+        Self::OpenStream,
+        Self::After,
+        Self::Mark,
+        Self::Wait,
+        Self::Synchronize,
+        Self::Load,
+        Self::EnablePeer,
+        Self::DisablePeer,
+        Self::HostAccess,
+    ];
+
+    /// The name in errors.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Allocate => "allocate",
+            Self::Free => "free",
+            Self::Copy => "copy",
+            Self::Fill => "fill",
+            Self::Prefetch => "prefetch",
+            Self::Launch => "launch",
+            Self::OpenStream => "open_stream",
+            Self::After => "after",
+            Self::Mark => "mark",
+            Self::Wait => "wait",
+            Self::Synchronize => "synchronize",
+            Self::Load => "load",
+            Self::EnablePeer => "enable_peer",
+            Self::DisablePeer => "disable_peer",
+            Self::HostAccess => "host_access",
+        }
+    }
+}
+
+/// Which calls of a verb fail, and when.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Fault {
+    which: Which,
+    when_executed: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Which {
+    Nth(u64),
+    From(u64),
+    Chance { below: u64, seed: u64 },
+}
+
+impl Fault {
+    /// The n-th call from now on, counted from 1.
+    #[must_use]
+    pub const fn nth(n: u64) -> Self {
+        Self { which: Which::Nth(n), when_executed: false }
+    }
+
+    /// The n-th call from now on and all after it.
+    #[must_use]
+    pub const fn from(n: u64) -> Self {
+        Self { which: Which::From(n), when_executed: false }
+    }
+
+    /// Each call with a probability from 0 to 1. The same seed strikes the same calls.
+    #[must_use]
+    pub fn random(probability: f64, seed: u64) -> Self {
+        // Saturates at both ends, and is 0 for what is no number.
+        let below = (probability * u64::MAX as f64) as u64;
+        Self { which: Which::Chance { below, seed }, when_executed: false }
+    }
+
+    /// Not at the call: the operation is queued, and fails when it would be executed. What is not queued fails at its call as ever.
+    #[must_use]
+    pub const fn when_executed(self) -> Self {
+        Self { when_executed: true, ..self }
+    }
+
+    fn strikes(&self, number: u64) -> bool {
+        match self.which {
+            Which::Nth(n) => number == n,
+            Which::From(n) => number >= n,
+            Which::Chance { below, seed } => split_mix(seed, number) < below,
+        }
+    }
+}
+
+/// A plan of faults. Of several for one verb, the first that strikes counts.
+///
+/// ```
+/// use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
+/// use ringmem::memory::{Device, GpuBuffer};
+///
+/// let backend = HostBackend::builder().faults(Faults::new().on(Verb::Allocate, Fault::nth(2))).build()?;
+/// let first = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 16)?;
+/// assert!(GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 16).is_err());
+/// assert!(GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 16).is_ok());
+/// # drop(first);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Faults {
+    rules: Vec<(Verb, Fault)>,
+}
+
+impl Faults {
+    /// None.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { rules: Vec::new() }
+    }
+
+    /// One more.
+    #[must_use]
+    pub fn on(mut self, verb: Verb, fault: Fault) -> Self {
+        self.rules.push((verb, fault));
+        self
+    }
+}
+
+/// The plan in force, and the calls so far.
+#[derive(Default)]
+pub(super) struct Plan {
+    calls: [AtomicU64; Verb::ALL.len()],
+    /// Whether there is a rule; spares calls the lock.
+    is_armed: AtomicBool,
+    /// Each with the calls that had been made when it came into force.
+    rules: Mutex<Vec<(Verb, Fault, u64)>>,
+}
+
+/// A call that is to fail.
+#[derive(Clone, Copy)]
+pub(super) struct Struck {
+    pub when_executed: bool,
+    verb: Verb,
+    number: u64,
+}
+
+impl Plan {
+    pub fn set(&self, faults: &Faults) {
+        let mut rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        *rules = faults.rules.iter().map(|&(verb, fault)| (verb, fault, self.calls(verb))).collect();
+        self.is_armed.store(!rules.is_empty(), Relaxed);
+    }
+
+    pub fn calls(&self, verb: Verb) -> u64 {
+        self.calls[verb as usize].load(Relaxed)
+    }
+
+    /// Counts a call; what is to become of it.
+    pub fn next(&self, verb: Verb) -> Option<Struck> {
+        let number = self.calls[verb as usize].fetch_add(1, Relaxed) + 1;
+        if !self.is_armed.load(Relaxed) {
+            return None;
+        }
+        let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, fault, _) = rules.iter().find(|(of, fault, before)| *of == verb && number > *before && fault.strikes(number - before))?;
+        Some(Struck { when_executed: fault.when_executed, verb, number })
+    }
+}
+
+impl Struck {
+    pub fn error(&self) -> Error {
+        Error::Injected { call: self.verb.name(), number: self.number }
+    }
+}
+
+/// The `number`-th value of the generator SplitMix64 (Steele, Lea and Flood, 2014) from a seed.
+fn split_mix(seed: u64, number: u64) -> u64 {
+    let mut z = seed.wrapping_add(number.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verb_s_number_is_its_place_among_all() {
+        for (place, verb) in Verb::ALL.into_iter().enumerate() {
+            assert_eq!(verb as usize, place, "{verb:?}");
+        }
+    }
+
+    /// Published values of the generator, seed 1234567.
+    #[test]
+    fn the_generator_is_the_published_one() {
+        let expected = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
+        assert_eq!([1, 2, 3].map(|number| split_mix(1_234_567, number)), expected);
+    }
+}

@@ -1,0 +1,218 @@
+//! The model of a link: what a run would have taken where copies cross a bus.
+//!
+//! 1. Time is virtual. Nobody sleeps, all bytes move, and wall time has no part in any figure: the same calls give the same times.
+//! 2. A device has three engines, which work beside each other: copies in, copies out, and everything on the device itself. An engine takes its
+//!    work in the order of the calls.
+//! 3. What is queued begins when the host has called, what is before it in its stream is over, and its engines are free. A blocking call holds
+//!    the host until its end; so does waiting.
+//! 4. What a page of managed memory takes that moves on touch is not modelled; a prefetch is.
+
+use core::fmt;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::vec::Vec;
+
+use crate::backend::{StreamId, Ticket};
+
+/// Latencies in ns, rates in bytes per ns, which is GB/s.
+#[derive(Clone)]
+pub struct Link {
+    /// Of each copy between host and device, before its first byte.
+    pub latency_ns: u64,
+    /// Between pinned memory and a device, each direction.
+    pub pinned: f64,
+    /// Between pageable memory and a device: the copy into a pinned buffer included.
+    pub pageable: f64,
+    /// Within a device, fills too.
+    pub device: f64,
+    /// Within the host.
+    pub host: f64,
+    /// From device to device, where one reaches the other.
+    pub peer: f64,
+    /// What a kernel takes: its name and arguments to ns. It must not call the backend.
+    pub kernel_ns: KernelTime,
+}
+
+/// What a kernel takes: its name and arguments to ns.
+pub type KernelTime = Arc<dyn Fn(&str, &[u64]) -> u64 + Send + Sync>;
+
+impl Default for Link {
+    /// Round figures of PCIe 3.0 x16: 10 us, 12 GB/s pinned and between devices, 6 pageable, 10 within the host, 500 within a device. Kernels take no time.
+    fn default() -> Self {
+        let (latency_ns, pinned, pageable, device, host, peer) = (10_000, 12.0, 6.0, 500.0, 10.0, 12.0);
+        Self { latency_ns, pinned, pageable, device, host, peer, kernel_ns: Arc::new(|_, _| 0) }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { latency_ns, pinned, pageable, device, host, peer, .. } = self;
+        f.debug_struct("Link")
+            .field("latency_ns", latency_ns)
+            .field("pinned", pinned)
+            .field("pageable", pageable)
+            .field("device", device)
+            .field("host", host)
+            .field("peer", peer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The way of some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    /// From the host to a device.
+    Upload { to: u32, pageable: bool },
+    /// From a device to the host.
+    Download { from: u32, pageable: bool },
+    /// Within one device.
+    Device(u32),
+    /// From a device to another, of which one reaches the other.
+    Peer { from: u32, to: u32 },
+    /// From a device to another over the host.
+    Staged { from: u32, to: u32 },
+    /// Within the host.
+    Host,
+}
+
+/// What takes time.
+pub(super) enum Work<'a> {
+    Bytes(Route, u64),
+    Kernel { device: u32, name: &'a str, arguments: &'a [u64] },
+    Nothing,
+}
+
+pub(super) struct Model {
+    link: Link,
+    times: Mutex<Times>,
+}
+
+/// From when on everybody is free, in ns of the model.
+struct Times {
+    host: u64,
+    engines: Vec<Engines>,
+    streams: HashMap<StreamId, Line>,
+}
+
+#[derive(Clone, Default)]
+struct Engines {
+    upload: u64,
+    download: u64,
+    device: u64,
+}
+
+#[derive(Default)]
+struct Line {
+    end: u64,
+    /// The end of each operation, by its number less 1.
+    ends: Vec<u64>,
+}
+
+impl Model {
+    pub fn new(link: Link, devices: u32) -> Self {
+        let engines = (0..devices).map(|_| Engines::default()).collect();
+        Self { link, times: Mutex::new(Times { host: 0, engines, streams: HashMap::new() }) }
+    }
+
+    pub fn now(&self) -> u64 {
+        self.with(|times| times.host)
+    }
+
+    /// The host is busy for so long.
+    pub fn work(&self, ns: u64) {
+        self.with(|times| times.host = times.host.saturating_add(ns));
+    }
+
+    pub fn blocking(&self, work: &Work<'_>) {
+        self.with(|times| times.host = times.spend(&self.link, work, times.host));
+    }
+
+    /// The next operation of a stream.
+    pub fn queued(&self, stream: StreamId, work: &Work<'_>) {
+        self.with(|times| {
+            let from = times.streams.entry(stream).or_default().end.max(times.host);
+            let end = times.spend(&self.link, work, from);
+            let line = times.streams.entry(stream).or_default();
+            line.end = end;
+            line.ends.push(end);
+        });
+    }
+
+    /// What is queued on a stream from now on begins after a ticket.
+    pub fn after(&self, ticket: Ticket, stream: StreamId) {
+        self.with(|times| {
+            let end = times.end(ticket);
+            let line = times.streams.entry(stream).or_default();
+            line.end = line.end.max(end);
+        });
+    }
+
+    /// The host has waited for a ticket.
+    pub fn waited(&self, ticket: Ticket) {
+        self.with(|times| times.host = times.host.max(times.end(ticket)));
+    }
+
+    /// The host has waited for a stream.
+    pub fn synchronized(&self, stream: StreamId) {
+        self.with(|times| times.host = times.host.max(times.streams.get(&stream).map_or(0, |line| line.end)));
+    }
+
+    pub fn end(&self, ticket: Ticket) -> u64 {
+        self.with(|times| times.end(ticket))
+    }
+
+    fn with<R>(&self, look: impl FnOnce(&mut Times) -> R) -> R {
+        look(&mut self.times.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Times {
+    fn end(&self, ticket: Ticket) -> u64 {
+        let ends = self.streams.get(&ticket.stream).map(|line| &line.ends[..]).unwrap_or_default();
+        // Number 0 is before everything.
+        let last = ends.len().min(usize::try_from(ticket.number).unwrap_or(usize::MAX));
+        last.checked_sub(1).map_or(0, |last| ends[last])
+    }
+
+    /// Occupies what some work needs, not before `from`; when it is over.
+    fn spend(&mut self, link: &Link, work: &Work<'_>, from: u64) -> u64 {
+        let engines = &mut self.engines;
+        let hop = |pageable, bytes| link.latency_ns.saturating_add(time(bytes, if pageable { link.pageable } else { link.pinned }));
+        match *work {
+            Work::Bytes(Route::Upload { to, pageable }, bytes) => occupy([&mut engines[to as usize].upload], from, hop(pageable, bytes)),
+            Work::Bytes(Route::Download { from: source, pageable }, bytes) => {
+                occupy([&mut engines[source as usize].download], from, hop(pageable, bytes))
+            }
+            Work::Bytes(Route::Device(device), bytes) => occupy([&mut engines[device as usize].device], from, time(bytes, link.device)),
+            Work::Bytes(Route::Peer { from: source, to }, bytes) => {
+                let Ok([source, target]) = engines.get_disjoint_mut([source as usize, to as usize]) else { return from };
+                let takes = link.latency_ns.saturating_add(time(bytes, link.peer));
+                occupy([&mut source.download, &mut target.upload], from, takes)
+            }
+            Work::Bytes(Route::Staged { from: source, to }, bytes) => {
+                let half = occupy([&mut engines[source as usize].download], from, hop(false, bytes));
+                occupy([&mut engines[to as usize].upload], half, hop(false, bytes))
+            }
+            Work::Bytes(Route::Host, bytes) => from.saturating_add(time(bytes, link.host)),
+            Work::Kernel { device, name, arguments } => {
+                occupy([&mut engines[device as usize].device], from, (link.kernel_ns)(name, arguments))
+            }
+            Work::Nothing => from,
+        }
+    }
+}
+
+/// Occupies engines from when on all are free, not before `from`; until when.
+fn occupy<const N: usize>(engines: [&mut u64; N], from: u64, takes: u64) -> u64 {
+    let begin = engines.iter().fold(from, |begin, engine| begin.max(**engine));
+    let end = begin.saturating_add(takes);
+    for engine in engines {
+        *engine = end;
+    }
+    end
+}
+
+/// Rounded up; a rate of nothing takes for ever.
+fn time(bytes: u64, rate: f64) -> u64 {
+    if bytes == 0 { 0 } else { (bytes as f64 / rate.max(0.0)).ceil() as u64 }
+}

@@ -1,0 +1,152 @@
+//! Managed memory's pages: which of them a device holds.
+//!
+//! 1. A page is resident on one device, or on none: then it is the host's. A kernel that asks where bytes are, a copy between them and a device's
+//!    memory, and a prefetch bring their pages to the device; a copy between them and the host's, and the host's slices, bring them home.
+//! 2. What a device's allocations and resident pages hold together never exceeds its memory. Pages give way: to allocations, and the least
+//!    recently touched to new ones. A page for which nothing gives way stays the host's, and is reached there.
+//! 3. It keeps books. The bytes stay where they are, for simulated devices and host share them; so books cannot make a result wrong.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, PoisonError};
+use std::vec::Vec;
+
+use super::log::{Facts, Phase};
+use super::ranges::{Found, address};
+use super::shared::Shared;
+use crate::backend::Block;
+
+/// What of managed memory moves between host and devices.
+pub(super) struct Pager {
+    /// Bytes of a page; 0 where device and host share one memory, so that nothing ever moves.
+    page: u64,
+    /// One move at a time, so that no page is on two devices.
+    moving: Mutex<()>,
+    /// Resident pages on all devices; 0 spares host accesses the locks.
+    resident: AtomicU64,
+}
+
+/// A device's resident pages, by the address of their first byte.
+///
+/// INVARIANT: the two maps have the same pages.
+#[derive(Default)]
+pub(super) struct Pages {
+    touched: HashMap<u64, u64>,
+    by_touch: BTreeMap<u64, u64>,
+    touches: u64,
+}
+
+impl Pages {
+    pub fn count(&self) -> u64 {
+        self.touched.len() as u64
+    }
+
+    /// Whether it is here; then it is the last touched.
+    pub fn touch(&mut self, page: u64) -> bool {
+        let is_here = self.remove(page);
+        if is_here {
+            self.insert(page);
+        }
+        is_here
+    }
+
+    pub fn insert(&mut self, page: u64) {
+        self.touches += 1;
+        self.touched.insert(page, self.touches);
+        self.by_touch.insert(self.touches, page);
+    }
+
+    pub fn remove(&mut self, page: u64) -> bool {
+        let touch = self.touched.remove(&page);
+        if let Some(touch) = touch {
+            self.by_touch.remove(&touch);
+        }
+        touch.is_some()
+    }
+
+    /// The least recently touched, taken out.
+    pub fn oldest(&mut self) -> Option<u64> {
+        let (_, page) = self.by_touch.pop_first()?;
+        self.touched.remove(&page);
+        Some(page)
+    }
+}
+
+impl Pager {
+    pub const fn new(page: u64) -> Self {
+        Self { page, moving: Mutex::new(()), resident: AtomicU64::new(0) }
+    }
+}
+
+impl Shared {
+    /// Bytes of managed memory are touched by a device, or by the host.
+    pub fn touch(&self, found: &Found, bytes: u64, by: Option<u32>, facts: &Facts) {
+        let Pager { page, moving, resident } = &self.pager;
+        if *page == 0 || bytes == 0 || (by.is_none() && resident.load(Relaxed) == 0) {
+            return;
+        }
+        let _moving = moving.lock().unwrap_or_else(PoisonError::into_inner);
+        let (first, last) = (found.offset / page, (found.offset + bytes - 1) / page);
+        let mut evicted = Vec::new();
+        for page in (first..=last).map(|number| found.start + number * page) {
+            for (device, arena) in (0..).zip(&self.arenas) {
+                if by != Some(device) && arena.expel(page) {
+                    self.paged(facts, Phase::PagedOut, page);
+                }
+            }
+            let Some(arena) = by.and_then(|device| self.arenas.get(device as usize)) else { continue };
+            let came = arena.admit(page, &mut evicted);
+            self.evicted(facts, &mut evicted);
+            if came {
+                self.paged(facts, Phase::PagedIn, page);
+            }
+        }
+    }
+
+    /// The host touches a block.
+    pub fn come_home(&self, block: &Block, facts: &Facts) {
+        if self.pager.resident.load(Relaxed) == 0 {
+            return;
+        }
+        if let Ok(found) = self.ranges.find(address(block), facts.bytes, false, facts.verb.name()) {
+            self.touch(&found, facts.bytes, None, facts);
+        }
+    }
+
+    /// Memory is gone, and its pages with it.
+    pub fn forget_pages(&self, start: u64, bytes: u64) {
+        let Pager { page, moving, resident } = &self.pager;
+        if *page == 0 || resident.load(Relaxed) == 0 {
+            return;
+        }
+        let _moving = moving.lock().unwrap_or_else(PoisonError::into_inner);
+        for page in (0..bytes.div_ceil(*page)).map(|number| start + number * page) {
+            let gone = self.arenas.iter().filter(|arena| arena.expel(page)).count();
+            resident.fetch_sub(gone as u64, Relaxed);
+        }
+    }
+
+    /// Writes down what had to give way.
+    pub fn evicted(&self, facts: &Facts, pages: &mut Vec<u64>) {
+        for page in pages.drain(..) {
+            self.paged(facts, Phase::Evicted, page);
+        }
+    }
+
+    fn paged(&self, facts: &Facts, phase: Phase, page: u64) {
+        let bytes = self.pager.page;
+        let count = match phase {
+            Phase::PagedIn => &self.counts.pages_in,
+            Phase::Evicted => &self.counts.pages_evicted,
+            _ => &self.counts.pages_out,
+        };
+        count.add(bytes);
+        if phase == Phase::PagedIn {
+            self.pager.resident.fetch_add(1, Relaxed);
+        } else {
+            self.pager.resident.fetch_sub(1, Relaxed);
+        }
+        self.log(&Facts { bytes, from: Some(page), to: None, ..*facts }, phase, None, true);
+    }
+}

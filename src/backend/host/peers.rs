@@ -1,0 +1,59 @@
+//! Which device reaches whose memory.
+
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
+use std::vec::Vec;
+
+use crate::{Error, Result};
+
+/// What can be enabled and what is, from device to device. One direction says nothing of the other.
+pub(super) struct Peers {
+    devices: u32,
+    /// By `from * devices + to`: whether it can be, and whether it is.
+    links: Vec<(bool, AtomicBool)>,
+}
+
+impl Peers {
+    /// With so many devices, of which these pairs can.
+    pub fn new(devices: u32, pairs: &[(u32, u32)]) -> Result<Self> {
+        let mut links: Vec<_> = (0..devices as usize * devices as usize).map(|_| (false, AtomicBool::new(false))).collect();
+        for &(from, to) in pairs {
+            for asked in [from, to] {
+                exists(asked, devices)?;
+            }
+            links[index(from, to, devices)].0 = true;
+        }
+        Ok(Self { devices, links })
+    }
+
+    /// The others that a device can reach.
+    pub fn of(&self, device: u32) -> Vec<u32> {
+        (0..self.devices).filter(|&peer| peer != device && self.links[index(device, peer, self.devices)].0).collect()
+    }
+
+    /// Whether a device reaches another's memory now, or its own.
+    pub fn reaches(&self, device: u32, other: u32) -> bool {
+        device == other || self.links.get(index(device, other, self.devices)).is_some_and(|(_, is_enabled)| is_enabled.load(Relaxed))
+    }
+
+    /// Enables or disables; whether anything changed.
+    pub fn set(&self, device: u32, peer: u32, enabled: bool) -> Result<bool> {
+        for asked in [device, peer] {
+            exists(asked, self.devices)?;
+        }
+        let (can, is_enabled) = &self.links[index(device, peer, self.devices)];
+        match (device == peer, can) {
+            (true, _) => Ok(false),
+            (false, true) => Ok(is_enabled.swap(enabled, Relaxed) != enabled),
+            (false, false) => Err(Error::Unsupported { what: "reaching that device's memory from this one" }),
+        }
+    }
+}
+
+fn exists(asked: u32, devices: u32) -> Result<()> {
+    if asked < devices { Ok(()) } else { Err(Error::NoDevice { asked, devices }) }
+}
+
+fn index(from: u32, to: u32, devices: u32) -> usize {
+    from as usize * devices as usize + to as usize
+}

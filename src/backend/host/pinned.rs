@@ -1,0 +1,75 @@
+//! How much memory may be pinned: what is locked is lost to everybody else.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+
+use crate::{Error, Result};
+
+/// The budget of a machine with so much memory: a quarter of it, at most 2 GiB; 2 GiB where nobody knows.
+#[must_use]
+pub const fn pinned_budget(host_memory: Option<u64>) -> u64 {
+    const MOST: u64 = 2 << 30;
+    match host_memory {
+        Some(bytes) if bytes / 4 < MOST => bytes / 4,
+        _ => MOST,
+    }
+}
+
+pub(super) struct Budget {
+    bytes: u64,
+    used: AtomicU64,
+}
+
+impl Budget {
+    pub const fn new(bytes: u64) -> Self {
+        Self { bytes, used: AtomicU64::new(0) }
+    }
+
+    pub fn take(&self, asked: u64) -> Result<()> {
+        let take = |used: u64| used.checked_add(asked).filter(|&sum| sum <= self.bytes);
+        match self.used.fetch_update(Relaxed, Relaxed, take) {
+            Ok(_) => Ok(()),
+            Err(used) => Err(Error::PinnedBudget { asked, used, budget: self.bytes }),
+        }
+    }
+
+    pub fn give(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Relaxed);
+    }
+}
+
+/// The machine's memory in bytes; `None` where the system does not say.
+pub(super) fn host_memory() -> Option<u64> {
+    // "MemTotal:       16303428 kB"; elsewhere than on Linux there is no such file.
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_budget_is_a_quarter_and_at_most_two_gibibytes() {
+        for (memory, budget) in [
+            (Some(0), 0),
+            (Some(4 << 30), 1 << 30),
+            (Some((8 << 30) - 4), (2 << 30) - 1),
+            (Some(8 << 30), 2 << 30),
+            (Some(u64::MAX), 2 << 30),
+            (None, 2 << 30),
+        ] {
+            assert_eq!(pinned_budget(memory), budget, "{memory:?}");
+        }
+    }
+
+    #[test]
+    fn the_budget_never_overflows() {
+        let budget = Budget::new(u64::MAX);
+        assert!(budget.take(10).is_ok());
+        assert!(matches!(budget.take(u64::MAX), Err(Error::PinnedBudget { asked: u64::MAX, used: 10, budget: u64::MAX })));
+        budget.give(10);
+        assert!(budget.take(u64::MAX).is_ok());
+    }
+}

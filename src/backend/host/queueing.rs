@@ -1,0 +1,112 @@
+//! How a call is made: counted, struck if the plan says so, timed by the model, written down.
+
+use core::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+
+use super::HostBackend;
+use super::faults::Verb;
+use super::link::Work;
+use super::log::{Facts, Phase};
+use super::operation::Operation;
+use super::queue::{Item, Queue};
+use crate::backend::{StreamId, Ticket};
+use crate::{Error, Result};
+
+impl HostBackend {
+    pub(super) fn stream(&self, id: StreamId) -> Result<Arc<Queue>> {
+        self.shared.stream(id).ok_or(Error::StreamClosed)
+    }
+
+    /// A call that is over when it returns.
+    pub(super) fn call<T>(&self, facts: &Facts, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        let outcome = match self.shared.plan.next(facts.verb) {
+            None => run(),
+            Some(struck) => Err(struck.error()),
+        };
+        self.shared.log(facts, Phase::Called, None, outcome.is_ok());
+        outcome
+    }
+
+    /// A call that moves bytes before it returns.
+    pub(super) fn at_once(&self, facts: &Facts, run: impl FnOnce() -> Result<Work<'static>>) -> Result<()> {
+        self.call(facts, || {
+            let work = run()?;
+            if let Some(model) = &self.shared.model {
+                model.blocking(&work);
+            }
+            Ok(())
+        })
+    }
+
+    /// A call that waits; it has waited when it is struck. `run` says whether the wait is over.
+    pub(super) fn waited(&self, verb: Verb, stream: StreamId, ticket: Option<u64>, run: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        let struck = self.shared.plan.next(verb);
+        let mut outcome = run();
+        if let (Ok(true), Some(struck)) = (&outcome, struck) {
+            outcome = Err(struck.error());
+        }
+        if let Some(model) = &self.shared.model
+            && !matches!(outcome, Ok(false))
+        {
+            match ticket {
+                Some(number) => model.waited(Ticket { stream, number }),
+                None => model.synchronized(stream),
+            }
+        }
+        self.shared.log(&Facts::of(verb, Some(stream)), Phase::Called, ticket, outcome.is_ok());
+        outcome
+    }
+
+    /// A call that queues what `prepare` has checked; its ticket.
+    pub(super) fn queue<'a>(
+        &self,
+        facts: Facts,
+        on: StreamId,
+        prepare: impl FnOnce(&Queue) -> Result<(Operation, Work<'a>)>,
+    ) -> Result<Ticket> {
+        let struck = self.shared.plan.next(facts.verb);
+        let queued = (|| {
+            if let Some(struck) = struck.filter(|struck| !struck.when_executed) {
+                return Err(struck.error());
+            }
+            let stream = self.stream(on)?;
+            let (operation, work) = prepare(&stream)?;
+            traced(&operation, on);
+            stream.push(Item { operation, facts, struck }, |number| {
+                if let Some(model) = &self.shared.model {
+                    model.queued(on, &work);
+                }
+                self.shared.log(&facts, Phase::Called, Some(number), true);
+            })
+        })();
+        if queued.is_err() {
+            self.shared.log(&facts, Phase::Called, None, false);
+        }
+        queued.map(|number| Ticket { stream: on, number })
+    }
+
+    /// A peer enabled or disabled, if it was not.
+    pub(super) fn set_peer(&self, verb: Verb, device: u32, peer: u32, enabled: bool) -> Result<()> {
+        self.call(&Facts::of(verb, None), || {
+            let (shared, counts) = (&self.shared, &self.shared.counts);
+            if shared.peers.set(device, peer, enabled)? {
+                if enabled { &counts.peer_enables } else { &counts.peer_disables }.fetch_add(1, Relaxed);
+            }
+            Ok(())
+        })
+    }
+}
+
+#[cfg(feature = "tracing")]
+fn traced(operation: &Operation, on: StreamId) {
+    match operation {
+        Operation::Copy(copy) => tracing::trace!(stream = on.get(), bytes = copy.bytes, "copy queued"),
+        Operation::Fill(fill) => tracing::trace!(stream = on.get(), bytes = fill.bytes(), "fill queued"),
+        Operation::Prefetch(prefetch) => tracing::trace!(stream = on.get(), bytes = prefetch.bytes, "prefetch queued"),
+        Operation::Launch(launch) => tracing::debug!(stream = on.get(), kernel = launch.entry.name, "launch queued"),
+        Operation::After(..) => {}
+    }
+}
+
+#[cfg(not(feature = "tracing"))]
+fn traced(_: &Operation, _: StreamId) {}

@@ -1,0 +1,161 @@
+use std::error::Error as _;
+
+use ringmem::backend::Uses;
+use ringmem::backend::host::{Fault, Faults, Tally, Verb};
+use ringmem::memory::{Device, GpuBuffer};
+
+use super::*;
+
+#[test]
+fn the_nth_call_fails_and_no_other() {
+    let backend = build(HostBackend::builder().faults(Faults::new().on(Verb::Copy, Fault::nth(2))));
+    let block = give(&backend, MemoryLocation::Device, 0, 16).expect("room");
+    write(&backend, &[1; 16], &block).expect("the first");
+    let error = write(&backend, &[2; 16], &block).expect_err("the second");
+    assert!(matches!(error, Error::Injected { call: "copy", number: 2 }), "{error:?}");
+    assert_eq!(error.to_string(), "copy number 2 was made to fail");
+    assert_eq!(read(&backend, &block, 16), [1; 16], "a call that fails does nothing");
+    write(&backend, &[3; 16], &block).expect("the fourth");
+    assert_eq!((backend.calls(Verb::Copy), backend.counters().uploads), (4, Tally { count: 2, bytes: 32 }));
+}
+
+#[test]
+fn a_plan_that_is_changed_counts_from_then_on() {
+    let backend = build(HostBackend::builder());
+    let block = give(&backend, MemoryLocation::Device, 0, 16).expect("room");
+    write(&backend, &[1; 16], &block).expect("no plan");
+    backend.set_faults(&Faults::new().on(Verb::Copy, Fault::from(2)));
+    write(&backend, &[1; 16], &block).expect("the first since");
+    for number in [3, 4, 5] {
+        assert!(matches!(write(&backend, &[1; 16], &block), Err(Error::Injected { number: n, .. }) if n == number));
+    }
+    backend.set_faults(&Faults::new());
+    write(&backend, &[1; 16], &block).expect("no plan again");
+}
+
+#[test]
+fn what_strikes_by_chance_is_the_same_for_the_same_seed() {
+    let run = |seed, probability| {
+        let backend = build(HostBackend::builder().faults(Faults::new().on(Verb::Mark, Fault::random(probability, seed))));
+        let stream = backend.open_stream(0).expect("a stream");
+        (0..1000).map(|_| backend.mark(stream).is_err()).collect::<Vec<_>>()
+    };
+    let (first, again, other) = (run(7, 0.25), run(7, 0.25), run(8, 0.25));
+    assert_eq!(first, again);
+    assert_ne!(first, other);
+    let struck = first.iter().filter(|&&struck| struck).count();
+    assert!((200..300).contains(&struck), "{struck} of 1000 at a quarter");
+    assert!(run(7, 0.0).iter().all(|&struck| !struck) && run(7, 1.0).iter().all(|&struck| struck));
+}
+
+#[test]
+fn an_allocation_that_fails_says_what_is_really_free() {
+    let backend = build(HostBackend::builder().device_memory(4096));
+    let _first = give(&backend, MemoryLocation::Device, 0, 1024).expect("room");
+    backend.set_faults(&Faults::new().on(Verb::Allocate, Fault::from(1)));
+    let error = give(&backend, MemoryLocation::Device, 0, 64).expect_err("planned");
+    assert!(matches!(error, Error::OutOfMemory { requested: 64, free: 3072, largest: 3072 }), "{error:?}");
+    let error = give(&backend, MemoryLocation::Pinned, 0, 64).expect_err("planned");
+    assert!(matches!(error, Error::Map { bytes: 64, .. }) && error.source().is_some(), "{error:?}");
+    assert_eq!(backend.counters().device_allocations.count, 1);
+    assert_eq!(backend.memory_info(0).expect("a device").expect("known").free, 3072, "nothing leaked");
+}
+
+#[test]
+fn a_free_that_fails_frees_all_the_same() {
+    let backend = build(HostBackend::builder().device_memory(4096).faults(Faults::new().on(Verb::Free, Fault::from(1))));
+    let block = give(&backend, MemoryLocation::Device, 0, 4096).expect("room");
+    // SAFETY: nobody uses it.
+    let error = unsafe { backend.free(&block, &Uses::NONE) }.expect_err("planned");
+    assert!(matches!(error, Error::Injected { call: "free", number: 1 }), "{error:?}");
+    assert_eq!(backend.counters().device_live.bytes, 0);
+    drop(GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 4096).expect("all of it again"));
+    assert_eq!((backend.counters().unreported, backend.counters().device_live.bytes), (1, 0));
+}
+
+#[test]
+fn a_fault_at_execution_is_told_to_whoever_waits_and_the_stream_goes_on() {
+    let plan = Faults::new().on(Verb::Fill, Fault::nth(1).when_executed()).on(Verb::Launch, Fault::nth(1).when_executed());
+    let backend = build(HostBackend::builder().faults(plan));
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let buffer = GpuBuffer::<u8, _>::from_slice(Device::new(&backend, 0), &[7; 64]).expect("room");
+    let address = buffer.device_address().expect("it has bytes").get();
+    let pending = stream.fill(buffer, .., 1).expect("it is queued");
+    let rejected = pending.wait_timeout(LIMIT).expect("in time").expect_err("planned");
+    assert!(matches!(rejected.error, Error::Injected { call: "fill", number: 1 }), "{rejected:?}");
+    let buffer = rejected.value;
+    // SAFETY: nothing else uses the buffer until the wait below.
+    let pending = unsafe { stream.launch(&load(&backend), "increment", &[address, 64]) }.expect("it is queued");
+    let rejected = pending.wait_timeout(LIMIT).expect("in time").expect_err("planned");
+    assert!(matches!(rejected.error, Error::Injected { call: "launch", number: 1 }), "{rejected:?}");
+    assert_eq!(buffer.to_vec().expect("a download"), [7; 64], "neither was executed");
+    assert_eq!((backend.counters().fills.count, backend.counters().launches), (0, 0));
+    let buffer = done(stream.fill(buffer, .., 1).expect("the second"));
+    assert_eq!(buffer.to_vec().expect("a download"), [1; 64]);
+}
+
+#[test]
+fn a_wait_that_fails_has_waited() {
+    let backend = build(HostBackend::builder());
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let buffer = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 1 << 20).expect("room");
+    for (number, verb) in [(1, Verb::Wait), (2, Verb::Synchronize)] {
+        backend.set_faults(&Faults::new().on(verb, Fault::nth(1)));
+        let fill =
+            ringmem::backend::Fill { to: Place::Device(buffer.device_address().expect("bytes")), pattern: 0, size: 1, count: 1 << 20 };
+        // SAFETY: within the buffer, which nobody else uses before the wait.
+        let ticket = unsafe { backend.fill(&fill, stream.id()) }.expect("it is queued");
+        let error = match verb {
+            Verb::Wait => backend.wait(ticket, Some(LIMIT)).map(drop),
+            _ => backend.synchronize(stream.id()),
+        };
+        assert!(matches!(error, Err(Error::Injected { call, .. }) if call == verb.name()), "{error:?}");
+        assert!(backend.reached(ticket));
+        assert_eq!(backend.counters().fills.count, number);
+    }
+}
+
+/// Every verb that a small program calls, struck at every index: an error each time, and nothing left at the end.
+#[test]
+fn a_program_struck_at_any_call_ends_with_an_error_and_leaks_nothing() {
+    let program = |backend: &Arc<HostBackend>| -> Result<Vec<u8>, Error> {
+        let (stream, other) = (Stream::new(backend, 0)?, Stream::new(backend, 0)?);
+        let module = Module::load(backend, &IMAGE, &Abi::of(LAYOUTS))?;
+        let mut source = PinnedBuffer::<u8, _>::new(Pinned::new(backend, 0), 64)?;
+        source.as_mut_slice()?.fill(5);
+        let device = GpuBuffer::<u8, _>::new(Device::new(backend, 0), 64)?;
+        let address = device.device_address().map_or(0, |address| address.get());
+        let (source, device) = stream.copy(source, device)?.wait()?;
+        // SAFETY: nothing else touches the buffer before the stream was waited for.
+        unsafe { stream.launch(&module, "increment", &[address, 32]) }?.wait()?;
+        let device = other.fill(device, ..8, 1)?.ordered();
+        let (device, source) = stream.copy(device, source)?.wait()?;
+        stream.wait_for(&other)?;
+        other.synchronize()?;
+        stream.synchronize()?;
+        device.close()?;
+        let bytes = source.to_vec()?;
+        source.close()?;
+        Ok(bytes)
+    };
+    let clean = build(HostBackend::builder());
+    let expected = program(&clean).expect("no fault");
+    assert_eq!(expected, [&[1; 8][..], &[6; 24], &[5; 32]].concat());
+    let mut struck = 0;
+    for verb in Verb::ALL {
+        for number in 1..=clean.calls(verb) {
+            for fault in [Fault::nth(number), Fault::nth(number).when_executed()] {
+                let backend = build(HostBackend::builder().faults(Faults::new().on(verb, fault)));
+                let Err(error) = program(&backend) else { panic!("{verb:?} {number}: a fault is never swallowed") };
+                let injected = matches!(error, Error::Injected { call, number: n } if (call, n) == (verb.name(), number));
+                assert!(injected || matches!(error, Error::OutOfMemory { .. } | Error::Map { .. }), "{verb:?} {number}: {error:?}");
+                eventually("everything is freed", || {
+                    let counters = backend.counters();
+                    (counters.device_live.bytes, counters.pinned_live.bytes) == (0, 0)
+                });
+                struck += 1;
+            }
+        }
+    }
+    assert!(struck >= 40, "{struck} runs");
+}

@@ -1,0 +1,270 @@
+use ringmem::backend::host::Link;
+use ringmem::backend::{Fill, Launch, Ticket};
+use ringmem::memory::{Device, GpuBuffer, Host};
+
+use super::*;
+
+/// Round figures: 1 us, 10 GB/s pinned, 5 pageable, 100 within the device, 20 within the host, 10 between devices; a kernel takes its last argument.
+fn link() -> Link {
+    let kernel_ns = Arc::new(|name: &str, arguments: &[u64]| if name == "increment" { arguments[1] } else { 7 });
+    Link { latency_ns: 1000, pinned: 10.0, pageable: 5.0, device: 100.0, host: 20.0, peer: 10.0, kernel_ns }
+}
+
+struct Setup {
+    backend: Arc<HostBackend>,
+}
+
+fn setup(builder: Builder) -> Setup {
+    let backend = build(builder.link(link()));
+    Setup { backend }
+}
+
+impl Setup {
+    fn now(&self) -> u64 {
+        self.backend.model_now().expect("a model")
+    }
+
+    /// What a run takes in the model.
+    fn takes(&self, run: impl FnOnce()) -> u64 {
+        let before = self.now();
+        run();
+        self.now() - before
+    }
+
+    fn block(&self, location: MemoryLocation, device: u32, bytes: usize) -> Block {
+        give(&self.backend, location, device, bytes).expect("room")
+    }
+
+    fn upload(&self, from: &Block, to: &Block, bytes: u64, on: &Stream) -> Ticket {
+        // SAFETY: the tests wait before they touch either block.
+        unsafe { self.backend.copy(&Copy { to: start(to), from: start(from), bytes }, on.id()) }.expect("it is queued")
+    }
+
+    /// A kernel of so many ns, which touches bytes of `block`.
+    fn kernel(&self, block: &Block, ns: u64, on: &Stream) -> Ticket {
+        let address = block.device_address.expect("a device sees it").get();
+        // SAFETY: within the block: the tests give as many bytes as ns, and wait before they touch them.
+        unsafe { self.stream_launch(&[address, ns], on) }
+    }
+
+    unsafe fn stream_launch(&self, arguments: &[u64], on: &Stream) -> Ticket {
+        let module = self.backend.load(&IMAGE, &Abi::of(LAYOUTS)).expect("our ABI");
+        // SAFETY: the caller's promise.
+        unsafe { self.backend.launch(&Launch { module, name: "increment", arguments, groups: 1 }, on.id()) }.expect("it is queued")
+    }
+
+    fn wait(&self, ticket: Ticket) {
+        assert!(self.backend.wait(ticket, Some(LIMIT)).expect("it succeeds"));
+    }
+
+    fn stream(&self, device: u32) -> Stream {
+        Stream::new(&self.backend, device).expect("a stream")
+    }
+}
+
+#[test]
+fn a_blocking_copy_takes_its_latency_and_its_bytes() {
+    let setup = setup(HostBackend::builder());
+    let [device, other] = [0; 2].map(|_| setup.block(MemoryLocation::Device, 0, 10_000));
+    let [pinned, more] = [0; 2].map(|_| setup.block(MemoryLocation::Pinned, 0, 10_000));
+    let pageable = setup.block(MemoryLocation::Host, 0, 10_000);
+    for (from, to, ns) in [
+        (&pinned, &device, 2000),
+        (&device, &pinned, 2000),
+        (&pageable, &device, 3000),
+        (&device, &pageable, 3000),
+        (&device, &other, 100),
+        (&pinned, &more, 500),
+    ] {
+        assert_eq!(setup.takes(|| copy(&setup.backend, from, to, 10_000).expect("a copy")), ns, "{:?} to {:?}", from.location, to.location);
+    }
+    // SAFETY: within the block, which nobody else uses.
+    let fill = || unsafe { setup.backend.fill_now(&Fill { to: start(&device), pattern: 0, size: 1, count: 10_000 }) }.expect("a fill");
+    assert_eq!(setup.takes(fill), 100);
+    assert_eq!(setup.takes(|| setup.backend.model_work(55)), 55);
+    assert_eq!(build(HostBackend::builder()).model_now(), None);
+}
+
+#[test]
+fn what_is_queued_costs_the_host_nothing_until_it_waits() {
+    let setup = setup(HostBackend::builder());
+    let (stream, device, pinned) =
+        (setup.stream(0), setup.block(MemoryLocation::Device, 0, 10_000), setup.block(MemoryLocation::Pinned, 0, 10_000));
+    let (mut first, mut last) = (None, None);
+    let queued = setup.takes(|| {
+        for _ in 0..5 {
+            last = Some(setup.upload(&pinned, &device, 10_000, &stream));
+            first = first.or(last);
+        }
+    });
+    let (first, last) = (first.expect("five"), last.expect("five"));
+    assert_eq!((queued, setup.backend.model_end(first), setup.backend.model_end(last)), (0, Some(2000), Some(10_000)));
+    setup.wait(first);
+    assert_eq!(setup.now(), 2000);
+    // What was over before costs nothing more.
+    setup.wait(first);
+    stream.synchronize().expect("nothing failed");
+    assert_eq!(setup.now(), 10_000);
+    // What is queued after a pause begins after it.
+    setup.backend.model_work(500);
+    let ticket = setup.upload(&pinned, &device, 10_000, &stream);
+    assert_eq!(setup.backend.model_end(ticket), Some(12_500));
+    setup.wait(ticket);
+}
+
+#[test]
+fn each_direction_has_one_engine_and_they_work_beside_each_other() {
+    let setup = setup(HostBackend::builder());
+    let streams = [0; 3].map(|_| setup.stream(0));
+    let devices = [0; 3].map(|_| setup.block(MemoryLocation::Device, 0, 10_000));
+    let pinned = [0; 3].map(|_| setup.block(MemoryLocation::Pinned, 0, 10_000));
+    let ends = [
+        setup.upload(&pinned[0], &devices[0], 10_000, &streams[0]),
+        setup.upload(&pinned[1], &devices[1], 10_000, &streams[1]),
+        setup.upload(&devices[2], &pinned[2], 10_000, &streams[2]),
+    ]
+    .map(|ticket| {
+        setup.wait(ticket);
+        setup.backend.model_end(ticket).expect("a model")
+    });
+    assert_eq!(ends, [2000, 4000, 2000], "two uploads one after the other, and a download beside them");
+}
+
+#[test]
+fn a_stream_that_waits_for_another_begins_after_it_however_fast_the_machine_is() {
+    for slow in [false, true] {
+        let setup = setup(HostBackend::builder());
+        let (first, second) = (setup.stream(0), setup.stream(0));
+        let device = GpuBuffer::<u8, _>::new(Device::new(&setup.backend, 0), 10_000).expect("room");
+        let source = PinnedBuffer::<u8, _>::new(Pinned::new(&setup.backend, 0), 10_000).expect("room");
+        let (_source, device) = first.copy(source, device).expect("it is queued").ordered();
+        if slow {
+            // It is executed before the other is queued; in the model it is not.
+            eventually("the upload is executed", || setup.backend.counters().uploads.count == 1);
+        }
+        let target = PinnedBuffer::<u8, _>::new(Pinned::new(&setup.backend, 0), 10_000).expect("room");
+        done(second.copy(device, target).expect("it is queued"));
+        assert_eq!(setup.now(), 4000, "executed before: {slow}");
+    }
+}
+
+#[test]
+fn figures_are_the_same_in_every_run() {
+    let run = || {
+        let setup = setup(HostBackend::builder());
+        let streams = [0; 3].map(|_| setup.stream(0));
+        let buffers = [0; 3].map(|_| (setup.block(MemoryLocation::Pinned, 0, 4096), setup.block(MemoryLocation::Device, 0, 4096)));
+        for i in 0..60 {
+            let (stream, (pinned, device)) = (&streams[i % 3], &buffers[i % 3]);
+            setup.upload(pinned, device, 4096, stream);
+            setup.kernel(device, (i as u64 * 97) % 4096, stream);
+            setup.upload(device, pinned, 4096, stream);
+        }
+        streams.iter().for_each(|stream| stream.synchronize().expect("nothing failed"));
+        setup.now()
+    };
+    let first = run();
+    assert!(first > 60 * 1409, "{first}");
+    assert!((0..5).all(|_| run() == first));
+}
+
+#[test]
+fn one_transfer_is_six_times_quicker_than_a_thousand() {
+    let setup = setup(HostBackend::builder());
+    let (pinned, device) = (setup.block(MemoryLocation::Pinned, 0, 1_000_000), setup.block(MemoryLocation::Device, 0, 1_000_000));
+    let single = setup.takes(|| (0..1000).for_each(|_| copy(&setup.backend, &pinned, &device, 1000).expect("a copy")));
+    let batched = setup.takes(|| copy(&setup.backend, &pinned, &device, 1_000_000).expect("a copy"));
+    assert_eq!((single, batched), (1_100_000, 101_000));
+    assert!(single >= 6 * batched);
+}
+
+#[test]
+fn data_that_stays_on_the_device_between_two_kernels_saves_their_transfers() {
+    // 15 ms of computing and 30 of transfers at each kernel, in 1 : 1000.
+    const BYTES: u64 = 140_000;
+    let setup = setup(HostBackend::builder());
+    let (stream, pinned) = (setup.stream(0), setup.block(MemoryLocation::Pinned, 0, BYTES as usize));
+    let device = setup.block(MemoryLocation::Device, 0, BYTES as usize);
+    let kernel = || setup.kernel(&device, 15_000, &stream);
+    let apart = setup.takes(|| {
+        for _ in 0..2 {
+            setup.upload(&pinned, &device, BYTES, &stream);
+            kernel();
+            setup.wait(setup.upload(&device, &pinned, BYTES, &stream));
+        }
+    });
+    let kept = setup.takes(|| {
+        kernel();
+        setup.wait(kernel());
+    });
+    assert_eq!((apart, kept), (90_000, 30_000));
+    assert!(apart >= 3 * kept);
+}
+
+#[test]
+fn zero_copy_saves_the_transfers_where_memory_is_shared() {
+    // 6 ms of transfers and 2 of computing, in 1 : 1000; the other path works on what both sides see.
+    const BYTES: u64 = 20_000;
+    let setup = setup(HostBackend::builder().shared_memory(true));
+    let (stream, pinned) = (setup.stream(0), setup.block(MemoryLocation::Pinned, 0, BYTES as usize));
+    let device = setup.block(MemoryLocation::Device, 0, BYTES as usize);
+    let copied = setup.takes(|| {
+        setup.upload(&pinned, &device, BYTES, &stream);
+        setup.kernel(&device, 2000, &stream);
+        setup.wait(setup.upload(&device, &pinned, BYTES, &stream));
+    });
+    let before = setup.backend.counters();
+    let shared = setup.block(MemoryLocation::Unified, 0, BYTES as usize);
+    let zero = setup.takes(|| setup.wait(setup.kernel(&shared, 2000, &stream)));
+    let after = setup.backend.counters();
+    assert_eq!((after.uploads, after.downloads, after.host_copies), (before.uploads, before.downloads, before.host_copies));
+    assert_eq!((copied, zero), (8000, 2000));
+    assert!(copied as f64 >= 3.2 * zero as f64);
+}
+
+#[test]
+fn a_copy_between_peers_is_one_hop_and_over_the_host_two() {
+    let setup = setup(HostBackend::builder().devices(2).peer(1, 0));
+    let blocks = [0, 1].map(|device| setup.block(MemoryLocation::Device, device, 10_000));
+    let staged = setup.takes(|| copy(&setup.backend, &blocks[0], &blocks[1], 10_000).expect("a copy"));
+    setup.backend.enable_peer(1, 0).expect("it can");
+    let direct = setup.takes(|| copy(&setup.backend, &blocks[0], &blocks[1], 10_000).expect("a copy"));
+    assert_eq!((staged, direct), (4000, 2000));
+}
+
+#[test]
+fn transfers_of_pageable_memory_take_longer_than_of_pinned() {
+    let setup = setup(HostBackend::builder());
+    let device = GpuBuffer::<u8, _>::new(Device::new(&setup.backend, 0), 1 << 20).expect("room");
+    let stream = setup.stream(0);
+    let mut device = Some(device);
+    let mut upload = |from| {
+        let target = device.take().expect("it came back");
+        device = Some(match from {
+            MemoryLocation::Host => {
+                let source = ringmem::memory::Buffer::<u8, _>::new(Host::new(&setup.backend, 0), 1 << 20).expect("room");
+                done(stream.copy(source, target).expect("it is queued")).1
+            }
+            _ => {
+                let source = PinnedBuffer::<u8, _>::new(Pinned::new(&setup.backend, 0), 1 << 20).expect("room");
+                done(stream.copy(source, target).expect("it is queued")).1
+            }
+        });
+    };
+    let (pageable, pinned) = (setup.takes(|| upload(MemoryLocation::Host)), setup.takes(|| upload(MemoryLocation::Pinned)));
+    assert!(pageable as f64 / pinned as f64 > 1.9, "{pageable} ns and {pinned} ns");
+}
+
+#[test]
+fn a_copy_that_is_refused_takes_no_time() {
+    let setup = setup(HostBackend::builder());
+    let (pinned, device) = (setup.block(MemoryLocation::Pinned, 0, 64), setup.block(MemoryLocation::Device, 0, 64));
+    let stream = setup.stream(0);
+    let refused = setup.takes(|| {
+        copy(&setup.backend, &pinned, &device, 65).expect_err("too much");
+        // SAFETY: it is refused.
+        unsafe { setup.backend.copy(&Copy { to: start(&device), from: start(&pinned), bytes: 65 }, stream.id()) }.expect_err("too much");
+        stream.synchronize().expect("nothing was queued");
+    });
+    assert_eq!(refused, 0);
+}

@@ -1,0 +1,66 @@
+use std::sync::atomic::Ordering::Relaxed;
+
+use ringmem::backend::host::{Call, Phase, Verb};
+use ringmem::memory::{Device, GpuBuffer};
+
+use super::*;
+
+fn happened(calls: &[Call]) -> Vec<(Verb, Phase)> {
+    calls.iter().map(|call| (call.verb, call.phase)).collect()
+}
+
+#[test]
+fn a_script_is_written_down_in_the_order_in_which_it_happened() {
+    let ticks = Arc::new(AtomicU64::new(0));
+    let clock = Arc::new({
+        let ticks = Arc::clone(&ticks);
+        move || ticks.fetch_add(10, Relaxed)
+    });
+    let backend = build(HostBackend::builder().log(true).clock(clock));
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let buffer = GpuBuffer::<u8, _>::from_slice(Device::new(&backend, 0), &[3; 100]).expect("room");
+    let address = buffer.device_address().map(|address| address.get());
+    let held = Held::new(&backend, &stream);
+    let pending = stream.fill(buffer, 10..30, 1).expect("it is queued");
+    drop(pending);
+    held.release(&stream);
+    eventually("the buffer is freed", || backend.counters().device_live.bytes == 0);
+    let calls = backend.call_log();
+    let of_buffer: Vec<_> =
+        calls.iter().filter(|call| call.from.or(call.to).is_some_and(|at| Some(at & !63) == address.map(|a| a & !63))).collect();
+    assert_eq!(
+        happened(&of_buffer.iter().map(|call| **call).collect::<Vec<_>>()),
+        [
+            (Verb::Allocate, Phase::Called),
+            (Verb::Fill, Phase::Called),
+            (Verb::Free, Phase::Called),
+            (Verb::Fill, Phase::Executed),
+            (Verb::Free, Phase::Freed)
+        ],
+        "the fill that was queued comes before the memory goes"
+    );
+    let fill = of_buffer[1];
+    assert_eq!((fill.stream, fill.ticket, fill.bytes, fill.to, fill.ok), (Some(stream.id()), Some(2), 20, address.map(|at| at + 10), true));
+    assert_eq!((of_buffer[3].ticket, of_buffer[0].bytes, of_buffer[0].ticket), (Some(2), 100, None));
+    let upload = calls.iter().find(|call| call.verb == Verb::Copy).expect("the upload");
+    assert_eq!((upload.phase, upload.bytes, upload.to, upload.stream), (Phase::Called, 100, address, None));
+    for (call, number) in calls.iter().zip(1..) {
+        assert_eq!(call.number, number);
+    }
+    assert!(calls.windows(2).all(|two| two[0].at_ns < two[1].at_ns) && calls.iter().all(|call| call.at_ns % 10 == 0), "the clock is ours");
+}
+
+#[test]
+fn what_is_refused_is_written_down_as_refused() {
+    let backend = build(HostBackend::builder().device_memory(4096).log(true));
+    give(&backend, MemoryLocation::Device, 0, 8192).expect_err("too much");
+    let [call] = backend.call_log().try_into().expect("one call");
+    assert_eq!((call.verb, call.phase, call.bytes, call.to, call.ok), (Verb::Allocate, Phase::Called, 8192, None, false));
+}
+
+#[test]
+fn nothing_is_written_down_unless_it_is_asked_for() {
+    let backend = build(HostBackend::builder());
+    give(&backend, MemoryLocation::Device, 0, 64).expect("room");
+    assert_eq!((backend.call_log().len(), backend.calls(Verb::Allocate)), (0, 1));
+}

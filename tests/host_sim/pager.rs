@@ -1,0 +1,207 @@
+use ringmem::backend::host::{Phase, Tally, Verb};
+use ringmem::backend::{Prefetch, Uses};
+use ringmem::memory::{Unified, UnifiedBuffer};
+
+use super::*;
+
+const PAGE: u64 = 4096;
+
+fn tally(count: u64) -> Tally {
+    Tally { count, bytes: count * PAGE }
+}
+
+struct Setup {
+    backend: Arc<HostBackend>,
+    stream: Stream,
+    module: Module,
+}
+
+/// A device with room for so many pages.
+fn setup(pages: u64) -> Setup {
+    let backend = build(HostBackend::builder().device_memory(pages * PAGE).page_size(PAGE).log(true));
+    Setup { stream: Stream::new(&backend, 0).expect("a stream"), module: load(&backend), backend }
+}
+
+impl Setup {
+    fn managed(&self, bytes: u64) -> UnifiedBuffer<u8, HostBackend> {
+        UnifiedBuffer::new(Unified::new(&self.backend, 0), bytes as usize).expect("managed memory")
+    }
+
+    /// A kernel touches some bytes.
+    fn touch(&self, buffer: &UnifiedBuffer<u8, HostBackend>, offset: u64, bytes: u64) {
+        let address = address(buffer) + offset;
+        // SAFETY: within the buffer, which nobody else uses before the wait.
+        done(unsafe { self.stream.launch(&self.module, "increment", &[address, bytes]) }.expect("a launch"));
+    }
+
+    fn held(&self) -> u64 {
+        self.backend.occupied(0).expect("a device").bytes
+    }
+
+    /// The pages that something happened to, by their number in a buffer.
+    fn pages(&self, phase: Phase, buffer: &UnifiedBuffer<u8, HostBackend>) -> Vec<u64> {
+        let calls = self.backend.call_log();
+        calls.iter().filter(|call| call.phase == phase).map(|call| (call.from.expect("a page") - address(buffer)) / PAGE).collect()
+    }
+}
+
+fn address(buffer: &UnifiedBuffer<u8, HostBackend>) -> u64 {
+    buffer.device_address().expect("it has bytes").get()
+}
+
+#[test]
+fn managed_memory_is_the_same_on_both_sides_without_a_copy() {
+    let setup = setup(16);
+    let mut buffer = setup.managed(3 * PAGE);
+    buffer.as_mut_slice().expect("idle").fill(5);
+    setup.touch(&buffer, 0, 3 * PAGE);
+    assert!(buffer.as_slice().expect("idle").iter().all(|&byte| byte == 6));
+    drop(buffer);
+    let counters = setup.backend.counters();
+    assert_eq!((counters.uploads.count, counters.downloads.count, counters.device_copies.count, counters.host_copies.count), (0, 0, 0, 0));
+    assert_eq!((counters.unified_live.bytes, setup.held()), (0, 0));
+}
+
+#[test]
+fn twice_what_the_device_holds_is_worked_on_and_never_more_is_resident() {
+    const ROOM: u64 = 8;
+    let setup = setup(ROOM);
+    let mut buffer = setup.managed(2 * ROOM * PAGE);
+    for (i, byte) in buffer.as_mut_slice().expect("idle").iter_mut().enumerate() {
+        *byte = (i / 64 % 250) as u8;
+    }
+    for _ in 0..2 {
+        for chunk in 0..2 * ROOM / 4 {
+            setup.touch(&buffer, chunk * 4 * PAGE, 4 * PAGE);
+        }
+    }
+    // All at once, too.
+    setup.touch(&buffer, 0, 2 * ROOM * PAGE);
+    let occupied = setup.backend.occupied(0).expect("a device");
+    assert_eq!((occupied.bytes, occupied.peak), (ROOM * PAGE, ROOM * PAGE));
+    assert!(buffer.as_slice().expect("idle").iter().enumerate().all(|(i, &byte)| byte == (i / 64 % 250) as u8 + 3));
+    assert_eq!(setup.held(), 0, "the host has touched all of it");
+    let counters = setup.backend.counters();
+    assert_eq!((counters.pages_in, counters.pages_evicted, counters.pages_out), (tally(48), tally(40), tally(8)));
+}
+
+#[test]
+fn the_least_recently_touched_page_gives_way() {
+    let setup = setup(3);
+    let buffer = setup.managed(6 * PAGE);
+    for page in [0, 1, 2, 0, 3, 0, 1, 4] {
+        setup.touch(&buffer, page * PAGE, 8);
+    }
+    assert_eq!(setup.pages(Phase::Evicted, &buffer), [1, 2, 3]);
+    assert_eq!(setup.pages(Phase::PagedIn, &buffer), [0, 1, 2, 3, 1, 4]);
+    let evicted = setup.backend.call_log().into_iter().find(|call| call.phase == Phase::Evicted).expect("there are");
+    assert_eq!((evicted.verb, evicted.bytes, evicted.stream), (Verb::Launch, PAGE, Some(setup.stream.id())));
+}
+
+#[test]
+fn allocations_and_pages_share_the_device_and_pages_give_way() {
+    let setup = setup(4);
+    let Setup { backend, .. } = &setup;
+    let buffer = setup.managed(4 * PAGE);
+    setup.touch(&buffer, 0, 4 * PAGE);
+    let info = || backend.memory_info(0).expect("a device").expect("known");
+    assert_eq!((info().free, setup.held()), (0, 4 * PAGE));
+    let two = give(backend, MemoryLocation::Device, 0, 2 * PAGE as usize).expect("two pages give way");
+    assert_eq!((info().free, setup.pages(Phase::Evicted, &buffer)), (0, vec![0, 1]));
+    let rest = give(backend, MemoryLocation::Device, 0, 2 * PAGE as usize).expect("the others do");
+    setup.touch(&buffer, 0, 4 * PAGE);
+    assert_eq!(backend.counters().pages_in, tally(4), "for a page nothing gives way that is no page");
+    let error = give(backend, MemoryLocation::Device, 0, 1).expect_err("it is full");
+    assert!(matches!(error, Error::OutOfMemory { requested: 1, free: 0, largest: 0 }), "{error:?}");
+    // SAFETY: nobody uses them.
+    [two, rest].iter().for_each(|block| unsafe { backend.free(block, &Uses::NONE) }.expect("it is live"));
+    setup.touch(&buffer, PAGE - 1, 2);
+    assert_eq!((setup.held(), backend.occupied(0).expect("a device").peak), (2 * PAGE, 4 * PAGE));
+    drop(buffer);
+    assert_eq!(setup.held(), 0, "pages go with their memory");
+}
+
+#[test]
+fn a_copy_brings_pages_to_where_its_other_end_is() {
+    let setup = setup(8);
+    let (buffer, device) = (setup.managed(4 * PAGE), give(&setup.backend, MemoryLocation::Device, 0, 2 * PAGE as usize).expect("room"));
+    // SAFETY: offset `PAGE` is within the buffer.
+    let inside = Place::Host(unsafe { buffer.as_ptr().expect("it has bytes").add(PAGE as usize) });
+    // SAFETY: both within their blocks, which nobody else uses.
+    unsafe { setup.backend.copy_now(&Copy { to: inside, from: start(&device), bytes: PAGE + 1 }) }.expect("a copy");
+    assert_eq!((setup.pages(Phase::PagedIn, &buffer), setup.held()), (vec![1, 2], 4 * PAGE));
+    assert_eq!(buffer.slice(PAGE as usize..).expect("within").as_slice().expect("idle")[0], ringmem::backend::host::POISON);
+    assert_eq!(setup.pages(Phase::PagedOut, &buffer), [1, 2], "the host touched them");
+    setup.touch(&buffer, 0, 4 * PAGE);
+    buffer.copy_to_at(2 * PAGE as usize, &mut [0; 10]).expect("a copy to the host");
+    assert_eq!(setup.pages(Phase::PagedOut, &buffer), [1, 2, 2]);
+}
+
+#[test]
+fn a_prefetch_moves_the_bytes_that_it_names() {
+    let setup = setup(8);
+    let Setup { backend, stream, .. } = &setup;
+    let buffer = UnifiedBuffer::<f32, _>::new(Unified::new(backend, 0), 3000).expect("managed memory");
+    let (address, bytes) = (buffer.device_address().expect("it has bytes"), buffer.size_bytes() as u64);
+    let prefetch = |to| backend.prefetch(&Prefetch { address, bytes, to }, stream.id());
+    for (to, held) in [(Some(0), 3 * PAGE), (None, 0)] {
+        let ticket = prefetch(to).expect("it is queued");
+        assert!(backend.wait(ticket, Some(LIMIT)).expect("it succeeds"));
+        assert_eq!(setup.held(), held);
+    }
+    let counters = backend.counters();
+    assert_eq!((counters.prefetches, counters.pages_in, counters.pages_out), (Tally { count: 2, bytes: 24_000 }, tally(3), tally(3)));
+    assert!(matches!(prefetch(Some(1)), Err(Error::NoDevice { asked: 1, devices: 1 })));
+    let device = give(backend, MemoryLocation::Device, 0, 64).expect("room").device_address.expect("a device's");
+    let error = backend.prefetch(&Prefetch { address: device, bytes: 64, to: None }, stream.id()).expect_err("not managed");
+    assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
+    let error = backend.prefetch(&Prefetch { address, bytes: bytes + 1, to: None }, stream.id()).expect_err("too much");
+    assert!(matches!(error, Error::Range { len: 12_001, size: 12_000, .. }), "{error:?}");
+}
+
+#[test]
+fn a_page_is_on_one_device_at_a_time() {
+    let backend = build(HostBackend::builder().devices(2).device_memory(1 << 20).page_size(PAGE));
+    let streams = [0, 1].map(|device| Stream::new(&backend, device).expect("a stream"));
+    let (module, buffer) =
+        (load(&backend), UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 2 * PAGE as usize).expect("managed memory"));
+    for device in [0, 1, 0] {
+        let arguments = [buffer.device_address().expect("it has bytes").get(), 2 * PAGE];
+        // SAFETY: nobody else uses the buffer before the wait.
+        done(unsafe { streams[device].launch(&module, "increment", &arguments) }.expect("a launch"));
+        let held = [0, 1].map(|device| backend.occupied(device).expect("a device").bytes);
+        assert_eq!((held[device], held[1 - device]), (2 * PAGE, 0));
+    }
+}
+
+#[test]
+fn where_host_and_device_share_one_memory_nothing_moves() {
+    let backend = build(HostBackend::builder().device_memory(PAGE).shared_memory(true));
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let mut buffer = UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 1 << 20).expect("managed memory");
+    let arguments = [buffer.device_address().expect("it has bytes").get(), 1 << 20];
+    // SAFETY: nobody else uses the buffer before the wait.
+    done(unsafe { stream.launch(&load(&backend), "increment", &arguments) }.expect("a launch"));
+    assert!(buffer.as_mut_slice().expect("idle").iter().all(|&byte| byte == 1));
+    let counters = backend.counters();
+    let moved = [counters.uploads, counters.downloads, counters.host_copies, counters.pages_in, counters.pages_out];
+    assert_eq!((moved, backend.occupied(0).expect("a device").peak), ([Tally::default(); 5], 0));
+}
+
+#[test]
+fn the_host_stays_away_from_managed_memory_while_a_kernel_runs_where_it_must() {
+    for concurrent in [true, false] {
+        let backend = build(HostBackend::builder().concurrent_managed_access(concurrent));
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let mut buffer = UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 64).expect("managed memory");
+        let mut pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 64).expect("pinned memory");
+        let held = Held::new(&backend, &stream);
+        assert_eq!(buffer.as_slice().is_ok(), concurrent, "also memory that the kernel does not use");
+        let refused = buffer.as_mut_slice().err();
+        assert_eq!(refused.is_none(), concurrent);
+        assert!(refused.is_none_or(|error| matches!(error, Error::Busy { .. })));
+        assert!(pinned.as_mut_slice().is_ok(), "pinned memory is always the host's");
+        held.release(&stream);
+        buffer.as_mut_slice().expect("no kernel runs").fill(1);
+    }
+}
