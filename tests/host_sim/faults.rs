@@ -107,7 +107,10 @@ fn a_wait_that_fails_has_waited() {
         let ticket = unsafe { backend.fill(&fill, stream.id()) }.expect("it is queued");
         let error = match verb {
             Verb::Wait => backend.wait(ticket, Some(LIMIT)).map(drop),
-            _ => backend.synchronize(stream.id()),
+            _ => within({
+                let (backend, stream) = (Arc::clone(&backend), stream.id());
+                move || backend.synchronize(stream)
+            }),
         };
         assert!(matches!(error, Err(Error::Injected { call, .. }) if call == verb.name()), "{error:?}");
         assert!(backend.reached(ticket));
@@ -139,14 +142,18 @@ fn a_program_struck_at_any_call_ends_with_an_error_and_leaks_nothing() {
         Ok(bytes)
     };
     let clean = build(HostBackend::builder());
-    let expected = program(&clean).expect("no fault");
+    let run = |backend: &Arc<HostBackend>| {
+        let backend = Arc::clone(backend);
+        within(move || program(&backend))
+    };
+    let expected = run(&clean).expect("no fault");
     assert_eq!(expected, [&[1; 8][..], &[6; 24], &[5; 32]].concat());
     let mut struck = 0;
     for verb in Verb::ALL {
         for number in 1..=clean.calls(verb) {
             for fault in [Fault::nth(number), Fault::nth(number).when_executed()] {
                 let backend = build(HostBackend::builder().faults(Faults::new().on(verb, fault)));
-                let Err(error) = program(&backend) else { panic!("{verb:?} {number}: a fault is never swallowed") };
+                let Err(error) = run(&backend) else { panic!("{verb:?} {number}: a fault is never swallowed") };
                 let injected = matches!(error, Error::Injected { call, number: n } if (call, n) == (verb.name(), number));
                 assert!(injected || matches!(error, Error::OutOfMemory { .. } | Error::Map { .. }), "{verb:?} {number}: {error:?}");
                 eventually("everything is freed", || {

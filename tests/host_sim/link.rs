@@ -40,17 +40,13 @@ impl Setup {
         unsafe { self.backend.copy(&Copy { to: start(to), from: start(from), bytes }, on.id()) }.expect("it is queued")
     }
 
-    /// A kernel of so many ns, which touches bytes of `block`.
+    /// A kernel of so many ns, which touches as many bytes of `block`.
     fn kernel(&self, block: &Block, ns: u64, on: &Stream) -> Ticket {
-        let address = block.device_address.expect("a device sees it").get();
-        // SAFETY: within the block: the tests give as many bytes as ns, and wait before they touch them.
-        unsafe { self.stream_launch(&[address, ns], on) }
-    }
-
-    unsafe fn stream_launch(&self, arguments: &[u64], on: &Stream) -> Ticket {
+        let arguments = &[block.device_address.expect("a device sees it").get(), ns];
         let module = self.backend.load(&IMAGE, &Abi::of(LAYOUTS)).expect("our ABI");
-        // SAFETY: the caller's promise.
-        unsafe { self.backend.launch(&Launch { module, name: "increment", arguments, groups: 1 }, on.id()) }.expect("it is queued")
+        let launch = Launch { module, name: "increment", arguments, groups: 1 };
+        // SAFETY: within the block: the tests have blocks of more bytes, and wait before they touch them.
+        unsafe { self.backend.launch(&launch, on.id()) }.expect("it is queued")
     }
 
     fn wait(&self, ticket: Ticket) {
@@ -103,7 +99,7 @@ fn what_is_queued_costs_the_host_nothing_until_it_waits() {
     assert_eq!(setup.now(), 2000);
     // What was over before costs nothing more.
     setup.wait(first);
-    stream.synchronize().expect("nothing failed");
+    synchronize(&stream);
     assert_eq!(setup.now(), 10_000);
     // What is queued after a pause begins after it.
     setup.backend.model_work(500);
@@ -160,7 +156,7 @@ fn figures_are_the_same_in_every_run() {
             setup.kernel(device, (i as u64 * 97) % 4096, stream);
             setup.upload(device, pinned, 4096, stream);
         }
-        streams.iter().for_each(|stream| stream.synchronize().expect("nothing failed"));
+        streams.iter().for_each(synchronize);
         setup.now()
     };
     let first = run();
@@ -264,7 +260,7 @@ fn a_copy_that_is_refused_takes_no_time() {
         copy(&setup.backend, &pinned, &device, 65).expect_err("too much");
         // SAFETY: it is refused.
         unsafe { setup.backend.copy(&Copy { to: start(&device), from: start(&pinned), bytes: 65 }, stream.id()) }.expect_err("too much");
-        stream.synchronize().expect("nothing was queued");
+        synchronize(&stream);
     });
     assert_eq!(refused, 0);
 }
