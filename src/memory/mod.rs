@@ -2,7 +2,7 @@
 //!
 //! 1. [`Buffer<T, M>`](Buffer) owns elements; what may be done with it follows from `M::Visibility` when it is compiled. Reading device memory from
 //!    the host does not compile.
-//! 2. What outlives its call takes buffers by value and gives them back ([`Stream`](crate::stream::Stream)). What takes a borrow has ended when it returns.
+//! 2. What outlives its call takes buffers by value and gives them back ([`Stream`]). What takes a borrow has ended when it returns.
 //! 3. A buffer that is dropped with work queued on it is freed after that work; one that is forgotten is never freed. Neither is ever wrong.
 //! 4. A mismatch is an error before any call of the backend.
 //! 5. No bytes, no calls: a buffer without bytes is valid and asks no backend for anything.
