@@ -226,7 +226,7 @@ fn what_cannot_be_opened_says_why_and_leaves_nothing() {
     assert!(matches!(fails(Options { input_capacity: 0, ..usual() }), Error::Layout(LayoutError::NotAPowerOfTwo { capacity: 0 })));
     assert!(matches!(fails(Options { output_capacity: 3, ..usual() }), Error::Layout(LayoutError::NotAPowerOfTwo { capacity: 3 })));
     assert!(matches!(fails(Options { input_capacity: 1 << 60, ..usual() }), Error::Layout(LayoutError::TooLarge { .. })));
-    assert!(matches!(fails(Options { input_capacity: 1 << 50, ..usual() }), Error::PinnedBudget { .. }));
+    assert!(matches!(fails(Options { input_capacity: 1 << 50, ..usual() }), Error::Map { .. }));
     assert!(matches!(fails(Options::new("ohce")), Error::UnknownKernel { .. }));
     assert!(matches!(fails(Options { arguments: &[1], ..usual() }), Error::Arguments { expected: 4, got: 5, .. }));
     assert_eq!(backend.counters().pinned_live.bytes, 0);

@@ -30,11 +30,7 @@ impl HostBackend {
         }
         let (range, address, is_pinned) = match location {
             MemoryLocation::Device => self.carve(request, facts)?,
-            MemoryLocation::Pinned => {
-                self.shared.budget.take(facts.bytes)?;
-                self.map(request).inspect_err(|_| self.shared.budget.give(facts.bytes))?
-            }
-            MemoryLocation::Host | MemoryLocation::Unified => self.map(request)?,
+            MemoryLocation::Pinned | MemoryLocation::Host | MemoryLocation::Unified => self.map(request)?,
         };
         let host = (location != MemoryLocation::Device).then_some(range.place.0);
         self.shared.ranges.insert(address.get(), range);
@@ -67,9 +63,15 @@ impl HostBackend {
             return Err(Error::Align { asked: layout.align() as u64, most: PAGE as u64 });
         }
         let mapping = Mapping::new(layout.size())?;
-        let is_pinned = location == MemoryLocation::Pinned && mapping.lock();
-        if options.contains(Options::MUST_PIN) && !is_pinned {
-            return Err(Error::Unsupported { what: "locking so many pages into memory" });
+        let mut is_pinned = false;
+        if location == MemoryLocation::Pinned {
+            // What was mapped costs nothing before it is locked, so what no machine has is the system's to refuse.
+            self.shared.budget.take(layout.size() as u64)?;
+            is_pinned = mapping.lock();
+            if options.contains(Options::MUST_PIN) && !is_pinned {
+                self.shared.budget.give(layout.size() as u64);
+                return Err(Error::Unsupported { what: "locking so many pages into memory" });
+            }
         }
         let place = mapping.place();
         let address = DeviceAddress::new(place.0.addr().get() as u64);
