@@ -145,3 +145,28 @@ fn a_pageable_transfer_is_staged_and_a_pinned_one_is_not() {
     // SAFETY: nobody uses it.
     unsafe { backend.free(&pinned, &Uses::NONE) }.expect("it is live");
 }
+
+#[test]
+fn bytes_arrive_between_any_two_of_four_devices_whichever_way() {
+    let builder =
+        (0..4).flat_map(|from| (0..4).map(move |to| (from, to))).fold(HostBackend::builder().devices(4), |b, (from, to)| b.peer(from, to));
+    let backend = build(builder.device_memory(4096));
+    let blocks = [0, 1, 2, 3].map(|device| give(&backend, MemoryLocation::Device, device, 4096).expect("room"));
+    for is_direct in [false, true] {
+        for from in 0..4_u32 {
+            for to in (0..4).filter(|&to| to != from) {
+                if is_direct {
+                    backend.enable_peer(from, to).expect("it can");
+                }
+                let bytes = [(from * 16 + to) as u8; 4096];
+                write(&backend, &bytes, &blocks[from as usize]).expect("an upload");
+                copy(&backend, &blocks[from as usize], &blocks[to as usize], 4096).expect("a copy");
+                assert!(read(&backend, &blocks[to as usize], 4096) == bytes, "{from} to {to}, directly: {is_direct}");
+            }
+        }
+    }
+    let counters = backend.counters();
+    assert_eq!((counters.peer_copies.count, counters.peer_enables), (12, 12));
+    // Those of the test itself, and two for each of twelve over the host.
+    assert_eq!((counters.uploads.count, counters.downloads.count), (24 + 12, 24 + 12));
+}

@@ -166,3 +166,18 @@ fn a_program_struck_at_any_call_ends_with_an_error_and_leaks_nothing() {
     }
     assert!(struck >= 40, "{struck} runs");
 }
+
+#[test]
+fn a_stream_keeps_its_order_also_when_its_wait_for_another_fails() {
+    let backend = build(HostBackend::builder().faults(Faults::new().on(Verb::After, Fault::nth(1).when_executed())));
+    let (first, second) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
+    let held = Held::new(&backend, &first);
+    second.wait_for(&first).expect("it is queued");
+    let buffer = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 64).expect("room");
+    let pending = second.fill(buffer, .., 1).expect("it is queued");
+    let pending = pending.wait_timeout(Duration::from_millis(20)).expect_err("the other stream is not through");
+    held.release(&first);
+    done(pending);
+    let error = within(move || second.synchronize()).expect_err("nobody was told before");
+    assert!(matches!(error, Error::Injected { call: "after", number: 1 }), "{error:?}");
+}

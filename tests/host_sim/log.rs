@@ -64,3 +64,14 @@ fn nothing_is_written_down_unless_it_is_asked_for() {
     give(&backend, MemoryLocation::Device, 0, 64).expect("room");
     assert_eq!((backend.call_log().len(), backend.calls(Verb::Allocate)), (0, 1));
 }
+
+#[test]
+fn a_kernel_reads_the_clock_that_was_given() {
+    let backend = build(HostBackend::builder().clock(Arc::new(|| 1234)));
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let result = PinnedBuffer::<u64, _>::new(Pinned::new(&backend, 0), 1).expect("pinned memory");
+    let word = result.device_address().expect("it has bytes").get();
+    // SAFETY: the kernel writes to the result alone, which nobody reads before it is done.
+    done(unsafe { stream.launch(&load(&backend), "now", &[word]) }.expect("a launch"));
+    assert_eq!(result.as_slice().expect("idle"), [1234]);
+}

@@ -31,6 +31,7 @@ const KERNELS: &[Entry] = &[
     Entry { name: "hold", arguments: 1, run: hold },
     Entry { name: "increment", arguments: 2, run: increment },
     Entry { name: "place", arguments: 3, run: place },
+    Entry { name: "now", arguments: 1, run: now },
 ];
 
 const IMAGE: Image = Image { ptx: b"", host: KERNELS, abi: Abi::of(LAYOUTS) };
@@ -65,6 +66,11 @@ fn increment(host: &dyn KernelHost, arguments: &[u64]) {
 fn place(host: &dyn KernelHost, arguments: &[u64]) {
     let place = host.translate(arguments[0], arguments[1]);
     word(host, arguments[2]).store(place.is_some().into(), Release);
+}
+
+/// Writes what time it is to a word.
+fn now(host: &dyn KernelHost, arguments: &[u64]) {
+    word(host, arguments[0]).store(host.now_ns(), Release);
 }
 
 fn load(backend: &Arc<HostBackend>) -> Module {

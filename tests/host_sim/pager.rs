@@ -205,3 +205,37 @@ fn the_host_stays_away_from_managed_memory_while_a_kernel_runs_where_it_must() {
         buffer.as_mut_slice().expect("no kernel runs").fill(1);
     }
 }
+
+#[test]
+fn the_device_never_holds_more_than_it_has_whoever_asks() {
+    const ROOM: u64 = 16;
+    let setup = &setup(ROOM);
+    thread::scope(|scope| {
+        for thread in 0..3_u64 {
+            scope.spawn(move || {
+                let stream = Stream::new(&setup.backend, 0).expect("a stream");
+                let mut buffer = setup.managed(ROOM * PAGE);
+                for round in 0..100 {
+                    let arguments = [address(&buffer) + (thread * 7 + round * 5) % 12 * PAGE, 4 * PAGE];
+                    // SAFETY: within the buffer, which nobody else uses before the wait.
+                    done(unsafe { stream.launch(&setup.module, "increment", &arguments) }.expect("a launch"));
+                    if round % 10 == 0 {
+                        buffer.as_mut_slice().expect("idle")[0] = 0;
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            for round in 0..300 {
+                let block = give(&setup.backend, MemoryLocation::Device, 0, ((1 + round % 8) * PAGE) as usize).expect("pages give way");
+                // SAFETY: nobody uses it.
+                unsafe { setup.backend.free(&block, &Uses::NONE) }.expect("it is live");
+            }
+        });
+    });
+    let occupied = setup.backend.occupied(0).expect("a device");
+    assert!(occupied.peak <= ROOM * PAGE, "{occupied:?}");
+    assert_eq!(occupied.bytes, 0, "nothing is left");
+    let counters = setup.backend.counters();
+    assert!(counters.pages_evicted.count > 0 && counters.pages_in.count >= counters.pages_out.count + counters.pages_evicted.count);
+}
