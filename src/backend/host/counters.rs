@@ -82,6 +82,12 @@ pub struct Tally {
     pub bytes: u64,
 }
 
+impl Tally {
+    const fn plus(self, other: Self) -> Self {
+        Self { count: self.count + other.count, bytes: self.bytes + other.bytes }
+    }
+}
+
 /// Bytes held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Live {
@@ -98,11 +104,12 @@ pub(super) struct Counts {
     pub pinned: Memory,
     pub unified: Memory,
     pub host: Memory,
-    pub uploads: Count,
-    pub downloads: Count,
+    /// From pinned or managed memory, and from pageable.
+    pub uploads: [Count; 2],
+    /// To pinned or managed memory, and to pageable.
+    pub downloads: [Count; 2],
     pub device_copies: Count,
     pub peer_copies: Count,
-    pub staged: Count,
     pub host_copies: Count,
     pub fills: Count,
     pub prefetches: Count,
@@ -132,29 +139,20 @@ impl Counts {
     /// Counts a copy.
     pub fn copied(&self, route: Route, bytes: u64) {
         match route {
-            Route::Upload { pageable, .. } => {
-                self.uploads.add(bytes);
-                if pageable {
-                    self.staged.add(bytes);
-                }
-            }
-            Route::Download { pageable, .. } => {
-                self.downloads.add(bytes);
-                if pageable {
-                    self.staged.add(bytes);
-                }
-            }
+            Route::Upload { pageable, .. } => self.uploads[usize::from(pageable)].add(bytes),
+            Route::Download { pageable, .. } => self.downloads[usize::from(pageable)].add(bytes),
             Route::Device(_) => self.device_copies.add(bytes),
             Route::Peer { .. } => self.peer_copies.add(bytes),
             Route::Staged { .. } => {
-                self.downloads.add(bytes);
-                self.uploads.add(bytes);
+                self.downloads[0].add(bytes);
+                self.uploads[0].add(bytes);
             }
             Route::Host => self.host_copies.add(bytes),
         }
     }
 
     pub fn read(&self) -> Counters {
+        let [uploads, downloads] = [&self.uploads, &self.downloads].map(|both| both.each_ref().map(Count::read));
         Counters {
             device_allocations: self.device.allocations.read(),
             device_frees: self.device.frees.read(),
@@ -168,11 +166,11 @@ impl Counts {
             host_allocations: self.host.allocations.read(),
             host_frees: self.host.frees.read(),
             host_live: self.host.live(),
-            uploads: self.uploads.read(),
-            downloads: self.downloads.read(),
+            uploads: uploads[0].plus(uploads[1]),
+            downloads: downloads[0].plus(downloads[1]),
             device_copies: self.device_copies.read(),
             peer_copies: self.peer_copies.read(),
-            staged: self.staged.read(),
+            staged: uploads[1].plus(downloads[1]),
             host_copies: self.host_copies.read(),
             fills: self.fills.read(),
             prefetches: self.prefetches.read(),
