@@ -380,7 +380,7 @@ pub struct Capabilities {
 pub struct MemoryInfo {
     /// All of it.
     pub total: u64,
-    /// What no allocation holds; not necessarily in one piece.
+    /// What neither an allocation nor a page of managed memory holds; not necessarily in one piece.
     pub free: u64,
 }
 

@@ -129,7 +129,7 @@ impl Shared {
             return Err(Error::Unsupported { what: "a fill with elements of another size than 1, 2, 4 or 8 bytes" });
         }
         let found = self.find(fill.to, fill.bytes(), dead, Verb::Fill.name())?;
-        // Offset 0 of a range is aligned to more than any element, in its place and as an address.
+        // Also what the host never sees: in an arena a place is aligned as its address is.
         let (size, address) = (u64::from(fill.size), found.place.as_ptr().addr() as u64);
         if !address.is_multiple_of(size) {
             return Err(Error::Cast { bytes: fill.bytes(), align: 1 << address.trailing_zeros(), size, needed: size });
