@@ -16,6 +16,7 @@ use ringmem_layouts::image::Entry;
 use ringmem_layouts::ring::LayoutError;
 
 use crate::backend::MemoryLocation;
+use crate::memory::TraceError;
 
 /// A result whose error is [`Error`] unless it says otherwise.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -51,6 +52,16 @@ pub enum Error {
         free: u64,
         /// The largest block that this alignment could have had.
         largest: u64,
+    },
+    /// More than a memory was limited to; it may do after frees.
+    #[error("{requested} bytes requested where {used} of {limit} are in use")]
+    Limit {
+        /// What was asked for.
+        requested: u64,
+        /// What counted then.
+        used: u64,
+        /// The most that may.
+        limit: u64,
     },
     /// Bytes outside what they were to be taken from.
     #[error("{len} bytes at offset {offset} are not within {size} bytes")]
@@ -140,10 +151,10 @@ pub enum Error {
         /// The most that may be.
         budget: u64,
     },
-    /// A fault that a test asked the host backend for.
+    /// A fault that a test asked for.
     #[error("{call} number {number} was made to fail")]
     Injected {
-        /// The verb of the backend.
+        /// The verb of the backend or the memory.
         call: &'static str,
         /// Which call of it, from 1.
         number: u64,
@@ -228,6 +239,9 @@ pub enum Error {
     /// Memory that is not what it was said to be.
     #[error(transparent)]
     Attach(#[from] AttachError),
+    /// A trace of allocations that cannot be read or run.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
     /// A persistent kernel faulted, left, or did not do in time what it was told.
     #[error("the kernel {}", Stopped { state, fault, faults, waited })]
     Kernel {

@@ -35,6 +35,8 @@ pub mod channel;
 #[cfg(feature = "cli")]
 pub mod cli;
 #[cfg(feature = "std")]
+pub mod config;
+#[cfg(feature = "std")]
 pub mod describe;
 #[cfg(feature = "std")]
 pub mod error;

@@ -52,6 +52,9 @@ pub struct Uses {
 }
 
 impl Uses {
+    /// How many streams can be listed.
+    pub const MOST: usize = MOST;
+
     /// None.
     pub const NONE: Self = Self { tickets: [None; MOST] };
 

@@ -7,14 +7,22 @@
 //! 4. A mismatch is an error before any call of the backend.
 //! 5. No bytes, no calls: a buffer without bytes is valid and asks no backend for anything.
 //!
-//! Memories over memories limit, log, count, fail, pool: each is a [`Memory`] over another, forwards its visibility, and
-//! composes with every other. `Arc<dyn Memory<Visibility = V>>` is one too: which memory, chosen at run time; who may touch it, still checked.
+//! Memories over memories: [`Limited`], [`Logged`], [`Failing`], [`Statistics`], [`Aligned`], [`Tracked`], [`Arena`]. Each is a [`Memory`] over another,
+//! forwards its visibility, and composes with every other in any order. `Arc<dyn Memory<Visibility = V>>` is one too: which memory, chosen at run
+//! time; who may touch it, still checked. Where the memory below fails to free, what an adaptor counted for the block is let go all the same.
 
+mod aligned;
 mod arena;
 mod buffer;
+mod failing;
 pub(crate) mod holes;
 mod kinds;
+mod limited;
+mod logged;
 mod slice;
+mod statistics;
+mod trace;
+mod tracked;
 mod visibility;
 
 use core::alloc::Layout;
@@ -27,11 +35,18 @@ use crate::Result;
 use crate::backend::{Backend, Block, Uses};
 use crate::stream::Stream;
 
+pub use aligned::Aligned;
 pub use arena::Arena;
 pub use buffer::Buffer;
+pub use failing::{Failing, When};
 pub use kinds::{Device, Host, Pinned, Unified};
+pub use limited::Limited;
+pub use logged::Logged;
 pub use slice::{Slice, SliceMut};
 pub(crate) use slice::{end, same_backend};
+pub use statistics::{Figures, Scope, Statistics};
+pub use trace::{Event, Outcome, Trace, TraceError};
+pub use tracked::{Leak, Tracked};
 pub use visibility::{Both, DeviceOnly, DeviceReadable, HostOnly, HostReadable, Visibility};
 
 /// Elements in a device's memory.
@@ -99,6 +114,15 @@ pub unsafe trait Memory: Send + Sync + 'static {
 
     /// Whose memory it is, or near whom: an ordinal.
     fn device(&self) -> u32;
+}
+
+/// What tells a block from all that live at the same time in its memory.
+fn address(block: &Block) -> u64 {
+    match (block.device_address, block.host) {
+        (Some(address), _) => address.get(),
+        (None, Some(host)) => host.as_ptr().addr() as u64,
+        (None, None) => 0,
+    }
 }
 
 macro_rules! forwards {

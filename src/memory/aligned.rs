@@ -1,0 +1,109 @@
+//! [`Aligned`]: blocks that begin on, and take up, multiples of something.
+
+use core::alloc::Layout;
+use std::sync::Arc;
+
+use super::Memory;
+use crate::backend::{Backend, Block, Uses};
+use crate::stream::Stream;
+use crate::{Error, Result};
+
+/// Raises the alignment of what is asked for, and its size if told so: for rows of textures, for huge pages, for memory below that likes few sizes.
+///
+/// A buffer is as long as was asked for and knows its better alignment: a cast to larger elements may count on it. What a size was rounded up to
+/// belongs to the buffer and is not seen.
+///
+/// ```
+/// # fn main() -> ringmem::Result<()> {
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Aligned, Buffer, Device};
+///
+/// let backend = HostBackend::builder().build()?;
+/// let memory = Aligned::new(Device::new(&backend, 0), 512)?.rounding(256)?;
+/// let bytes = Buffer::<u8, _>::new(memory, 800)?;
+/// assert_eq!(backend.counters().device_live.bytes, 1024);
+/// assert_eq!(bytes.cast::<u64>()?.len(), 100);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Aligned<M> {
+    memory: M,
+    /// INVARIANT: a power of two.
+    align: usize,
+    /// INVARIANT: not 0.
+    multiple: usize,
+}
+
+impl<M: Memory> Aligned<M> {
+    /// Blocks aligned to at least `align`.
+    ///
+    /// # Errors
+    ///
+    /// [`Align`](Error::Align) for what is no power of two. What is too large for the memory below, it refuses at each allocation.
+    pub fn new(memory: M, align: usize) -> Result<Self> {
+        // The largest that a layout can have.
+        let most = 1 << (usize::BITS - 2);
+        if !align.is_power_of_two() || align > most {
+            return Err(Error::Align { asked: align as u64, most: most as u64 });
+        }
+        Ok(Self { memory, align, multiple: 1 })
+    }
+
+    /// The same, and every size rounded up to a multiple of this many bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Size`](Error::Size) for 0.
+    pub fn rounding(mut self, multiple: usize) -> Result<Self> {
+        if multiple == 0 {
+            return Err(Error::Size { asked: 0, least: 1, most: isize::MAX as u64 });
+        }
+        self.multiple = multiple;
+        Ok(self)
+    }
+
+    /// The memory below.
+    #[must_use]
+    pub const fn inner(&self) -> &M {
+        &self.memory
+    }
+
+    /// What the memory below is asked for. The same for a layout and for one of its size and of the alignment that came out: so `free` finds it again.
+    fn raised(&self, layout: Layout) -> Result<Layout> {
+        let rounded = layout.size().checked_next_multiple_of(self.multiple);
+        rounded.and_then(|size| Layout::from_size_align(size, layout.align().max(self.align)).ok()).ok_or(Error::Size {
+            asked: layout.size() as u64,
+            least: 1,
+            most: (isize::MAX as u64).saturating_sub(self.align.max(self.multiple) as u64),
+        })
+    }
+}
+
+// SAFETY: a block of the other memory that is at least as long and as well aligned is one for this layout.
+unsafe impl<M: Memory> Memory for Aligned<M> {
+    type Visibility = M::Visibility;
+
+    fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
+        let raised = self.raised(layout)?;
+        let mut block = self.memory.alloc(raised, on)?;
+        // No longer than `raised`, which is a layout of this alignment.
+        block.layout = Layout::from_size_align(layout.size(), raised.align()).unwrap_or(layout);
+        Ok(block)
+    }
+
+    unsafe fn free(&self, mut block: Block, uses: &Uses) -> Result<()> {
+        // It was a layout when the block was asked for, so it is one.
+        block.layout = self.raised(block.layout).unwrap_or(block.layout);
+        // SAFETY: the caller's promise, and the block is again as the memory gave it.
+        unsafe { self.memory.free(block, uses) }
+    }
+
+    fn backend(&self) -> &Arc<dyn Backend> {
+        self.memory.backend()
+    }
+
+    fn device(&self) -> u32 {
+        self.memory.device()
+    }
+}

@@ -1,0 +1,154 @@
+//! [`Failing`]: a memory that refuses when it is told to.
+
+use core::alloc::Layout;
+use core::fmt;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+
+use super::Memory;
+use crate::backend::{Backend, Block, Uses};
+use crate::stream::Stream;
+use crate::{Error, Result};
+
+/// Which calls fail. The calls of all clones are numbered together, from 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum When {
+    /// None.
+    Never,
+    /// The one of this number.
+    Call(u64),
+    /// Those of more bytes than this.
+    Above(usize),
+    /// Each with this probability, from 0 to 1. Which ones follows from the seed and a call's number alone, whatever the threads do.
+    Chance {
+        /// Another seed, other calls.
+        seed: u64,
+        /// How many of all calls, about.
+        probability: f64,
+    },
+}
+
+/// Fails as [`When`] says, with [`Error::Injected`]: for the error paths of those who allocate. Clones are the same memory.
+///
+/// 1. An allocation that fails asks the memory below for nothing.
+/// 2. A free that fails has freed all the same, as [`Memory::free`] says.
+///
+/// ```
+/// # fn main() -> ringmem::Result<()> {
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Buffer, Failing, Pinned, When};
+///
+/// let backend = HostBackend::builder().build()?;
+/// let memory = Failing::new(Pinned::new(&backend, 0)).allocs(When::Call(2));
+/// let two = || Ok::<_, ringmem::Error>([Buffer::<u8, _>::new(memory.clone(), 64)?, Buffer::new(memory.clone(), 64)?]);
+/// assert!(two().is_err());
+/// assert_eq!(backend.counters().pinned_live.bytes, 0); // the first did not stay behind
+/// # Ok(())
+/// # }
+/// ```
+pub struct Failing<M> {
+    shared: Arc<Shared<M>>,
+    allocs: When,
+    frees: When,
+}
+
+struct Shared<M> {
+    memory: M,
+    allocs: AtomicU64,
+    frees: AtomicU64,
+}
+
+impl<M: Memory> Failing<M> {
+    /// A memory that never fails of itself.
+    #[must_use]
+    pub fn new(memory: M) -> Self {
+        let shared = Shared { memory, allocs: AtomicU64::new(0), frees: AtomicU64::new(0) };
+        Self { shared: Arc::new(shared), allocs: When::Never, frees: When::Never }
+    }
+
+    /// The same where allocations fail.
+    #[must_use]
+    pub fn allocs(mut self, when: When) -> Self {
+        self.allocs = when;
+        self
+    }
+
+    /// The same where frees fail.
+    #[must_use]
+    pub fn frees(mut self, when: When) -> Self {
+        self.frees = when;
+        self
+    }
+
+    /// Allocations asked for so far, refused ones included.
+    #[must_use]
+    pub fn calls(&self) -> u64 {
+        self.shared.allocs.load(Relaxed)
+    }
+
+    /// The memory below.
+    #[must_use]
+    pub fn inner(&self) -> &M {
+        &self.shared.memory
+    }
+}
+
+impl When {
+    /// Counts a call, and refuses it if it is one of those.
+    fn check(self, calls: &AtomicU64, call: &'static str, bytes: usize) -> Result<()> {
+        let number = calls.fetch_add(1, Relaxed) + 1;
+        let fails = match self {
+            Self::Never => false,
+            Self::Call(failing) => failing == number,
+            Self::Above(most) => bytes > most,
+            // 53 bits: as many as a double in 0..1 has.
+            Self::Chance { seed, probability } => ((mix(seed ^ mix(number)) >> 11) as f64) < probability * (1_u64 << 53) as f64,
+        };
+        if fails { Err(Error::Injected { call, number }) } else { Ok(()) }
+    }
+}
+
+/// The output function of SplitMix64 (Steele, Lea, Flood 2014): every bit of the result depends on every bit of the argument.
+const fn mix(number: u64) -> u64 {
+    let number = number.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let number = (number ^ (number >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let number = (number ^ (number >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    number ^ (number >> 31)
+}
+
+// SAFETY: the blocks are the other memory's, unchanged.
+unsafe impl<M: Memory> Memory for Failing<M> {
+    type Visibility = M::Visibility;
+
+    fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
+        self.allocs.check(&self.shared.allocs, "alloc", layout.size())?;
+        self.shared.memory.alloc(layout, on)
+    }
+
+    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+        let injected = self.frees.check(&self.shared.frees, "free", block.layout.size());
+        // SAFETY: the caller's promise.
+        unsafe { self.shared.memory.free(block, uses) }.and(injected)
+    }
+
+    fn backend(&self) -> &Arc<dyn Backend> {
+        self.shared.memory.backend()
+    }
+
+    fn device(&self) -> u32 {
+        self.shared.memory.device()
+    }
+}
+
+impl<M> Clone for Failing<M> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), ..*self }
+    }
+}
+
+impl<M: fmt::Debug> fmt::Debug for Failing<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Failing").field("allocs", &self.allocs).field("frees", &self.frees).field("memory", &self.shared.memory).finish()
+    }
+}

@@ -1,0 +1,149 @@
+//! [`Limited`]: no more than so many bytes of a memory at once.
+
+use core::alloc::Layout;
+use core::fmt;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+use std::boxed::Box;
+use std::sync::Arc;
+
+use super::Memory;
+use crate::backend::{Backend, Block, Uses};
+use crate::stream::Stream;
+use crate::{Error, Result};
+
+/// Refuses what would make it hold more than a limit. Clones share the limit.
+///
+/// 1. Bytes are reserved before the memory is asked and given back if it refuses: [`used`](Self::used) is above the limit at no instant, whatever
+///    the number of threads.
+/// 2. A block counts until the memory below has it back *and* its listed uses are over, since until then nobody else can have its bytes.
+/// 3. What counts is what is asked for here. An [`Aligned`](super::Aligned) below may take more.
+///
+/// ```
+/// # fn main() -> ringmem::Result<()> {
+/// use ringmem::Error;
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Buffer, Device, Limited};
+///
+/// let backend = HostBackend::builder().build()?;
+/// let memory = Limited::new(Device::new(&backend, 0), 1000);
+/// let first = Buffer::<u8, _>::new(memory.clone(), 600)?;
+/// assert!(matches!(Buffer::<u8, _>::new(memory.clone(), 600), Err(Error::Limit { requested: 600, used: 600, limit: 1000 })));
+/// drop(first);
+/// Buffer::<u8, _>::new(memory, 600)?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Limited<M> {
+    shared: Arc<Shared<M>>,
+}
+
+struct Shared<M> {
+    memory: M,
+    /// Apart from the memory, so that what waits in a backend for a use to end does not hold the backend.
+    budget: Arc<Budget>,
+}
+
+struct Budget {
+    limit: u64,
+    used: AtomicU64,
+}
+
+impl<M: Memory> Limited<M> {
+    /// At most `limit` bytes of a memory.
+    #[must_use]
+    pub fn new(memory: M, limit: u64) -> Self {
+        Self { shared: Arc::new(Shared { memory, budget: Arc::new(Budget { limit, used: AtomicU64::new(0) }) }) }
+    }
+
+    /// The most bytes.
+    #[must_use]
+    pub fn limit(&self) -> u64 {
+        self.shared.budget.limit
+    }
+
+    /// The bytes that count now.
+    #[must_use]
+    pub fn used(&self) -> u64 {
+        self.shared.budget.used.load(Relaxed)
+    }
+
+    /// The memory below.
+    #[must_use]
+    pub fn inner(&self) -> &M {
+        &self.shared.memory
+    }
+}
+
+impl Budget {
+    /// Counts bytes, if that many are left.
+    fn take(&self, bytes: u64) -> Result<()> {
+        let add = |used: u64| used.checked_add(bytes).filter(|&used| used <= self.limit);
+        match self.used.fetch_update(Relaxed, Relaxed, add) {
+            Ok(_) => Ok(()),
+            Err(used) => Err(Error::Limit { requested: bytes, used, limit: self.limit }),
+        }
+    }
+
+    fn give(&self, bytes: u64) {
+        self.used.fetch_sub(bytes, Relaxed);
+    }
+}
+
+/// Bytes of a freed block that count until this is dropped.
+struct InUse {
+    budget: Arc<Budget>,
+    bytes: u64,
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        self.budget.give(self.bytes);
+    }
+}
+
+// SAFETY: the blocks are the other memory's, unchanged.
+unsafe impl<M: Memory> Memory for Limited<M> {
+    type Visibility = M::Visibility;
+
+    fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
+        let Shared { memory, budget } = &*self.shared;
+        let bytes = layout.size() as u64;
+        budget.take(bytes)?;
+        memory.alloc(layout, on).inspect_err(|_| budget.give(bytes))
+    }
+
+    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+        let Shared { memory, budget } = &*self.shared;
+        let bytes = block.layout.size() as u64;
+        // SAFETY: the caller's promise.
+        let outcome = unsafe { memory.free(block, uses) };
+        if uses.is_empty() {
+            budget.give(bytes);
+        } else {
+            memory.backend().keep(Box::new(InUse { budget: Arc::clone(budget), bytes }), uses);
+        }
+        outcome
+    }
+
+    fn backend(&self) -> &Arc<dyn Backend> {
+        self.shared.memory.backend()
+    }
+
+    fn device(&self) -> u32 {
+        self.shared.memory.device()
+    }
+}
+
+impl<M> Clone for Limited<M> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<M: fmt::Debug> fmt::Debug for Limited<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Budget { limit, used } = &*self.shared.budget;
+        f.debug_struct("Limited").field("limit", limit).field("used", used).field("memory", &self.shared.memory).finish()
+    }
+}

@@ -1,0 +1,146 @@
+//! [`Logged`]: a memory that writes down what it is asked for.
+
+use core::alloc::Layout;
+use core::{fmt, mem};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::vec::Vec;
+
+use super::{Event, Memory, Trace, address};
+use crate::Result;
+use crate::backend::{Backend, Block, StreamId, Uses};
+use crate::stream::Stream;
+
+/// Keeps a [`Trace`] of every allocation and free, in an order that could have happened on one thread. Clones write one trace.
+///
+/// The trace grows with every call until it is [taken](Self::take).
+///
+/// ```
+/// # fn main() -> ringmem::Result<()> {
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Buffer, Device, Logged};
+///
+/// let backend = HostBackend::builder().build()?;
+/// let memory = Logged::new(Device::new(&backend, 0));
+/// drop(Buffer::<f32, _>::new(memory.clone(), 1024)?);
+/// assert_eq!(memory.trace().to_string(), "alloc 0 4096 4\nfree 0\n");
+/// # Ok(())
+/// # }
+/// ```
+pub struct Logged<M> {
+    shared: Arc<Shared<M>>,
+}
+
+struct Shared<M> {
+    memory: M,
+    log: Mutex<Log>,
+}
+
+#[derive(Default)]
+struct Log {
+    events: Vec<Event>,
+    /// The next block's number.
+    next: u64,
+    /// Numbers of live blocks, by [`address`].
+    blocks: HashMap<u64, u64>,
+    /// Streams in the order in which they were first seen: a process numbers them otherwise each time.
+    streams: Vec<StreamId>,
+}
+
+impl<M: Memory> Logged<M> {
+    /// A memory with an empty trace.
+    #[must_use]
+    pub fn new(memory: M) -> Self {
+        Self { shared: Arc::new(Shared { memory, log: Mutex::default() }) }
+    }
+
+    /// The trace so far.
+    #[must_use]
+    pub fn trace(&self) -> Trace {
+        Trace::of(self.log().events.clone())
+    }
+
+    /// The trace so far, which is then empty. Blocks and streams keep their numbers.
+    #[must_use]
+    pub fn take(&self) -> Trace {
+        Trace::of(mem::take(&mut self.log().events))
+    }
+
+    /// The memory below.
+    #[must_use]
+    pub fn inner(&self) -> &M {
+        &self.shared.memory
+    }
+}
+
+impl<M> Logged<M> {
+    fn log(&self) -> MutexGuard<'_, Log> {
+        self.shared.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Log {
+    fn stream(&mut self, id: StreamId) -> u32 {
+        let known = self.streams.iter().position(|&stream| stream == id);
+        known.unwrap_or_else(|| {
+            self.streams.push(id);
+            self.streams.len() - 1
+        }) as u32
+    }
+}
+
+// SAFETY: the blocks are the other memory's, unchanged.
+unsafe impl<M: Memory> Memory for Logged<M> {
+    type Visibility = M::Visibility;
+
+    fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
+        let outcome = self.shared.memory.alloc(layout, on);
+        let mut log = self.log();
+        let on = on.map(|stream| log.stream(stream.id()));
+        let (size, align) = (layout.size() as u64, layout.align() as u64);
+        let event = match &outcome {
+            Ok(block) => {
+                let number = log.next;
+                log.next += 1;
+                log.blocks.insert(address(block), number);
+                Event::Alloc { block: number, size, align, on }
+            }
+            Err(_) => Event::Refused { size, align, on },
+        };
+        log.events.push(event);
+        outcome
+    }
+
+    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+        {
+            // Before the memory has it back: an allocation that gets its place is written down after this.
+            let mut log = self.log();
+            let after = uses.iter().map(|ticket| log.stream(ticket.stream)).collect();
+            if let Some(block) = log.blocks.remove(&address(&block)) {
+                log.events.push(Event::Free { block, after });
+            }
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.shared.memory.free(block, uses) }
+    }
+
+    fn backend(&self) -> &Arc<dyn Backend> {
+        self.shared.memory.backend()
+    }
+
+    fn device(&self) -> u32 {
+        self.shared.memory.device()
+    }
+}
+
+impl<M> Clone for Logged<M> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<M: fmt::Debug> fmt::Debug for Logged<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Logged").field("events", &self.log().events.len()).field("memory", &self.shared.memory).finish()
+    }
+}

@@ -1,0 +1,321 @@
+//! [`Trace`]: allocations and frees that can be written down, read, and run again.
+
+use core::alloc::Layout;
+use core::fmt;
+use core::str::{FromStr, SplitWhitespace};
+use std::boxed::Box;
+use std::collections::HashMap;
+use std::vec::Vec;
+
+use super::{Memory, same_backend};
+use crate::backend::{Block, Uses};
+use crate::stream::Stream;
+use crate::{Error, Result};
+
+/// What a [`Logged`](super::Logged) memory was asked for.
+///
+/// As text it has one line for each event; numbers are decimal, sizes and alignments bytes, blocks and streams numbered from 0:
+///
+/// ```text
+/// alloc BLOCK SIZE ALIGN [on STREAM]      a block was given; its number is above that of every block before
+/// refused SIZE ALIGN [on STREAM]          one was asked for and not given
+/// free BLOCK [after STREAM ...]           a block came back, while operations on these streams were listed as its uses
+/// ```
+///
+/// ```
+/// # fn main() -> ringmem::Result<()> {
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Device, Outcome, Trace};
+/// use ringmem::stream::Stream;
+///
+/// let backend = HostBackend::builder().device_memory(1 << 20).build()?;
+/// let trace = Trace::parse("alloc 0 4096 256\nrefused 1048576 256\nfree 0 after 0\n")?;
+/// let outcomes = trace.replay(&Device::new(&backend, 0), &[Stream::new(&backend, 0)?])?;
+/// assert!(matches!(outcomes[..], [Outcome::Allocated, Outcome::Refused(_), Outcome::Freed]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trace {
+    events: Vec<Event>,
+}
+
+/// A line of a trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A block was given.
+    Alloc {
+        /// Its number.
+        block: u64,
+        /// Bytes.
+        size: u64,
+        /// Bytes.
+        align: u64,
+        /// The stream in whose order, by number.
+        on: Option<u32>,
+    },
+    /// A block was asked for and not given.
+    Refused {
+        /// Bytes.
+        size: u64,
+        /// Bytes.
+        align: u64,
+        /// The stream in whose order, by number.
+        on: Option<u32>,
+    },
+    /// A block came back.
+    Free {
+        /// Its number.
+        block: u64,
+        /// The streams that might still use it, by number.
+        after: Box<[u32]>,
+    },
+}
+
+/// What an event came to when it was run again.
+#[derive(Debug)]
+pub enum Outcome {
+    /// A block was given; also one that was refused then, and that is given back at once.
+    Allocated,
+    /// None was.
+    Refused(Error),
+    /// The block was given back.
+    Freed,
+    /// The block was given back, and the memory said this.
+    FreeFailed(Error),
+    /// There is no such block: it was refused this time, or given before the trace began.
+    NotLive,
+}
+
+/// Why a trace cannot be read or run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// A line that is no event.
+    #[error("line {line} is not `{form}`")]
+    Line {
+        /// Its number, from 1.
+        line: usize,
+        /// What it should be.
+        form: &'static str,
+    },
+    /// A block whose number is not above those before it.
+    #[error("line {line}: block {block} was numbered before")]
+    Number {
+        /// The line's number, from 1.
+        line: usize,
+        /// The block's.
+        block: u64,
+    },
+    /// Fewer streams than the trace names.
+    #[error("the trace names {named} streams, and {given} were given")]
+    Streams {
+        /// In the trace.
+        named: u64,
+        /// To run it on.
+        given: usize,
+    },
+}
+
+impl Trace {
+    pub(super) fn of(events: Vec<Event>) -> Self {
+        Self { events }
+    }
+
+    /// The events, in order.
+    #[must_use]
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// How many streams it needs: the largest number of one, plus 1.
+    #[must_use]
+    pub fn streams(&self) -> u64 {
+        let last = |event: &Event| match event {
+            Event::Alloc { on, .. } | Event::Refused { on, .. } => *on,
+            Event::Free { after, .. } => after.iter().max().copied(),
+        };
+        self.events.iter().filter_map(last).max().map_or(0, |last| u64::from(last) + 1)
+    }
+
+    /// Reads the text form.
+    ///
+    /// # Errors
+    ///
+    /// The first line that is wrong.
+    pub fn parse(text: &str) -> Result<Self, TraceError> {
+        let mut events = Vec::new();
+        let mut next = 0;
+        for (line, text) in (1..).zip(text.lines()) {
+            let event = Event::parse(text).map_err(|form| TraceError::Line { line, form })?;
+            if let Event::Alloc { block, .. } = event {
+                if block < next {
+                    return Err(TraceError::Number { line, block });
+                }
+                next = block.saturating_add(1);
+            }
+            events.push(event);
+        }
+        Ok(Self { events })
+    }
+
+    /// Runs it again on a memory, a stream for each number; what came of each event. What is not freed in the end is freed.
+    ///
+    /// # Errors
+    ///
+    /// [`TraceError::Streams`], [`OtherBackend`](Error::OtherBackend), before anything is done; what a stream fails with.
+    pub fn replay<M: Memory>(&self, memory: &M, streams: &[Stream]) -> Result<Vec<Outcome>> {
+        if self.streams() > streams.len() as u64 {
+            return Err(TraceError::Streams { named: self.streams(), given: streams.len() }.into());
+        }
+        for stream in streams {
+            same_backend(&**memory.backend(), &**stream.backend())?;
+        }
+        let mut run = Run { memory, streams, live: HashMap::new() };
+        self.events.iter().map(|event| run.event(event)).collect()
+    }
+}
+
+/// A trace being run.
+struct Run<'a, M: Memory> {
+    memory: &'a M,
+    /// As many as the trace names, at least.
+    streams: &'a [Stream],
+    /// Of `memory`, by number.
+    live: HashMap<u64, Block>,
+}
+
+impl<M: Memory> Run<'_, M> {
+    fn event(&mut self, event: &Event) -> Result<Outcome> {
+        Ok(match *event {
+            Event::Alloc { block, size, align, on } => match self.alloc(size, align, on) {
+                Ok(given) => {
+                    self.live.insert(block, given);
+                    Outcome::Allocated
+                }
+                Err(error) => Outcome::Refused(error),
+            },
+            Event::Refused { size, align, on } => match self.alloc(size, align, on) {
+                Ok(given) => match self.free(given, Uses::NONE) {
+                    Ok(()) => Outcome::Allocated,
+                    Err(error) => Outcome::FreeFailed(error),
+                },
+                Err(error) => Outcome::Refused(error),
+            },
+            Event::Free { block, ref after } => {
+                let mut uses = Uses::NONE;
+                for &stream in after {
+                    // Never more than there is room for: nobody writes or reads a longer list.
+                    let _ = uses.add(self.streams[stream as usize].mark()?);
+                }
+                match self.live.remove(&block).map(|given| self.free(given, uses)) {
+                    Some(Ok(())) => Outcome::Freed,
+                    Some(Err(error)) => Outcome::FreeFailed(error),
+                    None => Outcome::NotLive,
+                }
+            }
+        })
+    }
+
+    fn alloc(&self, size: u64, align: u64, on: Option<u32>) -> Result<Block> {
+        let most = isize::MAX as u64;
+        let refused =
+            if align.is_power_of_two() { Error::Size { asked: size, least: 1, most } } else { Error::Align { asked: align, most } };
+        let (Ok(bytes @ 1..), Ok(to)) = (usize::try_from(size), usize::try_from(align)) else { return Err(refused) };
+        let layout = Layout::from_size_align(bytes, to).map_err(|_| refused)?;
+        self.memory.alloc(layout, on.map(|stream| &self.streams[stream as usize]))
+    }
+
+    fn free(&self, block: Block, mut uses: Uses) -> Result<()> {
+        let waited = match block.ready.map_or(Ok(()), |ready| uses.add(ready)) {
+            Ok(()) => Ok(true),
+            // One stream too many to be listed.
+            Err(ready) => self.memory.backend().wait(ready, None),
+        };
+        // SAFETY: of this memory, and nobody else's; no operation was queued on it.
+        unsafe { self.memory.free(block, &uses) }.and(waited.map(drop))
+    }
+}
+
+impl<M: Memory> Drop for Run<'_, M> {
+    fn drop(&mut self) {
+        for (_, block) in core::mem::take(&mut self.live) {
+            if let Err(error) = self.free(block, Uses::NONE) {
+                self.memory.backend().unreported(error);
+            }
+        }
+    }
+}
+
+const ALLOC: &str = "alloc BLOCK SIZE ALIGN [on STREAM]";
+const REFUSED: &str = "refused SIZE ALIGN [on STREAM]";
+const FREE: &str = "free BLOCK [after STREAM ...]";
+
+impl Event {
+    /// One line; the form that it should have if it is wrong.
+    fn parse(line: &str) -> Result<Self, &'static str> {
+        let mut words = line.split_whitespace();
+        let (event, form) = match words.next() {
+            Some("alloc") => (Self::parse_alloc(&mut words), ALLOC),
+            Some("refused") => (Self::parse_refused(&mut words), REFUSED),
+            Some("free") => (Self::parse_free(&mut words), FREE),
+            _ => (None, "alloc ..., refused ... or free ..."),
+        };
+        event.filter(|_| words.next().is_none()).ok_or(form)
+    }
+
+    fn parse_alloc(words: &mut SplitWhitespace<'_>) -> Option<Self> {
+        Some(Self::Alloc { block: number(words)?, size: number(words)?, align: number(words)?, on: on(words)? })
+    }
+
+    fn parse_refused(words: &mut SplitWhitespace<'_>) -> Option<Self> {
+        Some(Self::Refused { size: number(words)?, align: number(words)?, on: on(words)? })
+    }
+
+    fn parse_free(words: &mut SplitWhitespace<'_>) -> Option<Self> {
+        let block = number(words)?;
+        let after: Box<[u32]> = match words.next() {
+            Some("after") => words.map(str::parse).collect::<Result<_, _>>().ok().filter(|after: &Box<[u32]>| !after.is_empty())?,
+            Some(_) => return None,
+            None => Box::default(),
+        };
+        (after.len() <= Uses::MOST).then_some(Self::Free { block, after })
+    }
+}
+
+fn number<N: FromStr>(words: &mut SplitWhitespace<'_>) -> Option<N> {
+    words.next()?.parse().ok()
+}
+
+/// The stream's number if there is one; nothing at all for what is neither.
+fn on(words: &mut SplitWhitespace<'_>) -> Option<Option<u32>> {
+    match words.next() {
+        None => Some(None),
+        Some("on") => number(words).map(Some),
+        Some(_) => None,
+    }
+}
+
+impl fmt::Display for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.events.iter().try_for_each(|event| writeln!(f, "{event}"))
+    }
+}
+
+impl fmt::Display for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alloc { block, size, align, .. } => write!(f, "alloc {block} {size} {align}")?,
+            Self::Refused { size, align, .. } => write!(f, "refused {size} {align}")?,
+            Self::Free { block, .. } => write!(f, "free {block}")?,
+        }
+        match self {
+            Self::Alloc { on: Some(on), .. } | Self::Refused { on: Some(on), .. } => write!(f, " on {on}"),
+            Self::Free { after, .. } if !after.is_empty() => {
+                f.write_str(" after")?;
+                after.iter().try_for_each(|stream| write!(f, " {stream}"))
+            }
+            _ => Ok(()),
+        }
+    }
+}

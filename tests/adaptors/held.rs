@@ -1,0 +1,50 @@
+//! A stream that a kernel holds up until it is told to go on.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use ringmem::Image;
+use ringmem::backend::host::HostBackend;
+use ringmem::image::{Entry, KernelHost};
+use ringmem::memory::{Pinned, PinnedBuffer};
+use ringmem::stream::{Module, Pending, Stream};
+use ringmem_kernels::{ABI, IMAGE};
+
+const HOLDS: Image = Image { host: &[Entry { name: "hold", arguments: 1, run: hold }], ..IMAGE };
+
+/// Waits until the word at its argument is not 0, half a minute at most.
+unsafe fn hold(host: &dyn KernelHost, arguments: &[u64]) {
+    let word = host.translate(arguments[0], 8).expect("a live word");
+    // SAFETY: `Held` keeps it for the launch, and everybody uses it as an atomic.
+    let word = unsafe { word.cast::<AtomicU64>().as_ref() };
+    let begun = host.now_ns();
+    while word.load(Acquire) == 0 && host.now_ns() - begun < 30_000_000_000 {
+        host.pause(4000);
+    }
+}
+
+/// A stream that executes nothing until this is let go.
+pub struct Held {
+    word: PinnedBuffer<u64, HostBackend>,
+    launch: Pending<()>,
+}
+
+impl Held {
+    pub fn new(backend: &Arc<HostBackend>, stream: &Stream) -> Self {
+        let word = PinnedBuffer::new(Pinned::new(backend, 0), 1).expect("a word");
+        let module = Module::load(backend, &HOLDS, &ABI).expect("our ABI");
+        let address = word.device_address().expect("a word has bytes").get();
+        // SAFETY: the word lives until the launch has been waited for, and is used as an atomic.
+        let launch = unsafe { stream.launch(&module, "hold", &[address]) }.expect("queued");
+        Self { word, launch }
+    }
+
+    /// Returns when the kernel has left.
+    pub fn let_go(self) {
+        let word = self.word.as_ptr().expect("a word has bytes");
+        // SAFETY: live, and used as an atomic only.
+        unsafe { word.cast::<AtomicU64>().as_ref() }.store(1, Release);
+        self.launch.wait().expect("it leaves");
+    }
+}

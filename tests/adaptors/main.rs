@@ -1,0 +1,7 @@
+//! Memories over memories: what each does, and that any stack of them does what its lowest memory does.
+#![cfg(feature = "std")]
+
+mod facts;
+mod held;
+mod stacks;
+mod traces;
