@@ -66,6 +66,8 @@ pub struct Workload {
     pub aim: [f64; 2],
     /// Nanoseconds that are aimed at besides.
     pub aim_ns: Option<f64>,
+    /// Nanoseconds more than the best competitor takes that are aimed at, where what is measured is that one with something around it.
+    pub aim_added_ns: Option<f64>,
     /// What the machine takes.
     pub limit: Option<Turn>,
     /// In the order of their turns.
@@ -76,7 +78,7 @@ impl Workload {
     /// A workload of two cores, in nanoseconds a message.
     #[must_use]
     pub const fn two(name: &'static str, aim: [f64; 2], subjects: Vec<Subject>) -> Self {
-        Self { name, unit: "ns/message", two_cores: true, aim, aim_ns: None, limit: None, subjects }
+        Self { name, unit: "ns/message", two_cores: true, aim, aim_ns: None, aim_added_ns: None, limit: None, subjects }
     }
 
     /// A workload of one core, in nanoseconds a message.

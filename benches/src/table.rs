@@ -22,7 +22,7 @@ impl Row {
 
 pub(crate) fn head() {
     println!(
-        "{:16} {:26} {:>5} {:>9} {:>9} {:>9} {:>7} {:>6} {:>8}",
+        "{:18} {:26} {:>5} {:>9} {:>9} {:>9} {:>7} {:>6} {:>8}",
         "workload", "subject", "class", "median", "low", "high", "ratio", "aim", "limit"
     );
 }
@@ -38,7 +38,7 @@ pub(crate) fn print(bench: &str, json: bool, workload: &Workload, class: usize, 
     order.sort_by(|a, b| a.1.map(|row| row.median).partial_cmp(&b.1.map(|row| row.median)).unwrap_or(std::cmp::Ordering::Equal));
     let name = workload.name;
     if !json && rows.iter().all(Option::is_none) {
-        println!("{name:16} {:26} {class_name:>5} not observed", "all");
+        println!("{name:18} {:26} {class_name:>5} not observed", "all");
         return;
     }
     let aim = workload.aim[class];
@@ -53,6 +53,10 @@ pub(crate) fn print(bench: &str, json: bool, workload: &Workload, class: usize, 
             if let Some(aim_ns) = workload.aim_ns {
                 object["aim_ns"] = aim_ns.into();
             }
+            if let Some(aim) = workload.aim_added_ns {
+                object["aim_added_ns"] = aim.into();
+                object["added_ns"] = row.zip(best).map(|(row, best)| row.median - best).into();
+            }
             if row.is_none() {
                 object["note"] = "not observed".into();
             }
@@ -60,9 +64,9 @@ pub(crate) fn print(bench: &str, json: bool, workload: &Workload, class: usize, 
         } else if let Some(Row { median, low, high }) = row {
             let ratio = ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"));
             let limit = limit.map_or(String::new(), |limit| format!("{limit:.2}"));
-            println!("{name:16} {subject:26} {class_name:>5} {median:9.2} {low:9.2} {high:9.2} {ratio:>7} {aim:6.3} {limit:>8}");
+            println!("{name:18} {subject:26} {class_name:>5} {median:9.2} {low:9.2} {high:9.2} {ratio:>7} {aim:6.3} {limit:>8}");
         } else {
-            println!("{name:16} {subject:26} {class_name:>5} not observed");
+            println!("{name:18} {subject:26} {class_name:>5} not observed");
         }
     }
 }

@@ -1,0 +1,77 @@
+//! 64 bytes there and back.
+
+use std::hint::black_box;
+use std::ptr::NonNull;
+
+use ringmem::backend::{Backend, Copy, Place};
+use ringmem::memory::{Buffer, Device};
+use ringmem_benches::{Subject, Workload};
+
+use crate::{backend, each};
+
+type Line = [u64; 8];
+
+fn copy_from(copies: u64) -> f64 {
+    let mut buffer = Buffer::<u64, Device>::new(Device::new(&backend(), 0), 8).expect("room");
+    let took = each(copies, || {
+        for number in 0..copies {
+            buffer.copy_from(black_box(&[number; 8])).expect("as long");
+        }
+    });
+    assert_eq!(buffer.to_vec().expect("live"), [copies - 1; 8]);
+    took
+}
+
+fn copy_to(copies: u64) -> f64 {
+    let buffer = Buffer::<u64, Device>::from_slice(Device::new(&backend(), 0), &[7; 8]).expect("room");
+    each(copies, || {
+        for _ in 0..copies {
+            let mut line: Line = [0; 8];
+            buffer.copy_to(black_box(&mut line)).expect("as long");
+            assert_eq!(black_box(line), [7; 8]);
+        }
+    })
+}
+
+fn bare_from(copies: u64) -> f64 {
+    let backend = backend();
+    let buffer = Buffer::<u64, Device>::new(Device::new(&backend, 0), 8).expect("room");
+    let to = Place::Device(buffer.device_address().expect("it has bytes"));
+    let took = each(copies, || {
+        for number in 0..copies {
+            let line: Line = [number; 8];
+            now(&*backend, to, Place::Host(NonNull::from(black_box(&line)).cast()));
+        }
+    });
+    assert_eq!(buffer.to_vec().expect("live"), [copies - 1; 8]);
+    took
+}
+
+fn bare_to(copies: u64) -> f64 {
+    let backend = backend();
+    let buffer = Buffer::<u64, Device>::from_slice(Device::new(&backend, 0), &[7; 8]).expect("room");
+    let from = Place::Device(buffer.device_address().expect("it has bytes"));
+    each(copies, || {
+        for _ in 0..copies {
+            let mut line: Line = [0; 8];
+            now(&*backend, Place::Host(NonNull::from(black_box(&mut line)).cast()), from);
+            assert_eq!(black_box(line), [7; 8]);
+        }
+    })
+}
+
+/// The verb.
+fn now(backend: &dyn Backend, to: Place, from: Place) {
+    // SAFETY: both callers pass a line of theirs and a buffer of one, which nobody else uses.
+    unsafe { backend.copy_now(&Copy { to, from, bytes: size_of::<Line>() as u64 }) }.expect("live");
+}
+
+/// `copy-from-64` and `copy-to-64`.
+pub fn workloads() -> Vec<Workload> {
+    let workload =
+        |name, subjects: Vec<Subject>| Workload { unit: "ns/copy", aim_added_ns: Some(10.0), ..Workload::one(name, 1.15, subjects) };
+    vec![
+        workload("copy-from-64", vec![("ringmem Buffer", copy_from), ("backend", bare_from)]),
+        workload("copy-to-64", vec![("ringmem Buffer", copy_to), ("backend", bare_to)]),
+    ]
+}

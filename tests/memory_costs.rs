@@ -1,0 +1,117 @@
+//! What the buffers and memories take from the process's heap, counted by its allocator.
+#![cfg(feature = "std")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+
+use ringmem::backend::host::HostBackend;
+use ringmem::backend::{Backend, MemoryLocation, Options, Request, Uses};
+use ringmem::memory::{Aligned, Arena, Buffer, Device, Failing, Limited, Memory, Pinned, Statistics};
+
+thread_local! {
+    /// Of this thread: allocations so far, and bytes held.
+    static HEAP: Cell<(u64, i64)> = const { Cell::new((0, 0)) };
+}
+
+struct Counting;
+
+// SAFETY: the system's allocator, counted.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // Not where a thread is ending.
+        let _ = HEAP.try_with(|heap| heap.set((heap.get().0 + 1, heap.get().1 + layout.size() as i64)));
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        let _ = HEAP.try_with(|heap| heap.set((heap.get().0, heap.get().1 - layout.size() as i64)));
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Heap allocations of some work, and bytes that it still holds.
+fn heap<T>(work: impl FnOnce() -> T) -> (u64, i64, T) {
+    let (count, bytes) = HEAP.get();
+    let value = work();
+    let (count_after, bytes_after) = HEAP.get();
+    (count_after - count, bytes_after - bytes, value)
+}
+
+fn backend() -> Arc<HostBackend> {
+    HostBackend::builder().device_memory(1 << 20).build().expect("a backend")
+}
+
+/// Heap allocations of the backend's own for a block and its end.
+fn bare(backend: &Arc<HostBackend>, location: MemoryLocation) -> u64 {
+    let layout = Layout::from_size_align(4096, 8).expect("a layout");
+    let request = Request { location, device: 0, layout, options: Options::empty() };
+    let once = || {
+        let block = backend.allocate(&request, None).expect("room");
+        // SAFETY: just given, and nobody uses it.
+        unsafe { backend.free(&block, &Uses::NONE) }.expect("live");
+    };
+    once();
+    heap(once).0
+}
+
+/// Those of a buffer of a memory and its end.
+fn buffer<M: Memory + Clone>(memory: &M) -> u64 {
+    let once = || drop(Buffer::<u64, _>::new(memory.clone(), 512).expect("room"));
+    once();
+    heap(once).0
+}
+
+#[test]
+fn a_buffer_takes_no_heap_of_its_own() {
+    let backend = backend();
+    assert_eq!(buffer(&Device::new(&backend, 0)), bare(&backend, MemoryLocation::Device));
+    assert_eq!(buffer(&Pinned::new(&backend, 0)), bare(&backend, MemoryLocation::Pinned));
+}
+
+#[test]
+fn copies_and_fills_take_no_heap() {
+    let backend = backend();
+    let mut buffer = Buffer::<u64, _>::new(Device::new(&backend, 0), 8).expect("room");
+    let mut words = [3; 8];
+    let (count, held, ()) = heap(|| {
+        buffer.copy_from(&words).expect("as long");
+        buffer.fill(9).expect("live");
+        buffer.copy_to(&mut words).expect("as long");
+    });
+    assert_eq!((count, held, words), (0, 0, [9; 8]));
+}
+
+#[test]
+fn adaptors_that_keep_no_list_take_no_heap_for_a_block() {
+    let backend = backend();
+    let device = Device::new(&backend, 0);
+    let bare = bare(&backend, MemoryLocation::Device);
+    assert_eq!(buffer(&Limited::new(device.clone(), 1 << 20)), bare);
+    assert_eq!(buffer(&Statistics::new(device.clone())), bare);
+    assert_eq!(buffer(&Aligned::new(device.clone(), 512).expect("a power of two")), bare);
+    assert_eq!(buffer(&Failing::new(device.clone())), bare);
+    let erased: Arc<dyn Memory<Visibility = _>> = Arc::new(device);
+    assert_eq!(buffer(&erased), bare);
+}
+
+#[test]
+fn a_hundred_buffers_of_an_arena_are_one_allocation_and_2_kib_of_metadata() {
+    const COUNT: usize = 100;
+    let backend = backend();
+    let arena = Arena::new(Device::new(&backend, 0), COUNT * 256, 256).expect("room");
+    let mut buffers = Vec::with_capacity(COUNT);
+    let (_, held, ()) = heap(|| buffers.extend((0..COUNT).map(|_| Buffer::<u8, _>::new(arena.clone(), 256).expect("room"))));
+    assert!(held <= 2048, "{held} bytes");
+    // At its worst, with a hole between any two.
+    let mut kept = Vec::with_capacity(COUNT);
+    let (_, held, ()) = heap(|| kept.extend(buffers.drain(..).enumerate().filter(|(number, _)| number % 2 == 0).map(|(_, buffer)| buffer)));
+    assert!(held <= 4096, "{held} bytes");
+    assert_eq!((kept.len(), arena.free_bytes()), (COUNT / 2, COUNT as u64 / 2 * 256));
+    assert_eq!(backend.counters().device_allocations.count, 1);
+}
