@@ -99,10 +99,10 @@ unsafe impl<M: Memory> Memory for Arena<M> {
     }
 
     unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
-        let part = Part { arena: Arc::clone(&self.shared), block };
         if uses.is_empty() {
-            drop(part);
+            self.shared.give(&block);
         } else {
+            let part = Part { arena: Arc::clone(&self.shared), block };
             self.shared.memory.backend().keep(Box::new(part), uses);
         }
         Ok(())
@@ -117,7 +117,21 @@ unsafe impl<M: Memory> Memory for Arena<M> {
     }
 }
 
-/// A carved block that nobody has any more; its place is free when this is dropped.
+impl<M: Memory> Shared<M> {
+    /// Makes the place of a carved block, which nobody has any more, free.
+    fn give(&self, part: &Block) {
+        let whole = &self.block;
+        let offset = match (whole.device_address, part.device_address, whole.host, part.host) {
+            (Some(whole), Some(part), ..) => part.get() - whole.get(),
+            (_, _, Some(whole), Some(part)) => (part.as_ptr().addr() - whole.as_ptr().addr()) as u64,
+            // A block of a memory is somewhere.
+            _ => return,
+        };
+        self.holes.lock().unwrap_or_else(PoisonError::into_inner).give(offset, part.layout.size() as u64);
+    }
+}
+
+/// A carved block whose place is free when this is dropped.
 struct Part<M: Memory> {
     arena: Arc<Shared<M>>,
     block: Block,
@@ -125,14 +139,7 @@ struct Part<M: Memory> {
 
 impl<M: Memory> Drop for Part<M> {
     fn drop(&mut self) {
-        let (whole, part) = (&self.arena.block, &self.block);
-        let offset = match (whole.device_address, part.device_address, whole.host, part.host) {
-            (Some(whole), Some(part), ..) => part.get() - whole.get(),
-            (_, _, Some(whole), Some(part)) => (part.as_ptr().addr() - whole.as_ptr().addr()) as u64,
-            // A block of a memory is somewhere.
-            _ => return,
-        };
-        self.arena.holes.lock().unwrap_or_else(PoisonError::into_inner).give(offset, part.layout.size() as u64);
+        self.arena.give(&self.block);
     }
 }
 

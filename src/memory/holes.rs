@@ -41,9 +41,10 @@ impl Holes {
         }
         let Some((hole, size, padding)) = fit else { return Err(self.shortage(align)) };
         let offset = hole + padding;
-        self.sizes.remove(&hole);
         if padding > 0 {
             self.sizes.insert(hole, padding);
+        } else {
+            self.sizes.remove(&hole);
         }
         let rest = size - padding - bytes;
         if rest > 0 {
@@ -62,16 +63,11 @@ impl Holes {
     /// Gives back what was taken.
     pub fn give(&mut self, offset: u64, bytes: u64) {
         self.free += bytes;
-        let (mut start, mut end) = (offset, offset + bytes);
-        if let Some((&before, &size)) = self.sizes.range(..offset).next_back()
-            && before + size == offset
-        {
-            start = before;
+        let after = self.sizes.remove(&(offset + bytes)).unwrap_or(0);
+        match self.sizes.range_mut(..offset).next_back() {
+            Some((&before, size)) if before + *size == offset => *size += bytes + after,
+            _ => drop(self.sizes.insert(offset, bytes + after)),
         }
-        if let Some(size) = self.sizes.remove(&end) {
-            end += size;
-        }
-        self.sizes.insert(start, end - start);
     }
 }
 

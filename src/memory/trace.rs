@@ -274,12 +274,12 @@ impl Event {
 
     fn parse_free(words: &mut SplitWhitespace<'_>) -> Option<Self> {
         let block = number(words)?;
-        let after: Box<[u32]> = match words.next() {
-            Some("after") => words.map(str::parse).collect::<Result<_, _>>().ok().filter(|after: &Box<[u32]>| !after.is_empty())?,
+        let (after, least): (Vec<u32>, usize) = match words.next() {
+            None => (Vec::new(), 0),
+            Some("after") => (words.map(str::parse).collect::<Result<_, _>>().ok()?, 1),
             Some(_) => return None,
-            None => Box::default(),
         };
-        (after.len() <= Uses::MOST).then_some(Self::Free { block, after })
+        (least..=Uses::MOST).contains(&after.len()).then(|| Self::Free { block, after: after.into() })
     }
 }
 
