@@ -2,21 +2,18 @@
 
 use std::alloc::Layout;
 use std::mem::forget;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ringmem::backend::host::HostBackend;
-use ringmem::backend::{Backend, Block, MemoryLocation, Uses};
-use ringmem::memory::{
-    Aligned, Arena, Buffer, Device, DeviceOnly, Failing, Figures, Limited, Logged, Memory, Pinned, Statistics, Tracked, When,
-};
+use ringmem::backend::{MemoryLocation, Uses};
+use ringmem::memory::{Aligned, Arena, Buffer, Device, Failing, Figures, Limited, Logged, Memory, Pinned, Statistics, Tracked, When};
 use ringmem::stream::Stream;
 use ringmem::{Error, Result};
 
 use crate::held::Held;
+use crate::hooked::{Hooked, set};
 
 /// No wait of this file is longer.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -29,7 +26,7 @@ fn device(backend: &Arc<HostBackend>) -> Device<HostBackend> {
     Device::new(backend, 0)
 }
 
-fn bytes<M: Memory + Clone>(memory: &M, len: usize) -> Result<Buffer<u8, M>> {
+pub fn bytes<M: Memory + Clone>(memory: &M, len: usize) -> Result<Buffer<u8, M>> {
     Buffer::new(memory.clone(), len)
 }
 
@@ -48,51 +45,15 @@ fn a_limit_refuses_what_would_exceed_it_by_a_byte() {
     assert!(matches!(bytes(&memory, isize::MAX as usize), Err(Error::Limit { .. })));
 }
 
-/// A memory that allocates from a limited one, over this one, while it is asked itself.
-#[derive(Clone)]
-struct Reentrant {
-    memory: Device<HostBackend>,
-    above: Arc<OnceLock<Limited<Self>>>,
-    is_asked: Arc<AtomicBool>,
-    refused: Arc<AtomicBool>,
-}
-
-// SAFETY: the blocks are the device's.
-unsafe impl Memory for Reentrant {
-    type Visibility = DeviceOnly;
-
-    fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
-        if let Some(above) = self.above.get()
-            && !self.is_asked.swap(true, Relaxed)
-        {
-            self.refused.store(matches!(above.alloc(layout, on), Err(Error::Limit { .. })), Relaxed);
-        }
-        self.memory.alloc(layout, on)
-    }
-
-    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.memory.free(block, uses) }
-    }
-
-    fn backend(&self) -> &Arc<dyn Backend> {
-        self.memory.backend()
-    }
-
-    fn device(&self) -> u32 {
-        self.memory.device()
-    }
-}
-
 #[test]
 fn a_limit_reserves_before_it_asks() {
     let backend = backend();
-    let below = Reentrant { memory: device(&backend), above: Arc::default(), is_asked: Arc::default(), refused: Arc::default() };
+    let below = Hooked::new(&backend);
     let memory = Limited::new(below.clone(), 100);
-    assert!(below.above.set(memory.clone()).is_ok());
-    let first = bytes(&memory, 60).expect("below the limit");
-    assert_eq!((below.refused.load(Relaxed), memory.used()), (true, 60));
-    drop(first);
+    let again = memory.clone();
+    set(&below.before_alloc, move || assert!(matches!(bytes(&again, 60), Err(Error::Limit { used: 60, .. }))));
+    assert!(bytes(&memory, 60).is_ok());
+    assert!(below.before_alloc.lock().expect("no panic").is_none());
     assert_eq!(memory.used(), 0);
 }
 
@@ -307,14 +268,19 @@ fn what_has_not_come_back_is_listed_the_oldest_first() {
 }
 
 #[test]
-fn a_list_of_several_threads_ends_empty() {
+fn a_place_that_is_given_again_before_a_free_returns_is_listed() {
     let backend = backend();
-    let memory = Tracked::new(device(&backend));
-    thread::scope(|scope| {
-        for len in [100, 300, 700] {
-            let memory = &memory;
-            scope.spawn(move || (0..3000).for_each(|_| drop(bytes(memory, len).expect("room"))));
-        }
+    let below = Hooked::new(&backend);
+    let memory = Tracked::new(below.clone());
+    let (first, kept, again) = (bytes(&memory, 100).expect("room"), Arc::new(OnceLock::new()), memory.clone());
+    set(&below.after_free, {
+        let kept = Arc::clone(&kept);
+        move || assert!(kept.set(bytes(&again, 100).expect("room")).is_ok())
     });
-    assert_eq!((memory.live_blocks(), memory.live_bytes(), memory.leaks()), (0, 0, Vec::new()));
+    let address = first.device_address();
+    drop(first);
+    assert_eq!(kept.get().map(Buffer::device_address), Some(address));
+    assert_eq!(memory.leaks().iter().map(|leak| leak.number).collect::<Vec<_>>(), [2]);
+    drop(kept);
+    assert_eq!((memory.live_blocks(), memory.live_bytes()), (0, 0));
 }

@@ -3,5 +3,6 @@
 
 mod facts;
 mod held;
+mod hooked;
 mod stacks;
 mod traces;

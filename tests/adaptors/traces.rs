@@ -3,11 +3,12 @@
 use proptest::prelude::*;
 use ringmem::Error;
 use ringmem::backend::Uses;
-use ringmem::memory::{Arena, Buffer, Device, Event, Failing, Limited, Logged, Memory, Outcome, Statistics, Trace, TraceError, When};
+use ringmem::memory::{Arena, Buffer, Device, Event, Failing, Limited, Logged, Outcome, Statistics, Trace, TraceError, When};
 use ringmem::stream::Stream;
 
-use crate::facts::backend;
+use crate::facts::{backend, bytes};
 use crate::held::Held;
+use crate::hooked::{Hooked, set};
 
 /// What came of each event, as letters.
 fn letters(outcomes: &[Outcome]) -> String {
@@ -169,22 +170,14 @@ proptest! {
     }
 }
 
-/// A trace of what two threads do is one that a single thread could have done: no block is given twice before it comes back.
 #[test]
-fn a_trace_of_several_threads_runs_on_one() {
+fn a_place_that_is_given_again_before_a_free_returns_is_written_down_after_it() {
     let backend = backend();
-    let memory = Logged::new(Device::new(&backend, 0));
-    std::thread::scope(|scope| {
-        for size in [100, 300] {
-            let memory = &memory;
-            scope.spawn(move || (0..2000).for_each(|_| drop(Buffer::<u8, _>::new(memory.clone(), size).expect("room"))));
-        }
-    });
-    let trace = memory.take();
-    assert_eq!(trace.events().len(), 8000);
-    // Two blocks at once at most, so there is always room.
-    let room = Limited::new(Device::new(&backend, 0), 400);
-    let outcomes = trace.replay(&room, &[]).expect("no streams");
-    assert!(outcomes.iter().all(|outcome| matches!(outcome, Outcome::Allocated | Outcome::Freed)));
-    assert_eq!(room.backend().id(), memory.backend().id());
+    let below = Hooked::new(&backend);
+    let memory = Logged::new(below.clone());
+    let again = memory.clone();
+    let first = bytes(&memory, 100).expect("room");
+    set(&below.after_free, move || drop(bytes(&again, 100).expect("room")));
+    drop(first);
+    assert_eq!(memory.take().to_string(), "alloc 0 100 1\nfree 0\nalloc 1 100 1\nfree 1\n");
 }
