@@ -4,7 +4,7 @@ use std::alloc::Layout;
 use std::hint::black_box;
 use std::sync::Arc;
 
-use ringmem::backend::{Backend, MemoryLocation, Options, Request, Uses};
+use ringmem::backend::{MemoryLocation, Options, Request, Uses};
 use ringmem::memory::{Aligned, Arena, Buffer, Device, Failing, Limited, Logged, Memory, Statistics, Tracked};
 use ringmem_benches::{Subject, Workload};
 
