@@ -13,8 +13,8 @@ use core::fmt;
 use core::ops::RangeBounds;
 use std::sync::Arc;
 
-use crate::backend::{Backend, Copy, Fill, Launch, StreamId, Ticket, Uses};
-use crate::memory::{Buffer, Element, Memory, end, same_backend};
+use crate::backend::{Backend, Copy, Fill, Launch, Prefetch, StreamId, Ticket, Uses};
+use crate::memory::{Buffer, DeviceReadable, Element, Memory, end, same_backend};
 use crate::{Error, Rejected, Result};
 
 pub use module::Module;
@@ -121,6 +121,25 @@ impl Stream {
             self.queue(&[to.uses()], |backend, id| unsafe { backend.fill(&fill, id) }).map(Some)
         })();
         self.pending(queued, to)
+    }
+
+    /// Queues that managed memory is moved to a device, or to the host for `None`: a hint that changes no byte.
+    ///
+    /// # Errors
+    ///
+    /// The buffer, with [`OtherBackend`](Error::OtherBackend), or [`Unsupported`](Error::Unsupported) for memory that does not move.
+    pub fn prefetch<T: Element, M: Memory<Visibility: DeviceReadable>>(
+        &self,
+        buffer: Buffer<T, M>,
+        to: Option<u32>,
+    ) -> Queue<Buffer<T, M>> {
+        let queued = (|| {
+            self.owns(buffer.memory())?;
+            let Some(address) = buffer.device_address() else { return Ok(None) };
+            let prefetch = Prefetch { address, bytes: buffer.size_bytes() as u64, to };
+            self.queue(&[buffer.uses()], |backend, id| backend.prefetch(&prefetch, id)).map(Some)
+        })();
+        self.pending(queued, buffer)
     }
 
     /// Queues a kernel with one group.

@@ -1,0 +1,94 @@
+//! [`Prefetching`]: managed memory whose pages are on their way before anybody touches them.
+
+use core::alloc::Layout;
+use std::sync::Arc;
+
+use super::Memory;
+use crate::Result;
+use crate::backend::{Backend, Block, MemoryLocation, Prefetch, Uses};
+use crate::stream::Stream;
+
+/// Asks, at each allocation of managed memory, for its pages to be moved to a device or to the host. Other memory passes as it is.
+///
+/// The move is queued: on the stream of the allocation, or else on the one given here. The buffer lists it as a use, so the host's slices of it say
+/// [`Busy`](crate::Error::Busy) until it is done or [`settle`](super::Buffer::settle)d.
+///
+/// ```
+/// # fn main() -> ringmem::Result<()> {
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Buffer, Prefetching, Unified};
+/// use ringmem::stream::Stream;
+///
+/// let backend = HostBackend::builder().build()?;
+/// let memory = Prefetching::new(Unified::new(&backend, 0), Stream::new(&backend, 0)?, Some(0));
+/// let mut buffer = Buffer::<f64, _>::new(memory, 1000)?;
+/// buffer.settle()?;
+/// assert_eq!(backend.counters().prefetches.bytes, 8000);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Prefetching<M> {
+    memory: M,
+    stream: Stream,
+    to: Option<u32>,
+}
+
+impl<M: Memory> Prefetching<M> {
+    /// Moves pages to a device, or to the host for `None`, on `stream` where an allocation names no other.
+    #[must_use]
+    pub const fn new(memory: M, stream: Stream, to: Option<u32>) -> Self {
+        Self { memory, stream, to }
+    }
+
+    /// The memory below.
+    #[must_use]
+    pub const fn inner(&self) -> &M {
+        &self.memory
+    }
+
+    fn prefetch(&self, block: &Block, on: &Stream) -> Result<Option<Uses>> {
+        let (MemoryLocation::Unified, Some(address)) = (block.location, block.device_address) else { return Ok(None) };
+        let backend = self.memory.backend();
+        let id = on.on(&**backend)?;
+        if let Some(ready) = block.ready {
+            backend.after(ready, id)?;
+        }
+        let prefetch = Prefetch { address, bytes: block.layout.size() as u64, to: self.to };
+        Ok(Some(Uses::of(backend.prefetch(&prefetch, id)?)))
+    }
+}
+
+// SAFETY: the other memory's blocks, moved but not changed, and used by nobody before they have been moved.
+unsafe impl<M: Memory> Memory for Prefetching<M> {
+    type Visibility = M::Visibility;
+
+    fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
+        let block = self.memory.alloc(layout, on)?;
+        match self.prefetch(&block, on.unwrap_or(&self.stream)) {
+            Ok(None) => Ok(block),
+            Ok(Some(uses)) => Ok(Block { ready: uses.iter().next(), ..block }),
+            Err(error) => {
+                let uses = block.ready.map_or(Uses::NONE, Uses::of);
+                // SAFETY: of this memory, given back here only, and nothing was queued on it.
+                if let Err(lost) = unsafe { self.memory.free(block, &uses) } {
+                    self.memory.backend().unreported(lost);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.memory.free(block, uses) }
+    }
+
+    fn backend(&self) -> &Arc<dyn Backend> {
+        self.memory.backend()
+    }
+
+    fn device(&self) -> u32 {
+        self.memory.device()
+    }
+}
