@@ -158,8 +158,9 @@ impl<T: Element, M: Memory> Buffer<T, M> {
     pub fn copy_within(&mut self, from: impl RangeBounds<usize>, to: usize) -> Result<()> {
         let from = slice::range::<T>(from, self.len)?;
         slice::end::<T>(to, from.len(), self.len)?;
-        if from.start < to + from.len() && to < from.end && !from.is_empty() {
-            let size = size_of::<T>() as u64;
+        let size = size_of::<T>() as u64;
+        // Elements without bytes share none.
+        if from.start < to + from.len() && to < from.end && size > 0 {
             return Err(Error::Overlap { from: from.start as u64 * size, to: to as u64 * size, len: from.len() as u64 * size });
         }
         let view = self.view();
