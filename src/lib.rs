@@ -34,6 +34,8 @@ pub mod backend;
 pub mod channel;
 #[cfg(feature = "cli")]
 pub mod cli;
+#[cfg(feature = "testing")]
+pub mod conformance;
 #[cfg(feature = "std")]
 pub mod config;
 #[cfg(feature = "std")]

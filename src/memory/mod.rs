@@ -20,6 +20,7 @@ mod kinds;
 mod limited;
 mod logged;
 mod prefetching;
+mod map;
 mod slice;
 mod statistics;
 mod trace;

@@ -41,7 +41,7 @@ impl<'a, M: Memory> View<'a, M> {
         unsafe { self.block.place(self.offset as u64) }
     }
 
-    fn settle(&self) -> Result<()> {
+    pub fn settle(&self) -> Result<()> {
         self.memory.backend().settle(self.uses)
     }
 
@@ -82,7 +82,7 @@ pub(crate) fn same_backend(expected: &dyn Backend, got: &dyn Backend) -> Result<
 ///
 /// INVARIANT: `len` elements from the view on are in its block, aligned for `T`.
 pub struct Slice<'a, T, M> {
-    view: View<'a, M>,
+    pub(super) view: View<'a, M>,
     len: usize,
     _elements: PhantomData<&'a T>,
 }
@@ -91,7 +91,7 @@ pub struct Slice<'a, T, M> {
 ///
 /// INVARIANT: as [`Slice`]'s, and the elements are this value's alone.
 pub struct SliceMut<'a, T, M> {
-    view: View<'a, M>,
+    pub(super) view: View<'a, M>,
     len: usize,
     _elements: PhantomData<&'a mut T>,
 }
@@ -366,7 +366,7 @@ impl<M: Memory> View<'_, M> {
     }
 
     /// The first element, where nothing that is queued may be writing; `None` without bytes.
-    fn host<T>(&self) -> Result<Option<NonNull<T>>> {
+    pub fn host<T>(&self) -> Result<Option<NonNull<T>>> {
         let Some(host) = self.block.host else { return Ok(None) };
         let backend = self.memory.backend();
         if self.uses.iter().any(|ticket| !backend.reached(ticket)) {

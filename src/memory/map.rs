@@ -1,0 +1,98 @@
+//! Closures that see the elements of any memory as a slice: the memory itself where the host sees it, a copy where it does not.
+//!
+//! | form | before the closure | after it |
+//! |---|---|---|
+//! | `read` | copied to the host | |
+//! | `write` | nothing | copied to the device |
+//! | `update` | copied to the host | copied to the device |
+//!
+//! Nothing is copied where the host sees the memory. All wait first for what is queued. A closure that panics writes nothing to a device.
+
+use core::slice;
+use std::vec::Vec;
+
+use super::{Buffer, Element, Memory, Slice, SliceMut};
+use crate::{Error, Result};
+
+impl<T: Element, M: Memory> Slice<'_, T, M> {
+    /// Lets `look` see the elements.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_to`](Self::copy_to), or [`Busy`](Error::Busy) where a kernel that runs must not meet the host; `look` was not called.
+    pub fn read<R>(&self, look: impl FnOnce(&[T]) -> R) -> Result<R> {
+        self.view.settle()?;
+        match self.view.host::<T>()? {
+            // SAFETY: the view's elements, initialised by the memory's promise; nothing queued writes to them: it was waited for, and they are borrowed.
+            Some(first) => Ok(look(unsafe { slice::from_raw_parts(first.as_ptr(), self.len()) })),
+            None => Ok(look(&self.to_vec()?)),
+        }
+    }
+}
+
+impl<T: Element, M: Memory> SliceMut<'_, T, M> {
+    /// Lets `make` write the elements. What it finds in them is unspecified, and what it does not write is so afterwards: nothing is copied
+    /// from a device.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_from`](Self::copy_from), or [`Busy`](Error::Busy) where a kernel that runs must not meet the host.
+    pub fn write<R>(&mut self, make: impl FnOnce(&mut [T]) -> R) -> Result<R> {
+        self.staged(zeroed, make)
+    }
+
+    /// Lets `change` see and write the elements.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_from`](Self::copy_from), or [`Busy`](Error::Busy) where a kernel that runs must not meet the host.
+    pub fn update<R>(&mut self, change: impl FnOnce(&mut [T]) -> R) -> Result<R> {
+        self.staged(|view| view.as_view().to_vec(), change)
+    }
+
+    fn staged<R>(&mut self, stage: impl FnOnce(&Self) -> Result<Vec<T>>, change: impl FnOnce(&mut [T]) -> R) -> Result<R> {
+        self.view.settle()?;
+        if let Some(first) = self.view.host::<T>()? {
+            // SAFETY: as in `Slice::read`, and the elements are this value's alone.
+            return Ok(change(unsafe { slice::from_raw_parts_mut(first.as_ptr(), self.len()) }));
+        }
+        let mut staged = stage(self)?;
+        let result = change(&mut staged);
+        self.copy_from(&staged)?;
+        Ok(result)
+    }
+}
+
+impl<T: Element, M: Memory> Buffer<T, M> {
+    /// Lets `look` see the elements: the memory itself where the host sees it, else a copy.
+    ///
+    /// # Errors
+    ///
+    /// As [`Slice::read`].
+    pub fn read<R>(&self, look: impl FnOnce(&[T]) -> R) -> Result<R> {
+        self.as_view().read(look)
+    }
+
+    /// Lets `make` write all elements, copying nothing from a device.
+    ///
+    /// # Errors
+    ///
+    /// As [`SliceMut::write`].
+    pub fn write<R>(&mut self, make: impl FnOnce(&mut [T]) -> R) -> Result<R> {
+        self.as_view_mut().write(make)
+    }
+
+    /// Lets `change` see and write the elements.
+    ///
+    /// # Errors
+    ///
+    /// As [`SliceMut::update`].
+    pub fn update<R>(&mut self, change: impl FnOnce(&mut [T]) -> R) -> Result<R> {
+        self.as_view_mut().update(change)
+    }
+}
+
+fn zeroed<T: Element, M: Memory>(view: &SliceMut<'_, T, M>) -> Result<Vec<T>> {
+    let asked = (view.len() * size_of::<T>()) as u64;
+    T::new_vec_zeroed(view.len()).map_err(|_| Error::Size { asked, least: 0, most: isize::MAX as u64 })
+}
