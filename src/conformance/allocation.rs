@@ -1,0 +1,217 @@
+//! Memory is what it was asked to be, and is given back once.
+
+use core::alloc::Layout;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::vec::Vec;
+
+use super::Subject;
+use super::subject::{done, eventually};
+use crate::Error;
+use crate::backend::{Block, MemoryLocation, Options, Request, Uses};
+use crate::memory::{Buffer, Device, Host, Memory, Pinned};
+use crate::stream::Stream;
+
+const LOCATIONS: [MemoryLocation; 4] = [MemoryLocation::Host, MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified];
+
+impl Subject {
+    fn has(&self, location: MemoryLocation) -> bool {
+        location != MemoryLocation::Unified || self.backend.capabilities(0).expect("device 0").unified
+    }
+
+    fn request(&self, location: MemoryLocation, bytes: usize, align: usize, options: Options) -> Result<Block, Error> {
+        let layout = Layout::from_size_align(bytes, align).expect("a layout");
+        self.backend.allocate(&Request { location, device: 0, layout, options }, None)
+    }
+
+    fn free(&self, block: &Block) {
+        // SAFETY: the checks free each block once, and nothing uses it.
+        unsafe { self.backend.free(block, &block.ready.map_or(Uses::NONE, Uses::of)) }.expect("a live block");
+    }
+}
+
+pub fn blocks_are_as_long_and_aligned_as_asked_and_where_they_were_asked_for(subject: &Subject) {
+    for location in LOCATIONS.into_iter().filter(|&location| subject.has(location)) {
+        for (bytes, align) in [(1, 1), (100, 128), (4096, 4096), (5000, 256)] {
+            let what = format!("{bytes} bytes aligned to {align}, {location:?}");
+            let block = subject.changes(
+                &what,
+                |figures| (figures.allocations, figures.live_bytes) = (figures.allocations + 1, figures.live_bytes + bytes as u64),
+                || subject.request(location, bytes, align, Options::empty()).expect("room"),
+            );
+            assert_eq!((block.layout.size(), block.layout.align(), block.location, block.device), (bytes, align, location, 0), "{what}");
+            assert_eq!(block.host.is_some(), location != MemoryLocation::Device, "{what}");
+            assert_eq!(block.device_address.is_some(), location != MemoryLocation::Host, "{what}");
+            let address = block.device_address.map_or(0, |address| address.get());
+            let host = block.host.map_or(0, |host| host.as_ptr().addr());
+            assert!(address.is_multiple_of(align as u64) && host.is_multiple_of(align), "{what}: {block:?}");
+            assert!(!block.is_pinned || location == MemoryLocation::Pinned, "{what} says it is pinned");
+            subject.changes(
+                &what,
+                |figures| (figures.frees, figures.live_bytes) = (figures.frees + 1, figures.live_bytes - bytes as u64),
+                || subject.free(&block),
+            );
+        }
+    }
+}
+
+pub fn options_do_what_they_say_or_are_refused(subject: &Subject) {
+    for (option, name) in Options::all().iter().map(|option| (option, format!("{option:?}"))) {
+        for location in LOCATIONS.into_iter().filter(|&location| subject.has(location)) {
+            let belongs = option == Options::ZEROED || location == MemoryLocation::Pinned;
+            match subject.request(location, 100, 8, option) {
+                Ok(block) => {
+                    assert!(belongs, "{name} was ignored for {location:?}");
+                    assert!(block.is_pinned || option != Options::MUST_PIN, "{name} gave what is not pinned");
+                    subject.free(&block);
+                }
+                Err(error) => {
+                    assert!(matches!(error, Error::Unsupported { .. }), "{name} for {location:?}: {error}");
+                    assert_ne!(option, Options::ZEROED, "every location can be zeroed");
+                }
+            }
+        }
+    }
+    let memory = Device::new(&subject.backend, 0).with(Options::ZEROED);
+    for _ in 0..3 {
+        let mut buffer = Buffer::<u8, _>::new(memory.clone(), 5000).expect("room");
+        assert!(buffer.to_vec().expect("a copy").iter().all(|&byte| byte == 0), "device memory asked to be zeroed");
+        buffer.fill(0xFF).expect("a fill"); // for who gets it next
+    }
+}
+
+pub fn sizes_alignments_and_devices_that_there_are_not_are_refused(subject: &Subject) {
+    let largest = subject.backend.capabilities(0).expect("device 0").largest_align;
+    subject.nothing("refusals", || {
+        for location in LOCATIONS.into_iter().filter(|&location| subject.has(location)) {
+            let error = subject.request(location, 0, 1, Options::empty()).expect_err("no bytes");
+            assert!(matches!(error, Error::Size { asked: 0, least: 1, .. }), "{location:?}: {error}");
+        }
+        if let Some(asked) = largest.checked_mul(2).and_then(|align| usize::try_from(align).ok()) {
+            let error = subject.request(MemoryLocation::Device, 64, asked, Options::empty()).expect_err("too much");
+            assert!(matches!(error, Error::Align { asked: a, most } if a == asked as u64 && most == largest), "{error}");
+        }
+        let error = Buffer::<u64, _>::new(subject.device.clone(), usize::MAX).expect_err("more than an address spans");
+        assert!(matches!(error, Error::Size { asked: u64::MAX, .. }), "{error}");
+
+        let (devices, layout) = (subject.backend.devices(), Layout::new::<u64>());
+        let request = Request { location: MemoryLocation::Device, device: devices, layout, options: Options::empty() };
+        let refused = [
+            subject.backend.capabilities(devices).err(),
+            subject.backend.memory_info(devices).err(),
+            subject.backend.allocate(&request, None).err(),
+            Stream::new(&subject.backend, devices).err(),
+        ];
+        for error in refused {
+            assert!(matches!(error, Some(Error::NoDevice { asked, devices: d }) if (asked, d) == (devices, devices)), "{error:?}");
+        }
+    });
+}
+
+pub fn memory_runs_out_with_figures_and_is_back_after_frees(subject: &Subject) {
+    let Some(info) = subject.backend.memory_info(0).expect("device 0") else { return };
+    let mut first = Buffer::<u8, _>::new(Device::new(&subject.backend, 0), 4096).expect("room");
+    first.fill(7).expect("a fill");
+    // From large to small, until there is room for nothing of a page.
+    let (mut kept, mut bytes) = (Vec::new(), info.free as usize);
+    while bytes >= 4096 {
+        match subject.request(MemoryLocation::Device, bytes, 1, Options::empty()) {
+            Ok(block) => kept.push(block),
+            Err(Error::OutOfMemory { requested, largest, .. }) => {
+                assert_eq!(requested, bytes as u64);
+                assert!(largest < requested, "{largest} bytes in one piece would do for {requested}");
+                bytes /= 2;
+            }
+            Err(error) => panic!("{bytes} bytes: {error}"),
+        }
+        assert!(kept.len() < 100_000, "there is no end to it");
+    }
+    assert!(!kept.is_empty(), "nothing could be had of {info:?}");
+    assert!(first.to_vec().expect("a copy").iter().all(|&byte| byte == 7), "what was there stays");
+    kept.iter().for_each(|block| subject.free(block));
+    Buffer::<u8, _>::new(Device::new(&subject.backend, 0), bytes.max(4096)).expect("room again");
+}
+
+pub fn what_is_free_goes_down_by_what_is_taken_and_up_again(subject: &Subject) {
+    let info = || subject.backend.memory_info(0).expect("device 0");
+    let Some(before) = info() else { return };
+    assert_eq!(before.used(), before.total - before.free);
+    let buffer = Buffer::<f32, _>::new(Device::new(&subject.backend, 0), 10_000).expect("room");
+    let during = info().expect("known before");
+    assert!(during.total == before.total && before.free - during.free >= 40_000, "{before:?}, then {during:?}");
+    drop(buffer);
+    assert_eq!(info(), Some(before));
+}
+
+pub fn memory_that_the_host_sees_is_zeroed(subject: &Subject) {
+    fn check(memory: impl Memory<Visibility: crate::memory::HostReadable> + Clone) {
+        for len in [1, 100, 20_000] {
+            for _ in 0..3 {
+                let mut buffer = Buffer::<u32, _>::new(memory.clone(), len).expect("room");
+                assert!(buffer.as_slice().expect("nothing is queued").iter().all(|&word| word == 0), "{buffer:?}");
+                buffer.as_mut_slice().expect("nothing is queued").fill(u32::MAX);
+            }
+        }
+    }
+    check(Pinned::new(&subject.backend, 0));
+    check(Host::new(&subject.backend, 0));
+}
+
+pub fn a_buffer_is_freed_once_also_by_unwinding(subject: &Subject) {
+    let memory = Device::new(&subject.backend, 0);
+    let comes_and_goes = |figures: &mut super::Figures| (figures.allocations, figures.frees) = (figures.allocations + 1, figures.frees + 1);
+    subject.changes("dropped", comes_and_goes, || drop(Buffer::<u16, _>::new(memory.clone(), 77)));
+    subject.changes("closed", comes_and_goes, || Buffer::<u16, _>::new(memory.clone(), 77).expect("room").close().expect("freed"));
+    subject.changes("unwound", comes_and_goes, || {
+        let buffer = Buffer::<u16, _>::new(memory.clone(), 77).expect("room");
+        let owner = AssertUnwindSafe(|| {
+            let _owned = buffer;
+            resume_unwind(std::boxed::Box::new(()));
+        });
+        catch_unwind(owner).expect_err("it unwinds");
+    });
+    subject.changes("cast", comes_and_goes, || {
+        let buffer = Buffer::<u64, _>::new(memory.clone(), 77).expect("room");
+        drop(buffer.cast::<u8>().expect("bytes").cast::<u32>().expect("as aligned as it was"));
+    });
+}
+
+pub fn a_buffer_without_bytes_asks_for_nothing(subject: &Subject) {
+    fn check<T: crate::memory::Element + PartialEq + core::fmt::Debug>(subject: &Subject, elements: &[T], stream: &Stream) {
+        let what = core::any::type_name::<T>();
+        subject.nothing(what, || {
+            let len = elements.len();
+            let (mut gpu, pinned) = (subject.gpu::<T>(len), subject.pinned_of::<T>(elements));
+            assert_eq!((gpu.len(), gpu.size_bytes(), gpu.device_address()), (len, 0, None), "{what}");
+            gpu.copy_from(elements).expect("nothing");
+            gpu.zero().expect("nothing");
+            gpu.copy_within(..len, 0).expect("nothing");
+            assert_eq!(gpu.slice(len..).expect("an empty tail").to_vec().expect("nothing"), []);
+            assert_eq!(gpu.to_vec().expect("nothing"), elements);
+            assert_eq!(pinned.as_slice().expect("nothing is queued"), elements);
+            gpu.update(|staged| assert_eq!(staged, elements)).expect("nothing");
+            let (_, gpu) = done(stream.copy(pinned, gpu).expect("nothing"));
+            gpu.close().expect("nothing");
+        });
+    }
+    let stream = subject.stream();
+    check::<u64>(subject, &[], &stream);
+    check::<[u8; 0]>(subject, &[[]; 5], &stream);
+    check::<()>(subject, &[(); 3], &stream);
+}
+
+pub fn allocation_in_the_order_of_a_stream_can_be_used_everywhere(subject: &Subject) {
+    let (stream, other) = (subject.stream(), subject.stream());
+    let buffer = Buffer::<u32, _>::new_on(subject.device.clone(), 100, &stream).expect("room");
+    let buffer = other.fill(buffer, .., 3).expect("a fill").ordered();
+    let buffer = done(stream.fill(buffer, ..50, 4).expect("a fill"));
+    assert_eq!(buffer.to_vec().expect("a copy"), [[4; 50], [3; 50]].concat());
+    // Dropped while its last use is queued.
+    let mut held = subject.hold(&stream);
+    let before = subject.live_bytes();
+    drop(stream.fill(buffer, .., 5).expect("a fill"));
+    assert_eq!(subject.live_bytes(), before, "freed before its last use");
+    let pending = held.take();
+    drop(held);
+    done(pending);
+    eventually("its memory goes", || subject.live_bytes().is_none_or(|live| Some(live) < before));
+}

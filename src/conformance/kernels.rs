@@ -1,0 +1,51 @@
+//! The kernels that checks launch, as host code.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Release};
+
+use ringmem_layouts::image::{Entry, KernelHost};
+use ringmem_layouts::{Abi, Image, LAYOUTS};
+
+/// What a subject loads. One whose devices run PTX brings [another](super::Subject::with_image) with these kernels in it:
+///
+/// - `hold(words)`: stores 1 to the first 64-bit word with release, and leaves when it has loaded anything but 0 from the second with acquire.
+/// - `increment(bytes, count)`: adds 1 to each of `count` bytes, wrapping.
+pub const IMAGE: Image = Image {
+    ptx: b"",
+    host: &[Entry { name: "hold", arguments: 1, run: hold }, Entry { name: "increment", arguments: 2, run: increment }],
+    abi: Abi::of(LAYOUTS),
+};
+
+/// # Safety
+///
+/// Two words at the address, which all sides use as atomics.
+unsafe fn hold(host: &dyn KernelHost, arguments: &[u64]) {
+    let word = |address| {
+        let place = host.translate(address, 8).expect("a mapped word");
+        // SAFETY: mapped, and a word that all sides use as an atomic: the caller's promise.
+        unsafe { place.cast::<AtomicU64>().as_ref() }
+    };
+    // SYNC POINT: the kernel runs. Pairs with Held::begin.
+    word(arguments[0]).store(1, Release);
+    let mut times = 0;
+    // SYNC POINT: the kernel may leave. Pairs with Held::drop.
+    while word(arguments[0] + 8).load(Acquire) == 0 {
+        host.pause(times);
+        times = times.saturating_add(1);
+    }
+}
+
+/// # Safety
+///
+/// Nobody else uses so many bytes at the address.
+unsafe fn increment(host: &dyn KernelHost, arguments: &[u64]) {
+    let place = host.translate(arguments[0], arguments[1]).expect("mapped bytes");
+    for i in 0..arguments[1] as usize {
+        // SAFETY: mapped for so many bytes.
+        let byte = unsafe { place.add(i) };
+        // SAFETY: mapped, and nobody else's: the caller's promise.
+        let value = unsafe { byte.read() };
+        // SAFETY: as above.
+        unsafe { byte.write(value.wrapping_add(1)) };
+    }
+}

@@ -1,0 +1,225 @@
+//! What is queued is executed in order, owns its buffers until then, and lets them go afterwards.
+
+use core::mem;
+use core::time::Duration;
+use std::sync::Arc;
+use std::vec::Vec;
+
+use super::Subject;
+use super::subject::{done, eventually, pattern, tell_tale};
+use crate::Error;
+use crate::backend::Uses;
+use crate::memory::{Buffer, Device};
+use crate::stream::Pending;
+
+pub fn a_kernel_works_in_order_with_the_transfers_around_it(subject: &Subject) {
+    let (stream, gpu) = (subject.stream(), subject.gpu::<u8>(1000));
+    let into = subject.pinned::<u8>(1000);
+    let (_, into) = subject.changes(
+        "a fill, five launches, a copy",
+        |figures| (figures.fills, figures.launches, figures.downloads) = (figures.fills + 1, figures.launches + 5, figures.downloads + 1),
+        || {
+            let mut gpu = stream.fill(gpu, .., 3).expect("a fill").ordered();
+            for _ in 0..5 {
+                drop(subject.increment(&stream, &mut gpu));
+            }
+            done(stream.copy(gpu, into).expect("a copy"))
+        },
+    );
+    assert_eq!(into.as_slice().expect("nothing is queued"), [8; 1000]);
+}
+
+pub fn a_queued_copy_reads_its_source_when_it_is_executed(subject: &Subject) {
+    let (stream, gpu, pinned) = (subject.stream(), subject.gpu::<u8>(4096), subject.pinned_of(&[1_u8; 4096]));
+    let first = pinned.as_ptr().expect("bytes");
+    let held = subject.hold(&stream);
+    let pending = stream.copy(pinned, gpu).expect("as many");
+    assert!(!pending.is_done(), "a kernel is in front of it");
+    let pending = pending.try_take().expect_err("a kernel is in front of it");
+    let pending = pending.wait_timeout(Duration::from_millis(5)).expect_err("a kernel is in front of it");
+    // SAFETY: the operation keeps the memory, and the kernel in front of it keeps everybody from reading it.
+    unsafe { first.write_bytes(2, 4096) };
+    drop(held);
+    let (pinned, gpu) = done(pending);
+    assert_eq!(pinned.as_ptr(), Some(first), "the same memory comes back");
+    assert_eq!(gpu.to_vec().expect("a copy"), [2; 4096]);
+}
+
+pub fn operations_on_one_buffer_are_ordered_across_streams(subject: &Subject) {
+    let (first, second) = (subject.stream(), subject.stream());
+    let gpu = subject.gpu::<u8>(100);
+    let held = subject.hold(&first);
+    let gpu = first.fill(gpu, .., 1).expect("a fill").ordered();
+    let gpu = first.fill(gpu, 50.., 2).expect("a fill").ordered();
+    // On the other stream, which has nothing to do.
+    let mut gpu = second.fill(gpu, 40..60, 3).expect("a fill").ordered();
+    let incremented = subject.increment(&second, &mut gpu);
+    let pending = first.copy(gpu, subject.pinned::<u8>(100)).expect("as many");
+    assert!(!incremented.is_done() && !pending.is_done(), "the first fill waits for a kernel");
+    drop(held);
+    let (_, into) = done(pending);
+    let expected: Vec<u8> = (0..100).map(|i| if (40..60).contains(&i) { 4 } else { 2 + u8::from(i >= 50) }).collect();
+    assert_eq!(into.as_slice().expect("nothing is queued"), expected);
+    done(incremented);
+}
+
+pub fn more_streams_than_a_buffer_lists_are_ordered_too(subject: &Subject) {
+    let streams: Vec<_> = (0..9).map(|_| subject.stream()).collect();
+    let mut gpu = subject.gpu::<u8>(100);
+    gpu.zero().expect("a fill");
+    let held = subject.hold(&streams[0]);
+    gpu = streams[0].fill(gpu, .., 1).expect("a fill").ordered();
+    for stream in streams.iter().chain(&streams) {
+        // A launch waits for nothing but its own stream; the fill before it waits for the buffer's uses.
+        gpu = stream.fill(gpu, ..1, 0).expect("a fill").ordered();
+        drop(subject.increment(stream, &mut gpu));
+    }
+    let last = streams[8].fill(gpu, 1..2, 9).expect("a fill");
+    assert!(!last.is_done(), "a kernel is in front of all");
+    drop(held);
+    let gpu = done(last);
+    let mut expected = [19; 100];
+    expected[..2].copy_from_slice(&[1, 9]);
+    assert_eq!(gpu.to_vec().expect("a copy"), expected);
+}
+
+pub fn a_stream_waits_for_another_when_it_is_told_to(subject: &Subject) {
+    let (first, second) = (subject.stream(), subject.stream());
+    assert_ne!(first.id(), second.id());
+    let held = subject.hold(&first);
+    let free = done(second.fill(subject.gpu::<u8>(8), .., 1).expect("a fill")); // streams do not wait for each other by themselves
+    second.wait_for(&first).expect("both of one backend");
+    let pending = second.fill(free, .., 2).expect("a fill");
+    assert!(!pending.is_done(), "the other stream has a kernel");
+    drop(held);
+    assert_eq!(done(pending).to_vec().expect("a copy"), [2; 8]);
+}
+
+pub fn the_host_has_no_slice_of_what_a_queued_operation_uses(subject: &Subject) {
+    let stream = subject.stream();
+    let held = subject.hold(&stream);
+    let (mut pinned, gpu) = stream.copy(subject.pinned::<u8>(100), subject.gpu::<u8>(100)).expect("as many").ordered();
+    subject.nothing("slices", || {
+        assert!(matches!(pinned.as_slice(), Err(Error::Busy { .. })));
+        assert!(matches!(pinned.as_mut_slice(), Err(Error::Busy { .. })));
+        assert!(matches!(pinned.slice(..50).expect("within").as_slice(), Err(Error::Busy { .. })));
+        assert!(matches!(pinned.slice_mut(..50).expect("within").into_mut_slice(), Err(Error::Busy { .. })));
+    });
+    drop(held);
+    stream.synchronize().expect("it ends");
+    assert!(pinned.as_slice().is_ok() && pinned.as_mut_slice().is_ok());
+    drop(gpu);
+}
+
+pub fn blocking_copies_wait_for_what_is_queued(subject: &Subject) {
+    let stream = subject.stream();
+    for round in 0..20_u8 {
+        let gpu = stream.fill(subject.gpu::<u8>(60_000), .., round).expect("a fill").ordered();
+        let mut gpu = stream.fill(gpu, ..30_000, round + 1).expect("a fill").ordered();
+        let bytes = gpu.to_vec().expect("a copy");
+        assert!(bytes[..30_000].iter().all(|&byte| byte == round + 1) && bytes[30_000..].iter().all(|&byte| byte == round));
+        gpu = stream.fill(gpu, .., 100).expect("a fill").ordered();
+        gpu.copy_from_at(10, &[round; 10]).expect("within");
+        assert_eq!(gpu.read(|bytes| (bytes[9], bytes[10], bytes[20])).expect("a copy"), (100, round, 100));
+    }
+}
+
+pub fn a_buffer_dropped_with_work_queued_is_freed_after_the_work(subject: &Subject) {
+    let (stream, memory) = (subject.stream(), Device::new(&subject.backend, 0));
+    let gpu = Buffer::<u8, _>::new(memory.clone(), 4096).expect("room");
+    let (address, pinned) = (gpu.device_address(), subject.pinned_of(&pattern(4096)));
+    let held = subject.hold(&stream);
+    let before = subject.figures();
+    drop(stream.copy(pinned, gpu).expect("as many"));
+    assert_eq!(subject.figures(), before, "neither copied nor freed while a kernel is in front of it");
+    let other = Buffer::<u8, _>::new(memory, 4096).expect("room");
+    assert_ne!(other.device_address(), address, "nobody else gets it meanwhile");
+    drop(held);
+    stream.synchronize().expect("it ends");
+    drop(other);
+    let Some(before) = before else { return };
+    assert_eq!(subject.figures().map(|figures| figures.uploads), Some(before.uploads + 1), "it was copied");
+    // The two buffers, the kernel's words and the other one.
+    eventually("it is freed", || subject.figures().is_some_and(|figures| figures.frees >= before.frees + 3));
+}
+
+pub fn a_buffer_that_a_launch_uses_outlives_it(subject: &Subject) {
+    let (stream, other) = (subject.stream(), subject.stream());
+    let held = subject.hold(&stream);
+    let mut gpu = subject.gpu::<u8>(4096);
+    let launch = subject.increment(&stream, &mut gpu);
+    let before = subject.figures();
+    drop(gpu);
+    done(other.fill(subject.gpu::<u8>(4096), .., 1).expect("a fill"));
+    let frees = subject.figures().map(|figures| figures.frees);
+    assert!(frees.zip(before).is_none_or(|(frees, before)| frees <= before.frees + 1), "only the other buffer was freed");
+    assert!(!launch.is_done());
+    drop(held);
+    done(launch);
+}
+
+pub fn what_is_forgotten_is_never_freed_and_hurts_nobody(subject: &Subject) {
+    let stream = subject.stream();
+    let memory = Device::new(&subject.backend, 0);
+    let gpu = |len| Buffer::<u8, _>::new(memory.clone(), len).expect("room");
+    let held = subject.hold(&stream);
+    // A pending operation, with its two buffers; a buffer with work queued on it; one without.
+    let pinned = Buffer::<u8, _>::new(crate::memory::Pinned::new(&subject.backend, 0), 100).expect("room");
+    mem::forget(stream.copy(pinned, gpu(100)).expect("as many"));
+    mem::forget(stream.fill(gpu(200), .., 1).expect("a fill").ordered());
+    mem::forget(gpu(300));
+    subject.forgets(100 + 100 + 200 + 300);
+    // Views and what a map lends are borrows: forgetting them is nothing.
+    let mut buffer = subject.gpu_of(&[5_u8; 10]);
+    mem::forget(buffer.slice_mut(..5).expect("within"));
+    let last = stream.fill(buffer, ..5, 6).expect("a fill");
+    drop(held);
+    let buffer = done(last);
+    assert_eq!(buffer.to_vec().expect("a copy"), [6, 6, 6, 6, 6, 5, 5, 5, 5, 5]);
+    stream.synchronize().expect("all was executed");
+    // A stream: its thread or the driver's waits for ever, and what was queued on it is executed.
+    let forgotten = subject.stream();
+    let pending = forgotten.fill(buffer, .., 7).expect("a fill");
+    mem::forget(forgotten);
+    assert_eq!(done(pending).to_vec().expect("a copy"), [7; 10]);
+}
+
+pub fn dropping_a_stream_executes_what_is_queued(subject: &Subject) {
+    let stream = subject.stream();
+    let pending: Vec<_> = (0..20).map(|i| stream.fill(subject.gpu::<u8>(10_000), .., i).expect("a fill")).collect();
+    drop(stream.clone());
+    drop(stream);
+    for (i, pending) in pending.into_iter().enumerate() {
+        assert_eq!(done(pending).to_vec().expect("a copy"), [i as u8; 10_000]);
+    }
+}
+
+pub fn dropping_a_stream_does_not_wait_for_its_kernel(subject: &Subject) {
+    let stream = subject.stream();
+    let mut held = subject.hold(&stream);
+    let running = held.take();
+    let queued = stream.fill(subject.gpu::<u8>(64), .., 1).expect("a fill");
+    let module = subject.module();
+    drop((stream, module));
+    assert!(!running.is_done() && !queued.is_done(), "nobody has told the kernel to leave");
+    drop(held);
+    done(running);
+    assert_eq!(done(queued).to_vec().expect("a copy"), [1; 64]);
+}
+
+pub fn a_value_that_is_kept_is_dropped_after_its_uses(subject: &Subject) {
+    let stream = subject.stream();
+    let mut held = subject.hold(&stream);
+    let launch = held.take();
+    let (value, alive) = tell_tale();
+    subject.backend.keep(value, &launch.ticket().map_or(Uses::NONE, Uses::of));
+    assert_eq!(Arc::strong_count(&alive), 2, "a kernel uses it");
+    drop(held);
+    done(launch);
+    eventually("the value is dropped", || Arc::strong_count(&alive) == 1);
+    let (value, alive) = tell_tale();
+    subject.backend.keep(value, &Uses::NONE);
+    assert_eq!(Arc::strong_count(&alive), 1, "nobody uses it");
+    let pending = Pending::wait_all([stream.fill(subject.gpu::<u8>(8), .., 1).expect("a fill")], Some(super::LIMIT));
+    assert!(matches!(pending, Ok(Some(buffers)) if buffers.len() == 1));
+}

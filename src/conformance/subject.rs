@@ -1,0 +1,221 @@
+//! What is checked, and what every check needs.
+
+use core::fmt;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::boxed::Box;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+use std::vec::Vec;
+
+use ringmem_layouts::{Abi, Image, LAYOUTS};
+
+use super::{Figures, IMAGE, LIMIT};
+use crate::backend::Backend;
+use crate::memory::{Both, Buffer, Device, DeviceOnly, Element, Memory, Pinned};
+use crate::stream::{Module, Pending, Queued, Stream};
+
+/// Device memory, chosen at run time.
+pub type AnyDevice = Arc<dyn Memory<Visibility = DeviceOnly>>;
+/// Pinned or managed memory, chosen at run time.
+pub type AnyPinned = Arc<dyn Memory<Visibility = Both>>;
+
+/// A backend to be checked, with memories of it.
+#[derive(Clone)]
+pub struct Subject {
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) device: AnyDevice,
+    pub(super) pinned: AnyPinned,
+    image: Image,
+    pub(super) figures: Option<Arc<dyn Fn() -> Figures + Send + Sync>>,
+    /// Bytes that the check leaks on purpose.
+    forgotten: Arc<AtomicU64>,
+}
+
+impl Subject {
+    /// A backend with its plain device and pinned memory, on device 0, and host code for kernels. Checks take less than a megabyte of either, but
+    /// for one that takes all there is.
+    #[must_use]
+    pub fn new<B: Backend + ?Sized>(backend: Arc<B>) -> Self {
+        let backend = backend.erased();
+        let (device, pinned) = (Device::new(&backend, 0), Pinned::new(&backend, 0));
+        Self { backend, device: Arc::new(device), pinned: Arc::new(pinned), image: IMAGE, figures: None, forgotten: Arc::default() }
+    }
+
+    /// With another device memory: one over the backend's that pools, limits or logs.
+    #[must_use]
+    pub fn with_device_memory(mut self, memory: AnyDevice) -> Self {
+        self.device = memory;
+        self
+    }
+
+    /// With another host-visible memory.
+    #[must_use]
+    pub fn with_pinned_memory(mut self, memory: AnyPinned) -> Self {
+        self.pinned = memory;
+        self
+    }
+
+    /// With the kernels of [`IMAGE`] as this backend takes them.
+    #[must_use]
+    pub fn with_image(mut self, image: Image) -> Self {
+        self.image = image;
+        self
+    }
+
+    /// With a backend's own figures, which checks are held to.
+    #[must_use]
+    pub fn counting(mut self, figures: impl Fn() -> Figures + Send + Sync + 'static) -> Self {
+        self.figures = Some(Arc::new(figures));
+        self
+    }
+
+    pub(super) fn image(&self) -> &Image {
+        &self.image
+    }
+
+    pub(super) fn figures(&self) -> Option<Figures> {
+        self.figures.as_ref().map(|figures| figures())
+    }
+
+    pub(super) fn live_bytes(&self) -> Option<u64> {
+        self.figures().map(|figures| figures.live_bytes)
+    }
+
+    /// Checks how the figures change while something is done: `expected` makes the figures afterwards of those before.
+    pub(super) fn changes<R>(&self, what: &str, expected: impl FnOnce(&mut Figures), run: impl FnOnce() -> R) -> R {
+        let before = self.figures();
+        let result = run();
+        if let Some(mut figures) = before {
+            expected(&mut figures);
+            assert_eq!(self.figures(), Some(figures), "{what}");
+        }
+        result
+    }
+
+    /// Checks that something does nothing.
+    pub(super) fn nothing<R>(&self, what: &str, run: impl FnOnce() -> R) -> R {
+        self.changes(what, |_| (), run)
+    }
+
+    /// Says that so many bytes will never be freed.
+    pub(super) fn forgets(&self, bytes: u64) {
+        self.forgotten.fetch_add(bytes, Relaxed);
+    }
+
+    pub(super) fn forgotten_bytes(&self) -> u64 {
+        self.forgotten.load(Relaxed)
+    }
+
+    pub(super) fn gpu<T: Element>(&self, len: usize) -> Buffer<T, AnyDevice> {
+        Buffer::new(Arc::clone(&self.device), len).expect("device memory")
+    }
+
+    pub(super) fn gpu_of<T: Element>(&self, elements: &[T]) -> Buffer<T, AnyDevice> {
+        Buffer::from_slice(Arc::clone(&self.device), elements).expect("device memory")
+    }
+
+    pub(super) fn pinned<T: Element>(&self, len: usize) -> Buffer<T, AnyPinned> {
+        Buffer::new(Arc::clone(&self.pinned), len).expect("pinned memory")
+    }
+
+    pub(super) fn pinned_of<T: Element>(&self, elements: &[T]) -> Buffer<T, AnyPinned> {
+        Buffer::from_slice(Arc::clone(&self.pinned), elements).expect("pinned memory")
+    }
+
+    pub(super) fn stream(&self) -> Stream {
+        Stream::new(&self.backend, 0).expect("a stream")
+    }
+
+    pub(super) fn module(&self) -> Module {
+        Module::load(&self.backend, &self.image, &Abi::of(LAYOUTS)).expect("the image has our ABI")
+    }
+
+    /// A kernel that occupies a stream until this is dropped.
+    pub(super) fn hold(&self, stream: &Stream) -> Held {
+        // The plain memory: what is held up here is not what is checked.
+        let mut words = Buffer::<u64, _>::new(Pinned::new(&self.backend, 0), 2).expect("pinned memory");
+        let address = words.device_address().expect("pinned memory has one").get();
+        // SAFETY: two words, which both sides use as atomics; they list the launch below, and so live until it has left.
+        let pending = unsafe { stream.launch(&self.module(), "hold", &[address]) }.expect("a launch");
+        words.used_by(stream).expect("its own stream");
+        let held = Held { words, pending: Some(pending) };
+        // SYNC POINT: the kernel runs. Pairs with hold.
+        eventually("the kernel runs", || held.word(0).load(Acquire) == 1);
+        held
+    }
+
+    /// Adds one to every byte of a buffer, in the order of a stream.
+    pub(super) fn increment<T: Element>(&self, stream: &Stream, buffer: &mut Buffer<T, AnyDevice>) -> Pending<()> {
+        let address = buffer.device_address().expect("device memory has one").get();
+        // SAFETY: the bytes are the buffer's, which lists the launch; nobody touches it before.
+        let pending = unsafe { stream.launch(&self.module(), "increment", &[address, buffer.size_bytes() as u64]) };
+        let pending = pending.expect("a launch");
+        buffer.used_by(stream).expect("a stream of the same backend");
+        pending
+    }
+}
+
+impl fmt::Debug for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subject").field("backend", &self.backend).field("figures", &self.figures()).finish_non_exhaustive()
+    }
+}
+
+/// A kernel that runs until this is dropped, also by a check that fails.
+pub(super) struct Held {
+    words: Buffer<u64, Pinned>,
+    pending: Option<Pending<()>>,
+}
+
+impl Held {
+    fn word(&self, index: usize) -> &AtomicU64 {
+        let first = self.words.as_ptr().expect("two words have bytes");
+        // SAFETY: one of the two.
+        let word = unsafe { first.add(index) };
+        // SAFETY: an aligned word that lives as long as `self` and is an atomic on both sides.
+        unsafe { word.cast().as_ref() }
+    }
+
+    /// Its launch; without it, dropping this does not wait for the kernel.
+    pub fn take(&mut self) -> Pending<()> {
+        self.pending.take().expect("taken once")
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // SYNC POINT: the kernel may leave. Pairs with hold.
+        self.word(1).store(1, Release);
+        if let Some(pending) = self.pending.take()
+            && !thread::panicking()
+        {
+            done(pending);
+        }
+    }
+}
+
+/// Waits for an operation, not for ever.
+pub(super) fn done<T: Queued>(pending: Pending<T>) -> T {
+    pending.wait_timeout(LIMIT).expect("done in time").expect("done without an error")
+}
+
+pub(super) fn eventually(fact: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
+        thread::yield_now();
+    }
+}
+
+/// `len` bytes that are not all alike.
+pub(super) fn pattern(len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + 7) as u8).collect()
+}
+
+/// A value that says when it is dropped.
+pub(super) fn tell_tale() -> (Box<dyn Send>, Arc<()>) {
+    let alive = Arc::new(());
+    (Box::new(Arc::clone(&alive)), alive)
+}
