@@ -48,7 +48,8 @@ pub struct Buffer<T, M: Memory> {
 }
 
 impl<T: Element, M: Memory> Buffer<T, M> {
-    /// `len` elements that may be used at once. What is in them is unspecified in device memory, and 0 where the host can read them.
+    /// `len` elements that may be used at once. What is in them is unspecified in device memory. Where the host can read them they are
+    /// initialised: 0, or what was last there in a memory that gives bytes out again, as an [`Arena`](super::Arena) does.
     ///
     /// # Errors
     ///
@@ -353,13 +354,17 @@ impl<T, M: Memory> Buffer<T, M> {
     }
 }
 
-impl<T: Element, M: Memory<Visibility: HostReadable>> Buffer<T, M> {
+// On the methods, not on the block: so the compiler says what `HostReadable` asks it to say.
+impl<T: Element, M: Memory> Buffer<T, M> {
     /// The elements.
     ///
     /// # Errors
     ///
     /// [`Busy`](Error::Busy) while a queued operation uses the buffer, or a kernel runs that must not meet the host in managed memory.
-    pub fn as_slice(&self) -> Result<&[T]> {
+    pub fn as_slice(&self) -> Result<&[T]>
+    where
+        M::Visibility: HostReadable,
+    {
         self.as_view().as_slice()
     }
 
@@ -368,7 +373,10 @@ impl<T: Element, M: Memory<Visibility: HostReadable>> Buffer<T, M> {
     /// Whoever uses it while a slice of it is borrowed, or while something queued owns the buffer, must see to it that no byte is written that
     /// another may be reading. No function here checks that.
     #[must_use]
-    pub fn as_ptr(&self) -> Option<NonNull<T>> {
+    pub fn as_ptr(&self) -> Option<NonNull<T>>
+    where
+        M::Visibility: HostReadable,
+    {
         self.block.host.map(NonNull::cast)
     }
 
@@ -377,7 +385,10 @@ impl<T: Element, M: Memory<Visibility: HostReadable>> Buffer<T, M> {
     /// # Errors
     ///
     /// As [`as_slice`](Self::as_slice).
-    pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
+    pub fn as_mut_slice(&mut self) -> Result<&mut [T]>
+    where
+        M::Visibility: HostReadable,
+    {
         self.as_view_mut().into_mut_slice()
     }
 }
