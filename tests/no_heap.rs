@@ -1,0 +1,107 @@
+//! A copy and a buffer cost no heap memory beyond what the backend's own call costs.
+#![cfg(feature = "std")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+
+use ringmem::backend::host::HostBackend;
+use ringmem::backend::{Backend, MemoryLocation, Options, Request, Uses};
+use ringmem::memory::{Arena, Device, DeviceOnly, GpuBuffer, Memory, Pinned, PinnedBuffer};
+
+/// Counts what this thread asks the heap for.
+struct Counting;
+
+thread_local! {
+    static BYTES: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: the system's allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        BYTES.set(BYTES.get() + layout.size());
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static HEAP: Counting = Counting;
+
+fn heap_bytes<R>(run: impl FnOnce() -> R) -> (usize, R) {
+    let before = BYTES.get();
+    let result = run();
+    (BYTES.get() - before, result)
+}
+
+fn backend() -> Arc<HostBackend> {
+    HostBackend::builder().device_memory(1 << 20).build().expect("a backend")
+}
+
+#[test]
+fn the_count_sees_what_is_allocated() {
+    assert_eq!(heap_bytes(|| vec![0_u8; 12_345]).0, 12_345);
+}
+
+#[test]
+fn copies_fills_and_views_take_nothing_from_the_heap() {
+    let backend = backend();
+    let mut device = GpuBuffer::<u32, _>::new(Device::new(&backend, 0), 1000).expect("room");
+    let other = GpuBuffer::<u32, _>::new(Device::new(&backend, 0), 1000).expect("room");
+    let mut pinned = PinnedBuffer::<u32, _>::new(Pinned::new(&backend, 0), 1000).expect("room");
+    let mut elements = vec![7; 1000];
+    let (bytes, ()) = heap_bytes(|| {
+        for _ in 0..10 {
+            device.copy_from(&elements).expect("as many");
+            device.copy_to(&mut elements).expect("as many");
+            device.copy_from_at(10, &elements[..100]).expect("within");
+            device.copy_to_at(900, &mut elements[..100]).expect("within");
+            device.fill(7).expect("a fill");
+            device.copy_within(..100, 500).expect("apart");
+            device.slice_mut(5..).expect("within").copy_from_view(other.slice(5..).expect("within")).expect("as many");
+            pinned.as_mut_slice().expect("nothing is queued")[0] += 1;
+            pinned.update(|elements| elements[1] += 1).expect("no copy");
+        }
+    });
+    assert_eq!(bytes, 0);
+}
+
+#[test]
+fn a_buffer_takes_from_the_heap_what_the_backend_s_call_takes() {
+    let backend = backend();
+    let memory = Device::new(&backend, 0);
+    let layout = Layout::array::<u64>(100).expect("a layout");
+    let request = Request { location: MemoryLocation::Device, device: 0, layout, options: Options::empty() };
+    let bare = || {
+        let block = backend.allocate(&request, None).expect("room");
+        // SAFETY: just allocated, and nothing uses it.
+        unsafe { backend.free(&block, &Uses::NONE) }.expect("a live block");
+    };
+    // Once, so that the backend's tables have their first nodes.
+    let kept = GpuBuffer::<u64, _>::new(memory.clone(), 1).expect("room");
+    let (expected, ()) = heap_bytes(bare);
+    let (bytes, ()) = heap_bytes(|| drop(GpuBuffer::<u64, _>::new(memory.clone(), 100).expect("room")));
+    assert_eq!(bytes, expected);
+    drop(kept);
+}
+
+#[test]
+fn a_hundred_small_buffers_are_one_allocation_with_less_than_2_kb_of_metadata_each() {
+    let backend = backend();
+    let arena: Arc<dyn Memory<Visibility = DeviceOnly>> =
+        Arc::new(Arena::new(Device::new(&backend, 0), 100 << 10, 256).expect("room for all"));
+    let (bytes, buffers) =
+        heap_bytes(|| (0..100).map(|_| ringmem::memory::Buffer::<u8, _>::new(Arc::clone(&arena), 1000).expect("room")).collect::<Vec<_>>());
+    assert_eq!(backend.counters().device_allocations.count, 1);
+    // The buffers themselves are in the vector, which has grown to hold them.
+    assert!(bytes <= 100 * 2048, "{bytes} bytes for {} buffers", buffers.len());
+    drop(buffers);
+    assert_eq!(backend.counters().device_frees.count, 0, "the arena keeps it");
+    drop(arena);
+    assert_eq!(backend.counters().device_live.bytes, 0);
+}
