@@ -99,7 +99,7 @@ fn at(place: usize, len: usize) -> Option<Range<usize>> {
 fn model(op: &Op, ours: &mut Vec<u16>, other: &mut Vec<u16>) -> Option<()> {
     match op {
         Op::CopyFromAt(place, elements) => ours[at(*place, elements.len())?].copy_from_slice(elements),
-        Op::CopyToAt(place, len) => drop(at(*place, *len)?),
+        Op::CopyToAt(place, len) => at(*place, *len).map(|_| ())?,
         Op::Fill(range, value) | Op::QueuedFill(range, value) => ours.get_mut(range.clone())?.fill(*value),
         Op::Zero(range) => ours.get_mut(range.clone())?.fill(0),
         Op::CopyWithin(from, to) => {
