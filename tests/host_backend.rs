@@ -243,6 +243,17 @@ fn out_of_memory_says_what_was_requested_free_and_largest_and_is_over_after_free
 }
 
 #[test]
+fn ten_million_floats_take_forty_million_bytes_of_what_is_free() {
+    let backend = HostBackend::builder().devices(2).build().expect("a backend");
+    let free = |device| backend.memory_info(device).expect("a device").expect("a simulation knows").free;
+    let before = [0, 1].map(free);
+    let buffer = GpuBuffer::<f32, _>::new(Device::new(&backend, 1), 10_000_000).expect("room");
+    assert_eq!([0, 1].map(free), [before[0], before[1] - 40_000_000]);
+    drop(buffer);
+    assert_eq!([0, 1].map(free), before);
+}
+
+#[test]
 fn addresses_are_aligned_and_so_are_their_places() {
     // Odd capacities: the system aligns round ones by itself.
     for odd in 1..=4 {

@@ -1,12 +1,11 @@
 //! What is queued is executed in order, owns its buffers until then, and lets them go afterwards.
 
 use core::mem;
-use core::time::Duration;
 use std::sync::Arc;
 use std::vec::Vec;
 
 use super::Subject;
-use super::subject::{done, eventually, pattern, tell_tale};
+use super::subject::{done, eventually, held_up, pattern, tell_tale};
 use crate::Error;
 use crate::backend::Uses;
 use crate::memory::{Buffer, Device};
@@ -35,8 +34,7 @@ pub fn a_queued_copy_reads_its_source_when_it_is_executed(subject: &Subject) {
     let held = subject.hold(&stream);
     let pending = stream.copy(pinned, gpu).expect("as many");
     assert!(!pending.is_done(), "a kernel is in front of it");
-    let pending = pending.try_take().expect_err("a kernel is in front of it");
-    let pending = pending.wait_timeout(Duration::from_millis(5)).expect_err("a kernel is in front of it");
+    let pending = held_up(pending.try_take().expect_err("a kernel is in front of it"), "a kernel");
     // SAFETY: the operation keeps the memory, and the kernel in front of it keeps everybody from reading it.
     unsafe { first.write_bytes(2, 4096) };
     drop(held);
@@ -55,7 +53,8 @@ pub fn operations_on_one_buffer_are_ordered_across_streams(subject: &Subject) {
     let mut gpu = second.fill(gpu, 40..60, 3).expect("a fill").ordered();
     let incremented = subject.increment(&second, &mut gpu);
     let pending = first.copy(gpu, subject.pinned::<u8>(100)).expect("as many");
-    assert!(!incremented.is_done() && !pending.is_done(), "the first fill waits for a kernel");
+    let incremented = held_up(incremented, "the first stream's kernel");
+    assert!(!pending.is_done(), "it waits for the increment");
     drop(held);
     let (_, into) = done(pending);
     let expected: Vec<u8> = (0..100).map(|i| if (40..60).contains(&i) { 4 } else { 2 + u8::from(i >= 50) }).collect();
@@ -74,8 +73,7 @@ pub fn more_streams_than_a_buffer_lists_are_ordered_too(subject: &Subject) {
         gpu = stream.fill(gpu, ..1, 0).expect("a fill").ordered();
         drop(subject.increment(stream, &mut gpu));
     }
-    let last = streams[8].fill(gpu, 1..2, 9).expect("a fill");
-    assert!(!last.is_done(), "a kernel is in front of all");
+    let last = held_up(streams[8].fill(gpu, 1..2, 9).expect("a fill"), "the first stream's kernel");
     drop(held);
     let gpu = done(last);
     let mut expected = [19; 100];
@@ -89,8 +87,7 @@ pub fn a_stream_waits_for_another_when_it_is_told_to(subject: &Subject) {
     let held = subject.hold(&first);
     let free = done(second.fill(subject.gpu::<u8>(8), .., 1).expect("a fill")); // streams do not wait for each other by themselves
     second.wait_for(&first).expect("both of one backend");
-    let pending = second.fill(free, .., 2).expect("a fill");
-    assert!(!pending.is_done(), "the other stream has a kernel");
+    let pending = held_up(second.fill(free, .., 2).expect("a fill"), "the other stream's kernel");
     drop(held);
     assert_eq!(done(pending).to_vec().expect("a copy"), [2; 8]);
 }
@@ -199,7 +196,8 @@ pub fn dropping_a_stream_does_not_wait_for_its_kernel(subject: &Subject) {
     let queued = stream.fill(subject.gpu::<u8>(64), .., 1).expect("a fill");
     let module = subject.module();
     drop((stream, module));
-    assert!(!running.is_done() && !queued.is_done(), "nobody has told the kernel to leave");
+    let running = held_up(running, "what nobody has told it");
+    assert!(!queued.is_done(), "the kernel is in front of it");
     drop(held);
     done(running);
     assert_eq!(done(queued).to_vec().expect("a copy"), [1; 64]);

@@ -3,6 +3,7 @@
 use core::fmt;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::time::Duration;
 use std::boxed::Box;
 use std::sync::Arc;
 use std::thread;
@@ -199,6 +200,14 @@ impl Drop for Held {
 /// Waits for an operation, not for ever.
 pub(super) fn done<T: Queued>(pending: Pending<T>) -> T {
     pending.wait_timeout(LIMIT).expect("done in time").expect("done without an error")
+}
+
+/// Gives an operation the time in which it would be done if nothing were in front of it, and checks that it is not.
+pub(super) fn held_up<T: Queued>(pending: Pending<T>, by: &str) -> Pending<T> {
+    match pending.wait_timeout(Duration::from_millis(20)) {
+        Ok(_) => panic!("done, and should wait for {by}"),
+        Err(pending) => pending,
+    }
 }
 
 pub(super) fn eventually(fact: &str, holds: impl Fn() -> bool) {
