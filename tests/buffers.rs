@@ -68,8 +68,10 @@ fn place() -> impl Strategy<Value = usize> {
     prop_oneof![20 => 0..=LEN + 2, 1 => Just(usize::MAX), 1 => Just(usize::MAX / 2 + 1)]
 }
 
+/// Mostly within.
 fn range() -> impl Strategy<Value = Range<usize>> {
-    (place(), place()).prop_map(|(start, end)| start..end)
+    let within = (0..=LEN).prop_flat_map(|start| (Just(start), start..=LEN));
+    prop_oneof![3 => within, 1 => (place(), place())].prop_map(|(start, end)| start..end)
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -79,10 +81,10 @@ fn op() -> impl Strategy<Value = Op> {
         (range(), any::<u16>()).prop_map(|(range, value)| Op::Fill(range, value)),
         (range(), any::<u16>()).prop_map(|(range, value)| Op::QueuedFill(range, value)),
         range().prop_map(Op::Zero),
-        (range(), place()).prop_map(|(range, to)| Op::CopyWithin(range, to)),
+        (0..=LEN, 0..LEN / 2, place()).prop_map(|(start, len, to)| Op::CopyWithin(start..start + len, to)),
         (range(), range()).prop_map(|(from, to)| Op::FromOther(from, to)),
         (range(), place()).prop_map(|(range, at)| Op::Queued(range, at)),
-        (range(), range(), any::<u16>()).prop_map(|(outer, inner, value)| Op::Nested(outer, inner, value)),
+        (range(), 0..4_usize, 0..8_usize, any::<u16>()).prop_map(|(outer, start, len, value)| Op::Nested(outer, start..start + len, value)),
         (place(), any::<u16>(), any::<u16>()).prop_map(|(at, low, high)| Op::SplitAt(at, low, high)),
         (range(), any::<u8>()).prop_map(|(range, value)| Op::Cast(range, value)),
         (range(), any::<u16>()).prop_map(|(range, value)| Op::Update(range, value)),

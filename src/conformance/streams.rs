@@ -180,12 +180,17 @@ pub fn what_is_forgotten_is_never_freed_and_hurts_nobody(subject: &Subject) {
 }
 
 pub fn dropping_a_stream_executes_what_is_queued(subject: &Subject) {
-    let stream = subject.stream();
-    let pending: Vec<_> = (0..20).map(|i| stream.fill(subject.gpu::<u8>(10_000), .., i).expect("a fill")).collect();
-    drop(stream.clone());
-    drop(stream);
-    for (i, pending) in pending.into_iter().enumerate() {
-        assert_eq!(done(pending).to_vec().expect("a copy"), [i as u8; 10_000]);
+    // The last fills are certainly queued still when the second of the streams goes.
+    for has_kernel in [false, true] {
+        let stream = subject.stream();
+        let held = has_kernel.then(|| subject.hold(&stream));
+        let pending: Vec<_> = (0..20).map(|i| stream.fill(subject.gpu::<u8>(10_000), .., i).expect("a fill")).collect();
+        drop(stream.clone());
+        drop(stream);
+        drop(held);
+        for (i, pending) in pending.into_iter().enumerate() {
+            assert_eq!(done(pending).to_vec().expect("a copy"), [i as u8; 10_000]);
+        }
     }
 }
 
