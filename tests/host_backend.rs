@@ -30,6 +30,7 @@ const KERNELS: &[Entry] = &[
     Entry { name: "panic_twice", arguments: 0, run: panic_twice },
     Entry { name: "translate", arguments: 3, run: translate },
     Entry { name: "clock", arguments: 1, run: clock },
+    Entry { name: "gate", arguments: 0, run: gate },
 ];
 
 const IMAGE: Image = Image { ptx: b"", host: KERNELS, abi: Abi::of(LAYOUTS) };
@@ -89,6 +90,21 @@ fn clock(host: &dyn KernelHost, arguments: &[u64]) {
         mem::replace(&mut last, now) <= now
     });
     word(host, arguments[0]).store(forward.into(), Release);
+}
+
+/// Where [`gate`] is: 1 runs, 2 may leave, 3 has left. For one test.
+static GATE: AtomicU64 = AtomicU64::new(0);
+
+/// As `hold`, in memory that is no backend's.
+fn gate(host: &dyn KernelHost, _: &[u64]) {
+    GATE.store(1, Release);
+    let mut times = 0;
+    while GATE.load(Acquire) != 2 {
+        host.pause(times);
+        times += 1;
+    }
+    assert_eq!(host.translate(1, 1), None, "nothing is there");
+    GATE.store(3, Release);
 }
 
 // What every test needs.
@@ -488,11 +504,12 @@ fn a_stream_that_is_closed_takes_nothing_more() {
 #[test]
 fn a_device_outlives_its_backend_while_a_kernel_runs() {
     let setup = setup(1 << 20);
-    let mut held = setup.hold();
-    let running = held.pending.take().expect("taken here only");
+    // Nothing is kept that has the backend: neither the launch nor memory.
+    drop(setup.launch("gate", &[]));
+    eventually("the kernel runs", || GATE.load(Acquire) == 1);
     within(move || drop(setup));
-    held.word(1).store(1, Release);
-    done(running);
+    GATE.store(2, Release);
+    eventually("the kernel has left, and used its backend", || GATE.load(Acquire) == 3);
 }
 
 #[test]
