@@ -3,6 +3,7 @@
 //! Without features this crate is [`ringmem_layouts`] and nothing else: the bytes and protocols that both sides see, `no_std`, no
 //! allocator. The feature `std` adds the host: `backend`, so far with one backend whose devices are simulated and whose streams are threads;
 //! `memory`, one buffer type over any memory; `stream`, queues of copies and kernels; `channel`, a persistent kernel and its rings.
+//! The feature `testing` adds `conformance`, the suite that every backend passes.
 //!
 //! ```
 //! # #[cfg(feature = "std")]
