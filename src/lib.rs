@@ -35,10 +35,10 @@ pub mod backend;
 pub mod channel;
 #[cfg(feature = "cli")]
 pub mod cli;
-#[cfg(feature = "testing")]
-pub mod conformance;
 #[cfg(feature = "std")]
 pub mod config;
+#[cfg(feature = "testing")]
+pub mod conformance;
 #[cfg(feature = "std")]
 pub mod describe;
 #[cfg(feature = "std")]
