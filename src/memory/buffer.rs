@@ -260,7 +260,7 @@ impl<T, M: Memory> Buffer<T, M> {
         self.block.is_pinned
     }
 
-    /// Whether a device owns the bytes, as opposed to a host that pretends.
+    /// Whether the bytes are in a device's own memory. A simulated device has such memory too: its backend's name says what it is.
     #[must_use]
     pub const fn is_device_backed(&self) -> bool {
         matches!(self.block.location, MemoryLocation::Device)
