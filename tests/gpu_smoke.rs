@@ -4,6 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use ringmem::Error;
+use ringmem::backend::cuda::Driver;
 use serde_json::Value;
 
 /// Beside this test's own program: cargo puts examples there.
@@ -19,7 +21,7 @@ fn smoke(libraries: &Path, arguments: &[&str]) -> Output {
 
 #[test]
 fn without_a_driver_it_says_so_in_one_line_and_exits_with_3() {
-    if ringmem::backend::cuda::Driver::load().is_ok() {
+    if Driver::load().is_ok() {
         println!("skipped: there is a driver here");
         return;
     }
@@ -29,6 +31,37 @@ fn without_a_driver_it_says_so_in_one_line_and_exits_with_3() {
     assert_eq!((output.status.code(), said.lines().count()), (Some(3), 1), "{said}");
     assert!(said.starts_with("gpu_smoke: no GPU here: no CUDA driver"), "{said}");
     assert!(output.stdout.is_empty());
+}
+
+/// Asked in a process of its own, which says what it got: a driver is loaded once.
+#[test]
+fn a_missing_driver_and_one_that_fails_are_errors_with_their_facts() {
+    const CHILD: &str = "RINGMEM_TEST_ASKS_FOR_A_DRIVER";
+    if std::env::var_os(CHILD).is_some() {
+        match Driver::load() {
+            Ok(driver) => println!("version {}", driver.version()),
+            Err(Error::NoDriver { tried, .. }) => println!("no driver in {tried:?}"),
+            Err(Error::Driver { call, code, name }) => println!("{call} said {name}, {code}"),
+            Err(error) => println!("another error: {error}"),
+        }
+        return;
+    }
+    let (nothing, double) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::os::unix::fs::symlink(ringmem_driver_double::library().unwrap(), double.path().join("libcuda.so.1")).unwrap();
+    let ask = |libraries: &Path, plan: &str| {
+        let test = "a_missing_driver_and_one_that_fails_are_errors_with_their_facts";
+        let mut child = Command::new(std::env::current_exe().unwrap());
+        child.args([test, "--exact", "--nocapture"]).env(CHILD, "1").env("LD_LIBRARY_PATH", libraries).env("RINGMEM_DOUBLE_FAIL", plan);
+        String::from_utf8(child.output().unwrap().stdout).unwrap()
+    };
+    let said = ask(double.path(), "cuInit:1:100");
+    assert!(said.contains("cuInit said CUDA_ERROR_NO_DEVICE, 100"), "{said}");
+    let said = ask(double.path(), "cuDriverGetVersion:1:1");
+    assert!(said.contains("cuDriverGetVersion said CUDA_ERROR_INVALID_VALUE, 1"), "{said}");
+    let said = ask(double.path(), "");
+    assert!(said.contains("version 1"), "{said}");
+    let said = ask(nothing.path(), "");
+    assert!(said.contains("no driver in [\"libcuda.so.1\", \"libcuda.so\"]") || said.contains("version"), "{said}");
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 
+use ringmem::Error;
 use ringmem::memory::{Pinned, PinnedBuffer};
+use ringmem::stream::Stream;
 
 use crate::setup::*;
 
@@ -52,6 +54,34 @@ fn following_a_device_address_ends_the_process() {
     let child = Command::new(this).args([test, "--exact", "--nocapture"]).env(CHILD, "1").output().expect("a process");
     const SIGSEGV: i32 = 11;
     assert_eq!(child.status.signal(), Some(SIGSEGV), "{child:?}");
+}
+
+#[test]
+fn a_stream_that_gets_no_thread_is_an_error_and_the_others_go_on() {
+    const CHILD: &str = "RINGMEM_TEST_HAS_NO_ROOM_FOR_THREADS";
+    let test = "proc::a_stream_that_gets_no_thread_is_an_error_and_the_others_go_on";
+    if std::env::var_os(CHILD).is_some() {
+        let setup = setup(1 << 20);
+        let mut streams = Vec::new();
+        let error = loop {
+            match Stream::new(&setup.backend, 0) {
+                Ok(stream) if streams.len() < 10_000 => streams.push(stream),
+                Ok(_) => panic!("room for {} threads", streams.len()),
+                Err(error) => break error,
+            }
+        };
+        assert!(matches!(error, Error::Thread { .. }), "{error}");
+        for stream in &streams {
+            stream.synchronize().expect("nothing was queued");
+        }
+        assert_eq!(setup.backend.counters().streams, streams.len() as u64 + 1);
+        return;
+    }
+    let this = std::env::current_exe().expect("this test");
+    let mut child = Command::new("sh");
+    child.args(["-c", "ulimit -v 400000 && exec \"$0\" \"$@\""]).arg(this).args([test, "--exact", "--nocapture", "--test-threads=1"]);
+    let child = child.env(CHILD, "1").output().expect("a shell");
+    assert!(child.status.success(), "{child:?}");
 }
 
 #[test]
