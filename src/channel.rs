@@ -113,6 +113,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// # Safety
     ///
     /// What `options.arguments` name is live, and used as the kernel says, until the kernel has left: let the channel [`keep`](Self::keep) it.
+    /// Also where this fails: then a kernel that did not obey may still run.
     pub unsafe fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, module: &Module, options: &Options<'_>) -> Result<Self> {
         static EPOCH: AtomicU32 = AtomicU32::new(0);
 
@@ -179,7 +180,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         // caller's promise.
         let kernel = unsafe { stream.launch(module, options.kernel, &arguments) }?;
         if let Some(ticket) = kernel.ticket() {
-            region.add_use(ticket);
+            region.used(ticket);
         }
         let mut channel = Self {
             sender,
@@ -335,7 +336,14 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     pub fn close(mut self) -> Result<Closed> {
         self.drain()?;
         if let Some(kernel) = self.kernel.take() {
-            kernel.wait()?;
+            match kernel.wait_timeout(PATIENCE) {
+                Ok(ended) => ended?,
+                // It has said that it leaves, and has not left.
+                Err(kernel) => {
+                    self.kernel = Some(kernel);
+                    return Err(self.fault(PATIENCE));
+                }
+            }
         }
         let telemetry = self.telemetry.snapshot().map_err(|_| self.fault(Duration::ZERO))?;
         Ok(Closed { control: self.control(), telemetry })

@@ -73,6 +73,14 @@ pub enum Error {
         /// What there is.
         size: u64,
     },
+    /// A range that ends before it begins.
+    #[error("a range from byte {start} on ends before, at {end}")]
+    Inverted {
+        /// Where it begins.
+        start: u64,
+        /// Where it ends.
+        end: u64,
+    },
     /// Another number of elements than there is room for; in bytes.
     #[error("{got} bytes were given where {expected} are expected")]
     SizeMismatch {
@@ -309,11 +317,11 @@ impl fmt::Display for Stopped<'_> {
     }
 }
 
-/// An operation that was refused, with what it would have taken.
+/// An operation that was refused or that failed, with what it took.
 pub struct Rejected<T> {
     /// Why.
     pub error: Error,
-    /// What was passed, untouched.
+    /// What was passed: untouched where it was refused; as the operation left it where that failed.
     pub value: T,
 }
 

@@ -156,7 +156,9 @@ impl Stream {
     /// - the arguments are what the kernel takes, and memory that it finds by them or otherwise is live: wait before you free a buffer,
     ///   or list the launch with [`Buffer::used_by`] after this call;
     /// - nothing else touches the bytes that it touches, neither host code nor a transfer on any stream, except as the kernel's own
-    ///   protocol says.
+    ///   protocol says;
+    /// - where the device has no [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), nobody holds a host slice of
+    ///   managed memory.
     pub unsafe fn launch(&self, module: &Module, name: &str, arguments: &[u64]) -> Result<Pending<()>> {
         same_backend(&*self.shared.backend, &**module.backend())?;
         let launch = Launch { module: module.id(), name, arguments, groups: 1 };
@@ -191,7 +193,7 @@ impl Stream {
 
     /// Its number, for a backend whose stream it is.
     pub(crate) fn on(&self, backend: &dyn Backend) -> Result<StreamId> {
-        same_backend(backend, &*self.shared.backend)?;
+        same_backend(&*self.shared.backend, backend)?;
         Ok(self.shared.id)
     }
 

@@ -10,9 +10,9 @@ use std::ptr::NonNull;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use ringmem_layouts::control::{Capabilities, Command, DeviceSide, Fault, HostSide, Launch, State, snapshot};
+use ringmem_layouts::control::{Capabilities, Command, DeviceSide, Fault, HostSide, Launch, Shared, State, snapshot};
 use ringmem_layouts::telemetry::Recorder;
-use ringmem_layouts::{ControlBlock, HostWord, TelemetryBuffer, Word};
+use ringmem_layouts::{HostWord, TelemetryBuffer, Word};
 use zerocopy::FromZeros;
 
 #[derive(Arbitrary, Debug)]
@@ -62,7 +62,7 @@ impl Number {
     }
 }
 
-fn words(block: &ControlBlock<HostWord>) -> &[HostWord; 16] {
+fn words(block: &Shared<HostWord>) -> &[HostWord; 16] {
     // SAFETY: a block is 16 words, as its table says.
     unsafe { NonNull::from(block).cast().as_ref() }
 }
@@ -73,7 +73,7 @@ fn telemetry_words(buffer: &TelemetryBuffer<HostWord>) -> &[HostWord; 8] {
 }
 
 /// What the numbers of a block mean.
-fn look(block: &ControlBlock<HostWord>) {
+fn look(block: &Shared<HostWord>) {
     let seen = snapshot(block);
     let at_rest = words(block).each_ref().map(Word::load);
     assert_eq!(seen.state, at_rest[8]);
@@ -100,7 +100,7 @@ fn look_at_telemetry(buffer: &TelemetryBuffer<HostWord>) {
 }
 
 fuzz_target!(|input: Input| {
-    let block = ControlBlock::<HostWord>::new_zeroed();
+    let block = Shared::<HostWord>::new_zeroed();
     words(&block).iter().zip(input.block).for_each(|(word, value)| Word::store(word, value));
     let buffer = TelemetryBuffer::<HostWord>::new_zeroed();
     telemetry_words(&buffer).iter().zip(input.telemetry).for_each(|(word, value)| Word::store(word, value));

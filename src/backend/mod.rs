@@ -17,6 +17,8 @@ mod ticket;
 use core::alloc::Layout;
 use core::fmt;
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use std::boxed::Box;
 use std::sync::Arc;
@@ -39,7 +41,7 @@ pub use ticket::{StreamId, Ticket, Uses};
 /// An implementation gives blocks that are as long and aligned as asked for, initialised where the host can read them, and nobody else's until
 /// they are freed; it frees a block after its uses, and executes what is queued on a stream in order.
 pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
-    /// Its number in this process, never used twice.
+    /// Its number in this process, from [`next_id`].
     fn id(&self) -> u64;
 
     /// The same backend, its type forgotten.
@@ -260,7 +262,23 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
 
 /// A module that a backend has loaded; never used twice in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ModuleId(pub u64);
+pub struct ModuleId(u64);
+
+impl ModuleId {
+    /// A number that no module has had.
+    #[must_use]
+    pub fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Relaxed))
+    }
+}
+
+/// A number that no backend of this process has had.
+#[must_use]
+pub fn next_id() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Relaxed)
+}
 
 /// Memory that is asked for.
 #[derive(Clone, Copy, Debug)]

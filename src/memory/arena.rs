@@ -78,8 +78,14 @@ impl<M: Memory> fmt::Debug for Arena<M> {
 unsafe impl<M: Memory> Memory for Arena<M> {
     type Visibility = M::Visibility;
 
-    fn alloc(&self, layout: Layout, _on: Option<&Stream>) -> Result<Block> {
+    fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
         let whole = &self.shared.block;
+        if let Some(on) = on {
+            on.on(&**self.backend())?;
+        }
+        if layout.size() == 0 {
+            return Err(Error::Size { asked: 0, least: 1, most: whole.layout.size() as u64 });
+        }
         if layout.align() > whole.layout.align() {
             return Err(Error::Align { asked: layout.align() as u64, most: whole.layout.align() as u64 });
         }

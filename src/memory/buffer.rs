@@ -79,7 +79,9 @@ impl<T: Element, M: Memory> Buffer<T, M> {
     }
 
     fn allocate(memory: M, len: usize, on: Option<&Stream>) -> Result<Self> {
-        let Ok(layout) = Layout::array::<T>(len) else {
+        // Elements that a fill takes are aligned for it.
+        let align = if matches!(size_of::<T>(), 2 | 4 | 8) { size_of::<T>() } else { 1 };
+        let Ok(layout) = Layout::array::<T>(len).and_then(|layout| layout.align_to(align)) else {
             let asked = (len as u64).saturating_mul(size_of::<T>() as u64);
             return Err(Error::Size { asked, least: 0, most: isize::MAX as u64 });
         };
@@ -137,7 +139,7 @@ impl<T: Element, M: Memory> Buffer<T, M> {
     ///
     /// # Errors
     ///
-    /// As [`copy_from`](Self::copy_from).
+    /// As [`copy_from`](Self::copy_from); [`Cast`](Error::Cast) for elements that a cast has left on no multiple of their size.
     pub fn fill(&mut self, value: T) -> Result<()> {
         self.as_view_mut().fill(value)
     }
@@ -294,15 +296,26 @@ impl<T, M: Memory> Buffer<T, M> {
         self.memory.backend().settle(&uses)
     }
 
-    /// Lists a use, so that the memory outlives it and others wait for it: for launches, which name memory by its address.
+    /// Lists what is queued on a stream now as a use, so that the memory outlives it and other operations wait for it: for launches, which name memory
+    /// by its address.
+    ///
+    /// Whatever else is then done with the buffer waits for that: blocking copies, too, and for a kernel that nobody tells to end, for ever.
+    /// Memory that a running kernel shares belongs to its [`Channel`](crate::channel::Channel::keep) instead.
     ///
     /// # Errors
     ///
-    /// [`OtherBackend`](Error::OtherBackend), what the driver said.
+    /// [`OtherBackend`](Error::OtherBackend), what the driver said; nothing is listed.
     pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
-        stream.on(&**self.memory.backend())?;
-        let ticket = stream.mark()?;
-        self.add_use(ticket);
+        let backend = self.memory.backend();
+        let id = stream.on(&**backend)?;
+        if let Err(full) = self.uses.add(stream.mark()?) {
+            // Too many streams: this one waits for another of them, and stands for both.
+            let Some(other) = self.uses.iter().next() else { return Ok(()) };
+            backend.after(other, id)?;
+            let both = stream.mark().unwrap_or(full);
+            self.uses.remove(other);
+            let _ = self.uses.add(both);
+        }
         Ok(())
     }
 
@@ -332,21 +345,9 @@ impl<T, M: Memory> Buffer<T, M> {
         &self.uses
     }
 
-    /// Lists a use. Where there are too many streams, the new one waits for another, or the caller does.
-    pub(crate) fn add_use(&mut self, ticket: Ticket) {
-        let Err(ticket) = self.uses.add(ticket) else { return };
-        let Some(oldest) = self.uses.iter().next() else { return };
-        let backend = self.memory.backend();
-        let both = backend.after(oldest, ticket.stream).and_then(|()| backend.mark(ticket.stream)).unwrap_or_else(|_| {
-            // Its own waiter is told its error, not this one.
-            while !backend.reached(oldest) {
-                std::thread::yield_now();
-            }
-            ticket
-        });
-        self.uses.remove(oldest);
-        // There is room now.
-        let _ = self.uses.add(both);
+    /// A queued operation uses the buffer, after every use listed so far: so it stands for them all.
+    pub(crate) fn used(&mut self, ticket: Ticket) {
+        self.uses = Uses::of(ticket);
     }
 
     pub(crate) fn settled(&mut self, ticket: Ticket) {

@@ -11,8 +11,9 @@
 use core::slice;
 use std::vec::Vec;
 
+use super::slice::on_the_host;
 use super::{Buffer, Element, Memory, Slice, SliceMut};
-use crate::{Error, Result};
+use crate::Result;
 
 impl<T: Element, M: Memory> Slice<'_, T, M> {
     /// Lets `look` see the elements.
@@ -38,7 +39,7 @@ impl<T: Element, M: Memory> SliceMut<'_, T, M> {
     ///
     /// As [`copy_from`](Self::copy_from), or [`Busy`](Error::Busy) where a kernel that runs must not meet the host.
     pub fn write<R>(&mut self, make: impl FnOnce(&mut [T]) -> R) -> Result<R> {
-        self.staged(zeroed, make)
+        self.staged(|view| on_the_host(view.len()), make)
     }
 
     /// Lets `change` see and write the elements.
@@ -90,9 +91,4 @@ impl<T: Element, M: Memory> Buffer<T, M> {
     pub fn update<R>(&mut self, change: impl FnOnce(&mut [T]) -> R) -> Result<R> {
         self.as_view_mut().update(change)
     }
-}
-
-fn zeroed<T: Element, M: Memory>(view: &SliceMut<'_, T, M>) -> Result<Vec<T>> {
-    let asked = (view.len() * size_of::<T>()) as u64;
-    T::new_vec_zeroed(view.len()).map_err(|_| Error::Size { asked, least: 0, most: isize::MAX as u64 })
 }

@@ -88,8 +88,8 @@ impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static> Elemen
 ///
 /// # Safety
 ///
-/// An implementation gives blocks that are as long and aligned as asked for, where `Visibility` says, initialised where the host can read them, of
-/// the backend that [`backend`](Self::backend) names, and nobody else's until they are freed.
+/// An implementation gives blocks that are as long and aligned as asked for, at a host address exactly where `Visibility` is [`HostReadable`] and
+/// initialised there, at a device address exactly where it is [`DeviceReadable`], of the backend that [`backend`](Self::backend) names, and nobody else's until they are freed.
 pub unsafe trait Memory: Send + Sync + 'static {
     /// Who may touch the bytes.
     type Visibility: Visibility;

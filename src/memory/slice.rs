@@ -182,8 +182,7 @@ impl<'a, T: Element, M: Memory> Slice<'a, T, M> {
     ///
     /// As [`copy_to`](Self::copy_to).
     pub fn to_vec(&self) -> Result<Vec<T>> {
-        let too_many = Error::Size { asked: (self.len * size_of::<T>()) as u64, least: 0, most: isize::MAX as u64 };
-        let mut elements = T::new_vec_zeroed(self.len).map_err(|_| too_many)?;
+        let mut elements = on_the_host(self.len)?;
         self.copy_to(&mut elements)?;
         Ok(elements)
     }
@@ -378,6 +377,12 @@ impl<M: Memory> View<'_, M> {
     }
 }
 
+/// So many elements in the host's own memory, 0.
+pub(super) fn on_the_host<T: Element>(len: usize) -> Result<Vec<T>> {
+    let short = || Error::Map { bytes: bytes::<T>(len), source: std::io::ErrorKind::OutOfMemory.into() };
+    T::new_vec_zeroed(len).map_err(|_| short())
+}
+
 /// `len` elements without bytes.
 fn zeroes<'a, T: Element>(len: usize) -> &'a [T] {
     // SAFETY: only a buffer without bytes has no place, so the elements have no bytes or there are none: any aligned place holds them.
@@ -389,8 +394,7 @@ fn same_size<T>(expected: usize, got: usize) -> Result<()> {
     if expected == got {
         return Ok(());
     }
-    let size = size_of::<T>() as u64;
-    Err(Error::SizeMismatch { expected: expected as u64 * size, got: (got as u64).saturating_mul(size) })
+    Err(Error::SizeMismatch { expected: bytes::<T>(expected), got: bytes::<T>(got) })
 }
 
 /// `at + len`, if that is within `size` elements.
@@ -415,6 +419,7 @@ pub(crate) fn range<T>(range: impl RangeBounds<usize>, size: usize) -> Result<Ra
     };
     match (start, end) {
         (Some(start), Some(end)) if start <= end && end <= size => Ok(start..end),
+        (Some(start), Some(end)) if start > end => Err(Error::Inverted { start: bytes::<T>(start), end: bytes::<T>(end) }),
         (start, end) => {
             let start = start.unwrap_or(usize::MAX);
             Err(outside::<T>(start, end.unwrap_or(usize::MAX).saturating_sub(start), size))
@@ -423,8 +428,12 @@ pub(crate) fn range<T>(range: impl RangeBounds<usize>, size: usize) -> Result<Ra
 }
 
 fn outside<T>(at: usize, len: usize, size: usize) -> Error {
-    let bytes = |elements: usize| (elements as u64).saturating_mul(size_of::<T>() as u64);
-    Error::Range { offset: bytes(at), len: bytes(len), size: bytes(size) }
+    Error::Range { offset: bytes::<T>(at), len: bytes::<T>(len), size: bytes::<T>(size) }
+}
+
+/// Of so many elements, for an error; those without bytes are counted as one each, or nothing would be said.
+fn bytes<T>(elements: usize) -> u64 {
+    (elements as u64).saturating_mul(size_of::<T>().max(1) as u64)
 }
 
 /// How many `U` so many bytes at a place of this alignment are.

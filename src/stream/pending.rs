@@ -3,7 +3,6 @@
 
 use core::fmt;
 use core::time::Duration;
-use std::time::Instant;
 
 use super::Stream;
 use crate::backend::Ticket;
@@ -12,8 +11,8 @@ use crate::{Error, Rejected, Result};
 
 /// An operation that was queued, and the `T` that comes back from it.
 ///
-/// Dropped, the operation is executed all the same and its `T` goes after it; forgotten, the `T` is never freed. An error that is never waited for
-/// here comes out of [`Stream::synchronize`].
+/// Dropped, the operation is executed all the same and its `T` goes after it; forgotten, the `T` is never freed, nor the stream closed. An error that
+/// nobody was told of comes out of [`Stream::synchronize`].
 #[must_use = "dropping it drops the buffers of the operation"]
 pub struct Pending<T: Queued> {
     value: T,
@@ -69,7 +68,8 @@ impl<T: Queued> Pending<T> {
 
     /// What comes back, at once: to be queued again, after this operation wherever that is. The host sees nothing of it before it is done.
     ///
-    /// An error of this operation comes out of [`Stream::synchronize`], or of waiting for the next one.
+    /// An error of this operation is told once: by the first blocking operation on one of the buffers if nothing else was queued on it, or else by
+    /// [`Stream::synchronize`].
     pub fn ordered(self) -> T {
         self.value
     }
@@ -91,24 +91,6 @@ impl<T: Queued> Pending<T> {
                 Ok(Err(Rejected { error, value: self.value }))
             }
         }
-    }
-
-    /// Waits for several, with as many waits as there are streams at most.
-    ///
-    /// # Errors
-    ///
-    /// The first of their errors; the others' operands are dropped.
-    pub fn wait_all(all: impl IntoIterator<Item = Self>, timeout: Option<Duration>) -> Result<Option<std::vec::Vec<T>>> {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let mut values = std::vec::Vec::new();
-        for pending in all {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            match pending.wait_until(left) {
-                Ok(outcome) => values.push(outcome?),
-                Err(_) => return Ok(None),
-            }
-        }
-        Ok(Some(values))
     }
 }
 
@@ -144,7 +126,7 @@ mod sealed {
             Buffer::settled(self, ticket);
         }
         fn used(&mut self, ticket: Ticket) {
-            self.add_use(ticket);
+            Buffer::used(self, ticket);
         }
     }
     impl<T, A: Memory, U, B: Memory> Settle for (Buffer<T, A>, Buffer<U, B>) {

@@ -3,9 +3,9 @@
 use std::hint::black_box;
 
 use ringmem_benches::Workload;
-use ringmem_layouts::control::{Capabilities, Command, DeviceSide, HostSide, Launch};
+use ringmem_layouts::control::{Capabilities, Command, DeviceSide, HostSide, Launch, Shared};
 use ringmem_layouts::telemetry::Recorder;
-use ringmem_layouts::{CacheLineAligned, ControlBlock, HostWord, TelemetryBuffer};
+use ringmem_layouts::{CacheLineAligned, HostWord, TelemetryBuffer};
 use zerocopy::FromZeros;
 
 use crate::each;
@@ -44,7 +44,7 @@ fn snapshot(messages: u64) -> f64 {
 
 /// A control block at the start of a line, launched.
 fn with_block(work: impl FnOnce(&mut HostSide<'_, HostWord>, &mut DeviceSide<'_, HostWord>) -> f64) -> f64 {
-    let block = CacheLineAligned::new(ControlBlock::<HostWord>::new_zeroed());
+    let block = CacheLineAligned::new(Shared::<HostWord>::new_zeroed());
     let launch = Launch { abi: 1, capabilities: Capabilities::SYSTEM_SCOPE, epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 };
     // SAFETY: no kernel runs on it, and nobody else writes.
     let mut host = unsafe { HostSide::prepare(black_box(block.get()), &launch) };

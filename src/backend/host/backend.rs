@@ -1,6 +1,5 @@
 //! The verbs of [`Backend`] over simulated devices.
 
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use std::boxed::Box;
@@ -169,12 +168,11 @@ unsafe impl Backend for HostBackend {
     }
 
     fn load(&self, image: &Image, expected: &Abi) -> Result<ModuleId> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         self.call(&Facts::of(Verb::Load, None), || {
             if image.abi.hash != expected.hash {
                 return Err(Error::Abi { expected: *expected, got: image.abi });
             }
-            let id = ModuleId(NEXT.fetch_add(1, Relaxed));
+            let id = ModuleId::next();
             self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).insert(id, image.host);
             Ok(id)
         })

@@ -1,0 +1,113 @@
+//! Buffers that several streams use, and what is said where something does not fit.
+#![cfg(feature = "std")]
+
+use std::sync::Arc;
+
+use ringmem::Error;
+use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
+use ringmem::backend::{Backend, Uses};
+use ringmem::memory::{Arena, Buffer, Device, GpuBuffer, Memory};
+use ringmem::stream::Stream;
+
+fn backend() -> Arc<HostBackend> {
+    HostBackend::builder().device_memory(1 << 20).build().expect("a backend")
+}
+
+fn streams(backend: &Arc<HostBackend>, count: usize) -> Vec<Stream> {
+    (0..count).map(|_| Stream::new(backend, 0).expect("a stream")).collect()
+}
+
+#[test]
+fn a_buffer_goes_from_stream_to_stream_in_order() {
+    let backend = backend();
+    let streams = streams(&backend, 9);
+    for round in 0..50_u32 {
+        let mut buffer = GpuBuffer::<u32, _>::new(Device::new(&backend, 0), 1000).expect("room");
+        for (turn, stream) in (0..).zip(&streams) {
+            buffer = stream.fill(buffer, turn as usize.., round * 100 + turn).expect("queued").ordered();
+        }
+        let elements = buffer.to_vec().expect("copied");
+        let expected = (0..1000).map(|index| round * 100 + index.min(8));
+        assert!(elements.iter().copied().eq(expected), "round {round}: {:?}", &elements[..10]);
+    }
+    assert_eq!(backend.counters().device_live.bytes, 0);
+}
+
+#[test]
+fn a_buffer_that_more_streams_use_than_it_lists_is_freed_after_all_of_them() {
+    let backend = backend();
+    let all = streams(&backend, 3 * Uses::MOST);
+    let mut buffer = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 16).expect("room");
+    for stream in &all {
+        buffer.used_by(stream).expect("listed");
+    }
+    drop(buffer);
+    for stream in &all {
+        stream.synchronize().expect("nothing failed");
+    }
+    assert_eq!(backend.counters().device_live.bytes, 0);
+}
+
+#[test]
+fn a_stream_that_cannot_wait_for_another_gives_the_buffer_back_at_once() {
+    let backend = backend();
+    let [first, second] = <[Stream; 2]>::try_from(streams(&backend, 2)).expect("two");
+    let buffer = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 16).expect("room");
+    let buffer = first.fill(buffer, .., 1).expect("queued").ordered();
+    backend.set_faults(&Faults::new().on(Verb::After, Fault::from(1)));
+    let rejected = second.fill(buffer, .., 2).expect_err("it cannot wait");
+    assert!(matches!(rejected.error, Error::Injected { .. }), "{rejected:?}");
+    backend.set_faults(&Faults::new());
+    assert_eq!(rejected.value.to_vec().expect("copied"), [1; 16]);
+}
+
+#[test]
+fn what_is_of_another_backend_is_named_in_the_right_order() {
+    let (ours, theirs) = (backend(), backend());
+    let stream = Stream::new(&ours, 0).expect("a stream");
+    let mut buffer = GpuBuffer::<u8, _>::new(Device::new(&theirs, 0), 16).expect("room");
+    let arena = Arena::new(Device::new(&theirs, 0), 64, 64).expect("room");
+    let errors = [
+        buffer.used_by(&stream).expect_err("another backend"),
+        Buffer::<u8, _>::new_on(Device::new(&theirs, 0), 8, &stream).expect_err("another backend"),
+        Buffer::<u8, _>::new_on(arena, 8, &stream).expect_err("another backend"),
+    ];
+    for error in errors {
+        assert!(matches!(error, Error::OtherBackend { expected, got } if (expected, got) == (ours.id(), theirs.id())), "{error}");
+    }
+}
+
+#[test]
+fn a_range_that_ends_before_it_begins_is_told_apart_from_one_that_is_too_long() {
+    let backend = backend();
+    let buffer = GpuBuffer::<u32, _>::new(Device::new(&backend, 0), 10).expect("room");
+    #[allow(clippy::reversed_empty_ranges, reason = "what it is about")]
+    let error = buffer.slice(7..3).err().expect("inverted");
+    assert!(matches!(error, Error::Inverted { start: 28, end: 12 }), "{error}");
+    let error = buffer.slice(3..11).err().expect("too long");
+    assert!(matches!(error, Error::Range { offset: 12, len: 32, size: 40 }), "{error}");
+}
+
+#[test]
+fn elements_that_a_fill_takes_are_where_it_can_take_them() {
+    let backend = backend();
+    let memory = Device::new(&backend, 0);
+    let _before = GpuBuffer::<u8, _>::new(memory.clone(), 1).expect("room");
+    let mut buffer = GpuBuffer::<[u8; 4], _>::new(memory.clone(), 5).expect("room");
+    buffer.slice_mut(1..4).expect("within").fill([1, 2, 3, 4]).expect("filled");
+    assert_eq!(buffer.slice(1..4).expect("within").to_vec().expect("copied"), [[1, 2, 3, 4]; 3]);
+    // Of the first free places, the fourth is behind what is there.
+    let _between: [_; 4] = std::array::from_fn(|_| GpuBuffer::<u8, _>::new(memory.clone(), 1).expect("room"));
+    let odd = GpuBuffer::<u8, _>::new(memory, 8).expect("room").cast::<[u8; 8]>().expect("whole");
+    let error = { odd }.fill([0; 8]);
+    assert!(matches!(error, Err(Error::Cast { .. })), "{error:?}");
+}
+
+#[test]
+fn an_arena_has_no_blocks_of_nothing() {
+    let backend = backend();
+    let arena = Arena::new(Device::new(&backend, 0), 64, 64).expect("room");
+    let layout = std::alloc::Layout::from_size_align(0, 1).expect("a layout");
+    assert!(matches!(arena.alloc(layout, None), Err(Error::Size { asked: 0, least: 1, most: 64 })));
+    assert_eq!(Buffer::<u8, _>::new(arena, 0).expect("no bytes").len(), 0);
+}
