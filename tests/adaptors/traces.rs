@@ -32,8 +32,9 @@ fn a_trace_has_allocations_refusals_frees_and_streams_by_number() {
     drop(Buffer::<u8, _>::new_on(memory.clone(), 400, &first).expect("room"));
     assert!(Buffer::<u32, _>::new_on(memory.clone(), 1000, &second).is_err());
     assert!(Buffer::<u8, _>::new(memory.clone(), 1001).is_err());
-    let small = second.fill(small, .., 1).expect("queued").ordered();
-    drop(first.fill(small, .., 2).expect("queued"));
+    let mut small = second.fill(small, .., 1).expect("queued").ordered();
+    small.used_by(&first).expect("listed");
+    drop(small);
     held.let_go();
     let text = "alloc 0 200 2\nalloc 1 400 1 on 0\nfree 1\nrefused 4000 4 on 1\nrefused 1001 1\nfree 0 after 1 0\n";
     assert_eq!(memory.trace().to_string(), text);
