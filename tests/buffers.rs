@@ -192,7 +192,10 @@ fn follows_the_model<M: Memory + Clone>(backend: &Arc<HostBackend>, memory: &M, 
         (outcome, buffers) = apply(op, &streams[i % 2], buffers);
         assert_eq!(outcome.is_ok(), expected.is_some(), "{op:?}: {outcome:?}");
         if let Err(error) = outcome {
-            assert!(matches!(error, Error::Range { .. } | Error::SizeMismatch { .. } | Error::Overlap { .. }), "{op:?}: {error}");
+            assert!(
+                matches!(error, Error::Range { .. } | Error::Inverted { .. } | Error::SizeMismatch { .. } | Error::Overlap { .. }),
+                "{op:?}: {error}"
+            );
             assert_eq!(transfers(&backend.counters()), before, "{op:?} was refused, and something was done");
         }
         if i % 3 == 0 {
