@@ -419,7 +419,10 @@ pub(crate) fn range<T>(range: impl RangeBounds<usize>, size: usize) -> Result<Ra
     };
     match (start, end) {
         (Some(start), Some(end)) if start <= end && end <= size => Ok(start..end),
-        (Some(start), Some(end)) if start > end => Err(Error::Inverted { start: bytes::<T>(start), end: bytes::<T>(end) }),
+        // One without an end begins too late.
+        (Some(start), Some(end)) if start > end && !matches!(range.end_bound(), Bound::Unbounded) => {
+            Err(Error::Inverted { start: bytes::<T>(start), end: bytes::<T>(end) })
+        }
         (start, end) => {
             let start = start.unwrap_or(usize::MAX);
             Err(outside::<T>(start, end.unwrap_or(usize::MAX).saturating_sub(start), size))
