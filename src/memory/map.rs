@@ -20,7 +20,7 @@ impl<T: Element, M: Memory> Slice<'_, T, M> {
     ///
     /// # Errors
     ///
-    /// As [`copy_to`](Self::copy_to), or [`Busy`](Error::Busy) where a kernel that runs must not meet the host; `look` was not called.
+    /// As [`copy_to`](Self::copy_to), or [`Busy`](crate::Error::Busy) where a kernel that runs must not meet the host; `look` was not called.
     pub fn read<R>(&self, look: impl FnOnce(&[T]) -> R) -> Result<R> {
         self.view.settle()?;
         match self.view.host::<T>()? {
@@ -37,7 +37,7 @@ impl<T: Element, M: Memory> SliceMut<'_, T, M> {
     ///
     /// # Errors
     ///
-    /// As [`copy_from`](Self::copy_from), or [`Busy`](Error::Busy) where a kernel that runs must not meet the host.
+    /// As [`copy_from`](Self::copy_from), or [`Busy`](crate::Error::Busy) where a kernel that runs must not meet the host.
     pub fn write<R>(&mut self, make: impl FnOnce(&mut [T]) -> R) -> Result<R> {
         self.staged(|view| on_the_host(view.len()), make)
     }
@@ -46,7 +46,7 @@ impl<T: Element, M: Memory> SliceMut<'_, T, M> {
     ///
     /// # Errors
     ///
-    /// As [`copy_from`](Self::copy_from), or [`Busy`](Error::Busy) where a kernel that runs must not meet the host.
+    /// As [`copy_from`](Self::copy_from), or [`Busy`](crate::Error::Busy) where a kernel that runs must not meet the host.
     pub fn update<R>(&mut self, change: impl FnOnce(&mut [T]) -> R) -> Result<R> {
         self.staged(|view| view.as_view().to_vec(), change)
     }
