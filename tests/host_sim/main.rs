@@ -3,11 +3,14 @@
 
 mod detect;
 mod devices;
+mod ends;
 mod faults;
+mod limits;
 mod link;
 mod log;
 mod pager;
 mod pinned;
+mod waits;
 
 use std::alloc::Layout;
 use std::sync::Arc;

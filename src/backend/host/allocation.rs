@@ -14,8 +14,19 @@ use crate::{Error, Result};
 const PAGE: usize = 4096;
 
 impl HostBackend {
-    /// A block that is the caller's until it is freed.
-    pub(super) fn give(&self, request: &Request, facts: &Facts) -> Result<Block> {
+    /// A block that is the caller's until it is freed. What was freed before and is no longer used is there for it, also where a stream has still to
+    /// give it back.
+    pub(super) fn give_or_wait(&self, request: &Request, facts: &Facts) -> Result<Block> {
+        match self.give(request, facts) {
+            Err(Error::OutOfMemory { .. } | Error::PinnedBudget { .. }) => {
+                self.shared.limbo.catch_up(&self.shared);
+                self.give(request, facts)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn give(&self, request: &Request, facts: &Facts) -> Result<Block> {
         let Request { location, device, layout, options } = *request;
         if let Some(on) = facts.stream {
             self.stream(on)?;

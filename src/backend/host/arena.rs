@@ -20,8 +20,8 @@ pub const POISON: u8 = 0xDB;
 
 /// The largest alignment.
 pub(super) const ALIGN: u64 = 2 << 20;
-/// The largest capacity.
-const MOST: u64 = 1 << 40;
+/// The largest capacity, and the largest page.
+pub(super) const MOST: u64 = 1 << 40;
 
 /// The windows of all devices. Bit 63 with bit 61 clear makes an address non-canonical on x86-64; bit 55 makes it one of the kernel's
 /// on AArch64, which ignores the top byte. No window is handed out twice, and between two of them is a gap.

@@ -53,7 +53,7 @@ unsafe impl Backend for HostBackend {
     fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
         let mut facts = Facts { bytes: request.layout.size() as u64, ..Facts::of(Verb::Allocate, on) };
         let outcome = match self.shared.plan.next(Verb::Allocate) {
-            None => self.give(request, &facts),
+            None => self.give_or_wait(request, &facts),
             Some(_) => Err(self.shortage(request)),
         };
         facts.to = outcome.as_ref().ok().map(address);
@@ -75,13 +75,13 @@ unsafe impl Backend for HostBackend {
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
         let facts = Facts::copy(copy, None);
         // SAFETY: the caller's promise.
-        self.at_once(&facts, || Ok(Work::Bytes(unsafe { self.shared.copy(copy, false, &facts) }?, copy.bytes)))
+        self.at_once(&facts, || Ok(Work::Bytes(unsafe { self.shared.copy(copy, None, &facts) }?, copy.bytes)))
     }
 
     unsafe fn fill_now(&self, fill: &Fill) -> Result<()> {
         let facts = Facts::fill(fill, None);
         // SAFETY: the caller's promise.
-        self.at_once(&facts, || Ok(Work::Bytes(unsafe { self.shared.fill(fill, false, &facts) }?, fill.bytes())))
+        self.at_once(&facts, || Ok(Work::Bytes(unsafe { self.shared.fill(fill, None, &facts) }?, fill.bytes())))
     }
 
     fn open_stream(&self, device: u32) -> Result<StreamId> {
@@ -100,14 +100,15 @@ unsafe impl Backend for HostBackend {
     unsafe fn copy(&self, copy: &Copy, on: StreamId) -> Result<Ticket> {
         self.queue(Facts::copy(copy, Some(on)), on, |_| {
             let route = self.shared.check_copy(copy)?;
-            Ok((Operation::Copy(*copy), Work::Bytes(route, copy.bytes)))
+            let pageable = [copy.to, copy.from].map(|place| self.shared.is_pageable(place));
+            Ok((Operation::Copy(*copy, pageable), Work::Bytes(route, copy.bytes)))
         })
     }
 
     unsafe fn fill(&self, fill: &Fill, on: StreamId) -> Result<Ticket> {
         self.queue(Facts::fill(fill, Some(on)), on, |_| {
             let route = self.shared.check_fill(fill)?;
-            Ok((Operation::Fill(*fill), Work::Bytes(route, fill.bytes())))
+            Ok((Operation::Fill(*fill, self.shared.is_pageable(fill.to)), Work::Bytes(route, fill.bytes())))
         })
     }
 
@@ -134,7 +135,7 @@ unsafe impl Backend for HostBackend {
             Some(other) => {
                 let wait = |_: &Queue| {
                     model();
-                    Ok((Operation::After(other, ticket.number), Work::Nothing))
+                    Ok((Operation::After { may_last: other.may_last(), stream: other, number: ticket.number }, Work::Nothing))
                 };
                 self.queue(facts, stream, wait).map(drop)
             }
@@ -144,7 +145,10 @@ unsafe impl Backend for HostBackend {
     }
 
     fn mark(&self, stream: StreamId) -> Result<Ticket> {
-        self.call(&Facts::of(Verb::Mark, Some(stream)), || Ok(Ticket { stream, number: self.stream(stream)?.last() }))
+        self.call(&Facts::of(Verb::Mark, Some(stream)), || {
+            let model = |number| self.shared.model.iter().for_each(|model| model.queued(stream, number, &Work::Nothing));
+            Ok(Ticket { stream, number: self.stream(stream)?.mark(model)? })
+        })
     }
 
     fn reached(&self, ticket: Ticket) -> bool {

@@ -9,8 +9,11 @@ use super::link::Link;
 use super::pinned::{host_memory, pinned_budget};
 use super::shared::Shared;
 use super::{Clock, HostBackend};
-use crate::Result;
 use crate::backend::Capabilities;
+use crate::{Error, Result};
+
+/// More devices than any machine has.
+const DEVICES: u32 = 64;
 
 /// What a host backend will be.
 #[derive(Clone)]
@@ -67,7 +70,7 @@ impl Builder {
         self
     }
 
-    /// How many devices; 1 unless set.
+    /// How many devices, at most 64; 1 unless set.
     pub const fn devices(mut self, devices: u32) -> Self {
         self.devices = devices;
         self
@@ -168,9 +171,13 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) for a memory of nothing or above 1 TiB or a page of nothing, [`NoDevice`](crate::Error::NoDevice) for no devices or a peer
-    /// that is none, [`Map`](crate::Error::Map) where the system has no room for it.
+    /// [`Size`](crate::Error::Size) for a memory or a page of nothing or above 1 TiB, [`NoDevice`](crate::Error::NoDevice) for no devices, more than 64 or a
+    /// peer that is none, [`Map`](crate::Error::Map) where the system has no room for it.
     pub fn build(mut self) -> Result<Arc<HostBackend>> {
+        let devices = if self.memories.is_empty() { self.devices } else { u32::try_from(self.memories.len()).unwrap_or(u32::MAX) };
+        if devices > DEVICES {
+            return Err(Error::NoDevice { asked: devices, devices: DEVICES });
+        }
         if self.memories.is_empty() {
             self.memories = (0..self.devices).map(|_| self.device_memory).collect();
         }

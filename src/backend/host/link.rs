@@ -127,13 +127,15 @@ impl Model {
         self.with(|times| times.host = times.spend(&self.link, work, times.host));
     }
 
-    /// The next operation of a stream.
-    pub fn queued(&self, stream: StreamId, work: &Work<'_>) {
+    /// The next operation of a stream, and its number.
+    pub fn queued(&self, stream: StreamId, number: u64, work: &Work<'_>) {
         self.with(|times| {
             let from = times.streams.entry(stream).or_default().end.max(times.host);
             let end = times.spend(&self.link, work, from);
             let line = times.streams.entry(stream).or_default();
             line.end = end;
+            // One that was announced and never queued had the same number.
+            line.ends.truncate(usize::try_from(number - 1).unwrap_or(usize::MAX));
             line.ends.push(end);
         });
     }

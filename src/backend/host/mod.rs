@@ -26,6 +26,7 @@ mod log;
 mod mapping;
 mod operation;
 mod pager;
+mod panic;
 mod peers;
 mod pinned;
 mod queue;

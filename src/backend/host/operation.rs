@@ -1,18 +1,19 @@
 //! What a stream executes.
 
-use core::mem;
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
 use std::boxed::Box;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::vec::Vec;
 
 use ringmem_layouts::image::Entry;
 
 use super::faults::Verb;
 use super::link::Route;
 use super::log::Facts;
+use super::panic::caught;
 use super::queue::Queue;
 use super::ranges::Found;
 use super::shared::{Group, Shared};
@@ -21,12 +22,19 @@ use crate::{Error, Result};
 
 /// INVARIANT: whoever queued it made the promise of the backend's verb.
 pub(super) enum Operation {
-    Copy(Copy),
-    Fill(Fill),
+    /// With whether its target and its source are pageable.
+    Copy(Copy, [bool; 2]),
+    /// With whether its target is pageable.
+    Fill(Fill, bool),
     Prefetch(Prefetch),
     Launch(Launch),
     /// Waits for an operation of another stream.
-    After(Arc<Queue>, u64),
+    After {
+        stream: Arc<Queue>,
+        number: u64,
+        /// Whether a kernel was before it when this was queued.
+        may_last: bool,
+    },
 }
 
 pub(super) struct Launch {
@@ -40,9 +48,9 @@ impl Operation {
     pub fn execute(self, shared: &Shared, device: u32, facts: &Facts) -> Result<()> {
         match self {
             // SAFETY: the invariant. What was freed meanwhile waits for this operation.
-            Self::Copy(copy) => unsafe { shared.copy(&copy, true, facts) }.map(drop),
+            Self::Copy(copy, pageable) => unsafe { shared.copy(&copy, Some(pageable), facts) }.map(drop),
             // SAFETY: as above.
-            Self::Fill(fill) => unsafe { shared.fill(&fill, true, facts) }.map(drop),
+            Self::Fill(fill, pageable) => unsafe { shared.fill(&fill, Some(pageable), facts) }.map(drop),
             Self::Prefetch(Prefetch { address, bytes, to }) => {
                 let found = shared.ranges.find(address.get(), bytes, true, Verb::Prefetch.name())?;
                 shared.touch(&found, bytes, to, facts);
@@ -50,7 +58,7 @@ impl Operation {
                 Ok(())
             }
             Self::Launch(launch) => launch.execute(shared, device, facts),
-            Self::After(stream, number) => {
+            Self::After { stream, number, .. } => {
                 // Its failure is its waiter's.
                 stream.wait_for(number);
                 Ok(())
@@ -61,21 +69,26 @@ impl Operation {
 
 impl Launch {
     fn execute(&self, shared: &Shared, device: u32, facts: &Facts) -> Result<()> {
-        shared.counts.launches.fetch_add(1, Relaxed);
         let run = |number| {
             let group = Group { shared, device, number, facts };
             // SAFETY: the invariant.
-            let ended = catch_unwind(AssertUnwindSafe(|| unsafe { (self.entry.run)(&group, &self.arguments) }));
-            ended.map_err(|payload| {
-                // What was thrown may throw when it is dropped, and what that throws is not tried again.
-                catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
+            let ended = caught(|| unsafe { (self.entry.run)(&group, &self.arguments) });
+            ended.ok_or_else(|| {
                 shared.counts.kernel_panics.fetch_add(1, Relaxed);
                 Error::KernelPanicked { name: self.entry.name }
             })
         };
-        // Groups of one launch run at once, as blocks do.
+        // Groups of one launch run at once, as blocks do: they may wait for each other. So none runs where not all have a thread.
+        let all_there = OnceLock::new();
         let outcome = thread::scope(|scope| {
-            let others: std::vec::Vec<_> = (1..u64::from(self.groups)).map(|number| scope.spawn(move || run(number))).collect();
+            let start = |number| {
+                let all_there = &all_there;
+                thread::Builder::new().spawn_scoped(scope, move || if *all_there.wait() { run(number) } else { Ok(()) })
+            };
+            let others: io::Result<Vec<_>> = (1..u64::from(self.groups)).map(start).collect();
+            all_there.get_or_init(|| others.is_ok());
+            let others = others.map_err(|source| Error::Thread { source })?;
+            shared.counts.launches.fetch_add(1, Relaxed);
             let first = run(0);
             others.into_iter().fold(first, |outcome, other| outcome.and(other.join().unwrap_or(Ok(()))))
         });
@@ -85,22 +98,27 @@ impl Launch {
 }
 
 impl Shared {
-    /// Where an end of a copy is.
-    fn find(&self, place: Place, bytes: u64, dead: bool, call: &'static str) -> Result<Found> {
-        match place {
-            Place::Device(address) => self.ranges.find(address.get(), bytes, dead, call),
-            // Pageable memory of the caller's is in no range.
-            Place::Host(place) if self.ranges.is_listed(place) => self.ranges.find(place.as_ptr().addr() as u64, bytes, dead, call),
-            Place::Host(place) => {
-                Ok(Found { place, location: MemoryLocation::Host, device: 0, start: place.as_ptr().addr() as u64, offset: 0 })
-            }
+    /// Whether bytes are pageable memory of the caller's, which is in no range.
+    pub fn is_pageable(&self, place: Place) -> bool {
+        matches!(place, Place::Host(place) if !self.ranges.is_listed(place))
+    }
+
+    /// Where an end of a copy is; `queued` is whether it was pageable when it was queued, so that a range which has vanished since is missed.
+    fn find(&self, place: Place, bytes: u64, queued: Option<bool>, call: &'static str) -> Result<Found> {
+        let (address, host) = match place {
+            Place::Device(address) => (address.get(), None),
+            Place::Host(host) => (host.as_ptr().addr() as u64, Some(host)),
+        };
+        match host.filter(|_| queued.unwrap_or_else(|| self.is_pageable(place))) {
+            Some(place) => Ok(Found { place, location: MemoryLocation::Host, device: 0, start: address, offset: 0 }),
+            None => self.ranges.find(address, bytes, queued.is_some(), call),
         }
     }
 
     /// Both ends of a copy, target first, and the way between them.
-    fn ends(&self, copy: &Copy, dead: bool) -> Result<(Found, Found, Route)> {
-        let to = self.find(copy.to, copy.bytes, dead, Verb::Copy.name())?;
-        let from = self.find(copy.from, copy.bytes, dead, Verb::Copy.name())?;
+    fn ends(&self, copy: &Copy, queued: Option<[bool; 2]>) -> Result<(Found, Found, Route)> {
+        let to = self.find(copy.to, copy.bytes, queued.map(|[to, _]| to), Verb::Copy.name())?;
+        let from = self.find(copy.from, copy.bytes, queued.map(|[_, from]| from), Verb::Copy.name())?;
         let pageable = |host: &Found| host.location == MemoryLocation::Host;
         let route = match (from.location == MemoryLocation::Device, to.location == MemoryLocation::Device) {
             (false, false) => Route::Host,
@@ -117,18 +135,18 @@ impl Shared {
     }
 
     pub fn check_copy(&self, copy: &Copy) -> Result<Route> {
-        self.ends(copy, false).map(|(_, _, route)| route)
+        self.ends(copy, None).map(|(_, _, route)| route)
     }
 
     pub fn check_fill(&self, fill: &Fill) -> Result<Route> {
-        self.target(fill, false).map(|(_, route)| route)
+        self.target(fill, None).map(|(_, route)| route)
     }
 
-    fn target(&self, fill: &Fill, dead: bool) -> Result<(Found, Route)> {
+    fn target(&self, fill: &Fill, queued: Option<bool>) -> Result<(Found, Route)> {
         if !matches!(fill.size, 1 | 2 | 4 | 8) {
             return Err(Error::Unsupported { what: "a fill with elements of another size than 1, 2, 4 or 8 bytes" });
         }
-        let found = self.find(fill.to, fill.bytes(), dead, Verb::Fill.name())?;
+        let found = self.find(fill.to, fill.bytes(), queued, Verb::Fill.name())?;
         // Also what the host never sees: in an arena a place is aligned as its address is.
         let (size, address) = (u64::from(fill.size), found.place.as_ptr().addr() as u64);
         if !address.is_multiple_of(size) {
@@ -141,8 +159,8 @@ impl Shared {
     /// # Safety
     ///
     /// The promise of `Backend::copy_now`.
-    pub unsafe fn copy(&self, copy: &Copy, dead: bool, facts: &Facts) -> Result<Route> {
-        let (to, from, route) = self.ends(copy, dead)?;
+    pub unsafe fn copy(&self, copy: &Copy, queued: Option<[bool; 2]>, facts: &Facts) -> Result<Route> {
+        let (to, from, route) = self.ends(copy, queued)?;
         for (end, other) in [(&to, &from), (&from, &to)] {
             if end.location == MemoryLocation::Unified {
                 self.touch(end, copy.bytes, (other.location == MemoryLocation::Device).then_some(other.device), facts);
@@ -162,8 +180,8 @@ impl Shared {
     /// # Safety
     ///
     /// The promise of `Backend::fill_now`.
-    pub unsafe fn fill(&self, fill: &Fill, dead: bool, facts: &Facts) -> Result<Route> {
-        let (found, route) = self.target(fill, dead)?;
+    pub unsafe fn fill(&self, fill: &Fill, queued: Option<bool>, facts: &Facts) -> Result<Route> {
+        let (found, route) = self.target(fill, queued)?;
         if found.location == MemoryLocation::Unified {
             self.touch(&found, fill.bytes(), None, facts);
         }
@@ -172,9 +190,10 @@ impl Shared {
         unsafe {
             match fill.size {
                 1 => place.write_bytes(fill.pattern as u8, fill.count as usize),
-                2 => repeat(place.as_ptr().cast(), fill.pattern as u16, fill.count),
-                4 => repeat(place.as_ptr().cast(), fill.pattern as u32, fill.count),
-                _ => repeat(place.as_ptr().cast(), fill.pattern, fill.count),
+                2 => repeat(place.as_ptr().cast(), (fill.pattern as u16).to_le(), fill.count),
+                4 => repeat(place.as_ptr().cast(), (fill.pattern as u32).to_le(), fill.count),
+                // The element's first byte is the pattern's lowest, whatever the machine's order.
+                _ => repeat(place.as_ptr().cast(), fill.pattern.to_le(), fill.count),
             }
         }
         self.counts.fills.add(fill.bytes());

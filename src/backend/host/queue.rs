@@ -1,5 +1,6 @@
 //! A stream: a thread that executes what is queued, in order.
 
+use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU64, AtomicUsize};
 use core::time::Duration;
@@ -13,6 +14,7 @@ use std::vec::Vec;
 use super::faults::Struck;
 use super::log::{Facts, Phase};
 use super::operation::Operation;
+use super::panic::caught;
 use super::shared::Shared;
 use crate::backend::StreamId;
 use crate::{Error, Result};
@@ -25,16 +27,26 @@ pub(super) struct Item {
     pub struck: Option<Struck>,
 }
 
+/// A number and what has it; a mark has nothing, and is reached with what is before it.
+type Numbered = (u64, Option<Item>);
+
+thread_local! {
+    /// Whether this thread is a stream's. One that waited for another to end would keep it from ending if that one waited for it.
+    static IS_STREAM: Cell<bool> = const { Cell::new(false) };
+}
+
 /// One stream, as its users see it.
 pub(super) struct Queue {
     /// Whose it is: an ordinal.
     pub device: u32,
-    /// The sender and the number of the last operation that it sent; `None` once closed.
-    sender: Mutex<(Option<Sender<Item>>, u64)>,
+    /// The sender and the last number that was given away; `None` once closed.
+    sender: Mutex<(Option<Sender<Numbered>>, u64)>,
     /// The last operation that was executed.
     done: AtomicU64,
     /// How many launches are queued or running.
     launches: AtomicUsize,
+    /// How many waits for a stream that may last are queued or running.
+    waits: AtomicUsize,
     /// Operations that failed, in order, whom nobody was told of.
     failures: Mutex<Vec<(u64, Error)>>,
     changed: Condvar,
@@ -51,6 +63,7 @@ impl Queue {
             sender: Mutex::new((Some(sender), 0)),
             done: AtomicU64::new(0),
             launches: AtomicUsize::new(0),
+            waits: AtomicUsize::new(0),
             failures: Mutex::default(),
             changed: Condvar::new(),
             thread: Mutex::default(),
@@ -73,29 +86,27 @@ impl Queue {
         Ok(id)
     }
 
-    fn run(&self, shared: &Shared, id: StreamId, operations: &Receiver<Item>) {
-        for (number, Item { operation, facts, struck }) in (1..).zip(operations) {
-            let is_launch = matches!(operation, Operation::Launch(_));
-            let outcome = match (struck, operation) {
-                (None, operation) => operation.execute(shared, self.device, &facts),
-                // What comes after it relies on the order, whatever is said of the wait.
-                (Some(struck), wait @ Operation::After(..)) => wait.execute(shared, self.device, &facts).and(Err(struck.error())),
-                (Some(struck), _) => Err(struck.error()),
-            };
-            if is_launch {
-                self.launches.fetch_sub(1, Relaxed);
-            }
-            shared.log(&facts, Phase::Executed, Some(number), outcome.is_ok());
-            {
+    fn run(&self, shared: &Shared, id: StreamId, operations: &Receiver<Numbered>) {
+        IS_STREAM.set(true);
+        let mut is_broken = false;
+        let mut next = operations.recv().ok();
+        while let Some((mut number, item)) = next {
+            let outcome = item.map_or(Ok(()), |item| self.execute(shared, number, item, &mut is_broken));
+            next = {
                 let mut failures = self.failures();
-                if let Err(error) = outcome {
-                    failures.push((number, error));
+                failures.extend(outcome.err().map(|error| (number, error)));
+                let mut next = operations.try_recv();
+                while let Ok((mark, None)) = next {
+                    number = mark;
+                    next = operations.try_recv();
                 }
-                // SYNC POINT: operation executed. Pairs with reached. Under the lock, so that no waiter misses it.
+                // SYNC POINT: operation executed. Pairs with reached. Under the lock, so that no waiter and no mark misses it.
                 self.done.store(number, Release);
                 self.changed.notify_all();
-            }
+                next.ok()
+            };
             shared.limbo.drain(shared);
+            next = next.or_else(|| operations.recv().ok());
         }
         shared.streams.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
         // What waited for this stream alone is over now, if it was not before.
@@ -104,17 +115,78 @@ impl Queue {
         shared.counts.unreported.fetch_add(self.failures().len() as u64, Relaxed);
     }
 
+    /// Executes an operation and writes it down. After a panic of what is not a kernel, a clock for one, nothing is executed any more, but fails:
+    /// whoever waits for it is told.
+    fn execute(&self, shared: &Shared, number: u64, item: Item, is_broken: &mut bool) -> Result<()> {
+        let Item { operation, facts, struck } = item;
+        let count = self.count(&operation);
+        let refusal = if *is_broken { Some(Error::StreamClosed) } else { struck.map(|struck| struck.error()) };
+        let outcome = caught(|| {
+            let outcome = match (refusal, operation) {
+                (None, operation) => operation.execute(shared, self.device, &facts),
+                // What comes after it relies on the order, whatever is said of the wait.
+                (Some(error), wait @ Operation::After { .. }) => wait.execute(shared, self.device, &facts).and(Err(error)),
+                (Some(error), _) => Err(error),
+            };
+            shared.log(&facts, Phase::Executed, Some(number), outcome.is_ok());
+            outcome
+        });
+        if let Some(count) = count {
+            count.fetch_sub(1, Relaxed);
+        }
+        outcome.unwrap_or_else(|| {
+            *is_broken = true;
+            Err(Error::StreamClosed)
+        })
+    }
+
     /// Queues an operation; its number, which `announce` is told before anything is executed.
     pub fn push(&self, item: Item, announce: impl FnOnce(u64)) -> Result<u64> {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
-        let (Some(open), last) = (&sender.0, sender.1 + 1) else { return Err(Error::StreamClosed) };
-        if matches!(item.operation, Operation::Launch(_)) {
-            self.launches.fetch_add(1, Relaxed);
+        let (Some(open), number) = (&sender.0, sender.1 + 1) else { return Err(Error::StreamClosed) };
+        // What it calls may panic: nothing has been counted yet.
+        announce(number);
+        let count = self.count(&item.operation);
+        if let Some(count) = count {
+            count.fetch_add(1, Relaxed);
         }
-        announce(last);
-        open.send(item).map_err(|_| Error::StreamClosed)?;
-        sender.1 = last;
-        Ok(last)
+        if open.send((number, Some(item))).is_err() {
+            if let Some(count) = count {
+                count.fetch_sub(1, Relaxed);
+            }
+            return Err(Error::StreamClosed);
+        }
+        sender.1 = number;
+        Ok(number)
+    }
+
+    /// A number of its own that is reached with everything before it, which `announce` is told: nobody else's failure has it.
+    pub fn mark(&self, announce: impl FnOnce(u64)) -> Result<u64> {
+        let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        let (Some(open), number) = (&sender.0, sender.1 + 1) else { return Err(Error::StreamClosed) };
+        announce(number);
+        {
+            // The stream does not get further meanwhile, so it either is through or finds the mark behind what it executes: whoever has waited for
+            // that finds the mark reached too.
+            let _failures = self.failures();
+            if self.reached(sender.1) {
+                self.done.store(number, Release);
+                self.changed.notify_all();
+            } else {
+                open.send((number, None)).map_err(|_| Error::StreamClosed)?;
+            }
+        }
+        sender.1 = number;
+        Ok(number)
+    }
+
+    /// Where an operation is counted that may last as long as a kernel does.
+    fn count(&self, operation: &Operation) -> Option<&AtomicUsize> {
+        match operation {
+            Operation::Launch(_) => Some(&self.launches),
+            Operation::After { may_last: true, .. } => Some(&self.waits),
+            _ => None,
+        }
     }
 
     /// Whether a kernel is queued or running.
@@ -122,8 +194,13 @@ impl Queue {
         self.launches.load(Relaxed) > 0
     }
 
-    /// The number of the last operation that was queued.
-    pub fn last(&self) -> u64 {
+    /// Whether it ends when a kernel does, its own or another stream's.
+    pub fn may_last(&self) -> bool {
+        self.has_kernels() || self.waits.load(Relaxed) > 0
+    }
+
+    /// The last number that was given away.
+    fn last(&self) -> u64 {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner).1
     }
 
@@ -141,10 +218,13 @@ impl Queue {
         }
     }
 
-    /// Waits until everything was executed that is queued now. The first failure is told, the others have been.
+    /// Waits until everything was executed that is queued now. The first failure of that is told, the others have been; those of what was queued
+    /// later stay.
     pub fn synchronize(&self) -> Result<()> {
-        let Some(mut failures) = self.wait_locked(self.last(), None) else { return Ok(()) };
-        match failures.drain(..).next() {
+        let last = self.last();
+        let Some(mut failures) = self.wait_locked(last, None) else { return Ok(()) };
+        let over = failures.partition_point(|&(failed, _)| failed <= last);
+        match failures.drain(..over).next() {
             Some((_, error)) => Err(error),
             None => Ok(()),
         }
@@ -180,14 +260,14 @@ impl Queue {
         Some(failures)
     }
 
-    /// Takes no more operations. Waits for those it has, unless a launch is among them.
+    /// Takes no more operations. Waits for those it has, unless a launch or a wait for another stream's is among them. A stream's thread never waits.
     pub fn close(&self) {
         drop(self.sender.lock().unwrap_or_else(PoisonError::into_inner).0.take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         // Nobody queues another.
         if let Some(thread) = thread
-            && !self.has_kernels()
-            && thread.thread().id() != thread::current().id()
+            && !self.may_last()
+            && !IS_STREAM.get()
         {
             // A thread that panicked has executed nothing more.
             let _ = thread.join();

@@ -74,7 +74,7 @@ impl HostBackend {
             traced(&operation, on);
             stream.push(Item { operation, facts, struck }, |number| {
                 if let Some(model) = &self.shared.model {
-                    model.queued(on, &work);
+                    model.queued(on, number, &work);
                 }
                 self.shared.log(&facts, Phase::Called, Some(number), true);
             })
@@ -100,11 +100,11 @@ impl HostBackend {
 #[cfg(feature = "tracing")]
 fn traced(operation: &Operation, on: StreamId) {
     match operation {
-        Operation::Copy(copy) => tracing::trace!(stream = on.get(), bytes = copy.bytes, "copy queued"),
-        Operation::Fill(fill) => tracing::trace!(stream = on.get(), bytes = fill.bytes(), "fill queued"),
+        Operation::Copy(copy, _) => tracing::trace!(stream = on.get(), bytes = copy.bytes, "copy queued"),
+        Operation::Fill(fill, _) => tracing::trace!(stream = on.get(), bytes = fill.bytes(), "fill queued"),
         Operation::Prefetch(prefetch) => tracing::trace!(stream = on.get(), bytes = prefetch.bytes, "prefetch queued"),
         Operation::Launch(launch) => tracing::debug!(stream = on.get(), kernel = launch.entry.name, "launch queued"),
-        Operation::After(..) => {}
+        Operation::After { .. } => {}
     }
 }
 

@@ -12,7 +12,7 @@ use std::vec::Vec;
 
 use ringmem_layouts::image::{Entry, KernelHost};
 
-use super::arena::Arena;
+use super::arena::{Arena, MOST};
 use super::counters::Counts;
 use super::faults::{Plan, Verb};
 use super::limbo::Limbo;
@@ -57,8 +57,8 @@ impl Shared {
         let Ok(devices @ 1..) = u32::try_from(builder.memories.len()) else {
             return Err(Error::NoDevice { asked: 0, devices: 0 });
         };
-        if builder.page == 0 {
-            return Err(Error::Size { asked: 0, least: 1, most: u64::MAX });
+        if !(1..=MOST).contains(&builder.page) {
+            return Err(Error::Size { asked: builder.page, least: 1, most: MOST });
         }
         let page = if builder.capabilities.shared_memory { 0 } else { builder.page };
         let plan = Plan::default();

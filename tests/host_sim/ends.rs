@@ -1,0 +1,97 @@
+//! How streams end, and what others of the user's cannot end.
+
+use std::mem;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use ringmem::backend::Uses;
+use ringmem::memory::{Device, GpuBuffer};
+
+use super::*;
+
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("a destructor that a test asked for");
+    }
+}
+
+fn gpu(backend: &Arc<HostBackend>, len: usize) -> GpuBuffer<u8, HostBackend> {
+    GpuBuffer::new(Device::new(backend, 0), len).expect("room")
+}
+
+#[test]
+fn a_stream_that_goes_on_another_s_thread_is_not_waited_for_there() {
+    let backend = build(HostBackend::builder());
+    within(move || {
+        let (first, second) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
+        // Takes long enough for the rest to be queued behind it.
+        let long = first.fill(gpu(&backend, 64 << 20), .., 7).expect("it is queued");
+        let ticket = backend.mark(first.id()).expect("a live stream");
+        let last = first.fill(gpu(&backend, 4), .., 7).expect("it is queued");
+        second.wait_for(&first).expect("it is queued");
+        backend.keep(Box::new(second), &Uses::of(ticket));
+        drop(done(long));
+        drop(done(last));
+    });
+}
+
+#[test]
+fn a_kept_value_that_panics_ends_neither_its_stream_nor_what_goes_with_it() {
+    let backend = build(HostBackend::builder());
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let held = Held::new(&backend, &stream);
+    let ticket = backend.mark(stream.id()).expect("a live stream");
+    let alive = Arc::new(());
+    backend.keep(Box::new(Bomb), &Uses::of(ticket));
+    backend.keep(Box::new(Arc::clone(&alive)), &Uses::of(ticket));
+    drop(stream.fill(gpu(&backend, 4096), .., 1).expect("it is queued"));
+    held.release(&stream);
+    drop(done(stream.fill(gpu(&backend, 64), .., 1).expect("it is queued")));
+    eventually("the other value has gone", || Arc::strong_count(&alive) == 1);
+    eventually("all bytes are back", || backend.counters().device_live.bytes == 0);
+    assert_eq!(backend.counters().unreported, 1, "the panic is counted");
+}
+
+#[test]
+fn a_clock_that_panics_on_a_stream_fails_what_is_left_there_and_loses_no_bytes() {
+    let armed = Arc::new(AtomicBool::new(false));
+    let clock = {
+        let armed = Arc::clone(&armed);
+        move || {
+            let is_stream = thread::current().name().is_some_and(|name| name.starts_with("ringmem"));
+            assert!(!(is_stream && armed.swap(false, Relaxed)), "a clock that a test asked for");
+            0
+        }
+    };
+    let backend = build(HostBackend::builder().log(true).clock(Arc::new(clock)));
+    let (stream, other) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
+    let held = Held::new(&backend, &stream);
+    let pending = [1, 2].map(|value| stream.fill(gpu(&backend, 64), .., value).expect("it is queued"));
+    armed.store(true, Relaxed);
+    held.word(1).store(1, Release);
+    for pending in pending {
+        let outcome = pending.wait_timeout(LIMIT).map_err(mem::forget).expect("whoever waits is told");
+        assert!(matches!(outcome, Err(rejected) if matches!(rejected.error, Error::StreamClosed)));
+    }
+    drop(held);
+    drop(done(other.fill(gpu(&backend, 64), .., 1).expect("it is queued")));
+    within(move || drop(stream));
+    let counters = backend.counters();
+    assert_eq!((counters.fills.count, counters.device_live.bytes, counters.pinned_live.bytes), (1, 0, 0));
+}
+
+#[test]
+fn a_stream_that_waits_for_another_s_kernel_is_not_waited_for() {
+    let backend = build(HostBackend::builder());
+    let [first, second, third] = [0; 3].map(|device| Stream::new(&backend, device).expect("a stream"));
+    let held = Held::new(&backend, &first);
+    second.wait_for(&first).expect("it is queued");
+    let buffer = second.fill(gpu(&backend, 64), .., 1).expect("it is queued").ordered();
+    third.wait_for(&second).expect("it is queued");
+    let buffer = third.fill(buffer, ..32, 2).expect("it is queued").ordered();
+    within(move || drop((second, third)));
+    held.release(&first);
+    assert_eq!(buffer.to_vec().expect("a download"), [[2; 32], [1; 32]].concat(), "what was queued was executed");
+}

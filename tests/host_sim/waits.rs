@@ -1,0 +1,170 @@
+//! What waits: for whose failure, until when a mark is reached, and for memory that is going.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+
+use ringmem::backend::Uses;
+use ringmem::backend::host::{Fault, Faults, Link, Verb};
+use ringmem::memory::{Device, GpuBuffer, Unified, UnifiedBuffer};
+
+use super::*;
+
+fn gpu(backend: &Arc<HostBackend>, len: usize) -> GpuBuffer<u8, HostBackend> {
+    GpuBuffer::new(Device::new(backend, 0), len).expect("room")
+}
+
+/// A backend whose first fill fails when it is executed.
+fn failing() -> Arc<HostBackend> {
+    build(HostBackend::builder().faults(Faults::new().on(Verb::Fill, Fault::nth(1).when_executed())))
+}
+
+#[test]
+fn synchronize_leaves_the_failures_of_what_was_queued_after_it() {
+    let backend = failing();
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let held = Held::new(&backend, &stream);
+    let synchronized = thread::spawn({
+        let stream = stream.clone();
+        move || stream.synchronize()
+    });
+    eventually("it is called", || backend.calls(Verb::Synchronize) == 1);
+    // It has not yet looked what is queued when it is counted.
+    thread::sleep(Duration::from_millis(100));
+    let pending = stream.fill(gpu(&backend, 64), .., 1).expect("it is queued");
+    held.word(1).store(1, Release);
+    within(|| synchronized.join()).expect("no panic").expect("the launch did not fail");
+    let rejected = pending.wait_timeout(LIMIT).expect("in time").expect_err("planned");
+    assert!(matches!(rejected.error, Error::Injected { call: "fill", number: 1 }), "{rejected:?}");
+}
+
+#[test]
+fn a_mark_takes_nobody_s_failure() {
+    let backend = failing();
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let pending = stream.fill(gpu(&backend, 64), .., 1).expect("it is queued");
+    let mut other = gpu(&backend, 64);
+    other.used_by(&stream).expect("a live stream");
+    other.copy_from(&[1; 64]).expect("nothing of this buffer's failed");
+    assert!(matches!(pending.wait_timeout(LIMIT).expect("in time"), Err(rejected) if matches!(rejected.error, Error::Injected { .. })));
+}
+
+#[test]
+fn a_mark_is_reached_with_what_is_before_it() {
+    let backend = build(HostBackend::builder().link(Link::default()));
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let mut buffer = gpu(&backend, 500_000);
+    for round in 1..=2000 {
+        let pending = stream.fill(buffer, ..1 + round % 64, 1).expect("it is queued");
+        let mark = backend.mark(stream.id()).expect("a live stream");
+        buffer = done(pending);
+        assert!(backend.reached(mark), "{mark:?}");
+        assert_eq!(backend.model_end(mark), backend.model_now());
+    }
+    assert_eq!(backend.mark(stream.id()).expect("a live stream").number, 4001, "each has a number");
+}
+
+#[test]
+fn a_launch_that_panics_at_its_call_is_not_counted_as_queued() {
+    let link = Link { kernel_ns: Arc::new(|_, _| panic!("a model that a test asked for")), ..Link::default() };
+    let backend = build(HostBackend::builder().concurrent_managed_access(false).link(link));
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let managed = UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 64).expect("room");
+    let address = managed.device_address().expect("it has bytes").get();
+    // SAFETY: within the buffer, which nobody else uses.
+    let launch = || unsafe { stream.launch(&load(&backend), "increment", &[address, 64]) }.map(drop);
+    catch_unwind(AssertUnwindSafe(launch)).expect_err("the model panics");
+    assert_eq!(managed.as_slice().expect("no kernel is queued"), [0; 64]);
+}
+
+#[test]
+fn an_operation_that_panics_at_its_call_leaves_the_model_s_times_to_the_next() {
+    let armed = Arc::new(AtomicBool::new(false));
+    let clock = {
+        let armed = Arc::clone(&armed);
+        move || {
+            assert!(!armed.swap(false, Relaxed), "a clock that a test asked for");
+            0
+        }
+    };
+    let backend = build(HostBackend::builder().log(true).clock(Arc::new(clock)).link(Link::default()));
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let fill = |buffer| stream.fill(buffer, .., 1).expect("it is queued").ordered();
+    let (first, second) = (gpu(&backend, 1_000_000), gpu(&backend, 1_000_000));
+    armed.store(true, Relaxed);
+    catch_unwind(AssertUnwindSafe(|| fill(first))).expect_err("the clock panics");
+    // 1 MB at 500 GB/s, after what was announced and panicked.
+    let buffer = fill(fill(second));
+    let end = |number| backend.model_end(ringmem::backend::Ticket { stream: stream.id(), number });
+    assert_eq!([1, 2].map(end), [Some(4000), Some(6000)]);
+    synchronize(&stream);
+    drop(buffer);
+}
+
+/// Says when it is being dropped, and is until it is told to go.
+struct Slow(Arc<[AtomicBool; 2]>);
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        self.0[0].store(true, Release);
+        eventually("it may go", || self.0[1].load(Acquire));
+    }
+}
+
+#[test]
+fn memory_whose_uses_are_over_does_not_wait_for_a_kept_value() {
+    let backend = build(HostBackend::builder().device_memory(1 << 20));
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let buffer = gpu(&backend, 1 << 20);
+    let held = Held::new(&backend, &stream);
+    let ticket = backend.mark(stream.id()).expect("a live stream");
+    let slow = Arc::new([const { AtomicBool::new(false) }; 2]);
+    backend.keep(Box::new(Slow(Arc::clone(&slow))), &Uses::of(ticket));
+    let mut buffer = buffer;
+    buffer.used_by(&stream).expect("a live stream");
+    let mark = backend.mark(stream.id()).expect("a live stream");
+    drop(buffer);
+    held.word(1).store(1, Release);
+    eventually("the stream is through", || backend.reached(mark) && slow[0].load(Acquire));
+    let again = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 1 << 20).map(drop);
+    slow[1].store(true, Release);
+    again.expect("its last use is over");
+}
+
+#[test]
+fn what_was_freed_before_a_synchronize_is_there_after_it() {
+    let backend = build(HostBackend::builder().device_memory(1 << 20).pinned_budget(1 << 20));
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    for round in 0..2000 {
+        let buffer = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 1 << 20);
+        let pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 1 << 20);
+        let (Ok(buffer), Ok(pinned)) = (buffer, pinned) else { panic!("round {round}: short of memory that was freed") };
+        drop(stream.fill(buffer, ..64, 1).expect("it is queued"));
+        drop(stream.fill(pinned, ..64, 1).expect("it is queued"));
+        stream.synchronize().expect("nothing failed");
+    }
+}
+
+/// Asks for more than there is.
+struct Greedy(Arc<HostBackend>);
+
+impl Drop for Greedy {
+    fn drop(&mut self) {
+        assert!(matches!(give(&self.0, MemoryLocation::Device, 0, 2 << 20), Err(Error::OutOfMemory { .. })));
+    }
+}
+
+#[test]
+fn a_kept_value_that_asks_for_memory_waits_for_nobody() {
+    let backend = build(HostBackend::builder().device_memory(1 << 20));
+    let streams = [0; 2].map(|device| Stream::new(&backend, device).expect("a stream"));
+    for _ in 0..100 {
+        for stream in &streams {
+            let buffer = stream.fill(gpu(&backend, 200_000), .., 1).expect("it is queued").ordered();
+            backend.keep(Box::new(Greedy(Arc::clone(&backend))), &Uses::of(backend.mark(stream.id()).expect("a live stream")));
+            drop(buffer);
+        }
+        streams.iter().for_each(synchronize);
+    }
+    assert_eq!(backend.counters().unreported, 0, "each was told that memory is short");
+}
