@@ -105,8 +105,8 @@ fn sizes_that_cannot_be_had_are_errors_that_name_them() {
         assert!(matches!(error, Error::Map { bytes: b, .. } if b == bytes as u64), "{error}");
         assert!(std::error::Error::source(&error).is_some(), "the system's answer");
     }
-    let error = setup.allocate(MemoryLocation::Pinned, 8, 8192).expect_err("above a page");
-    assert!(matches!(error, Error::Align { asked: 8192, most: 4096 }), "{error}");
+    let error = setup.allocate(MemoryLocation::Pinned, 8, 4 << 20).expect_err("too much");
+    assert!(matches!(error, Error::Align { asked: 0x40_0000, most: 0x20_0000 }), "{error}");
 }
 
 #[test]

@@ -27,6 +27,29 @@ fn there_are_at_most_sixty_four_devices() {
 }
 
 #[test]
+fn the_largest_alignment_is_one_for_every_kind_of_memory() {
+    let backend = build(HostBackend::builder());
+    let largest = backend.capabilities(0).expect("a device").largest_align;
+    for location in [MemoryLocation::Pinned, MemoryLocation::Host, MemoryLocation::Unified, MemoryLocation::Device] {
+        let ask = |align: u64| {
+            let layout = Layout::from_size_align(5000, align as usize).expect("a layout");
+            backend.allocate(&Request { location, device: 0, layout, options: Options::empty() }, None)
+        };
+        for align in [4096, 8192, 1 << 16, largest] {
+            let block = ask(align).unwrap_or_else(|error| panic!("{location:?} {align}: {error}"));
+            let address = block.host.map(|host| host.as_ptr().addr() as u64).or(block.device_address.map(|address| address.get()));
+            assert!(address.is_some_and(|address| address.is_multiple_of(align)), "{location:?} {align}: {address:x?}");
+            write(&backend, &[align.ilog2() as u8; 5000], &block).expect("all of it is there");
+            assert_eq!(read(&backend, &block, 5000), [align.ilog2() as u8; 5000]);
+            // SAFETY: nobody uses it.
+            unsafe { backend.free(&block, &Uses::NONE) }.expect("it lives");
+        }
+        let error = ask(largest * 2).expect_err("too much");
+        assert!(matches!(error, Error::Align { asked, most } if asked == largest * 2 && most == largest), "{location:?}: {error}");
+    }
+}
+
+#[test]
 fn what_vanished_before_it_was_copied_or_filled_is_foreign_and_not_pageable() {
     let backend = build(HostBackend::builder());
     let stream = Stream::new(&backend, 0).expect("a stream");

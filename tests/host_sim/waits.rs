@@ -132,6 +132,24 @@ fn memory_whose_uses_are_over_does_not_wait_for_a_kept_value() {
 }
 
 #[test]
+fn a_mark_behind_an_operation_does_not_wait_for_what_goes_after_that() {
+    let backend = build(HostBackend::builder());
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let held = Held::new(&backend, &stream);
+    let ticket = backend.mark(stream.id()).expect("a live stream");
+    let filled = stream.fill(gpu(&backend, 64), .., 1).expect("it is queued");
+    let mark = backend.mark(stream.id()).expect("a live stream");
+    let slow = Arc::new([const { AtomicBool::new(false) }; 2]);
+    backend.keep(Box::new(Slow(Arc::clone(&slow))), &Uses::of(ringmem::backend::Ticket { number: ticket.number + 1, ..ticket }));
+    held.word(1).store(1, Release);
+    drop(done(filled));
+    let reached = backend.reached(mark);
+    slow[1].store(true, Release);
+    assert!(reached, "it has nothing else before it");
+    drop(stream);
+}
+
+#[test]
 fn what_was_freed_before_a_synchronize_is_there_after_it() {
     let backend = build(HostBackend::builder().device_memory(1 << 20).pinned_budget(1 << 20));
     let stream = Stream::new(&backend, 0).expect("a stream");

@@ -4,14 +4,12 @@ use std::io;
 use std::vec::Vec;
 
 use super::HostBackend;
+use super::arena::ALIGN;
 use super::log::Facts;
 use super::mapping::Mapping;
 use super::ranges::{Owner, Range};
 use crate::backend::{Block, DeviceAddress, MemoryLocation, Options, Request};
 use crate::{Error, Result};
-
-/// What a mapping is aligned to at least.
-const PAGE: usize = 4096;
 
 impl HostBackend {
     /// A block that is the caller's until it is freed. What was freed before and is no longer used is there for it, also where a stream has still to
@@ -70,10 +68,10 @@ impl HostBackend {
     /// Pages of the host's; whether they are locked.
     fn map(&self, request: &Request) -> Result<(Range, DeviceAddress, bool)> {
         let Request { location, device, layout, options } = *request;
-        if layout.align() > PAGE {
-            return Err(Error::Align { asked: layout.align() as u64, most: PAGE as u64 });
+        if layout.align() as u64 > ALIGN {
+            return Err(Error::Align { asked: layout.align() as u64, most: ALIGN });
         }
-        let mapping = Mapping::new(layout.size())?;
+        let mapping = Mapping::new(layout.size(), layout.align())?;
         let mut is_pinned = false;
         if location == MemoryLocation::Pinned {
             // What was mapped costs nothing before it is locked, so what no machine has is the system's to refuse.

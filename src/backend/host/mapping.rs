@@ -13,32 +13,40 @@ unsafe impl Send for Place {}
 // SAFETY: as above.
 unsafe impl Sync for Place {}
 
+/// What a mapping is aligned to at least.
+const PAGE: usize = 4096;
+
 /// Owns zeroed memory that nothing refers to but the holder; page aligned at least.
 pub(super) struct Mapping {
+    /// INVARIANT: `len` bytes from here on are in the mapping; at least 1.
     place: Place,
-    /// INVARIANT: what it was mapped with; at least 1.
     len: usize,
+    /// INVARIANT: what was mapped, and how much.
+    base: (Place, usize),
 }
 
 impl Mapping {
     /// Memory that will be used: refused where the system has not that much.
-    pub fn new(len: usize) -> Result<Self> {
-        Self::map(len, true)
+    pub fn new(len: usize, align: usize) -> Result<Self> {
+        Self::map(len, align, true)
     }
 
     /// Room of which a part will be used, however strictly the system accounts for the rest.
     pub fn sparse(len: usize) -> Result<Self> {
-        Self::map(len, false)
+        Self::map(len, PAGE, false)
     }
 
-    fn map(len: usize, reserve: bool) -> Result<Self> {
+    fn map(len: usize, align: usize, reserve: bool) -> Result<Self> {
         if len == 0 {
             return Err(Error::Size { asked: 0, least: 1, most: isize::MAX as u64 });
         }
-        match system::map(len, reserve) {
-            Ok(place) => Ok(Self { place: Place(place), len }),
-            Err(source) => Err(Error::Map { bytes: len as u64, source }),
-        }
+        // What a page's alignment may lack of a larger one.
+        let mapped = len.saturating_add(align.saturating_sub(PAGE));
+        let base = system::map(mapped, reserve).map_err(|source| Error::Map { bytes: len as u64, source })?;
+        let padding = if align > PAGE { base.align_offset(align) } else { 0 };
+        // SAFETY: from a page's boundary the next that is aligned is at most `align - PAGE` bytes away, which were mapped on top of `len`.
+        let place = Place(unsafe { base.add(padding) });
+        Ok(Self { place, len, base: (Place(base), mapped) })
     }
 
     pub fn place(&self) -> Place {
@@ -53,8 +61,9 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped with this length in `new`, and unmapped here only.
-        unsafe { system::unmap(self.place.0, self.len) };
+        let (Place(base), mapped) = self.base;
+        // SAFETY: mapped with this length in `map`, and unmapped here only.
+        unsafe { system::unmap(base, mapped) };
     }
 }
 
@@ -104,7 +113,7 @@ mod system {
     use std::alloc::{alloc_zeroed, dealloc};
     use std::io;
 
-    const PAGE: usize = 4096;
+    use super::PAGE;
 
     pub fn map(len: usize, _: bool) -> io::Result<NonNull<u8>> {
         let layout = Layout::from_size_align(len, PAGE).map_err(|_| io::ErrorKind::OutOfMemory)?;
