@@ -1,8 +1,6 @@
 //! What a backend, its streams and its memory hold on to.
 
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -53,7 +51,6 @@ pub(super) struct Shared {
 
 impl Shared {
     pub fn new(builder: &Builder) -> Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
         let Ok(devices @ 1..) = u32::try_from(builder.memories.len()) else {
             return Err(Error::NoDevice { asked: 0, devices: 0 });
         };
@@ -65,7 +62,7 @@ impl Shared {
         plan.set(&builder.faults);
         Ok(Self {
             arenas: builder.memories.iter().map(|&bytes| Arena::new(bytes, page)).collect::<Result<_>>()?,
-            id: NEXT.fetch_add(1, Relaxed),
+            id: crate::backend::next_id(),
             ranges: Ranges::default(),
             streams: RwLock::default(),
             modules: RwLock::default(),
