@@ -46,6 +46,8 @@ pub mod error;
 // Where the system has locks that die with their owner, and memory whose size can be sealed.
 #[cfg(feature = "std")]
 pub mod memory;
+#[cfg(feature = "std")]
+pub mod pool;
 #[cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
 pub mod shared;
 #[cfg(feature = "std")]

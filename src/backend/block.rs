@@ -100,6 +100,8 @@ pub struct Block {
     pub is_pinned: bool,
     /// From when on it may be used; `None` for now.
     pub ready: Option<Ticket>,
+    /// A number of the memory's own, for its bookkeeping. Whoever passes a block on leaves it as it is.
+    pub tag: u64,
 }
 
 // SAFETY: it owns nothing and dereferences nothing; who may use the memory is its owner's affair.
@@ -117,7 +119,7 @@ impl Block {
             Ok(layout) => layout,
             Err(_) => Layout::new::<()>(),
         };
-        Self { device_address: None, host: None, layout, location, device: 0, is_pinned: false, ready: None }
+        Self { device_address: None, host: None, layout, location, device: 0, is_pinned: false, ready: None, tag: 0 }
     }
 
     /// The place `offset` bytes in, as a backend copies to and from it; `None` for a block of no memory.

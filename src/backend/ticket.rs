@@ -113,6 +113,12 @@ impl Uses {
     }
 }
 
+impl From<Option<Ticket>> for Uses {
+    fn from(ticket: Option<Ticket>) -> Self {
+        ticket.map_or(Self::NONE, Self::of)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -101,6 +101,7 @@ unsafe impl<M: Memory> Memory for Arena<M> {
             device: whole.device,
             is_pinned: whole.is_pinned,
             ready: whole.ready,
+            tag: 0,
         })
     }
 

@@ -1,0 +1,162 @@
+//! Size classes: octaves, each in equal steps.
+//!
+//! Octave 0 is everything up to the least block (4 KiB unless set otherwise); octave `k` goes from there times `2^(k-1)` to there times `2^k`. With more
+//! than one step, octave 0 has a class for each 256 bytes. So a block is never more than `1 + 1/steps` times as long as what was asked for,
+//! beyond the first 256 bytes.
+
+use super::heap::UNIT;
+use crate::{Error, Result};
+
+/// How sizes are rounded up to what blocks have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Classes {
+    /// Units of the least block, as a power of two.
+    least_bits: u32,
+    octaves: u32,
+    step_bits: u32,
+}
+
+impl Default for Classes {
+    /// 21 octaves from 4 KiB to 4 GiB, 4 steps each.
+    fn default() -> Self {
+        Self { least_bits: 4, octaves: 21, step_bits: 2 }
+    }
+}
+
+impl Classes {
+    /// Classes from `least` bytes on, a power of two of at least 256.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Size`], [`Error::Align`] for a number that is no power of two: `steps` may be 1, 2, 4 or 8.
+    pub fn new(least: u64, octaves: u32, steps: u32) -> Result<Self> {
+        if !least.is_power_of_two() || !steps.is_power_of_two() {
+            return Err(Error::Align { asked: if least.is_power_of_two() { u64::from(steps) } else { least }, most: 1 << 32 });
+        }
+        let between = |asked: u64, least: u64, most: u64| {
+            if (least..=most).contains(&asked) { Ok(()) } else { Err(Error::Size { asked, least, most }) }
+        };
+        between(least, UNIT, 1 << 32)?;
+        between(u64::from(steps), 1, 8)?;
+        let least_bits = (least / UNIT).ilog2();
+        between(u64::from(octaves), 1, u64::from(33 - least_bits))?;
+        Ok(Self { least_bits, octaves, step_bits: steps.ilog2() })
+    }
+
+    /// How many classes there are.
+    #[must_use]
+    pub const fn count(&self) -> usize {
+        (self.small() + ((self.octaves - 1) << self.step_bits)) as usize
+    }
+
+    /// The largest block of a class, bytes. Longer requests are allocated exactly, outside the slabs.
+    #[must_use]
+    pub const fn largest(&self) -> u64 {
+        UNIT << (self.least_bits + self.octaves - 1)
+    }
+
+    /// The octave of a request; `None` above the last.
+    #[must_use]
+    pub const fn octave_of(&self, bytes: u64) -> Option<u32> {
+        let units = bytes.div_ceil(UNIT);
+        let octave = if units <= 1 << self.least_bits { 0 } else { (units - 1).ilog2() + 1 - self.least_bits };
+        if octave < self.octaves { Some(octave) } else { None }
+    }
+
+    /// The class of a request: the first whose blocks are long enough; `None` above the last.
+    #[must_use]
+    pub const fn class_of(&self, bytes: u64) -> Option<usize> {
+        let units = bytes.div_ceil(UNIT);
+        if units <= 1 << self.least_bits {
+            return Some(if self.step_bits == 0 || units == 0 { 0 } else { units as usize - 1 });
+        }
+        if units > 1 << (self.least_bits + self.octaves - 1) {
+            return None;
+        }
+        let last = units - 1;
+        let bits = last.ilog2();
+        // Where an octave has fewer units than steps, a step is a unit.
+        let step = if bits >= self.step_bits { last >> (bits - self.step_bits) } else { last << (self.step_bits - bits) };
+        let step = step & ((1 << self.step_bits) - 1);
+        Some((self.small() + ((bits - self.least_bits) << self.step_bits)) as usize + step as usize)
+    }
+
+    /// The bytes of a class's blocks.
+    #[must_use]
+    pub const fn size_of(&self, class: usize) -> u64 {
+        let small = self.small() as usize;
+        if class < small {
+            return if self.step_bits == 0 { UNIT << self.least_bits } else { (class as u64 + 1) * UNIT };
+        }
+        let (octave, step) = ((class - small) >> self.step_bits, (class - small) & ((1 << self.step_bits) - 1));
+        let whole = UNIT << (self.least_bits + octave as u32);
+        whole + (((step as u64 + 1) * whole) >> self.step_bits)
+    }
+
+    /// The class that a block of `bytes` bytes serves in full: the last whose blocks are no longer; `None` for less than the first.
+    #[must_use]
+    pub(super) const fn class_within(&self, bytes: u64) -> Option<usize> {
+        let class = match self.class_of(bytes) {
+            Some(class) => class,
+            None => return Some(self.count() - 1),
+        };
+        if self.size_of(class) <= bytes { Some(class) } else { class.checked_sub(1) }
+    }
+
+    /// Classes of octave 0.
+    const fn small(&self) -> u32 {
+        if self.step_bits == 0 { 1 } else { 1 << self.least_bits }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_request_has_a_class_that_holds_it_and_wastes_no_more_than_a_step() {
+        for steps in [1, 2, 4, 8] {
+            let classes = Classes::new(4096, 21, steps).unwrap();
+            assert_eq!(classes.largest(), 4 << 30);
+            let mut last = 0;
+            let sizes = (0..70_000).chain((17..33).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1, 3 << (bits - 1)]));
+            for bytes in sizes.filter(|&bytes| bytes <= classes.largest()) {
+                let class = classes.class_of(bytes).unwrap();
+                assert!(classes.size_of(class) >= bytes, "{bytes} in {class}");
+                assert!(class == 0 || classes.size_of(class - 1) < bytes, "{bytes} would fit into {}", class - 1);
+                if bytes > 4096 {
+                    assert!(classes.size_of(class) < bytes + bytes / u64::from(steps) + UNIT, "{bytes} in {}", classes.size_of(class));
+                }
+                if bytes < 70_000 {
+                    assert!(class >= last);
+                    last = class;
+                }
+                assert_eq!(classes.class_within(classes.size_of(class)), Some(class));
+            }
+            assert_eq!(classes.class_of(classes.largest() + 1), None);
+            assert_eq!(classes.class_of(classes.largest()), Some(classes.count() - 1));
+        }
+    }
+
+    #[test]
+    fn one_step_gives_the_21_classes_of_the_documents() {
+        let classes = Classes::new(4096, 21, 1).unwrap();
+        assert_eq!(classes.count(), 21);
+        for class in 0..21 {
+            assert_eq!(classes.size_of(class), 4096 << class);
+            assert_eq!(classes.octave_of(4096 << class), Some(class as u32));
+            assert_eq!(classes.class_of((4096 << class) - 4095), Some(class));
+        }
+        assert_eq!((classes.octave_of(4097), classes.octave_of(8192), classes.octave_of(8193)), (Some(1), Some(1), Some(2)));
+    }
+
+    #[test]
+    fn absurd_classes_are_refused() {
+        for (least, octaves, steps) in
+            [(128, 21, 4), (5000, 21, 4), (4096, 0, 4), (4096, 30, 4), (4096, 21, 3), (4096, 21, 16), (4096, 21, 0), (0, 21, 4)]
+        {
+            assert!(Classes::new(least, octaves, steps).is_err(), "{least} {octaves} {steps}");
+        }
+        assert_eq!(Classes::new(4096, 21, 4).unwrap(), Classes::default());
+    }
+}

@@ -1,0 +1,468 @@
+//! Who has which part of which slab: splitting and joining in constant time, with everything known about a part kept outside the pooled memory.
+//!
+//! 1. Free parts are listed by size: 32 lists an octave, so a list's sizes differ by at most 1/32. A bitmap says which lists are not empty, and
+//!    another which words of the first are not.
+//! 2. A request is served from the first list whose parts are all long enough; if all of those are empty, from its own list, looked
+//!    through to the end. So a request fails only where no free part is long enough.
+//! 3. A part that is given back joins with the free parts before and after it at once. Two neighbours are never both free.
+//!
+//! Source: Masmano et al., "TLSF: a New Dynamic Memory Allocator for Real-Time Systems" (2004), with the metadata out of band and the look
+//! through the last list added.
+
+use core::num::NonZeroU32;
+use std::vec::Vec;
+
+/// What sizes and offsets are multiples of, bytes: what a driver aligns to at least.
+pub(super) const UNIT: u64 = 256;
+
+/// Lists an octave, as bits.
+const STEP_BITS: u32 = 5;
+const STEPS: usize = 1 << STEP_BITS;
+/// Octaves of sizes in units: up to 2^40 units.
+const OCTAVES: usize = 36;
+const LISTS: usize = OCTAVES * STEPS;
+
+/// A part of a slab. Numbers are used again; the pool's tags tell generations apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct PartId(NonZeroU32);
+
+impl PartId {
+    const fn new(index: usize) -> Self {
+        // Index 0 is the table's own: no part has it.
+        match NonZeroU32::new(index as u32) {
+            Some(number) => Self(number),
+            None => Self(NonZeroU32::MIN),
+        }
+    }
+    pub const fn from_index(index: u32) -> Option<Self> {
+        match NonZeroU32::new(index) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
+    pub const fn index(self) -> usize {
+        self.0.get() as usize
+    }
+}
+
+/// INVARIANT of the table: `before` and `after` link the parts of a slab in order of offset, without gaps; a free part is in the list of its
+/// size, and neither neighbour of it is free.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    slab: u32,
+    is_free: bool,
+    /// Units.
+    offset: u64,
+    /// Units; 0 for a number that nobody has.
+    size: u64,
+    before: Option<PartId>,
+    after: Option<PartId>,
+    /// In the list of its size, or of the numbers that nobody has.
+    previous: Option<PartId>,
+    next: Option<PartId>,
+}
+
+impl Part {
+    /// All of its slab, and nobody's.
+    fn is_whole(&self) -> bool {
+        self.is_free && self.before.is_none() && self.after.is_none()
+    }
+}
+
+/// A part that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Taken {
+    pub part: PartId,
+    pub slab: u32,
+    /// Bytes from the slab's beginning.
+    pub offset: u64,
+    /// Bytes; at least what was asked for.
+    pub size: u64,
+}
+
+/// What giving a part back left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Given {
+    pub slab: u32,
+    /// Nothing of the slab is taken any more.
+    pub is_empty: bool,
+}
+
+/// Free and taken parts of any number of slabs.
+pub(super) struct Heap {
+    parts: Vec<Part>,
+    /// Numbers that nobody has, linked by `next`.
+    unused: Option<PartId>,
+    lists: Vec<Option<PartId>>,
+    /// Which lists are not empty.
+    steps: [u32; OCTAVES],
+    /// Which words of `steps` are not 0.
+    octaves: u64,
+    /// Units.
+    free: u64,
+    total: u64,
+}
+
+impl Heap {
+    pub fn new() -> Self {
+        let nobody = Part { slab: 0, is_free: false, offset: 0, size: 0, before: None, after: None, previous: None, next: None };
+        Self { parts: std::vec![nobody], unused: None, lists: std::vec![None; LISTS], steps: [0; OCTAVES], octaves: 0, free: 0, total: 0 }
+    }
+
+    /// Bytes of all slabs.
+    pub const fn total(&self) -> u64 {
+        self.total * UNIT
+    }
+
+    /// Bytes that nobody has.
+    pub const fn free(&self) -> u64 {
+        self.free * UNIT
+    }
+
+    /// Adds a slab of `bytes` bytes, all of it free. Less than a unit at its end is left out.
+    pub fn add(&mut self, slab: u32, bytes: u64) {
+        let size = bytes / UNIT;
+        if size == 0 {
+            return;
+        }
+        let part = self.number(Part { slab, is_free: false, offset: 0, size, before: None, after: None, previous: None, next: None });
+        self.total += size;
+        self.list(part);
+    }
+
+    /// Takes `bytes` bytes, at least one, from the list that fits best, or nothing if no free part is long enough.
+    pub fn take(&mut self, bytes: u64) -> Option<Taken> {
+        let size = bytes.div_ceil(UNIT).max(1);
+        let part = self.find(size)?;
+        self.unlist(part);
+        let Part { slab, offset, size: whole, after, .. } = self.parts[part.index()];
+        if whole > size {
+            let rest = Part {
+                slab,
+                is_free: false,
+                offset: offset + size,
+                size: whole - size,
+                before: Some(part),
+                after,
+                previous: None,
+                next: None,
+            };
+            let rest = self.number(rest);
+            self.parts[part.index()].size = size;
+            self.parts[part.index()].after = Some(rest);
+            if let Some(after) = after {
+                self.parts[after.index()].before = Some(rest);
+            }
+            self.list(rest);
+        }
+        Some(Taken { part, slab, offset: offset * UNIT, size: size * UNIT })
+    }
+
+    /// Gives a part back that was taken.
+    pub fn give(&mut self, part: PartId) -> Given {
+        let slab = self.parts[part.index()].slab;
+        let mut whole = part;
+        if let Some(after) = self.parts[part.index()].after.filter(|after| self.parts[after.index()].is_free) {
+            self.unlist(after);
+            self.join(part, after);
+        }
+        if let Some(before) = self.parts[part.index()].before.filter(|before| self.parts[before.index()].is_free) {
+            self.unlist(before);
+            self.join(before, part);
+            whole = before;
+        }
+        self.list(whole);
+        let Part { before, after, .. } = self.parts[whole.index()];
+        Given { slab, is_empty: before.is_none() && after.is_none() }
+    }
+
+    /// Cuts what lies beyond `bytes` bytes off a part that is taken, and gives that back; how many bytes.
+    pub fn shrink(&mut self, part: PartId, bytes: u64) -> u64 {
+        let keep = bytes.div_ceil(UNIT).max(1);
+        let Part { slab, offset, size, after, .. } = self.parts[part.index()];
+        if keep >= size {
+            return 0;
+        }
+        let rest =
+            Part { slab, is_free: false, offset: offset + keep, size: size - keep, before: Some(part), after, previous: None, next: None };
+        let rest = self.number(rest);
+        self.parts[part.index()].size = keep;
+        self.parts[part.index()].after = Some(rest);
+        if let Some(after) = after {
+            self.parts[after.index()].before = Some(rest);
+        }
+        self.give(rest);
+        (size - keep) * UNIT
+    }
+
+    /// Takes out every slab of which nothing is taken and that `wanted` says yes to; their numbers.
+    pub fn remove_empty(&mut self, mut wanted: impl FnMut(u32) -> bool) -> Vec<u32> {
+        let empty: Vec<PartId> = (1..self.parts.len())
+            .map(PartId::new)
+            .filter(|part| {
+                let part = &self.parts[part.index()];
+                part.is_whole() && wanted(part.slab)
+            })
+            .collect();
+        empty
+            .into_iter()
+            .map(|part| {
+                self.unlist(part);
+                let Part { slab, size, .. } = self.parts[part.index()];
+                self.total -= size;
+                self.retire(part);
+                slab
+            })
+            .collect()
+    }
+
+    /// Bytes of the longest free part.
+    pub fn largest(&self) -> u64 {
+        let Some(octave) = self.octaves.checked_ilog2() else { return 0 };
+        let Some(step) = self.steps[octave as usize].checked_ilog2() else { return 0 };
+        self.walk(octave as usize * STEPS + step as usize).map(|part| self.parts[part.index()].size).max().unwrap_or(0) * UNIT
+    }
+
+    /// Every part of every slab, in no order: its slab, offset and bytes, and whether it is free.
+    pub fn parts(&self) -> impl Iterator<Item = (PartId, u32, u64, u64, bool)> + '_ {
+        let numbered = (0..).map(PartId::new).zip(&self.parts);
+        numbered.filter(|(_, part)| part.size > 0).map(|(id, part)| (id, part.slab, part.offset * UNIT, part.size * UNIT, part.is_free))
+    }
+
+    /// The slabs of which nothing is taken.
+    pub fn empty_slabs(&self) -> impl Iterator<Item = u32> + '_ {
+        self.parts.iter().filter(|part| part.is_whole()).map(|part| part.slab)
+    }
+
+    /// A free part of at least `size` units.
+    fn find(&self, size: u64) -> Option<PartId> {
+        if let Some(part) = self.first_from(list_of(size, true)) {
+            return Some(part);
+        }
+        let own = list_of(size, false)?;
+        self.walk(own).find(|part| self.parts[part.index()].size >= size)
+    }
+
+    /// The first part of the first list from `list` on that has one.
+    fn first_from(&self, list: Option<usize>) -> Option<PartId> {
+        let list = list?;
+        let (octave, step) = (list / STEPS, list % STEPS);
+        let here = self.steps[octave] & (u32::MAX << step);
+        if here != 0 {
+            return self.lists[octave * STEPS + here.trailing_zeros() as usize];
+        }
+        // Shifted twice: by all bits at once it would not be shifted at all.
+        let octave = (self.octaves & (u64::MAX << octave << 1)).trailing_zeros() as usize;
+        let steps = *self.steps.get(octave)?;
+        self.lists[octave * STEPS + steps.trailing_zeros() as usize]
+    }
+
+    fn walk(&self, list: usize) -> impl Iterator<Item = PartId> + '_ {
+        core::iter::successors(self.lists[list], |part| self.parts[part.index()].next)
+    }
+
+    /// Makes a part free and lists it.
+    fn list(&mut self, part: PartId) {
+        let size = self.parts[part.index()].size;
+        // Every size below 2^41 units has a list; no slab is longer.
+        let list = list_of(size, false).unwrap_or(LISTS - 1);
+        let first = self.lists[list];
+        self.parts[part.index()].is_free = true;
+        self.parts[part.index()].previous = None;
+        self.parts[part.index()].next = first;
+        if let Some(first) = first {
+            self.parts[first.index()].previous = Some(part);
+        }
+        self.lists[list] = Some(part);
+        self.steps[list / STEPS] |= 1 << (list % STEPS);
+        self.octaves |= 1 << (list / STEPS);
+        self.free += size;
+    }
+
+    /// Takes a free part off its list.
+    fn unlist(&mut self, part: PartId) {
+        let Part { size, previous, next, .. } = self.parts[part.index()];
+        let list = list_of(size, false).unwrap_or(LISTS - 1);
+        match previous {
+            Some(previous) => self.parts[previous.index()].next = next,
+            None => self.lists[list] = next,
+        }
+        if let Some(next) = next {
+            self.parts[next.index()].previous = previous;
+        }
+        if self.lists[list].is_none() {
+            self.steps[list / STEPS] &= !(1 << (list % STEPS));
+            if self.steps[list / STEPS] == 0 {
+                self.octaves &= !(1 << (list / STEPS));
+            }
+        }
+        self.parts[part.index()].is_free = false;
+        self.free -= size;
+    }
+
+    /// Adds a part to the one before it. Neither is listed.
+    fn join(&mut self, part: PartId, after: PartId) {
+        let Part { size, after: next, .. } = self.parts[after.index()];
+        self.parts[part.index()].size += size;
+        self.parts[part.index()].after = next;
+        if let Some(next) = next {
+            self.parts[next.index()].before = Some(part);
+        }
+        self.retire(after);
+    }
+
+    fn number(&mut self, part: Part) -> PartId {
+        match self.unused {
+            Some(id) => {
+                self.unused = self.parts[id.index()].next;
+                self.parts[id.index()] = part;
+                id
+            }
+            None => {
+                self.parts.push(part);
+                PartId::new(self.parts.len() - 1)
+            }
+        }
+    }
+
+    fn retire(&mut self, part: PartId) {
+        self.parts[part.index()].size = 0;
+        self.parts[part.index()].is_free = false;
+        self.parts[part.index()].next = self.unused;
+        self.unused = Some(part);
+    }
+}
+
+/// The list of a size in units, or the first whose parts are all at least as long; `None` above the last.
+const fn list_of(size: u64, all_fit: bool) -> Option<usize> {
+    // Sizes below one octave of steps have a list each.
+    let (mut octave, mut step) = if size < STEPS as u64 {
+        (0, size as usize)
+    } else {
+        let shift = size.ilog2() - STEP_BITS;
+        let step = (size >> shift) as usize & (STEPS - 1);
+        let exact = size & ((1 << shift) - 1) == 0;
+        let list = (shift as usize + 1) * STEPS + step + (all_fit && !exact) as usize;
+        (list / STEPS, list % STEPS)
+    };
+    if octave >= OCTAVES {
+        if all_fit {
+            return None;
+        }
+        (octave, step) = (OCTAVES - 1, STEPS - 1);
+    }
+    Some(octave * STEPS + step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    /// Every free range of every slab, as a map that best fit could use.
+    fn holes(heap: &Heap) -> BTreeMap<(u32, u64), u64> {
+        heap.parts().filter(|part| part.4).map(|(_, slab, offset, size, _)| ((slab, offset), size)).collect()
+    }
+
+    fn check(heap: &Heap, slabs: &[u64]) {
+        let mut parts: Vec<_> = heap.parts().map(|(_, slab, offset, size, is_free)| (slab, offset, size, is_free)).collect();
+        parts.sort_unstable();
+        let mut at = BTreeMap::<u32, (u64, bool)>::new();
+        for (slab, offset, size, is_free) in parts {
+            let (end, was_free) = at.get(&slab).copied().unwrap_or((0, false));
+            assert_eq!(offset, end, "no gap and no overlap in slab {slab}");
+            assert!(!(is_free && was_free), "two free neighbours in slab {slab}");
+            at.insert(slab, (end + size, is_free));
+        }
+        for (slab, (end, _)) in at {
+            assert_eq!(end, slabs[slab as usize] / UNIT * UNIT, "slab {slab} is whole");
+        }
+        let holes = holes(heap);
+        assert_eq!(heap.free(), holes.values().sum::<u64>());
+        assert_eq!(heap.largest(), holes.values().copied().max().unwrap_or(0));
+    }
+
+    #[test]
+    fn lists_are_in_order_of_size_and_a_list_that_fits_fits() {
+        /// The least size that a list holds.
+        fn least(list: usize) -> u64 {
+            let (octave, step) = (list / STEPS, (list % STEPS) as u64);
+            if octave == 0 { step } else { (STEPS as u64 + step) << (octave - 1) }
+        }
+        for list in 1..LISTS {
+            assert_eq!(list_of(least(list), false), Some(list));
+            assert_eq!(list_of(least(list), true), Some(list));
+            assert_eq!(list_of(least(list) - 1, false), Some(list - 1));
+        }
+        for size in (1..5000).chain((12..40).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1, 3 << (bits - 1)])) {
+            let own = list_of(size, false).unwrap();
+            assert!(least(own) <= size);
+            match list_of(size, true) {
+                Some(fits) => assert!(least(fits) >= size && least(fits - 1) < size, "size {size}"),
+                None => assert!(own == LISTS - 1, "size {size}"),
+            }
+        }
+        assert_eq!((list_of(1 << 50, false), list_of(1 << 50, true)), (Some(LISTS - 1), None));
+    }
+
+    #[test]
+    fn random_takes_and_gives_keep_every_invariant_and_refuse_nothing_that_fits() {
+        let slabs = [1 << 20, 3 << 20, 70_000, 1 << 24];
+        let mut heap = Heap::new();
+        for (slab, &bytes) in slabs.iter().enumerate() {
+            heap.add(slab as u32, bytes);
+        }
+        let mut live = Vec::new();
+        let mut random = 9_u64;
+        let mut next = move |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        let mut refused = 0;
+        for round in 0..60_000 {
+            if next(5) < 3 {
+                let bits = 4 + next(17);
+                let bytes = 1 + next(1 << bits);
+                let longest = heap.largest();
+                match heap.take(bytes) {
+                    Some(taken) => {
+                        assert!(taken.size >= bytes && taken.size < bytes + UNIT);
+                        live.push(taken.part);
+                    }
+                    None => {
+                        assert!(longest < bytes.div_ceil(UNIT) * UNIT, "{bytes} bytes refused with {longest} in one piece");
+                        refused += 1;
+                    }
+                }
+            } else if !live.is_empty() {
+                let part = live.swap_remove(next(live.len() as u64) as usize);
+                heap.give(part);
+            }
+            if round % 1000 == 0 {
+                check(&heap, &slabs);
+            }
+        }
+        assert!(refused > 100, "the heap was full at times");
+        for part in live {
+            heap.give(part);
+        }
+        check(&heap, &slabs);
+        assert_eq!(heap.free(), heap.total());
+        let mut removed = heap.remove_empty(|_| true);
+        removed.sort_unstable();
+        assert_eq!((removed, heap.total(), heap.free()), (std::vec![0, 1, 2, 3], 0, 0));
+    }
+
+    #[test]
+    fn what_is_cut_off_joins_what_is_free_behind_it() {
+        let mut heap = Heap::new();
+        heap.add(0, 16 * UNIT);
+        let first = heap.take(10 * UNIT).unwrap();
+        assert_eq!(heap.take(7 * UNIT), None);
+        assert_eq!(heap.shrink(first.part, 9 * UNIT - 1), UNIT);
+        assert_eq!(heap.shrink(first.part, 9 * UNIT), 0);
+        check(&heap, &[16 * UNIT]);
+        assert!(heap.take(7 * UNIT).is_some());
+        assert_eq!(heap.give(first.part), Given { slab: 0, is_empty: false });
+    }
+}

@@ -1,0 +1,298 @@
+//! [`Pool`]: memory that is taken from its driver in slabs and handed out in blocks, over and over.
+//!
+//! 1. A block that was given back serves the next request of its class, on the thread that gave it back, without a lock and without a call of
+//!    the backend. What a thread does not need goes back to all.
+//! 2. A block is not used before its last use is over: on the stream of that use it may be taken at once, elsewhere after its ticket.
+//! 3. The slabs' bytes never exceed the limit, at any instant.
+//! 4. A request fails only when a driver and every way of making room have failed: this thread's cache, all threads' caches, empty slabs,
+//!    pending frees, the callback. The error says how much is free, and how much in one piece.
+//! 5. No lock is held while a backend is called. All bookkeeping is outside the pooled memory.
+//! 6. What was handed out holds the pool: slabs go when the last block of them has.
+
+mod builder;
+mod cache;
+mod central;
+mod classes;
+mod heap;
+mod local;
+mod seat;
+mod statistics;
+
+use core::alloc::Layout;
+use core::fmt;
+use core::time::Duration;
+use std::sync::{Arc, Weak};
+
+use cache::{Cache, Entry, add};
+use central::Central;
+use heap::{PartId, UNIT};
+use local::Home;
+
+use crate::Result;
+use crate::backend::{Backend, Block, MemoryLocation, Uses};
+use crate::memory::Memory;
+use crate::stream::Stream;
+
+pub use builder::Builder;
+pub use classes::Classes;
+pub use statistics::{PartState, SlabView, Statistics};
+
+/// A pool over a memory. Clones are the same pool; each is a [`Memory`], so buffers are made of it.
+///
+/// ```
+/// # fn main() -> ringmem::Result<()> {
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Buffer, Device};
+/// use ringmem::pool::Pool;
+///
+/// let backend = HostBackend::builder().build()?;
+/// let pool = Pool::builder(Device::new(&backend, 0)).limit(64 << 20).build()?;
+/// for _ in 0..100 {
+///     let mut buffer = Buffer::<f32, _>::new(pool.clone(), 10_000)?;
+///     buffer.fill(1.0)?;
+/// }
+/// assert_eq!(backend.counters().device_allocations.count, 1);
+/// assert_eq!(pool.statistics().hits, 99);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Pool<M: Memory> {
+    shared: Arc<Central<M>>,
+}
+
+/// What a pool knows a block by: its part in the low 32 bits, its units above, where it is and whether its pages are locked in the highest three.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Tag(u64);
+
+impl Tag {
+    /// A block outside the slabs.
+    const DIRECT: u64 = 0;
+    const PINNED: u64 = 1 << 63;
+    const LOCATION_SHIFT: u32 = 61;
+    const UNITS: u64 = (1 << (Self::LOCATION_SHIFT - 32)) - 1;
+
+    const fn new(part: PartId, bytes: u64, slab: &Block) -> Self {
+        let location = match slab.location {
+            MemoryLocation::Host => 0,
+            MemoryLocation::Device => 1,
+            MemoryLocation::Pinned => 2,
+            MemoryLocation::Unified => 3,
+        };
+        let pinned = if slab.is_pinned { Self::PINNED } else { 0 };
+        Self(part.index() as u64 | (bytes / UNIT) << 32 | location << Self::LOCATION_SHIFT | pinned)
+    }
+    const fn bytes(self) -> u64 {
+        (self.0 >> 32 & Self::UNITS) * UNIT
+    }
+    const fn part(self) -> Option<PartId> {
+        PartId::from_index(self.0 as u32)
+    }
+    const fn location(self) -> MemoryLocation {
+        match self.0 >> Self::LOCATION_SHIFT & 3 {
+            0 => MemoryLocation::Host,
+            1 => MemoryLocation::Device,
+            2 => MemoryLocation::Pinned,
+            _ => MemoryLocation::Unified,
+        }
+    }
+    const fn is_pinned(self) -> bool {
+        self.0 & Self::PINNED != 0
+    }
+}
+
+impl<M: Memory> Pool<M> {
+    /// A pool over `memory` to be.
+    pub fn builder(memory: M) -> Builder<M> {
+        Builder::new(memory)
+    }
+
+    /// What it has done and what it holds.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.shared.statistics()
+    }
+
+    /// Every slab and every part of it.
+    #[must_use]
+    pub fn snapshot(&self) -> std::vec::Vec<SlabView> {
+        self.shared.snapshot()
+    }
+
+    /// Makes room for `count` blocks of `bytes` bytes in slabs.
+    ///
+    /// # Errors
+    ///
+    /// As an allocation.
+    pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
+        self.shared.prewarm(bytes, count)
+    }
+
+    /// Gives empty slabs back to the memory, those first that are empty for the longest, until no more than `bytes` are held; how many bytes
+    /// that gave back. Blocks that threads have cached go back to their slabs before.
+    pub fn trim_to(&self, bytes: u64) -> u64 {
+        self.shared.trim(bytes, Duration::ZERO)
+    }
+
+    /// Gives slabs back to the memory that have been empty for at least `age`; how many bytes that gave back.
+    pub fn trim_older_than(&self, age: Duration) -> u64 {
+        self.shared.trim(0, age)
+    }
+
+    /// Joins what is free and gives every empty slab back; how many bytes that gave back.
+    pub fn defragment(&self) -> u64 {
+        self.trim_to(0)
+    }
+
+    #[inline(always)]
+    fn home(&self) -> impl FnOnce() -> Weak<dyn Home> + '_ {
+        || {
+            let home: Weak<Central<M>> = Arc::downgrade(&self.shared);
+            home
+        }
+    }
+
+    #[inline(always)]
+    fn take_cached(&self, layout: Layout, class: usize, on: Option<&Stream>) -> Option<Entry> {
+        let take = |cache: &Cache| {
+            // SAFETY: `local::with` gives this thread's.
+            let entry = unsafe { cache.own(|bins| bins.get_mut(class).and_then(|bin| pop(bin, on))) };
+            let entry = entry.or_else(|| self.take_over(cache, class));
+            match &entry {
+                Some(entry) => {
+                    add(&cache.counts.hits, 1);
+                    add(&cache.counts.requested, layout.size() as u64);
+                    add(&cache.counts.held, Tag(entry.tag).bytes());
+                }
+                None => add(&cache.counts.misses, 1),
+            }
+            entry
+        };
+        local::with(self.shared.id, self.home(), take).flatten()
+    }
+
+    /// The oldest entry, if its last use is over by now. The backend is asked while nobody is kept away.
+    #[cold]
+    fn take_over(&self, cache: &Cache, class: usize) -> Option<Entry> {
+        // SAFETY: called with this thread's.
+        let oldest = unsafe { cache.own(|bins| bins.get(class).and_then(|bin| bin.first().copied())) }?;
+        if oldest.used.is_some_and(|ticket| !self.shared.memory.backend().reached(ticket)) {
+            return None;
+        }
+        // SAFETY: as above. Others may have taken it meanwhile.
+        let entry = unsafe {
+            cache.own(|bins| {
+                let bin = bins.get_mut(class)?;
+                let index = bin.iter().position(|entry| entry.tag == oldest.tag)?;
+                Some(bin.remove(index))
+            })
+        }?;
+        Some(Entry { used: None, ..entry })
+    }
+
+    #[cold]
+    fn take_central(&self, layout: Layout, class: Option<usize>, on: Option<&Stream>) -> Result<Block> {
+        let block = self.shared.allocate(layout, class, on)?;
+        let held = Tag(block.tag).bytes();
+        let count = |cache: &Cache| {
+            add(&cache.counts.requested, layout.size() as u64);
+            add(&cache.counts.held, held);
+        };
+        local::with(self.shared.id, self.home(), count);
+        Ok(block)
+    }
+}
+
+/// The newest entry that may be used on a stream now.
+#[inline(always)]
+fn pop(bin: &mut std::vec::Vec<Entry>, on: Option<&Stream>) -> Option<Entry> {
+    let newest = bin.last()?;
+    if newest.used.is_none() {
+        return bin.pop();
+    }
+    let on = on?.id();
+    let index = bin.iter().rposition(|entry| entry.used.is_none_or(|used| used.stream == on))?;
+    Some(bin.swap_remove(index))
+}
+
+// SAFETY: a block is a part of a slab that the heap gives to nobody else before it comes back, as long as its class or what was asked for; slabs
+// live as long as the pool, which a block's buffer holds. Blocks whose last use may be open are handed out with it as `ready`.
+unsafe impl<M: Memory> Memory for Pool<M> {
+    type Visibility = M::Visibility;
+
+    #[inline]
+    fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
+        let shared = &*self.shared;
+        let class = if layout.align() as u64 <= UNIT { shared.class_of(layout.size() as u64) } else { None };
+        if let Some(class) = class
+            && let Some(entry) = self.take_cached(layout, class, on)
+        {
+            return shared.reused(entry, layout, on);
+        }
+        self.take_central(layout, class, on)
+    }
+
+    #[inline]
+    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+        let shared = &*self.shared;
+        if block.tag == Tag::DIRECT {
+            // SAFETY: the caller's promise; such blocks are the memory's own.
+            return unsafe { shared.free_direct(block, uses) };
+        }
+        let mut open = uses.iter();
+        let (used, more) = (open.next(), open.next().is_some());
+        let entry = Entry { tag: block.tag, device_address: block.device_address, host: block.host, used };
+        let held = Tag(block.tag).bytes();
+        let most = shared.most_cached(held);
+        let requested = block.layout.size() as u64;
+        let mut full = None;
+        let give = |cache: &Cache| {
+            add(&cache.counts.returns, 1);
+            add(&cache.counts.requested, requested.wrapping_neg());
+            add(&cache.counts.held, held.wrapping_neg());
+            let Some(class) = shared.class_within(held) else { return false };
+            if more {
+                return false;
+            }
+            // SAFETY: `local::with` gives this thread's.
+            unsafe {
+                cache.own(|bins| {
+                    let Some(bin) = bins.get_mut(class) else { return false };
+                    if bin.len() >= most {
+                        // The older half goes to all.
+                        full = Some(bin.drain(..most.div_ceil(2)).collect::<std::vec::Vec<_>>());
+                    }
+                    bin.push(entry);
+                    true
+                })
+            }
+        };
+        let is_cached = local::with(shared.id, self.home(), give).unwrap_or(false);
+        if let Some(full) = full {
+            shared.give(full.into_iter().map(|entry| (Uses::from(entry.used), entry)));
+        }
+        if !is_cached {
+            shared.give([(*uses, entry)]);
+        }
+        Ok(())
+    }
+
+    fn backend(&self) -> &Arc<dyn Backend> {
+        self.shared.memory.backend()
+    }
+
+    fn device(&self) -> u32 {
+        self.shared.memory.device()
+    }
+}
+
+impl<M: Memory> Clone for Pool<M> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<M: Memory> fmt::Debug for Pool<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Pool").field(&self.statistics()).finish()
+    }
+}

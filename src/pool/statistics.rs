@@ -1,0 +1,93 @@
+//! A pool in figures.
+
+use std::vec::Vec;
+
+use crate::backend::DeviceAddress;
+
+/// What a pool has done and what it holds. Exact while no other thread uses it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Requests that a cached block served.
+    pub hits: u64,
+    /// Requests that went to the slabs or the memory.
+    pub misses: u64,
+    /// Blocks given back.
+    pub returns: u64,
+    /// Blocks handed out and not given back.
+    pub live: u64,
+    /// Bytes asked for by the live ones.
+    pub requested_bytes: u64,
+    /// Bytes that the live ones have.
+    pub held_bytes: u64,
+    /// Bytes of slabs, and of blocks outside them.
+    pub reserved_bytes: u64,
+    /// The most of them at any instant.
+    pub reserved_peak: u64,
+    /// Slabs.
+    pub slabs: u64,
+    /// Bytes of slabs that no block has; those that threads have cached are not among them.
+    pub free_bytes: u64,
+    /// The most of them in one piece.
+    pub largest_free: u64,
+    /// Blocks given back whose last use is not over.
+    pub pending: u64,
+    /// Allocations asked of the memory.
+    pub memory_allocations: u64,
+    /// Blocks given back to the memory.
+    pub memory_frees: u64,
+}
+
+impl Statistics {
+    /// Requests.
+    #[must_use]
+    pub const fn acquires(&self) -> u64 {
+        self.hits + self.misses
+    }
+
+    /// The part of the requests that a cached block served; 0 before the first.
+    #[must_use]
+    pub fn hit_rate(&self) -> f64 {
+        ratio(self.hits, self.acquires())
+    }
+
+    /// How scattered the free bytes are: 0 in one piece, towards 1 in many; 0 where none is free.
+    #[must_use]
+    pub fn fragmentation(&self) -> f64 {
+        if self.free_bytes == 0 { 0.0 } else { 1.0 - ratio(self.largest_free, self.free_bytes) }
+    }
+
+    /// The part of the live blocks' bytes that nobody asked for; 0 where none lives.
+    #[must_use]
+    pub fn internal_waste(&self) -> f64 {
+        if self.held_bytes == 0 { 0.0 } else { 1.0 - ratio(self.requested_bytes, self.held_bytes) }
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+/// What a part of a slab is at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartState {
+    /// Nobody's.
+    Free,
+    /// A thread has it cached, or its last use is not over.
+    Cached,
+    /// Handed out.
+    Live,
+}
+
+/// A slab and its parts, in order of offset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlabView {
+    /// Its number in the pool.
+    pub number: u32,
+    /// Where it begins for kernels.
+    pub device_address: Option<DeviceAddress>,
+    /// Bytes.
+    pub bytes: u64,
+    /// Offset, bytes and state of each part.
+    pub parts: Vec<(u64, u64, PartState)>,
+}
