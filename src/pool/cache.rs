@@ -2,8 +2,6 @@
 
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::Relaxed;
 use std::boxed::Box;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -17,7 +15,7 @@ use crate::backend::{DeviceAddress, Ticket};
 /// A part of a slab, ready to be a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    /// What the pool knows it by: see `Tag`.
+    /// What the pool knows it by.
     pub tag: u64,
     pub device_address: Option<DeviceAddress>,
     pub host: Option<NonNull<u8>>,
@@ -28,57 +26,38 @@ pub(super) struct Entry {
 // SAFETY: numbers; whoever has the entry has the part.
 unsafe impl Send for Entry {}
 
+/// What a thread has of one class, and what it has done with it.
+#[derive(Default)]
+pub(super) struct Bin {
+    /// The newest is the last.
+    pub entries: Vec<Entry>,
+    /// How many entries there may be.
+    pub most: usize,
+    pub requests: u64,
+    /// Requests that an entry served.
+    pub hits: u64,
+    pub returns: u64,
+    /// Bytes asked for, less those given back; wraps where one thread frees what another took.
+    pub requested: u64,
+}
+
 /// A thread's cache of one pool.
 pub(super) struct Cache {
     seat: Seat<HostWord>,
     /// Held by whoever asks for the seat.
     askers: Mutex<()>,
     // INVARIANT: touched by who sits on the seat, or by an asker while the seat is free.
-    bins: UnsafeCell<Box<[Vec<Entry>]>>,
-    pub counts: Counts,
+    bins: UnsafeCell<Box<[Bin]>>,
 }
 
 // SAFETY: the invariant of `bins`; everything else is shared by its own accesses.
 unsafe impl Sync for Cache {}
 
-/// Written by the cache's thread alone, read by all.
-#[derive(Default)]
-pub(super) struct Counts {
-    pub hits: AtomicU64,
-    pub misses: AtomicU64,
-    pub returns: AtomicU64,
-    /// Bytes asked for, less those given back; wraps where one thread frees what another took.
-    pub requested: AtomicU64,
-    /// Bytes handed out, less those given back; likewise.
-    pub held: AtomicU64,
-}
-
-impl Counts {
-    /// Adds another's.
-    pub fn add(&self, other: &Self) {
-        let pairs = [
-            (&self.hits, &other.hits),
-            (&self.misses, &other.misses),
-            (&self.returns, &other.returns),
-            (&self.requested, &other.requested),
-            (&self.held, &other.held),
-        ];
-        for (sum, count) in pairs {
-            sum.fetch_add(count.load(Relaxed), Relaxed);
-        }
-    }
-}
-
-/// Adds without an exchange: only one thread writes.
-#[inline(always)]
-pub(super) fn add(count: &AtomicU64, value: u64) {
-    count.store(count.load(Relaxed).wrapping_add(value), Relaxed);
-}
-
 impl Cache {
-    pub fn new(classes: usize) -> Self {
-        let bins = (0..classes).map(|_| Vec::new()).collect();
-        Self { seat: Seat::new(), askers: Mutex::new(()), bins: UnsafeCell::new(bins), counts: Counts::default() }
+    /// One that keeps so many entries of each class at most.
+    pub fn new(most: impl Iterator<Item = usize>) -> Self {
+        let bins = most.map(|most| Bin { most, ..Bin::default() }).collect();
+        Self { seat: Seat::new(), askers: Mutex::new(()), bins: UnsafeCell::new(bins) }
     }
 
     /// The bins, for the thread whose cache it is. `f` calls nothing that comes back here.
@@ -87,7 +66,7 @@ impl Cache {
     ///
     /// The calling thread is the cache's.
     #[inline(always)]
-    pub unsafe fn own<R>(&self, f: impl FnOnce(&mut [Vec<Entry>]) -> R) -> R {
+    pub unsafe fn own<R>(&self, f: impl FnOnce(&mut [Bin]) -> R) -> R {
         while !self.seat.sit::<System>() {
             // Until the asker has done.
             drop(self.askers.lock().unwrap_or_else(PoisonError::into_inner));
@@ -100,7 +79,7 @@ impl Cache {
     }
 
     /// The bins, for another thread, while the cache's own is away; `None` where it cannot be told to stay away.
-    pub fn ask<R>(&self, f: impl FnOnce(&mut [Vec<Entry>]) -> R) -> Option<R> {
+    pub fn ask<R>(&self, f: impl FnOnce(&mut [Bin]) -> R) -> Option<R> {
         let _one = self.askers.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.seat.ask::<System>() {
             return None;

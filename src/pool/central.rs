@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
 use super::builder::{Builder, Hygiene};
-use super::cache::{self, Cache, Entry};
+use super::cache::{Bin, Cache, Entry};
 use super::heap::{Heap, UNIT};
 use super::local::Home;
 use super::seat::System;
@@ -44,7 +44,7 @@ pub(super) struct Central<M: Memory> {
     /// Every running thread's.
     caches: Mutex<Vec<Arc<Cache>>>,
     /// What the caches of threads that have ended had counted.
-    ended: cache::Counts,
+    ended: Mutex<Vec<Counted>>,
     counts: Counts,
 }
 
@@ -56,6 +56,24 @@ struct Counts {
     requested: AtomicU64,
     allocations: AtomicU64,
     frees: AtomicU64,
+}
+
+/// A class's counts.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    requests: u64,
+    hits: u64,
+    returns: u64,
+    requested: u64,
+}
+
+impl Counted {
+    fn add(&mut self, bin: &Bin) {
+        self.requests += bin.requests;
+        self.hits += bin.hits;
+        self.returns += bin.returns;
+        self.requested = self.requested.wrapping_add(bin.requested);
+    }
 }
 
 struct State {
@@ -95,7 +113,7 @@ impl<M: Memory> Central<M> {
             clock,
             state: Mutex::new(state),
             caches: Mutex::default(),
-            ended: cache::Counts::default(),
+            ended: Mutex::default(),
             counts: Counts::default(),
         }
     }
@@ -105,17 +123,9 @@ impl<M: Memory> Central<M> {
         if self.is_enabled { self.classes.class_of(bytes) } else { None }
     }
 
-    #[inline(always)]
-    pub fn class_within(&self, bytes: u64) -> Option<usize> {
-        self.classes.class_within(bytes)
-    }
-
-    /// How many blocks of so many bytes a thread caches.
-    #[inline(always)]
-    pub fn most_cached(&self, bytes: u64) -> usize {
-        // Without a division: a power of two at least as long.
-        let bits = bytes.max(1).next_power_of_two().trailing_zeros();
-        (CACHED_BYTES >> bits).clamp(2, CACHED_BLOCKS) as usize
+    /// How many blocks of a class a thread caches.
+    fn most_cached(&self, class: usize) -> usize {
+        (CACHED_BYTES / self.classes.size_of(class)).clamp(2, CACHED_BLOCKS) as usize
     }
 
     /// A block of a cached entry.
@@ -140,8 +150,8 @@ impl<M: Memory> Central<M> {
     }
 
     /// A block when no cached one served.
-    pub fn allocate(&self, layout: Layout, class: Option<usize>, on: Option<&Stream>) -> Result<Block> {
-        let Some(class) = class else { return self.allocate_direct(layout, on) };
+    #[cold]
+    pub fn allocate(&self, layout: Layout, class: usize, on: Option<&Stream>) -> Result<Block> {
         let requested = (layout.size() as u64).max(1);
         let whole = if self.is_exact { requested } else { self.classes.size_of(class) };
         let entry = self.find(whole, requested)?;
@@ -191,7 +201,8 @@ impl<M: Memory> Central<M> {
         let slab = slabs.get(taken.slab as usize)?.as_ref()?;
         let block = &slab.block;
         Some(Entry {
-            tag: Tag::new(taken.part, taken.size, block).0,
+            // What is shorter than its class serves the class before.
+            tag: Tag::new(taken.part, self.classes.class_within(taken.size).unwrap_or(0), taken.size, block).0,
             device_address: block.device_address.and_then(|address| address.offset(taken.offset)),
             // SAFETY: the heap gives offsets within the slab.
             host: block.host.map(|host| unsafe { host.add(taken.offset as usize) }),
@@ -234,7 +245,7 @@ impl<M: Memory> Central<M> {
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut count = 0;
         for cache in caches {
-            let entries = cache.ask(|bins| bins.iter_mut().flat_map(mem::take).collect::<Vec<_>>()).unwrap_or_default();
+            let entries = cache.ask(take_all).unwrap_or_default();
             count += entries.len();
             self.give(entries.into_iter().map(|entry| (Uses::from(entry.used), entry)));
         }
@@ -323,7 +334,8 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    fn allocate_direct(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
+    #[cold]
+    pub fn allocate_direct(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
         let requested = layout.size() as u64;
         let try_now = || {
             if !self.reserve(requested) {
@@ -355,6 +367,7 @@ impl<M: Memory> Central<M> {
     /// # Safety
     ///
     /// The promise of `Memory::free`.
+    #[cold]
     pub unsafe fn free_direct(&self, block: Block, uses: &Uses) -> Result<()> {
         let bytes = block.layout.size() as u64;
         // SAFETY: the caller's promise.
@@ -455,22 +468,33 @@ impl<M: Memory> Central<M> {
     }
 
     pub fn statistics(&self) -> Statistics {
+        // Held, so that no thread that ends is counted twice or not at all.
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
-        let sum = |count: fn(&cache::Counts) -> &AtomicU64| {
-            let running = caches.iter().map(|cache| &cache.counts);
-            running.chain([&self.ended]).fold(0_u64, |sum, counts| sum.wrapping_add(count(counts).load(Relaxed)))
-        };
-        let (hits, misses) = (sum(|counts| &counts.hits), sum(|counts| &counts.misses) + self.counts.misses.load(Relaxed));
-        let returns = sum(|counts| &counts.returns) + self.counts.returns.load(Relaxed);
+        let mut classes = self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        classes.resize(self.classes.count(), Counted::default());
+        let mut cached = 0;
+        for cache in caches.iter() {
+            cache.ask(|bins| {
+                for (sum, bin) in classes.iter_mut().zip(bins) {
+                    sum.add(bin);
+                    cached += bin.entries.iter().map(|entry| Tag(entry.tag).bytes()).sum::<u64>();
+                }
+            });
+        }
         let direct = self.counts.requested.load(Relaxed);
+        let (requests, outside) = (classes.iter().map(|class| class.requests).sum::<u64>(), self.counts.misses.load(Relaxed));
+        let returns = classes.iter().map(|class| class.returns).sum::<u64>() + self.counts.returns.load(Relaxed);
+        let hits = classes.iter().map(|class| class.hits).sum::<u64>();
+        let requested = classes.iter().fold(direct, |sum, class| sum.wrapping_add(class.requested));
         let state = self.lock();
+        cached += state.pending.iter().map(|(_, entry)| Tag(entry.tag).bytes()).sum::<u64>();
         Statistics {
             hits,
-            misses,
+            misses: requests - hits + outside,
             returns,
-            live: (hits + misses).saturating_sub(returns),
-            requested_bytes: sum(|counts| &counts.requested).wrapping_add(direct),
-            held_bytes: sum(|counts| &counts.held).wrapping_add(direct),
+            live: (requests + outside).saturating_sub(returns),
+            requested_bytes: requested,
+            held_bytes: (state.heap.total() - state.heap.free()).saturating_sub(cached) + direct,
             reserved_bytes: state.reserved,
             reserved_peak: state.peak,
             slabs: state.slabs.iter().flatten().count() as u64,
@@ -486,8 +510,11 @@ impl<M: Memory> Central<M> {
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut cached: HashSet<u64> = HashSet::new();
         for cache in caches {
-            cache
-                .ask(|bins| cached.extend(bins.iter().flatten().filter_map(|entry| Tag(entry.tag).part()).map(|part| part.index() as u64)));
+            cache.ask(|bins| {
+                cached.extend(
+                    bins.iter().flat_map(|bin| &bin.entries).filter_map(|entry| Tag(entry.tag).part()).map(|part| part.index() as u64),
+                )
+            });
         }
         let state = self.lock();
         cached.extend(state.pending.iter().filter_map(|(_, entry)| Tag(entry.tag).part()).map(|part| part.index() as u64));
@@ -523,19 +550,25 @@ impl<M: Memory> Central<M> {
     }
 }
 
+fn take_all(bins: &mut [Bin]) -> Vec<Entry> {
+    bins.iter_mut().flat_map(|bin| mem::take(&mut bin.entries)).collect()
+}
+
 impl<M: Memory> Home for Central<M> {
     fn admit(&self) -> Arc<Cache> {
-        let cache = Arc::new(Cache::new(self.classes.count()));
+        let cache = Arc::new(Cache::new((0..self.classes.count()).map(|class| self.most_cached(class))));
         self.caches.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&cache));
         cache
     }
 
     fn retire(&self, cache: &Arc<Cache>) {
-        let entries = cache.ask(|bins| bins.iter_mut().flat_map(mem::take).collect::<Vec<_>>()).unwrap_or_default();
+        let entries = cache.ask(take_all).unwrap_or_default();
         self.give(entries.into_iter().map(|entry| (Uses::from(entry.used), entry)));
         // Counted once, whoever reads meanwhile.
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
-        self.ended.add(&cache.counts);
+        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        ended.resize(self.classes.count(), Counted::default());
+        cache.ask(|bins| ended.iter_mut().zip(bins).for_each(|(sum, bin)| sum.add(bin)));
         caches.retain(|other| !Arc::ptr_eq(other, cache));
     }
 }
@@ -546,7 +579,7 @@ impl<M: Memory> Drop for Central<M> {
         let mut open: Vec<Ticket> = Vec::new();
         let caches = mem::take(&mut *self.caches.lock().unwrap_or_else(PoisonError::into_inner));
         for cache in caches {
-            cache.ask(|bins| open.extend(bins.iter().flatten().filter_map(|entry| entry.used)));
+            cache.ask(|bins| open.extend(bins.iter().flat_map(|bin| &bin.entries).filter_map(|entry| entry.used)));
         }
         let (slabs, pending) = {
             let mut state = self.lock();

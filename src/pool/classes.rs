@@ -13,13 +13,17 @@ pub struct Classes {
     /// Units of the least block, as a power of two.
     least_bits: u32,
     octaves: u32,
+    /// INVARIANT: at most `least_bits`.
     step_bits: u32,
+    /// Bytes of the largest block, and units of the least: computed from the others.
+    largest: u64,
+    least_units: u64,
 }
 
 impl Default for Classes {
     /// 21 octaves from 4 KiB to 4 GiB, 4 steps each.
     fn default() -> Self {
-        Self { least_bits: 4, octaves: 21, step_bits: 2 }
+        Self::of(4, 21, 2)
     }
 }
 
@@ -40,7 +44,12 @@ impl Classes {
         between(u64::from(steps), 1, 8)?;
         let least_bits = (least / UNIT).ilog2();
         between(u64::from(octaves), 1, u64::from(33 - least_bits))?;
-        Ok(Self { least_bits, octaves, step_bits: steps.ilog2() })
+        between(u64::from(steps), 1, least / UNIT)?;
+        Ok(Self::of(least_bits, octaves, steps.ilog2()))
+    }
+
+    const fn of(least_bits: u32, octaves: u32, step_bits: u32) -> Self {
+        Self { least_bits, octaves, step_bits, largest: UNIT << (least_bits + octaves - 1), least_units: 1 << least_bits }
     }
 
     /// How many classes there are.
@@ -52,7 +61,7 @@ impl Classes {
     /// The largest block of a class, bytes. Longer requests are allocated exactly, outside the slabs.
     #[must_use]
     pub const fn largest(&self) -> u64 {
-        UNIT << (self.least_bits + self.octaves - 1)
+        self.largest
     }
 
     /// The octave of a request; `None` above the last.
@@ -66,19 +75,18 @@ impl Classes {
     /// The class of a request: the first whose blocks are long enough; `None` above the last.
     #[must_use]
     pub const fn class_of(&self, bytes: u64) -> Option<usize> {
-        let units = bytes.div_ceil(UNIT);
-        if units <= 1 << self.least_bits {
-            return Some(if self.step_bits == 0 || units == 0 { 0 } else { units as usize - 1 });
-        }
-        if units > 1 << (self.least_bits + self.octaves - 1) {
+        if bytes > self.largest {
             return None;
+        }
+        let units = (bytes + (UNIT - 1)) / UNIT;
+        if units <= self.least_units {
+            return Some(if self.step_bits == 0 { 0 } else { units.saturating_sub(1) as usize });
         }
         let last = units - 1;
         let bits = last.ilog2();
-        // Where an octave has fewer units than steps, a step is a unit.
-        let step = if bits >= self.step_bits { last >> (bits - self.step_bits) } else { last << (self.step_bits - bits) };
-        let step = step & ((1 << self.step_bits) - 1);
-        Some((self.small() + ((bits - self.least_bits) << self.step_bits)) as usize + step as usize)
+        // The leading bit and the step below it; the invariant keeps the shift from being negative.
+        let step = (last >> (bits - self.step_bits)) as u32;
+        Some((self.small() + ((bits - self.least_bits) << self.step_bits) + step - (1 << self.step_bits)) as usize)
     }
 
     /// The bytes of a class's blocks.
@@ -152,9 +160,17 @@ mod tests {
 
     #[test]
     fn absurd_classes_are_refused() {
-        for (least, octaves, steps) in
-            [(128, 21, 4), (5000, 21, 4), (4096, 0, 4), (4096, 30, 4), (4096, 21, 3), (4096, 21, 16), (4096, 21, 0), (0, 21, 4)]
-        {
+        for (least, octaves, steps) in [
+            (128, 21, 4),
+            (5000, 21, 4),
+            (4096, 0, 4),
+            (4096, 30, 4),
+            (4096, 21, 3),
+            (4096, 21, 16),
+            (4096, 21, 0),
+            (0, 21, 4),
+            (256, 21, 2),
+        ] {
             assert!(Classes::new(least, octaves, steps).is_err(), "{least} {octaves} {steps}");
         }
         assert_eq!(Classes::new(4096, 21, 4).unwrap(), Classes::default());

@@ -22,7 +22,10 @@ const STEPS: usize = 1 << STEP_BITS;
 const OCTAVES: usize = 36;
 const LISTS: usize = OCTAVES * STEPS;
 
-/// A part of a slab. Numbers are used again; the pool's tags tell generations apart.
+/// The most parts there are: their numbers have 24 bits.
+const PARTS: usize = 1 << 24;
+
+/// A part of a slab, by a number below [`PARTS`], which is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PartId(NonZeroU32);
 
@@ -133,6 +136,9 @@ impl Heap {
     /// Takes `bytes` bytes, at least one, from the list that fits best, or nothing if no free part is long enough.
     pub fn take(&mut self, bytes: u64) -> Option<Taken> {
         let size = bytes.div_ceil(UNIT).max(1);
+        if self.unused.is_none() && self.parts.len() == PARTS {
+            return None;
+        }
         let part = self.find(size)?;
         self.unlist(part);
         let Part { slab, offset, size: whole, after, .. } = self.parts[part.index()];
@@ -174,25 +180,6 @@ impl Heap {
         self.list(whole);
         let Part { before, after, .. } = self.parts[whole.index()];
         Given { slab, is_empty: before.is_none() && after.is_none() }
-    }
-
-    /// Cuts what lies beyond `bytes` bytes off a part that is taken, and gives that back; how many bytes.
-    pub fn shrink(&mut self, part: PartId, bytes: u64) -> u64 {
-        let keep = bytes.div_ceil(UNIT).max(1);
-        let Part { slab, offset, size, after, .. } = self.parts[part.index()];
-        if keep >= size {
-            return 0;
-        }
-        let rest =
-            Part { slab, is_free: false, offset: offset + keep, size: size - keep, before: Some(part), after, previous: None, next: None };
-        let rest = self.number(rest);
-        self.parts[part.index()].size = keep;
-        self.parts[part.index()].after = Some(rest);
-        if let Some(after) = after {
-            self.parts[after.index()].before = Some(rest);
-        }
-        self.give(rest);
-        (size - keep) * UNIT
     }
 
     /// Takes out every slab of which nothing is taken and that `wanted` says yes to; their numbers.
@@ -451,18 +438,5 @@ mod tests {
         let mut removed = heap.remove_empty(|_| true);
         removed.sort_unstable();
         assert_eq!((removed, heap.total(), heap.free()), (std::vec![0, 1, 2, 3], 0, 0));
-    }
-
-    #[test]
-    fn what_is_cut_off_joins_what_is_free_behind_it() {
-        let mut heap = Heap::new();
-        heap.add(0, 16 * UNIT);
-        let first = heap.take(10 * UNIT).unwrap();
-        assert_eq!(heap.take(7 * UNIT), None);
-        assert_eq!(heap.shrink(first.part, 9 * UNIT - 1), UNIT);
-        assert_eq!(heap.shrink(first.part, 9 * UNIT), 0);
-        check(&heap, &[16 * UNIT]);
-        assert!(heap.take(7 * UNIT).is_some());
-        assert_eq!(heap.give(first.part), Given { slab: 0, is_empty: false });
     }
 }

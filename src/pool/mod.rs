@@ -23,7 +23,7 @@ use core::fmt;
 use core::time::Duration;
 use std::sync::{Arc, Weak};
 
-use cache::{Cache, Entry, add};
+use cache::{Cache, Entry};
 use central::Central;
 use heap::{PartId, UNIT};
 use local::Home;
@@ -60,18 +60,21 @@ pub struct Pool<M: Memory> {
     shared: Arc<Central<M>>,
 }
 
-/// What a pool knows a block by: its part in the low 32 bits, its units above, where it is and whether its pages are locked in the highest three.
+/// What a pool knows a block by: its part in the low 24 bits, the class that it serves above, then its units, where it is, and whether its
+/// pages are locked.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Tag(u64);
 
 impl Tag {
-    /// A block outside the slabs.
+    /// A block outside the slabs: no part has the number 0.
     const DIRECT: u64 = 0;
-    const PINNED: u64 = 1 << 63;
+    const CLASS_SHIFT: u32 = 24;
+    const UNITS_SHIFT: u32 = 32;
     const LOCATION_SHIFT: u32 = 61;
-    const UNITS: u64 = (1 << (Self::LOCATION_SHIFT - 32)) - 1;
+    const UNITS: u64 = (1 << (Self::LOCATION_SHIFT - Self::UNITS_SHIFT)) - 1;
+    const PINNED: u64 = 1 << 63;
 
-    const fn new(part: PartId, bytes: u64, slab: &Block) -> Self {
+    const fn new(part: PartId, class: usize, bytes: u64, slab: &Block) -> Self {
         let location = match slab.location {
             MemoryLocation::Host => 0,
             MemoryLocation::Device => 1,
@@ -79,13 +82,18 @@ impl Tag {
             MemoryLocation::Unified => 3,
         };
         let pinned = if slab.is_pinned { Self::PINNED } else { 0 };
-        Self(part.index() as u64 | (bytes / UNIT) << 32 | location << Self::LOCATION_SHIFT | pinned)
+        let (class, units) = ((class as u64) << Self::CLASS_SHIFT, (bytes / UNIT) << Self::UNITS_SHIFT);
+        Self(part.index() as u64 | class | units | location << Self::LOCATION_SHIFT | pinned)
     }
+    /// The part's bytes.
     const fn bytes(self) -> u64 {
-        (self.0 >> 32 & Self::UNITS) * UNIT
+        (self.0 >> Self::UNITS_SHIFT & Self::UNITS) * UNIT
+    }
+    const fn class(self) -> usize {
+        (self.0 >> Self::CLASS_SHIFT & 0xff) as usize
     }
     const fn part(self) -> Option<PartId> {
-        PartId::from_index(self.0 as u32)
+        PartId::from_index((self.0 & ((1 << Self::CLASS_SHIFT) - 1)) as u32)
     }
     const fn location(self) -> MemoryLocation {
         match self.0 >> Self::LOCATION_SHIFT & 3 {
@@ -151,21 +159,22 @@ impl<M: Memory> Pool<M> {
         }
     }
 
+    /// An entry of this thread's cache. Its request is counted, also where there is none.
     #[inline(always)]
-    fn take_cached(&self, layout: Layout, class: usize, on: Option<&Stream>) -> Option<Entry> {
+    fn take_cached(&self, requested: u64, class: usize, on: Option<&Stream>) -> Option<Entry> {
         let take = |cache: &Cache| {
             // SAFETY: `local::with` gives this thread's.
-            let entry = unsafe { cache.own(|bins| bins.get_mut(class).and_then(|bin| pop(bin, on))) };
-            let entry = entry.or_else(|| self.take_over(cache, class));
-            match &entry {
-                Some(entry) => {
-                    add(&cache.counts.hits, 1);
-                    add(&cache.counts.requested, layout.size() as u64);
-                    add(&cache.counts.held, Tag(entry.tag).bytes());
-                }
-                None => add(&cache.counts.misses, 1),
-            }
-            entry
+            let entry = unsafe {
+                cache.own(|bins| {
+                    let bin = bins.get_mut(class)?;
+                    bin.requests += 1;
+                    bin.requested = bin.requested.wrapping_add(requested);
+                    let entry = pop(&mut bin.entries, on)?;
+                    bin.hits += 1;
+                    Some(entry)
+                })
+            };
+            entry.or_else(|| self.take_over(cache, class))
         };
         local::with(self.shared.id, self.home(), take).flatten()
     }
@@ -174,7 +183,7 @@ impl<M: Memory> Pool<M> {
     #[cold]
     fn take_over(&self, cache: &Cache, class: usize) -> Option<Entry> {
         // SAFETY: called with this thread's.
-        let oldest = unsafe { cache.own(|bins| bins.get(class).and_then(|bin| bin.first().copied())) }?;
+        let oldest = unsafe { cache.own(|bins| bins.get(class)?.entries.first().copied()) }?;
         if oldest.used.is_some_and(|ticket| !self.shared.memory.backend().reached(ticket)) {
             return None;
         }
@@ -182,36 +191,82 @@ impl<M: Memory> Pool<M> {
         let entry = unsafe {
             cache.own(|bins| {
                 let bin = bins.get_mut(class)?;
-                let index = bin.iter().position(|entry| entry.tag == oldest.tag)?;
-                Some(bin.remove(index))
+                let index = bin.entries.iter().position(|entry| entry.tag == oldest.tag)?;
+                bin.hits += 1;
+                Some(bin.entries.remove(index))
             })
         }?;
         Some(Entry { used: None, ..entry })
     }
 
+    /// Takes a request back that was not served.
     #[cold]
-    fn take_central(&self, layout: Layout, class: Option<usize>, on: Option<&Stream>) -> Result<Block> {
-        let block = self.shared.allocate(layout, class, on)?;
-        let held = Tag(block.tag).bytes();
-        let count = |cache: &Cache| {
-            add(&cache.counts.requested, layout.size() as u64);
-            add(&cache.counts.held, held);
+    fn uncount(&self, requested: u64, class: usize) {
+        let uncount = |cache: &Cache| {
+            // SAFETY: `local::with` gives this thread's.
+            unsafe {
+                cache.own(|bins| {
+                    if let Some(bin) = bins.get_mut(class) {
+                        bin.requests -= 1;
+                        bin.requested = bin.requested.wrapping_sub(requested);
+                    }
+                })
+            }
         };
-        local::with(self.shared.id, self.home(), count);
-        Ok(block)
+        local::with(self.shared.id, self.home(), uncount);
+    }
+
+    /// Puts a block into this thread's cache, or gives it and the older half of a full bin back to all.
+    #[inline(always)]
+    fn put(&self, entry: Entry, requested: u64, uses: &Uses, is_shared: bool) {
+        let shared = &*self.shared;
+        let class = Tag(entry.tag).class();
+        let put = |cache: &Cache| {
+            // SAFETY: `local::with` gives this thread's.
+            unsafe {
+                cache.own(|bins| {
+                    let Some(bin) = bins.get_mut(class) else { return false };
+                    bin.returns += 1;
+                    bin.requested = bin.requested.wrapping_sub(requested);
+                    let is_full = is_shared || bin.entries.len() >= bin.most;
+                    if !is_full {
+                        bin.entries.push(entry);
+                    }
+                    !is_full
+                })
+            }
+        };
+        if !local::with(shared.id, self.home(), put).unwrap_or(false) {
+            self.spill(entry, class, uses);
+        }
+    }
+
+    #[cold]
+    fn spill(&self, entry: Entry, class: usize, uses: &Uses) {
+        let older = |cache: &Cache| {
+            // SAFETY: `local::with` gives this thread's.
+            unsafe {
+                cache.own(|bins| match bins.get_mut(class) {
+                    Some(bin) if bin.entries.len() >= bin.most => bin.entries.drain(..bin.most.div_ceil(2)).collect(),
+                    _ => std::vec::Vec::new(),
+                })
+            }
+        };
+        let older = local::with(self.shared.id, self.home(), older).unwrap_or_default();
+        let older = older.into_iter().map(|entry| (Uses::from(entry.used), entry));
+        self.shared.give(older.chain([(*uses, entry)]));
     }
 }
 
 /// The newest entry that may be used on a stream now.
 #[inline(always)]
-fn pop(bin: &mut std::vec::Vec<Entry>, on: Option<&Stream>) -> Option<Entry> {
-    let newest = bin.last()?;
-    if newest.used.is_none() {
-        return bin.pop();
+fn pop(entries: &mut std::vec::Vec<Entry>, on: Option<&Stream>) -> Option<Entry> {
+    if entries.last()?.used.is_none() {
+        return entries.pop();
     }
     let on = on?.id();
-    let index = bin.iter().rposition(|entry| entry.used.is_none_or(|used| used.stream == on))?;
-    Some(bin.swap_remove(index))
+    let index = entries.iter().rposition(|entry| entry.used.is_none_or(|used| used.stream == on))?;
+    Some(entries.swap_remove(index))
 }
 
 // SAFETY: a block is a part of a slab that the heap gives to nobody else before it comes back, as long as its class or what was asked for; slabs
@@ -223,56 +278,22 @@ unsafe impl<M: Memory> Memory for Pool<M> {
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
         let shared = &*self.shared;
         let class = if layout.align() as u64 <= UNIT { shared.class_of(layout.size() as u64) } else { None };
-        if let Some(class) = class
-            && let Some(entry) = self.take_cached(layout, class, on)
-        {
-            return shared.reused(entry, layout, on);
+        let Some(class) = class else { return shared.allocate_direct(layout, on) };
+        match self.take_cached(layout.size() as u64, class, on) {
+            Some(entry) => shared.reused(entry, layout, on),
+            None => shared.allocate(layout, class, on).inspect_err(|_| self.uncount(layout.size() as u64, class)),
         }
-        self.take_central(layout, class, on)
     }
 
     #[inline]
     unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
-        let shared = &*self.shared;
         if block.tag == Tag::DIRECT {
             // SAFETY: the caller's promise; such blocks are the memory's own.
-            return unsafe { shared.free_direct(block, uses) };
+            return unsafe { self.shared.free_direct(block, uses) };
         }
         let mut open = uses.iter();
-        let (used, more) = (open.next(), open.next().is_some());
-        let entry = Entry { tag: block.tag, device_address: block.device_address, host: block.host, used };
-        let held = Tag(block.tag).bytes();
-        let most = shared.most_cached(held);
-        let requested = block.layout.size() as u64;
-        let mut full = None;
-        let give = |cache: &Cache| {
-            add(&cache.counts.returns, 1);
-            add(&cache.counts.requested, requested.wrapping_neg());
-            add(&cache.counts.held, held.wrapping_neg());
-            let Some(class) = shared.class_within(held) else { return false };
-            if more {
-                return false;
-            }
-            // SAFETY: `local::with` gives this thread's.
-            unsafe {
-                cache.own(|bins| {
-                    let Some(bin) = bins.get_mut(class) else { return false };
-                    if bin.len() >= most {
-                        // The older half goes to all.
-                        full = Some(bin.drain(..most.div_ceil(2)).collect::<std::vec::Vec<_>>());
-                    }
-                    bin.push(entry);
-                    true
-                })
-            }
-        };
-        let is_cached = local::with(shared.id, self.home(), give).unwrap_or(false);
-        if let Some(full) = full {
-            shared.give(full.into_iter().map(|entry| (Uses::from(entry.used), entry)));
-        }
-        if !is_cached {
-            shared.give([(*uses, entry)]);
-        }
+        let entry = Entry { tag: block.tag, device_address: block.device_address, host: block.host, used: open.next() };
+        self.put(entry, block.layout.size() as u64, uses, open.next().is_some());
         Ok(())
     }
 
