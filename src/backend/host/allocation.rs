@@ -45,7 +45,7 @@ impl HostBackend {
         self.shared.ranges.insert(address.get(), range);
         self.shared.counts.of(location).allocated(facts.bytes);
         let device_address = (location != MemoryLocation::Host).then_some(address);
-        Ok(Block { device_address, host, layout, location, device, is_pinned, ready: None })
+        Ok(Block { device_address, host, layout, location, device, is_pinned, ready: None, tag: 0 })
     }
 
     /// A part of a device's arena.
