@@ -32,7 +32,8 @@ impl Classes {
     ///
     /// # Errors
     ///
-    /// [`Error::Size`], [`Error::Align`] for a number that is no power of two: `steps` may be 1, 2, 4 or 8.
+    /// [`Error::Align`] for a number that is no power of two: `steps` may be 1, 2, 4 or 8. [`Error::Size`] for a least block of less than 256 bytes
+    /// times the steps, a largest above 64 GiB, or more than 255 classes.
     pub fn new(least: u64, octaves: u32, steps: u32) -> Result<Self> {
         if !least.is_power_of_two() || !steps.is_power_of_two() {
             return Err(Error::Align { asked: if least.is_power_of_two() { u64::from(steps) } else { least }, most: 1 << 32 });
@@ -43,10 +44,15 @@ impl Classes {
         between(least, UNIT, 1 << 32)?;
         between(u64::from(steps), 1, 8)?;
         let least_bits = (least / UNIT).ilog2();
-        between(u64::from(octaves), 1, u64::from(33 - least_bits))?;
+        between(u64::from(octaves), 1, u64::from(29 - least_bits))?;
         between(u64::from(steps), 1, least / UNIT)?;
-        Ok(Self::of(least_bits, octaves, steps.ilog2()))
+        let classes = Self::of(least_bits, octaves, steps.ilog2());
+        between(classes.count() as u64, 1, Self::MOST)?;
+        Ok(classes)
     }
+
+    /// How many there may be: a block's tag has a byte for its class, and one value says that it has none.
+    const MOST: u64 = 255;
 
     const fn of(least_bits: u32, octaves: u32, step_bits: u32) -> Self {
         Self { least_bits, octaves, step_bits, largest: UNIT << (least_bits + octaves - 1), least_units: 1 << least_bits }
@@ -164,7 +170,9 @@ mod tests {
             (128, 21, 4),
             (5000, 21, 4),
             (4096, 0, 4),
-            (4096, 30, 4),
+            (4096, 26, 4),
+            (1 << 20, 5, 2),
+            (1 << 16, 2, 4),
             (4096, 21, 3),
             (4096, 21, 16),
             (4096, 21, 0),

@@ -94,6 +94,8 @@ pub(super) struct Given {
 /// Free and taken parts of any number of slabs.
 pub(super) struct Heap {
     parts: Vec<Part>,
+    /// How many there may be, [`PARTS`] at most.
+    most: usize,
     /// Numbers that nobody has, linked by `next`.
     unused: Option<PartId>,
     lists: Vec<Option<PartId>>,
@@ -108,8 +110,13 @@ pub(super) struct Heap {
 
 impl Heap {
     pub fn new() -> Self {
+        Self::of(PARTS)
+    }
+
+    fn of(most: usize) -> Self {
         let nobody = Part { slab: 0, is_free: false, offset: 0, size: 0, before: None, after: None, previous: None, next: None };
-        Self { parts: std::vec![nobody], unused: None, lists: std::vec![None; LISTS], steps: [0; OCTAVES], octaves: 0, free: 0, total: 0 }
+        let lists = std::vec![None; LISTS];
+        Self { parts: std::vec![nobody], most, unused: None, lists, steps: [0; OCTAVES], octaves: 0, free: 0, total: 0 }
     }
 
     /// Bytes of all slabs.
@@ -122,21 +129,22 @@ impl Heap {
         self.free * UNIT
     }
 
-    /// Adds a slab of `bytes` bytes, all of it free. Less than a unit at its end is left out.
-    pub fn add(&mut self, slab: u32, bytes: u64) {
+    /// Adds a slab of `bytes` bytes, all of it free, unless there are too many parts: whether it did. Less than a unit at its end is left out.
+    pub fn add(&mut self, slab: u32, bytes: u64) -> bool {
         let size = bytes / UNIT;
-        if size == 0 {
-            return;
+        if size == 0 || self.is_out_of_numbers() {
+            return false;
         }
         let part = self.number(Part { slab, is_free: false, offset: 0, size, before: None, after: None, previous: None, next: None });
         self.total += size;
         self.list(part);
+        true
     }
 
     /// Takes `bytes` bytes, at least one, from the list that fits best, or nothing if no free part is long enough.
     pub fn take(&mut self, bytes: u64) -> Option<Taken> {
         let size = bytes.div_ceil(UNIT).max(1);
-        if self.unused.is_none() && self.parts.len() == PARTS {
+        if self.is_out_of_numbers() {
             return None;
         }
         let part = self.find(size)?;
@@ -298,6 +306,10 @@ impl Heap {
         self.retire(after);
     }
 
+    fn is_out_of_numbers(&self) -> bool {
+        self.unused.is_none() && self.parts.len() == self.most
+    }
+
     fn number(&mut self, part: Part) -> PartId {
         match self.unused {
             Some(id) => {
@@ -397,7 +409,7 @@ mod tests {
         let slabs = [1 << 20, 3 << 20, 70_000, 1 << 24];
         let mut heap = Heap::new();
         for (slab, &bytes) in slabs.iter().enumerate() {
-            heap.add(slab as u32, bytes);
+            assert!(heap.add(slab as u32, bytes));
         }
         let mut live = Vec::new();
         let mut random = 9_u64;
@@ -438,5 +450,16 @@ mod tests {
         let mut removed = heap.remove_empty(|_| true);
         removed.sort_unstable();
         assert_eq!((removed, heap.total(), heap.free()), (std::vec![0, 1, 2, 3], 0, 0));
+    }
+
+    #[test]
+    fn no_part_gets_a_number_above_the_last() {
+        let mut heap = Heap::of(4);
+        assert!(heap.add(0, 10 * UNIT));
+        let taken = [heap.take(1).unwrap(), heap.take(1).unwrap()];
+        assert_eq!((heap.take(1), heap.add(1, 10 * UNIT)), (None, false), "the table, two that are taken, and the rest");
+        heap.give(taken[1].part);
+        assert_eq!(heap.take(1).map(|taken| taken.offset), Some(UNIT));
+        check(&heap, &[10 * UNIT]);
     }
 }
