@@ -79,10 +79,11 @@ pub(super) struct System;
 mod system {
     use core::sync::atomic::Ordering::{Relaxed, SeqCst};
     use core::sync::atomic::{AtomicBool, compiler_fence, fence};
+    use std::sync::Once;
 
     use super::{Barrier, System};
 
-    /// The kernel runs barriers in all our threads when one of them asks. Set before there is a seat.
+    /// The kernel runs barriers in all our threads when one of them asks. Decided once, before there is a seat: owners and askers agree.
     static IS_CHEAP: AtomicBool = AtomicBool::new(false);
 
     const EXPEDITED: libc::c_int = 1 << 3;
@@ -96,9 +97,8 @@ mod system {
     impl System {
         /// Before the first seat of whoever calls.
         pub fn prepare() {
-            if !IS_CHEAP.load(Relaxed) && membarrier(REGISTER_EXPEDITED) {
-                IS_CHEAP.store(true, Relaxed);
-            }
+            static DECIDED: Once = Once::new();
+            DECIDED.call_once(|| IS_CHEAP.store(membarrier(REGISTER_EXPEDITED), Relaxed));
         }
     }
 
@@ -226,5 +226,50 @@ mod tests {
     #[should_panic(expected = "Causality violation")]
     fn without_the_owner_s_barrier_they_are() {
         scene::<Weakened>();
+    }
+
+    /// An owner that takes one after the other, and an asker that takes all there are: who got how many of three.
+    fn stealing<B: Barrier>() {
+        loom::model(|| {
+            let shared = loom::sync::Arc::new((Seat::<LoomWord>::new(), loom::cell::UnsafeCell::new(std::vec![1_u32, 2, 4])));
+            let owner = loom::thread::spawn({
+                let shared = loom::sync::Arc::clone(&shared);
+                move || {
+                    let mut taken = 0;
+                    for _ in 0..2 {
+                        if shared.0.sit::<B>() {
+                            // SAFETY: what the scene is about.
+                            taken += shared.1.with_mut(|entries| unsafe { (*entries).pop() }).unwrap_or(0);
+                            shared.0.stand();
+                        }
+                    }
+                    taken
+                }
+            });
+            let mut stolen = 0;
+            if shared.0.ask::<B>() {
+                if shared.0.is_free() {
+                    // SAFETY: as above.
+                    stolen = shared.1.with_mut(|entries| core::mem::take(unsafe { &mut *entries })).into_iter().sum();
+                }
+                shared.0.give_back();
+            }
+            let taken = owner.join().unwrap();
+            // SAFETY: nobody else is left.
+            let left = shared.1.with_mut(|entries| unsafe { (*entries).iter().sum::<u32>() });
+            // Each is a bit: a sum of 7 has each once.
+            assert_eq!((taken + stolen + left, taken & stolen & left), (7, 0));
+        });
+    }
+
+    #[test]
+    fn each_entry_goes_to_the_owner_or_to_who_takes_all() {
+        stealing::<Both>();
+    }
+
+    #[test]
+    #[should_panic(expected = "Causality violation")]
+    fn without_the_owner_s_barrier_an_entry_goes_to_both() {
+        stealing::<Weakened>();
     }
 }
