@@ -5,6 +5,8 @@ use core::num::NonZeroU64;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
+use super::Backend;
+
 /// A stream's number, never used twice in a process: a handle of the driver's may be.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(NonZeroU64);
@@ -92,6 +94,22 @@ impl Uses {
             }
             None => Err(ticket),
         }
+    }
+
+    /// Adds one whatever the number of streams: where there are too many, the new one's waits for another's, or the caller does.
+    pub(crate) fn add_after(&mut self, ticket: Ticket, backend: &dyn Backend) {
+        let Err(ticket) = self.add(ticket) else { return };
+        let Some(oldest) = self.iter().next() else { return };
+        let both = backend.after(oldest, ticket.stream).and_then(|()| backend.mark(ticket.stream)).unwrap_or_else(|_| {
+            // Its own waiter is told its error, not this one.
+            while !backend.reached(oldest) {
+                std::thread::yield_now();
+            }
+            ticket
+        });
+        self.remove(oldest);
+        // There is room now.
+        let _ = self.add(both);
     }
 
     /// Takes a ticket off, and every earlier one of its stream.
