@@ -10,10 +10,10 @@ use super::{Classes, Pool};
 use crate::memory::Memory;
 use crate::{Error, Result};
 
-/// What a pool does with a block's bytes before it hands the block out again.
+/// What a pool does with a block's bytes before it hands the block out, the first time and every other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hygiene {
-    /// Nothing: what the last owner left is there.
+    /// Nothing: what the last owner left is there, also where the memory below gives zeroes.
     #[default]
     Leave,
     /// They are 0.
@@ -63,7 +63,7 @@ impl<M: Memory> Builder<M> {
         self
     }
 
-    /// Bytes of a slab; 32 MiB unless set. Longer blocks have slabs of their own; where so much is not to be had, a slab is as long as the request.
+    /// Bytes of a slab; 32 MiB unless set, rounded up to 2 MiB, or to 256 bytes if there are fewer. Longer blocks have slabs of their own; where so much is not to be had, a slab is as long as the request.
     pub fn slab(mut self, bytes: u64) -> Self {
         self.slab = bytes;
         self

@@ -95,6 +95,16 @@ impl Cache {
         drop(back);
         Some(result)
     }
+
+    /// The bins, when no thread can come to them any more.
+    ///
+    /// # Safety
+    ///
+    /// No thread is in [`own`](Self::own) or [`ask`](Self::ask) or will be, and what they did there happened before.
+    pub unsafe fn alone<R>(&self, f: impl FnOnce(&mut [Bin]) -> R) -> R {
+        // SAFETY: the caller's promise.
+        f(unsafe { &mut *self.bins.get() })
+    }
 }
 
 struct Stand<'a>(&'a Seat<HostWord>);

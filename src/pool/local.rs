@@ -10,8 +10,12 @@ use super::cache::Cache;
 pub(super) trait Home: Send + Sync {
     /// A cache for the calling thread.
     fn admit(&self) -> Arc<Cache>;
-    /// The thread of a cache has ended: what is in it is for all.
-    fn retire(&self, cache: &Arc<Cache>);
+    /// The thread of a cache is ending: what is in it is for all.
+    ///
+    /// # Safety
+    ///
+    /// The calling thread is the cache's, and does not use it again.
+    unsafe fn retire(&self, cache: &Arc<Cache>);
 }
 
 struct Local {
@@ -23,7 +27,8 @@ impl Drop for Local {
     fn drop(&mut self) {
         for (_, cache, home) in self.caches.drain(..) {
             if let Some(home) = home.upgrade() {
-                home.retire(&cache);
+                // SAFETY: this thread's, which forgets it here.
+                unsafe { home.retire(&cache) };
             }
         }
     }

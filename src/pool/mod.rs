@@ -8,6 +8,7 @@
 //!    pending frees, the callback. The error says how much is free, and how much in one piece.
 //! 5. No lock is held while a backend is called. All bookkeeping is outside the pooled memory.
 //! 6. What was handed out holds the pool: slabs go when the last block of them has.
+//! 7. In a process that was forked from its own a pool refuses requests, and what is given back or dropped there is left to the parent.
 
 mod builder;
 mod cache;
@@ -15,6 +16,7 @@ mod central;
 mod classes;
 mod heap;
 mod local;
+mod process;
 mod seat;
 mod statistics;
 
@@ -28,14 +30,14 @@ use central::Central;
 use heap::{PartId, UNIT};
 use local::Home;
 
-use crate::Result;
 use crate::backend::{Backend, Block, MemoryLocation, Uses};
 use crate::memory::Memory;
 use crate::stream::Stream;
+use crate::{Error, Result};
 
-pub use builder::Builder;
+pub use builder::{Builder, Hygiene, OutOfMemory};
 pub use classes::Classes;
-pub use statistics::{PartState, SlabView, Statistics};
+pub use statistics::{ClassStatistics, PartState, SlabView, Statistics};
 
 /// A pool over a memory. Clones are the same pool; each is a [`Memory`], so buffers are made of it.
 ///
@@ -74,7 +76,10 @@ impl Tag {
     const UNITS: u64 = (1 << (Self::LOCATION_SHIFT - Self::UNITS_SHIFT)) - 1;
     const PINNED: u64 = 1 << 63;
 
-    const fn new(part: PartId, class: usize, bytes: u64, slab: &Block) -> Self {
+    /// A class that no block has: those that are shorter than the first are not cached.
+    const NO_CLASS: u64 = 0xff;
+
+    const fn new(part: PartId, class: Option<usize>, bytes: u64, slab: &Block) -> Self {
         let location = match slab.location {
             MemoryLocation::Host => 0,
             MemoryLocation::Device => 1,
@@ -82,7 +87,12 @@ impl Tag {
             MemoryLocation::Unified => 3,
         };
         let pinned = if slab.is_pinned { Self::PINNED } else { 0 };
-        let (class, units) = ((class as u64) << Self::CLASS_SHIFT, (bytes / UNIT) << Self::UNITS_SHIFT);
+        let class = match class {
+            Some(class) => class as u64,
+            None => Self::NO_CLASS,
+        };
+        // Classes are fewer than 255, and end at 64 GiB.
+        let (class, units) = (class << Self::CLASS_SHIFT, (bytes / UNIT & Self::UNITS) << Self::UNITS_SHIFT);
         Self(part.index() as u64 | class | units | location << Self::LOCATION_SHIFT | pinned)
     }
     /// The part's bytes.
@@ -117,13 +127,19 @@ impl<M: Memory> Pool<M> {
     /// What it has done and what it holds.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        self.shared.statistics()
+        self.here().map_or_else(|_| Statistics::default(), Central::statistics)
+    }
+
+    /// What was asked of each class, the smallest first.
+    #[must_use]
+    pub fn class_statistics(&self) -> std::vec::Vec<ClassStatistics> {
+        self.here().map_or_else(|_| std::vec::Vec::new(), Central::classes)
     }
 
     /// Every slab and every part of it.
     #[must_use]
     pub fn snapshot(&self) -> std::vec::Vec<SlabView> {
-        self.shared.snapshot()
+        self.here().map_or_else(|_| std::vec::Vec::new(), Central::snapshot)
     }
 
     /// Makes room for `count` blocks of `bytes` bytes in slabs.
@@ -132,23 +148,33 @@ impl<M: Memory> Pool<M> {
     ///
     /// As an allocation.
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
-        self.shared.prewarm(bytes, count)
+        self.here()?.prewarm(bytes, count)
     }
 
     /// Gives empty slabs back to the memory, those first that are empty for the longest, until no more than `bytes` are held; how many bytes
     /// that gave back. Blocks that threads have cached go back to their slabs before.
     pub fn trim_to(&self, bytes: u64) -> u64 {
-        self.shared.trim(bytes, Duration::ZERO)
+        self.here().map_or(0, |shared| shared.trim(bytes, Duration::ZERO))
     }
 
     /// Gives slabs back to the memory that have been empty for at least `age`; how many bytes that gave back.
     pub fn trim_older_than(&self, age: Duration) -> u64 {
-        self.shared.trim(0, age)
+        self.here().map_or(0, |shared| shared.trim(0, age))
     }
 
     /// Joins what is free and gives every empty slab back; how many bytes that gave back.
     pub fn defragment(&self) -> u64 {
         self.trim_to(0)
+    }
+
+    /// What its threads share, in its own process.
+    #[inline(always)]
+    fn here(&self) -> Result<&Central<M>> {
+        if self.shared.process.is_this() {
+            Ok(&self.shared)
+        } else {
+            Err(Error::Unsupported { what: "a pool of the process that this one was forked from" })
+        }
     }
 
     #[inline(always)]
@@ -164,7 +190,7 @@ impl<M: Memory> Pool<M> {
     fn take_cached(&self, requested: u64, class: usize, on: Option<&Stream>) -> Option<Entry> {
         let take = |cache: &Cache| {
             // SAFETY: `local::with` gives this thread's.
-            let entry = unsafe {
+            unsafe {
                 cache.own(|bins| {
                     let bin = bins.get_mut(class)?;
                     bin.requests += 1;
@@ -173,47 +199,67 @@ impl<M: Memory> Pool<M> {
                     bin.hits += 1;
                     Some(entry)
                 })
-            };
-            entry.or_else(|| self.take_over(cache, class))
+            }
         };
-        local::with(self.shared.id, self.home(), take).flatten()
+        match local::with(self.shared.id, self.home(), take) {
+            Some(Some(entry)) => Some(entry),
+            Some(None) => self.take_over(class),
+            None => {
+                self.shared.count(class, |counted| {
+                    counted.requests += 1;
+                    counted.requested = counted.requested.wrapping_add(requested);
+                });
+                None
+            }
+        }
     }
 
     /// The oldest entry, if its last use is over by now. The backend is asked while nobody is kept away.
     #[cold]
-    fn take_over(&self, cache: &Cache, class: usize) -> Option<Entry> {
-        // SAFETY: called with this thread's.
-        let oldest = unsafe { cache.own(|bins| bins.get(class)?.entries.first().copied()) }?;
+    fn take_over(&self, class: usize) -> Option<Entry> {
+        // SAFETY: `local::with` gives this thread's.
+        let first = |cache: &Cache| unsafe { cache.own(|bins| bins.get(class)?.entries.first().copied()) };
+        let oldest = local::with(self.shared.id, self.home(), first).flatten()?;
         if oldest.used.is_some_and(|ticket| !self.shared.memory.backend().reached(ticket)) {
             return None;
         }
-        // SAFETY: as above. Others may have taken it meanwhile.
-        let entry = unsafe {
-            cache.own(|bins| {
-                let bin = bins.get_mut(class)?;
-                let index = bin.entries.iter().position(|entry| entry.tag == oldest.tag)?;
-                bin.hits += 1;
-                Some(bin.entries.remove(index))
-            })
-        }?;
+        let take = |cache: &Cache| {
+            // SAFETY: as above.
+            unsafe {
+                cache.own(|bins| {
+                    let bin = bins.get_mut(class)?;
+                    // Others may have taken it meanwhile.
+                    let index = bin.entries.iter().position(|entry| (entry.tag, entry.used) == (oldest.tag, oldest.used))?;
+                    bin.hits += 1;
+                    Some(bin.entries.remove(index))
+                })
+            }
+        };
+        let entry = local::with(self.shared.id, self.home(), take).flatten()?;
         Some(Entry { used: None, ..entry })
     }
 
     /// Takes a request back that was not served.
     #[cold]
-    fn uncount(&self, requested: u64, class: usize) {
+    fn uncount(&self, requested: u64, class: usize, is_hit: bool) {
         let uncount = |cache: &Cache| {
             // SAFETY: `local::with` gives this thread's.
             unsafe {
                 cache.own(|bins| {
                     if let Some(bin) = bins.get_mut(class) {
                         bin.requests -= 1;
+                        bin.hits -= u64::from(is_hit);
                         bin.requested = bin.requested.wrapping_sub(requested);
                     }
                 })
             }
         };
-        local::with(self.shared.id, self.home(), uncount);
+        if local::with(self.shared.id, self.home(), uncount).is_none() {
+            self.shared.count(class, |counted| {
+                counted.requests -= 1;
+                counted.requested = counted.requested.wrapping_sub(requested);
+            });
+        }
     }
 
     /// Puts a block into this thread's cache, or gives it and the older half of a full bin back to all.
@@ -225,18 +271,25 @@ impl<M: Memory> Pool<M> {
             // SAFETY: `local::with` gives this thread's.
             unsafe {
                 cache.own(|bins| {
-                    let Some(bin) = bins.get_mut(class) else { return false };
+                    let bin = bins.get_mut(class)?;
                     bin.returns += 1;
                     bin.requested = bin.requested.wrapping_sub(requested);
                     let is_full = is_shared || bin.entries.len() >= bin.most;
                     if !is_full {
                         bin.entries.push(entry);
                     }
-                    !is_full
+                    Some(!is_full)
                 })
             }
         };
-        if !local::with(shared.id, self.home(), put).unwrap_or(false) {
+        let is_put = local::with(shared.id, self.home(), put).flatten();
+        if is_put.is_none() {
+            shared.count(class, |counted| {
+                counted.returns += 1;
+                counted.requested = counted.requested.wrapping_sub(requested);
+            });
+        }
+        if is_put != Some(true) {
             self.spill(entry, class, uses);
         }
     }
@@ -264,8 +317,8 @@ fn pop(entries: &mut std::vec::Vec<Entry>, on: Option<&Stream>) -> Option<Entry>
     if entries.last()?.used.is_none() {
         return entries.pop();
     }
-    let on = on?.id();
-    let index = entries.iter().rposition(|entry| entry.used.is_none_or(|used| used.stream == on))?;
+    let on = on.map(Stream::id);
+    let index = entries.iter().rposition(|entry| entry.used.is_none_or(|used| Some(used.stream) == on))?;
     Some(entries.swap_remove(index))
 }
 
@@ -276,17 +329,24 @@ unsafe impl<M: Memory> Memory for Pool<M> {
 
     #[inline]
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
-        let shared = &*self.shared;
-        let class = if layout.align() as u64 <= UNIT { shared.class_of(layout.size() as u64) } else { None };
+        let shared = self.here()?;
+        let requested = layout.size() as u64;
+        if let Some(stream) = on {
+            stream.on(&**self.backend())?;
+        }
+        let class = if layout.align() as u64 <= UNIT { shared.class_of(requested) } else { None };
         let Some(class) = class else { return shared.allocate_direct(layout, on) };
-        match self.take_cached(layout.size() as u64, class, on) {
-            Some(entry) => shared.reused(entry, layout, on),
-            None => shared.allocate(layout, class, on).inspect_err(|_| self.uncount(layout.size() as u64, class)),
+        match self.take_cached(requested, class, on) {
+            Some(entry) => shared.reused(entry, layout, on).inspect_err(|_| self.uncount(requested, class, true)),
+            None => shared.allocate(layout, class, on).inspect_err(|_| self.uncount(requested, class, false)),
         }
     }
 
     #[inline]
     unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+        if !self.shared.process.is_this() {
+            return Ok(());
+        }
         if block.tag == Tag::DIRECT {
             // SAFETY: the caller's promise; such blocks are the memory's own.
             return unsafe { self.shared.free_direct(block, uses) };

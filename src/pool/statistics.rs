@@ -68,6 +68,17 @@ fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
+/// What was asked of a class, on all threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClassStatistics {
+    /// Its blocks' bytes.
+    pub bytes: u64,
+    /// Requests that it serves.
+    pub requests: u64,
+    /// Those that a cached block served.
+    pub hits: u64,
+}
+
 /// What a part of a slab is at the moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartState {

@@ -1,0 +1,314 @@
+//! Where memory comes from when no cache has any: the heap, the memory below, and everything that makes room, in the order of what it costs.
+
+use core::alloc::Layout;
+use core::cell::Cell;
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+use std::collections::HashSet;
+use std::thread;
+use std::time::Instant;
+use std::vec::Vec;
+
+use super::{Central, GRAIN, Slab, State};
+use crate::backend::{Block, Uses};
+use crate::memory::Memory;
+use crate::pool::Tag;
+use crate::pool::cache::Entry;
+use crate::pool::heap::UNIT;
+use crate::stream::Stream;
+use crate::{Error, Result};
+
+/// How often a request that waits for frees looks for them.
+const GLANCE: Duration = Duration::from_micros(50);
+
+type Way<'a, T> = &'a dyn Fn() -> Result<Option<T>>;
+
+/// What the first way finds that finds anything.
+fn first<T>(ways: &[Way<'_, T>]) -> Result<Option<T>> {
+    for way in ways {
+        let found = way()?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+impl<M: Memory> Central<M> {
+    /// A part of `whole` bytes, or of at least `requested` where that is all there is.
+    pub(super) fn find(&self, whole: u64, requested: u64) -> Result<Entry> {
+        let refused = Cell::new((0, 0));
+        let grow = || match self.grow(whole, requested) {
+            Err(Error::OutOfMemory { free, largest, .. }) => {
+                refused.set((free, largest));
+                Ok(None)
+            }
+            outcome => outcome,
+        };
+        let fits = || self.take(whole).or_else(|| self.take(requested));
+        let after_trim = |bytes| if self.trim(bytes, Duration::ZERO) > 0 { grow() } else { Ok(fits()) };
+        let again = || match fits() {
+            None => {
+                self.trim(0, Duration::ZERO);
+                grow()
+            }
+            found => Ok(found),
+        };
+        let ways: [Way<'_, Entry>; 8] = [
+            &|| Ok(self.take(whole)),
+            &|| Ok(if self.collect() { self.take(whole) } else { None }),
+            &grow,
+            &|| {
+                self.empty_caches();
+                Ok(fits())
+            },
+            // Within the limit the slabs that are empty for the longest make room; for the memory below, any.
+            &|| after_trim(self.limit.saturating_sub(whole.next_multiple_of(self.grain()))),
+            &|| after_trim(0),
+            &|| self.wait(&again),
+            &|| {
+                let has_freed = self.out_of_memory.as_ref().is_some_and(|callback| callback(requested));
+                // What it gave back here is in this thread's cache.
+                if has_freed && self.empty_caches() == 0 {
+                    self.collect();
+                }
+                if has_freed { again() } else { Ok(None) }
+            },
+        ];
+        // What is longer than the limit is not had by emptying everything.
+        let found = first(if requested > self.limit { &[] } else { &ways })?;
+        found.ok_or_else(|| {
+            let (state, (free, largest)) = (self.lock(), refused.get());
+            let left = self.limit - state.reserved;
+            let largest = state.heap.largest().max(largest.min(left));
+            Error::OutOfMemory { requested, free: state.heap.free() + free.min(left), largest }
+        })
+    }
+
+    /// A block outside the slabs.
+    #[cold]
+    pub fn allocate_direct(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
+        let requested = layout.size() as u64;
+        let refused = Cell::new((0, 0));
+        let try_now = || {
+            if !self.reserve(requested) {
+                let left = self.limit - self.lock().reserved;
+                refused.set((left, left));
+                return Ok(None);
+            }
+            let _moving = self.moving();
+            match self.ask(requested, layout.align(), on) {
+                Err(Error::OutOfMemory { free, largest, .. }) => {
+                    refused.set((free, largest));
+                    Ok(None)
+                }
+                outcome => outcome.map(Some),
+            }
+        };
+        let after_trim = |bytes| {
+            self.trim(bytes, Duration::ZERO);
+            try_now()
+        };
+        let ways: [Way<'_, Block>; 5] =
+            [&try_now, &|| after_trim(self.limit.saturating_sub(requested)), &|| after_trim(0), &|| self.wait(&|| after_trim(0)), &|| {
+                if self.out_of_memory.as_ref().is_some_and(|callback| callback(requested)) { after_trim(0) } else { Ok(None) }
+            }];
+        let found = first(if requested > self.limit { &ways[..1] } else { &ways })?;
+        let (free, largest) = refused.get();
+        let mut block = found.ok_or(Error::OutOfMemory { requested, free, largest })?;
+        block.tag = Tag::DIRECT;
+        self.counts.misses.fetch_add(1, Relaxed);
+        self.counts.requested.fetch_add(requested, Relaxed);
+        self.clean(block, on).inspect_err(|_| {
+            self.counts.misses.fetch_sub(1, Relaxed);
+            self.counts.returns.fetch_sub(1, Relaxed);
+        })
+    }
+
+    /// # Safety
+    ///
+    /// The promise of `Memory::free`.
+    #[cold]
+    pub unsafe fn free_direct(&self, block: Block, uses: &Uses) -> Result<()> {
+        let bytes = block.layout.size() as u64;
+        // SAFETY: the caller's promise.
+        let outcome = unsafe { self.memory.free(block, uses) };
+        self.counts.frees.fetch_add(1, Relaxed);
+        self.counts.returns.fetch_add(1, Relaxed);
+        self.counts.requested.fetch_sub(bytes, Relaxed);
+        let backend = self.memory.backend();
+        let is_over = uses.iter().all(|ticket| backend.reached(ticket));
+        let mut state = self.lock();
+        if is_over {
+            state.reserved -= bytes;
+        } else {
+            state.leaving.push((*uses, bytes));
+        }
+        outcome
+    }
+
+    /// Waits for uses of what was given back, and for what other threads move, within patience. Looks again when something has come of it.
+    fn wait<T>(&self, again: Way<'_, T>) -> Result<Option<T>> {
+        let begun = Instant::now();
+        let mut has_waited = false;
+        loop {
+            let is_nothing_left = {
+                let state = self.lock();
+                state.pending.is_empty() && state.leaving.is_empty() && state.moving == 0
+            };
+            let has_collected = self.collect();
+            let is_over = is_nothing_left || begun.elapsed() >= self.patience;
+            if (has_collected || is_over && has_waited)
+                && let Some(found) = again()?
+            {
+                return Ok(Some(found));
+            }
+            // Their failure is their waiter's: the stream's synchronize tells it if nobody waits.
+            if is_over {
+                return Ok(None);
+            }
+            has_waited = true;
+            thread::sleep(GLANCE);
+        }
+    }
+
+    fn grain(&self) -> u64 {
+        if self.slab < GRAIN { UNIT } else { GRAIN }
+    }
+
+    /// A part of another slab, as long as usual or as long as is needed; `None` where the limit leaves no room for it.
+    fn grow(&self, whole: u64, requested: u64) -> Result<Option<Entry>> {
+        let mut refused = None;
+        let mut tried = 0;
+        let grain = self.grain();
+        for bytes in [self.slab.max(whole).next_multiple_of(grain), whole.next_multiple_of(grain), requested.next_multiple_of(UNIT)] {
+            if bytes == tried || !self.reserve(bytes) {
+                continue;
+            }
+            tried = bytes;
+            let _moving = self.moving();
+            match self.ask(bytes, UNIT as usize, None) {
+                Ok(block) => return self.settle_in(block, if bytes < whole { requested } else { whole }),
+                Err(error @ Error::OutOfMemory { .. }) => refused = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        refused.map_or(Ok(None), Err)
+    }
+
+    /// Makes a block a slab, and takes a part of it before anybody else can.
+    fn settle_in(&self, block: Block, bytes: u64) -> Result<Option<Entry>> {
+        if let Some(ready) = block.ready
+            && let Err(error) = self.memory.backend().wait(ready, None)
+        {
+            self.give_back(block, &Uses::NONE);
+            return Err(error);
+        }
+        let length = block.layout.size() as u64;
+        let slab = Slab { block, empty_since: (self.clock)() };
+        let mut state = self.lock();
+        let number = state.slabs.iter().position(Option::is_none).unwrap_or(state.slabs.len());
+        if !state.heap.add(number as u32, length) {
+            drop(state);
+            self.give_back(slab.block, &Uses::NONE);
+            return Ok(None);
+        }
+        match state.slabs.get_mut(number) {
+            Some(place) => *place = Some(slab),
+            None => state.slabs.push(Some(slab)),
+        }
+        Ok(self.take_of(&mut state, bytes))
+    }
+
+    /// Adds to what is reserved, if that stays within the limit.
+    fn reserve(&self, bytes: u64) -> bool {
+        let mut state = self.lock();
+        match state.reserved.checked_add(bytes) {
+            Some(sum) if sum <= self.limit => {
+                state.reserved = sum;
+                state.peak = state.peak.max(sum);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A block of the memory, already reserved.
+    fn ask(&self, bytes: u64, align: usize, on: Option<&Stream>) -> Result<Block> {
+        let most = isize::MAX as u64;
+        let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, align).ok());
+        let asked = layout.ok_or(Error::Size { asked: bytes, least: 1, most }).and_then(|layout| self.memory.alloc(layout, on));
+        match asked {
+            Ok(block) => {
+                self.counts.allocations.fetch_add(1, Relaxed);
+                Ok(block)
+            }
+            Err(error) => {
+                self.lock().reserved -= bytes;
+                Err(error)
+            }
+        }
+    }
+
+    pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
+        let class = self.class_of(bytes).ok_or(Error::Size { asked: bytes, least: 1, most: self.classes.largest() })?;
+        let whole = if self.is_exact { bytes.max(1) } else { self.classes.size_of(class) };
+        let mut entries = Vec::new();
+        let mut outcome = Ok(());
+        for _ in 0..count {
+            match self.find(whole, whole) {
+                Ok(entry) => entries.push((Uses::NONE, entry)),
+                Err(error) => {
+                    outcome = Err(error);
+                    break;
+                }
+            }
+        }
+        self.give(entries);
+        outcome
+    }
+
+    /// Gives slabs back that have been empty for `age`, the oldest first, while more than `bytes` are reserved; how many bytes.
+    pub fn trim(&self, bytes: u64, age: Duration) -> u64 {
+        let _moving = self.moving();
+        self.empty_caches();
+        self.collect();
+        let now = (self.clock)();
+        let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+        let gone = {
+            let mut state = self.lock();
+            let State { heap, slabs, reserved, .. } = &mut *state;
+            let mut empty: Vec<(u64, u32)> = heap
+                .empty_slabs()
+                .filter_map(|slab| Some((slabs.get(slab as usize)?.as_ref()?.empty_since, slab)))
+                .filter(|&(since, _)| now.saturating_sub(since) >= age)
+                .collect();
+            empty.sort_unstable();
+            let mut left = *reserved;
+            let mut chosen = Vec::new();
+            for (_, slab) in empty {
+                if left <= bytes {
+                    break;
+                }
+                left -= slabs.get(slab as usize).and_then(Option::as_ref).map_or(0, |slab| slab.block.layout.size() as u64);
+                chosen.push(slab);
+            }
+            let wanted: HashSet<u32> = chosen.iter().copied().collect();
+            heap.remove_empty(|slab| wanted.contains(&slab));
+            chosen.into_iter().filter_map(|slab| slabs.get_mut(slab as usize).and_then(Option::take)).collect::<Vec<_>>()
+        };
+        gone.into_iter().map(|slab| self.give_back(slab.block, &Uses::NONE)).sum()
+    }
+
+    /// Gives a slab back to the memory; its bytes.
+    pub(super) fn give_back(&self, block: Block, uses: &Uses) -> u64 {
+        let bytes = block.layout.size() as u64;
+        // SAFETY: of this memory, out of the table, and nobody's part of it is in use but by `uses`.
+        if let Err(error) = unsafe { self.memory.free(block, uses) } {
+            self.memory.backend().unreported(error);
+        }
+        self.counts.frees.fetch_add(1, Relaxed);
+        self.lock().reserved -= bytes;
+        bytes
+    }
+}
