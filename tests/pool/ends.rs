@@ -1,0 +1,275 @@
+//! Pools that go, memory that fails, processes that fork.
+
+use std::alloc::Layout;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use ringmem::backend::host::{Fault, Faults, Verb};
+use ringmem::backend::{Backend, Block, Uses};
+use ringmem::memory::{Buffer, Device, DeviceOnly, Memory};
+use ringmem::pool::{Hygiene, Pool};
+use ringmem::stream::Stream;
+
+use super::{Bytes, KIB, LIMIT, MIB, backend, builder, give, pool};
+
+#[test]
+fn blocks_hold_the_pool_and_the_last_of_them_frees_the_slabs() {
+    let backend = backend(64 * MIB);
+    let pool = pool(&backend);
+    let mut last = give(&pool, KIB);
+    drop(give(&pool, MIB));
+    let held = pool.statistics().reserved_bytes;
+    drop(pool);
+    last.fill(1).unwrap();
+    assert_eq!(backend.counters().device_live.bytes, held);
+    drop(last);
+    assert_eq!((backend.counters().device_live.bytes, backend.counters().unreported), (0, 0));
+}
+
+#[test]
+fn a_pool_may_go_before_its_threads_or_with_the_last_of_them() {
+    let backend = backend(64 * MIB);
+    for threads_first in [false, true] {
+        let pool = pool(&backend);
+        let (leave, left) = mpsc::channel::<()>();
+        let (done, is_done) = mpsc::channel();
+        let theirs = pool.clone();
+        let thread = thread::spawn(move || {
+            drop(give(&theirs, KIB));
+            if !threads_first {
+                drop(theirs);
+                done.send(()).expect("the test waits");
+                left.recv_timeout(LIMIT).expect("told to leave");
+            }
+        });
+        if threads_first {
+            drop(pool);
+        } else {
+            is_done.recv_timeout(LIMIT).expect("in time");
+            drop(pool);
+            assert_eq!(backend.counters().device_live.bytes, 0);
+            leave.send(()).expect("the thread runs");
+        }
+        thread.join().expect("no panic");
+        assert_eq!(backend.counters().device_live.bytes, 0);
+    }
+}
+
+#[test]
+fn a_memory_that_fails_at_any_allocation_loses_nothing() {
+    for hygiene in [Hygiene::Leave, Hygiene::Zero] {
+        let script = |nth: u64| {
+            let backend = backend(64 * MIB);
+            backend.set_faults(&Faults::new().on(Verb::Allocate, Fault::nth(nth)).on(Verb::Fill, Fault::nth(nth * 3)));
+            let pool = builder(&backend).slab(64 * KIB).hygiene(hygiene).build().unwrap();
+            let mut failed = 0;
+            let mut kept = Vec::new();
+            for bytes in [100, 60 * KIB, 200 * KIB, MIB, 30, 64 * KIB, 3 * MIB].into_iter().cycle().take(21) {
+                match Bytes::new(pool.clone(), bytes as usize) {
+                    Ok(buffer) => kept.push(buffer),
+                    Err(_) => failed += 1,
+                }
+                if kept.len() == 5 {
+                    kept.drain(..3);
+                    pool.trim_to(MIB);
+                }
+            }
+            let _ = pool.prewarm(100 * KIB, 4);
+            let statistics = pool.statistics();
+            assert_eq!(statistics.live, kept.len() as u64);
+            assert_eq!(statistics.reserved_bytes, backend.counters().device_live.bytes, "fault {nth}");
+            drop((kept, pool));
+            assert_eq!(backend.counters().device_live.bytes, 0, "fault {nth}");
+            (failed, backend.counters().device_allocations.count)
+        };
+        let (_, calls) = script(u64::MAX / 4);
+        assert!(calls > 5);
+        for nth in 1..=calls {
+            script(nth);
+        }
+    }
+}
+
+#[test]
+fn a_memory_that_fails_at_every_allocation_is_reported_as_it_says() {
+    let backend = backend(64 * MIB);
+    let pool = pool(&backend);
+    backend.set_faults(&Faults::new().on(Verb::Allocate, Fault::from(1)));
+    let (requested, free, largest) = super::shortage(Bytes::new(pool.clone(), 1000));
+    assert_eq!((requested, free, largest), (1000, 64 * MIB, 64 * MIB), "what the memory says is free");
+    assert_eq!((pool.statistics().reserved_bytes, pool.statistics().acquires()), (0, 0));
+    backend.set_faults(&Faults::new());
+    drop(give(&pool, 1000));
+}
+
+#[test]
+fn a_free_that_fails_is_counted_and_the_bytes_are_gone() {
+    let backend = backend(64 * MIB);
+    let pool = pool(&backend);
+    drop(give(&pool, KIB));
+    backend.set_faults(&Faults::new().on(Verb::Free, Fault::nth(1)));
+    assert_eq!(pool.trim_to(0), 32 * MIB);
+    assert_eq!((backend.counters().unreported, pool.statistics().reserved_bytes), (1, 0));
+}
+
+/// A memory that another thread asks the pool over it about, whenever it is called.
+struct Nosy {
+    memory: Device,
+    ask: mpsc::SyncSender<mpsc::Sender<()>>,
+    calls: Arc<AtomicU64>,
+}
+
+impl Nosy {
+    fn probe(&self) {
+        self.calls.fetch_add(1, Relaxed);
+        let (answer, answered) = mpsc::channel();
+        // Without the asking thread there is no pool any more.
+        if self.ask.send(answer).is_ok() {
+            answered.recv_timeout(LIMIT).expect("a lock is held while the memory is called");
+        }
+    }
+}
+
+// SAFETY: the memory that it asks makes the promise.
+unsafe impl Memory for Nosy {
+    type Visibility = DeviceOnly;
+
+    fn alloc(&self, layout: Layout, on: Option<&Stream>) -> ringmem::Result<Block> {
+        self.probe();
+        self.memory.alloc(layout, on)
+    }
+    unsafe fn free(&self, block: Block, uses: &Uses) -> ringmem::Result<()> {
+        self.probe();
+        // SAFETY: the caller's promise.
+        unsafe { self.memory.free(block, uses) }
+    }
+    fn backend(&self) -> &Arc<dyn Backend> {
+        self.memory.backend()
+    }
+    fn device(&self) -> u32 {
+        self.memory.device()
+    }
+}
+
+#[test]
+fn no_lock_is_held_while_the_memory_the_clock_or_the_callback_is_called() {
+    let backend = backend(64 * MIB);
+    let dynamic: Arc<dyn Backend> = backend.clone();
+    let (ask, asked) = mpsc::sync_channel::<mpsc::Sender<()>>(0);
+    let calls = Arc::new(AtomicU64::new(0));
+    let nosy = || Nosy { memory: Device::new(&dynamic, 0), ask: ask.clone(), calls: Arc::clone(&calls) };
+    let (clock, callback) = (nosy(), nosy());
+    let builder = Pool::builder(nosy()).limit(4 * MIB).slab(2 * MIB);
+    let builder = builder.clock(move || {
+        clock.probe();
+        0
+    });
+    let builder = builder.on_out_of_memory(move |_| {
+        callback.probe();
+        true
+    });
+    let pool = Arc::new(builder.build().unwrap());
+    let theirs = Arc::downgrade(&pool);
+    let asker = thread::spawn(move || {
+        for answer in asked {
+            if let Some(pool) = theirs.upgrade() {
+                // Every lock that there is.
+                let _ = (pool.statistics(), pool.snapshot());
+            }
+            let _ = answer.send(());
+        }
+    });
+    drop(ask);
+    let give = |bytes| Buffer::<u8, _>::new((*pool).clone(), bytes).map(drop);
+    let kept = Buffer::<u8, _>::new((*pool).clone(), 1 << 20).unwrap();
+    for bytes in [1000, 3 << 20, 1 << 20, 100] {
+        let _ = give(bytes);
+    }
+    drop(kept);
+    pool.prewarm(1000, 3).unwrap();
+    pool.trim_to(0);
+    assert!(calls.load(Relaxed) >= 10, "{}", calls.load(Relaxed));
+    drop(pool);
+    asker.join().expect("no panic");
+}
+
+#[cfg(target_os = "linux")]
+mod forked {
+    use std::time::Instant;
+
+    use super::*;
+
+    /// Runs `child` in a fork; its result, or none if it did not come to an end.
+    fn fork(child: impl FnOnce() -> i32) -> Option<i32> {
+        // SAFETY: the child has this thread only. It touches the pool, which is what is tested, and its own memory, and leaves without destructors.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0, "no fork");
+        if pid == 0 {
+            let code = child();
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(code) };
+        }
+        let begun = Instant::now();
+        loop {
+            let mut status = 0;
+            // SAFETY: our child, and a place for its status.
+            let ended = unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) };
+            if ended == pid {
+                return libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status));
+            }
+            if begun.elapsed() > LIMIT / 6 {
+                // SAFETY: our child, which was not waited for.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+                // SAFETY: as above.
+                unsafe { libc::waitpid(pid, &raw mut status, 0) };
+                return None;
+            }
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_fork_is_refused_memory_and_frees_none() {
+        let backend = backend(64 * MIB);
+        let pool = pool(&backend);
+        let mut mine = give(&pool, KIB);
+        mine.fill(3).unwrap();
+        drop(give(&pool, 2 * KIB));
+        let before = (pool.statistics(), backend.counters());
+        let stop = Arc::new(AtomicU64::new(0));
+        let busy = {
+            let (pool, stop) = (pool.clone(), Arc::clone(&stop));
+            // Locks and seats are held at some of the forks.
+            thread::spawn(move || {
+                while stop.load(Relaxed) == 0 {
+                    drop(give(&pool, 3 * KIB));
+                    let _ = pool.statistics();
+                }
+            })
+        };
+        for _ in 0..20 {
+            let code = fork(|| {
+                let asked = Bytes::new(pool.clone(), 2048);
+                let is_refused = matches!(asked, Err(ringmem::Error::Unsupported { .. }));
+                let is_quiet = pool.trim_to(0) == 0 && pool.statistics().acquires() == 0 && pool.snapshot().is_empty();
+                // Theirs and ours: both are dropped here, and only here.
+                // SAFETY: the child leaves without dropping them again.
+                drop(unsafe { std::ptr::read(&raw const mine) });
+                // SAFETY: as above.
+                drop(unsafe { std::ptr::read(&raw const pool) });
+                i32::from(!(is_refused && is_quiet && pool.prewarm(100, 1).is_err()))
+            });
+            assert_eq!(code, Some(0));
+        }
+        stop.store(1, Relaxed);
+        busy.join().expect("no panic");
+        assert!(mine.to_vec().unwrap().iter().all(|&byte| byte == 3));
+        let after = pool.statistics();
+        assert_eq!((after.live, after.reserved_bytes), (before.0.live, before.0.reserved_bytes));
+        assert_eq!(backend.counters().device_frees, before.1.device_frees);
+        drop((mine, pool));
+        assert_eq!(backend.counters().device_live.bytes, 0);
+    }
+}

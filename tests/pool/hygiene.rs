@@ -1,0 +1,70 @@
+//! What is in a block that is handed out again.
+
+use ringmem::Error;
+use ringmem::backend::host::{Fault, Faults, Verb};
+use ringmem::memory::Buffer;
+use ringmem::pool::{Classes, Hygiene};
+use ringmem::stream::Stream;
+
+use super::{Bytes, MIB, backend, builder, give};
+
+#[test]
+fn it_is_left_or_made_zero_or_poisoned_as_long_as_the_request() {
+    for (hygiene, expected) in [(Hygiene::Leave, 7), (Hygiene::Zero, 0), (Hygiene::Poison(0xA5), 0xA5)] {
+        let backend = backend(64 * MIB);
+        let pool = builder(&backend).hygiene(hygiene).build().unwrap();
+        let mut first = give(&pool, 1000);
+        first.fill(7).unwrap();
+        drop(first);
+        let before = backend.counters().fills;
+        let again = give(&pool, 900);
+        let fills = backend.counters().fills;
+        let cleaned = if hygiene == Hygiene::Leave { 0 } else { 900 };
+        assert_eq!(fills.bytes - before.bytes, cleaned, "as much as was asked for, not as the class has");
+        assert!(again.to_vec().unwrap().iter().all(|&byte| byte == expected), "{hygiene:?}");
+    }
+}
+
+#[test]
+fn blocks_outside_the_slabs_and_fresh_ones_are_clean_as_well() {
+    let backend = backend(64 * MIB);
+    // Dirty memory below.
+    let mut dirty = Buffer::<u8, _>::new(ringmem::memory::Device::new(&backend, 0), 8 << 20).unwrap();
+    dirty.fill(9).unwrap();
+    drop(dirty);
+    let pool = builder(&backend).hygiene(Hygiene::Zero).classes(Classes::new(4096, 9, 1).unwrap()).build().unwrap();
+    for bytes in [1000, 3 * MIB] {
+        assert!(give(&pool, bytes).to_vec().unwrap().iter().all(|&byte| byte == 0), "{bytes}");
+    }
+}
+
+#[test]
+fn on_a_stream_it_is_cleaned_there() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).hygiene(Hygiene::Zero).build().unwrap();
+    let stream = Stream::new(&backend, 0).unwrap();
+    let buffer = Bytes::new_on(pool.clone(), 1000, &stream).unwrap();
+    let (buffer, _) = (stream.fill(buffer, .., 3).unwrap().ordered(), ());
+    drop(buffer);
+    let again = Bytes::new_on(pool.clone(), 1000, &stream).unwrap();
+    assert!(again.to_vec().unwrap().iter().all(|&byte| byte == 0));
+    assert_eq!(pool.statistics().hits, 1);
+}
+
+#[test]
+fn a_block_that_cannot_be_cleaned_is_not_handed_out_and_not_lost() {
+    let classes = Classes::new(4096, 9, 1).unwrap();
+    for bytes in [1000, 3 * MIB] {
+        let backend = backend(64 * MIB);
+        let pool = builder(&backend).hygiene(Hygiene::Zero).classes(classes).build().unwrap();
+        drop(give(&pool, bytes));
+        backend.set_faults(&Faults::new().on(Verb::Fill, Fault::nth(1)));
+        assert!(matches!(Bytes::new(pool.clone(), bytes as usize), Err(Error::Injected { .. })));
+        let statistics = pool.statistics();
+        assert_eq!((statistics.live, statistics.requested_bytes, statistics.held_bytes), (0, 0, 0), "{bytes}");
+        assert_eq!(statistics.acquires(), statistics.returns);
+        drop(give(&pool, bytes));
+        drop(pool);
+        assert_eq!(backend.counters().device_live.bytes, 0);
+    }
+}

@@ -1,0 +1,116 @@
+//! No more is held than may be, and what is idle goes.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+use std::time::Duration;
+
+use ringmem::memory::Buffer;
+
+use super::reuse::frees;
+use super::{Bytes, KIB, MIB, address, allocations, backend, builder, give, shortage};
+
+#[test]
+fn eight_threads_never_make_it_hold_more_than_the_limit() {
+    let backend = backend(256 * MIB);
+    let pool = builder(&backend).limit(5 * MIB).slab(MIB).patience(Duration::ZERO).build().unwrap();
+    thread::scope(|scope| {
+        for thread in 0..8_u64 {
+            let pool = &pool;
+            scope.spawn(move || {
+                let mut kept: Vec<Bytes> = Vec::new();
+                for round in 0..3000_u64 {
+                    let bytes = 1 + (round * 7919 + thread * 104_729) % (600 * KIB);
+                    match Buffer::new(pool.clone(), bytes as usize) {
+                        Ok(buffer) if kept.len() < 3 => kept.push(buffer),
+                        Ok(buffer) => kept[(round % 3) as usize] = buffer,
+                        Err(_) => kept.clear(),
+                    }
+                    if round % 500 == 0 {
+                        pool.trim_to(MIB);
+                    }
+                }
+            });
+        }
+    });
+    let (below, above) = (backend.counters().device_live, pool.statistics());
+    assert!(below.peak <= 5 * MIB, "the memory below saw {}", below.peak);
+    assert!(above.reserved_peak <= 5 * MIB && above.reserved_peak >= below.peak);
+    assert_eq!((above.live, above.requested_bytes, above.reserved_bytes), (0, 0, below.bytes));
+}
+
+#[test]
+fn what_is_longer_than_the_limit_is_refused_and_empties_nothing() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).limit(4 * MIB).slab(2 * MIB).build().unwrap();
+    drop(give(&pool, MIB));
+    assert_eq!(shortage(Bytes::new(pool.clone(), 5 << 20)).0, 5 * MIB);
+    assert_eq!(pool.statistics().reserved_bytes, 2 * MIB);
+    drop(give(&pool, MIB));
+    assert_eq!(pool.statistics().hits, 1);
+}
+
+#[test]
+fn a_pool_that_is_disabled_passes_everything_through() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).enabled(false).limit(MIB).build().unwrap();
+    for round in 1..=10 {
+        let buffer = give(&pool, 1000);
+        assert_eq!(backend.counters().device_live.bytes, 1000);
+        drop(buffer);
+        assert_eq!((allocations(&backend), backend.counters().device_live.bytes), (round, 0));
+    }
+    shortage(Bytes::new(pool.clone(), (1 << 20) + 1));
+    let statistics = pool.statistics();
+    assert_eq!((statistics.hits, statistics.misses, statistics.returns, statistics.reserved_bytes), (0, 10, 10, 0));
+}
+
+/// Three slabs, given back when the clock said 100, 200 and 300.
+fn idle() -> (Arc<ringmem::backend::host::HostBackend>, super::DevicePool, Arc<AtomicU64>, Vec<u64>) {
+    let backend = backend(64 * MIB);
+    let now = Arc::new(AtomicU64::new(0));
+    let clock = Arc::clone(&now);
+    let pool = builder(&backend).slab(2 * MIB).clock(move || clock.load(Relaxed)).build().unwrap();
+    let blocks: Vec<_> = (0..3).map(|_| give(&pool, 2 * MIB)).collect();
+    let at = blocks.iter().map(address).collect();
+    for block in blocks {
+        now.fetch_add(100, Relaxed);
+        drop(block);
+        // Nothing is trimmed, and nothing stays with this thread.
+        assert_eq!(pool.trim_to(u64::MAX), 0);
+    }
+    (backend, pool, now, at)
+}
+
+#[test]
+fn slabs_that_are_idle_for_long_enough_go_and_younger_ones_stay() {
+    let (backend, pool, now, at) = idle();
+    now.store(1199, Relaxed);
+    assert_eq!(pool.trim_older_than(Duration::from_nanos(1100)), 0);
+    now.store(1200, Relaxed);
+    assert_eq!(pool.trim_older_than(Duration::from_nanos(1000)), 4 * MIB);
+    assert_eq!((frees(&backend), backend.counters().device_live.bytes), (at[..2].to_vec(), 2 * MIB));
+    assert_eq!(pool.trim_older_than(Duration::from_nanos(900)), 2 * MIB);
+    assert_eq!(pool.statistics().reserved_bytes, 0);
+}
+
+#[test]
+fn trimming_stops_at_the_bytes_that_may_stay() {
+    let (backend, pool, _, at) = idle();
+    assert_eq!(pool.trim_to(4 * MIB), 2 * MIB);
+    assert_eq!(frees(&backend), at[..1]);
+    assert_eq!((pool.trim_to(4 * MIB), pool.trim_to(0)), (0, 4 * MIB));
+    assert_eq!(frees(&backend), at);
+}
+
+#[test]
+fn a_slab_with_a_live_block_stays() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).slab(2 * MIB).build().unwrap();
+    let (live, idle) = (give(&pool, KIB), give(&pool, 2 * MIB));
+    drop(idle);
+    assert_eq!(pool.defragment(), 2 * MIB);
+    assert_eq!(backend.counters().device_live.bytes, 2 * MIB);
+    drop(live);
+}

@@ -1,0 +1,54 @@
+//! Sequences of operations against the list of intervals.
+
+use proptest::prelude::*;
+
+use super::shadow::{Op, Shadow};
+
+/// Everything, from a number: most of it taking and giving, sizes of every magnitude.
+fn op(number: u64) -> Op {
+    let (kind, rest) = (number % 64, number >> 6);
+    let (bits, which, stream) = (rest % 22, (rest >> 8) as u16, (rest >> 24) as u8);
+    let bytes = (rest >> 32) as u32 & ((1 << bits) - 1);
+    match kind {
+        0..=28 => Op::Take { bytes, on: None },
+        29..=31 => Op::Take { bytes, on: Some(stream) },
+        32..=58 => Op::Give { which },
+        59..=61 => Op::GiveQueued { which, stream },
+        62 => Op::Synchronize { stream },
+        _ => match stream % 4 {
+            0 => Op::Trim { kib: which },
+            1 => Op::Prewarm { bytes: which, count: stream },
+            _ => Op::Check,
+        },
+    }
+}
+
+#[test]
+fn a_million_operations_break_nothing() {
+    let mut number = 5_u64;
+    let mut refused = 0;
+    for (steps, is_exact) in [(4, false), (1, true)] {
+        let mut shadow = Shadow::new(steps, is_exact);
+        for _ in 0..500_000 {
+            number = number.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            shadow.step(op(number ^ number >> 31));
+        }
+        refused += shadow.refused();
+        shadow.finish();
+    }
+    assert!(refused > 100, "the pool was full at times");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_short_sequence_breaks_nothing(steps in 0..4_u32, is_exact: bool, numbers in prop::collection::vec(any::<u64>(), 0..300)) {
+        let mut shadow = Shadow::new(1 << steps, is_exact);
+        for number in numbers {
+            shadow.step(op(number));
+            shadow.step(Op::Check);
+        }
+        shadow.finish();
+    }
+}

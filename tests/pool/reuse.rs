@@ -1,0 +1,187 @@
+//! What is taken back serves again, and the memory below is not asked.
+
+use ringmem::memory::{Buffer, Memory, Unified};
+use ringmem::pool::{Classes, Pool};
+
+use super::{KIB, MIB, address, allocations, backend, builder, give, pool};
+
+#[test]
+fn any_size_of_a_class_gets_the_block_that_was_released_without_an_allocation() {
+    let backend = backend(64 * MIB);
+    let pool = pool(&backend);
+    let classes = Classes::default();
+    for class in (0..classes.count()).filter(|&class| classes.size_of(class) <= 8 * MIB) {
+        let (most, least) = (classes.size_of(class), class.checked_sub(1).map_or(1, |before| classes.size_of(before) + 1));
+        let first = give(&pool, most);
+        let at = address(&first);
+        drop(first);
+        let before = allocations(&backend);
+        for bytes in [least, (least + most) / 2, most] {
+            let again = give(&pool, bytes);
+            assert_eq!((address(&again), again.size_bytes() as u64), (at, bytes), "class {class}");
+        }
+        assert_eq!(allocations(&backend), before);
+    }
+    let statistics = pool.statistics();
+    assert_eq!((statistics.acquires(), statistics.returns, statistics.live), (statistics.returns, statistics.returns, 0));
+    assert_eq!(statistics.misses, statistics.acquires() / 4, "one of four, each first of its class");
+}
+
+#[test]
+fn a_larger_free_block_serves_before_the_memory_is_asked() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).limit(4 * MIB).slab(4 * MIB).build().unwrap();
+    // Empty: allocates.
+    let large = give(&pool, 3 * MIB);
+    assert_eq!(allocations(&backend), 1);
+    let at = address(&large);
+    drop(large);
+    // Its size: the same block.
+    assert_eq!(address(&give(&pool, 3 * MIB)), at);
+    // Another size, and nothing of that size: part of what is free, then of the larger block that is cached.
+    let small: Vec<_> = (0..2).map(|_| give(&pool, 2 * MIB)).collect();
+    assert_eq!(allocations(&backend), 1);
+    assert_ne!(address(&small[0]), address(&small[1]));
+    assert_eq!(pool.statistics().memory_frees, 0);
+}
+
+#[test]
+fn where_the_limit_is_reached_the_slab_that_is_empty_for_the_longest_makes_room() {
+    let backend = backend(64 * MIB);
+    let now = std::sync::Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let clock = std::sync::Arc::clone(&now);
+    let read = move || clock.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let pool = builder(&backend).limit(6 * MIB).slab(2 * MIB).clock(read).build().unwrap();
+    let slabs: Vec<_> = (0..3).map(|_| give(&pool, 2 * MIB)).collect();
+    let at: Vec<_> = slabs.iter().map(address).collect();
+    let mut slabs = slabs.into_iter();
+    let (first, second, third) = (slabs.next().unwrap(), slabs.next().unwrap(), slabs.next().unwrap());
+    // Two blocks of a class stay with the thread: prewarming shows that they have left it.
+    drop(second);
+    pool.trim_to(u64::MAX);
+    drop(first);
+    pool.trim_to(u64::MAX);
+    drop(third);
+    pool.trim_to(u64::MAX);
+    let longer = give(&pool, 4 * MIB);
+    let freed: Vec<_> = frees(&backend);
+    assert_eq!(freed, [at[1], at[0]], "as much as is needed, the oldest first");
+    assert_eq!(pool.statistics().reserved_bytes, 6 * MIB);
+    drop(longer);
+}
+
+/// What the memory below was given back, in order.
+pub fn frees(backend: &ringmem::backend::host::HostBackend) -> Vec<u64> {
+    use ringmem::backend::host::{Phase, Verb};
+    let calls = backend.call_log();
+    calls.iter().filter(|call| call.verb == Verb::Free && call.phase == Phase::Called).filter_map(|call| call.from).collect()
+}
+
+#[test]
+fn a_request_above_the_largest_class_is_allocated_exactly() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).classes(Classes::new(4096, 10, 4).unwrap()).build().unwrap();
+    drop(give(&pool, 2 * MIB));
+    let before = backend.counters();
+    drop(give(&pool, 2 * MIB + 1));
+    let after = backend.counters();
+    assert_eq!(after.device_allocations.bytes - before.device_allocations.bytes, 2 * MIB + 1);
+    assert_eq!(after.device_frees.bytes - before.device_frees.bytes, 2 * MIB + 1);
+    let statistics = pool.statistics();
+    assert_eq!((statistics.live, statistics.requested_bytes, statistics.held_bytes, statistics.hits), (0, 0, 0, 0));
+}
+
+#[test]
+fn an_alignment_above_the_slabs_is_had_all_the_same() {
+    let backend = backend(64 * MIB);
+    let pool = pool(&backend);
+    for align in [1, 256, 512, 4096] {
+        let layout = std::alloc::Layout::from_size_align(1000, align).unwrap();
+        let block = pool.alloc(layout, None).unwrap();
+        let at = block.device_address.unwrap().get();
+        assert_eq!(at % align as u64, 0, "{align}");
+        // SAFETY: of this pool, given back once, and nobody uses it.
+        unsafe { pool.free(block, &ringmem::backend::Uses::NONE) }.unwrap();
+    }
+    assert_eq!(pool.statistics().live, 0);
+}
+
+#[test]
+fn no_bytes_no_calls() {
+    let backend = backend(64 * MIB);
+    let pool = pool(&backend);
+    drop(give_none(&pool));
+    assert_eq!((backend.call_log().len(), pool.statistics().acquires()), (0, 0));
+}
+
+fn give_none(pool: &super::DevicePool) -> super::Bytes {
+    Buffer::new(pool.clone(), 0).expect("a buffer without bytes")
+}
+
+#[test]
+fn what_is_prewarmed_is_not_asked_for_again() {
+    let backend = backend(64 * MIB);
+    let pool = pool(&backend);
+    pool.prewarm(100 * KIB, 20).unwrap();
+    let before = allocations(&backend);
+    assert!(before > 0);
+    let all: Vec<_> = (0..20).map(|_| give(&pool, 100 * KIB)).collect();
+    assert_eq!(allocations(&backend), before);
+    assert_eq!(pool.statistics().live, 20);
+    drop(all);
+    assert!(pool.prewarm(64 * MIB, 2).is_err(), "more than there is");
+    assert_eq!(pool.statistics().live, 0);
+}
+
+#[test]
+fn batches_of_one_shape_take_one_allocation() {
+    let backend = backend(64 * MIB);
+    let pool = pool(&backend);
+    for batch in 0..50_u32 {
+        let mut buffer = Buffer::<f32, _>::new(pool.clone(), 64 * 1024).unwrap();
+        let outcome: Result<(), u32> = if batch % 7 == 0 { Err(batch) } else { buffer.fill(batch as f32).map_err(|_| batch) };
+        // Whatever became of the batch, its memory is back when it ends.
+        assert_eq!(outcome.is_err(), batch % 7 == 0);
+    }
+    assert_eq!(allocations(&backend), 1);
+    assert_eq!(pool.statistics().live, 0);
+}
+
+#[test]
+fn managed_memory_is_pooled_as_well_and_says_what_it_is() {
+    let backend = backend(64 * MIB);
+    let pool = Pool::builder(Unified::new(&backend, 0)).build().unwrap();
+    let shape = || Buffer::<f32, _>::new(pool.clone(), 256 * 256).unwrap();
+    let mut first = shape();
+    first.as_mut_slice().unwrap().fill(2.0);
+    let (at, location) = (first.as_ptr(), first.location());
+    drop(first);
+    let second = shape();
+    assert_eq!((second.as_ptr(), second.location()), (at, location));
+    assert_eq!(pool.statistics().hits, 1);
+}
+
+#[test]
+fn blocks_shorter_than_the_first_class_are_not_handed_out_as_one() {
+    let backend = backend(64 * MIB);
+    let classes = Classes::new(4096, 21, 1).unwrap();
+    let pool = builder(&backend).classes(classes).exact(true).build().unwrap();
+    let (short, after) = (give(&pool, 100), give(&pool, 4096));
+    let (at, end) = (address(&short), address(&after));
+    assert!(end.abs_diff(at) < 4096);
+    drop(short);
+    let whole = give(&pool, 4096);
+    assert!(address(&whole).abs_diff(end) >= 4096, "two blocks share bytes");
+    drop((whole, after));
+    assert_eq!((pool.statistics().live, pool.statistics().requested_bytes), (0, 0));
+}
+
+#[test]
+fn a_stream_of_another_backend_is_refused() {
+    let (ours, theirs) = (backend(64 * MIB), backend(64 * MIB));
+    let pool = pool(&ours);
+    drop(give(&pool, KIB));
+    let stream = ringmem::stream::Stream::new(&theirs, 0).unwrap();
+    assert!(matches!(Buffer::<u8, _>::new_on(pool.clone(), 1024, &stream), Err(ringmem::Error::OtherBackend { .. })));
+    assert_eq!(pool.statistics().live, 0);
+}

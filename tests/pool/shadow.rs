@@ -1,0 +1,177 @@
+//! A pool beside a list of intervals that knows what must be so.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringmem::Error;
+use ringmem::backend::host::HostBackend;
+use ringmem::memory::{Buffer, Device};
+use ringmem::pool::{Classes, Pool};
+use ringmem::stream::Stream;
+
+/// What is done; numbers are taken modulo what there is.
+#[derive(Clone, Copy, Debug)]
+pub enum Op {
+    /// Takes a block, in the order of a stream if there is one.
+    Take {
+        bytes: u32,
+        on: Option<u8>,
+    },
+    /// Gives one back.
+    Give {
+        which: u16,
+    },
+    /// Gives one back with a fill queued on it.
+    GiveQueued {
+        which: u16,
+        stream: u8,
+    },
+    Trim {
+        kib: u16,
+    },
+    Prewarm {
+        bytes: u16,
+        count: u8,
+    },
+    Synchronize {
+        stream: u8,
+    },
+    Check,
+}
+
+const LIMIT: u64 = 8 << 20;
+/// The most live blocks.
+const MOST: usize = 200;
+
+type Bytes = Buffer<u8, Pool<Device<HostBackend>>>;
+
+pub struct Shadow {
+    backend: Arc<HostBackend>,
+    pool: Pool<Device<HostBackend>>,
+    streams: [Stream; 3],
+    live: Vec<(Bytes, u8)>,
+    /// Where each live one begins and ends.
+    intervals: BTreeMap<u64, u64>,
+    requested: u64,
+    taken: u64,
+    given: u64,
+    refused: u64,
+    mark: u8,
+}
+
+impl Shadow {
+    pub fn new(steps: u32, is_exact: bool) -> Self {
+        let backend = HostBackend::builder().device_memory(2 * LIMIT).build().expect("a backend");
+        let classes = Classes::new(4096, 10, steps).expect("classes");
+        let builder = Pool::builder(Device::new(&backend, 0)).limit(LIMIT).slab(1 << 20).classes(classes).exact(is_exact);
+        let pool = builder.patience(Duration::from_secs(60)).build().expect("a pool");
+        let streams = [(); 3].map(|()| Stream::new(&backend, 0).expect("a stream"));
+        let (live, intervals) = (Vec::new(), BTreeMap::new());
+        Self { backend, pool, streams, live, intervals, requested: 0, taken: 0, given: 0, refused: 0, mark: 0 }
+    }
+
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    pub fn step(&mut self, op: Op) {
+        match op {
+            Op::Take { bytes, on } => self.take(bytes.max(1), on),
+            Op::Give { which } => drop(self.untracked(which)),
+            Op::GiveQueued { which, stream } => {
+                if let Some(buffer) = self.untracked(which) {
+                    let stream = &self.streams[usize::from(stream) % 3];
+                    // What nobody waits for, and must not be seen by who gets the block next.
+                    drop(stream.fill(buffer, .., 0xEE).expect("queued"));
+                }
+            }
+            Op::Trim { kib } => {
+                self.pool.trim_to(u64::from(kib) << 10);
+            }
+            Op::Prewarm { bytes, count } => {
+                let _ = self.pool.prewarm(u64::from(bytes).max(1), usize::from(count % 8));
+            }
+            Op::Synchronize { stream } => self.streams[usize::from(stream) % 3].synchronize().expect("nothing failed"),
+            Op::Check => self.check(),
+        }
+    }
+
+    fn take(&mut self, bytes: u32, on: Option<u8>) {
+        if self.live.len() == MOST {
+            drop(self.untracked(bytes as u16));
+        }
+        let (pool, len) = (self.pool.clone(), bytes as usize);
+        let taken = match on {
+            Some(stream) => Buffer::new_on(pool, len, &self.streams[usize::from(stream) % 3]),
+            None => Buffer::new(pool, len),
+        };
+        let mut buffer = match taken {
+            Ok(buffer) => buffer,
+            Err(Error::OutOfMemory { requested, free, largest }) => {
+                assert!(requested == u64::from(bytes) && largest < requested && largest <= free, "{requested} {free} {largest}");
+                self.refused += 1;
+                return;
+            }
+            Err(error) => panic!("{error}"),
+        };
+        let start = buffer.device_address().expect("it has bytes").get();
+        let end = start + u64::from(bytes);
+        let before = self.intervals.range(..end).next_back();
+        assert!(before.is_none_or(|(_, &other)| other <= start), "{start:#x}..{end:#x} is somebody's");
+        self.intervals.insert(start, end);
+        self.mark = self.mark % 200 + 1;
+        self.taken += 1;
+        self.requested += u64::from(bytes);
+        // Both ends are written, so that a write to it by anybody else shows.
+        buffer.copy_from_at(0, &[self.mark]).expect("written");
+        buffer.copy_from_at(len - 1, &[self.mark]).expect("written");
+        self.live.push((buffer, self.mark));
+    }
+
+    /// A live one, and looks whether it is as it was.
+    fn untracked(&mut self, which: u16) -> Option<Bytes> {
+        if self.live.is_empty() {
+            return None;
+        }
+        let (buffer, mark) = self.live.swap_remove(usize::from(which) % self.live.len());
+        let mut ends = [0; 2];
+        buffer.copy_to_at(0, &mut ends[..1]).expect("read");
+        buffer.copy_to_at(buffer.len() - 1, &mut ends[1..]).expect("read");
+        assert_eq!(ends, [mark; 2], "somebody wrote to a live block");
+        self.intervals.remove(&buffer.device_address().expect("it has bytes").get());
+        self.given += 1;
+        self.requested -= buffer.len() as u64;
+        Some(buffer)
+    }
+
+    fn check(&self) {
+        let (statistics, below) = (self.pool.statistics(), self.backend.counters().device_live);
+        assert_eq!((statistics.acquires(), statistics.returns, statistics.live), (self.taken, self.given, self.live.len() as u64));
+        assert_eq!(statistics.requested_bytes, self.requested);
+        assert!(statistics.held_bytes >= self.requested && statistics.held_bytes + statistics.free_bytes <= statistics.reserved_bytes);
+        assert!(statistics.reserved_peak <= LIMIT && below.peak <= LIMIT, "{} {}", statistics.reserved_peak, below.peak);
+        for slab in self.pool.snapshot() {
+            let mut end = 0;
+            for (offset, bytes, _) in slab.parts {
+                assert_eq!(offset, end, "no gap, no overlap");
+                end += bytes;
+            }
+            assert_eq!(end, slab.bytes);
+        }
+    }
+
+    /// Everything goes, and nothing is left.
+    pub fn finish(mut self) {
+        self.check();
+        while let Some(buffer) = self.untracked(0) {
+            drop(buffer);
+        }
+        self.check();
+        for stream in &self.streams {
+            stream.synchronize().expect("nothing failed");
+        }
+        self.pool.trim_to(0);
+        assert_eq!((self.pool.statistics().reserved_bytes, self.backend.counters().device_live.bytes), (0, 0));
+    }
+}

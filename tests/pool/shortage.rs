@@ -1,0 +1,148 @@
+//! Every way of making room, alone: the request succeeds by it, and fails without it.
+
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use ringmem::backend::host::HostBackend;
+use ringmem::memory::Device;
+use ringmem::pool::Builder;
+use ringmem::stream::Stream;
+
+use super::{Bytes, DevicePool, Held, LIMIT, MIB, backend, builder, give, shortage};
+
+/// A pool that may have one slab of 4 MiB, and does not wait.
+fn one_slab(backend: &Arc<HostBackend>) -> Builder<Device<HostBackend>> {
+    builder(backend).limit(4 * MIB).slab(4 * MIB).patience(Duration::ZERO)
+}
+
+fn quarters(pool: &DevicePool) -> Vec<Bytes> {
+    (0..4).map(|_| give(pool, MIB)).collect()
+}
+
+#[test]
+fn what_this_thread_has_cached() {
+    let backend = backend(64 * MIB);
+    let pool = one_slab(&backend).build().unwrap();
+    let mut blocks = quarters(&pool);
+    assert_eq!(shortage(Bytes::new(pool.clone(), 2 << 20)), (2 * MIB, 0, 0));
+    blocks.truncate(2);
+    assert_eq!(pool.statistics().free_bytes, 0, "both are cached");
+    assert_eq!(give(&pool, 2 * MIB).len() as u64, 2 * MIB);
+    assert_eq!(pool.statistics().memory_allocations, 1);
+}
+
+#[test]
+fn what_an_idle_thread_has_cached() {
+    let backend = backend(64 * MIB);
+    let pool = one_slab(&backend).build().unwrap();
+    let (sender, receiver) = mpsc::channel::<Vec<Bytes>>();
+    let (leave, left) = mpsc::channel::<()>();
+    let (done, is_done) = mpsc::channel();
+    let idle = thread::spawn(move || {
+        drop(receiver.recv_timeout(LIMIT).expect("blocks"));
+        done.send(()).expect("the test waits");
+        let _ = left.recv_timeout(LIMIT);
+    });
+    let blocks = quarters(&pool);
+    shortage(Bytes::new(pool.clone(), 4 << 20));
+    sender.send(blocks).expect("the thread runs");
+    is_done.recv_timeout(LIMIT).expect("dropped in time");
+    assert_eq!(pool.statistics().free_bytes, 0, "all are cached there");
+    drop(give(&pool, 4 * MIB));
+    assert_eq!(pool.statistics().memory_allocations, 1);
+    leave.send(()).expect("the thread runs");
+    idle.join().expect("no panic");
+}
+
+#[test]
+fn empty_slabs_where_the_memory_below_is_short() {
+    let backend = backend(8 * MIB);
+    let pool = builder(&backend).slab(2 * MIB).patience(Duration::ZERO).build().unwrap();
+    let mut blocks: Vec<_> = (0..4).map(|_| give(&pool, 2 * MIB)).collect();
+    shortage(Bytes::new(pool.clone(), 4 << 20));
+    // Neighbours below, but not one slab: only the memory can join them.
+    blocks.truncate(2);
+    assert_eq!(give(&pool, 4 * MIB).len() as u64, 4 * MIB);
+    assert_eq!(pool.statistics().memory_frees, 2);
+    assert_eq!(backend.counters().device_live.bytes, 8 * MIB);
+}
+
+#[test]
+fn what_is_given_back_with_work_queued_on_it() {
+    let backend = backend(64 * MIB);
+    let (short, long) = (one_slab(&backend).build().unwrap(), one_slab(&backend).patience(LIMIT).build().unwrap());
+    for (pool, waits) in [(short, false), (long, true)] {
+        let stream = Stream::new(&backend, 0).unwrap();
+        let held = Held::new(&backend, &stream);
+        drop(stream.fill(give(&pool, 4 * MIB), .., 1).expect("queued"));
+        if waits {
+            let released = thread::spawn(move || {
+                thread::sleep(Duration::from_millis(20));
+                held.release();
+            });
+            drop(give(&pool, 3 * MIB));
+            released.join().expect("no panic");
+        } else {
+            assert_eq!(shortage(Bytes::new(pool.clone(), 3 << 20)), (3 * MIB, 0, 0));
+            assert_eq!(pool.statistics().pending, 1);
+            held.release();
+            drop(give(&pool, 3 * MIB));
+        }
+        assert_eq!(pool.statistics().pending, 0);
+    }
+}
+
+#[test]
+fn what_the_callback_frees_also_into_the_pool_itself() {
+    let backend = backend(64 * MIB);
+    let kept = Arc::new(Mutex::new(Vec::new()));
+    let (asked, theirs) = (Arc::new(Mutex::new(Vec::new())), Arc::clone(&kept));
+    let heard = Arc::clone(&asked);
+    let free = move |bytes| {
+        heard.lock().unwrap().push(bytes);
+        let mut kept = theirs.lock().unwrap();
+        let had: usize = kept.len();
+        kept.clear();
+        had > 0
+    };
+    let pool = one_slab(&backend).on_out_of_memory(free).build().unwrap();
+    kept.lock().unwrap().extend(quarters(&pool));
+    let whole = give(&pool, 4 * MIB);
+    assert_eq!(*asked.lock().unwrap(), [4 * MIB]);
+    shortage(Bytes::new(pool.clone(), 1000));
+    assert_eq!(*asked.lock().unwrap(), [4 * MIB, 1000], "it had nothing more");
+    drop(whole);
+}
+
+#[test]
+fn what_is_refused_says_what_is_free_and_what_is_free_in_one_piece() {
+    let backend = backend(64 * MIB);
+    let pool = one_slab(&backend).build().unwrap();
+    let mut blocks = quarters(&pool);
+    drop((blocks.remove(3), blocks.remove(1)));
+    assert_eq!(shortage(Bytes::new(pool.clone(), 2 << 20)), (2 * MIB, 2 * MIB, MIB));
+    assert_eq!(pool.statistics().live, 2);
+}
+
+#[test]
+fn a_direct_request_takes_the_same_ways() {
+    let backend = backend(64 * MIB);
+    let classes = ringmem::pool::Classes::new(4096, 9, 1).unwrap();
+    let pool = one_slab(&backend).classes(classes).slab(2 * MIB).build().unwrap();
+    let slabs: Vec<_> = (0..4).map(|_| give(&pool, MIB)).collect();
+    assert_eq!(shortage(Bytes::new(pool.clone(), 3 << 20)), (3 * MIB, 0, 0));
+    drop(slabs);
+    let direct = give(&pool, 3 * MIB);
+    assert_eq!(pool.statistics().reserved_bytes, 3 * MIB);
+    // It counts as held until its last use is over.
+    let stream = Stream::new(&backend, 0).unwrap();
+    let held = Held::new(&backend, &stream);
+    drop(stream.fill(direct, .., 1).expect("queued"));
+    assert_eq!(pool.statistics().reserved_bytes, 3 * MIB);
+    shortage(Bytes::new(pool.clone(), 3 << 20));
+    held.release();
+    drop(give(&pool, 3 * MIB));
+    assert!(backend.counters().device_live.peak <= 4 * MIB);
+}

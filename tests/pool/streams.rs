@@ -1,0 +1,87 @@
+//! A block whose last use is not over.
+
+use ringmem::memory::Buffer;
+use ringmem::stream::Stream;
+
+use super::{Bytes, Held, KIB, MIB, address, backend, builder, give, pool};
+
+#[test]
+fn it_goes_to_its_own_stream_at_once_and_to_another_after_its_last_use() {
+    let backend = backend(64 * MIB);
+    let pool = pool(&backend);
+    let (first, second) = (Stream::new(&backend, 0).unwrap(), Stream::new(&backend, 0).unwrap());
+    let held = Held::new(&backend, &first);
+    let buffer = give(&pool, KIB);
+    let at = address(&buffer);
+    drop(first.fill(buffer, .., 1).expect("queued"));
+
+    let others = [Bytes::new_on(pool.clone(), 1024, &second).unwrap(), give(&pool, KIB)];
+    assert!(others.iter().all(|other| address(other) != at), "to another stream, or to the host");
+    let own = Bytes::new_on(pool.clone(), 1024, &first).unwrap();
+    assert_eq!(address(&own), at);
+    // Behind the fill that nobody waited for, also when another stream writes it.
+    let last = second.fill(own, .., 9).expect("queued");
+    assert!(!last.is_done(), "the first stream is held");
+    held.release();
+    let own = last.wait().expect("no failure");
+    assert!(own.to_vec().unwrap().iter().all(|&byte| byte == 9));
+    drop((own, others));
+    assert_eq!(pool.statistics().live, 0);
+}
+
+#[test]
+fn after_its_last_use_anybody_gets_it_without_an_allocation() {
+    let backend = backend(64 * MIB);
+    let pool = pool(&backend);
+    let stream = Stream::new(&backend, 0).unwrap();
+    let buffer = give(&pool, KIB);
+    let at = address(&buffer);
+    drop(stream.fill(buffer, .., 1).expect("queued"));
+    stream.synchronize().unwrap();
+    let again = give(&pool, KIB);
+    assert_eq!(address(&again), at);
+    assert!(again.to_vec().unwrap().iter().all(|&byte| byte == 1), "what was queued is done");
+}
+
+#[test]
+fn a_block_that_several_streams_use_waits_for_all_of_them() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).limit(2 * MIB).slab(2 * MIB).patience(std::time::Duration::ZERO).build().unwrap();
+    let streams: Vec<_> = (0..6).map(|_| Stream::new(&backend, 0).unwrap()).collect();
+    let mut held: Vec<_> = streams.iter().map(|stream| Held::new(&backend, stream)).collect();
+    let mut buffer = give(&pool, 2 * MIB);
+    for stream in &streams {
+        buffer.used_by(stream).expect("a live stream");
+    }
+    drop(buffer);
+    while let Some(last) = held.pop() {
+        super::shortage(Bytes::new(pool.clone(), 1024));
+        for stream in &streams {
+            super::shortage(Bytes::new_on(pool.clone(), 1024, stream));
+        }
+        last.release_only();
+    }
+    super::eventually("all are over", || Buffer::<u8, _>::new(pool.clone(), 1024).is_ok());
+    assert_eq!(pool.statistics().pending, 0);
+}
+
+#[test]
+fn a_pool_that_is_dropped_leaves_its_slabs_until_what_is_queued_is_done() {
+    let backend = backend(64 * MIB);
+    let streams: Vec<_> = (0..6).map(|_| Stream::new(&backend, 0).unwrap()).collect();
+    let pool = pool(&backend);
+    let held: Vec<_> = streams.iter().map(|stream| Held::new(&backend, stream)).collect();
+    for stream in &streams {
+        drop(stream.fill(give(&pool, KIB), .., 1).expect("queued"));
+    }
+    let reserved = pool.statistics().reserved_bytes;
+    drop(pool);
+    assert_eq!(backend.counters().device_live.bytes, reserved, "kernels run before the fills");
+    for held in held {
+        held.release_only();
+    }
+    super::eventually("the slab is freed", || backend.counters().device_live.bytes == 0);
+    for stream in &streams {
+        stream.synchronize().expect("no fill went to memory that was gone");
+    }
+}
