@@ -7,6 +7,7 @@ mod report;
 mod room;
 
 use core::alloc::Layout;
+use core::cell::Cell;
 use core::mem;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -94,6 +95,8 @@ struct State {
     leaving: Vec<(Uses, u64)>,
     /// Threads that have memory on its way from or to the memory below, or out of caches, where nobody else sees it.
     moving: u32,
+    /// How often they have moved some.
+    moves: u64,
     /// Bytes of slabs and of direct blocks, those that are being allocated included: never above the limit.
     reserved: u64,
     peak: u64,
@@ -123,8 +126,16 @@ impl<M: Memory> Central<M> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         System::prepare();
         let Builder { memory, limit, slab, classes, is_exact, is_enabled, hygiene, patience, out_of_memory, clock } = builder;
-        let state =
-            State { heap: Heap::new(), slabs: Vec::new(), pending: Vec::new(), leaving: Vec::new(), moving: 0, reserved: 0, peak: 0 };
+        let state = State {
+            heap: Heap::new(),
+            slabs: Vec::new(),
+            pending: Vec::new(),
+            leaving: Vec::new(),
+            moving: 0,
+            moves: 0,
+            reserved: 0,
+            peak: 0,
+        };
         Self {
             id: NEXT.fetch_add(1, Relaxed),
             process: Process::this(),
@@ -312,6 +323,11 @@ impl<M: Memory> Central<M> {
         Moving(self)
     }
 
+    /// A number that stays the same while no other thread moves memory.
+    fn moved_by_others(&self) -> u64 {
+        self.lock().moves.wrapping_sub(MOVES.get())
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -321,8 +337,16 @@ struct Moving<'a, M: Memory>(&'a Central<M>);
 
 impl<M: Memory> Drop for Moving<'_, M> {
     fn drop(&mut self) {
-        self.0.lock().moving -= 1;
+        let mut state = self.0.lock();
+        state.moving -= 1;
+        state.moves = state.moves.wrapping_add(1);
+        MOVES.set(MOVES.get().wrapping_add(1));
     }
+}
+
+thread_local! {
+    /// How often this thread has moved memory: what others have is the rest.
+    static MOVES: Cell<u64> = const { Cell::new(0) };
 }
 
 fn take_all(bins: &mut [Bin]) -> Vec<Entry> {

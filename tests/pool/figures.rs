@@ -1,7 +1,6 @@
 //! What a pool says of itself.
 
-use std::sync::Mutex;
-
+use ringmem::memory::{Buffer, Device};
 use ringmem::pool::{Classes, PartState};
 
 use super::{KIB, MIB, allocations, backend, builder, give, pool};
@@ -76,24 +75,29 @@ fn waste_is_what_nobody_asked_for_and_has_its_bound() {
 }
 
 #[test]
-fn a_request_that_fails_although_enough_is_free_succeeds_after_joining_what_is_free() {
+fn what_others_are_refused_although_enough_is_idle_they_get_after_defragmenting() {
     let backend = backend(4 * MIB);
-    let shared = Mutex::new(Vec::new());
-    let pool = builder(&backend).slab(256 * KIB).patience(std::time::Duration::ZERO).build().unwrap();
-    let mut blocks: Vec<_> = (0..16).map(|_| give(&pool, 256 * KIB)).collect();
+    let pool = builder(&backend).slab(256 * KIB).build().unwrap();
+    let mut blocks: Vec<_> = (0..16).map(|_| Some(give(&pool, 256 * KIB))).collect();
     for (number, block) in blocks.iter_mut().enumerate() {
-        block.fill(number as u8).unwrap();
+        block.as_mut().unwrap().fill(number as u8).unwrap();
     }
-    // Every other: as much is free as is asked for, but no two of them are neighbours.
-    let odd: Vec<_> =
-        blocks.into_iter().enumerate().filter_map(|(number, block)| if number % 2 == 0 { Some((number, block)) } else { None }).collect();
-    assert_eq!(super::shortage(super::Bytes::new(pool.clone(), 512 << 10)).0, 512 * KIB);
-    let mut odd = odd.into_iter();
-    // With one more given back three are free in a row.
-    odd.next();
-    assert!(pool.defragment() > 0 || pool.statistics().reserved_bytes < 4 * MIB);
-    shared.lock().unwrap().push(give(&pool, 512 * KIB));
-    for (number, block) in odd {
-        assert!(block.to_vec().unwrap().iter().all(|&byte| byte == number as u8), "live bytes stay");
+    let below = || Buffer::<u8, _>::new(Device::new(&backend, 0), 512 << 10);
+    // Every other: half of it is idle, but no two neighbours are.
+    for number in (1..16).step_by(2) {
+        blocks[number] = None;
+    }
+    assert_eq!(super::shortage(below()).1, 0);
+    assert_eq!(pool.defragment(), 8 * 256 * KIB);
+    let (_, free, largest) = super::shortage(below());
+    assert_eq!((free, largest), (8 * 256 * KIB, 256 * KIB));
+    // And one between two of them.
+    blocks[2] = None;
+    super::shortage(below());
+    assert_eq!(pool.defragment(), 256 * KIB);
+    assert!(below().is_ok());
+    for (number, block) in blocks.iter().enumerate() {
+        let bytes = block.as_ref().map(|block| block.to_vec().unwrap());
+        assert!(bytes.is_none_or(|bytes| bytes.iter().all(|&byte| byte == number as u8)), "live bytes stay");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use ringmem::memory::{Buffer, Pinned};
-use ringmem::pool::{Hygiene, Pool};
+use ringmem::pool::Pool;
 
 use super::{Bytes, KIB, MIB, allocations, backend, builder, give, pool};
 
@@ -122,7 +122,8 @@ fn what_a_thread_does_while_it_ends_is_counted_and_given_back() {
 #[test]
 fn figures_can_be_read_and_caches_emptied_while_threads_come_and_go() {
     let backend = backend(64 * MIB);
-    let pool = builder(&backend).hygiene(Hygiene::Leave).build().unwrap();
+    // What others move is waited for, however slow the machine is.
+    let pool = builder(&backend).limit(64 * MIB).patience(super::LIMIT).build().unwrap();
     let addresses = Mutex::new(HashSet::new());
     let (done, is_done) = mpsc::channel();
     thread::scope(|scope| {

@@ -37,7 +37,7 @@ fn first<T>(ways: &[Way<'_, T>]) -> Result<Option<T>> {
 impl<M: Memory> Central<M> {
     /// A part of `whole` bytes, or of at least `requested` where that is all there is.
     pub(super) fn find(&self, whole: u64, requested: u64) -> Result<Entry> {
-        let refused = Cell::new((0, 0));
+        let (refused, seen) = (Cell::new((0, 0)), self.moved_by_others());
         let grow = || match self.grow(whole, requested) {
             Err(Error::OutOfMemory { free, largest, .. }) => {
                 refused.set((free, largest));
@@ -65,7 +65,7 @@ impl<M: Memory> Central<M> {
             // Within the limit the slabs that are empty for the longest make room; for the memory below, any.
             &|| after_trim(self.limit.saturating_sub(whole.next_multiple_of(self.grain()))),
             &|| after_trim(0),
-            &|| self.wait(&again),
+            &|| self.wait(seen, &again),
             &|| {
                 let has_freed = self.out_of_memory.as_ref().is_some_and(|callback| callback(requested));
                 // What it gave back here is in this thread's cache.
@@ -89,7 +89,7 @@ impl<M: Memory> Central<M> {
     #[cold]
     pub fn allocate_direct(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
         let requested = layout.size() as u64;
-        let refused = Cell::new((0, 0));
+        let (refused, seen) = (Cell::new((0, 0)), self.moved_by_others());
         let try_now = || {
             if !self.reserve(requested) {
                 let left = self.limit - self.lock().reserved;
@@ -109,10 +109,15 @@ impl<M: Memory> Central<M> {
             self.trim(bytes, Duration::ZERO);
             try_now()
         };
-        let ways: [Way<'_, Block>; 5] =
-            [&try_now, &|| after_trim(self.limit.saturating_sub(requested)), &|| after_trim(0), &|| self.wait(&|| after_trim(0)), &|| {
+        let ways: [Way<'_, Block>; 5] = [
+            &try_now,
+            &|| after_trim(self.limit.saturating_sub(requested)),
+            &|| after_trim(0),
+            &|| self.wait(seen, &|| after_trim(0)),
+            &|| {
                 if self.out_of_memory.as_ref().is_some_and(|callback| callback(requested)) { after_trim(0) } else { Ok(None) }
-            }];
+            },
+        ];
         let found = first(if requested > self.limit { &ways[..1] } else { &ways })?;
         let (free, largest) = refused.get();
         let mut block = found.ok_or(Error::OutOfMemory { requested, free, largest })?;
@@ -147,27 +152,31 @@ impl<M: Memory> Central<M> {
         outcome
     }
 
-    /// Waits for uses of what was given back, and for what other threads move, within patience. Looks again when something has come of it.
-    fn wait<T>(&self, again: Way<'_, T>) -> Result<Option<T>> {
+    /// Waits for uses of what was given back, and for what other threads move, within patience. Looks again when something has come of it:
+    /// `seen` is what others had moved before the last look.
+    fn wait<T>(&self, mut seen: u64, again: Way<'_, T>) -> Result<Option<T>> {
         let begun = Instant::now();
-        let mut has_waited = false;
         loop {
-            let is_nothing_left = {
+            let is_something_left = {
                 let state = self.lock();
-                state.pending.is_empty() && state.leaving.is_empty() && state.moving == 0
+                !state.pending.is_empty() || !state.leaving.is_empty() || state.moving > 0
             };
             let has_collected = self.collect();
-            let is_over = is_nothing_left || begun.elapsed() >= self.patience;
-            if (has_collected || is_over && has_waited)
-                && let Some(found) = again()?
-            {
-                return Ok(Some(found));
+            let moved = self.moved_by_others();
+            let is_late = begun.elapsed() >= self.patience;
+            if has_collected || moved != seen {
+                seen = moved;
+                if let Some(found) = again()? {
+                    return Ok(Some(found));
+                }
+                if !is_late {
+                    continue;
+                }
             }
             // Their failure is their waiter's: the stream's synchronize tells it if nobody waits.
-            if is_over {
+            if is_late || !is_something_left {
                 return Ok(None);
             }
-            has_waited = true;
             thread::sleep(GLANCE);
         }
     }
