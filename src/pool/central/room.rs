@@ -46,11 +46,13 @@ impl<M: Memory> Central<M> {
             outcome => outcome,
         };
         let fits = || self.take(whole).or_else(|| self.take(requested));
-        let after_trim = |bytes| if self.trim(bytes, Duration::ZERO) > 0 { grow() } else { Ok(fits()) };
+        // Trimming takes back what is over by now: it may fit even where the memory has nothing.
+        let grow_or_fit = || grow().map(|found| found.or_else(fits));
+        let after_trim = |bytes| if self.trim(bytes, Duration::ZERO) > 0 { grow_or_fit() } else { Ok(fits()) };
         let again = || match fits() {
             None => {
                 self.trim(0, Duration::ZERO);
-                grow()
+                grow_or_fit()
             }
             found => Ok(found),
         };
