@@ -84,7 +84,7 @@ impl Classes {
         if bytes > self.largest {
             return None;
         }
-        let units = (bytes + (UNIT - 1)) / UNIT;
+        let units = bytes.div_ceil(UNIT);
         if units <= self.least_units {
             return Some(if self.step_bits == 0 { 0 } else { units.saturating_sub(1) as usize });
         }

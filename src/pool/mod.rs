@@ -92,7 +92,7 @@ impl Tag {
             None => Self::NO_CLASS,
         };
         // Classes are fewer than 255, and end at 64 GiB.
-        let (class, units) = (class << Self::CLASS_SHIFT, (bytes / UNIT & Self::UNITS) << Self::UNITS_SHIFT);
+        let (class, units) = (class << Self::CLASS_SHIFT, ((bytes / UNIT) & Self::UNITS) << Self::UNITS_SHIFT);
         Self(part.index() as u64 | class | units | location << Self::LOCATION_SHIFT | pinned)
     }
     /// The part's bytes.
