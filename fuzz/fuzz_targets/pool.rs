@@ -1,0 +1,55 @@
+//! The pool: any sequence of operations, beside a list of the intervals that are handed out.
+//!
+//! No block lies in another, nobody writes to a live one, the figures add up after every step, no more is held than the limit, and at the end nothing
+//! is. One thread, three streams.
+
+#![no_main]
+
+// The model that the tests use.
+#[path = "../../tests/pool/shadow.rs"]
+mod shadow;
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::fuzz_target;
+use shadow::{Op, Shadow};
+
+#[derive(Arbitrary, Debug)]
+struct Input {
+    /// 1, 2, 4 or 8 steps an octave.
+    doublings: u8,
+    is_exact: bool,
+    operations: Vec<Any>,
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Any {
+    Take { bytes: u32, bits: u8, on: Option<u8> },
+    Give { which: u16 },
+    GiveQueued { which: u16, stream: u8 },
+    Trim { kib: u16 },
+    Prewarm { bytes: u16, count: u8 },
+    Synchronize { stream: u8 },
+}
+
+impl Any {
+    fn op(self) -> Op {
+        match self {
+            // Every magnitude up to twice the largest class.
+            Self::Take { bytes, bits, on } => Op::Take { bytes: bytes & ((1 << (bits % 23)) - 1), on },
+            Self::Give { which } => Op::Give { which },
+            Self::GiveQueued { which, stream } => Op::GiveQueued { which, stream },
+            Self::Trim { kib } => Op::Trim { kib },
+            Self::Prewarm { bytes, count } => Op::Prewarm { bytes, count },
+            Self::Synchronize { stream } => Op::Synchronize { stream },
+        }
+    }
+}
+
+fuzz_target!(|input: Input| {
+    let mut shadow = Shadow::new(1 << (input.doublings % 4), input.is_exact);
+    for any in input.operations.iter().take(300) {
+        shadow.step(any.op());
+        shadow.step(Op::Check);
+    }
+    shadow.finish();
+});
