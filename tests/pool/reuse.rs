@@ -139,7 +139,7 @@ fn what_is_prewarmed_is_not_asked_for_again() {
 #[test]
 fn batches_of_one_shape_take_one_allocation() {
     let backend = backend(64 * MIB);
-    let pool = pool(&backend);
+    let pool = builder(&backend).slab(256 * KIB).build().unwrap();
     for batch in 0..50_u32 {
         let mut buffer = Buffer::<f32, _>::new(pool.clone(), 64 * 1024).unwrap();
         let outcome: Result<(), u32> = if batch % 7 == 0 { Err(batch) } else { buffer.fill(batch as f32).map_err(|_| batch) };

@@ -143,6 +143,7 @@ fn a_direct_request_takes_the_same_ways() {
     assert_eq!(pool.statistics().reserved_bytes, 3 * MIB);
     shortage(Bytes::new(pool.clone(), 3 << 20));
     held.release();
+    super::eventually("the backend has freed it", || backend.counters().device_live.bytes == 0);
     drop(give(&pool, 3 * MIB));
     assert!(backend.counters().device_live.peak <= 4 * MIB);
 }
