@@ -24,8 +24,8 @@ pub use pending::{Pending, Queued};
 ///
 /// # Dropping
 ///
-/// The last one to go waits for what is queued, unless a kernel is queued or running: a persistent kernel ends only when its host says so.
-/// Then the stream is left to itself and ends after its last operation.
+/// The last one to go waits for what is queued, unless a kernel is queued or running, here or where this stream waits for another: a persistent
+/// kernel ends only when its host says so. Then the stream is left to itself and ends after its last operation.
 #[derive(Clone)]
 pub struct Stream {
     shared: Arc<Shared>,

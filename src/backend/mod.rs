@@ -149,7 +149,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// [`StreamClosed`](crate::Error::StreamClosed), what the driver said.
     fn after(&self, ticket: Ticket, stream: StreamId) -> Result<()>;
 
-    /// The ticket of what was queued last on a stream.
+    /// A ticket of its own, reached when everything that was queued before on a stream is.
     ///
     /// # Errors
     ///
