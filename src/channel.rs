@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use std::vec::Vec;
 
-use zerocopy::{FromBytes, Immutable, IntoBytes};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::attach::Corrupt;
 use crate::backend::{Backend, Uses};
@@ -96,7 +96,7 @@ pub struct Closed {
 }
 
 /// The region's element: a ring's slots may ask for as much alignment.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(4096))]
 struct Page([u8; 4096]);
 

@@ -13,8 +13,9 @@ use core::fmt;
 use core::ops::RangeBounds;
 use std::sync::Arc;
 
+use crate::DeviceBytes;
 use crate::backend::{Backend, Copy, Fill, Launch, Prefetch, StreamId, Ticket, Uses};
-use crate::memory::{Buffer, DeviceReadable, Element, Memory, end, same_backend};
+use crate::memory::{Buffer, DeviceReadable, Memory, end, same_backend};
 use crate::{Error, Rejected, Result};
 
 pub use module::Module;
@@ -72,7 +73,7 @@ impl Stream {
     /// # Errors
     ///
     /// The buffers, with [`SizeMismatch`](Error::SizeMismatch) or [`OtherBackend`](Error::OtherBackend) or what the backend said; nothing was queued.
-    pub fn copy<T: Element, A: Memory, B: Memory>(&self, from: Buffer<T, A>, to: Buffer<T, B>) -> Queue<(Buffer<T, A>, Buffer<T, B>)> {
+    pub fn copy<T: DeviceBytes, A: Memory, B: Memory>(&self, from: Buffer<T, A>, to: Buffer<T, B>) -> Queue<(Buffer<T, A>, Buffer<T, B>)> {
         if from.len() != to.len() {
             let error = Error::SizeMismatch { expected: to.size_bytes() as u64, got: from.size_bytes() as u64 };
             return Err(Rejected { error, value: (from, to) });
@@ -85,7 +86,7 @@ impl Stream {
     /// # Errors
     ///
     /// As [`copy`](Self::copy), and [`Range`](Error::Range).
-    pub fn copy_range<T: Element, A: Memory, B: Memory>(
+    pub fn copy_range<T: DeviceBytes, A: Memory, B: Memory>(
         &self,
         from: Buffer<T, A>,
         range: impl RangeBounds<usize>,
@@ -111,7 +112,7 @@ impl Stream {
     /// # Errors
     ///
     /// The buffer, as [`copy_range`](Self::copy_range).
-    pub fn fill<T: Element, M: Memory>(&self, to: Buffer<T, M>, range: impl RangeBounds<usize>, value: T) -> Queue<Buffer<T, M>> {
+    pub fn fill<T: DeviceBytes, M: Memory>(&self, to: Buffer<T, M>, range: impl RangeBounds<usize>, value: T) -> Queue<Buffer<T, M>> {
         let queued = (|| {
             let target = to.slice(range)?;
             self.owns(to.memory())?;
@@ -128,7 +129,7 @@ impl Stream {
     /// # Errors
     ///
     /// The buffer, with [`OtherBackend`](Error::OtherBackend), or [`Unsupported`](Error::Unsupported) for memory that does not move.
-    pub fn prefetch<T: Element, M: Memory<Visibility: DeviceReadable>>(
+    pub fn prefetch<T: DeviceBytes, M: Memory<Visibility: DeviceReadable>>(
         &self,
         buffer: Buffer<T, M>,
         to: Option<u32>,

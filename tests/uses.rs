@@ -8,6 +8,7 @@ use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::backend::{Backend, Uses};
 use ringmem::memory::{Arena, Buffer, Device, GpuBuffer, Memory};
 use ringmem::stream::Stream;
+use zerocopy::FromZeros;
 
 fn backend() -> Arc<HostBackend> {
     HostBackend::builder().device_memory(1 << 20).build().expect("a backend")
@@ -110,4 +111,13 @@ fn an_arena_has_no_blocks_of_nothing() {
     let layout = std::alloc::Layout::from_size_align(0, 1).expect("a layout");
     assert!(matches!(arena.alloc(layout, None), Err(Error::Size { asked: 0, least: 1, most: 64 })));
     assert_eq!(Buffer::<u8, _>::new(arena, 0).expect("no bytes").len(), 0);
+}
+
+#[test]
+fn a_control_block_comes_back_from_a_device_as_a_whole() {
+    let backend = backend();
+    let mut block = ringmem::ControlBlock::<u64>::new_zeroed();
+    (block.command, block.heartbeat) = (7, 9);
+    let buffer = GpuBuffer::from_slice(Device::new(&backend, 0), &[block]).expect("room");
+    assert_eq!(buffer.to_vec().expect("copied"), [block]);
 }

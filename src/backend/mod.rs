@@ -16,7 +16,7 @@ mod ticket;
 
 use core::alloc::Layout;
 use core::fmt;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
@@ -25,9 +25,8 @@ use std::sync::Arc;
 
 use ringmem_layouts::image::Entry;
 use ringmem_layouts::{Abi, Image};
-use zerocopy::{Immutable, IntoBytes};
 
-use crate::Result;
+use crate::{DeviceBytes, Result};
 
 pub use block::{Block, DeviceAddress, MemoryLocation, Options};
 pub use ticket::{StreamId, Ticket, Uses};
@@ -333,10 +332,11 @@ pub struct Fill {
 
 impl Fill {
     /// `count` times this element. It has 1, 2, 4 or 8 bytes: others do not compile.
-    pub fn of<T: IntoBytes + Immutable>(to: Place, value: T, count: u64) -> Self {
+    pub fn of<T: DeviceBytes>(to: Place, value: T, count: u64) -> Self {
         const { assert!(matches!(size_of::<T>(), 1 | 2 | 4 | 8), "a fill takes elements of 1, 2, 4 or 8 bytes") };
         let mut bytes = [0; 8];
-        bytes[..size_of::<T>()].copy_from_slice(value.as_bytes());
+        // SAFETY: so many initialised bytes, by the promise of `DeviceBytes`, fit into eight.
+        unsafe { ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), bytes.as_mut_ptr(), size_of::<T>()) };
         Self { to, pattern: u64::from_le_bytes(bytes), size: size_of::<T>() as u8, count }
     }
 

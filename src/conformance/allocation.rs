@@ -176,7 +176,7 @@ pub fn a_buffer_is_freed_once_also_by_unwinding(subject: &Subject) {
 }
 
 pub fn a_buffer_without_bytes_asks_for_nothing(subject: &Subject) {
-    fn check<T: crate::memory::Element + PartialEq + core::fmt::Debug>(subject: &Subject, elements: &[T], stream: &Stream) {
+    fn check<T: crate::DeviceBytes + PartialEq + core::fmt::Debug>(subject: &Subject, elements: &[T], stream: &Stream) {
         let what = core::any::type_name::<T>();
         subject.nothing(what, || {
             let len = elements.len();

@@ -6,8 +6,9 @@ use std::vec::Vec;
 
 use super::Subject;
 use super::subject::{done, pattern};
+use crate::DeviceBytes;
 use crate::backend::Options;
-use crate::memory::{Buffer, Element, Unified, UnifiedBuffer};
+use crate::memory::{Buffer, Unified, UnifiedBuffer};
 
 pub fn bytes_come_back_at_every_size_and_offset_and_their_neighbours_stay(subject: &Subject) {
     const BEFORE: u8 = 0xA5;
@@ -39,7 +40,7 @@ pub fn bytes_come_back_at_every_size_and_offset_and_their_neighbours_stay(subjec
 }
 
 pub fn fills_of_every_size_set_their_range_and_no_more(subject: &Subject) {
-    fn check<T: Element + PartialEq + Debug>(subject: &Subject, outside: T, inside: T) {
+    fn check<T: DeviceBytes + PartialEq + Debug>(subject: &Subject, outside: T, inside: T) {
         let stream = subject.stream();
         let (mut buffer, mut expected) = (subject.gpu::<T>(100), vec![outside; 100]);
         subject.changes(

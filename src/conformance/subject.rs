@@ -13,8 +13,9 @@ use std::vec::Vec;
 use ringmem_layouts::{Abi, Image, LAYOUTS};
 
 use super::{Figures, IMAGE, LIMIT};
+use crate::DeviceBytes;
 use crate::backend::Backend;
-use crate::memory::{Both, Buffer, Device, DeviceOnly, Element, Memory, Pinned};
+use crate::memory::{Both, Buffer, Device, DeviceOnly, Memory, Pinned};
 use crate::stream::{Module, Pending, Queued, Stream};
 
 /// Device memory, chosen at run time.
@@ -109,19 +110,19 @@ impl Subject {
         self.forgotten.load(Relaxed)
     }
 
-    pub(super) fn gpu<T: Element>(&self, len: usize) -> Buffer<T, AnyDevice> {
+    pub(super) fn gpu<T: DeviceBytes>(&self, len: usize) -> Buffer<T, AnyDevice> {
         Buffer::new(Arc::clone(&self.device), len).expect("device memory")
     }
 
-    pub(super) fn gpu_of<T: Element>(&self, elements: &[T]) -> Buffer<T, AnyDevice> {
+    pub(super) fn gpu_of<T: DeviceBytes>(&self, elements: &[T]) -> Buffer<T, AnyDevice> {
         Buffer::from_slice(Arc::clone(&self.device), elements).expect("device memory")
     }
 
-    pub(super) fn pinned<T: Element>(&self, len: usize) -> Buffer<T, AnyPinned> {
+    pub(super) fn pinned<T: DeviceBytes>(&self, len: usize) -> Buffer<T, AnyPinned> {
         Buffer::new(Arc::clone(&self.pinned), len).expect("pinned memory")
     }
 
-    pub(super) fn pinned_of<T: Element>(&self, elements: &[T]) -> Buffer<T, AnyPinned> {
+    pub(super) fn pinned_of<T: DeviceBytes>(&self, elements: &[T]) -> Buffer<T, AnyPinned> {
         Buffer::from_slice(Arc::clone(&self.pinned), elements).expect("pinned memory")
     }
 
@@ -148,7 +149,7 @@ impl Subject {
     }
 
     /// Adds one to every byte of a buffer, in the order of a stream.
-    pub(super) fn increment<T: Element>(&self, stream: &Stream, buffer: &mut Buffer<T, AnyDevice>) -> Pending<()> {
+    pub(super) fn increment<T: DeviceBytes>(&self, stream: &Stream, buffer: &mut Buffer<T, AnyDevice>) -> Pending<()> {
         let address = buffer.device_address().expect("device memory has one").get();
         // SAFETY: the bytes are the buffer's, which lists the launch; nobody touches it before.
         let pending = unsafe { stream.launch(&self.module(), "increment", &[address, buffer.size_bytes() as u64]) };

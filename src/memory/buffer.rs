@@ -10,7 +10,8 @@ use core::ptr::{self, NonNull};
 use std::vec::Vec;
 
 use super::slice::{self, View};
-use super::{DeviceReadable, Element, HostReadable, Memory, Slice, SliceMut};
+use super::{DeviceReadable, HostReadable, Memory, Slice, SliceMut};
+use crate::DeviceBytes;
 use crate::backend::{Block, DeviceAddress, MemoryLocation, Ticket, Uses};
 use crate::stream::Stream;
 use crate::{Error, Rejected, Result};
@@ -47,7 +48,7 @@ pub struct Buffer<T, M: Memory> {
     _elements: PhantomData<T>,
 }
 
-impl<T: Element, M: Memory> Buffer<T, M> {
+impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     /// `len` elements that may be used at once. What is in them is unspecified in device memory. Where the host can read them they are
     /// initialised: 0, or what was last there in a memory that gives bytes out again, as an [`Arena`](super::Arena) does.
     ///
@@ -206,7 +207,7 @@ impl<T: Element, M: Memory> Buffer<T, M> {
     /// # Errors
     ///
     /// The buffer, with [`Cast`](Error::Cast) if they are no whole number of those, or not aligned for them.
-    pub fn cast<U: Element>(self) -> Result<Buffer<U, M>, Rejected<Self>> {
+    pub fn cast<U: DeviceBytes>(self) -> Result<Buffer<U, M>, Rejected<Self>> {
         let bytes = self.size_bytes();
         match slice::recount::<U>(bytes, self.block.layout.align()) {
             Ok(len) => {
@@ -356,7 +357,7 @@ impl<T, M: Memory> Buffer<T, M> {
 }
 
 // On the methods, not on the block: so the compiler says what `HostReadable` asks it to say.
-impl<T: Element, M: Memory> Buffer<T, M> {
+impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     /// The elements.
     ///
     /// # Errors

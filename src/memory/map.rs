@@ -12,10 +12,11 @@ use core::slice;
 use std::vec::Vec;
 
 use super::slice::on_the_host;
-use super::{Buffer, Element, Memory, Slice, SliceMut};
+use super::{Buffer, Memory, Slice, SliceMut};
+use crate::DeviceBytes;
 use crate::Result;
 
-impl<T: Element, M: Memory> Slice<'_, T, M> {
+impl<T: DeviceBytes, M: Memory> Slice<'_, T, M> {
     /// Lets `look` see the elements.
     ///
     /// # Errors
@@ -31,7 +32,7 @@ impl<T: Element, M: Memory> Slice<'_, T, M> {
     }
 }
 
-impl<T: Element, M: Memory> SliceMut<'_, T, M> {
+impl<T: DeviceBytes, M: Memory> SliceMut<'_, T, M> {
     /// Lets `make` write the elements. What it finds in them is unspecified, and what it does not write is so afterwards: nothing is copied
     /// from a device.
     ///
@@ -64,7 +65,7 @@ impl<T: Element, M: Memory> SliceMut<'_, T, M> {
     }
 }
 
-impl<T: Element, M: Memory> Buffer<T, M> {
+impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     /// Lets `look` see the elements: the memory itself where the host sees it, else a copy.
     ///
     /// # Errors

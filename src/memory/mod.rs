@@ -5,7 +5,8 @@
 //! 2. What outlives its call takes buffers by value and gives them back ([`Stream`]). What takes a borrow has ended when it returns.
 //! 3. A buffer that is dropped with work queued on it is freed after that work; one that is forgotten is never freed. Neither is ever wrong.
 //! 4. A mismatch is an error before any call of the backend.
-//! 5. No bytes, no calls: a buffer without bytes is valid and asks no backend for anything.
+//! 5. Elements are [`DeviceBytes`](crate::DeviceBytes): any bytes are valid, and nothing points.
+//! 6. No bytes, no calls: a buffer without bytes is valid and asks no backend for anything.
 //!
 //! Memories over memories: [`Limited`], [`Logged`], [`Failing`], [`Statistics`], [`Aligned`], [`Tracked`], [`Arena`]. Each is a [`Memory`] over another,
 //! forwards its visibility, and composes with every other in any order. `Arc<dyn Memory<Visibility = V>>` is one too: which memory, chosen at run
@@ -30,8 +31,6 @@ mod visibility;
 use core::alloc::Layout;
 use std::boxed::Box;
 use std::sync::Arc;
-
-use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::Result;
 use crate::backend::{Backend, Block, Uses};
@@ -58,31 +57,6 @@ pub type GpuBuffer<T, B = dyn Backend> = Buffer<T, Device<B>>;
 pub type PinnedBuffer<T, B = dyn Backend> = Buffer<T, Pinned<B>>;
 /// Elements in managed memory: one address on both sides.
 pub type UnifiedBuffer<T, B = dyn Backend> = Buffer<T, Unified<B>>;
-
-/// What a buffer may hold: plain bytes, any of them valid, none of them padding, nothing to drop, nothing that points.
-///
-/// Nobody implements it: zerocopy's derives make a struct one.
-///
-/// ```
-/// # fn element<T: ringmem::memory::Element>() {}
-/// element::<u8>();
-/// element::<[f32; 3]>();
-/// ```
-/// ```compile_fail
-/// # fn element<T: ringmem::memory::Element>() {}
-/// element::<bool>(); // not every byte is a bool
-/// ```
-/// ```compile_fail
-/// # fn element<T: ringmem::memory::Element>() {}
-/// element::<String>();
-/// ```
-/// ```compile_fail
-/// # fn element<T: ringmem::memory::Element>() {}
-/// element::<&'static u8>();
-/// ```
-pub trait Element: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static {}
-
-impl<T: FromBytes + IntoBytes + Immutable + Copy + Send + Sync + 'static> Element for T {}
 
 /// Who gives memory and takes it back.
 ///

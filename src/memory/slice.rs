@@ -6,7 +6,8 @@ use core::ptr::NonNull;
 use core::slice;
 use std::vec::Vec;
 
-use super::{DeviceReadable, Element, HostReadable, Memory};
+use super::{DeviceReadable, HostReadable, Memory};
+use crate::DeviceBytes;
 use crate::backend::{Backend, Block, Copy, DeviceAddress, Fill, Place, Uses};
 use crate::{Error, Result};
 
@@ -104,7 +105,7 @@ impl<T, M> Clone for Slice<'_, T, M> {
 
 impl<T, M> core::marker::Copy for Slice<'_, T, M> {}
 
-impl<'a, T: Element, M: Memory> Slice<'a, T, M> {
+impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
     /// # Safety
     ///
     /// The invariant.
@@ -154,7 +155,7 @@ impl<'a, T: Element, M: Memory> Slice<'a, T, M> {
     /// # Errors
     ///
     /// [`Cast`](Error::Cast).
-    pub fn cast<U: Element>(self) -> Result<Slice<'a, U, M>> {
+    pub fn cast<U: DeviceBytes>(self) -> Result<Slice<'a, U, M>> {
         let len = recount::<U>(self.len * size_of::<T>(), self.view.align())?;
         Ok(Slice { view: self.view, len, _elements: PhantomData })
     }
@@ -212,7 +213,7 @@ impl<'a, T: Element, M: Memory> Slice<'a, T, M> {
     }
 }
 
-impl<'a, T: Element, M: Memory> SliceMut<'a, T, M> {
+impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     /// # Safety
     ///
     /// The invariant.
@@ -270,7 +271,7 @@ impl<'a, T: Element, M: Memory> SliceMut<'a, T, M> {
     /// # Errors
     ///
     /// [`Cast`](Error::Cast).
-    pub fn cast<U: Element>(self) -> Result<SliceMut<'a, U, M>> {
+    pub fn cast<U: DeviceBytes>(self) -> Result<SliceMut<'a, U, M>> {
         let len = recount::<U>(self.len * size_of::<T>(), self.view.align())?;
         Ok(SliceMut { view: self.view, len, _elements: PhantomData })
     }
@@ -378,13 +379,13 @@ impl<M: Memory> View<'_, M> {
 }
 
 /// So many elements in the host's own memory, 0.
-pub(super) fn on_the_host<T: Element>(len: usize) -> Result<Vec<T>> {
+pub(super) fn on_the_host<T: DeviceBytes>(len: usize) -> Result<Vec<T>> {
     let short = || Error::Map { bytes: bytes::<T>(len), source: std::io::ErrorKind::OutOfMemory.into() };
     T::new_vec_zeroed(len).map_err(|_| short())
 }
 
 /// `len` elements without bytes.
-fn zeroes<'a, T: Element>(len: usize) -> &'a [T] {
+fn zeroes<'a, T: DeviceBytes>(len: usize) -> &'a [T] {
     // SAFETY: only a buffer without bytes has no place, so the elements have no bytes or there are none: any aligned place holds them.
     unsafe { slice::from_raw_parts(NonNull::dangling().as_ptr(), len) }
 }
