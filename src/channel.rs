@@ -26,7 +26,7 @@ use crate::memory::{Pinned, PinnedBuffer};
 use crate::region::{Plan, kind};
 use crate::ring::spsc::{BatchConsumer, BatchProducer, Consumer, PopError, Producer, PushError};
 use crate::stream::{Module, Pending, Stream};
-use crate::telemetry::{Busy, STUCK_AFTER_NS};
+use crate::telemetry::{self, Busy, STUCK_AFTER_NS};
 use crate::watchdog::{Verdict, Watchdog};
 use crate::{ControlBlock, Error, Host, HostWord, Result, RingHeader, RingLayout, RingMessage, TelemetryBuffer};
 
@@ -75,7 +75,7 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
     sender: Producer<'static, I, Host>,
     receiver: Consumer<'static, O, Host>,
     control: HostSide<'static, HostWord>,
-    telemetry: &'static TelemetryBuffer<HostWord>,
+    telemetry: &'static telemetry::Shared<HostWord>,
     /// The input ring's and the output ring's.
     headers: [&'static RingHeader<HostWord>; 2],
     opened: Instant,
@@ -150,7 +150,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             headers[1].format::<O>(&output, options.start);
             (
                 at(control_at).cast::<Shared<HostWord>>().as_ref(),
-                at(telemetry_at).cast::<TelemetryBuffer<HostWord>>().as_ref(),
+                at(telemetry_at).cast::<telemetry::Shared<HostWord>>().as_ref(),
                 headers,
                 at(input_at),
                 at(output_at),

@@ -11,8 +11,8 @@ use std::ptr::NonNull;
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
 use ringmem_layouts::control::{Capabilities, Command, DeviceSide, Fault, HostSide, Launch, Shared, State, snapshot};
-use ringmem_layouts::telemetry::Recorder;
-use ringmem_layouts::{HostWord, TelemetryBuffer, Word};
+use ringmem_layouts::telemetry::{self, Recorder};
+use ringmem_layouts::{HostWord, Word};
 use zerocopy::FromZeros;
 
 #[derive(Arbitrary, Debug)]
@@ -67,7 +67,7 @@ fn words(block: &Shared<HostWord>) -> &[HostWord; 16] {
     unsafe { NonNull::from(block).cast().as_ref() }
 }
 
-fn telemetry_words(buffer: &TelemetryBuffer<HostWord>) -> &[HostWord; 8] {
+fn telemetry_words(buffer: &telemetry::Shared<HostWord>) -> &[HostWord; 8] {
     // SAFETY: a buffer is 8 words, as its table says.
     unsafe { NonNull::from(buffer).cast().as_ref() }
 }
@@ -88,21 +88,21 @@ fn look(block: &Shared<HostWord>) {
     assert_eq!(Capabilities::from_bits(seen.capabilities).is_some(), seen.capabilities <= 7);
 }
 
-fn look_at_telemetry(buffer: &TelemetryBuffer<HostWord>) {
+fn look_at_telemetry(buffer: &telemetry::Shared<HostWord>) {
     match buffer.snapshot() {
         Ok(seen) => {
             assert_eq!(seen.sequence % 2, 0);
             assert_eq!((seen.latency_min().is_none(), seen.latency_mean().is_none()), (seen.processed == 0, seen.processed == 0));
             assert_eq!(u64::from(seen.output_depth()) << 32 | u64::from(seen.input_depth()), seen.depths);
         }
-        Err(_) => assert_eq!(Word::load(&buffer.sequence) % 2, 1),
+        Err(_) => assert_eq!(buffer.sequence.load() % 2, 1),
     }
 }
 
 fuzz_target!(|input: Input| {
     let block = Shared::<HostWord>::new_zeroed();
     words(&block).iter().zip(input.block).for_each(|(word, value)| Word::store(word, value));
-    let buffer = TelemetryBuffer::<HostWord>::new_zeroed();
+    let buffer = telemetry::Shared::<HostWord>::new_zeroed();
     telemetry_words(&buffer).iter().zip(input.telemetry).for_each(|(word, value)| Word::store(word, value));
     let [abi, capabilities, input_ring, output_ring, telemetry] = input.launch;
     let capabilities = Capabilities::from_bits_truncate(capabilities);

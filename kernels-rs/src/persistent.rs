@@ -15,8 +15,8 @@ use core::ptr::NonNull;
 
 use ringmem_layouts::control::{self, Command, DeviceSide, Fault, State};
 use ringmem_layouts::ring::spsc::{Consumer, Producer};
-use ringmem_layouts::telemetry::Recorder;
-use ringmem_layouts::{ControlBlock, Machine, RingHeader, RingMessage, SlotCell, TelemetryBuffer, Word};
+use ringmem_layouts::telemetry::{self, Recorder};
+use ringmem_layouts::{ControlBlock, Machine, RingHeader, RingMessage, SlotCell, Word};
 
 use crate::{ABI, Lanes};
 
@@ -244,7 +244,7 @@ unsafe fn attach<'a, M: Machine, I: RingMessage, O: RingMessage>(
     let output = unsafe { Producer::new(output.own, output.peer, output.slots) }.map(ManuallyDrop::new).map_err(|_| Fault::Ring)?;
     let telemetry = machine.at(telemetry, 64, 64).ok_or(Fault::Address)?;
     // SAFETY: mapped and aligned; words, live by the caller's promise.
-    let telemetry = unsafe { telemetry.cast::<TelemetryBuffer<M::Word>>().as_ref() };
+    let telemetry = unsafe { telemetry.cast::<telemetry::Shared<M::Word>>().as_ref() };
     // SAFETY: this kernel is its only writer.
     Ok((input, output, unsafe { Recorder::new(telemetry) }))
 }

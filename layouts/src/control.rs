@@ -9,16 +9,15 @@
 
 mod device_side;
 mod host_side;
-mod read_only;
 mod words;
 
 use core::fmt;
 
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
+pub use crate::read_only::ReadOnly;
 pub use device_side::{DeviceSide, panicked};
 pub use host_side::{HostSide, Launch};
-pub use read_only::ReadOnly;
 pub use words::{Capabilities, Command, Fault, State};
 
 use crate::Word;

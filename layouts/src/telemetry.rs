@@ -18,9 +18,18 @@ pub use figures::STUCK_AFTER_NS;
 pub use history::History;
 pub use recorder::Recorder;
 
-use crate::Word;
+use crate::{ReadOnly, Word};
 
-/// 64 bytes, written by the device only. With `W = u64` it is a snapshot.
+/// What lies in memory that both sides see: anybody may read it, and nobody but the [`Recorder`] stores to it.
+///
+/// ```compile_fail,E0599
+/// # use ringmem_layouts::{HostWord, telemetry};
+/// # let buffer: telemetry::Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
+/// buffer.processed.store(1);
+/// ```
+pub type Shared<W> = TelemetryBuffer<ReadOnly<W>>;
+
+/// 64 bytes, written by the device only. [`Shared`] between the two sides; with `W = u64` it is a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(64))]
 pub struct TelemetryBuffer<W> {
@@ -74,7 +83,7 @@ impl core::error::Error for Busy {}
 /// How often a reader tries before it says [`Busy`].
 pub const TRIES: u32 = 128;
 
-impl<W: Word> TelemetryBuffer<W> {
+impl<W: Word> Shared<W> {
     /// One moment of the buffer.
     ///
     /// # Errors
@@ -110,22 +119,22 @@ impl<W: Word> TelemetryBuffer<W> {
     /// No kernel writes to it.
     pub unsafe fn reset(&self) {
         for word in [
-            &self.processed,
-            &self.dropped,
-            &self.latency_total_ns,
-            &self.latency_min_ns,
-            &self.latency_max_ns,
-            &self.depths,
-            &self.updated_ns,
+            self.processed.word(),
+            self.dropped.word(),
+            self.latency_total_ns.word(),
+            self.latency_min_ns.word(),
+            self.latency_max_ns.word(),
+            self.depths.word(),
+            self.updated_ns.word(),
         ] {
             word.store(0);
         }
-        W::publish_all([(&self.sequence, 0)]);
+        W::publish_all([(self.sequence.word(), 0)]);
     }
 }
 
 /// One moment of it, or `Busy`.
-impl<W: Word> fmt::Debug for TelemetryBuffer<W> {
+impl<W: Word> fmt::Debug for Shared<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.snapshot() {
             Ok(snapshot) => snapshot.fmt(f),
@@ -139,7 +148,7 @@ mod tests {
     use super::*;
     use crate::HostWord;
 
-    fn zeroed() -> TelemetryBuffer<HostWord> {
+    fn zeroed() -> Shared<HostWord> {
         zerocopy::FromZeros::new_zeroed()
     }
 
@@ -167,7 +176,7 @@ mod tests {
     #[test]
     fn a_writer_that_died_at_odd_is_busy_not_endless() {
         let buffer = zeroed();
-        buffer.sequence.store(3, core::sync::atomic::Ordering::Relaxed);
+        buffer.sequence.word().store(3, core::sync::atomic::Ordering::Relaxed);
         assert_eq!(buffer.snapshot(), Err(Busy));
     }
 }

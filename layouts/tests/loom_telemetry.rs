@@ -8,7 +8,7 @@ use loom::sync::Arc;
 use loom::thread;
 use loom_machine::{LoomWord, READER_LOOKS_RELAXED, STRONG, Side, WRITER_PUBLISHES_RELAXED, check, must_fail, take_side};
 use ringmem_layouts::telemetry::Recorder;
-use ringmem_layouts::{TelemetryBuffer, Word};
+use ringmem_layouts::{ReadOnly, TelemetryBuffer, Word};
 
 /// A word whose reader lets the writer go on when it has seen an odd value. In this model only the sequence is ever odd, and only while a
 /// record is being written; without this, loom would have a reader look at one and the same half record 128 times, in every way.
@@ -43,7 +43,7 @@ unsafe impl<const WEAK: u8> Word for Patient<WEAK> {
 }
 
 fn a_record_is_read_while_it_is_written<const WEAK: u8>() {
-    let zero = || Patient::<WEAK>::new(0);
+    let zero = || ReadOnly::new(Patient::<WEAK>::new(0));
     let buffer = Arc::new(TelemetryBuffer {
         sequence: zero(),
         processed: zero(),

@@ -1,4 +1,4 @@
-//! refused: no method named `store` found for struct `ringmem_layouts::control::ReadOnly<W>`
+//! refused: no method named `store` found for struct `ringmem_layouts::ReadOnly<W>`
 //! differs from: accepted_control
 
 use ringmem_layouts::control::{DeviceSide, HostSide, Shared, State, snapshot};

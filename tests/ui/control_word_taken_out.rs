@@ -1,4 +1,4 @@
-//! refused: field `0` of struct `ringmem_layouts::control::ReadOnly` is private
+//! refused: field `0` of struct `ringmem_layouts::ReadOnly` is private
 //! differs from: accepted_control
 
 use ringmem_layouts::control::{DeviceSide, HostSide, Shared, State, snapshot};

@@ -4,14 +4,14 @@ use std::hint::black_box;
 
 use ringmem_benches::Workload;
 use ringmem_layouts::control::{Capabilities, Command, DeviceSide, HostSide, Launch, Shared};
-use ringmem_layouts::telemetry::Recorder;
-use ringmem_layouts::{CacheLineAligned, HostWord, TelemetryBuffer};
+use ringmem_layouts::telemetry::{self, Recorder};
+use ringmem_layouts::{CacheLineAligned, HostWord};
 use zerocopy::FromZeros;
 
 use crate::each;
 
 fn telemetry(messages: u64, publish: bool) -> f64 {
-    let buffer = TelemetryBuffer::<HostWord>::new_zeroed();
+    let buffer = telemetry::Shared::<HostWord>::new_zeroed();
     // SAFETY: nobody else writes.
     let mut recorder = unsafe { Recorder::new(black_box(&buffer)) };
     let took = each(messages, |number| {
@@ -36,7 +36,7 @@ fn published(messages: u64) -> f64 {
 }
 
 fn snapshot(messages: u64) -> f64 {
-    let buffer = TelemetryBuffer::<HostWord>::new_zeroed();
+    let buffer = telemetry::Shared::<HostWord>::new_zeroed();
     each(messages, |_| {
         black_box(black_box(&buffer).snapshot().expect("nobody writes"));
     })

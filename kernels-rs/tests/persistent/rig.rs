@@ -1,7 +1,6 @@
 //! One control block, one telemetry buffer and two rings, laid out by hand; the host's end of them; a thread for the kernel.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -9,7 +8,7 @@ use ringmem_kernels::{ABI, IMAGE, Launch};
 use ringmem_layouts::control::{self, Capabilities, Command, Fault, HostSide, Shared, State};
 use ringmem_layouts::image::KernelHost;
 use ringmem_layouts::ring::spsc::{Consumer, PopError, Producer, PushError};
-use ringmem_layouts::{ControlBlock, Host, HostWord, RingHeader, RingLayout, RingMessage, TelemetryBuffer};
+use ringmem_layouts::{ControlBlock, Host, HostWord, RingHeader, RingLayout, RingMessage, telemetry};
 
 use crate::memory::{Bytes, Device};
 
@@ -53,7 +52,7 @@ impl Shape {
 pub struct Rig<'a, I: RingMessage, O: RingMessage> {
     /// The block's words, past the two hands that they are meant for: what a test spoils.
     pub block: &'a ControlBlock<HostWord>,
-    pub telemetry: &'a TelemetryBuffer<HostWord>,
+    pub telemetry: &'a telemetry::Shared<HostWord>,
     pub input: &'a RingHeader<HostWord>,
     pub output: &'a RingHeader<HostWord>,
     pub control: HostSide<'a, HostWord>,
@@ -70,7 +69,7 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
         // SAFETY: within the memory and aligned, checked by `place`; words, zeroed, and nobody else has them yet.
         let (block, telemetry, input_ring, output_ring): (
             &ControlBlock<HostWord>,
-            &TelemetryBuffer<HostWord>,
+            &telemetry::Shared<HostWord>,
             &RingHeader<_>,
             &RingHeader<_>,
         ) = unsafe {
@@ -204,7 +203,7 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
     pub fn end(&self) -> (State, u32, Option<Fault>) {
         let snapshot = self.snapshot();
         assert_eq!(snapshot.state >> 32, u64::from(self.launch.epoch), "the state carries its epoch");
-        assert!(self.telemetry.sequence.load(Relaxed).is_multiple_of(2), "no record is left half written");
+        assert!(self.telemetry.sequence.load().is_multiple_of(2), "no record is left half written");
         let (count, fault) = snapshot.faults();
         (snapshot.kernel_state().expect("a known state"), count, fault)
     }

@@ -7,9 +7,9 @@ use crate::TelemetryBuffer;
 /// The last `N` records of one launch.
 ///
 /// ```
-/// use ringmem_layouts::telemetry::History;
-/// use ringmem_layouts::{HostWord, TelemetryBuffer};
-/// # let buffer: TelemetryBuffer<HostWord> = zerocopy::FromZeros::new_zeroed();
+/// use ringmem_layouts::telemetry::{self, History};
+/// use ringmem_layouts::HostWord;
+/// # let buffer: telemetry::Shared<HostWord> = zerocopy::FromZeros::new_zeroed();
 /// let mut history = History::<60>::new();
 /// history.push(buffer.snapshot()?); // once a second, say
 /// assert_eq!(history.rate_over(10_000_000_000), None); // one record is no rate

@@ -2,11 +2,12 @@
 
 use core::fmt;
 
+use super::Shared;
 use crate::{TelemetryBuffer, Word};
 
 /// The device's hand on a telemetry buffer: counts privately, writes when told to.
 pub struct Recorder<'a, W> {
-    buffer: &'a TelemetryBuffer<W>,
+    buffer: &'a Shared<W>,
     now: TelemetryBuffer<u64>,
 }
 
@@ -16,7 +17,7 @@ impl<'a, W: Word> Recorder<'a, W> {
     /// # Safety
     ///
     /// Nobody else writes to the buffer while this value is used.
-    pub unsafe fn new(buffer: &'a TelemetryBuffer<W>) -> Self {
+    pub unsafe fn new(buffer: &'a Shared<W>) -> Self {
         let now = TelemetryBuffer {
             sequence: buffer.sequence.load() & !1,
             processed: 0,
@@ -55,20 +56,20 @@ impl<'a, W: Word> Recorder<'a, W> {
         let Self { buffer, now } = self;
         now.depths = u64::from(output_depth) << 32 | u64::from(input_depth);
         now.updated_ns = now_ns;
-        buffer.sequence.store(now.sequence.wrapping_add(1));
+        buffer.sequence.word().store(now.sequence.wrapping_add(1));
         // SYNC POINT: fields written. The odd sequence is visible to whoever sees one of them: pairs with snapshot.
         W::publish_all([
-            (&buffer.processed, now.processed),
-            (&buffer.dropped, now.dropped),
-            (&buffer.latency_total_ns, now.latency_total_ns),
-            (&buffer.latency_min_ns, now.latency_min_ns),
-            (&buffer.latency_max_ns, now.latency_max_ns),
-            (&buffer.depths, now.depths),
-            (&buffer.updated_ns, now.updated_ns),
+            (buffer.processed.word(), now.processed),
+            (buffer.dropped.word(), now.dropped),
+            (buffer.latency_total_ns.word(), now.latency_total_ns),
+            (buffer.latency_min_ns.word(), now.latency_min_ns),
+            (buffer.latency_max_ns.word(), now.latency_max_ns),
+            (buffer.depths.word(), now.depths),
+            (buffer.updated_ns.word(), now.updated_ns),
         ]);
         now.sequence = now.sequence.wrapping_add(2);
         // SYNC POINT: record complete. Pairs with the first look of snapshot.
-        W::publish_all([(&buffer.sequence, now.sequence)]);
+        W::publish_all([(buffer.sequence.word(), now.sequence)]);
     }
 }
 

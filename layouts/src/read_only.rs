@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::{Layout, LayoutDescriptor, Word};
 
-/// A word of a shared control block. Only the hand of its line stores to it; there is no way to the word itself.
+/// A word of a shared control block or telemetry buffer. Only the hand of its line stores to it; there is no way to the word itself.
 ///
 /// ```
 /// use ringmem_layouts::{HostWord, control};
@@ -23,6 +23,13 @@ use crate::{Layout, LayoutDescriptor, Word};
 #[repr(transparent)]
 pub struct ReadOnly<W>(W);
 
+impl<W> ReadOnly<W> {
+    /// Around a word that its owner alone has.
+    pub const fn new(word: W) -> Self {
+        Self(word)
+    }
+}
+
 impl<W: Word> ReadOnly<W> {
     /// Relaxed load.
     #[inline(always)]
@@ -38,7 +45,7 @@ impl<W: Word> ReadOnly<W> {
 
     /// For the hand whose line it is.
     #[inline(always)]
-    pub(super) const fn word(&self) -> &W {
+    pub(crate) const fn word(&self) -> &W {
         &self.0
     }
 }
