@@ -6,6 +6,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Backend;
+use crate::Result;
 
 /// A stream's number, never used twice in a process: a handle of the driver's may be.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,20 +97,20 @@ impl Uses {
         }
     }
 
-    /// Adds one whatever the number of streams: where there are too many, the new one's waits for another's, or the caller does.
-    pub(crate) fn add_after(&mut self, ticket: Ticket, backend: &dyn Backend) {
-        let Err(ticket) = self.add(ticket) else { return };
-        let Some(oldest) = self.iter().next() else { return };
-        let both = backend.after(oldest, ticket.stream).and_then(|()| backend.mark(ticket.stream)).unwrap_or_else(|_| {
-            // Its own waiter is told its error, not this one.
-            while !backend.reached(oldest) {
-                std::thread::yield_now();
-            }
-            ticket
-        });
-        self.remove(oldest);
+    /// Adds one whatever the number of streams: where there are too many, its stream waits for another's, and stands for both.
+    ///
+    /// # Errors
+    ///
+    /// What the backend said; nothing is added, and nothing taken off.
+    pub(crate) fn add_after(&mut self, ticket: Ticket, backend: &dyn Backend) -> Result<()> {
+        let Err(ticket) = self.add(ticket) else { return Ok(()) };
+        let Some(other) = self.iter().next() else { return Ok(()) };
+        backend.after(other, ticket.stream)?;
+        let both = backend.mark(ticket.stream)?;
+        self.remove(other);
         // There is room now.
         let _ = self.add(both);
+        Ok(())
     }
 
     /// Takes a ticket off, and every earlier one of its stream.

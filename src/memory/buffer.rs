@@ -308,16 +308,8 @@ impl<T, M: Memory> Buffer<T, M> {
     /// [`OtherBackend`](Error::OtherBackend), what the driver said; nothing is listed.
     pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
         let backend = self.memory.backend();
-        let id = stream.on(&**backend)?;
-        if let Err(full) = self.uses.add(stream.mark()?) {
-            // Too many streams: this one waits for another of them, and stands for both.
-            let Some(other) = self.uses.iter().next() else { return Ok(()) };
-            backend.after(other, id)?;
-            let both = stream.mark().unwrap_or(full);
-            self.uses.remove(other);
-            let _ = self.uses.add(both);
-        }
-        Ok(())
+        stream.on(&**backend)?;
+        self.uses.add_after(stream.mark()?, &**backend)
     }
 
     fn give_back(&mut self) -> Result<()> {

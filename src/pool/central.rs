@@ -397,8 +397,12 @@ impl<M: Memory> Drop for Central<M> {
         let backend = Arc::clone(self.memory.backend());
         let mut uses = Uses::NONE;
         for ticket in open {
-            if !backend.reached(ticket) {
-                uses.add_after(ticket, &*backend);
+            if backend.reached(ticket) || uses.add_after(ticket, &*backend).is_ok() {
+                continue;
+            }
+            // Neither listed nor stood for by another: waited for here.
+            while !backend.reached(ticket) {
+                std::thread::yield_now();
             }
         }
         for slab in slabs.into_iter().flatten() {
