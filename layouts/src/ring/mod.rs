@@ -18,6 +18,7 @@ pub mod mailbox;
 pub mod mpmc;
 pub mod mpsc;
 mod owner;
+mod pace;
 mod policy;
 mod refusal;
 mod slots;

@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 
 use crate::attach::{AttachError, Corrupt};
 use crate::ring::header::{RingFlags, used};
+use crate::ring::pace::Pace;
 use crate::ring::refusal::PopError;
 use crate::ring::slots::{Slots, geometry_of_both, place};
 use crate::ring::{Bells, end, owner};
@@ -21,6 +22,7 @@ pub struct Consumer<'a, T, M: Machine> {
     head: u64,
     /// The producer's index, as last seen.
     tail: u64,
+    pace: Pace,
     /// A batch was begun and has not ended: if it was forgotten, its last slots are still to be released.
     in_batch: bool,
     /// The header says that this end is open, and is to say so when it no longer is.
@@ -84,7 +86,7 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
         used(head, tail, capacity)?;
         // SAFETY: the caller's promise.
         let slots = unsafe { Slots::new(slots, capacity) };
-        Ok(Self { own, peer, slots, head, tail, in_batch: false, announced: false })
+        Ok(Self { own, peer, slots, head, tail, pace: Pace::new(head), in_batch: false, announced: false })
     }
 
     /// Says in the header that this end is open, and on drop that it is closed: the other end's `is_disconnected` sees it.
@@ -178,7 +180,7 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
     {
         let wanted = values.len() as u64;
         if self.available() < wanted {
-            self.refresh()?;
+            self.look()?;
         }
         let count = wanted.min(self.available());
         let first = self.slots.before_wrap(self.head, count) as usize;
@@ -203,7 +205,7 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
     /// [`PopError`]: empty (also for `most == 0`), or corrupt.
     pub fn peek(&mut self, most: u64) -> Result<Chunk<'_, 'a, T, M>, PopError> {
         if self.available() < most {
-            self.refresh().map_err(PopError::Corrupt)?;
+            self.look().map_err(PopError::Corrupt)?;
         }
         let count = most.min(self.available());
         if count == 0 {
@@ -229,16 +231,38 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
         BatchConsumer { consumer: self, released, every: every.max(1) }
     }
 
+    /// Looks for messages where there are fewer than wanted; how many wait now.
+    fn look(&mut self) -> Result<u64, Corrupt> {
+        if self.available() > 0 {
+            return self.refresh();
+        }
+        let tail = self.poll_paced();
+        // SAFETY: this end has just read it.
+        unsafe { self.accept(tail) }
+    }
+
     /// Looks for messages where none is left. One comparison says that there are some and that there may be so many.
     #[inline(always)]
     fn more(&mut self) -> Result<(), PopError> {
-        let tail = self.poll();
+        let tail = self.poll_paced();
         // Wraps to the greatest number if there is none.
         if tail.wrapping_sub(self.head).wrapping_sub(1) >= self.capacity() {
             return Err(nothing(self.head, tail, self.capacity()));
         }
         self.tail = tail;
         Ok(())
+    }
+
+    /// The producer's index, where nothing is left of what was seen before.
+    #[inline(always)]
+    fn poll_paced(&mut self) -> u64 {
+        let Self { own, head, pace, .. } = *self;
+        if !pace.is_due(head) {
+            return self.poll();
+        }
+        let (tail, pace) = pace.taken::<T>(head, self.capacity(), move || poll::<M>(own), move |tail| tail.wrapping_sub(head));
+        self.pace = pace;
+        tail
     }
 
     /// Takes the next value, which waits.
@@ -266,6 +290,12 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
     }
 }
 
+#[inline(always)]
+fn poll<M: Machine>(own: &RingHeader<M::Word>) -> u64 {
+    // SYNC POINT: slot published. Pairs with Producer::publish.
+    own.producer.tail.load_acquire()
+}
+
 /// Why there is nothing between these indices.
 #[cold]
 fn nothing(head: u64, tail: u64, capacity: u64) -> PopError {
@@ -278,8 +308,7 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
     #[inline(always)]
     #[must_use]
     pub fn poll(&self) -> u64 {
-        // SYNC POINT: slot published. Pairs with Producer::publish.
-        self.own.producer.tail.load_acquire()
+        poll::<M>(self.own)
     }
 
     /// Takes note of an index that was polled; messages that wait.

@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 
 use crate::attach::{AttachError, Corrupt};
 use crate::ring::header::{RingFlags, used};
+use crate::ring::pace::Pace;
 use crate::ring::refusal::{PushError, ReserveError};
 use crate::ring::slots::{Slots, geometry_of_both, place};
 use crate::ring::{Bells, end, owner};
@@ -21,6 +22,7 @@ pub struct Producer<'a, T, M: Machine> {
     tail: u64,
     /// Where this end's slots end: the consumer's index, as last seen, and the capacity. So one comparison says whether there are any.
     end: u64,
+    pace: Pace,
     /// A batch was begun and has not ended: if it was forgotten, its last messages are still to be published.
     in_batch: bool,
     /// The header says that this end is open, and is to say so when it no longer is.
@@ -84,7 +86,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
         used(head, tail, capacity)?;
         // SAFETY: the caller's promise.
         let slots = unsafe { Slots::new(slots, capacity) };
-        Ok(Self { own, peer, slots, tail, end: head.wrapping_add(capacity), in_batch: false, announced: false })
+        Ok(Self { own, peer, slots, tail, end: head.wrapping_add(capacity), pace: Pace::new(tail), in_batch: false, announced: false })
     }
 
     /// Says in the header that this end is open, and on drop that it is closed: the other end's `is_disconnected` sees it.
@@ -156,7 +158,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         if self.free() == 0 {
-            match self.refresh() {
+            match self.look() {
                 Ok(0) => return Err(PushError::Full(value)),
                 Ok(_) => {}
                 Err(_) => return Err(PushError::Corrupt(value)),
@@ -179,7 +181,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
     {
         let wanted = values.len() as u64;
         if self.free() < wanted {
-            self.refresh()?;
+            self.look()?;
         }
         let count = wanted.min(self.free());
         let first = self.slots.before_wrap(self.tail, count) as usize;
@@ -207,7 +209,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
             if count > self.capacity() {
                 return Err(ReserveError::TooLarge { capacity: self.capacity() });
             }
-            let free = self.refresh().map_err(ReserveError::Corrupt)?;
+            let free = self.look().map_err(ReserveError::Corrupt)?;
             if free < count {
                 // What a forgotten batch holds: nobody would make room for more while it cannot be seen.
                 if self.in_batch {
@@ -227,6 +229,27 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
         self.in_batch = true;
         let published = self.tail;
         BatchProducer { producer: self, published, every: every.max(1) }
+    }
+
+    /// Looks for free slots where there are fewer than wanted; how many there are now.
+    #[inline]
+    fn look(&mut self) -> Result<u64, Corrupt> {
+        if self.free() > 0 {
+            return self.refresh();
+        }
+        let Self { own, end, pace, .. } = *self;
+        let capacity = self.capacity();
+        let head = if pace.is_due(end) {
+            // None was free, so what is free now begins where the slots ended.
+            let count = move |head: u64| head.wrapping_add(capacity).wrapping_sub(end);
+            let (head, pace) = pace.taken::<T>(end, capacity, move || poll::<M>(own), count);
+            self.pace = pace;
+            head
+        } else {
+            self.poll()
+        };
+        // SAFETY: this end has just read it.
+        unsafe { self.accept(head) }
     }
 
     /// Fills the next slot, which is free.
@@ -250,8 +273,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
     #[inline(always)]
     #[must_use]
     pub fn poll(&self) -> u64 {
-        // SYNC POINT: slot released. Pairs with Consumer::publish.
-        self.own.consumer.head.load_acquire()
+        poll::<M>(self.own)
     }
 
     /// Takes note of an index that was polled; slots that are free.
@@ -298,6 +320,12 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
     pub unsafe fn publication(&self) -> (&'a M::Word, u64) {
         (&self.peer.producer.tail, self.tail)
     }
+}
+
+#[inline(always)]
+fn poll<M: Machine>(own: &RingHeader<M::Word>) -> u64 {
+    // SYNC POINT: slot released. Pairs with Consumer::publish.
+    own.consumer.head.load_acquire()
 }
 
 impl<T, M: Machine> Drop for Producer<'_, T, M> {
@@ -423,7 +451,7 @@ impl<T, M: Machine> BatchProducer<'_, '_, T, M> {
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         if self.producer.free() == 0 {
             self.flush();
-            match self.producer.refresh() {
+            match self.producer.look() {
                 Ok(0) => return Err(PushError::Full(value)),
                 Ok(_) => {}
                 Err(_) => return Err(PushError::Corrupt(value)),
