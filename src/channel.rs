@@ -16,13 +16,11 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use std::vec::Vec;
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-
 use crate::attach::Corrupt;
 use crate::backend::{Backend, Uses};
 use crate::control::{Capabilities, Command, Fault, HostSide, Launch, Shared, State};
 use crate::dump::{Dump, Indices};
-use crate::memory::{Pinned, PinnedBuffer};
+use crate::memory::{Page, Pinned, PinnedBuffer};
 use crate::region::{Plan, kind};
 use crate::ring::spsc::{BatchConsumer, BatchProducer, Consumer, PopError, Producer, PushError};
 use crate::stream::{Module, Pending, Stream};
@@ -94,11 +92,6 @@ pub struct Closed {
     /// The telemetry, after the kernel has left.
     pub telemetry: TelemetryBuffer<u64>,
 }
-
-/// The region's element: a ring's slots may ask for as much alignment.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
-#[repr(C, align(4096))]
-struct Page([u8; 4096]);
 
 /// How long a channel waits for a kernel to start, to obey and to leave.
 const PATIENCE: Duration = Duration::from_secs(10);

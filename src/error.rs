@@ -167,6 +167,12 @@ pub enum Error {
         /// Which call of it, from 1.
         number: u64,
     },
+    /// A word that was to be published after operations of which one failed; nothing was stored.
+    #[error("nothing was published: operation {failed} of the stream had failed")]
+    Unpublished {
+        /// Its number, the last that failed.
+        failed: u64,
+    },
     /// The operating system gave no memory.
     #[error("the system maps no {bytes} bytes")]
     Map {

@@ -32,6 +32,8 @@
 #[cfg(feature = "std")]
 pub mod backend;
 #[cfg(feature = "std")]
+pub mod bridge;
+#[cfg(feature = "std")]
 pub mod channel;
 #[cfg(feature = "cli")]
 pub mod cli;

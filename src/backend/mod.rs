@@ -86,7 +86,8 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The block is freed once, and nobody uses it but the operations that `uses` names.
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()>;
 
-    /// Copies at once, and returns when it is done. Waits for no stream.
+    /// Copies at once, and returns when it is done. Waits for no stream. A copy of one word, 8 bytes at multiples of 8, is one load with all that
+    /// was published by it, and one store with all that was done before: others may load and store those words meanwhile.
     ///
     /// # Errors
     ///
@@ -140,6 +141,30 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// As [`fill_now`](Self::fill_now), until it has been executed.
     unsafe fn fill(&self, fill: &Fill, on: StreamId) -> Result<Ticket>;
+
+    /// Stores a word that others may be reading: with all that was done before on the host, and by calls that have returned, visible to
+    /// whoever sees it.
+    ///
+    /// # Errors
+    ///
+    /// As [`fill_now`](Self::fill_now).
+    ///
+    /// # Safety
+    ///
+    /// The place is valid for 8 bytes, and others only load from it meanwhile, or store words.
+    unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()>;
+
+    /// Queues the store of a word that others may be reading: with all that was executed before on this stream visible to whoever sees
+    /// it, and only if nothing has failed there from the ticket `since` on. Its ticket.
+    ///
+    /// # Errors
+    ///
+    /// As [`fill`](Self::fill). What comes from waiting: [`Unpublished`](crate::Error::Unpublished), if something had failed.
+    ///
+    /// # Safety
+    ///
+    /// As [`publish_now`](Self::publish_now), until it has been executed; `since` is of this stream.
+    unsafe fn publish(&self, word: Place, value: u64, since: Ticket, on: StreamId) -> Result<Ticket>;
 
     /// Makes what is queued on `stream` from now on wait for a ticket of another.
     ///

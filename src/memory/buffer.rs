@@ -343,6 +343,11 @@ impl<T, M: Memory> Buffer<T, M> {
         self.uses = Uses::of(ticket);
     }
 
+    /// A queued operation uses the buffer beside others: it was not made to wait for them. The ticket, if that is one stream too many.
+    pub(crate) fn used_too(&mut self, ticket: Ticket) -> core::result::Result<(), Ticket> {
+        self.uses.add(ticket)
+    }
+
     pub(crate) fn settled(&mut self, ticket: Ticket) {
         self.uses.remove(ticket);
     }

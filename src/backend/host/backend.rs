@@ -16,8 +16,8 @@ use super::operation::{self, Operation};
 use super::queue::Queue;
 use super::ranges::address;
 use crate::backend::{
-    Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Prefetch, Request, StreamId, Ticket, Uses,
-    entry,
+    Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Place, Prefetch, Request, StreamId, Ticket,
+    Uses, entry,
 };
 use crate::{Error, Result};
 
@@ -109,6 +109,20 @@ unsafe impl Backend for HostBackend {
         self.queue(Facts::fill(fill, Some(on)), on, |_| {
             let route = self.shared.check_fill(fill)?;
             Ok((Operation::Fill(*fill, self.shared.is_pageable(fill.to)), Work::Bytes(route, fill.bytes())))
+        })
+    }
+
+    unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()> {
+        let facts = Facts::publish(word, None);
+        // SAFETY: the caller's promise.
+        self.at_once(&facts, || Ok(Work::Bytes(unsafe { self.shared.publish(word, value, None) }?, facts.bytes)))
+    }
+
+    unsafe fn publish(&self, word: Place, value: u64, since: Ticket, on: StreamId) -> Result<Ticket> {
+        let facts = Facts::publish(word, Some(on));
+        self.queue(facts, on, |_| {
+            let (_, route) = self.shared.check_word(word, None)?;
+            Ok((Operation::Publish { word, value, since: since.number }, Work::Bytes(route, facts.bytes)))
         })
     }
 

@@ -49,6 +49,8 @@ pub struct Counters {
     pub host_copies: Tally,
     /// Fills.
     pub fills: Tally,
+    /// Words published.
+    pub publications: u64,
     /// Prefetches.
     pub prefetches: Tally,
     /// Pages of managed memory that came to a device.
@@ -112,6 +114,7 @@ pub(super) struct Counts {
     pub peer_copies: Count,
     pub host_copies: Count,
     pub fills: Count,
+    pub publications: AtomicU64,
     pub prefetches: Count,
     pub pages_in: Count,
     pub pages_out: Count,
@@ -173,6 +176,7 @@ impl Counts {
             staged: uploads[1].plus(downloads[1]),
             host_copies: self.host_copies.read(),
             fills: self.fills.read(),
+            publications: self.publications.load(Relaxed),
             prefetches: self.prefetches.read(),
             pages_in: self.pages_in.read(),
             pages_out: self.pages_out.read(),

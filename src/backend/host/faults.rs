@@ -25,6 +25,8 @@ pub enum Verb {
     Copy,
     /// [`fill`](crate::backend::Backend::fill) and [`fill_now`](crate::backend::Backend::fill_now).
     Fill,
+    /// [`publish`](crate::backend::Backend::publish) and [`publish_now`](crate::backend::Backend::publish_now).
+    Publish,
     /// [`prefetch`](crate::backend::Backend::prefetch).
     Prefetch,
     /// [`launch`](crate::backend::Backend::launch).
@@ -51,11 +53,12 @@ pub enum Verb {
 
 impl Verb {
     /// Every verb.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Allocate,
         Self::Free,
         Self::Copy,
         Self::Fill,
+        Self::Publish,
         Self::Prefetch,
         Self::Launch,
         Self::OpenStream,
@@ -77,6 +80,7 @@ impl Verb {
             Self::Free => "free",
             Self::Copy => "copy",
             Self::Fill => "fill",
+            Self::Publish => "publish",
             Self::Prefetch => "prefetch",
             Self::Launch => "launch",
             Self::OpenStream => "open_stream",

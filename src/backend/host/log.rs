@@ -72,6 +72,10 @@ impl Facts {
     pub fn fill(fill: &Fill, stream: Option<StreamId>) -> Self {
         Self { bytes: fill.bytes(), to: Some(number(fill.to)), ..Self::of(Verb::Fill, stream) }
     }
+
+    pub fn publish(word: Place, stream: Option<StreamId>) -> Self {
+        Self { bytes: size_of::<u64>() as u64, to: Some(number(word)), ..Self::of(Verb::Publish, stream) }
+    }
 }
 
 /// The log while it is written.

@@ -1,7 +1,8 @@
 //! What a stream executes.
 
 use core::ptr::NonNull;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::boxed::Box;
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -26,6 +27,12 @@ pub(super) enum Operation {
     Copy(Copy, [bool; 2]),
     /// With whether its target is pageable.
     Fill(Fill, bool),
+    /// With the number of the operation since which nothing may have failed.
+    Publish {
+        word: Place,
+        value: u64,
+        since: u64,
+    },
     Prefetch(Prefetch),
     Launch(Launch),
     /// Waits for an operation of another stream.
@@ -51,6 +58,8 @@ impl Operation {
             Self::Copy(copy, pageable) => unsafe { shared.copy(&copy, Some(pageable), facts) }.map(drop),
             // SAFETY: as above.
             Self::Fill(fill, pageable) => unsafe { shared.fill(&fill, Some(pageable), facts) }.map(drop),
+            // SAFETY: as above.
+            Self::Publish { word, value, .. } => unsafe { shared.publish(word, value, Some(())) }.map(drop),
             Self::Prefetch(Prefetch { address, bytes, to }) => {
                 let found = shared.ranges.find(address.get(), bytes, true, Verb::Prefetch.name())?;
                 shared.touch(&found, bytes, to, facts);
@@ -171,9 +180,34 @@ impl Shared {
             unsafe { over_the_host(to.place, from.place, copy.bytes as usize) };
         } else {
             // SAFETY: both checked for so many bytes, or promised; apart and nobody else's: the caller's promise.
-            unsafe { to.place.copy_from_nonoverlapping(from.place, copy.bytes as usize) };
+            unsafe { moved(to.place, from.place, copy.bytes as usize) };
         }
         self.counts.copied(route, copy.bytes);
+        Ok(route)
+    }
+
+    /// Where a word is to be published, and the way there.
+    pub fn check_word(&self, word: Place, queued: Option<()>) -> Result<(Found, Route)> {
+        let bytes = size_of::<u64>() as u64;
+        let found = self.find(word, bytes, queued.map(|()| false), Verb::Publish.name())?;
+        let address = found.place.as_ptr().addr() as u64;
+        if !address.is_multiple_of(bytes) {
+            return Err(Error::Cast { bytes, align: 1 << address.trailing_zeros(), size: bytes, needed: bytes });
+        }
+        let route = if found.location == MemoryLocation::Device { Route::Device(found.device) } else { Route::Host };
+        Ok((found, route))
+    }
+
+    /// # Safety
+    ///
+    /// The promise of `Backend::publish_now`.
+    pub unsafe fn publish(&self, word: Place, value: u64, queued: Option<()>) -> Result<Route> {
+        let (found, route) = self.check_word(word, queued)?;
+        // SAFETY: a live word, aligned; others access it as a word too: checked, and the caller's promise.
+        let word = unsafe { AtomicU64::from_ptr(found.place.as_ptr().cast()) };
+        // SYNC POINT: published. Pairs with whatever acquires that word.
+        word.store(value, Release);
+        self.counts.publications.fetch_add(1, Relaxed);
         Ok(route)
     }
 
@@ -199,6 +233,23 @@ impl Shared {
         self.counts.fills.add(fill.bytes());
         Ok(route)
     }
+}
+
+/// Copies; one word as one.
+///
+/// # Safety
+///
+/// Both places are valid for so many bytes, and apart from each other. If that is one word at each, others may access them as words.
+unsafe fn moved(to: NonNull<u8>, from: NonNull<u8>, bytes: usize) {
+    let is_word = |place: NonNull<u8>| place.as_ptr().addr().is_multiple_of(size_of::<u64>());
+    if bytes != size_of::<u64>() || !is_word(to) || !is_word(from) {
+        // SAFETY: the caller's promise.
+        return unsafe { to.copy_from_nonoverlapping(from, bytes) };
+    }
+    // SAFETY: valid and aligned for a word; others access it as one.
+    let (to, from) = unsafe { (AtomicU64::from_ptr(to.as_ptr().cast()), AtomicU64::from_ptr(from.as_ptr().cast())) };
+    // SYNC POINT: published. Pairs with whoever published the source, and whoever acquires the target.
+    to.store(from.load(Acquire), Release);
 }
 
 /// Copies from a device to another as it goes without a way between them: into the host's memory, and out of it.

@@ -89,9 +89,13 @@ impl Queue {
     fn run(&self, shared: &Shared, id: StreamId, operations: &Receiver<Numbered>) {
         IS_STREAM.set(true);
         let mut is_broken = false;
+        let mut last_failed = 0;
         let mut next = operations.recv().ok();
         while let Some((mut number, item)) = next {
-            let outcome = item.map_or(Ok(()), |item| self.execute(shared, number, item, &mut is_broken));
+            let outcome = item.map_or(Ok(()), |item| self.execute(shared, number, item, &mut is_broken, last_failed));
+            if outcome.is_err() {
+                last_failed = number;
+            }
             next = {
                 let mut failures = self.failures();
                 failures.extend(outcome.err().map(|error| (number, error)));
@@ -117,12 +121,13 @@ impl Queue {
 
     /// Executes an operation and writes it down. After a panic of what is not a kernel, a clock for one, nothing is executed any more, but fails:
     /// whoever waits for it is told.
-    fn execute(&self, shared: &Shared, number: u64, item: Item, is_broken: &mut bool) -> Result<()> {
+    fn execute(&self, shared: &Shared, number: u64, item: Item, is_broken: &mut bool, last_failed: u64) -> Result<()> {
         let Item { operation, facts, struck } = item;
         let count = self.count(&operation);
         let refusal = if *is_broken { Some(Error::StreamClosed) } else { struck.map(|struck| struck.error()) };
         let outcome = caught(|| {
             let outcome = match (refusal, operation) {
+                (None, Operation::Publish { since, .. }) if last_failed >= since => Err(Error::Unpublished { failed: last_failed }),
                 (None, operation) => operation.execute(shared, self.device, &facts),
                 // What comes after it relies on the order, whatever is said of the wait.
                 (Some(error), wait @ Operation::After { .. }) => wait.execute(shared, self.device, &facts).and(Err(error)),

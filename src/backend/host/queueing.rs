@@ -104,7 +104,7 @@ fn traced(operation: &Operation, on: StreamId) {
         Operation::Fill(fill, _) => tracing::trace!(stream = on.get(), bytes = fill.bytes(), "fill queued"),
         Operation::Prefetch(prefetch) => tracing::trace!(stream = on.get(), bytes = prefetch.bytes, "prefetch queued"),
         Operation::Launch(launch) => tracing::debug!(stream = on.get(), kernel = launch.entry.name, "launch queued"),
-        Operation::After { .. } => {}
+        Operation::Publish { .. } | Operation::After { .. } => {}
     }
 }
 

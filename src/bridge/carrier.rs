@@ -1,0 +1,164 @@
+//! [`Carrier`]: who moves bytes and words for one direction of a bridge, at once or on a stream of its own.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use super::far::Index;
+use super::metrics::Counts;
+use crate::backend::{Backend, Copy, MemoryLocation, Place, Ticket};
+use crate::memory::Pages;
+use crate::stream::Stream;
+use crate::{Error, HostWord, Result, Word};
+
+pub(super) struct Carrier {
+    backend: Arc<dyn Backend>,
+    /// `None` where all is done at once.
+    stream: Option<Stream>,
+    pub counts: Arc<Counts>,
+    /// Where queued looks are copied to: one word, of one look at a time.
+    staging: Pages,
+    looking: Option<Ticket>,
+    /// The last operation that was queued.
+    last: Option<Ticket>,
+}
+
+/// What was queued together, or done.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Moved {
+    /// The copies; none where they are done.
+    pub copies: [Option<Ticket>; 2],
+}
+
+impl Carrier {
+    pub fn new(backend: &Arc<dyn Backend>, device: u32, queued: bool, counts: Arc<Counts>) -> Result<Self> {
+        let staging = Pages::new(backend, device, MemoryLocation::Pinned, size_of::<u64>() as u64)?;
+        let stream = if queued { Some(Stream::new(backend, device)?) } else { None };
+        Ok(Self { backend: Arc::clone(backend), stream, counts, staging, looking: None, last: None })
+    }
+
+    /// The last operation that was queued: when it is over, all are.
+    pub fn last(&self) -> Option<Ticket> {
+        self.last
+    }
+
+    /// Moves `count` slots from `index` on, of a ring with `capacity` of them, `size` bytes each: one copy, or two where they wrap.
+    ///
+    /// # Safety
+    ///
+    /// The places are those of the slots, live until the copies are over; nobody writes where it reads, or touches what it writes.
+    pub unsafe fn slots(
+        &mut self,
+        [index, count, capacity, size]: [u64; 4],
+        from: impl Fn(u64) -> Result<Place>,
+        to: impl Fn(u64) -> Result<Place>,
+    ) -> Result<Moved> {
+        let first = count.min(capacity - (index & (capacity - 1)));
+        let mut moved = Moved::default();
+        for ((index, count), ticket) in [(index, first), (index.wrapping_add(first), count - first)].into_iter().zip(&mut moved.copies) {
+            if count == 0 {
+                continue;
+            }
+            let copy = Copy { to: to(index)?, from: from(index)?, bytes: count * size };
+            match &self.stream {
+                // SAFETY: the caller's promise.
+                Some(stream) => *ticket = Some(unsafe { self.backend.copy(&copy, stream.id()) }?),
+                // SAFETY: the caller's promise.
+                None => unsafe { self.backend.copy_now(&copy) }?,
+            }
+            self.last = ticket.or(self.last);
+            self.counts.copies.add(1);
+            self.counts.bytes.add(copy.bytes);
+        }
+        Ok(moved)
+    }
+
+    /// Stores an index word; where that is queued, its ticket. It is not stored if something has failed from `since` on.
+    ///
+    /// # Safety
+    ///
+    /// It is a word of a header that lives until the store is over, and this carrier is its only writer.
+    pub unsafe fn publish(&mut self, word: Place, value: u64, since: Option<Ticket>) -> Result<Option<Ticket>> {
+        let ticket = match (&self.stream, since) {
+            (Some(stream), since) => {
+                // Nothing has a number as high: then nothing that fails matters.
+                let since = since.unwrap_or(Ticket { stream: stream.id(), number: u64::MAX });
+                // SAFETY: the caller's promise.
+                Some(unsafe { self.backend.publish(word, value, since, stream.id()) }?)
+            }
+            (None, _) => {
+                // SAFETY: the caller's promise.
+                unsafe { self.backend.publish_now(word, value) }?;
+                None
+            }
+        };
+        self.last = ticket.or(self.last);
+        self.counts.publications.add(1);
+        Ok(ticket)
+    }
+
+    /// The device's index, as it is or was a moment ago; `None` where a look is under way.
+    pub fn look(&mut self, index: Index) -> Result<Option<u64>> {
+        if let Some(seen) = index.seen() {
+            self.counts.polls.add(1);
+            return Ok(Some(seen));
+        }
+        let Index::Copied(from) = index else { return Ok(None) };
+        let Some(staged) = self.staging.host() else { return Err(Error::Unsupported { what: "pinned memory at an address of the host" }) };
+        let copy = Copy { to: Place::Host(staged), from, bytes: size_of::<u64>() as u64 };
+        // SAFETY: a page of this carrier's.
+        let staged = unsafe { staged.cast::<HostWord>().as_ref() };
+        let Some(stream) = &self.stream else {
+            self.counts.polls.add(1);
+            // SAFETY: a word of a live header, and one of this carrier's alone; others access the first as a word.
+            unsafe { self.backend.copy_now(&copy) }?;
+            return Ok(Some(staged.load_acquire()));
+        };
+        match self.looking {
+            None => {
+                self.counts.polls.add(1);
+                // SAFETY: as above; both live until the copy is over: the ring lists this carrier's tickets, and so do these pages.
+                let ticket = unsafe { self.backend.copy(&copy, stream.id()) }?;
+                self.staging.used(ticket)?;
+                (self.looking, self.last) = (Some(ticket), Some(ticket));
+                Ok(None)
+            }
+            Some(ticket) => match self.backend.wait(ticket, Some(Duration::ZERO)) {
+                Ok(false) => Ok(None),
+                Ok(true) => {
+                    self.looking = None;
+                    Ok(Some(staged.load_acquire()))
+                }
+                Err(error) => {
+                    self.looking = None;
+                    Err(error)
+                }
+            },
+        }
+    }
+
+    /// Reads a word at once, whatever is queued.
+    pub fn read_now(&self, from: Place) -> Result<u64> {
+        let word = <HostWord as Word>::new(0);
+        let copy = Copy { to: Place::Host(core::ptr::NonNull::from(&word).cast()), from, bytes: size_of::<u64>() as u64 };
+        // SAFETY: a word of a live header, and one of this call's alone, which is accessed as a word.
+        unsafe { self.backend.copy_now(&copy) }?;
+        Ok(word.load_acquire())
+    }
+
+    /// Whether a queued operation has ended well.
+    pub fn is_over(&self, ticket: Ticket) -> Result<bool> {
+        self.backend.wait(ticket, Some(Duration::ZERO))
+    }
+
+    /// Waits for all that is queued; what failed has been told or is of no more interest.
+    pub fn settle(&mut self) {
+        self.looking = None;
+        if let Some(stream) = &self.stream {
+            let _ = stream.synchronize();
+        }
+    }
+
+    pub fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+}

@@ -1,0 +1,140 @@
+//! [`Far`]: the device's ring of a pair, and how the host reaches its indices.
+
+use core::mem::offset_of;
+use core::ptr::NonNull;
+use std::sync::Arc;
+use std::vec;
+
+use super::Placement;
+use crate::backend::{Backend, MemoryLocation, Place, Ticket};
+use crate::memory::{Page, Pages};
+use crate::ring::{ConsumerLine, ProducerLine};
+use crate::{Error, HostWord, Result, RingHeader, RingLayout, RingMessage, Word};
+
+/// The device addresses of a ring, for a kernel that is its other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RingAddresses {
+    /// The header that the kernel polls.
+    pub own: u64,
+    /// The header that it publishes to: the same, where there is one.
+    pub peer: u64,
+    /// The slots.
+    pub slots: u64,
+}
+
+/// A word of a header on the device's side.
+#[derive(Clone, Copy)]
+pub(super) enum Index {
+    /// The host sees it.
+    // INVARIANT: lives as long as the ring it is of.
+    Seen(NonNull<HostWord>),
+    /// A backend copies it.
+    Copied(Place),
+}
+
+// SAFETY: a pointer to a word, which is shared by atomic accesses.
+unsafe impl Send for Index {}
+
+/// A ring that a device is an end of.
+pub(super) struct Far {
+    /// Header and slots.
+    ring: Pages,
+    /// The header that the kernel publishes to, where there are two.
+    peer: Option<Pages>,
+    layout: RingLayout,
+}
+
+/// Which index word of a header.
+#[derive(Clone, Copy)]
+pub(super) enum Line {
+    Head,
+    Tail,
+}
+
+impl Line {
+    const fn offset(self) -> u64 {
+        let offset = match self {
+            Self::Tail => offset_of!(RingHeader<HostWord>, producer) + offset_of!(ProducerLine<HostWord>, tail),
+            Self::Head => offset_of!(RingHeader<HostWord>, consumer) + offset_of!(ConsumerLine<HostWord>, head),
+        };
+        offset as u64
+    }
+}
+
+impl Far {
+    pub fn new<T: RingMessage>(backend: &Arc<dyn Backend>, device: u32, placement: Placement, capacity: u64, start: u64) -> Result<Self> {
+        let layout = RingLayout::of::<T>(capacity)?;
+        let formatted = |mut pages: Pages| {
+            let mut image = vec![Page([0; 4096]); 1];
+            let [page] = image.as_mut_slice() else { return Ok(pages) };
+            // SAFETY: a page is aligned and longer than a header, and nobody else has this one.
+            let header = unsafe { NonNull::from(page).cast::<RingHeader<HostWord>>().as_ref() };
+            // SAFETY: as above.
+            unsafe { header.format::<T>(&layout, start) };
+            pages.copy_from(&image)?;
+            Ok::<_, Error>(pages)
+        };
+        let ring = formatted(Pages::new(backend, device, placement.slots, layout.size())?)?;
+        let header = size_of::<RingHeader<HostWord>>() as u64;
+        let peer = match placement.peer_header {
+            Some(location) => Some(formatted(Pages::new(backend, device, location, header)?)?),
+            None => None,
+        };
+        Ok(Self { ring, peer, layout })
+    }
+
+    pub fn addresses(&self) -> Result<RingAddresses> {
+        let own = self.ring.address()?.get();
+        let peer = self.peer.as_ref().map_or(Ok(own), |peer| peer.address().map(|address| address.get()))?;
+        Ok(RingAddresses { own, peer, slots: own + self.layout.slots_offset() })
+    }
+
+    /// The word that the host writes: in the header that the kernel polls.
+    pub fn written(&self, line: Line) -> Result<Place> {
+        self.ring.place(line.offset())
+    }
+
+    /// The word that the kernel writes.
+    pub fn read(&self, line: Line) -> Result<Index> {
+        let pages = self.peer.as_ref().unwrap_or(&self.ring);
+        match pages.host() {
+            // SAFETY: within the pages, which begin with a header.
+            Some(base) => Ok(Index::Seen(unsafe { base.add(line.offset() as usize) }.cast())),
+            None => pages.place(line.offset()).map(Index::Copied),
+        }
+    }
+
+    /// Where a backend finds the slot of an index.
+    pub fn slot(&self, index: u64) -> Result<Place> {
+        self.ring.place(self.layout.slots_offset() + (index & (self.layout.capacity() - 1)) * self.layout.slot_size())
+    }
+
+    /// A queued operation uses this ring, beside others.
+    pub fn used(&mut self, ticket: Ticket) -> Result<()> {
+        self.ring.used(ticket)?;
+        self.peer.as_mut().map_or(Ok(()), |peer| peer.used(ticket))
+    }
+}
+
+impl Index {
+    /// The word, if the host sees it.
+    pub fn seen(self) -> Option<u64> {
+        match self {
+            // SAFETY: the invariant: whoever asks holds the ring.
+            // SYNC POINT: slot published, slot released: by a kernel. Pairs with its publish_all.
+            Self::Seen(word) => Some(unsafe { word.as_ref() }.load_acquire()),
+            Self::Copied(_) => None,
+        }
+    }
+}
+
+impl Placement {
+    /// All of it in the memory of a device, which is what its kernel polls quickest.
+    pub const DEVICE: Self = Self { slots: MemoryLocation::Device, peer_header: None };
+    /// In the memory of a device, but for the index that the host polls: that is in pinned memory.
+    pub const SPLIT: Self = Self { slots: MemoryLocation::Device, peer_header: Some(MemoryLocation::Pinned) };
+    /// All of it in pinned memory.
+    pub const PINNED: Self = Self { slots: MemoryLocation::Pinned, peer_header: None };
+    /// All of it in managed memory.
+    pub const UNIFIED: Self = Self { slots: MemoryLocation::Unified, peer_header: None };
+}

@@ -1,0 +1,294 @@
+//! [`RingBufferBridge`]: messages between a host's rings and a kernel's.
+//!
+//! A ring is quick where whoever polls it polls its own memory. So there are two of a kind, one in the host's memory and one where the kernel
+//! wants it, and the bridge moves what stands in one to the same slots of the other, by a [`TransferStrategy`].
+//!
+//! 1. Every message arrives once, whole and in order: also when the other side is full, when a call fails, when the bridge is dropped.
+//!    What has failed is done again by the next flush.
+//! 2. A flush of n messages is one copy, or two where they wrap, and one index word; the index after the messages.
+//! 3. A slot is given back when its copy is over, not when it was queued.
+//! 4. Nothing here waits for a kernel. A flush that finds nothing, or no room, says 0.
+//! 5. What a kernel writes is believed as far as it can be true: an index that claims more is [`Corrupt`](crate::attach::Corrupt).
+
+mod carrier;
+mod down;
+mod far;
+mod metrics;
+mod near;
+mod pump;
+mod strategy;
+mod up;
+
+use core::fmt;
+use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::fence;
+use std::boxed::Box;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use carrier::Carrier;
+use down::Down;
+use far::Far;
+use metrics::Counts;
+use near::Near;
+use up::Up;
+
+use crate::backend::{Backend, MemoryLocation, Ticket, Uses};
+use crate::stream::Pending;
+use crate::{Error, Result, RingMessage};
+
+pub use far::RingAddresses;
+pub use metrics::Metrics;
+pub use near::{Receiver, Sender};
+pub use pump::{Pump, Stopped};
+pub use strategy::TransferStrategy;
+
+/// Where the ring is that a kernel is an end of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The slots, and the header that the kernel polls.
+    pub slots: MemoryLocation,
+    /// A header of its own for what the kernel publishes, and where; `None` for one header.
+    pub peer_header: Option<MemoryLocation>,
+}
+
+/// How a bridge is made.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// How messages are moved.
+    pub strategy: TransferStrategy,
+    /// Where the kernel's rings are, from the host and to it. For `Unified` both are in memory that both sides see, with one header.
+    pub placement: [Placement; 2],
+    /// Slots from the host to the device and back, each a power of two; the near ring and the far one have as many.
+    pub capacity: [u64; 2],
+    /// Where the indices begin.
+    pub start: u64,
+}
+
+impl Options {
+    /// 1024 slots each way from index 0; for `Unified` in pinned memory, else in the device's, with the indices that the host polls in pinned memory.
+    #[must_use]
+    pub const fn new(strategy: TransferStrategy) -> Self {
+        let placement = match strategy {
+            TransferStrategy::Unified => Placement::PINNED,
+            _ => Placement::SPLIT,
+        };
+        Self { strategy, placement: [placement; 2], capacity: [1024; 2], start: 0 }
+    }
+}
+
+/// Moves messages `I` from a host's ring to a kernel's, and `O` back.
+pub struct RingBufferBridge<I: RingMessage, O: RingMessage> {
+    up: Way<Up<I>>,
+    down: Way<Down<O>>,
+    counts: [Arc<Counts>; 2],
+    backend: Arc<dyn Backend>,
+    pace: Option<Pace>,
+}
+
+/// One direction.
+enum Way<M> {
+    /// Both sides map this ring.
+    Shared(Arc<Near>),
+    Moved(M),
+}
+
+/// When a look is due.
+struct Pace {
+    least: Duration,
+    now: Duration,
+    next: Instant,
+}
+
+/// What a new bridge is: the ends of its users, and itself.
+pub struct Opened<I: RingMessage, O: RingMessage> {
+    /// Gives messages.
+    pub sender: Sender<I>,
+    /// Takes answers.
+    pub receiver: Receiver<O>,
+    /// Moves both.
+    pub bridge: RingBufferBridge<I, O>,
+}
+
+impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
+    /// Two pairs of rings and what moves messages between them. The kernel is given their [`addresses`](Self::addresses).
+    ///
+    /// # Errors
+    ///
+    /// No such ring, no memory, no such device; [`Unsupported`](Error::Unsupported) for a placement that the strategy cannot serve.
+    pub fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, options: &Options) -> Result<Opened<I, O>> {
+        let backend = &Arc::clone(backend).erased();
+        let Options { strategy, placement, capacity, start } = *options;
+        let counts = [Arc::<Counts>::default(), Arc::default()];
+        let near_up = Arc::new(Near::new::<I>(backend, device, capacity[0], start)?);
+        let near_down = Arc::new(Near::new::<O>(backend, device, capacity[1], start)?);
+        // SAFETY: called once for each of these rings; the bridge or the kernel is the other end.
+        let (sender, receiver) = unsafe { (Sender::new(&near_up)?, Receiver::new(&near_down)?) };
+        if strategy == TransferStrategy::Unified {
+            if placement != [Placement::PINNED; 2] {
+                return Err(Error::Unsupported { what: "one ring for both sides in memory that is not pinned" });
+            }
+            let bridge = Self { up: Way::Shared(near_up), down: Way::Shared(near_down), counts, backend: Arc::clone(backend), pace: None };
+            return Ok(Opened { sender, receiver, bridge });
+        }
+        let queued = strategy != TransferStrategy::Sync;
+        let carrier = |counts: &Arc<Counts>| Carrier::new(backend, device, queued, Arc::clone(counts));
+        let far_up = Far::new::<I>(backend, device, placement[0], capacity[0], start)?;
+        let far_down = Far::new::<O>(backend, device, placement[1], capacity[1], start)?;
+        // SAFETY: these rings' only other ends are those that were made above, and a kernel.
+        let (up, down) =
+            unsafe { (Up::new(near_up, far_up, carrier(&counts[0])?)?, Down::new(near_down, far_down, carrier(&counts[1])?)?) };
+        let pace = match strategy {
+            TransferStrategy::DmaPolling { poll_interval_us } => Some(Pace::new(Duration::from_micros(u64::from(poll_interval_us)))),
+            _ => None,
+        };
+        let bridge = Self { up: Way::Moved(up), down: Way::Moved(down), counts, backend: Arc::clone(backend), pace };
+        Ok(Opened { sender, receiver, bridge })
+    }
+
+    /// What a kernel takes: the ring that it consumes from, and the one that it produces into.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](Error::Unsupported) for memory without a device address.
+    pub fn addresses(&self) -> Result<[RingAddresses; 2]> {
+        let input = match &self.up {
+            Way::Shared(near) => near.addresses(),
+            Way::Moved(up) => up.far().addresses(),
+        }?;
+        let output = match &self.down {
+            Way::Shared(near) => near.addresses(),
+            Way::Moved(down) => down.far().addresses(),
+        }?;
+        Ok([input, output])
+    }
+
+    /// Lists a launch as a use of the kernel's rings: they live until it is over, whatever becomes of this bridge.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`](Error::Busy) for more launches than can be listed.
+    pub fn used_by(&mut self, kernel: &Pending<()>) -> Result<()> {
+        let Some(ticket) = kernel.ticket() else { return Ok(()) };
+        self.used(ticket)
+    }
+
+    pub(crate) fn used(&mut self, ticket: Ticket) -> Result<()> {
+        let keep = |near: &Arc<Near>| self.backend.keep(Box::new(Arc::clone(near)), &Uses::of(ticket));
+        match &mut self.up {
+            Way::Shared(near) => keep(near),
+            Way::Moved(up) => up.used(ticket)?,
+        }
+        match &mut self.down {
+            Way::Shared(near) => keep(near),
+            Way::Moved(down) => down.used(ticket)?,
+        }
+        Ok(())
+    }
+
+    /// Moves what waits at the host's ring: how many messages it moved, or queued. Where both sides share the ring: how many wait in it.
+    ///
+    /// # Errors
+    ///
+    /// What the backend said, or that the kernel's index is corrupt; nothing is lost, and the next flush goes on.
+    pub fn flush_to_device(&mut self) -> Result<u64> {
+        match &mut self.up {
+            Way::Shared(near) => Ok(near.waiting()),
+            Way::Moved(up) => up.flush(),
+        }
+    }
+
+    /// Moves what waits at the kernel's ring: how many messages have arrived. Where both sides share the ring: how many wait in it.
+    ///
+    /// # Errors
+    ///
+    /// As [`flush_to_device`](Self::flush_to_device).
+    pub fn flush_to_host(&mut self) -> Result<u64> {
+        match &mut self.down {
+            Way::Shared(near) => Ok(near.waiting()),
+            Way::Moved(down) => down.flush(),
+        }
+    }
+
+    /// Both, if a look is due: how many messages were moved to the device, and how many have arrived at the host.
+    ///
+    /// # Errors
+    ///
+    /// As [`flush_to_device`](Self::flush_to_device); the other direction was flushed all the same.
+    pub fn poll(&mut self) -> Result<[u64; 2]> {
+        if self.pace.as_mut().is_some_and(|pace| !pace.is_due()) {
+            return Ok([0; 2]);
+        }
+        let (up, down) = (self.flush_to_device(), self.flush_to_host());
+        let moved = [up?, down?];
+        if let Some(pace) = &mut self.pace {
+            pace.looked(moved != [0; 2]);
+        }
+        Ok(moved)
+    }
+
+    /// Messages that have not arrived at the kernel's ring, and those that were seen there and have not arrived at the host's.
+    #[must_use]
+    pub fn pending(&self) -> [u64; 2] {
+        let up = match &self.up {
+            Way::Shared(_) => 0,
+            Way::Moved(up) => up.pending(),
+        };
+        let down = match &self.down {
+            Way::Shared(_) => 0,
+            Way::Moved(down) => down.pending(),
+        };
+        [up, down]
+    }
+
+    /// What has been done, to the device and to the host.
+    #[must_use]
+    pub fn metrics(&self) -> [Metrics; 2] {
+        [self.counts[0].read(), self.counts[1].read()]
+    }
+}
+
+impl Near {
+    fn addresses(&self) -> Result<RingAddresses> {
+        let own = self.pages.address()?.get();
+        Ok(RingAddresses { own, peer: own, slots: own + self.layout.slots_offset() })
+    }
+
+    /// Messages in the ring, when all that the host did before is visible to whoever looks.
+    fn waiting(&self) -> u64 {
+        use crate::Word;
+        fence(SeqCst);
+        let header = self.header();
+        let head = header.consumer.head.load_acquire();
+        header.producer.tail.load_acquire().wrapping_sub(head).min(self.layout.capacity())
+    }
+}
+
+impl Pace {
+    /// How many times as long an interval becomes while nothing comes.
+    const SLOWEST: u32 = 64;
+
+    fn new(least: Duration) -> Self {
+        Self { least, now: least, next: Instant::now() }
+    }
+
+    fn is_due(&mut self) -> bool {
+        let now = Instant::now();
+        let due = now >= self.next;
+        if due {
+            self.next = now + self.now;
+        }
+        due
+    }
+
+    fn looked(&mut self, found: bool) {
+        let longest = self.least * Self::SLOWEST;
+        self.now = if found { self.least } else { (self.now * 2).min(longest) };
+    }
+}
+
+impl<I: RingMessage, O: RingMessage> fmt::Debug for RingBufferBridge<I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RingBufferBridge").field("pending", &self.pending()).field("metrics", &self.metrics()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,178 @@
+//! [`Pump`]: a thread that runs a bridge.
+#![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::fmt;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::metrics::Counts;
+use super::{Metrics, RingBufferBridge, Way};
+use crate::{Error, Rejected, Result, RingMessage};
+
+/// A bridge that is polled by a thread of its own, until it is stopped or its calls keep failing.
+///
+/// Dropping it stops the thread at once and drops the bridge: what has not arrived then is lost with the rings.
+pub struct Pump<I: RingMessage, O: RingMessage> {
+    order: Arc<Order>,
+    /// `None` once it was stopped.
+    thread: Option<JoinHandle<Option<Stopped<I, O>>>>,
+    counts: [Arc<Counts>; 2],
+}
+
+/// What a pump leaves.
+#[derive(Debug)]
+pub struct Stopped<I: RingMessage, O: RingMessage> {
+    /// The bridge, which can be flushed, or pumped again.
+    pub bridge: RingBufferBridge<I, O>,
+    /// Why it gave up, if it did. Nothing is lost by that.
+    pub outcome: Result<()>,
+    /// Messages that have not arrived at the device, and that were seen there and have not arrived at the host.
+    pub left: [u64; 2],
+}
+
+/// What the thread is told.
+#[derive(Default)]
+struct Order {
+    stop: AtomicBool,
+    /// How long it may go on after that to get everything through, ns.
+    patience: AtomicU64,
+    /// Failures in a row.
+    failing: AtomicU32,
+}
+
+/// Failures in a row after which a pump gives up: one that goes away by itself has gone by then.
+const MOST_FAILURES: u32 = 64;
+/// Rounds without a message before the thread yields.
+const SPINS: u32 = 100;
+/// Rounds without a message before it sleeps.
+const YIELDS: u32 = 1000;
+/// How long it sleeps: a message that comes meanwhile waits for it.
+const SLEEP: Duration = Duration::from_micros(50);
+
+impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
+    /// Polls the bridge on a thread of its own.
+    ///
+    /// # Errors
+    ///
+    /// The bridge, with [`Thread`](Error::Thread), if the system gives no thread.
+    pub fn pump(self) -> Result<Pump<I, O>, Rejected<Self>> {
+        let (order, counts) = (Arc::new(Order::default()), self.counts.clone());
+        // Handed over when the thread is there: so it comes back where there is none.
+        let (hand, taken) = mpsc::channel::<Self>();
+        let spawned = thread::Builder::new().name("ringmem-pump".into()).spawn({
+            let order = Arc::clone(&order);
+            move || taken.recv().ok().map(|bridge| run(bridge, &order))
+        });
+        let thread = match spawned {
+            Ok(thread) => thread,
+            Err(source) => return Err(Rejected { error: Error::Thread { source }, value: self }),
+        };
+        match hand.send(self) {
+            Ok(()) => Ok(Pump { order, thread: Some(thread), counts }),
+            Err(mpsc::SendError(value)) => Err(Rejected { error: Error::StreamClosed, value }),
+        }
+    }
+
+    /// Whether all that was ever seen has arrived, and all slots were given back.
+    fn is_settled(&self) -> bool {
+        let down = match &self.down {
+            Way::Shared(_) => true,
+            Way::Moved(down) => down.is_settled(),
+        };
+        self.pending() == [0; 2] && down
+    }
+}
+
+fn run<I: RingMessage, O: RingMessage>(mut bridge: RingBufferBridge<I, O>, order: &Order) -> Stopped<I, O> {
+    let mut idle = 0_u32;
+    let mut until = None;
+    let outcome = loop {
+        match bridge.poll() {
+            Ok(moved) => {
+                order.failing.store(0, Relaxed);
+                idle = if moved == [0; 2] { idle.saturating_add(1) } else { 0 };
+            }
+            Err(error) => {
+                let failing = order.failing.load(Relaxed) + 1;
+                order.failing.store(failing, Relaxed);
+                if failing == MOST_FAILURES {
+                    break Err(error);
+                }
+            }
+        }
+        // SYNC POINT: told to stop. Pairs with Pump::tell.
+        if order.stop.load(Acquire) {
+            let now = Instant::now();
+            let until = *until.get_or_insert_with(|| now.checked_add(Duration::from_nanos(order.patience.load(Relaxed))));
+            // A round that moved nothing has looked everywhere.
+            if until.is_some_and(|until| now >= until) || idle > 0 && bridge.is_settled() {
+                break Ok(());
+            }
+        }
+        match idle {
+            0..SPINS => core::hint::spin_loop(),
+            SPINS..YIELDS => thread::yield_now(),
+            _ => thread::park_timeout(SLEEP),
+        }
+    };
+    Stopped { left: bridge.pending(), outcome, bridge }
+}
+
+impl<I: RingMessage, O: RingMessage> Pump<I, O> {
+    /// What has been done, to the device and to the host.
+    #[must_use]
+    pub fn metrics(&self) -> [Metrics; 2] {
+        [self.counts[0].read(), self.counts[1].read()]
+    }
+
+    /// Failures in a row, now; how many make it give up is more than any that goes away by itself.
+    #[must_use]
+    pub fn failing(&self) -> u32 {
+        self.order.failing.load(Relaxed)
+    }
+
+    /// Whether the thread has ended: only because it gave up.
+    #[must_use]
+    pub fn has_given_up(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Gets through what is under way, but goes on no longer than `patience`, and gives the bridge back.
+    ///
+    /// # Errors
+    ///
+    /// [`Thread`](Error::Thread) if its thread has panicked.
+    pub fn stop(mut self, patience: Duration) -> Result<Stopped<I, O>> {
+        self.tell(patience);
+        let stopped = self.thread.take().and_then(|thread| thread.join().ok().flatten());
+        stopped.ok_or_else(|| Error::Thread { source: std::io::Error::other("the pump's thread has panicked") })
+    }
+
+    fn tell(&self, patience: Duration) {
+        self.order.patience.store(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX), Relaxed);
+        // SYNC POINT: told to stop. Pairs with run.
+        self.order.stop.store(true, Release);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
+        }
+    }
+}
+
+impl<I: RingMessage, O: RingMessage> Drop for Pump<I, O> {
+    fn drop(&mut self) {
+        self.tell(Duration::ZERO);
+        if let Some(thread) = self.thread.take() {
+            // Its panic is its own: there is nobody to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl<I: RingMessage, O: RingMessage> fmt::Debug for Pump<I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pump").field("metrics", &self.metrics()).field("failing", &self.failing()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,196 @@
+//! [`Up`]: from the host to the device.
+//!
+//! | index | who knows it | what it says |
+//! |---|---|---|
+//! | the near ring's head | this | sent, and known to have arrived: slots that the sender may fill again |
+//! | `sent` | this | copied, and published or about to be |
+//! | the far ring's tail | its kernel | published: it is written by nobody else, so what it says is what has happened, whatever was said of the calls |
+//! | the far ring's head | this, as last seen | taken by the kernel |
+
+use core::mem::ManuallyDrop;
+use std::boxed::Box;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::carrier::Carrier;
+use super::far::{Far, Line};
+use super::near::Near;
+use crate::attach::{AttachError, Corrupt};
+use crate::backend::{Ticket, Uses};
+use crate::ring::spsc::Consumer;
+use crate::{Host, Result, RingMessage, Word};
+
+pub(super) struct Up<T: RingMessage> {
+    // INVARIANT: 'static stands for as long as `near`, which is dropped after it.
+    ring: Consumer<'static, T, Host>,
+    near: Arc<Near>,
+    far: ManuallyDrop<Far>,
+    pub carrier: Carrier,
+    /// The next message to be copied.
+    sent: u64,
+    /// The kernel's index, as last seen.
+    head: u64,
+    flights: VecDeque<Flight>,
+    /// Something has failed since `sent` was known to be true.
+    in_doubt: bool,
+}
+
+/// Messages on their way.
+struct Flight {
+    first: Ticket,
+    published: Ticket,
+    /// The index after the last of them.
+    end: u64,
+}
+
+impl<T: RingMessage> Up<T> {
+    /// # Safety
+    ///
+    /// Nobody else is this near ring's consumer, or writes the far ring but for a kernel that consumes from it.
+    pub unsafe fn new(near: Arc<Near>, far: Far, carrier: Carrier) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        let ring = unsafe { near.consumer()? };
+        let start = ring.head();
+        let far = ManuallyDrop::new(far);
+        Ok(Self { ring, near, far, carrier, sent: start, head: start, flights: VecDeque::new(), in_doubt: false })
+    }
+
+    pub fn far(&self) -> &Far {
+        &self.far
+    }
+
+    /// A kernel uses the far ring.
+    pub fn used(&mut self, ticket: Ticket) -> Result<()> {
+        self.far.used(ticket)
+    }
+
+    /// Messages that have not arrived at the far ring.
+    pub fn pending(&self) -> u64 {
+        self.ring.len()
+    }
+
+    /// Moves what waits and fits; how many messages it began to move, or moved.
+    pub fn flush(&mut self) -> Result<u64> {
+        let moved = self.try_flush();
+        if moved.is_err() {
+            self.carrier.counts.failures.add(1);
+        }
+        moved
+    }
+
+    fn try_flush(&mut self) -> Result<u64> {
+        self.resync()?;
+        self.reap()?;
+        self.ring.refresh().map_err(AttachError::Corrupt)?;
+        let capacity = self.ring.capacity();
+        let waiting = self.ring.head().wrapping_add(self.ring.available()).wrapping_sub(self.sent);
+        if waiting == 0 {
+            return Ok(0);
+        }
+        let mut free = capacity - self.sent.wrapping_sub(self.head);
+        if free < waiting {
+            if let Some(head) = self.carrier.look(self.far.read(Line::Head)?)? {
+                self.accept(head)?;
+            }
+            free = capacity - self.sent.wrapping_sub(self.head);
+        }
+        let count = waiting.min(free);
+        if count == 0 {
+            self.carrier.counts.full.add(1);
+            return Ok(0);
+        }
+        self.send(count)?;
+        Ok(count)
+    }
+
+    /// Takes note of the kernel's index, if it can be true.
+    fn accept(&mut self, head: u64) -> Result<()> {
+        if head.wrapping_sub(self.head) > self.sent.wrapping_sub(self.head) {
+            return Err(AttachError::Corrupt(Corrupt { head, tail: self.sent, capacity: self.ring.capacity() }).into());
+        }
+        self.head = head;
+        Ok(())
+    }
+
+    fn send(&mut self, count: u64) -> Result<()> {
+        let Self { near, far, carrier, sent, .. } = self;
+        let layout = &near.layout;
+        carrier.counts.flushes.add(1);
+        // Whatever fails from here on: how far it got, the far ring's tail says.
+        self.in_doubt = true;
+        let slots = [*sent, count, layout.capacity(), layout.slot_size()];
+        // SAFETY: slots that were pushed and not released at the near ring; at the far ring, slots that its kernel has released and that are not published. Both
+        // rings outlive what is queued: see Drop.
+        let copies = unsafe { carrier.slots(slots, |index| Ok(near.slot(index)), |index| far.slot(index)) }?.copies;
+        let end = sent.wrapping_add(count);
+        let since = self.flights.front().map(|flight| flight.first).or(copies[0]);
+        // SAFETY: the far ring's tail, which this alone writes.
+        let published = unsafe { carrier.publish(far.written(Line::Tail)?, end, since) }?;
+        self.in_doubt = false;
+        self.sent = end;
+        match (copies[0], published) {
+            (Some(first), Some(published)) => self.flights.push_back(Flight { first, published, end }),
+            _ => self.arrived(end),
+        }
+        Ok(())
+    }
+
+    /// Gives back the slots of what has arrived.
+    fn reap(&mut self) -> Result<()> {
+        while let Some(&Flight { published, end, .. }) = self.flights.front() {
+            match self.carrier.is_over(published) {
+                Ok(false) => break,
+                Ok(true) => {
+                    self.flights.pop_front();
+                    self.arrived(end);
+                }
+                Err(error) => {
+                    self.in_doubt = true;
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// After a failure: goes back to what the far ring says has been published.
+    fn resync(&mut self) -> Result<()> {
+        if !self.in_doubt {
+            return Ok(());
+        }
+        self.carrier.settle();
+        let published = self.carrier.read_now(self.far.written(Line::Tail)?)?;
+        let known = self.ring.head();
+        if published.wrapping_sub(known) > self.near.layout.capacity() {
+            return Err(AttachError::Corrupt(Corrupt { head: known, tail: published, capacity: self.near.layout.capacity() }).into());
+        }
+        self.flights.clear();
+        self.ring.refresh().map_err(AttachError::Corrupt)?;
+        self.arrived(published);
+        (self.sent, self.in_doubt) = (published, false);
+        Ok(())
+    }
+
+    fn arrived(&mut self, end: u64) {
+        let count = end.wrapping_sub(self.ring.head()).min(self.ring.available());
+        // SAFETY: available, by the line before, and their copies are over: nobody reads them any more.
+        unsafe { self.ring.advance(count) };
+        // SAFETY: this consumer is done with the slots before its head.
+        let (word, head) = unsafe { self.ring.publication() };
+        // SYNC POINT: slot released. Pairs with Producer::poll.
+        word.store_release(head);
+        self.carrier.counts.messages.add(count);
+    }
+}
+
+impl<T: RingMessage> Drop for Up<T> {
+    fn drop(&mut self) {
+        // SAFETY: not used again.
+        let far = unsafe { ManuallyDrop::take(&mut self.far) };
+        match self.carrier.last().filter(|last| !self.carrier.backend().reached(*last)) {
+            // What is queued still reads the near ring and writes the far one.
+            Some(last) => self.carrier.backend().keep(Box::new((far, Arc::clone(&self.near))), &Uses::of(last)),
+            None => drop(far),
+        }
+    }
+}
