@@ -8,6 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringmem::backend::host::HostBackend;
+use ringmem::bridge::{Placement, TransferStrategy};
 use ringmem::channel::{Channel, Options};
 use ringmem::control::{Command, DeviceSide, Fault, Shared, State};
 use ringmem::image::{Entry, KernelHost};
@@ -255,7 +256,7 @@ fn a_kernel_that_cannot_start_says_which_fault() {
 fn a_kernel_that_was_told_not_to_wait_leaves_and_check_says_so() {
     let options = Options { idle: Duration::from_millis(5), ..Options::new("echo") };
     let backend = backend();
-    let channel = match open(&backend, &options) {
+    let mut channel = match open(&backend, &options) {
         Ok(channel) => channel,
         // On a busy machine it may have left before it was active.
         Err(error) => return assert!(matches!(error, Error::Kernel { fault: Some(Fault::Deadline), .. }), "{error:?}"),
@@ -431,4 +432,90 @@ fn a_faulted_kernel_says_why() {
     assert!(conclusion.ends_with("left with a fault: an unknown command"), "{all}");
     assert!(all.contains("faults       1, the last: an unknown command"), "{all}");
     drop(module);
+}
+
+/// Every way to a kernel, and the kernel for it.
+fn ways() -> Vec<Options<'static>> {
+    let queued = [TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 1 }];
+    let moved = queued.into_iter().flat_map(|strategy| {
+        [("echo", Placement::DEVICE), ("echo_split", Placement::SPLIT)].map(|(kernel, placement)| Options {
+            strategy: Some(strategy),
+            placement: [placement; 2],
+            ..Options::new(kernel)
+        })
+    });
+    [Options::new("echo")].into_iter().chain(moved).collect()
+}
+
+#[test]
+fn every_way_to_a_kernel_carries_every_message_there_and_back() {
+    for way in ways() {
+        let options = Options { input_capacity: 16, output_capacity: 8, batch: 4, start: u64::MAX - 20, ..way };
+        let mut channel = open(&backend(), &options).expect("a channel");
+        let (mut sent, mut received) = (0, 0);
+        until("all have come back", || {
+            if sent < 500 && channel.send(message(sent)).is_ok() {
+                sent += 1;
+            }
+            channel.check().expect("it runs");
+            while let Ok(answer) = channel.receive() {
+                assert_eq!(answer.words[0], message(received).words[0], "{options:?}");
+                received += 1;
+            }
+            received == 500
+        });
+        let closed = channel.close().expect("it leaves");
+        assert_eq!(closed.control.processed, 500, "{options:?}");
+    }
+}
+
+#[test]
+fn a_batch_goes_when_it_is_flushed() {
+    for way in ways() {
+        let mut channel = open(&backend(), &way).expect("a channel");
+        let mut batch = channel.send_batch(64);
+        for id in 0..10 {
+            batch.push(message(id)).expect("room");
+        }
+        drop(batch);
+        let mut received = 0;
+        until("all have come back", || {
+            channel.flush().expect("no fault");
+            let mut answers = channel.receive_batch(4);
+            while let Ok(answer) = answers.pop() {
+                assert_eq!(answer.words[0], received);
+                received += 1;
+            }
+            received == 10
+        });
+    }
+}
+
+#[test]
+fn a_kernel_that_has_ended_is_launched_again_and_goes_on_where_the_last_one_stopped() {
+    for way in ways() {
+        let mut channel = open(&backend(), &way).expect("a channel");
+        // SAFETY: `echo` takes no arguments of its own.
+        assert!(matches!(unsafe { channel.restart() }, Err(Error::Busy { .. })), "it runs");
+        let mut received = 0;
+        for round in 0..3_u64 {
+            for id in 0..10 {
+                channel.send(message(round * 10 + id)).expect("room");
+            }
+            until("all have come back", || {
+                while let Ok(answer) = channel.receive() {
+                    assert_eq!(answer.words[0], received);
+                    received += 1;
+                }
+                received == (round + 1) * 10
+            });
+            channel.drain().expect("it leaves");
+            until("it has left", || channel.check().is_err());
+            channel.send(message((round + 1) * 10)).expect("there is room while nobody takes it");
+            // SAFETY: as above.
+            until("it is launched again", || unsafe { channel.restart() }.is_ok());
+            until("what was sent meanwhile is answered", || channel.receive().is_ok_and(|answer| answer.words[0] == (round + 1) * 10));
+            received = (round + 1) * 10;
+        }
+    }
 }

@@ -58,6 +58,10 @@ impl<T: RingMessage> Down<T> {
         Ok(Self { ring, near, far, carrier, taken, tail, released, releasing: None, flights: VecDeque::new(), in_doubt: false })
     }
 
+    pub const fn near(&self) -> &Arc<Near> {
+        &self.near
+    }
+
     pub fn far(&self) -> &Far {
         &self.far
     }

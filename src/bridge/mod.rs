@@ -35,7 +35,7 @@ use up::Up;
 
 use crate::backend::{Backend, MemoryLocation, Ticket, Uses};
 use crate::stream::Pending;
-use crate::{Error, Result, RingMessage};
+use crate::{Error, HostWord, Result, RingHeader, RingMessage};
 
 pub use far::RingAddresses;
 pub use metrics::Metrics;
@@ -239,6 +239,32 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
             Way::Moved(down) => down.pending(),
         };
         [up, down]
+    }
+
+    /// Whether there is something to move: whether the kernel's rings are not the host's.
+    pub(crate) const fn moves(&self) -> bool {
+        matches!(self.up, Way::Moved(_))
+    }
+
+    /// Messages that have arrived at the kernel's ring and that it has not taken, as far as was looked.
+    pub(crate) fn untaken(&self) -> u64 {
+        match &self.up {
+            Way::Shared(_) => 0,
+            Way::Moved(up) => up.untaken(),
+        }
+    }
+
+    /// The headers of the host's rings.
+    pub(crate) fn headers(&self) -> [&RingHeader<HostWord>; 2] {
+        let input = match &self.up {
+            Way::Shared(near) => near,
+            Way::Moved(up) => up.near(),
+        };
+        let output = match &self.down {
+            Way::Shared(near) => near,
+            Way::Moved(down) => down.near(),
+        };
+        [input.header(), output.header()]
     }
 
     /// What has been done, to the device and to the host.

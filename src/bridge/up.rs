@@ -55,6 +55,10 @@ impl<T: RingMessage> Up<T> {
         Ok(Self { ring, near, far, carrier, sent: start, head: start, flights: VecDeque::new(), in_doubt: false })
     }
 
+    pub const fn near(&self) -> &Arc<Near> {
+        &self.near
+    }
+
     pub fn far(&self) -> &Far {
         &self.far
     }
@@ -67,6 +71,11 @@ impl<T: RingMessage> Up<T> {
     /// Messages that have not arrived at the far ring.
     pub fn pending(&self) -> u64 {
         self.ring.len()
+    }
+
+    /// Messages that have arrived and that the kernel has not taken, as far as was looked.
+    pub fn untaken(&self) -> u64 {
+        self.ring.head().wrapping_sub(self.head)
     }
 
     /// Moves what waits and fits; how many messages it began to move, or moved.

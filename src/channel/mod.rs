@@ -1,11 +1,15 @@
 //! [`Channel`]: a running persistent kernel and the two rings to it.
 //!
-//! 1. Opening it lays out one region of pinned memory (control block, telemetry, both rings, a table of contents), launches the
-//!    kernel and waits until it is ready.
-//! 2. While it is open, only the rings' protocol touches that region, and the host's part of it goes through this value.
+//! 1. Opening it lays out a region of pinned memory (control block, telemetry, a table of contents) and a [bridge](crate::bridge) with both
+//!    rings, launches the kernel and waits until it is ready.
+//! 2. While it is open, only the protocols touch that memory, and the host's part of them goes through this value.
 //! 3. The memory is given back only when the kernel has left, also if the channel is dropped before.
+//! 4. A kernel that has ended can be launched again on the same rings, as another epoch: what it had not answered is still there.
 //!
-//! It does not wait for messages: a ring that is full or empty says so.
+//! It does not wait for messages: a ring that is full or empty says so. Where the kernel's rings are not the host's, sending and receiving
+//! move messages between them; a batch moves when it is [flushed](Channel::flush), or with whatever is done next.
+
+mod options;
 
 use core::mem::take;
 use core::ptr::NonNull;
@@ -18,70 +22,46 @@ use std::vec::Vec;
 
 use crate::attach::Corrupt;
 use crate::backend::{Backend, Uses};
+use crate::bridge::{self, Opened, Placement, Receiver, RingBufferBridge, Sender, TransferStrategy};
 use crate::control::{Capabilities, Command, Fault, HostSide, Launch, Shared, State};
 use crate::dump::{Dump, Indices};
 use crate::memory::{Page, Pinned, PinnedBuffer};
 use crate::region::{Plan, kind};
-use crate::ring::spsc::{BatchConsumer, BatchProducer, Consumer, PopError, Producer, PushError};
+use crate::ring::spsc::{BatchConsumer, BatchProducer, PopError, PushError};
 use crate::stream::{Module, Pending, Stream};
-use crate::telemetry::{self, Busy, STUCK_AFTER_NS};
+use crate::telemetry::{self, Busy};
 use crate::watchdog::{Verdict, Watchdog};
-use crate::{ControlBlock, Error, Host, HostWord, Result, RingHeader, RingLayout, RingMessage, TelemetryBuffer};
+use crate::{ControlBlock, Error, Host, HostWord, Result, RingMessage, TelemetryBuffer};
 
-/// How a channel is made.
-#[derive(Clone, Debug)]
-pub struct Options<'a> {
-    /// Entry of the image.
-    pub kernel: &'a str,
-    /// What the kernel takes after the four arguments of every persistent kernel.
-    pub arguments: &'a [u64],
-    /// Slots from host to kernel, a power of two.
-    pub input_capacity: u64,
-    /// Slots from kernel to host, a power of two.
-    pub output_capacity: u64,
-    /// Messages that the kernel takes together at most.
-    pub batch: u64,
-    /// How long the kernel waits for a message, a command or room before it leaves with a fault.
-    pub idle: Duration,
-    /// Where both rings' indices begin.
-    pub start: u64,
-    /// How long the kernel's heart may stand still before [`Channel::watch`] calls it stuck: longer than its longest batch takes.
-    pub stuck_after: Duration,
-}
-
-impl<'a> Options<'a> {
-    /// 1024 slots each way, batches of up to 128, a minute of patience, indices from 0, a second for a heartbeat.
-    #[must_use]
-    pub const fn new(kernel: &'a str) -> Self {
-        Self {
-            kernel,
-            arguments: &[],
-            input_capacity: 1024,
-            output_capacity: 1024,
-            batch: 128,
-            idle: Duration::from_secs(60),
-            start: 0,
-            stuck_after: Duration::from_nanos(STUCK_AFTER_NS),
-        }
-    }
-}
+pub use options::Options;
 
 /// A running kernel that takes `I` and answers `O`.
 pub struct Channel<I: RingMessage, O: RingMessage> {
-    // These borrow from `_region`, which is declared after them and so dropped after them. Their `'static` is this struct's secret: an
-    // endpoint that got out could be swapped with another's and outlive its memory, so none is handed out.
-    sender: Producer<'static, I, Host>,
-    receiver: Consumer<'static, O, Host>,
+    sender: Sender<I>,
+    receiver: Receiver<O>,
+    bridge: RingBufferBridge<I, O>,
+    // These borrow from `region`, which is declared after them and so dropped after them. Their `'static` is this struct's secret: none is
+    // handed out.
     control: HostSide<'static, HostWord>,
+    block: &'static Shared<HostWord>,
     telemetry: &'static telemetry::Shared<HostWord>,
-    /// The input ring's and the output ring's.
-    headers: [&'static RingHeader<HostWord>; 2],
     opened: Instant,
     watchdog: Watchdog,
+    /// What the last flush failed with; the next one does it again.
+    trouble: Option<Error>,
+    launch: Relaunch,
     kernel: Option<Pending<()>>,
     kept: Vec<Box<dyn Send>>,
-    _region: PinnedBuffer<Page>,
-    _stream: Stream,
+    region: PinnedBuffer<Page>,
+    stream: Stream,
+}
+
+/// What a kernel is launched with, again and again.
+struct Relaunch {
+    module: Module,
+    kernel: Box<str>,
+    arguments: Vec<u64>,
+    prepared: Launch,
 }
 
 /// What a kernel left behind.
@@ -108,90 +88,117 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// What `options.arguments` name is live, and used as the kernel says, until the kernel has left: let the channel [`keep`](Self::keep) it.
     /// Also where this fails: then a kernel that did not obey may still run.
     pub unsafe fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, module: &Module, options: &Options<'_>) -> Result<Self> {
-        static EPOCH: AtomicU32 = AtomicU32::new(0);
-
-        let input = RingLayout::of::<I>(options.input_capacity)?;
-        let output = RingLayout::of::<O>(options.output_capacity)?;
         let mut plan = Plan::new();
         let control_at = plan.place(kind::CONTROL, size_of::<ControlBlock<u64>>() as u64, 128)?;
         let telemetry_at = plan.place(kind::TELEMETRY, size_of::<TelemetryBuffer<u64>>() as u64, 128)?;
-        let input_at = plan.place(kind::INPUT_RING, input.size(), input.align())?;
-        let output_at = plan.place(kind::OUTPUT_RING, output.size(), output.align())?;
-        for asked in [input.align(), output.align()] {
-            let most = align_of::<Page>() as u64;
-            if asked > most {
-                return Err(Error::Align { asked, most });
-            }
-        }
         let pages = plan.size().div_ceil(size_of::<Page>() as u64);
-        let memory = Pinned::<dyn Backend>::new(&Arc::clone(backend).erased(), device);
-        let mut region = PinnedBuffer::<Page>::new(memory, usize::try_from(pages).unwrap_or(usize::MAX))?;
+        let backend = &Arc::clone(backend).erased();
+        let memory = Pinned::<dyn Backend>::new(backend, device);
+        let region = PinnedBuffer::<Page>::new(memory, usize::try_from(pages).unwrap_or(usize::MAX))?;
         let (Some(base), Some(address)) = (region.as_ptr().map(NonNull::cast::<u8>), region.device_address()) else {
             return Err(Error::Unsupported { what: "pinned memory at an address of the device" });
         };
         let address = address.get();
         let abi = module.abi().hash;
-
         // SAFETY: the region is as long as the plan, and nobody else has it yet.
         unsafe { plan.write::<HostWord>(base, region.size_bytes() as u64, abi) }?;
-        // SAFETY: each offset is within the region, placed there for this purpose and aligned for it: pages are aligned to
-        // as much as any of them asks, checked above. The region outlives all of these borrows: see the fields.
-        let (control, telemetry, headers, input_place, output_place) = unsafe {
+        // SAFETY: each offset is within the region, placed there for this purpose and aligned for it. The region outlives all of
+        // these borrows: see the fields.
+        let (block, telemetry) = unsafe {
             let at = |offset: u64| base.add(offset as usize);
-            let headers: [&RingHeader<HostWord>; 2] = [at(input_at).cast().as_ref(), at(output_at).cast().as_ref()];
-            headers[0].format::<I>(&input, options.start);
-            headers[1].format::<O>(&output, options.start);
-            (
-                at(control_at).cast::<Shared<HostWord>>().as_ref(),
-                at(telemetry_at).cast::<telemetry::Shared<HostWord>>().as_ref(),
-                headers,
-                at(input_at),
-                at(output_at),
-            )
+            (at(control_at).cast::<Shared<HostWord>>().as_ref(), at(telemetry_at).cast::<telemetry::Shared<HostWord>>().as_ref())
         };
-        // SAFETY: this channel is the input ring's only producer and the output ring's only consumer; the kernel is the other end.
-        let (sender, receiver) =
-            unsafe { (Producer::from_raw(input_place, input.size())?, Consumer::from_raw(output_place, output.size())?) };
-        // 0 means "no launch".
-        let epoch = EPOCH.fetch_add(1, Relaxed).checked_add(1).unwrap_or(1);
-        let launch = Launch {
+
+        let strategy = options.strategy.unwrap_or(TransferStrategy::Unified);
+        let placement = if strategy == TransferStrategy::Unified { [Placement::PINNED; 2] } else { options.placement };
+        let capacity = [options.input_capacity, options.output_capacity];
+        let bridged = bridge::Options { strategy, placement, capacity, start: options.start };
+        let Opened { sender, receiver, bridge } = RingBufferBridge::open(backend, device, &bridged)?;
+        let [input, output] = bridge.addresses()?;
+        let prepared = Launch {
             abi,
             capabilities: Capabilities::SYSTEM_SCOPE | Capabilities::TELEMETRY,
-            epoch,
-            input_ring: address + input_at,
-            output_ring: address + output_at,
+            epoch: 0,
+            input_ring: input.own,
+            output_ring: output.own,
             telemetry: address + telemetry_at,
         };
-        // SAFETY: no kernel runs on this block yet, and only this channel writes the host's line.
-        let control = unsafe { HostSide::prepare(control, &launch) };
-
-        let idle_ns = nanoseconds(options.idle);
-        let mut arguments = std::vec![address + control_at, u64::from(epoch), idle_ns, options.batch];
-        arguments.extend_from_slice(options.arguments);
-        let stream = Stream::new(backend, device)?;
-        // SAFETY: the region, which holds all that the control block names, lists the launch as a use below, and this channel keeps it; the rest is the
-        // caller's promise.
-        let kernel = unsafe { stream.launch(module, options.kernel, &arguments) }?;
-        if let Some(ticket) = kernel.ticket() {
-            region.used(ticket);
+        let mut arguments = std::vec![address + control_at, 0, nanoseconds(options.idle), options.batch];
+        if placement.iter().any(|placement| placement.peer_header.is_some()) {
+            arguments.extend([input.peer, input.slots, output.peer, output.slots]);
         }
+        arguments.extend_from_slice(options.arguments);
+        // SAFETY: no kernel runs on this block yet, and only this channel writes the host's line.
+        let control = unsafe { HostSide::prepare(block, &prepared) };
         let mut channel = Self {
             sender,
             receiver,
+            bridge,
             control,
+            block,
             telemetry,
-            headers,
             opened: Instant::now(),
             watchdog: Watchdog::new(nanoseconds(options.stuck_after)),
-            kernel: Some(kernel),
+            trouble: None,
+            launch: Relaunch { module: module.clone(), kernel: options.kernel.into(), arguments, prepared },
+            kernel: None,
             kept: Vec::new(),
-            _region: region,
-            _stream: stream,
+            region,
+            stream: Stream::new(backend, device)?,
         };
-        channel.watch();
-        channel.command(Command::ACTIVATE)?;
-        channel.wait(|channel| channel.state() == Some(State::Active))?;
+        // SAFETY: the caller's promise.
+        unsafe { channel.start() }?;
         Ok(channel)
+    }
+
+    /// Launches the kernel as a new epoch and waits until it takes messages.
+    ///
+    /// # Safety
+    ///
+    /// That of `open`; no kernel runs on this channel's memory.
+    unsafe fn start(&mut self) -> Result<()> {
+        static EPOCH: AtomicU32 = AtomicU32::new(0);
+
+        let Relaunch { module, kernel, arguments, prepared } = &mut self.launch;
+        // 0 means "no launch".
+        prepared.epoch = EPOCH.fetch_add(1, Relaxed).checked_add(1).unwrap_or(1);
+        if let Some(epoch) = arguments.get_mut(1) {
+            *epoch = u64::from(prepared.epoch);
+        }
+        // SAFETY: no kernel runs on this block, and only this channel writes the host's line.
+        self.control = unsafe { HostSide::prepare(self.block, prepared) };
+        // SAFETY: no kernel writes there.
+        unsafe { self.telemetry.reset() };
+        // SAFETY: the region and the rings, which hold all that the control block names, list the launch as a use below, and this channel keeps
+        // them; the rest is the caller's promise.
+        let kernel = unsafe { self.stream.launch(module, kernel, arguments) }?;
+        if let Some(ticket) = kernel.ticket() {
+            self.region.used(ticket);
+            self.bridge.used(ticket)?;
+        }
+        self.kernel = Some(kernel);
+        self.watch();
+        self.command(Command::ACTIVATE)?;
+        self.wait(|channel| channel.state() == Some(State::Active))
+    }
+
+    /// Launches a kernel that has ended again, as a new epoch, on the same rings: it goes on with the first message that was not answered.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`](Error::Busy) if it has not left; as [`open`](Self::open).
+    ///
+    /// # Safety
+    ///
+    /// The promise of [`open`](Self::open), for the new launch.
+    pub unsafe fn restart(&mut self) -> Result<()> {
+        if self.kernel.as_ref().is_some_and(|kernel| !kernel.is_done()) {
+            return Err(Error::Busy { what: "the kernel has not left" });
+        }
+        // How the last one ended was told by its state, or is of no more interest.
+        drop(self.kernel.take());
+        // SAFETY: the caller's promise; none runs.
+        unsafe { self.start() }
     }
 
     /// Sends a message; never waits.
@@ -200,7 +207,15 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// The message, if the ring is full or corrupt.
     pub fn send(&mut self, message: I) -> Result<(), PushError<I>> {
-        self.sender.push(message)
+        let sent = match self.sender.push(message) {
+            Err(PushError::Full(back)) if self.bridge.moves() => {
+                self.pass();
+                self.sender.push(back)
+            }
+            sent => sent,
+        };
+        self.pass();
+        sent
     }
 
     /// Receives an answer; never waits.
@@ -209,17 +224,44 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// [`PopError`]: there is none yet, or the ring is corrupt.
     pub fn receive(&mut self) -> Result<O, PopError> {
-        self.receiver.pop()
+        match self.receiver.pop() {
+            Err(PopError::Empty) if self.bridge.moves() => {
+                self.pass();
+                self.receiver.pop()
+            }
+            received => received,
+        }
     }
 
-    /// Sends without publishing each message: see [`Producer::batch`].
+    /// Sends without publishing each message: see [`Producer::batch`](crate::ring::spsc::Producer::batch). Then [`flush`](Self::flush).
     pub fn send_batch(&mut self, every: u64) -> BatchProducer<'_, 'static, I, Host> {
         self.sender.batch(every)
     }
 
-    /// Receives without releasing each slot: see [`Consumer::batch`].
+    /// Receives without releasing each slot: see [`Consumer::batch`](crate::ring::spsc::Consumer::batch). [`flush`](Self::flush) before, for
+    /// what is under way.
     pub fn receive_batch(&mut self, every: u64) -> BatchConsumer<'_, 'static, O, Host> {
         self.receiver.batch(every)
+    }
+
+    /// Moves messages between the host's rings and the kernel's, where they are not the same; how many, each way.
+    ///
+    /// # Errors
+    ///
+    /// What the backend said. Nothing is lost: the next flush does it again.
+    pub fn flush(&mut self) -> Result<[u64; 2]> {
+        if !self.bridge.moves() {
+            return Ok([0; 2]);
+        }
+        self.trouble = None;
+        self.bridge.poll()
+    }
+
+    /// Flushes, and keeps an error for [`check`](Self::check).
+    fn pass(&mut self) {
+        if self.bridge.moves() {
+            self.trouble = self.bridge.poll().err();
+        }
     }
 
     /// Index of the next message to be sent and of the next answer to be received.
@@ -228,16 +270,17 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         (self.sender.tail(), self.receiver.head())
     }
 
-    /// Messages that the kernel has not taken yet.
+    /// Messages that the kernel has not taken yet, as far as this end has looked.
     ///
     /// # Errors
     ///
     /// [`Corrupt`] if its index claims what cannot be.
     pub fn input_waiting(&mut self) -> Result<u64, Corrupt> {
-        Ok(self.sender.capacity() - self.sender.refresh()?)
+        let sent = self.sender.capacity() - self.sender.refresh()?;
+        Ok(sent + self.bridge.untaken())
     }
 
-    /// Answers that have not been received yet.
+    /// Answers that have arrived and have not been received yet.
     ///
     /// # Errors
     ///
@@ -279,7 +322,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     pub fn dump(&mut self) -> Dump {
         let control = self.control.snapshot();
         let verdict = self.watchdog.look(&control, nanoseconds(self.opened.elapsed()));
-        let [input, output] = self.headers.map(Indices::of);
+        let [input, output] = self.bridge.headers().map(Indices::of);
         Dump { control, telemetry: self.telemetry.snapshot(), input, output, verdict }
     }
 
@@ -289,6 +332,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// [`Error::Kernel`] if it has left, or did not answer in time.
     pub fn command(&mut self, command: Command) -> Result<()> {
+        self.pass();
         self.control.command(command);
         self.wait(|channel| channel.control.acknowledged())
     }
@@ -298,12 +342,15 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.kept.push(Box::new(value));
     }
 
-    /// What the kernel says of itself if it has left of its own accord: for a loop that waits for answers.
+    /// What the kernel says of itself if it has left of its own accord, or what moving messages failed with: for a loop that waits for answers.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] with state and fault.
-    pub fn check(&self) -> Result<()> {
+    /// [`Error::Kernel`] with state and fault; what the last flush failed with, once: the next one does it again.
+    pub fn check(&mut self) -> Result<()> {
+        if let Some(trouble) = self.trouble.take() {
+            return Err(trouble);
+        }
         let ended = self.state().is_none_or(State::has_ended) || self.kernel.as_ref().is_none_or(Pending::is_done);
         if ended { Err(self.fault(Duration::ZERO)) } else { Ok(()) }
     }
@@ -315,6 +362,8 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// [`Error::Kernel`] if it faulted or did not leave in time.
     pub fn drain(&mut self) -> Result<()> {
+        // What has not arrived there would not be drained.
+        self.wait(|channel| channel.bridge.pending()[0] == 0)?;
         // Not waited for alone: a kernel that is ending already reads no command any more.
         self.control.command(Command::DRAIN);
         self.wait(|channel| channel.state() == Some(State::Terminated))
@@ -343,10 +392,11 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     }
 
     /// Waits for a fact, until the kernel has left or patience is over.
-    fn wait(&self, done: impl Fn(&Self) -> bool) -> Result<()> {
+    fn wait(&mut self, done: impl Fn(&Self) -> bool) -> Result<()> {
         let begun = Instant::now();
         let mut times = 0_u32;
         while !done(self) {
+            self.pass();
             let left = self.state().is_none_or(State::has_ended) || self.kernel.as_ref().is_none_or(Pending::is_done);
             // The fact may have come true while we looked at the state.
             if left && !done(self) || begun.elapsed() > PATIENCE {
@@ -372,7 +422,7 @@ fn nanoseconds(duration: Duration) -> u64 {
 /// What [`dump`](Channel::dump) shows, without a verdict; the ends as they are.
 impl<I: RingMessage, O: RingMessage> fmt::Debug for Channel<I, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [input, output] = self.headers.map(Indices::of);
+        let [input, output] = self.bridge.headers().map(Indices::of);
         f.debug_struct("Channel")
             .field("control", &self.control)
             .field("telemetry", self.telemetry)
@@ -396,7 +446,7 @@ impl<I: RingMessage, O: RingMessage> Drop for Channel<I, O> {
             // The region lists the launch as a use, so it lives for as long as the kernel writes there.
             self.control.abandon();
             if let Some(ticket) = kernel.ticket() {
-                self._stream.backend().keep(Box::new(take(&mut self.kept)), &Uses::of(ticket));
+                self.stream.backend().keep(Box::new(take(&mut self.kept)), &Uses::of(ticket));
             }
         }
     }
