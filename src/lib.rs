@@ -55,12 +55,16 @@ pub mod shared;
 #[cfg(feature = "std")]
 pub mod stream;
 #[cfg(feature = "std")]
+pub mod visibility;
+#[cfg(feature = "std")]
 pub mod wait;
 
 #[cfg(feature = "std")]
 pub use error::{Error, Rejected, Result};
 pub use ringmem_layouts as layouts;
 pub use ringmem_layouts::*;
+#[cfg(feature = "std")]
+pub use visibility::MemoryVisibility;
 
 /// The README's example compiles.
 #[cfg(all(doctest, feature = "std"))]

@@ -21,6 +21,8 @@ pub struct Metrics {
     pub polls: u64,
     /// Flushes that found messages, and no room for them at the other side.
     pub full: u64,
+    /// Fences, where both sides share the ring and nothing is moved.
+    pub fences: u64,
     /// Flushes that failed. What they had begun is done again.
     pub failures: u64,
 }
@@ -38,7 +40,7 @@ macro_rules! counts {
         }
     };
 }
-counts!(messages, flushes, copies, bytes, publications, polls, full, failures);
+counts!(messages, flushes, copies, bytes, publications, polls, full, fences, failures);
 
 /// A number that one thread writes.
 #[derive(Debug, Default)]

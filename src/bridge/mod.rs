@@ -125,6 +125,11 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         // SAFETY: called once for each of these rings; the bridge or the kernel is the other end.
         let (sender, receiver) = unsafe { (Sender::new(&near_up)?, Receiver::new(&near_down)?) };
         if strategy == TransferStrategy::Unified {
+            if !backend.capabilities(device)?.system_scope {
+                return Err(Error::Unsupported {
+                    what: "one ring for both sides, where the device does not see the host's stores while a kernel runs",
+                });
+            }
             if placement != [Placement::PINNED; 2] {
                 return Err(Error::Unsupported { what: "one ring for both sides in memory that is not pinned" });
             }
@@ -193,7 +198,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     /// What the backend said, or that the kernel's index is corrupt; nothing is lost, and the next flush goes on.
     pub fn flush_to_device(&mut self) -> Result<u64> {
         match &mut self.up {
-            Way::Shared(near) => Ok(near.waiting()),
+            Way::Shared(near) => Ok(near.waiting(&self.counts[0])),
             Way::Moved(up) => up.flush(),
         }
     }
@@ -205,7 +210,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     /// As [`flush_to_device`](Self::flush_to_device).
     pub fn flush_to_host(&mut self) -> Result<u64> {
         match &mut self.down {
-            Way::Shared(near) => Ok(near.waiting()),
+            Way::Shared(near) => Ok(near.waiting(&self.counts[1])),
             Way::Moved(down) => down.flush(),
         }
     }
@@ -281,9 +286,10 @@ impl Near {
     }
 
     /// Messages in the ring, when all that the host did before is visible to whoever looks.
-    fn waiting(&self) -> u64 {
+    fn waiting(&self, counts: &Counts) -> u64 {
         use crate::Word;
         fence(SeqCst);
+        counts.fences.add(1);
         let header = self.header();
         let head = header.consumer.head.load_acquire();
         header.producer.tail.load_acquire().wrapping_sub(head).min(self.layout.capacity())

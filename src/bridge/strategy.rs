@@ -1,5 +1,8 @@
 //! How messages get from a ring to its twin.
 
+use crate::MemoryVisibility;
+use crate::backend::Capabilities;
+
 /// How a [`RingBufferBridge`](super::RingBufferBridge) moves messages.
 ///
 /// | strategy | a flush | who notices that a transfer is over |
@@ -21,4 +24,34 @@ pub enum TransferStrategy {
         /// Microseconds between two looks, at least; up to 64 times as many while nothing comes.
         poll_interval_us: u32,
     },
+}
+
+impl TransferStrategy {
+    /// What suits a device, by what its host sees of it.
+    ///
+    /// | visibility | device | strategy |
+    /// |---|---|---|
+    /// | `SystemScope` | sees pinned memory | `Unified` |
+    /// | `SystemScope` | does not | `Async` |
+    /// | `DeviceScope` | | `Async` |
+    /// | `ExplicitDma` | | `DmaPolling`, every 50 us: each look is a transfer |
+    #[must_use]
+    pub const fn for_device(visibility: MemoryVisibility, capabilities: &Capabilities) -> Self {
+        match visibility {
+            MemoryVisibility::SystemScope if capabilities.system_scope => Self::Unified,
+            MemoryVisibility::SystemScope | MemoryVisibility::DeviceScope => Self::Async,
+            MemoryVisibility::ExplicitDma => Self::DmaPolling { poll_interval_us: 50 },
+        }
+    }
+
+    /// Its name in a word.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sync => "sync",
+            Self::Async => "async",
+            Self::Unified => "unified",
+            Self::DmaPolling { .. } => "dma-polling",
+        }
+    }
 }

@@ -31,7 +31,7 @@ use crate::ring::spsc::{BatchConsumer, BatchProducer, PopError, PushError};
 use crate::stream::{Module, Pending, Stream};
 use crate::telemetry::{self, Busy};
 use crate::watchdog::{Verdict, Watchdog};
-use crate::{ControlBlock, Error, Host, HostWord, Result, RingMessage, TelemetryBuffer};
+use crate::{ControlBlock, Error, Host, HostWord, MemoryVisibility, Result, RingMessage, TelemetryBuffer};
 
 pub use options::Options;
 
@@ -109,7 +109,10 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             (at(control_at).cast::<Shared<HostWord>>().as_ref(), at(telemetry_at).cast::<telemetry::Shared<HostWord>>().as_ref())
         };
 
-        let strategy = options.strategy.unwrap_or(TransferStrategy::Unified);
+        let strategy = match options.strategy {
+            Some(strategy) => strategy,
+            None => TransferStrategy::for_device(MemoryVisibility::detect(backend, device)?.visibility, &backend.capabilities(device)?),
+        };
         let placement = if strategy == TransferStrategy::Unified { [Placement::PINNED; 2] } else { options.placement };
         let capacity = [options.input_capacity, options.output_capacity];
         let bridged = bridge::Options { strategy, placement, capacity, start: options.start };

@@ -6,6 +6,7 @@
 
 mod chart;
 mod demo;
+mod doctor;
 mod layout;
 mod size;
 mod source;
@@ -35,6 +36,8 @@ enum Verb {
     Demo(demo::Arguments),
     /// Print the bytes of every shared struct
     Layout(layout::Arguments),
+    /// Say what this machine has, who sees what on it, and what to do about what is short
+    Doctor(doctor::Arguments),
 }
 
 /// Where the kernel runs.
@@ -90,6 +93,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, image: &Image, out: &m
             Verb::Stream(arguments) => stream::run(&arguments, image, out),
             Verb::Demo(arguments) => demo::run(&arguments, image, out),
             Verb::Layout(arguments) => layout::run(&arguments, image, out),
+            Verb::Doctor(arguments) => doctor::run(&arguments, out),
         },
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             write!(out, "{}", error.render()).map_err(Failure::Print)
@@ -111,7 +115,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, image: &Image, out: &m
 /// clap's message without its advice.
 fn first_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "a command is needed: stream, demo or layout (ringmem --help)".to_owned();
+        return "a command is needed: stream, demo, layout or doctor (ringmem --help)".to_owned();
     }
     let text = error.render().to_string();
     let paragraph = text.split("\n\n").next().unwrap_or_default();

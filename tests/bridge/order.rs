@@ -1,3 +1,5 @@
+use ringmem::backend::Backend;
+
 use super::*;
 
 fn placements(strategy: TransferStrategy) -> Vec<Placement> {
@@ -61,4 +63,54 @@ fn a_flush_is_one_copy_or_two_where_it_wraps_and_one_index() {
     let [up, _] = bridge.metrics();
     assert_eq!((up.messages, up.full, up.flushes), (8, 1, 3));
     assert_eq!(bridge.pending()[0], 6);
+}
+
+#[test]
+fn one_ring_for_both_sides_copies_nothing_fences_and_knows_what_waits() {
+    let backend = backend();
+    let before = backend.counters();
+    let Opened { mut sender, mut bridge, .. } = open(&backend, &options(TransferStrategy::Unified, Placement::PINNED, 8));
+    for number in 0..3 {
+        sender.push(message(number)).expect("room");
+    }
+    assert_eq!((bridge.flush_to_device().expect("no fault"), bridge.flush_to_host().expect("no fault")), (3, 0));
+    let after = backend.counters();
+    assert_eq!((after.uploads, after.downloads, after.publications), (before.uploads, before.downloads, 0));
+    let [up, down] = bridge.metrics();
+    assert_eq!((up.fences, down.fences, up.copies, down.copies), (1, 1, 0, 0));
+}
+
+#[test]
+fn the_strategy_follows_what_is_visible() {
+    use ringmem::MemoryVisibility::{DeviceScope, ExplicitDma, SystemScope};
+    let seen = backend().capabilities(0).expect("a device");
+    let mut unseen = seen.clone();
+    unseen.system_scope = false;
+    for (visibility, capabilities, expected) in [
+        (SystemScope, &seen, TransferStrategy::Unified),
+        (SystemScope, &unseen, TransferStrategy::Async),
+        (DeviceScope, &seen, TransferStrategy::Async),
+        (ExplicitDma, &seen, TransferStrategy::DmaPolling { poll_interval_us: 50 }),
+    ] {
+        assert_eq!(TransferStrategy::for_device(visibility, capabilities), expected, "{visibility}");
+    }
+    let backend = HostBackend::builder().system_scope(false).device_memory(1 << 20).build().expect("a backend");
+    let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options(TransferStrategy::Unified, Placement::PINNED, 8));
+    assert!(matches!(opened.map(drop), Err(ringmem::Error::Unsupported { .. })));
+}
+
+#[test]
+fn looks_are_no_more_than_the_interval_allows() {
+    let backend = backend();
+    let strategy = TransferStrategy::DmaPolling { poll_interval_us: 2000 };
+    let Opened { mut bridge, .. } = open(&backend, &options(strategy, Placement::SPLIT, 8));
+    let begun = Instant::now();
+    let mut calls = 0_u64;
+    while begun.elapsed() < Duration::from_millis(30) {
+        bridge.poll().expect("no fault");
+        calls += 1;
+    }
+    let most = begun.elapsed().as_micros() as u64 / 2000 + 1;
+    let polls = bridge.metrics()[1].polls;
+    assert!((1..=most).contains(&polls) && calls > polls, "{polls} looks in {calls} calls, {most} allowed");
 }

@@ -6,6 +6,7 @@
 mod answers;
 mod bytes;
 mod demo;
+mod doctor;
 mod kernels;
 mod layout;
 mod planted;

@@ -49,6 +49,8 @@ pub use counters::{Counters, Live, Tally};
 pub use faults::{Fault, Faults, Verb};
 pub use link::{KernelTime, Link};
 pub use log::{Call, Phase};
+#[cfg(feature = "cli")]
+pub(crate) use pinned::host_memory;
 pub use pinned::pinned_budget;
 
 /// What time it is, in ns.

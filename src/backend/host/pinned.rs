@@ -39,7 +39,7 @@ impl Budget {
 }
 
 /// The machine's memory in bytes; `None` where the system does not say.
-pub(super) fn host_memory() -> Option<u64> {
+pub(crate) fn host_memory() -> Option<u64> {
     // "MemTotal:       16303428 kB"; elsewhere than on Linux there is no such file.
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

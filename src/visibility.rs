@@ -1,0 +1,242 @@
+//! [`MemoryVisibility`]: who sees what the other side wrote, on this machine, while a kernel runs.
+//!
+//! What is known of the system and of the device is gathered by [`Facts::gather`] and judged by [`classify`], which is a pure function. The environment
+//! variable `RINGMEM_VISIBILITY` (`system`, `device` or `dma`) overrules it, and [`Detected`] says so.
+
+use core::fmt;
+use std::boxed::Box;
+use std::string::String;
+use std::sync::Arc;
+
+use crate::Result;
+use crate::backend::{Backend, Capabilities};
+
+/// What a host and a kernel that runs see of each other's stores to memory that both map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MemoryVisibility {
+    /// Each sees the other's, in order where they are ordered. One ring in memory that both map is enough.
+    SystemScope,
+    /// Only what is done between launches, or moved by the driver, is sure to be seen: messages are moved by queued copies.
+    DeviceScope,
+    /// Nothing is shared: every look at the other side is a transfer.
+    ExplicitDma,
+}
+
+/// An operating system, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Os {
+    /// Linux, on a machine of its own or in a subsystem of Windows.
+    Linux,
+    /// Windows.
+    Windows,
+    /// macOS.
+    MacOs,
+    /// Any other.
+    Other,
+}
+
+/// What visibility is judged by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// The operating system.
+    pub os: Os,
+    /// `/proc/version`, where there is one that can be read.
+    pub kernel: Option<String>,
+    /// The host may touch managed memory while a kernel runs; `None` where nobody knows.
+    pub concurrent_managed_access: Option<bool>,
+    /// Stores to pinned memory are visible to the other side; `None` where nobody knows.
+    pub system_scope: Option<bool>,
+}
+
+/// A verdict and its reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Detected {
+    /// Who sees what.
+    pub visibility: MemoryVisibility,
+    /// Why, in a few words.
+    pub why: &'static str,
+    /// What the environment variable said: then `visibility` is what it asks for, if it asks for one of the three.
+    pub overruled: Option<Box<str>>,
+    /// What to tell the user, if the variable says something that it should not.
+    pub warning: Option<&'static str>,
+}
+
+/// The environment variable that overrules what is detected.
+pub const VARIABLE: &str = "RINGMEM_VISIBILITY";
+
+impl MemoryVisibility {
+    /// Judges this machine and a device of a backend, or obeys [`VARIABLE`].
+    ///
+    /// # Errors
+    ///
+    /// [`NoDevice`](crate::Error::NoDevice).
+    pub fn detect<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> Result<Detected> {
+        let detected = overrule(&Facts::gather(&backend.capabilities(device)?), std::env::var(VARIABLE).ok().as_deref());
+        #[cfg(feature = "tracing")]
+        if let Some(warning) = detected.warning {
+            tracing::warn!(variable = VARIABLE, value = detected.overruled.as_deref(), warning);
+        }
+        Ok(detected)
+    }
+
+    /// Its name in `RINGMEM_VISIBILITY` and in what is printed.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SystemScope => "system",
+            Self::DeviceScope => "device",
+            Self::ExplicitDma => "dma",
+        }
+    }
+}
+
+impl Facts {
+    /// Those of this machine, and of a device that can do this.
+    #[must_use]
+    pub fn gather(capabilities: &Capabilities) -> Self {
+        let os = match std::env::consts::OS {
+            "linux" | "android" => Os::Linux,
+            "windows" => Os::Windows,
+            "macos" => Os::MacOs,
+            _ => Os::Other,
+        };
+        let kernel = if os == Os::Linux { std::fs::read_to_string("/proc/version").ok() } else { None };
+        let Capabilities { concurrent_managed_access, system_scope, .. } = *capabilities;
+        Self { os, kernel, concurrent_managed_access: Some(concurrent_managed_access), system_scope: Some(system_scope) }
+    }
+}
+
+/// Judges facts. Where they are unknown, the answer is the one that is also right where it need not be.
+///
+/// | system | device | verdict |
+/// |---|---|---|
+/// | Linux | sees pinned memory | `SystemScope` |
+/// | Linux | does not, or nobody knows and the system is unknown | `DeviceScope` |
+/// | Linux in WSL 2 | | `DeviceScope` |
+/// | Linux in WSL 1 | | `ExplicitDma`: it has no device |
+/// | Windows | concurrent managed access | `SystemScope` |
+/// | Windows | none, or nobody knows | `DeviceScope` |
+/// | macOS | | `DeviceScope` |
+/// | other | | `ExplicitDma` |
+#[must_use]
+pub fn classify(facts: &Facts) -> (MemoryVisibility, &'static str) {
+    use MemoryVisibility::{DeviceScope, ExplicitDma, SystemScope};
+    match facts.os {
+        Os::Linux => match (subsystem(facts.kernel.as_deref().unwrap_or_default()), facts.system_scope) {
+            (Some(Subsystem::Second), _) => (DeviceScope, "WSL 2: the driver moves pages only between launches"),
+            (Some(Subsystem::First), _) => (ExplicitDma, "WSL 1: it has no device"),
+            (None, Some(false)) => (DeviceScope, "the device does not see the host's stores while a kernel runs"),
+            (None, Some(true)) => (SystemScope, "Linux, and the device sees pinned memory at system scope"),
+            (None, None) if facts.kernel.as_deref().is_none_or(|text| text.trim().is_empty()) => {
+                (DeviceScope, "Linux, but nobody knows which, or what the device sees")
+            }
+            (None, None) => (SystemScope, "Linux on a machine of its own"),
+        },
+        Os::Windows if facts.concurrent_managed_access == Some(true) => (SystemScope, "Windows, with concurrent managed access"),
+        Os::Windows => (DeviceScope, "Windows, without concurrent managed access"),
+        Os::MacOs => (DeviceScope, "macOS: kernels end before the host looks"),
+        Os::Other => (ExplicitDma, "a system of which nothing is known"),
+    }
+}
+
+/// A Linux that Windows runs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Subsystem {
+    First,
+    Second,
+}
+
+/// Which, by the kernel's release. A builder's name or address in the rest of the text says nothing.
+fn subsystem(version: &str) -> Option<Subsystem> {
+    let release = version.strip_prefix("Linux version ").unwrap_or(version).split_whitespace().next()?.to_ascii_lowercase();
+    if !release.contains("microsoft") {
+        return None;
+    }
+    Some(if release.contains("standard") || release.contains("wsl2") { Subsystem::Second } else { Subsystem::First })
+}
+
+fn overrule(facts: &Facts, asked: Option<&str>) -> Detected {
+    let (visibility, why) = classify(facts);
+    let Some(asked) = asked.filter(|asked| !asked.is_empty()) else {
+        return Detected { visibility, why, overruled: None, warning: None };
+    };
+    let overruled = Some(asked.into());
+    let known = [MemoryVisibility::SystemScope, MemoryVisibility::DeviceScope, MemoryVisibility::ExplicitDma];
+    match known.into_iter().find(|known| known.name().eq_ignore_ascii_case(asked)) {
+        None => Detected { visibility, why, overruled, warning: Some("it is none of `system`, `device` and `dma`, and is passed over") },
+        Some(asked) => {
+            let warning = if asked == visibility {
+                None
+            } else if asked == MemoryVisibility::SystemScope {
+                Some("it promises more than was detected: a kernel may wait for ever for what it does not see")
+            } else {
+                Some("it is not what was detected")
+            };
+            Detected { visibility: asked, why: "the environment says so", overruled, warning }
+        }
+    }
+}
+
+impl fmt::Display for MemoryVisibility {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::MemoryVisibility::{DeviceScope, ExplicitDma, SystemScope};
+    use super::*;
+
+    fn facts(os: Os, kernel: Option<&str>, managed: Option<bool>, scope: Option<bool>) -> Facts {
+        Facts { os, kernel: kernel.map(Into::into), concurrent_managed_access: managed, system_scope: scope }
+    }
+
+    #[test]
+    fn every_system_has_its_verdict() {
+        let debian = "Linux version 6.12.48+deb13-amd64 (debian-kernel@lists.debian.org) (gcc 14.2.0) #1 SMP";
+        let wsl2 = "Linux version 5.15.153.1-microsoft-standard-WSL2 (root@941d701f84f1) (gcc 11.2.0) #1 SMP";
+        let azure = "Linux version 5.15.0-1064-azure (build@microsoft.com) (gcc 11.4.0) #73-Ubuntu";
+        for (os, kernel, managed, scope, expected) in [
+            (Os::Linux, Some(debian), Some(true), Some(true), SystemScope),
+            (Os::Linux, Some(debian), None, None, SystemScope),
+            (Os::Linux, Some(debian), Some(true), Some(false), DeviceScope),
+            (Os::Linux, Some(azure), None, None, SystemScope),
+            (Os::Linux, Some(wsl2), Some(true), Some(true), DeviceScope),
+            (Os::Linux, Some("5.15.90.1-MICROSOFT-Standard"), None, None, DeviceScope),
+            (Os::Linux, Some("microsoft-standard-WSL2"), None, None, DeviceScope),
+            (Os::Linux, Some("Linux version 4.4.0-19041-Microsoft (Microsoft@Microsoft.com)"), None, None, ExplicitDma),
+            (Os::Linux, Some("Microsoft"), None, Some(true), ExplicitDma),
+            (Os::Linux, Some("Linux version 6.1.0-wslike (somebody)"), None, None, SystemScope),
+            (Os::Linux, Some(""), None, None, DeviceScope),
+            (Os::Linux, Some(" \n"), None, Some(true), SystemScope),
+            (Os::Linux, None, None, None, DeviceScope),
+            (Os::Linux, None, None, Some(true), SystemScope),
+            (Os::Windows, None, Some(true), Some(true), SystemScope),
+            (Os::Windows, None, Some(false), Some(true), DeviceScope),
+            (Os::Windows, None, None, None, DeviceScope),
+            (Os::MacOs, None, Some(true), Some(true), DeviceScope),
+            (Os::Other, Some(debian), Some(true), Some(true), ExplicitDma),
+        ] {
+            let facts = facts(os, kernel, managed, scope);
+            assert_eq!(classify(&facts).0, expected, "{facts:?}");
+        }
+    }
+
+    #[test]
+    fn the_environment_overrules_and_is_warned_about() {
+        let facts = facts(Os::Linux, None, None, Some(false));
+        let plain = overrule(&facts, None);
+        assert_eq!((plain.visibility, &plain.overruled, plain.warning), (DeviceScope, &None, None));
+        assert_eq!(overrule(&facts, Some("")), plain);
+        for (asked, expected, warned) in [("device", DeviceScope, false), ("System", SystemScope, true), ("DMA", ExplicitDma, true)] {
+            let detected = overrule(&facts, Some(asked));
+            assert_eq!((detected.visibility, detected.warning.is_some()), (expected, warned), "{asked}");
+            assert_eq!(detected.overruled.as_deref(), Some(asked));
+        }
+        let nonsense = overrule(&facts, Some("everything"));
+        assert_eq!((nonsense.visibility, nonsense.why), (plain.visibility, plain.why));
+        assert!(nonsense.warning.is_some());
+    }
+}
