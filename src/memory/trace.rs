@@ -22,6 +22,9 @@ use crate::{Error, Result};
 /// free BLOCK [after STREAM ...]           a block came back, while operations on these streams were listed as its uses
 /// ```
 ///
+/// Every line ends with a line feed: a text that was cut within a line is refused, one that was cut between two is a shorter trace.
+/// `ringmem replay` runs a file of such lines.
+///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
 /// use ringmem::backend::host::HostBackend;
@@ -107,6 +110,12 @@ pub enum TraceError {
         /// The block's.
         block: u64,
     },
+    /// A last line without its end, right or wrong as far as it goes.
+    #[error("line {line} has no end: the trace was cut")]
+    Cut {
+        /// Its number, from 1.
+        line: usize,
+    },
     /// Fewer streams than the trace names.
     #[error("the trace names {named} streams, and {given} were given")]
     Streams {
@@ -156,7 +165,8 @@ impl Trace {
             }
             events.push(event);
         }
-        Ok(Self { events })
+        // A number that was cut is a number.
+        if text.is_empty() || text.ends_with('\n') { Ok(Self { events }) } else { Err(TraceError::Cut { line: events.len() }) }
     }
 
     /// Runs it again on a memory, a stream for each number; what came of each event. What is not freed in the end is freed.
@@ -165,6 +175,17 @@ impl Trace {
     ///
     /// [`TraceError::Streams`], [`OtherBackend`](Error::OtherBackend), before anything is done; what a stream fails with.
     pub fn replay<M: Memory>(&self, memory: &M, streams: &[Stream]) -> Result<Vec<Outcome>> {
+        let mut outcomes = Vec::with_capacity(self.events.len());
+        self.replay_with(memory, streams, |outcome| outcomes.push(outcome))?;
+        Ok(outcomes)
+    }
+
+    /// The same, with a look at each outcome before the next event.
+    ///
+    /// # Errors
+    ///
+    /// As [`replay`](Self::replay).
+    pub fn replay_with<M: Memory>(&self, memory: &M, streams: &[Stream], mut after: impl FnMut(Outcome)) -> Result<()> {
         if self.streams() > streams.len() as u64 {
             return Err(TraceError::Streams { named: self.streams(), given: streams.len() }.into());
         }
@@ -172,7 +193,7 @@ impl Trace {
             same_backend(&**memory.backend(), &**stream.backend())?;
         }
         let mut run = Run { memory, streams, live: HashMap::new() };
-        self.events.iter().map(|event| run.event(event)).collect()
+        self.events.iter().try_for_each(|event| run.event(event).map(&mut after))
     }
 }
 

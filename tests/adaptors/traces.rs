@@ -142,6 +142,22 @@ fn a_line_that_is_no_event_is_named() {
     assert_eq!(Trace::parse(""), Ok(Trace::default()));
 }
 
+#[test]
+fn a_text_that_was_cut_within_a_line_is_no_trace() {
+    let text = "alloc 0 4096 256\nalloc 1 4096 256 on 2\nfree 0 after 2\n";
+    assert!(Trace::parse(text).is_ok());
+    for end in 0..text.len() {
+        let (cut, outcome) = (&text[..end], Trace::parse(&text[..end]));
+        match &outcome {
+            // Between two lines, or before the first: a shorter trace.
+            Ok(trace) => assert!(cut.is_empty() || cut.ends_with('\n'), "`{cut}` is {trace}"),
+            Err(TraceError::Cut { line } | TraceError::Line { line, .. }) => assert_eq!(*line, cut.lines().count(), "`{cut}`"),
+            Err(_) => panic!("`{cut}`: {outcome:?}"),
+        }
+    }
+    assert_eq!(Trace::parse("alloc 0 4096 2"), Err(TraceError::Cut { line: 1 }));
+}
+
 fn event() -> impl Strategy<Value = (u8, u64, u64, Option<u32>, Vec<u32>)> {
     (0_u8..3, any::<u64>(), any::<u64>(), any::<Option<u32>>(), prop::collection::vec(any::<u32>(), 0..=Uses::MOST))
 }
