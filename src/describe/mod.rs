@@ -1,4 +1,4 @@
-//! Layouts for people and for other compilers: tables, JSON, Markdown, a C header, byte maps.
+//! Layouts for people and for other compilers: tables, JSON, Markdown, a C header, byte maps. And a pool's slabs as a picture.
 //!
 //! 1. What is printed comes from the descriptors, which the compiler has checked against the structs; so it is true of any crate's set, not
 //!    of ours alone.
@@ -35,6 +35,8 @@ use std::fmt::{self, Display, Formatter};
 
 use ringmem_layouts::{Abi, LayoutDescriptor, Shape, set_hash};
 
+use crate::pool::SlabView;
+
 /// Lines for a terminal: offset, size, name, type and writer of each field.
 pub fn table(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| table::write(abi, f))
@@ -62,6 +64,11 @@ pub fn c(abi: &Abi) -> impl Display {
 /// A picture: the bytes of each struct, eight a row, nested structs taken apart, in the colour of who writes them; for light and dark pages.
 pub fn svg(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| svg::write(abi, f))
+}
+
+/// A picture of a pool's [snapshot](crate::pool::Pool::snapshot): every part of every slab, free, cached or live; for light and dark pages.
+pub fn slabs(slabs: &[SlabView]) -> impl Display {
+    fmt::from_fn(move |f| svg::slabs::write(slabs, f))
 }
 
 /// What the set's hash covers, in words.

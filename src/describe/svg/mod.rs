@@ -5,6 +5,7 @@
 
 mod colours;
 mod rows;
+pub(super) mod slabs;
 
 use std::fmt::{self, Display, Formatter, Write};
 
