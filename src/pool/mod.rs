@@ -16,6 +16,7 @@ mod central;
 mod classes;
 mod heap;
 mod local;
+mod pinned;
 mod process;
 mod seat;
 mod statistics;
@@ -37,6 +38,7 @@ use crate::{Error, Result};
 
 pub use builder::{Builder, Hygiene, OutOfMemory};
 pub use classes::Classes;
+pub use pinned::PinnedPool;
 pub use statistics::{ClassStatistics, PartState, SlabView, Statistics};
 
 /// A pool over a memory. Clones are the same pool; each is a [`Memory`], so buffers are made of it.

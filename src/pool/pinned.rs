@@ -1,0 +1,202 @@
+//! [`PinnedPool`]: page-locked memory with a budget of its own, of which hardly more is locked than was asked for.
+
+use core::alloc::Layout;
+use core::fmt;
+use core::time::Duration;
+use std::sync::Arc;
+
+use super::{Builder, Classes, Pool, Statistics};
+use crate::backend::{Backend, Block, Uses};
+use crate::memory::{Both, Limited, Memory, Pinned};
+use crate::stream::Stream;
+use crate::{Error, Result};
+
+/// Bytes of a slab that blocks share, and of the longest block that does: a slab's end that is too short for a block is less than a sixteenth of it.
+const SLAB: u64 = 1 << 20;
+const MOST_SHARED: u64 = 64 << 10;
+
+/// A pool of page-locked memory. What is locked is lost to the whole machine, so it takes less ahead and rounds up less than a [`Pool`] does:
+///
+/// 1. Sizes have eight steps an octave: a block is longer than the request by less than an eighth of it, beyond 256 bytes.
+/// 2. A block of more than 64 KiB has a slab of its own, as long as itself; shorter ones share slabs of 1 MiB. So what is locked for `n` bytes of
+///    blocks of which none was given back is less than `9/8 * 16/15 * n`, 256 bytes for each block, and one slab.
+/// 3. What is locked never exceeds the budget, at any instant. Before a request fails, everything that is idle goes.
+///
+/// What is given back stays locked for the next request until it is [trimmed](Self::trim_older_than).
+///
+/// ```
+/// # fn main() -> ringmem::Result<()> {
+/// use ringmem::Error;
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Buffer, Pinned};
+/// use ringmem::pool::PinnedPool;
+///
+/// let backend = HostBackend::builder().build()?;
+/// let pool = PinnedPool::new(Pinned::new(&backend, 0), 4 << 20)?;
+/// for _ in 0..100 {
+///     Buffer::<u8, _>::new(pool.clone(), 3_000_000)?.as_mut_slice()?.fill(1);
+/// }
+/// assert_eq!(backend.counters().pinned_allocations.count, 1);
+/// assert!(pool.locked() < 3_000_000 / 8 * 9);
+/// assert!(matches!(Buffer::<u8, _>::new(pool, 5 << 20), Err(Error::PinnedBudget { .. })));
+/// # Ok(())
+/// # }
+/// ```
+pub struct PinnedPool<B: Backend + ?Sized = dyn Backend> {
+    /// What both pools take from.
+    budget: Limited<Pinned<B>>,
+    /// Blocks that share slabs.
+    shared: Pool<Rationed<B>>,
+    /// Blocks with a slab each.
+    own: Pool<Rationed<B>>,
+}
+
+impl<B: Backend + ?Sized> PinnedPool<B> {
+    /// A pool that locks at most `budget` bytes at once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Builder::build`].
+    pub fn new(memory: Pinned<B>, budget: u64) -> Result<Self> {
+        Self::with(memory, budget, |builder| builder)
+    }
+
+    /// The same with something else about both pools.
+    pub(super) fn with(memory: Pinned<B>, budget: u64, set: impl Fn(Builder<Rationed<B>>) -> Builder<Rationed<B>>) -> Result<Self> {
+        let memory = Limited::new(memory, budget);
+        let eighths = Classes::new(4 << 10, 21, 8)?;
+        let pool = |slab| set(Pool::builder(Rationed(memory.clone()))).limit(budget).slab(slab).classes(eighths).build();
+        // A slab is as long as the block where that is longer.
+        Ok(Self { shared: pool(SLAB)?, own: pool(MOST_SHARED)?, budget: memory })
+    }
+
+    /// The most bytes that it locks at once.
+    #[must_use]
+    pub fn budget(&self) -> u64 {
+        self.budget.limit()
+    }
+
+    /// The bytes that it has locked, in use or kept.
+    #[must_use]
+    pub fn locked(&self) -> u64 {
+        self.budget.used()
+    }
+
+    /// The bytes that could still be had: of the budget, what live blocks do not have.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.budget().saturating_sub(self.statistics().held_bytes)
+    }
+
+    /// What it has done and what it holds, blocks of both kinds together. Of `reserved_peak` each kind has its own instant: it is not less than
+    /// what was locked at once.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let [shared, own] = [&self.shared, &self.own].map(Pool::statistics);
+        Statistics {
+            hits: shared.hits + own.hits,
+            misses: shared.misses + own.misses,
+            returns: shared.returns + own.returns,
+            live: shared.live + own.live,
+            requested_bytes: shared.requested_bytes + own.requested_bytes,
+            held_bytes: shared.held_bytes + own.held_bytes,
+            reserved_bytes: shared.reserved_bytes + own.reserved_bytes,
+            reserved_peak: shared.reserved_peak + own.reserved_peak,
+            slabs: shared.slabs + own.slabs,
+            free_bytes: shared.free_bytes + own.free_bytes,
+            largest_free: shared.largest_free.max(own.largest_free),
+            pending: shared.pending + own.pending,
+            memory_allocations: shared.memory_allocations + own.memory_allocations,
+            memory_frees: shared.memory_frees + own.memory_frees,
+        }
+    }
+
+    /// Unlocks everything that is idle; how many bytes.
+    pub fn trim(&self) -> u64 {
+        self.shared.trim_to(0) + self.own.trim_to(0)
+    }
+
+    /// Unlocks what has been idle for at least `age`; how many bytes.
+    pub fn trim_older_than(&self, age: Duration) -> u64 {
+        self.shared.trim_older_than(age) + self.own.trim_older_than(age)
+    }
+
+    /// Who has blocks of a layout, and who has not.
+    fn pools(&self, layout: Layout) -> (&Pool<Rationed<B>>, &Pool<Rationed<B>>) {
+        if layout.size() as u64 <= MOST_SHARED { (&self.shared, &self.own) } else { (&self.own, &self.shared) }
+    }
+}
+
+// SAFETY: the blocks are a pool's, and go back to the one that gave them: a block keeps its layout.
+unsafe impl<B: Backend + ?Sized> Memory for PinnedPool<B> {
+    type Visibility = Both;
+
+    fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
+        let ((pool, other), asked, budget) = (self.pools(layout), layout.size() as u64, self.budget());
+        let outcome = match pool.alloc(layout, on) {
+            // What the other keeps is of the same budget.
+            Err(Error::OutOfMemory { .. }) if asked <= budget && other.trim_to(0) > 0 => pool.alloc(layout, on),
+            outcome => outcome,
+        };
+        outcome.map_err(|error| match (error, self.locked()) {
+            (Error::OutOfMemory { .. }, used) if asked > budget.saturating_sub(used) => Error::PinnedBudget { asked, used, budget },
+            (error, _) => error,
+        })
+    }
+
+    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+        // SAFETY: the caller's promise; the layout says whose it is.
+        unsafe { self.pools(block.layout).0.free(block, uses) }
+    }
+
+    fn backend(&self) -> &Arc<dyn Backend> {
+        self.budget.backend()
+    }
+
+    fn device(&self) -> u32 {
+        self.budget.device()
+    }
+}
+
+impl<B: Backend + ?Sized> Clone for PinnedPool<B> {
+    fn clone(&self) -> Self {
+        Self { budget: self.budget.clone(), shared: self.shared.clone(), own: self.own.clone() }
+    }
+}
+
+impl<B: Backend + ?Sized> fmt::Debug for PinnedPool<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PinnedPool").field("budget", &self.budget()).field("statistics", &self.statistics()).finish()
+    }
+}
+
+/// Says of a budget that is spent that memory is short, which a pool answers by making room.
+pub(super) struct Rationed<B: Backend + ?Sized>(Limited<Pinned<B>>);
+
+// SAFETY: the blocks are the other memory's, unchanged.
+unsafe impl<B: Backend + ?Sized> Memory for Rationed<B> {
+    type Visibility = Both;
+
+    fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
+        self.0.alloc(layout, on).map_err(|error| match error {
+            Error::Limit { requested, used, limit } | Error::PinnedBudget { asked: requested, used, budget: limit } => {
+                let left = limit.saturating_sub(used);
+                Error::OutOfMemory { requested, free: left, largest: left }
+            }
+            error => error,
+        })
+    }
+
+    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.free(block, uses) }
+    }
+
+    fn backend(&self) -> &Arc<dyn Backend> {
+        self.0.backend()
+    }
+
+    fn device(&self) -> u32 {
+        self.0.device()
+    }
+}
