@@ -1,6 +1,7 @@
 //! [`Config`]: how much memory is kept, pinned and managed, and the small rules that decide about it.
 //!
 //! It is data: nothing here asks a system or a driver anything. What a figure depends on, such as the machine's memory, is an argument.
+//! [`Pools`](crate::pool::Pools) do as it says.
 //!
 //! ```
 //! use ringmem::config::{Config, ConfigError};
@@ -39,7 +40,7 @@ pub struct Config {
 pub struct Pooling {
     /// Whether anything is kept at all.
     pub enabled: bool,
-    /// The most bytes that are kept unused.
+    /// The most bytes that a pool holds, in use or kept.
     pub max_bytes: u64,
     /// What is unused for so long is freed.
     pub trim_interval: Duration,
@@ -121,7 +122,7 @@ impl Config {
         self
     }
 
-    /// The same with pools that keep so many bytes at most.
+    /// The same with pools that hold so many bytes at most.
     #[must_use]
     pub const fn with_pool_bytes(mut self, bytes: u64) -> Self {
         self.pooling.max_bytes = bytes;

@@ -16,7 +16,9 @@ use ringmem_layouts::image::Entry;
 use ringmem_layouts::ring::LayoutError;
 
 use crate::backend::MemoryLocation;
+use crate::config::ConfigError;
 use crate::memory::TraceError;
+use crate::pool::Chosen;
 
 /// A result whose error is [`Error`] unless it says otherwise.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -253,6 +255,17 @@ pub enum Error {
     /// Memory that is not what it was said to be.
     #[error(transparent)]
     Attach(#[from] AttachError),
+    /// A configuration that makes no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The process's pools were configured before, and otherwise.
+    #[error("the process's pools are of {is}, and were to be of {asked}")]
+    Configured {
+        /// What they are.
+        is: Box<Chosen>,
+        /// What they were to be.
+        asked: Box<Chosen>,
+    },
     /// A trace of allocations that cannot be read or run.
     #[error(transparent)]
     Trace(#[from] TraceError),

@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use super::central::Central;
 use super::{Classes, Pool};
+use crate::config::Pooling;
 use crate::memory::Memory;
 use crate::{Error, Result};
 
@@ -85,6 +86,11 @@ impl<M: Memory> Builder<M> {
     pub fn enabled(mut self, is_enabled: bool) -> Self {
         self.is_enabled = is_enabled;
         self
+    }
+
+    /// Whether anything is kept, and the most that is held, as a configuration says. Its interval is for who trims: [`Pools`](super::Pools) do.
+    pub fn pooling(self, pooling: &Pooling) -> Self {
+        self.enabled(pooling.enabled).limit(pooling.max_bytes)
     }
 
     /// What is done with a block's bytes before it is used again; nothing unless set.

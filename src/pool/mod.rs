@@ -14,9 +14,12 @@ mod builder;
 mod cache;
 mod central;
 mod classes;
+mod global;
 mod heap;
 mod local;
 mod pinned;
+mod placed;
+mod pools;
 mod process;
 mod seat;
 mod statistics;
@@ -38,7 +41,10 @@ use crate::{Error, Result};
 
 pub use builder::{Builder, Hygiene, OutOfMemory};
 pub use classes::Classes;
+pub use global::{Chosen, configure, global};
 pub use pinned::PinnedPool;
+pub use placed::Placed;
+pub use pools::{Pools, PoolsBuilder};
 pub use statistics::{ClassStatistics, PartState, SlabView, Statistics};
 
 /// A pool over a memory. Clones are the same pool; each is a [`Memory`], so buffers are made of it.

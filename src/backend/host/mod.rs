@@ -49,7 +49,6 @@ pub use counters::{Counters, Live, Tally};
 pub use faults::{Fault, Faults, Verb};
 pub use link::{KernelTime, Link};
 pub use log::{Call, Phase};
-#[cfg(feature = "cli")]
 pub(crate) use pinned::host_memory;
 pub use pinned::pinned_budget;
 

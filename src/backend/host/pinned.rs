@@ -3,16 +3,15 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::{Error, Result};
+use crate::{Error, Result, config};
 
-/// The budget of a machine with so much memory: a quarter of it, at most 2 GiB; 2 GiB where nobody knows.
+/// The [budget](config::pinned_budget) of a machine with so much memory; the most that there is where nobody knows.
 #[must_use]
 pub const fn pinned_budget(host_memory: Option<u64>) -> u64 {
-    const MOST: u64 = 2 << 30;
-    match host_memory {
-        Some(bytes) if bytes / 4 < MOST => bytes / 4,
-        _ => MOST,
-    }
+    config::pinned_budget(match host_memory {
+        Some(bytes) => bytes,
+        None => u64::MAX,
+    })
 }
 
 pub(super) struct Budget {

@@ -1,0 +1,65 @@
+//! The process's own pools. One test, since there is one process.
+#![cfg(feature = "std")]
+
+use std::sync::Barrier;
+use std::{ptr, thread};
+
+use ringmem::Error;
+use ringmem::backend::Backend;
+use ringmem::backend::host::HostBackend;
+use ringmem::config::Config;
+use ringmem::pool::{self, Chosen, Pools};
+
+/// What the pools are and what they were to be.
+fn both(outcome: Result<&'static Pools, Error>) -> (Chosen, Chosen, String) {
+    match outcome {
+        Err(error @ Error::Configured { .. }) => {
+            let text = error.to_string();
+            let Error::Configured { is, asked } = error else { unreachable!() };
+            (*is, *asked, text)
+        }
+        other => panic!("another configuration was expected to be refused, not {other:?}"),
+    }
+}
+
+#[test]
+fn they_are_configured_once_and_the_same_for_everybody() {
+    let backend = HostBackend::builder().devices(2).build().expect("a backend");
+    assert!(pool::global().is_none());
+    // What makes no sense configures nothing.
+    assert!(matches!(pool::configure(&backend, 0, &Config::host().with_pool_bytes(0)), Err(Error::Config(_))));
+    assert!(pool::global().is_none());
+
+    let config = Config::host().with_pool_bytes(8 << 20);
+    let together = Barrier::new(8);
+    let all: Vec<&Pools> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    together.wait();
+                    pool::configure(&backend, 0, &config).expect("the same for all")
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    });
+    let pools = pool::global().expect("configured");
+    assert!(all.iter().all(|one| ptr::eq(*one, pools)));
+    assert!(ptr::eq(pool::configure(&backend, 0, &config).expect("the same again"), pools));
+    drop(pools.buffer::<u8>(100_000).expect("room"));
+    drop(all[0].buffer::<u8>(100_000).expect("room"));
+    assert_eq!(backend.counters().device_allocations.count, 1);
+
+    let is = Chosen { backend: backend.id(), device: 0, config };
+    let other = HostBackend::builder().build().expect("a backend");
+    for (outcome, asked) in [
+        (pool::configure(&backend, 0, &Config::cuda()), Chosen { config: Config::cuda(), ..is }),
+        (pool::configure(&backend, 1, &config), Chosen { device: 1, ..is }),
+        (pool::configure(&other, 0, &config), Chosen { backend: other.id(), ..is }),
+    ] {
+        let (was, wanted, text) = both(outcome);
+        assert_eq!((was, wanted), (is, asked));
+        assert!(text.contains(&is.to_string()) && text.contains(&asked.to_string()), "{text}");
+    }
+    assert!(pool::global().is_some_and(|still| ptr::eq(still, pools)));
+}

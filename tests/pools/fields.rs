@@ -1,0 +1,199 @@
+//! What each field of a configuration does.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use ringmem::Error;
+use ringmem::backend::MemoryLocation;
+use ringmem::backend::host::{Counters, HostBackend};
+use ringmem::config::{Config, ConfigError};
+use ringmem::memory::{Buffer, Memory};
+use ringmem::pool::{Placed, Pools};
+
+use super::{KIB, MIB};
+
+const LOCATIONS: [MemoryLocation; 4] = [MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified, MemoryLocation::Host];
+
+fn backend() -> Arc<HostBackend> {
+    HostBackend::builder().device_memory(128 * MIB).build().expect("a backend")
+}
+
+fn pools(backend: &Arc<HostBackend>, config: &Config) -> Pools {
+    Pools::new(backend, 0, config).expect("a configuration that makes sense")
+}
+
+/// How often the backend was asked for memory of a location, and the bytes that it has given.
+fn given(counters: &Counters, location: MemoryLocation) -> (u64, u64) {
+    let (tally, live) = match location {
+        MemoryLocation::Device => (counters.device_allocations, counters.device_live),
+        MemoryLocation::Pinned => (counters.pinned_allocations, counters.pinned_live),
+        MemoryLocation::Unified => (counters.unified_allocations, counters.unified_live),
+        MemoryLocation::Host => (counters.host_allocations, counters.host_live),
+    };
+    (tally.count, live.bytes)
+}
+
+#[test]
+fn pooling_is_on_or_off_for_every_kind_of_memory() {
+    for enabled in [true, false] {
+        let backend = backend();
+        let pools = pools(&backend, &Config::host().with_managed(true).with_pooling(enabled));
+        for location in [MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified] {
+            for round in 1..=10 {
+                drop(pools.buffer_in::<u8>(location, 100_000).expect("room"));
+                let (count, bytes) = given(&backend.counters(), location);
+                assert_eq!(count, if enabled { 1 } else { round }, "{location:?}");
+                assert_eq!(bytes > 0, enabled, "{location:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_more_is_held_than_the_pool_s_bytes() {
+    let backend = backend();
+    let pools = pools(&backend, &Config::host().with_managed(true).with_pool_bytes(4 * MIB));
+    for location in [MemoryLocation::Device, MemoryLocation::Unified] {
+        let first = pools.buffer_in::<u8>(location, 3 << 20).expect("within");
+        let more = pools.buffer_in::<u8>(location, 2 << 20);
+        assert!(matches!(more, Err(Error::OutOfMemory { requested, .. }) if requested == 2 * MIB), "{more:?}");
+        drop(first);
+        pools.buffer_in::<u8>(location, 4 << 20).expect("all of it");
+    }
+    let counters = backend.counters();
+    assert_eq!((counters.device_live.peak, counters.unified_live.peak), (4 * MIB, 4 * MIB));
+}
+
+#[test]
+fn what_is_idle_for_the_interval_goes_and_what_is_not_stays() {
+    let now = Arc::new(AtomicU64::new(1_000_000));
+    let clock = Arc::clone(&now);
+    let backend = backend();
+    let config = Config::host().with_managed(true).with_trim_interval(Duration::from_millis(10));
+    let pools = Pools::builder(&backend, 0).config(&config).clock(move || clock.load(Relaxed)).build().expect("pools");
+    let kinds = [MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified];
+    let held = || kinds.map(|location| given(&backend.counters(), location).1 > 0);
+    let maintain_after = |milliseconds: u64| {
+        now.fetch_add(milliseconds * 1_000_000, Relaxed);
+        pools.maintain()
+    };
+    for location in kinds {
+        drop(pools.buffer_in::<u8>(location, 100_000).expect("room"));
+    }
+    let in_use = pools.buffer_in::<u8>(MemoryLocation::Device, 100_000).expect("room");
+    assert_eq!((maintain_after(9), maintain_after(0)), (0, 0), "it is not yet time to look");
+    // The first look takes what this thread has cached back; from then on it is idle.
+    assert_eq!((maintain_after(1), held()), (0, [true; 3]));
+    assert_eq!((maintain_after(9), held()), (0, [true; 3]), "a look that is not due does nothing");
+    let pinned = pools.pinned().locked();
+    assert!(maintain_after(1) > pinned);
+    assert_eq!((held(), pools.pinned().locked()), ([true, false, false], 0), "a block in use holds its slab");
+    drop(in_use);
+    assert_eq!(maintain_after(10), 0);
+    assert!(maintain_after(10) > 0);
+    assert_eq!(held(), [false; 3]);
+}
+
+#[test]
+fn no_more_is_pinned_than_configured_or_than_a_quarter_of_the_machine_s_memory() {
+    for (host_memory, budget) in [(1 << 40, MIB), (4 * MIB, MIB), (2 * MIB, MIB / 2)] {
+        let backend = backend();
+        let config = Config::host().with_pinned_bytes(MIB);
+        let pools = Pools::builder(&backend, 0).config(&config).host_memory(host_memory).build().expect("pools");
+        assert_eq!((pools.pinned().budget(), pools.pinned().left()), (budget, budget));
+        let all = pools.buffer_in::<u8>(MemoryLocation::Pinned, budget as usize).expect("all of it");
+        assert_eq!((backend.counters().pinned_live.bytes, pools.pinned().left()), (budget, 0));
+        let more = pools.buffer_in::<u8>(MemoryLocation::Pinned, 1);
+        assert!(matches!(more, Err(Error::PinnedBudget { asked: 1, used, budget: of }) if (used, of) == (budget, budget)), "{more:?}");
+        drop(all);
+    }
+    // What the system says is not less than nothing.
+    assert!(pools(&backend(), &Config::host()).pinned().budget() > 0);
+}
+
+#[test]
+fn managed_memory_is_there_or_not() {
+    let backend = backend();
+    let without = pools(&backend, &Config::host());
+    assert!(matches!(without.unified(), Err(Error::Unsupported { .. })));
+    assert!(matches!(without.buffer_in::<u8>(MemoryLocation::Unified, 1), Err(Error::Unsupported { .. })));
+    assert_eq!(backend.counters().unified_allocations.count, 0);
+    let with = pools(&backend, &Config::host().with_managed(true));
+    let buffer = Buffer::<u8, _>::new(with.unified().expect("it is on").clone(), 1000).expect("room");
+    assert_eq!((buffer.location(), backend.counters().unified_allocations.count), (MemoryLocation::Unified, 1));
+}
+
+#[test]
+fn a_buffer_goes_where_the_configuration_says_and_holds_what_it_is_given() {
+    let backend = backend();
+    for location in LOCATIONS {
+        let pools = pools(&backend, &Config::host().with_managed(true).with_location(location));
+        let before = given(&backend.counters(), location).0;
+        let mut buffer = pools.buffer::<u32>(1000).expect("room");
+        assert_eq!((buffer.location(), buffer.len(), buffer.is_empty()), (location, 1000, false));
+        assert_eq!(given(&backend.counters(), location).0, before + 1, "{location:?}");
+        assert_eq!(buffer.device_address().is_some(), location != MemoryLocation::Host);
+        let elements: Vec<u32> = (0..1000).collect();
+        buffer.copy_from(&elements).expect("as many");
+        assert_eq!(buffer.to_vec().expect("a copy"), elements);
+    }
+    assert!(matches!(pools(&backend, &Config::host()).buffer::<u8>(0), Ok(Placed::Device(buffer)) if buffer.is_empty()));
+}
+
+#[test]
+fn a_configuration_that_makes_no_sense_or_a_device_that_is_not_there_makes_no_pools() {
+    let backend = backend();
+    let refused = Pools::new(&backend, 0, &Config::host().with_pool_bytes(0)).map(drop);
+    assert!(matches!(refused, Err(Error::Config(ConfigError::Bytes { field: "pooling.max_bytes", got: 0, .. }))), "{refused:?}");
+    let refused = Pools::new(&backend, 3, &Config::host()).map(drop);
+    assert!(matches!(refused, Err(Error::NoDevice { asked: 3, devices: 1 })), "{refused:?}");
+    let pools = pools(&backend, &Config::metal());
+    assert_eq!((*pools.config(), pools.ordinal(), pools.pinned().device()), (Config::metal(), 0, 0));
+}
+
+#[test]
+fn what_is_staged_often_is_pinned_but_never_more_than_the_budget() {
+    let backend = backend();
+    let pools = pools(&backend, &Config::host().with_pinned_bytes(MIB));
+    let staged = |bytes: u64, transfers| pools.staging::<u8>(bytes as usize, transfers).expect("room somewhere");
+    assert_eq!(staged(512 * KIB, 10).location(), MemoryLocation::Host, "too seldom");
+    assert_eq!(staged(64 * KIB, 11).location(), MemoryLocation::Host, "too small");
+    assert_eq!(staged(MIB + 1, 11).location(), MemoryLocation::Host, "above the budget");
+    assert_eq!(backend.counters().pinned_allocations.count, 0);
+    let first = staged(512 * KIB, 11);
+    assert_eq!(first.location(), MemoryLocation::Pinned);
+    assert_eq!(staged(513 * KIB, 11).location(), MemoryLocation::Host, "above what is left");
+    drop(first);
+    // What is idle is not lost.
+    assert_eq!(staged(MIB, 11).location(), MemoryLocation::Pinned);
+    assert!(backend.counters().pinned_live.peak <= MIB);
+    // Where the backend has less than the configuration, nobody knows before it is asked.
+    let less = HostBackend::builder().pinned_budget(100_000).build().expect("a backend");
+    let pools = self::pools(&less, &Config::host().with_pinned_bytes(MIB));
+    assert_eq!(pools.staging::<u8>(512 << 10, 11).expect("room somewhere").location(), MemoryLocation::Host);
+}
+
+#[test]
+fn a_batch_is_four_fifths_of_what_the_pool_may_still_give_or_the_device_has() {
+    let four_fifths = |bytes: u64| bytes / 5 * 4 + bytes % 5 * 4 / 5;
+    let hint = |pools: &Pools, requested| pools.batch_bytes(requested).expect("known");
+    let backend = backend();
+    let most = pools(&backend, &Config::host());
+    assert_eq!((hint(&most, 1000), hint(&most, u64::MAX)), (1000, four_fifths(64 * MIB)));
+    let live = most.buffer::<u8>(40 << 20).expect("room");
+    assert_eq!(hint(&most, u64::MAX), four_fifths(24 * MIB));
+    drop(live);
+    assert_eq!(hint(&most, u64::MAX), four_fifths(64 * MIB), "what is idle is there");
+    let off = pools(&backend, &Config::host().with_pooling(false));
+    assert_eq!(hint(&off, u64::MAX), four_fifths(88 * MIB), "what another pool holds is not");
+    let wide = pools(&backend, &Config::opencl());
+    assert_eq!(hint(&wide, u64::MAX), four_fifths(88 * MIB), "nor what the device has not");
+    let alone = self::backend();
+    let wide = pools(&alone, &Config::opencl());
+    drop(wide.buffer::<u8>(100 << 20).expect("room"));
+    assert_eq!(hint(&wide, u64::MAX), four_fifths(128 * MIB), "what is idle in it is the device's, too");
+    let unknown = HostBackend::builder().unknown_memory_info(true).build().expect("a backend");
+    assert_eq!(hint(&pools(&unknown, &Config::opencl()), u64::MAX), four_fifths(4 << 30));
+}
