@@ -8,6 +8,7 @@ mod chart;
 mod demo;
 mod doctor;
 mod layout;
+mod replay;
 mod size;
 mod source;
 mod stream;
@@ -38,6 +39,8 @@ enum Verb {
     Layout(layout::Arguments),
     /// Say what this machine has, who sees what on it, and what to do about what is short
     Doctor(doctor::Arguments),
+    /// Run a trace of allocations on a pool; print hits, peak, fragmentation, waste and time
+    Replay(replay::Arguments),
 }
 
 /// Where the kernel runs.
@@ -94,6 +97,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, image: &Image, out: &m
             Verb::Demo(arguments) => demo::run(&arguments, image, out),
             Verb::Layout(arguments) => layout::run(&arguments, image, out),
             Verb::Doctor(arguments) => doctor::run(&arguments, out),
+            Verb::Replay(arguments) => replay::run(&arguments, out),
         },
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             write!(out, "{}", error.render()).map_err(Failure::Print)
@@ -115,7 +119,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, image: &Image, out: &m
 /// clap's message without its advice.
 fn first_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "a command is needed: stream, demo, layout or doctor (ringmem --help)".to_owned();
+        return "a command is needed: stream, demo, layout, replay or doctor (ringmem --help)".to_owned();
     }
     let text = error.render().to_string();
     let paragraph = text.split("\n\n").next().unwrap_or_default();

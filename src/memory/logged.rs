@@ -13,7 +13,7 @@ use crate::stream::Stream;
 
 /// Keeps a [`Trace`] of every allocation and free, in an order that could have happened on one thread. Clones write one trace.
 ///
-/// The trace grows with every call until it is [taken](Self::take).
+/// The trace grows with every call until it is [taken](Self::take). Written to a file, it runs on any pool by `ringmem replay`.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {

@@ -1,4 +1,4 @@
-//! The program from outside: `ringmem stream`, `demo` and `layout`, called as a function and run as a process.
+//! The program from outside: `ringmem stream`, `demo`, `layout` and `replay`, called as a function and run as a process.
 //!
 //! Nothing waits longer than [`program::LIMIT`], and no test asserts how long something took.
 #![cfg(feature = "cli")]
@@ -12,3 +12,4 @@ mod layout;
 mod planted;
 mod program;
 mod refusals;
+mod replay;

@@ -39,7 +39,7 @@ fn arguments_that_make_no_sense_are_named() {
     let file = file(b"something");
     let path = text(file.path());
     let cases: &[(&[&str], &[&str])] = &[
-        (&[], &["command", "stream", "demo", "layout"]),
+        (&[], &["command", "stream", "demo", "layout", "replay"]),
         (&["count"], &["count"]),
         (&["--json"], &["--json"]),
         (&["stream"], &["FILE"]),
