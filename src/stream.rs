@@ -8,6 +8,8 @@
 
 mod module;
 mod pending;
+mod policy;
+mod set;
 
 use core::fmt;
 use core::ops::RangeBounds;
@@ -20,6 +22,8 @@ use crate::{Error, Rejected, Result};
 
 pub use module::Module;
 pub use pending::{Pending, Queued};
+pub use policy::{Action, ErrorGuard, ErrorPolicy, Guarded, Kind};
+pub use set::{Failures, Role, StreamSet};
 
 /// A stream of a device. Clones are the same stream; what is queued is executed also when the last of them is gone.
 ///

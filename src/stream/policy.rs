@@ -1,0 +1,183 @@
+//! [`ErrorPolicy`]: what to do when a device's operations fail again and again.
+
+use crate::{Error, Result};
+
+/// What kind of failure it is, for those who only count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Kind {
+    /// Memory is short, or a budget is spent.
+    Memory,
+    /// A kernel failed, or could not be launched.
+    Launch,
+    /// A mistake of the caller's: another try is the same mistake.
+    Misuse,
+    /// Anything else a driver says.
+    Other,
+}
+
+/// What to do about a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Action {
+    /// Try the same again.
+    Retry,
+    /// Do it on the host instead.
+    Fallback,
+    /// Give the device up and take it anew: its context is beyond repair.
+    Reset,
+    /// Tell the caller.
+    Abort,
+}
+
+/// How many failures make what of a device. Each count is of failures in a row of that kind; a success ends the row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorPolicy {
+    /// The failure for want of memory from which on the host does it.
+    pub memory_fallback: u32,
+    /// The launch failure from which on the host does it.
+    pub launch_fallback: u32,
+    /// The failure of another kind from which on it is not tried again.
+    pub abort: u32,
+    /// Failures of all kinds without a reset after which the device is taken anew.
+    pub reset: u32,
+}
+
+/// Failures as they come, and what the policy says of each.
+#[derive(Clone, Debug)]
+pub struct ErrorGuard {
+    policy: ErrorPolicy,
+    in_a_row: [u32; 3],
+    since_reset: u32,
+}
+
+/// How a guarded operation ended.
+#[derive(Debug)]
+pub enum Guarded<T> {
+    /// It succeeded.
+    Done(T),
+    /// It failed with this, its own error, and the policy says what now: never [`Action::Retry`].
+    Failed(Error, Action),
+}
+
+impl ErrorPolicy {
+    /// The second want of memory and the third launch failure go to the host, the fifth failure of another kind is told, and the fifteenth of all resets.
+    pub const DEFAULT: Self = Self { memory_fallback: 2, launch_fallback: 3, abort: 5, reset: 15 };
+}
+
+impl Default for ErrorPolicy {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl Kind {
+    /// Of an error.
+    #[must_use]
+    pub fn of(error: &Error) -> Self {
+        match error {
+            Error::OutOfMemory { .. } | Error::Limit { .. } | Error::PinnedBudget { .. } | Error::Map { .. } => Self::Memory,
+            Error::KernelPanicked { .. } | Error::Kernel { .. } | Error::Injected { call: "launch", .. } => Self::Launch,
+            Error::Driver { .. } | Error::Injected { .. } | Error::Unpublished { .. } | Error::System { .. } | Error::Thread { .. } => {
+                Self::Other
+            }
+            _ => Self::Misuse,
+        }
+    }
+}
+
+impl ErrorGuard {
+    /// Without a failure so far.
+    #[must_use]
+    pub const fn new(policy: ErrorPolicy) -> Self {
+        Self { policy, in_a_row: [0; 3], since_reset: 0 }
+    }
+
+    /// Counts a failure; what to do about it.
+    pub fn failed(&mut self, kind: Kind) -> Action {
+        let (row, limit, then) = match kind {
+            Kind::Misuse => return Action::Abort,
+            Kind::Memory => (0, self.policy.memory_fallback, Action::Fallback),
+            Kind::Launch => (1, self.policy.launch_fallback, Action::Fallback),
+            Kind::Other => (2, self.policy.abort, Action::Abort),
+        };
+        self.since_reset = self.since_reset.saturating_add(1);
+        self.in_a_row[row] = self.in_a_row[row].saturating_add(1);
+        if self.since_reset >= self.policy.reset {
+            (self.since_reset, self.in_a_row) = (0, [0; 3]);
+            return Action::Reset;
+        }
+        if self.in_a_row[row] >= limit { then } else { Action::Retry }
+    }
+
+    /// An operation of a kind succeeded: the row of its failures is over.
+    pub fn succeeded(&mut self) {
+        self.in_a_row = [0; 3];
+    }
+
+    /// Does something as often as the policy says, until it succeeds. Each error is that of its own try.
+    pub fn run<T>(&mut self, mut operation: impl FnMut() -> Result<T>) -> Guarded<T> {
+        loop {
+            match operation() {
+                Ok(value) => {
+                    self.succeeded();
+                    return Guarded::Done(value);
+                }
+                Err(error) => match self.failed(Kind::of(&error)) {
+                    Action::Retry => {}
+                    action => return Guarded::Failed(error, action),
+                },
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kinds(kind: Kind, count: usize) -> Vec<Action> {
+        let mut guard = ErrorGuard::new(ErrorPolicy::DEFAULT);
+        (0..count).map(|_| guard.failed(kind)).collect()
+    }
+
+    #[test]
+    fn each_kind_has_its_threshold() {
+        use Action::{Abort, Fallback, Reset, Retry};
+        assert_eq!(kinds(Kind::Memory, 3), [Retry, Fallback, Fallback]);
+        assert_eq!(kinds(Kind::Launch, 4), [Retry, Retry, Fallback, Fallback]);
+        assert_eq!(kinds(Kind::Other, 6), [Retry, Retry, Retry, Retry, Abort, Abort]);
+        assert_eq!(kinds(Kind::Misuse, 2), [Abort, Abort]);
+        let all = kinds(Kind::Other, 17);
+        assert_eq!((all[13], all[14], all[15]), (Abort, Reset, Retry), "the fifteenth, and then anew");
+    }
+
+    #[test]
+    fn a_success_ends_the_row_and_not_the_count_towards_a_reset() {
+        let mut guard = ErrorGuard::new(ErrorPolicy::DEFAULT);
+        for _ in 0..14 {
+            assert_eq!(guard.failed(Kind::Memory), Action::Retry);
+            guard.succeeded();
+        }
+        assert_eq!(guard.failed(Kind::Memory), Action::Reset);
+    }
+
+    #[test]
+    fn what_is_tried_again_is_really_done_again_and_its_error_is_its_own() {
+        let mut guard = ErrorGuard::new(ErrorPolicy::DEFAULT);
+        let mut number = 0;
+        let mut fail = |until: u64| {
+            number += 1;
+            if number < until { Err(Error::Injected { call: "launch", number }) } else { Ok(number) }
+        };
+        assert!(matches!(guard.run(|| fail(3)), Guarded::Done(3)));
+        number = 0;
+        let mut always = || {
+            number += 1;
+            Err::<(), _>(Error::Injected { call: "launch", number })
+        };
+        assert!(matches!(guard.run(&mut always), Guarded::Failed(Error::Injected { number: 3, .. }, Action::Fallback)));
+        let refused = || Err::<(), _>(Error::NoDevice { asked: 7, devices: 1 });
+        assert!(matches!(guard.run(refused), Guarded::Failed(Error::NoDevice { .. }, Action::Abort)));
+    }
+}

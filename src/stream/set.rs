@@ -1,0 +1,129 @@
+//! [`StreamSet`]: a device's streams by what they are for.
+
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::Relaxed;
+use std::boxed::Box;
+use std::sync::Arc;
+use std::vec::Vec;
+
+use super::Stream;
+use crate::backend::Backend;
+use crate::{Error, Result};
+
+/// What a stream is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Role {
+    /// Kernels.
+    Compute,
+    /// Transfers.
+    Memory,
+    /// What looks at results beside them.
+    Analysis,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 3] = [Self::Compute, Self::Memory, Self::Analysis];
+}
+
+/// One stream for each role, and as many more as wanted, given out in turn.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::stream::{Role, StreamSet};
+///
+/// # fn main() -> ringmem::Result<()> {
+/// let backend = HostBackend::builder().build()?;
+/// let streams = StreamSet::new(&backend, 0, 4)?;
+/// let memory = streams.role(Role::Memory);
+/// assert_ne!(memory.id(), streams.role(Role::Compute).id());
+/// assert_ne!(streams.next().id(), streams.next().id());
+/// streams.synchronize().map_err(|failures| failures.into_first())?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct StreamSet {
+    roles: [Stream; Role::ALL.len()],
+    others: Box<[Stream]>,
+    turn: AtomicU32,
+}
+
+/// What streams of a set failed with: at least one.
+#[derive(Debug)]
+pub struct Failures(Vec<(usize, Error)>);
+
+impl StreamSet {
+    /// The streams of the roles, and `others` more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stream::new`].
+    pub fn new<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, others: u32) -> Result<Self> {
+        let open = || Stream::new(backend, device);
+        let roles = [open()?, open()?, open()?];
+        let others = (0..others).map(|_| open()).collect::<Result<_>>()?;
+        Ok(Self { roles, others, turn: AtomicU32::new(0) })
+    }
+
+    /// The stream of a role.
+    #[must_use]
+    pub const fn role(&self, role: Role) -> &Stream {
+        match role {
+            Role::Compute => &self.roles[0],
+            Role::Memory => &self.roles[1],
+            Role::Analysis => &self.roles[2],
+        }
+    }
+
+    /// Those without a role in turn, whoever asks; where there are none, the one for kernels.
+    #[allow(clippy::should_implement_trait, reason = "it has no end")]
+    pub fn next(&self) -> &Stream {
+        let count = self.others.len() as u32;
+        if count == 0 {
+            return self.role(Role::Compute);
+        }
+        // Not a counter that wraps: the turn after the 2^32nd would not be the next one where the count is no power of two.
+        let turn = self.turn.fetch_update(Relaxed, Relaxed, |turn| Some((turn + 1) % count)).unwrap_or_else(|turn| turn);
+        &self.others[turn as usize]
+    }
+
+    /// All of them: those with roles first, in the order of [`Role::ALL`].
+    pub fn iter(&self) -> impl Iterator<Item = &Stream> {
+        self.roles.iter().chain(&self.others)
+    }
+
+    /// Makes `stream` wait for what is queued on all others now.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stream::wait_for`].
+    pub fn join(&self, stream: &Stream) -> Result<()> {
+        self.iter().filter(|other| other.id() != stream.id()).try_for_each(|other| stream.wait_for(other))
+    }
+
+    /// Waits until everything queued on any of them has been executed. All are waited for, whatever some of them say.
+    ///
+    /// # Errors
+    ///
+    /// What each failed with whose operations failed and were not waited for.
+    pub fn synchronize(&self) -> Result<(), Failures> {
+        let failures: Vec<_> = self.iter().enumerate().filter_map(|(index, stream)| Some((index, stream.synchronize().err()?))).collect();
+        if failures.is_empty() { Ok(()) } else { Err(Failures(failures)) }
+    }
+}
+
+impl Failures {
+    /// Which stream, counted as [`StreamSet::iter`] does, and what it said.
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &Error)> {
+        self.0.iter().map(|(index, error)| (*index, error))
+    }
+
+    /// The first.
+    #[must_use]
+    pub fn into_first(self) -> Error {
+        // There is at least one.
+        self.0.into_iter().next().map_or(Error::StreamClosed, |(_, error)| error)
+    }
+}
