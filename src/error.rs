@@ -13,12 +13,14 @@ use ringmem_layouts::Abi;
 use ringmem_layouts::attach::AttachError;
 use ringmem_layouts::control::{Fault, State};
 use ringmem_layouts::image::Entry;
+use ringmem_layouts::message::ReferenceError;
 use ringmem_layouts::ring::LayoutError;
 
 use crate::backend::MemoryLocation;
 use crate::config::ConfigError;
 use crate::memory::TraceError;
 use crate::pool::Chosen;
+use crate::registry::IdError;
 
 /// A result whose error is [`Error`] unless it says otherwise.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -266,6 +268,12 @@ pub enum Error {
         /// What they were to be.
         asked: Box<Chosen>,
     },
+    /// An id that leads nowhere.
+    #[error(transparent)]
+    Id(#[from] IdError),
+    /// A message that names no elements of the type that was asked for.
+    #[error(transparent)]
+    Reference(#[from] ReferenceError),
     /// A trace of allocations that cannot be read or run.
     #[error(transparent)]
     Trace(#[from] TraceError),

@@ -34,6 +34,8 @@ pub mod backend;
 #[cfg(feature = "std")]
 pub mod bridge;
 #[cfg(feature = "std")]
+pub mod cache;
+#[cfg(feature = "std")]
 pub mod channel;
 #[cfg(feature = "cli")]
 pub mod cli;
@@ -50,6 +52,8 @@ pub mod error;
 pub mod memory;
 #[cfg(feature = "std")]
 pub mod pool;
+#[cfg(feature = "std")]
+pub mod registry;
 #[cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
 pub mod shared;
 #[cfg(feature = "std")]

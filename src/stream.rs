@@ -1,12 +1,13 @@
 //! [`Stream`]: a queue of copies, fills and kernels that a device executes in order.
 //!
-//! 1. What is queued takes its buffers by value and gives them back as a [`Pending`]. The stream owns them meanwhile, so nothing that a caller
-//!    drops or forgets is freed under it.
+//! 1. What is queued takes its buffers, or [leases](crate::registry) on them, by value and gives them back as a [`Pending`]. The stream owns them
+//!    meanwhile, so nothing that a caller drops or forgets is freed under it.
 //! 2. An operation waits for whatever else is queued on its buffers, on whatever stream that is.
 //! 3. What is refused was not queued, and comes back.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 mod module;
+mod operand;
 mod pending;
 mod policy;
 mod set;
@@ -21,6 +22,9 @@ use crate::memory::{Buffer, DeviceReadable, Memory, end, same_backend};
 use crate::{Error, Rejected, Result};
 
 pub use module::Module;
+pub(crate) use operand::sealed::Place;
+pub use operand::{Operand, Source, Target};
+pub(crate) use pending::sealed::Settle;
 pub use pending::{Pending, Queued};
 pub use policy::{Action, ErrorGuard, ErrorPolicy, Guarded, Kind};
 pub use set::{Failures, Role, StreamSet};
@@ -77,10 +81,11 @@ impl Stream {
     /// # Errors
     ///
     /// The buffers, with [`SizeMismatch`](Error::SizeMismatch) or [`OtherBackend`](Error::OtherBackend) or what the backend said; nothing was queued.
-    pub fn copy<T: DeviceBytes, A: Memory, B: Memory>(&self, from: Buffer<T, A>, to: Buffer<T, B>) -> Queue<(Buffer<T, A>, Buffer<T, B>)> {
-        if from.len() != to.len() {
-            let error = Error::SizeMismatch { expected: to.size_bytes() as u64, got: from.size_bytes() as u64 };
-            return Err(Rejected { error, value: (from, to) });
+    pub fn copy<A: Source, B: Target<Element = A::Element>>(&self, from: A, to: B) -> Queue<(A, B)> {
+        let lengths = [to.elements().len(), from.elements().len()];
+        if lengths[0] != lengths[1] {
+            let [expected, got] = lengths.map(|len| (len * size_of::<A::Element>()) as u64);
+            return Err(Rejected { error: Error::SizeMismatch { expected, got }, value: (from, to) });
         }
         self.copy_range(from, .., to, 0)
     }
@@ -90,23 +95,26 @@ impl Stream {
     /// # Errors
     ///
     /// As [`copy`](Self::copy), and [`Range`](Error::Range).
-    pub fn copy_range<T: DeviceBytes, A: Memory, B: Memory>(
+    pub fn copy_range<A: Source, B: Target<Element = A::Element>>(
         &self,
-        from: Buffer<T, A>,
+        from: A,
         range: impl RangeBounds<usize>,
-        to: Buffer<T, B>,
+        to: B,
         at: usize,
-    ) -> Queue<(Buffer<T, A>, Buffer<T, B>)> {
+    ) -> Queue<(A, B)> {
         let queued = (|| {
-            let source = from.slice(range)?;
-            let target = to.slice(at..end::<T>(at, source.len(), to.len())?)?;
+            let (source, target) = (from.elements().slice(range)?, to.elements());
+            let target = target.slice(at..end::<A::Element>(at, source.len(), target.len())?)?;
             self.owns(from.memory())?;
             self.owns(to.memory())?;
-            let bytes = (source.len() * size_of::<T>()) as u64;
+            let bytes = (source.len() * size_of::<A::Element>()) as u64;
             let (Some(source), Some(target), 1..) = (source.place(), target.place(), bytes) else { return Ok(None) };
             let copy = Copy { to: target, from: source, bytes };
-            // SAFETY: both within their buffers, which are this operation's own until it is executed: whoever drops them frees them after it.
-            self.queue(&[from.uses(), to.uses()], |backend, id| unsafe { backend.copy(&copy, id) }).map(Some)
+            let last = [Uses::from(from.last()), Uses::from(to.last())];
+            let uses = [from.uses(), &last[0], to.uses(), &last[1]];
+            // SAFETY: both within what this operation has alone, or in common with others that read, until it is executed: whoever drops them frees
+            // them after it.
+            self.queue(&uses, |backend, id| unsafe { backend.copy(&copy, id) }).map(Some)
         })();
         self.pending(queued, (from, to))
     }
@@ -116,14 +124,14 @@ impl Stream {
     /// # Errors
     ///
     /// The buffer, as [`copy_range`](Self::copy_range).
-    pub fn fill<T: DeviceBytes, M: Memory>(&self, to: Buffer<T, M>, range: impl RangeBounds<usize>, value: T) -> Queue<Buffer<T, M>> {
+    pub fn fill<B: Target>(&self, to: B, range: impl RangeBounds<usize>, value: B::Element) -> Queue<B> {
         let queued = (|| {
-            let target = to.slice(range)?;
+            let target = to.elements().slice(range)?;
             self.owns(to.memory())?;
             let (Some(place), count @ 1..) = (target.place(), target.len() as u64) else { return Ok(None) };
             let fill = Fill::of(place, value, count);
-            // SAFETY: within the buffer, which is this operation's own until it is executed.
-            self.queue(&[to.uses()], |backend, id| unsafe { backend.fill(&fill, id) }).map(Some)
+            // SAFETY: within what is this operation's own until it is executed.
+            self.queue(&[to.uses(), &Uses::from(to.last())], |backend, id| unsafe { backend.fill(&fill, id) }).map(Some)
         })();
         self.pending(queued, to)
     }

@@ -59,7 +59,7 @@ pub use device_bytes::DeviceBytes;
 pub use host::{Host, HostWord};
 pub use image::{Abi, Image};
 pub use machine::{Machine, RmwWord, SliceCell, SlotCell, Word};
-pub use message::{MessageHeader, RingMessage};
+pub use message::{BufferReference, MessageHeader, RingMessage};
 pub use read_only::ReadOnly;
 pub use region::RegionHeader;
 pub use ring::{RingHeader, RingLayout};
@@ -67,6 +67,7 @@ pub use telemetry::TelemetryBuffer;
 
 /// Every layout of this crate, in order of name: what `ringmem layout` prints and what an image's ABI hash covers.
 pub const LAYOUTS: &[LayoutDescriptor] = &[
+    <BufferReference as Layout>::DESCRIPTOR,
     <ControlBlock<u64> as Layout>::DESCRIPTOR,
     <HybridClock<u64> as Layout>::DESCRIPTOR,
     <MessageHeader as Layout>::DESCRIPTOR,

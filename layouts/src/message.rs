@@ -3,11 +3,13 @@
 #[cfg(feature = "checksum")]
 mod checksum;
 mod header;
+mod reference;
 mod refusal;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 pub use header::{Flags, MAGIC, MessageHeader, Priority};
+pub use reference::{BufferReference, ReferenceError, ReferenceFlags};
 pub use refusal::HeaderError;
 
 use crate::Layout;

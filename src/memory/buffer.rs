@@ -210,10 +210,8 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     pub fn cast<U: DeviceBytes>(self) -> Result<Buffer<U, M>, Rejected<Self>> {
         let bytes = self.size_bytes();
         match slice::recount::<U>(bytes, self.block.layout.align()) {
-            Ok(len) => {
-                let (memory, block, uses) = self.into_parts();
-                Ok(Buffer { memory, block, len, uses, _elements: PhantomData })
-            }
+            // SAFETY: checked just now.
+            Ok(_) => Ok(unsafe { self.retyped() }),
             Err(error) => Err(Rejected { error, value: self }),
         }
     }
@@ -328,6 +326,31 @@ impl<T, M: Memory> Buffer<T, M> {
         // SAFETY: `this` is not dropped, and its memory is not used again.
         let memory = unsafe { ptr::read(&raw const this.memory) };
         (memory, block, this.uses)
+    }
+
+    /// The same bytes as elements of another type.
+    ///
+    /// # Safety
+    ///
+    /// They are a whole number of those, which have bytes, and aligned for them.
+    pub(crate) unsafe fn retyped<U>(self) -> Buffer<U, M> {
+        let len = self.size_bytes() / size_of::<U>();
+        let (memory, block, uses) = self.into_parts();
+        Buffer { memory, block, len, uses, _elements: PhantomData }
+    }
+
+    /// What its memory knows its block by.
+    pub(crate) fn block(&self) -> &Block {
+        &self.block
+    }
+
+    /// Puts another block in the place of its own, which is the caller's from here on. Its uses are over.
+    ///
+    /// # Safety
+    ///
+    /// The block is of the buffer's memory, nobody else's, ready, as long and aligned as the one that it replaces, and visible to the same.
+    pub(crate) unsafe fn put_in(&mut self, block: Block) -> Block {
+        replace(&mut self.block, block)
     }
 
     pub(crate) fn view(&self) -> View<'_, M> {

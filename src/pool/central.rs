@@ -3,6 +3,7 @@
 //! Locks are taken in this order: `caches`, `ended`, a cache's own, `state`. None is held while the backend, the memory, the clock or the callback is
 //! called.
 
+pub(crate) mod relocate;
 mod report;
 mod room;
 
@@ -18,7 +19,7 @@ use std::vec::Vec;
 
 use super::builder::{Builder, Hygiene};
 use super::cache::{Bin, Cache, Entry};
-use super::heap::Heap;
+use super::heap::{Heap, Taken};
 use super::local::Home;
 use super::process::Process;
 use super::seat::System;
@@ -214,15 +215,19 @@ impl<M: Memory> Central<M> {
         let State { heap, slabs, .. } = state;
         let taken = heap.take(bytes)?;
         let slab = slabs.get(taken.slab as usize)?.as_ref()?;
-        let block = &slab.block;
-        Some(Entry {
+        Some(self.entry(&taken, &slab.block))
+    }
+
+    /// What was taken of a slab, as an entry.
+    fn entry(&self, taken: &Taken, slab: &Block) -> Entry {
+        Entry {
             // What is shorter than its class serves the class before, or none.
-            tag: Tag::new(taken.part, self.classes.class_within(taken.size), taken.size, block).0,
-            device_address: block.device_address.and_then(|address| address.offset(taken.offset)),
+            tag: Tag::new(taken.part, self.classes.class_within(taken.size), taken.size, slab).0,
+            device_address: slab.device_address.and_then(|address| address.offset(taken.offset)),
             // SAFETY: the heap gives offsets within the slab.
-            host: block.host.map(|host| unsafe { host.add(taken.offset as usize) }),
+            host: slab.host.map(|host| unsafe { host.add(taken.offset as usize) }),
             used: None,
-        })
+        }
     }
 
     /// Takes entries back: into the heap what nobody uses any more, the others when they are asked for.

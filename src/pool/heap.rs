@@ -148,7 +148,21 @@ impl Heap {
             return None;
         }
         let part = self.find(size)?;
+        Some(self.carve(part, size).0)
+    }
+
+    /// Takes `bytes` bytes, at least one, of the beginning of a part, if it is free, at that place and long enough; and the part that is left.
+    pub fn take_at(&mut self, part: PartId, slab: u32, offset: u64, bytes: u64) -> Option<(Taken, Option<PartId>)> {
+        let size = bytes.div_ceil(UNIT).max(1);
+        let there = self.parts.get(part.index())?;
+        let fits = there.is_free && there.slab == slab && there.offset * UNIT == offset && there.size >= size;
+        (fits && !self.is_out_of_numbers()).then(|| self.carve(part, size))
+    }
+
+    /// Takes the beginning of a free part that is long enough, and lists the rest.
+    fn carve(&mut self, part: PartId, size: u64) -> (Taken, Option<PartId>) {
         self.unlist(part);
+        let mut left = None;
         let Part { slab, offset, size: whole, after, .. } = self.parts[part.index()];
         if whole > size {
             let rest = Part {
@@ -168,8 +182,9 @@ impl Heap {
                 self.parts[after.index()].before = Some(rest);
             }
             self.list(rest);
+            left = Some(rest);
         }
-        Some(Taken { part, slab, offset: offset * UNIT, size: size * UNIT })
+        (Taken { part, slab, offset: offset * UNIT, size: size * UNIT }, left)
     }
 
     /// Gives a part back that was taken.

@@ -20,7 +20,7 @@ mod local;
 mod pinned;
 mod placed;
 mod pools;
-mod process;
+pub(crate) mod process;
 mod seat;
 mod statistics;
 

@@ -1,7 +1,7 @@
 //! [`Process`]: a fork has a copy of a pool's words, but not the threads that sit at its caches or hold its locks, nor its driver.
 
 /// The process that a pool was made in.
-pub(super) struct Process {
+pub(crate) struct Process {
     forks: u64,
 }
 

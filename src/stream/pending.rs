@@ -100,14 +100,14 @@ impl<T: Queued> fmt::Debug for Pending<T> {
     }
 }
 
-/// What an operation takes and gives back: buffers, or nothing.
+/// What an operation takes and gives back: buffers, leases, or nothing.
 pub trait Queued: sealed::Settle {}
 
 impl Queued for () {}
 impl<T, M: Memory> Queued for Buffer<T, M> {}
-impl<T, A: Memory, U, B: Memory> Queued for (Buffer<T, A>, Buffer<U, B>) {}
+impl<A: Queued, B: Queued> Queued for (A, B) {}
 
-mod sealed {
+pub(crate) mod sealed {
     use super::{Buffer, Memory, Ticket};
 
     pub trait Settle {
@@ -129,7 +129,7 @@ mod sealed {
             Buffer::used(self, ticket);
         }
     }
-    impl<T, A: Memory, U, B: Memory> Settle for (Buffer<T, A>, Buffer<U, B>) {
+    impl<A: Settle, B: Settle> Settle for (A, B) {
         fn settled(&mut self, ticket: Ticket) {
             self.0.settled(ticket);
             self.1.settled(ticket);

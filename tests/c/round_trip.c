@@ -60,6 +60,12 @@ static void check(int right, const char *path, uint64_t index) {
 
 int main(void) {
     {
+        STRUCT(BufferReference)
+        W(BufferReference, registry), W(BufferReference, id), W(BufferReference, element), W(BufferReference, offset);
+        W(BufferReference, length), W(BufferReference, flags), W(BufferReference, tag), W(BufferReference, _reserved);
+        DONE
+    }
+    {
         STRUCT(ControlBlock)
         W(ControlBlock, abi), W(ControlBlock, capabilities), W(ControlBlock, command), W(ControlBlock, epoch);
         W(ControlBlock, input_ring), W(ControlBlock, output_ring), W(ControlBlock, telemetry), W(ControlBlock, _host_reserved);

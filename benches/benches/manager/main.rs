@@ -1,0 +1,19 @@
+//! `cargo bench -p ringmem-benches --bench manager -- [--json] [--quick] [NAME]...`: memory that people name, grow and pass around.
+//!
+//! All on the host backend: its device is simulated, and no figure is a GPU's.
+//!
+//! | workload | what |
+//! |---|---|
+//! | `lookup-id` | a registered buffer is found by its id; `lease` keeps it and gives it back, `contains` only looks |
+//! | `reference-1m` | 1 MiB is passed on by reference (registered, named, found, taken out), or encoded as bytes |
+//! | `defragment` | blocks of 1 MiB are moved together, a KiB of what moves, or copied and nothing else |
+
+mod registry;
+mod relocation;
+
+use ringmem_benches::{Wanted, run};
+
+fn main() {
+    let groups = [registry::workloads(), relocation::workloads()];
+    run("manager", &Wanted::from_args(), &groups.into_iter().flatten().collect::<Vec<_>>());
+}

@@ -1,0 +1,93 @@
+//! Ids and references.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::sync::{Arc, RwLock};
+
+use ringmem::backend::host::HostBackend;
+use ringmem::memory::{Buffer, Device, GpuBuffer, Pinned};
+use ringmem::registry::{BufferId, Registry};
+use ringmem_benches::{Workload, job, team};
+
+/// How many buffers there are.
+const COUNT: usize = 1000;
+const MIB: usize = 1 << 20;
+
+fn backend() -> Arc<HostBackend> {
+    HostBackend::builder().device_memory(16 << 20).build().expect("a backend")
+}
+
+fn registered() -> (Registry<Device<HostBackend>>, Vec<BufferId<u64>>) {
+    let (backend, registry) = (backend(), Registry::new());
+    let ids = (0..COUNT).map(|_| registry.register(GpuBuffer::new(Device::new(&backend, 0), 8).expect("room")).expect("room")).collect();
+    (registry, ids)
+}
+
+/// One turn on core 0: a look for each number.
+fn looks(times: u64, look: impl Fn(usize) + Send + Sync) -> f64 {
+    team(times, vec![(Some(0), job(|| (0..times).for_each(|number| look(black_box(number as usize % COUNT)))))])
+}
+
+fn lease(times: u64) -> f64 {
+    let (registry, ids) = registered();
+    looks(times, |number| drop(black_box(registry.lease(ids[number]).expect("live"))))
+}
+
+fn contains(times: u64) -> f64 {
+    let (registry, ids) = registered();
+    looks(times, |number| assert!(registry.contains(ids[number])))
+}
+
+fn locked_map(times: u64) -> f64 {
+    let backend = backend();
+    let buffers = (0..COUNT).map(|number| {
+        let buffer: Buffer<u64, _> = GpuBuffer::new(Device::new(&backend, 0), 8).expect("room");
+        (number, Arc::new(buffer))
+    });
+    let map: RwLock<HashMap<usize, Arc<Buffer<u64, Device<HostBackend>>>>> = RwLock::new(buffers.collect());
+    looks(times, |number| {
+        let found = map.read().expect("no panic").get(&number).cloned();
+        assert!(black_box(found).is_some());
+    })
+}
+
+fn by_reference(times: u64) -> f64 {
+    let registry = Registry::new();
+    let mut buffer = Some(Buffer::<u8, _>::new(Pinned::new(&backend(), 0), MIB).expect("room"));
+    let mut round = || {
+        let id = registry.register(buffer.take().expect("taken back")).expect("room");
+        let message = black_box(registry.reference(id, ..).expect("live"));
+        let (lease, part) = registry.resolve::<u8>(&message).expect("live");
+        assert_eq!(lease.slice(part).expect("within").len(), MIB);
+        drop(lease);
+        buffer = Some(registry.take(id).expect("not leased"));
+    };
+    team(times, vec![(Some(0), job(|| (0..times).for_each(|_| round())))])
+}
+
+/// What is sent otherwise: a length and the bytes, and on the other side the bytes again.
+fn encoded(times: u64) -> f64 {
+    let buffer = Buffer::<u8, _>::new(Pinned::new(&backend(), 0), MIB).expect("room");
+    let bytes = buffer.as_slice().expect("idle");
+    let mut message = Vec::with_capacity(MIB + 8);
+    let mut round = || {
+        message.clear();
+        message.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+        message.extend_from_slice(black_box(bytes));
+        assert_eq!(black_box(&message).len(), MIB + 8);
+    };
+    team(times, vec![(Some(0), job(|| (0..times).for_each(|_| round())))])
+}
+
+/// `lookup-id` and `reference-1m`.
+pub fn workloads() -> Vec<Workload> {
+    let looks: Vec<ringmem_benches::Subject> =
+        vec![("ringmem lease", lease), ("ringmem contains", contains), ("RwLock<HashMap<_, Arc>>", locked_map)];
+    vec![
+        Workload { unit: "ns/look", aim_ns: Some(5.0), ..Workload::one("lookup-id", 1.0, looks) },
+        Workload {
+            unit: "ns/message",
+            ..Workload::one("reference-1m", 0.01, vec![("ringmem Registry", by_reference), ("encoded bytes", encoded)])
+        },
+    ]
+}

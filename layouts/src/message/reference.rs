@@ -1,0 +1,201 @@
+//! [`BufferReference`]: elements of a buffer, named instead of sent.
+//!
+//! 1. Plain words, since it travels as payload. Any bytes are a value, all zero names nothing, and what they mean is asked of [`part`](BufferReference::part).
+//! 2. It is an allegation: only the registry that it names can say whether the buffer is still there and as long as that.
+
+use core::fmt;
+use core::ops::Range;
+
+use bitflags::bitflags;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::{Layout, RingMessage, layout_table};
+
+bitflags! {
+    /// What a reference says besides which elements it means.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub struct ReferenceFlags: u64 {
+        /// 1: the sender gives the buffer away. Who takes the reference up has released it from its registry, and the buffer goes when he has
+        /// done with it; nobody takes it up twice.
+        const HANDED_OVER = 1;
+    }
+}
+
+/// 64 bytes that name some elements of a registered buffer. Written by the sender, whole, before it is published.
+///
+/// The host's `registry` module makes them and finds what they name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(8))]
+pub struct BufferReference {
+    /// The registry's number, no other's in any process; 0 where nothing is named.
+    pub registry: u64,
+    /// The buffer's generation in the high 32 bits, its number in the low 32.
+    pub id: u64,
+    /// The ABI hash of the elements' type.
+    pub element: u64,
+    /// Bytes before the first element that is meant: a multiple of an element's.
+    pub offset: u64,
+    /// Bytes that are meant: a multiple of an element's.
+    pub length: u64,
+    /// [`ReferenceFlags`].
+    pub flags: u64,
+    /// The sender's own, for instance which batch this is. Nobody here looks at it.
+    pub tag: u64,
+    /// Zero.
+    pub _reserved: u64,
+}
+
+layout_table! {
+    BufferReference: size 64, align 8;
+    0  registry: u64, "sender";
+    8  id: u64, "sender";
+    16 element: u64, "sender";
+    24 offset: u64, "sender";
+    32 length: u64, "sender";
+    40 flags: u64, "sender";
+    48 tag: u64, "sender";
+    56 _reserved: u64, "nobody: zero";
+}
+
+// SAFETY: 64 bytes of plain integers without padding or pointers.
+#[cfg(feature = "cust")]
+unsafe impl cust_core::DeviceCopy for BufferReference {}
+
+impl RingMessage for BufferReference {
+    const KIND: u64 = u64::from_le_bytes(*b"rm.bref\0");
+}
+
+impl BufferReference {
+    /// Elements of type `T`, as a range of elements. Whether the registry is right is its maker's to say.
+    #[must_use]
+    pub const fn new<T: Layout>(registry: u64, id: u64, part: Range<u64>) -> Self {
+        let size = T::DESCRIPTOR.size as u64;
+        let (offset, length) = (part.start.saturating_mul(size), part.end.saturating_sub(part.start).saturating_mul(size));
+        Self { registry, id, element: T::DESCRIPTOR.hash, offset, length, flags: 0, tag: 0, _reserved: 0 }
+    }
+
+    /// Gives the buffer away.
+    #[must_use]
+    pub const fn handed_over(self) -> Self {
+        Self { flags: self.flags | ReferenceFlags::HANDED_OVER.bits(), ..self }
+    }
+
+    /// With a number of the sender's own.
+    #[must_use]
+    pub const fn with_tag(self, tag: u64) -> Self {
+        Self { tag, ..self }
+    }
+
+    /// Whether the sender gives the buffer away.
+    #[inline]
+    #[must_use]
+    pub const fn is_handed_over(&self) -> bool {
+        self.flags & ReferenceFlags::HANDED_OVER.bits() != 0
+    }
+
+    /// Which elements of type `T` are meant, if these bytes are a reference to some. How long the buffer is nobody knows here.
+    ///
+    /// # Errors
+    ///
+    /// [`ReferenceError`] with the first thing that is wrong.
+    #[inline]
+    pub const fn part<T: Layout>(&self) -> Result<Range<u64>, ReferenceError> {
+        let (expected, size) = (T::DESCRIPTOR.hash, T::DESCRIPTOR.size as u64);
+        if self.registry == 0 {
+            return Err(ReferenceError::Empty);
+        }
+        if self.flags & !ReferenceFlags::all().bits() != 0 {
+            return Err(ReferenceError::Flags { got: self.flags });
+        }
+        if self._reserved != 0 {
+            return Err(ReferenceError::Reserved { got: self._reserved });
+        }
+        if self.element != expected {
+            return Err(ReferenceError::Elements { expected, got: self.element });
+        }
+        let (offset, length) = (self.offset, self.length);
+        match offset.checked_add(length) {
+            Some(end) if size > 0 && offset.is_multiple_of(size) && length.is_multiple_of(size) => Ok(offset / size..end / size),
+            _ => Err(ReferenceError::Part { offset, length, size }),
+        }
+    }
+}
+
+/// Why bytes name no elements of a type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+#[non_exhaustive]
+pub enum ReferenceError {
+    /// No registry is named.
+    Empty,
+    /// An unknown flag.
+    Flags {
+        /// As found.
+        got: u64,
+    },
+    /// What must be zero is not.
+    Reserved {
+        /// As found.
+        got: u64,
+    },
+    /// Elements of another type.
+    Elements {
+        /// The ABI hash of what was asked for.
+        expected: u64,
+        /// The reference's.
+        got: u64,
+    },
+    /// No whole number of elements, or more than can be.
+    Part {
+        /// Bytes.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+        /// An element's bytes.
+        size: u64,
+    },
+}
+
+impl fmt::Display for ReferenceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("a reference that names no buffer"),
+            Self::Flags { got } => write!(f, "flags {got:#b} are unknown"),
+            Self::Reserved { got } => write!(f, "{got:#x} where zero must be"),
+            Self::Elements { expected, got } => write!(f, "a reference to elements of ABI {got:#018x}, not {expected:#018x}"),
+            Self::Part { offset, length, size } => write!(f, "{length} bytes at {offset} are no elements of {size} bytes"),
+        }
+    }
+}
+
+impl core::error::Error for ReferenceError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_named_is_read_back_and_whatever_is_wrong_is_said() {
+        let reference = BufferReference::new::<f32>(9, 7 << 32 | 3, 10..30).with_tag(5);
+        assert_eq!((reference.offset, reference.length, reference.tag), (40, 80, 5));
+        assert_eq!(reference.part::<f32>(), Ok(10..30));
+        let (expected, got) = (i32::DESCRIPTOR.hash, f32::DESCRIPTOR.hash);
+        assert_eq!(reference.part::<i32>(), Err(ReferenceError::Elements { expected, got }));
+        assert_eq!(BufferReference::default().part::<f32>(), Err(ReferenceError::Empty));
+        assert_eq!(BufferReference { flags: 6, ..reference }.part::<f32>(), Err(ReferenceError::Flags { got: 6 }));
+        assert_eq!(BufferReference { _reserved: 1, ..reference }.part::<f32>(), Err(ReferenceError::Reserved { got: 1 }));
+        for (offset, length) in [(1, 4), (4, 6), (u64::MAX - 3, 8)] {
+            let part = ReferenceError::Part { offset, length, size: 4 };
+            assert_eq!(BufferReference { offset, length, ..reference }.part::<f32>(), Err(part), "{offset} {length}");
+        }
+        assert_eq!(BufferReference { offset: u64::MAX - 7, length: 4, ..reference }.part::<f32>(), Ok((1 << 62) - 2..(1 << 62) - 1));
+    }
+
+    #[test]
+    fn giving_away_is_one_flag() {
+        let reference = BufferReference::new::<u8>(1, 1 << 32, 0..0);
+        assert!(!reference.is_handed_over() && reference.handed_over().is_handed_over());
+        assert_eq!(BufferReference { flags: 0, ..reference.handed_over() }, reference);
+        assert_eq!(reference.handed_over().part::<u8>(), Ok(0..0));
+    }
+}

@@ -1,0 +1,69 @@
+//! Leases that queued operations take: a [`Lease`] to read, a [`LeaseMut`] to write.
+
+use super::{Lease, LeaseMut};
+use crate::DeviceBytes;
+use crate::backend::{Ticket, Uses};
+use crate::memory::{Memory, Slice};
+use crate::stream::{Operand, Place, Queued, Settle, Source, Target};
+
+impl<T: DeviceBytes, M: Memory> Operand for Lease<'static, T, M> {
+    type Element = T;
+    type Memory = M;
+}
+impl<T: DeviceBytes, M: Memory> Source for Lease<'static, T, M> {}
+impl<T: DeviceBytes, M: Memory> Queued for Lease<'static, T, M> {}
+
+impl<T: DeviceBytes, M: Memory> Place<T, M> for Lease<'static, T, M> {
+    fn elements(&self) -> Slice<'_, T, M> {
+        self.view()
+    }
+    fn memory(&self) -> &M {
+        self.buffer().memory()
+    }
+    /// Those of who wrote: other readers are none of its business.
+    fn uses(&self) -> &Uses {
+        self.buffer().uses()
+    }
+    fn last(&self) -> Option<Ticket> {
+        self.used()
+    }
+}
+
+impl<T, M: Memory> Settle for Lease<'static, T, M> {
+    fn settled(&mut self, ticket: Ticket) {
+        Lease::settled(self, ticket);
+    }
+    fn used(&mut self, ticket: Ticket) {
+        self.use_by(ticket);
+    }
+}
+
+impl<T: DeviceBytes, M: Memory> Operand for LeaseMut<'static, T, M> {
+    type Element = T;
+    type Memory = M;
+}
+impl<T: DeviceBytes, M: Memory> Source for LeaseMut<'static, T, M> {}
+impl<T: DeviceBytes, M: Memory> Target for LeaseMut<'static, T, M> {}
+impl<T: DeviceBytes, M: Memory> Queued for LeaseMut<'static, T, M> {}
+
+impl<T: DeviceBytes, M: Memory> Place<T, M> for LeaseMut<'static, T, M> {
+    fn elements(&self) -> Slice<'_, T, M> {
+        self.view()
+    }
+    fn memory(&self) -> &M {
+        self.buffer().memory()
+    }
+    fn uses(&self) -> &Uses {
+        self.buffer().uses()
+    }
+}
+
+/// The buffer remembers: whoever has it next comes after what is queued.
+impl<T, M: Memory> Settle for LeaseMut<'static, T, M> {
+    fn settled(&mut self, ticket: Ticket) {
+        self.buffer_mut().settled(ticket);
+    }
+    fn used(&mut self, ticket: Ticket) {
+        self.buffer_mut().used(ticket);
+    }
+}

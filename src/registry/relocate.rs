@@ -1,0 +1,113 @@
+//! Relocation: blocks of registered buffers that nobody has a lease on are moved together.
+
+use super::Registry;
+use super::slots::Index;
+use crate::backend::{Block, Copy};
+use crate::memory::Memory;
+use crate::pool::Pool;
+use crate::{Error, Result};
+
+/// What moving blocks together has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Relocated {
+    /// Buffers that were moved.
+    pub moved: u64,
+    /// Bytes that were copied for that.
+    pub copied_bytes: u64,
+    /// Buffers that stayed where they were because somebody has a lease, or because what is queued uses them.
+    pub kept: u64,
+    /// Slabs that the pool has given back to its memory.
+    pub slabs: u64,
+    /// Their bytes.
+    pub slab_bytes: u64,
+}
+
+impl<M: Memory> Registry<Pool<M>> {
+    /// Moves this registry's buffers in a pool together, so that what is free is in one piece, and gives the slabs back that become empty.
+    ///
+    /// Only what nobody has a lease on is moved, and what no queued operation uses; it keeps its id and its elements. Who asks for a lease meanwhile
+    /// waits for one copy at most. The pool's other blocks stay where they are. Nothing moves where it would not come nearer to the front, so a
+    /// second call copies nothing.
+    ///
+    /// # Errors
+    ///
+    /// What a copy failed with: that buffer and those that were to follow are where they were. [`Error::Unsupported`] in a fork.
+    pub fn defragment(&self, pool: &Pool<M>) -> Result<Relocated> {
+        self.here()?;
+        let mut done = Relocated::default();
+        let mut found: Vec<(Index, u64)> = Vec::new();
+        for index in self.slots.indices() {
+            match self.movable(index, pool) {
+                Ok(Some(tag)) => found.push((index, tag)),
+                Err(Error::Busy { .. }) => done.kept += 1,
+                // Of another pool, without bytes, too large for a slab, or gone by now.
+                Ok(None) | Err(_) => {}
+            }
+        }
+        let mut compaction = pool.compaction(found.iter().map(|&(_, tag)| tag))?;
+        // The last first: what they leave is behind all that follow.
+        found.sort_unstable_by_key(|&(_, tag)| core::cmp::Reverse(compaction.place(tag)));
+        let mut outcome = Ok(());
+        for (index, tag) in found {
+            let mut stored = match self.slots.briefly(index) {
+                Ok(stored) if stored.buffer.block().tag == tag && is_idle(&stored.buffer) => stored,
+                Ok(_) | Err(Error::Busy { .. }) => {
+                    done.kept += 1;
+                    continue;
+                }
+                Err(_) => continue,
+            };
+            let Some(to) = compaction.nearer(stored.buffer.block()) else { continue };
+            // SAFETY: as long as the block, and nobody's but ours; nobody has a lease, and nothing that is queued is open.
+            if let Err(error) = unsafe { copy(pool, stored.buffer.block(), &to) } {
+                compaction.give(&to);
+                outcome = Err(error);
+                break;
+            }
+            done.moved += 1;
+            done.copied_bytes += to.layout.size() as u64;
+            // SAFETY: of the same pool and layout, ready, and ours; it has the other's bytes.
+            let from = unsafe { stored.buffer.put_in(to) };
+            drop(stored);
+            compaction.give(&from);
+        }
+        (done.slabs, done.slab_bytes) = compaction.finish();
+        outcome.map(|()| done)
+    }
+
+    /// What the pool knows a buffer by, if it is one of its slabs' and nobody has it.
+    fn movable(&self, index: Index, pool: &Pool<M>) -> Result<Option<u64>> {
+        let stored = self.slots.share(index)?;
+        let block = stored.buffer.block();
+        if !stored.buffer.memory().is(pool) || !Pool::<M>::is_in_a_slab(block) {
+            return Ok(None);
+        }
+        let tag = block.tag;
+        drop(stored);
+        // Looked at alone, for as long as a look takes.
+        let is_idle = is_idle(&self.slots.briefly(index)?.buffer);
+        if is_idle { Ok(Some(tag)) } else { Err(Error::Busy { what: "a queued operation uses the buffer" }) }
+    }
+}
+
+/// Whether all that was queued on a buffer is over.
+fn is_idle<M: Memory>(buffer: &crate::memory::Buffer<u8, M>) -> bool {
+    let backend = buffer.memory().backend();
+    buffer.uses().iter().all(|ticket| backend.reached(ticket))
+}
+
+/// Copies a block's bytes to another.
+///
+/// # Safety
+///
+/// Both are as long as `from`'s layout says and apart; nobody writes to the one or uses the other meanwhile.
+unsafe fn copy(memory: &impl Memory, from: &Block, to: &Block) -> Result<()> {
+    // SAFETY: the beginning is within the block.
+    let source = unsafe { from.place(0) };
+    // SAFETY: as above.
+    let target = unsafe { to.place(0) };
+    let (Some(from_place), Some(to_place)) = (source, target) else { return Ok(()) };
+    // SAFETY: the caller's promise.
+    unsafe { memory.backend().copy_now(&Copy { to: to_place, from: from_place, bytes: from.layout.size() as u64 }) }
+}

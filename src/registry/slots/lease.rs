@@ -1,0 +1,190 @@
+//! Leases on a slot's value: [`Shared`] and [`Exclusive`], borrowed from the table or holding it.
+
+use core::mem::ManuallyDrop;
+use core::ops::{Deref, DerefMut};
+use core::ptr::{self, NonNull};
+use core::sync::atomic::Ordering::Relaxed;
+use std::sync::Arc;
+
+use super::gate::Hold;
+use super::{Index, Slot, Slots};
+
+/// The table of a lease.
+enum Table<'a, V> {
+    Borrowed(&'a Arc<Slots<V>>),
+    Owned(Arc<Slots<V>>),
+}
+
+impl<V> Table<'_, V> {
+    fn slots(&self) -> &Slots<V> {
+        match self {
+            Self::Borrowed(slots) => slots,
+            Self::Owned(slots) => slots,
+        }
+    }
+
+    fn into_owned(self) -> Table<'static, V> {
+        Table::Owned(match self {
+            Self::Borrowed(slots) => Arc::clone(slots),
+            Self::Owned(slots) => slots,
+        })
+    }
+}
+
+/// INVARIANT: `slot` is the one of this index in the table, whose slots never move, and the lease is counted there.
+struct Place<'a, V> {
+    table: Table<'a, V>,
+    slot: NonNull<Slot<V>>,
+    index: u32,
+}
+
+// SAFETY: a lease is `&V`, or `V` for who gives back the last, and the table is shared.
+unsafe impl<V: Send + Sync> Send for Place<'_, V> {}
+// SAFETY: as above.
+unsafe impl<V: Send + Sync> Sync for Place<'_, V> {}
+
+impl<'a, V> Place<'a, V> {
+    fn new(table: &'a Arc<Slots<V>>, slot: &'a Slot<V>, index: u32) -> Self {
+        Self { table: Table::Borrowed(table), slot: NonNull::from(slot), index }
+    }
+
+    fn slot(&self) -> &Slot<V> {
+        // SAFETY: the invariant; the table lives at least as long as this.
+        unsafe { self.slot.as_ref() }
+    }
+
+    fn id(&self) -> Index {
+        Index { index: self.index, generation: self.slot().gate.generation() }
+    }
+
+    /// # Safety
+    ///
+    /// The gate told the caller that the value is its own.
+    #[cold]
+    unsafe fn reclaim(&self) -> Option<V> {
+        // SAFETY: the caller's promise, and the invariant.
+        unsafe { self.table.slots().reclaim(self.slot(), self.index) }
+    }
+
+    fn into_owned(self) -> Place<'static, V> {
+        Place { table: self.table.into_owned(), slot: self.slot, index: self.index }
+    }
+}
+
+/// A shared lease: the value stays where it is until this is dropped.
+pub(crate) struct Shared<'a, V> {
+    place: Place<'a, V>,
+}
+
+impl<'a, V> Shared<'a, V> {
+    /// For a lease that the slot's gate has counted.
+    #[inline(always)]
+    pub(super) fn new(table: &'a Arc<Slots<V>>, slot: &'a Slot<V>, index: u32) -> Self {
+        Self { place: Place::new(table, slot, index) }
+    }
+
+    pub fn id(&self) -> Index {
+        self.place.id()
+    }
+
+    /// The same lease, which holds the table.
+    pub fn into_owned(self) -> Shared<'static, V> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not dropped nor used again.
+        let place = unsafe { ptr::read(&raw const this.place) };
+        Shared { place: place.into_owned() }
+    }
+}
+
+impl<V> Deref for Shared<'_, V> {
+    type Target = V;
+
+    #[inline]
+    fn deref(&self) -> &V {
+        // SAFETY: a shared lease: nobody writes to it.
+        let value = unsafe { &*self.place.slot().value.get() };
+        // SAFETY: a slot that is leased is filled.
+        unsafe { value.as_ref().unwrap_unchecked() }
+    }
+}
+
+impl<V> Drop for Shared<'_, V> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.place.slot().gate.leave() {
+            // SAFETY: told so just now.
+            drop(unsafe { self.place.reclaim() });
+        }
+    }
+}
+
+/// The exclusive lease: nobody else has any until this is dropped.
+pub(crate) struct Exclusive<'a, V> {
+    place: Place<'a, V>,
+    hold: Hold,
+}
+
+impl<'a, V> Exclusive<'a, V> {
+    /// For a lease that the slot's gate has noted.
+    pub(super) fn new(table: &'a Arc<Slots<V>>, slot: &'a Slot<V>, index: u32, hold: Hold) -> Self {
+        Self { place: Place::new(table, slot, index), hold }
+    }
+
+    pub fn id(&self) -> Index {
+        self.place.id()
+    }
+
+    /// The same lease, which holds the table.
+    pub fn into_owned(self) -> Exclusive<'static, V> {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not dropped nor used again.
+        let place = unsafe { ptr::read(&raw const this.place) };
+        Exclusive { place: place.into_owned(), hold: this.hold }
+    }
+
+    /// Takes the value out of the table.
+    pub fn remove(self) -> V {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `this` is not dropped nor used again.
+        let place = unsafe { ptr::read(&raw const this.place) };
+        let gate = &place.slot().gate;
+        // Refused where somebody has removed it meanwhile: then it was counted, and is ours all the same.
+        if gate.close(gate.generation()).is_ok() {
+            place.table.slots().removed.fetch_add(1, Relaxed);
+        }
+        gate.let_go(this.hold);
+        // SAFETY: the gate is closed, and the one lease was this.
+        let value = unsafe { place.reclaim() };
+        // SAFETY: a slot that is leased is filled.
+        unsafe { value.unwrap_unchecked() }
+    }
+}
+
+impl<V> Deref for Exclusive<'_, V> {
+    type Target = V;
+
+    fn deref(&self) -> &V {
+        // SAFETY: the exclusive lease.
+        let value = unsafe { &*self.place.slot().value.get() };
+        // SAFETY: a slot that is leased is filled.
+        unsafe { value.as_ref().unwrap_unchecked() }
+    }
+}
+
+impl<V> DerefMut for Exclusive<'_, V> {
+    fn deref_mut(&mut self) -> &mut V {
+        // SAFETY: the exclusive lease, borrowed mutably.
+        let value = unsafe { &mut *self.place.slot().value.get() };
+        // SAFETY: a slot that is leased is filled.
+        unsafe { value.as_mut().unwrap_unchecked() }
+    }
+}
+
+impl<V> Drop for Exclusive<'_, V> {
+    fn drop(&mut self) {
+        if self.place.slot().gate.let_go(self.hold) {
+            // SAFETY: told so just now.
+            drop(unsafe { self.place.reclaim() });
+        }
+    }
+}

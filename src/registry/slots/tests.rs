@@ -1,0 +1,388 @@
+use super::*;
+use std::sync::atomic::AtomicUsize;
+use std::time::{Duration, Instant};
+
+#[path = "../../../layouts/tests/loom_machine/mod.rs"]
+#[allow(dead_code, reason = "made for the rings' own models")]
+mod loom_machine;
+
+fn table<V>() -> Arc<Slots<V>> {
+    Arc::new(Slots::new())
+}
+
+fn put<V>(slots: &Slots<V>, value: V) -> Index {
+    slots.insert(value).map_err(Rejected::into_error).expect("room")
+}
+
+fn id_error<T>(outcome: Result<T>) -> IdError {
+    match outcome.map(drop) {
+        Err(Error::Id(error)) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Counts its drops, and knows what it is.
+struct Counted {
+    number: usize,
+    drops: Arc<AtomicUsize>,
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.drops.fetch_add(1, Relaxed);
+    }
+}
+
+#[test]
+fn places_fill_chunk_after_chunk_without_a_gap() {
+    let (mut expected, mut length) = ((0, 0), 1 << FIRST_BITS);
+    for index in 0..100_000 {
+        assert_eq!(place(index), expected);
+        expected.1 += 1;
+        if expected.1 == length {
+            (expected, length) = ((expected.0 + 1, 0), length * 2);
+        }
+    }
+    assert_eq!(place(MOST - 1), (CHUNKS - 1, (1 << (CHUNKS as u32 - 1 + FIRST_BITS)) - 1), "the last");
+    assert_eq!(place(MOST).0, CHUNKS, "one too many");
+    let slots = table::<u8>();
+    assert_eq!(id_error(slots.share(Index { index: u32::MAX, generation: 1 })), IdError::Unknown { index: u32::MAX, slots: 0 });
+}
+
+#[test]
+fn a_value_is_found_by_its_index_and_never_by_an_older_one() {
+    let slots = table();
+    let mut old = Vec::new();
+    for round in 0..10_u32 {
+        let indices: Vec<Index> = (0..200).map(|number| put(&slots, (round, number))).collect();
+        for (number, &index) in (0..).zip(&indices) {
+            let lease = slots.share(index).expect("live");
+            assert_eq!((*lease, lease.id(), slots.contains(index)), ((round, number), index, true));
+        }
+        for &index in &old {
+            assert!(matches!(id_error(slots.share(index)), IdError::Stale { .. }), "{index:?}");
+            assert!(!slots.contains(index));
+        }
+        assert!(slots.indices().eq((0..200).map(|index| Index { index, generation: round + 1 })));
+        for index in indices {
+            assert!(matches!(slots.remove(index), Ok(Removed::Value(_))));
+            old.push(index);
+        }
+    }
+    let counts = slots.counts();
+    assert_eq!((counts.inserted, counts.removed, counts.freed, counts.retired), (2000, 2000, 2000, 0));
+    assert_eq!(id_error(slots.share(Index::default())), IdError::Stale { index: 0, expected: 11, got: 0 });
+    let never = Index { index: 5, generation: 11 };
+    assert_eq!(id_error(slots.share(never)), IdError::Unknown { index: 5, slots: 200 }, "the next one's, that nobody has been given");
+}
+
+#[test]
+fn a_slot_whose_generations_are_used_up_is_not_used_again() {
+    let slots = table();
+    let first = put(&slots, 1);
+    assert!(matches!(slots.remove(first), Ok(Removed::Value(1))));
+    slots.at(0).expect("the first").gate.vacate(u32::MAX);
+    let last = put(&slots, 2);
+    assert_eq!(last, Index { index: 0, generation: u32::MAX });
+    assert!(matches!(slots.remove(last), Ok(Removed::Value(2))));
+    assert_eq!((put(&slots, 3).index, slots.counts().retired), (1, 1));
+    assert!(matches!(id_error(slots.share(last)), IdError::Stale { expected: 0, .. }));
+    assert_eq!(id_error(slots.share(Index::default())), IdError::Unknown { index: 0, slots: 2 });
+}
+
+#[test]
+fn what_is_removed_goes_with_its_last_lease() {
+    let (slots, drops) = (table(), Arc::new(AtomicUsize::new(0)));
+    let index = put(&slots, Counted { number: 7, drops: Arc::clone(&drops) });
+    let (one, other) = (slots.share(index).expect("live"), slots.share(index).expect("live").into_owned());
+    assert!(matches!(slots.exclusive(index), Err(Error::Busy { .. })));
+    assert!(matches!(slots.remove(index), Ok(Removed::Leased(2))));
+    assert_eq!(id_error(slots.share(index)), IdError::Released { index: 0, leases: 2 });
+    assert_eq!(id_error(slots.remove(index)), IdError::Released { index: 0, leases: 2 });
+    assert_eq!((one.number, slots.leases(), slots.counts().freed), (7, 2, 0));
+    drop(one);
+    assert_eq!((other.number, drops.load(Relaxed)), (7, 0), "one is left");
+    thread::spawn(move || drop(other)).join().expect("no panic");
+    assert_eq!((drops.load(Relaxed), slots.counts().freed, slots.leases()), (1, 1, 0));
+    assert!(matches!(id_error(slots.share(index)), IdError::Stale { .. }));
+}
+
+#[test]
+fn an_exclusive_lease_is_alone_and_may_take_the_value_out() {
+    let slots = table();
+    let index = put(&slots, 1);
+    let mut alone = slots.exclusive(index).expect("live");
+    *alone += 1;
+    assert!(matches!((slots.share(index), slots.exclusive(index)), (Err(Error::Busy { .. }), Err(Error::Busy { .. }))));
+    drop(alone);
+    assert_eq!(*slots.share(index).expect("live"), 2);
+    assert_eq!(slots.exclusive(index).expect("live").into_owned().remove(), 2);
+    assert_eq!((slots.counts().removed, slots.counts().freed), (1, 1));
+    // Removed by somebody else meanwhile: the value is the lease's all the same, and counted once.
+    let index = put(&slots, 5);
+    let alone = slots.exclusive(index).expect("live");
+    assert!(matches!(slots.remove(index), Ok(Removed::Leased(1))));
+    assert_eq!((alone.remove(), slots.counts().removed, slots.counts().freed), (5, 2, 2));
+    let index = put(&slots, 6);
+    let alone = slots.exclusive(index).expect("live");
+    assert!(matches!(slots.remove(index), Ok(Removed::Leased(1))));
+    drop(alone);
+    assert_eq!((slots.counts().freed, slots.contains(index)), (3, false));
+}
+
+#[test]
+fn what_is_forgotten_stays_and_goes_with_the_table() {
+    let (slots, drops) = (table(), Arc::new(AtomicUsize::new(0)));
+    let index = put(&slots, Counted { number: 0, drops: Arc::clone(&drops) });
+    core::mem::forget(slots.share(index).expect("live"));
+    assert!(matches!(slots.remove(index), Ok(Removed::Leased(1))));
+    assert!(id_error(slots.share(index)) == IdError::Released { index: 0, leases: 1 });
+    put(&slots, Counted { number: 1, drops: Arc::clone(&drops) });
+    assert_eq!(drops.load(Relaxed), 0);
+    drop(slots);
+    assert_eq!(drops.load(Relaxed), 2);
+}
+
+#[test]
+fn an_owned_lease_keeps_the_table() {
+    let (slots, drops) = (table(), Arc::new(AtomicUsize::new(0)));
+    let index = put(&slots, Counted { number: 3, drops: Arc::clone(&drops) });
+    let lease = slots.share(index).expect("live").into_owned();
+    drop(slots);
+    assert_eq!((lease.number, drops.load(Relaxed)), (3, 0));
+    drop(lease);
+    assert_eq!(drops.load(Relaxed), 1);
+}
+
+#[test]
+fn who_asks_for_what_is_being_moved_waits() {
+    let slots = table();
+    let index = put(&slots, 1);
+    let mut moved = slots.briefly(index).expect("live");
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| slots.share(index).map(|lease| *lease));
+        let deadline = Instant::now() + Duration::from_millis(20);
+        while Instant::now() < deadline {
+            assert!(!waiting.is_finished(), "it did not wait");
+            thread::yield_now();
+        }
+        *moved = 2;
+        drop(moved);
+        assert_eq!(waiting.join().expect("no panic").expect("live"), 2);
+    });
+}
+
+/// Eight threads put in, look up, take alone and remove what all of them know.
+#[test]
+fn eight_threads_never_find_another_value_and_drop_each_once() {
+    const THREADS: usize = 8;
+    const TIMES: usize = 20_000;
+    const KNOWN: usize = 64;
+    let (slots, drops) = (table(), Arc::new(AtomicUsize::new(0)));
+    let known: [AtomicU64; KNOWN] = [const { AtomicU64::new(0) }; KNOWN];
+    let (next, removed, leased) = (AtomicUsize::new(1), AtomicUsize::new(0), AtomicUsize::new(0));
+    // By index: the number of the value that was put in there, to check what is found.
+    let numbers: Mutex<std::collections::HashMap<Index, usize>> = Mutex::default();
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (slots, drops, known, next, removed, leased, numbers) = (&slots, &drops, &known, &next, &removed, &leased, &numbers);
+            scope.spawn(move || {
+                let mut random = thread as u64 + 1;
+                for _ in 0..TIMES {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let place = &known[(random >> 33) as usize % KNOWN];
+                    let index = Index::from_bits(place.load(Relaxed));
+                    match random >> 60 {
+                        0..2 => {
+                            let number = next.fetch_add(1, Relaxed);
+                            let index = put(slots, Counted { number, drops: Arc::clone(drops) });
+                            numbers.lock().expect("no panic").insert(index, number);
+                            let old = Index::from_bits(place.swap(index.bits(), Relaxed));
+                            if old != Index::default() {
+                                // Nobody else has this index from here on to remove it by, but for those that have looked it up before.
+                                removed.fetch_add(usize::from(slots.remove(old).is_ok()), Relaxed);
+                            }
+                        }
+                        2 => {
+                            removed.fetch_add(usize::from(slots.remove(index).is_ok()), Relaxed);
+                        }
+                        3 => {
+                            if let Ok(mut alone) = slots.exclusive(index) {
+                                let number = alone.number;
+                                alone.number = usize::MAX;
+                                hint::spin_loop();
+                                alone.number = number;
+                            }
+                        }
+                        4 => {
+                            let _ = slots.briefly(index).map(|mut moved| moved.number += 0);
+                        }
+                        _ => {
+                            if let Ok(lease) = slots.share(index) {
+                                let expected = numbers.lock().expect("no panic").get(&index).copied();
+                                assert_eq!((Some(lease.number), lease.id()), (expected, index));
+                                leased.fetch_add(1, Relaxed);
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let counts = slots.counts();
+    assert!(leased.load(Relaxed) > 1000, "there was something to find");
+    assert_eq!(counts.inserted as usize, next.load(Relaxed) - 1);
+    assert_eq!(counts.removed as usize, removed.load(Relaxed));
+    assert_eq!((counts.freed as usize, slots.leases()), (drops.load(Relaxed), 0));
+    assert_eq!(counts.freed, counts.removed, "no lease is left");
+    drop(slots);
+    assert_eq!(drops.load(Relaxed) as u64, counts.inserted);
+}
+
+mod model {
+    use super::super::gate::{Gate, Hold};
+    use super::loom_machine::{LoomCell, LoomWord, RMW_RELAXED, STRONG, Side, WRITER_PUBLISHES_RELAXED, check, must_fail, take_side};
+    use crate::SlotCell;
+    use loom::sync::Arc;
+    use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+    use loom::thread;
+
+    const GENERATION: u32 = 3;
+    const RACE: &str = "Causality violation";
+    const PREEMPTIONS: usize = 3;
+
+    struct Scene<const WEAK: u8> {
+        gate: Gate<LoomWord<WEAK>>,
+        value: LoomCell<u64>,
+        /// How often somebody was told that the value is his.
+        reclaimed: AtomicUsize,
+    }
+
+    impl<const WEAK: u8> Scene<WEAK> {
+        fn new() -> Arc<Self> {
+            let gate = Gate::vacant(GENERATION);
+            gate.open(GENERATION);
+            Arc::new(Self { gate, value: LoomCell::new(7), reclaimed: AtomicUsize::new(0) })
+        }
+
+        fn reclaim(&self) {
+            self.reclaimed.fetch_add(1, Relaxed);
+            // SAFETY: what the model is about.
+            self.value.with_mut(|value| unsafe { *value = 0 });
+            self.gate.vacate(GENERATION + 1);
+        }
+
+        fn read(&self) {
+            if self.gate.share(GENERATION).is_ok() {
+                // SAFETY: as above.
+                let read = self.value.with(|value| unsafe { *value });
+                assert!(read >= 7, "what was reclaimed was read");
+                if self.gate.leave() {
+                    self.reclaim();
+                }
+            }
+        }
+
+        fn write(&self, hold: Hold) {
+            if self.gate.hold(GENERATION, hold).is_ok() {
+                // SAFETY: as above.
+                self.value.with_mut(|value| unsafe { *value += 1 });
+                if self.gate.let_go(hold) {
+                    self.reclaim();
+                }
+            }
+        }
+
+        fn remove(&self) {
+            if self.gate.close(GENERATION) == Ok(0) {
+                self.reclaim();
+            }
+        }
+    }
+
+    fn readers_and_a_remover<const WEAK: u8>() {
+        let scene = Scene::<WEAK>::new();
+        let threads = [(); 2].map(|()| {
+            let scene = Arc::clone(&scene);
+            thread::spawn(move || scene.read())
+        });
+        scene.remove();
+        for thread in threads {
+            thread.join().unwrap();
+        }
+        assert_eq!(scene.reclaimed.load(Relaxed), 1);
+    }
+
+    fn a_reader_a_writer_and_a_remover<const WEAK: u8>() {
+        let scene = Scene::<WEAK>::new();
+        let (reader, writer) = (Arc::clone(&scene), Arc::clone(&scene));
+        let reader = thread::spawn(move || reader.read());
+        let writer = thread::spawn(move || writer.write(Hold::Move));
+        scene.remove();
+        reader.join().unwrap();
+        writer.join().unwrap();
+        assert_eq!(scene.reclaimed.load(Relaxed), 1);
+    }
+
+    fn a_reader_and_two_writers<const WEAK: u8>() {
+        let scene = Scene::<WEAK>::new();
+        let (reader, writer) = (Arc::clone(&scene), Arc::clone(&scene));
+        let reader = thread::spawn(move || reader.read());
+        let writer = thread::spawn(move || writer.write(Hold::Lease));
+        scene.write(Hold::Move);
+        reader.join().unwrap();
+        writer.join().unwrap();
+    }
+
+    fn two_removers<const WEAK: u8>() {
+        let scene = Scene::<WEAK>::new();
+        let other = Arc::clone(&scene);
+        let other = thread::spawn(move || other.remove());
+        scene.remove();
+        other.join().unwrap();
+        assert_eq!(scene.reclaimed.load(Relaxed), 1);
+    }
+
+    /// The reader knows the index before the slot is filled: it came in a message that nothing orders.
+    fn a_filler_and_a_reader<const WEAK: u8>() {
+        let scene = Arc::new(Scene::<WEAK> { gate: Gate::vacant(GENERATION), value: LoomCell::new(0), reclaimed: AtomicUsize::new(0) });
+        let filler = Arc::clone(&scene);
+        let filler = thread::spawn(move || {
+            take_side(Side::Writer);
+            // SAFETY: what the model is about.
+            filler.value.with_mut(|value| unsafe { *value = 8 });
+            filler.gate.open(GENERATION);
+        });
+        scene.read();
+        filler.join().unwrap();
+    }
+
+    #[test]
+    fn no_lease_is_on_what_was_reclaimed_and_it_is_reclaimed_once() {
+        check(PREEMPTIONS, readers_and_a_remover::<STRONG>);
+        check(PREEMPTIONS, a_reader_a_writer_and_a_remover::<STRONG>);
+        check(PREEMPTIONS, two_removers::<STRONG>);
+    }
+
+    #[test]
+    fn an_exclusive_lease_is_alone() {
+        check(PREEMPTIONS, a_reader_and_two_writers::<STRONG>);
+    }
+
+    #[test]
+    fn who_finds_a_slot_open_finds_it_filled() {
+        check(PREEMPTIONS, a_filler_and_a_reader::<STRONG>);
+    }
+
+    #[test]
+    fn leases_that_are_given_back_relaxed_are_found() {
+        must_fail(RACE, PREEMPTIONS, readers_and_a_remover::<RMW_RELAXED>);
+        must_fail(RACE, PREEMPTIONS, a_reader_a_writer_and_a_remover::<RMW_RELAXED>);
+        must_fail(RACE, PREEMPTIONS, a_reader_and_two_writers::<RMW_RELAXED>);
+    }
+
+    #[test]
+    fn a_slot_that_is_opened_relaxed_is_found() {
+        must_fail(RACE, PREEMPTIONS, a_filler_and_a_reader::<WRITER_PUBLISHES_RELAXED>);
+    }
+}

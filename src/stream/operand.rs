@@ -1,0 +1,71 @@
+//! What queued copies and fills take: buffers, and leases on registered ones.
+
+use super::Queued;
+use crate::DeviceBytes;
+use crate::memory::{Buffer, Memory};
+
+/// Elements that an operation owns while it is queued.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be queued",
+    label = "the stream takes it by value and gives it back",
+    note = "a `Buffer`, or a `Lease` or `LeaseMut` that holds its registry: `into_owned`"
+)]
+pub trait Operand: Queued + sealed::Place<<Self as Operand>::Element, <Self as Operand>::Memory> {
+    /// What it has.
+    type Element: DeviceBytes;
+    /// Where it has it.
+    type Memory: Memory;
+}
+
+/// What is only read: a [`Buffer`], a [`Lease`](crate::registry::Lease) or a [`LeaseMut`](crate::registry::LeaseMut).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be queued",
+    label = "the stream takes it by value and gives it back",
+    note = "a `Buffer`, or a `Lease` or `LeaseMut` that holds its registry: `into_owned`"
+)]
+pub trait Source: Operand {}
+
+/// What is written: a [`Buffer`] or a [`LeaseMut`](crate::registry::LeaseMut).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be queued to be written",
+    label = "the stream takes it by value and gives it back",
+    note = "a `Buffer`, or a `LeaseMut` that holds its registry: `into_owned`"
+)]
+pub trait Target: Operand {}
+
+impl<T: DeviceBytes, M: Memory> Operand for Buffer<T, M> {
+    type Element = T;
+    type Memory = M;
+}
+impl<T: DeviceBytes, M: Memory> Source for Buffer<T, M> {}
+impl<T: DeviceBytes, M: Memory> Target for Buffer<T, M> {}
+
+pub(crate) mod sealed {
+    use crate::DeviceBytes;
+    use crate::backend::{Ticket, Uses};
+    use crate::memory::{Buffer, Memory, Slice};
+
+    /// Where the elements are.
+    pub trait Place<T, M> {
+        fn elements(&self) -> Slice<'_, T, M>;
+        fn memory(&self) -> &M;
+        /// What an operation on them comes after.
+        fn uses(&self) -> &Uses;
+        /// And what else it does, if this was queued before.
+        fn last(&self) -> Option<Ticket> {
+            None
+        }
+    }
+
+    impl<T: DeviceBytes, M: Memory> Place<T, M> for Buffer<T, M> {
+        fn elements(&self) -> Slice<'_, T, M> {
+            self.as_view()
+        }
+        fn memory(&self) -> &M {
+            Buffer::memory(self)
+        }
+        fn uses(&self) -> &Uses {
+            Buffer::uses(self)
+        }
+    }
+}

@@ -1,0 +1,55 @@
+use super::*;
+
+#[test]
+fn a_buffer_lives_as_long_as_its_last_lease() {
+    let (backend, registry) = (backend(), Registry::new());
+    let id = registry.register(buffer(&backend, &[1_u32, 2, 3, 4])).expect("room");
+    let leases = [registry.lease(id).expect("live"), registry.lease(id).expect("live").into_owned()];
+    assert_eq!(registry.release(id).expect("live"), 2);
+    assert_eq!(id_error(registry.lease(id)), IdError::Released { index: 0, leases: 2 });
+    assert_eq!(id_error(registry.release(id)), IdError::Released { index: 0, leases: 2 });
+    let [one, other] = leases;
+    drop(one);
+    assert_eq!((blocks(&backend), other.slice(1..3).expect("within").to_vec().expect("live")), (1, vec![2, 3]));
+    drop(other);
+    assert_eq!((blocks(&backend), registry.statistics().freed), (0, 1));
+}
+
+#[test]
+fn who_writes_is_alone() {
+    let (backend, registry) = (backend(), Registry::new());
+    let id = registry.register(buffer(&backend, &[0_u32; 4])).expect("room");
+    let mut alone = registry.lease_mut(id).expect("live");
+    assert!(is_busy(registry.lease(id)) && is_busy(registry.lease_mut(id)) && is_busy(registry.take(id)));
+    alone.slice_mut(1..3).expect("within").fill(7).expect("live");
+    alone.view_mut().slice(3..).expect("within").copy_from(&[9]).expect("live");
+    assert_eq!(alone.slice(..2).expect("within").to_vec().expect("live"), [0, 7]);
+    drop(alone);
+    let lease = registry.lease(id).expect("live");
+    assert!(is_busy(registry.lease_mut(id)));
+    assert_eq!(lease.view().to_vec().expect("live"), [0, 7, 7, 9]);
+}
+
+#[test]
+fn what_is_released_while_somebody_writes_goes_when_he_has_done() {
+    let (backend, registry) = (backend(), Registry::new());
+    let id = registry.register(buffer(&backend, &[1_u32])).expect("room");
+    let mut alone = registry.lease_mut(id).expect("live").into_owned();
+    assert_eq!(registry.release(id).expect("live"), 1);
+    alone.view_mut().fill(5).expect("live");
+    assert_eq!((alone.view().to_vec().expect("live"), blocks(&backend)), (vec![5], 1));
+    drop(alone);
+    assert_eq!((blocks(&backend), registry.statistics().freed), (0, 1));
+}
+
+#[test]
+fn a_lease_that_is_forgotten_keeps_its_buffer_and_hurts_nobody() {
+    let (backend, registry) = (backend(), Registry::new());
+    let [id, other] = [1_u8, 2].map(|value| registry.register(buffer(&backend, &[value])).expect("room"));
+    std::mem::forget(registry.lease(id).expect("live"));
+    std::mem::forget(registry.lease_mut(other).expect("live"));
+    assert_eq!((registry.release(id).expect("live"), registry.release(other).expect("live")), (1, 1));
+    assert_eq!((blocks(&backend), registry.statistics().kept()), (2, 2));
+    drop(registry);
+    assert_eq!(blocks(&backend), 0, "they go with the registry");
+}

@@ -1,0 +1,122 @@
+use super::held::Held;
+use super::*;
+use ringmem::memory::{Pinned, PinnedBuffer};
+use ringmem::stream::Stream;
+
+fn pinned(backend: &Arc<HostBackend>, elements: &[u32]) -> PinnedBuffer<u32, HostBackend> {
+    PinnedBuffer::from_slice(Pinned::new(backend, 0), elements).expect("room")
+}
+
+#[test]
+fn a_stream_copies_between_leases_and_buffers_and_gives_them_back() {
+    let (backend, registry) = (backend(), Registry::new());
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let [a, b] = [[1_u32, 2, 3, 4], [0; 4]].map(|elements| registry.register(buffer(&backend, &elements)).expect("room"));
+    let (from, to) = (registry.lease(a).expect("live").into_owned(), registry.lease_mut(b).expect("live").into_owned());
+    let (from, to) = stream.copy_range(from, 1..3, to, 0).expect("queued").wait().expect("done");
+    let to = stream.fill(to, 3.., 9).expect("queued").wait().expect("done");
+    drop(from);
+    let (to, read) = stream.copy(to, pinned(&backend, &[0; 4])).expect("queued").wait().expect("done");
+    assert_eq!(read.as_slice().expect("idle"), [2, 3, 0, 9]);
+    let (_, to) = stream.copy(pinned(&backend, &[5; 4]), to).expect("queued").wait().expect("done");
+    drop(to);
+    assert_eq!(registry.lease(b).expect("live").view().to_vec().expect("live"), [5; 4]);
+    assert_eq!(registry.statistics().leases, 0);
+}
+
+#[test]
+fn what_is_refused_comes_back() {
+    let (backend, registry) = (backend(), Registry::new());
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let ids = [3, 4].map(|len| registry.register(buffer(&backend, &vec![1_u32; len])).expect("room"));
+    let (from, to) = (registry.lease(ids[0]).expect("live").into_owned(), registry.lease_mut(ids[1]).expect("live").into_owned());
+    let rejected = stream.copy(from, to).err().expect("another length");
+    assert!(matches!(rejected.error, Error::SizeMismatch { expected: 16, got: 12 }));
+    let (from, to) = rejected.value;
+    assert_eq!((from.len(), to.len(), registry.statistics().leases), (3, 4, 2));
+}
+
+#[test]
+fn a_lease_that_an_operation_reads_is_given_back_after_it() {
+    let (backend, registry) = (backend(), Registry::new());
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let id = registry.register(buffer(&backend, &[1_u32, 2])).expect("room");
+    let held = Held::new(&backend, &stream);
+    let lease = registry.lease(id).expect("live").into_owned();
+    let pending = stream.copy(lease, pinned(&backend, &[0; 2])).expect("queued");
+    let (lease, read) = pending.ordered();
+    drop(lease);
+    assert_eq!(registry.statistics().leases, 1, "the operation has it");
+    assert!(is_busy(registry.lease_mut(id)));
+    drop(registry.lease(id).expect("others may read"));
+    assert_eq!((registry.release(id).expect("live"), blocks(&backend)), (1, 1));
+    held.let_go();
+    eventually("the lease is given back and the buffer freed", || blocks(&backend) == 0);
+    assert_eq!(registry.statistics().leases, 0);
+    let mut read = read;
+    read.settle().expect("done");
+    assert_eq!(read.as_slice().expect("idle"), [1, 2]);
+}
+
+#[test]
+fn who_has_a_buffer_after_a_queued_write_comes_after_it() {
+    let (backend, registry) = (backend(), Registry::new());
+    let [busy, other] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
+    let id = registry.register(buffer(&backend, &[0_u32; 2])).expect("room");
+    let held = Held::new(&backend, &busy);
+    let alone = registry.lease_mut(id).expect("live").into_owned();
+    drop(busy.fill(alone, .., 7).expect("queued"));
+    let lease = registry.lease(id).expect("the write is queued, not the lease").into_owned();
+    let (lease, read) = other.copy(lease, pinned(&backend, &[0; 2])).expect("queued").ordered();
+    held.let_go();
+    let mut read = read;
+    read.settle().expect("done");
+    assert_eq!((read.as_slice().expect("idle"), lease.view().to_vec().expect("live")), (&[7, 7][..], vec![7, 7]));
+}
+
+#[test]
+fn an_operation_with_a_lease_comes_after_the_one_before_it() {
+    let (backend, registry) = (backend(), Registry::new());
+    let [busy, other] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
+    let id = registry.register(buffer(&backend, &[1_u32, 2])).expect("room");
+    let held = Held::new(&backend, &busy);
+    let lease = registry.lease(id).expect("live").into_owned();
+    let (lease, first) = busy.copy(lease, pinned(&backend, &[0; 2])).expect("queued").ordered();
+    let second = other.copy(lease, pinned(&backend, &[0; 2])).expect("queued");
+    assert!(!second.is_done());
+    drop(second.ordered());
+    assert_eq!(registry.statistics().leases, 1, "one ticket stands for both");
+    held.let_go();
+    eventually("both are done", || registry.statistics().leases == 0);
+    drop(first);
+}
+
+#[test]
+fn a_launch_keeps_the_leases_that_are_listed_with_it() {
+    let (backend, registry) = (backend(), Registry::new());
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let [read, written] = [(); 2].map(|()| registry.register(buffer(&backend, &[1_u32])).expect("room"));
+    let held = Held::new(&backend, &stream);
+    let mut lease = registry.lease(read).expect("live");
+    lease.used_by(&stream).expect("a live stream");
+    drop(lease);
+    let mut alone = registry.lease_mut(written).expect("live");
+    alone.used_by(&stream).expect("a live stream");
+    drop(alone);
+    assert_eq!((registry.release(read).expect("live"), registry.release(written).expect("live")), (1, 0));
+    assert_eq!(blocks(&backend), 2, "the kernel may use both");
+    held.let_go();
+    eventually("both are freed", || blocks(&backend) == 0);
+}
+
+#[test]
+fn a_forgotten_operation_keeps_its_leases() {
+    let (backend, registry) = (backend(), Registry::new());
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let [a, b] = [[1_u32, 2], [0; 2]].map(|elements| registry.register(buffer(&backend, &elements)).expect("room"));
+    let (from, to) = (registry.lease(a).expect("live").into_owned(), registry.lease_mut(b).expect("live").into_owned());
+    std::mem::forget(stream.copy(from, to).expect("queued"));
+    assert_eq!((registry.release(a).expect("live"), registry.release(b).expect("live")), (1, 1));
+    stream.synchronize().expect("nothing failed");
+    assert_eq!((blocks(&backend), registry.statistics().kept()), (2, 2));
+}

@@ -1,0 +1,233 @@
+use super::held::Held;
+use super::*;
+use ringmem::backend::host::{Fault, Faults, Verb};
+use ringmem::memory::Memory;
+use ringmem::pool::{Pool, Statistics};
+use ringmem::registry::{BufferId, Relocated};
+use ringmem::stream::Stream;
+
+const KIB: usize = 1 << 10;
+/// Of a block.
+const BLOCK: usize = 64 * KIB;
+
+type DevicePool = Pool<DeviceMemory>;
+type Ids = Vec<BufferId<u64>>;
+
+/// A slab of so many blocks, and no more.
+fn pool(backend: &Arc<HostBackend>, blocks: usize, slabs: usize) -> DevicePool {
+    let slab = (blocks * BLOCK) as u64;
+    Pool::builder(Device::new(backend, 0)).slab(slab).limit(slab * slabs as u64).build().expect("a pool")
+}
+
+/// Elements that tell which buffer and which place they are of.
+fn contents(number: usize, len: usize) -> Vec<u64> {
+    (0..len as u64).map(|at| (number as u64) << 32 | at.wrapping_mul(0x9E37_79B9)).map(u64::from).collect()
+}
+
+fn give<M: Memory + Clone>(registry: &Registry<M>, memory: &M, number: usize, bytes: usize) -> BufferId<u64> {
+    let buffer = Buffer::from_slice(memory.clone(), &contents(number, bytes / 8)).expect("room");
+    registry.register(buffer).expect("room")
+}
+
+/// A pool's blocks, all of them registered, in order of address.
+fn full(registry: &Registry<DevicePool>, pool: &DevicePool, blocks: usize) -> Ids {
+    let ids: Ids = (0..blocks).map(|number| give(registry, pool, number, BLOCK)).collect();
+    let mut placed: Vec<_> = ids.into_iter().map(|id| (address(registry, id), id)).collect();
+    placed.sort_unstable_by_key(|&(address, _)| address);
+    placed.into_iter().map(|(_, id)| id).collect()
+}
+
+fn address<M: Memory>(registry: &Registry<Pool<M>>, id: BufferId<u64>) -> u64
+where
+    M::Visibility: ringmem::memory::DeviceReadable,
+{
+    registry.lease(id).expect("live").device_address().expect("it has bytes").get()
+}
+
+/// Every byte is as it was put in: all buffers of a test have other contents.
+fn is_intact(registry: &Registry<DevicePool>, id: BufferId<u64>, whole: &[Vec<u64>]) -> bool {
+    let found = registry.lease(id).expect("live").view().to_vec().expect("live");
+    whole.iter().filter(|contents| **contents == found).count() == 1
+}
+
+fn release_every_second(registry: &Registry<DevicePool>, ids: &Ids) -> Ids {
+    ids.iter().skip(1).step_by(2).for_each(|&id| assert_eq!(registry.release(id).expect("live"), 0));
+    ids.iter().step_by(2).copied().collect()
+}
+
+fn all_contents(blocks: usize) -> Vec<Vec<u64>> {
+    (0..blocks).map(|number| contents(number, BLOCK / 8)).collect()
+}
+
+fn quiet(statistics: Statistics) -> (u64, u64, u64) {
+    (statistics.live, statistics.requested_bytes, statistics.held_bytes)
+}
+
+#[test]
+fn sixteen_blocks_with_every_second_free_hold_two_together_after_defragmenting() {
+    let (backend, registry) = (backend(), Registry::new());
+    let pool = pool(&backend, 16, 1);
+    let left = release_every_second(&registry, &full(&registry, &pool, 16));
+    let two = || Buffer::<u8, _>::new(pool.clone(), 2 * BLOCK);
+    let before = pool.statistics();
+    match two().map(drop) {
+        Err(Error::OutOfMemory { requested, free, largest }) => {
+            assert_eq!((requested, free, largest), (2 * BLOCK as u64, 8 * BLOCK as u64, BLOCK as u64));
+        }
+        other => panic!("it should not fit: {other:?}"),
+    }
+    let copies = backend.counters().device_copies;
+    let done = registry.defragment(&pool).expect("no failure");
+    let moved = 4;
+    assert_eq!((done.moved, done.copied_bytes, done.kept, done.slabs), (moved, moved * BLOCK as u64, 0, 0));
+    let after = backend.counters().device_copies;
+    assert_eq!((after.count - copies.count, after.bytes - copies.bytes), (moved, done.copied_bytes), "as the backend counts");
+    assert!(left.iter().all(|&id| is_intact(&registry, id, &all_contents(16))));
+    assert_eq!(pool.statistics().largest_free, 8 * BLOCK as u64, "all that is free is in one piece");
+    assert_eq!(quiet(pool.statistics()), quiet(before), "nothing was asked for or given back");
+    drop(two().expect("it fits now"));
+    drop(Buffer::<u8, _>::new(pool.clone(), 8 * BLOCK).expect("and so does all of it"));
+    let again = registry.defragment(&pool).expect("no failure");
+    assert_eq!((again.moved, again.copied_bytes), (0, 0), "nothing is left to do");
+}
+
+#[test]
+fn what_is_leased_or_queued_stays_and_is_reported() {
+    let (backend, registry) = (backend(), Registry::new());
+    let (pool, stream) = (pool(&backend, 16, 1), Stream::new(&backend, 0).expect("a stream"));
+    let left = release_every_second(&registry, &full(&registry, &pool, 16));
+    let (last, before_last, third) = (left[7], left[6], left[5]);
+    let lease = registry.lease(last).expect("live");
+    let alone = registry.lease_mut(before_last).expect("live");
+    let held = Held::new(&backend, &stream);
+    let mut queued = registry.lease_mut(third).expect("live");
+    queued.used_by(&stream).expect("a live stream");
+    drop(queued);
+    let places = || [last, third].map(|id| address(&registry, id));
+    let (before, written) = (places(), alone.device_address());
+    let done = registry.defragment(&pool).expect("no failure");
+    assert_eq!((done.kept, done.moved), (3, 2), "the holes before the fourth are used by the two after it");
+    assert_eq!((places(), alone.device_address()), (before, written));
+    drop((lease, alone));
+    held.let_go();
+    let done = registry.defragment(&pool).expect("no failure");
+    assert_eq!((done.kept, pool.statistics().largest_free), (0, 8 * BLOCK as u64));
+    assert!(left.iter().all(|&id| is_intact(&registry, id, &all_contents(16))));
+}
+
+#[test]
+fn sparse_slabs_are_emptied_and_given_back() {
+    let (backend, registry) = (backend(), Registry::new());
+    let pool = pool(&backend, 8, 4);
+    let ids = full(&registry, &pool, 32);
+    // Six of the first slab stay, one of the second, two of the third, three of the fourth.
+    let stays = |slab: usize, block: usize| block < [6, 1, 2, 3][slab];
+    let (left, gone): (Vec<_>, Vec<_>) = (0..32).partition(|&number| stays(number / 8, number % 8));
+    gone.into_iter().for_each(|number| assert_eq!(registry.release(ids[number]).expect("live"), 0));
+    assert_eq!(pool.statistics().slabs, 4);
+    let done = registry.defragment(&pool).expect("no failure");
+    // Twelve blocks fit into two slabs: the fullest takes two more, the next four of the others'.
+    assert_eq!((done.moved, done.slabs, done.slab_bytes), (3, 2, 16 * BLOCK as u64));
+    assert_eq!((pool.statistics().slabs, pool.statistics().reserved_bytes), (2, 16 * BLOCK as u64));
+    assert!(left.iter().all(|&number| is_intact(&registry, ids[number], &all_contents(32))));
+}
+
+#[test]
+fn blocks_that_are_not_registered_stay_and_their_slab_is_filled_first() {
+    let (backend, registry) = (backend(), Registry::new());
+    let pool = pool(&backend, 8, 2);
+    let ids = full(&registry, &pool, 16);
+    // The first slab has one block that nobody may move, the second has three that may be.
+    let fixed = registry.take(ids[5]).expect("not leased");
+    let place = fixed.device_address();
+    (0..16)
+        .filter(|number| ![5, 9, 11, 13].contains(number))
+        .for_each(|number| assert_eq!(registry.release(ids[number]).expect("live"), 0));
+    let done = registry.defragment(&pool).expect("no failure");
+    assert_eq!((done.moved, done.slabs, pool.statistics().slabs), (3, 1, 1));
+    assert_eq!(fixed.device_address(), place);
+    assert!([9, 11, 13].iter().all(|&number| is_intact(&registry, ids[number], &all_contents(16))));
+    assert!(all_contents(16).contains(&fixed.to_vec().expect("live")));
+}
+
+#[test]
+fn buffers_of_another_pool_and_outside_the_slabs_are_left_alone() {
+    let (backend, registry) = (backend(), Registry::new());
+    let [one, other] = [(); 2].map(|()| pool(&backend, 16, 2));
+    let ids = full(&registry, &other, 16);
+    let left = release_every_second(&registry, &ids);
+    give(&registry, &one, 0, 16);
+    registry.register(Buffer::<u64, _>::new(one.clone(), 0).expect("room")).expect("room");
+    assert_eq!(registry.defragment(&one).expect("no failure"), Relocated::default());
+    assert_eq!(registry.defragment(&other).expect("no failure").moved, 4);
+    assert!(left.iter().all(|&id| is_intact(&registry, id, &all_contents(16))));
+}
+
+#[test]
+fn a_copy_that_fails_leaves_every_buffer_where_it_is_or_whole_elsewhere() {
+    for failing in 1..=4 {
+        let backend = backend();
+        let registry = Registry::new();
+        let pool = pool(&backend, 16, 1);
+        let left = release_every_second(&registry, &full(&registry, &pool, 16));
+        let before = quiet(pool.statistics());
+        let already = backend.counters().device_copies.count;
+        backend.set_faults(&Faults::new().on(Verb::CopyNow, Fault::nth(failing)));
+        assert!(matches!(registry.defragment(&pool), Err(Error::Injected { .. })), "copy {failing}");
+        backend.set_faults(&Faults::new());
+        assert_eq!(backend.counters().device_copies.count - already, failing - 1);
+        assert!(left.iter().all(|&id| is_intact(&registry, id, &all_contents(16))), "copy {failing}");
+        assert_eq!(quiet(pool.statistics()), before, "copy {failing}");
+        assert_eq!(registry.defragment(&pool).expect("no failure").moved, 5 - failing);
+        assert_eq!(pool.statistics().largest_free, 8 * BLOCK as u64);
+    }
+}
+
+/// Two threads defragment, four use the buffers, two allocate and release.
+#[test]
+fn buffers_are_whole_while_others_move_them() {
+    let (backend, registry) = (backend(), Registry::new());
+    let pool = pool(&backend, 16, 4);
+    let ids = full(&registry, &pool, 48);
+    let left = release_every_second(&registry, &ids);
+    let whole = all_contents(48);
+    let moved = std::sync::atomic::AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..30 {
+                    let done = registry.defragment(&pool).expect("no failure");
+                    moved.fetch_add(done.moved, std::sync::atomic::Ordering::Relaxed);
+                }
+            });
+        }
+        for thread in 0..4 {
+            let (registry, left, whole) = (&registry, &left, &whole);
+            scope.spawn(move || {
+                for round in 0..60 {
+                    let id = left[(round * 7 + thread * 5) % left.len()];
+                    assert!(is_intact(registry, id, whole));
+                }
+            });
+        }
+        for thread in 0..2_usize {
+            let (registry, pool) = (&registry, &pool);
+            scope.spawn(move || {
+                for round in 0..100 {
+                    let ids = [1, 2, 3].map(|blocks| {
+                        let elements = contents(1000 + thread, blocks * BLOCK / 16);
+                        let buffer = Buffer::from_slice(pool.clone(), &elements).ok()?;
+                        Some((elements, registry.register(buffer).expect("room")))
+                    });
+                    for (elements, id) in ids.into_iter().flatten().skip(round % 2) {
+                        assert_eq!(registry.lease(id).expect("live").view().to_vec().expect("live"), elements);
+                        registry.release(id).expect("live");
+                    }
+                }
+            });
+        }
+    });
+    assert!(moved.load(std::sync::atomic::Ordering::Relaxed) > 0);
+    assert!(left.iter().all(|&id| is_intact(&registry, id, &whole)));
+    assert_eq!(registry.statistics().leases, 0);
+}

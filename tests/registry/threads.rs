@@ -1,0 +1,69 @@
+use super::*;
+use ringmem::registry::BufferId;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+const THREADS: u64 = 8;
+const TIMES: u64 = 2000;
+const PLACES: usize = 16;
+
+/// Eight threads register, lease, write, release and take what all of them know. Each buffer holds its own number twice.
+#[test]
+fn eight_threads_find_each_buffer_whole_or_not_at_all() {
+    let (backend, registry) = (backend(), Registry::new());
+    let known: [Mutex<Option<(u64, BufferId<u64>)>>; PLACES] = [const { Mutex::new(None) }; PLACES];
+    let [registered, released, found] = [const { AtomicU64::new(0) }; 3];
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (backend, registry, known) = (&backend, &registry, &known);
+            let (registered, released, found) = (&registered, &released, &found);
+            scope.spawn(move || {
+                let mut random = thread + 1;
+                for round in 0..TIMES {
+                    random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                    let place = &known[(random >> 40) as usize % PLACES];
+                    let noted = *place.lock().expect("no panic");
+                    match (random >> 60, noted) {
+                        (0..2, _) => {
+                            let number = thread << 32 | round;
+                            let id = registry.register(buffer(backend, &[number; 2])).expect("room");
+                            registered.fetch_add(1, Relaxed);
+                            *place.lock().expect("no panic") = Some((number, id));
+                        }
+                        (2, Some((_, id))) => {
+                            released.fetch_add(u64::from(registry.release(id).is_ok()), Relaxed);
+                        }
+                        (3, Some((number, id))) => {
+                            if let Ok(taken) = registry.take(id) {
+                                released.fetch_add(1, Relaxed);
+                                assert_eq!(taken.to_vec().expect("live"), [number; 2]);
+                            }
+                        }
+                        (4..6, Some((number, id))) => {
+                            if let Ok(mut alone) = registry.lease_mut(id) {
+                                // Half of it at a time: whoever reads has a lease, and sees neither.
+                                alone.slice_mut(..1).expect("within").fill(0).expect("live");
+                                alone.slice_mut(..1).expect("within").fill(number).expect("live");
+                            }
+                        }
+                        (_, Some((number, id))) => {
+                            if let Ok(lease) = registry.lease(id) {
+                                assert_eq!(lease.view().to_vec().expect("live"), [number; 2]);
+                                found.fetch_add(1, Relaxed);
+                            }
+                        }
+                        (_, None) => {}
+                    }
+                }
+            });
+        }
+    });
+    let statistics = registry.statistics();
+    assert!(found.load(Relaxed) > 100, "there was something to find");
+    assert_eq!((statistics.registered, statistics.released), (registered.load(Relaxed), released.load(Relaxed)));
+    assert_eq!((statistics.freed, statistics.leases), (statistics.released, 0));
+    assert_eq!((blocks(&backend), statistics.bytes), (statistics.live(), statistics.live() * 16));
+    assert_eq!(registry.clear(), statistics.live());
+    assert_eq!(blocks(&backend), 0);
+}
