@@ -23,7 +23,6 @@ use ringmem::{DeviceBytes, Error};
 const LIMIT: Duration = Duration::from_secs(60);
 
 type DeviceMemory = Device<HostBackend>;
-type DeviceRegistry = Registry<DeviceMemory>;
 
 fn backend() -> Arc<HostBackend> {
     HostBackend::builder().device_memory(64 << 20).log(true).build().expect("a backend")

@@ -1,6 +1,6 @@
 use super::*;
 use ringmem::message::{BufferReference, ReferenceError};
-use ringmem::ring::spsc;
+use ringmem::ring::{PushError, spsc};
 use ringmem::{Layout, RingMessage};
 use zerocopy::IntoBytes;
 
@@ -100,9 +100,9 @@ fn a_reference_goes_through_a_ring_as_plain_bytes() {
             let begun = Instant::now();
             for id in ids {
                 let mut message = registry.reference(id, 1..3).expect("within").handed_over();
-                while let Err(back) = producer.push(message) {
+                while let Err(PushError::Full(back)) = producer.push(message) {
                     assert!(begun.elapsed() < LIMIT, "nobody takes them");
-                    message = back.0;
+                    message = back;
                     thread::yield_now();
                 }
             }
@@ -112,8 +112,8 @@ fn a_reference_goes_through_a_ring_as_plain_bytes() {
             let message = loop {
                 assert!(begun.elapsed() < LIMIT, "nobody sends them");
                 match consumer.pop() {
-                    Some(message) => break message,
-                    None => thread::yield_now(),
+                    Ok(message) => break message,
+                    Err(_) => thread::yield_now(),
                 }
             };
             let (lease, part) = registry.resolve::<u64>(&message).expect("live");

@@ -172,7 +172,7 @@ fn a_copy_that_fails_leaves_every_buffer_where_it_is_or_whole_elsewhere() {
         let left = release_every_second(&registry, &full(&registry, &pool, 16));
         let before = quiet(pool.statistics());
         let already = backend.counters().device_copies.count;
-        backend.set_faults(&Faults::new().on(Verb::CopyNow, Fault::nth(failing)));
+        backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(failing)));
         assert!(matches!(registry.defragment(&pool), Err(Error::Injected { .. })), "copy {failing}");
         backend.set_faults(&Faults::new());
         assert_eq!(backend.counters().device_copies.count - already, failing - 1);
