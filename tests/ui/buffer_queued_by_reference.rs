@@ -1,4 +1,4 @@
-//! refused: expected `Buffer<f32, _>`, found `&Buffer
+//! refused: cannot be queued
 //! differs from: accepted_buffer
 
 use ringmem::backend::host::HostBackend;
