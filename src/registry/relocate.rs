@@ -15,7 +15,8 @@ pub struct Relocated {
     pub moved: u64,
     /// Bytes that were copied for that.
     pub copied_bytes: u64,
-    /// Buffers that stayed where they were because somebody has a lease, or because what is queued uses them.
+    /// Buffers that stayed where they were because somebody has a lease, or because what is queued uses them. Whoever writes to a buffer hides
+    /// which pool it is of: it is counted, whichever that is.
     pub kept: u64,
     /// Slabs that the pool has given back to its memory.
     pub slabs: u64,
@@ -51,11 +52,14 @@ impl<M: Memory> Registry<Pool<M>> {
         let mut outcome = Ok(());
         for (index, tag) in found {
             let mut stored = match self.slots.briefly(index) {
-                Ok(stored) if stored.buffer.block().tag == tag && is_idle(&stored.buffer) => stored,
+                // Somebody else has moved it.
+                Ok(stored) if stored.buffer.block().tag != tag => continue,
+                Ok(stored) if is_idle(&stored.buffer) => stored,
                 Ok(_) | Err(Error::Busy { .. }) => {
                     done.kept += 1;
                     continue;
                 }
+                // Released.
                 Err(_) => continue,
             };
             let Some(to) = compaction.nearer(stored.buffer.block()) else { continue };

@@ -83,7 +83,7 @@ fn an_operation_with_a_lease_comes_after_the_one_before_it() {
     let lease = registry.lease(id).expect("live").into_owned();
     let (lease, first) = busy.copy(lease, pinned(&backend, &[0; 2])).expect("queued").ordered();
     let second = other.copy(lease, pinned(&backend, &[0; 2])).expect("queued");
-    assert!(!second.is_done());
+    let second = second.wait_timeout(Duration::from_millis(100)).expect_err("the first is held up");
     drop(second.ordered());
     assert_eq!(registry.statistics().leases, 1, "one ticket stands for both");
     held.let_go();
@@ -107,6 +107,25 @@ fn a_launch_keeps_the_leases_that_are_listed_with_it() {
     assert_eq!(blocks(&backend), 2, "the kernel may use both");
     held.let_go();
     eventually("both are freed", || blocks(&backend) == 0);
+}
+
+#[test]
+fn what_a_lease_is_listed_with_stands_for_what_it_was_queued_with() {
+    let (backend, registry) = (backend(), Registry::new());
+    let [busy, other] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
+    let id = registry.register(buffer(&backend, &[1_u32, 2])).expect("room");
+    let held = Held::new(&backend, &busy);
+    let lease = registry.lease(id).expect("live").into_owned();
+    let (mut lease, read) = busy.copy(lease, pinned(&backend, &[0; 2])).expect("queued").ordered();
+    lease.used_by(&other).expect("a live stream");
+    drop(lease);
+    let idle = other.fill(pinned(&backend, &[0; 2]), .., 1).expect("queued");
+    let idle = idle.wait_timeout(Duration::from_millis(100)).expect_err("the other stream waits, too");
+    assert_eq!(registry.statistics().leases, 1);
+    held.let_go();
+    idle.wait().expect("done");
+    eventually("the lease is given back", || registry.statistics().leases == 0);
+    drop(read);
 }
 
 #[test]

@@ -5,6 +5,8 @@ use ringmem::memory::Memory;
 use ringmem::pool::{Pool, Statistics};
 use ringmem::registry::{BufferId, Relocated};
 use ringmem::stream::Stream;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::SeqCst;
 
 const KIB: usize = 1 << 10;
 /// Of a block.
@@ -21,7 +23,7 @@ fn pool(backend: &Arc<HostBackend>, blocks: usize, slabs: usize) -> DevicePool {
 
 /// Elements that tell which buffer and which place they are of.
 fn contents(number: usize, len: usize) -> Vec<u64> {
-    (0..len as u64).map(|at| (number as u64) << 32 | at.wrapping_mul(0x9E37_79B9)).map(u64::from).collect()
+    (0..len as u64).map(|at| (number as u64) << 48 | at).collect()
 }
 
 fn give<M: Memory + Clone>(registry: &Registry<M>, memory: &M, number: usize, bytes: usize) -> BufferId<u64> {
@@ -153,12 +155,14 @@ fn blocks_that_are_not_registered_stay_and_their_slab_is_filled_first() {
 #[test]
 fn buffers_of_another_pool_and_outside_the_slabs_are_left_alone() {
     let (backend, registry) = (backend(), Registry::new());
-    let [one, other] = [(); 2].map(|()| pool(&backend, 16, 2));
-    let ids = full(&registry, &other, 16);
-    let left = release_every_second(&registry, &ids);
-    give(&registry, &one, 0, 16);
+    let [one, other] = [(); 2].map(|()| pool(&backend, 16, 1));
+    let left = release_every_second(&registry, &full(&registry, &other, 16));
+    // As scattered as the other, but not this registry's to move.
+    let theirs = Registry::new();
+    let kept = release_every_second(&theirs, &full(&theirs, &one, 16));
     registry.register(Buffer::<u64, _>::new(one.clone(), 0).expect("room")).expect("room");
     assert_eq!(registry.defragment(&one).expect("no failure"), Relocated::default());
+    assert!(kept.iter().all(|&id| is_intact(&theirs, id, &all_contents(16))));
     assert_eq!(registry.defragment(&other).expect("no failure").moved, 4);
     assert!(left.iter().all(|&id| is_intact(&registry, id, &all_contents(16))));
 }
@@ -183,6 +187,40 @@ fn a_copy_that_fails_leaves_every_buffer_where_it_is_or_whole_elsewhere() {
     }
 }
 
+#[test]
+fn who_asks_for_a_buffer_that_is_being_moved_waits_and_finds_it_in_its_new_place() {
+    const IDLE: u64 = 0;
+    const ARMED: u64 = 1;
+    const COPYING: u64 = 2;
+    const ASKED: u64 = 3;
+    let step = Arc::new(AtomicU64::new(IDLE));
+    let looked = Arc::clone(&step);
+    // The backend looks at its clock when it writes down that it has copied: the buffer is not yet back then.
+    let clock = move || {
+        if looked.compare_exchange(ARMED, COPYING, SeqCst, SeqCst).is_ok() {
+            eventually("somebody asks", || looked.load(SeqCst) == ASKED);
+            thread::sleep(Duration::from_millis(20));
+        }
+        0
+    };
+    let backend = HostBackend::builder().device_memory(64 << 20).log(true).clock(Arc::new(clock));
+    let (backend, registry) = (backend.build().expect("a backend"), Registry::new());
+    let pool = pool(&backend, 16, 1);
+    let last = release_every_second(&registry, &full(&registry, &pool, 16))[7];
+    let before = address(&registry, last);
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            eventually("a copy", || step.load(SeqCst) == COPYING);
+            step.store(ASKED, SeqCst);
+            registry.lease(last).map(|lease| lease.device_address().expect("it has bytes").get())
+        });
+        step.store(ARMED, SeqCst);
+        registry.defragment(&pool).expect("no failure");
+        let found = asking.join().expect("no panic").expect("it waits for the copy");
+        assert!(found < before, "{found:#x} {before:#x}");
+    });
+}
+
 /// Two threads defragment, four use the buffers, two allocate and release.
 #[test]
 fn buffers_are_whole_while_others_move_them() {
@@ -191,13 +229,13 @@ fn buffers_are_whole_while_others_move_them() {
     let ids = full(&registry, &pool, 48);
     let left = release_every_second(&registry, &ids);
     let whole = all_contents(48);
-    let moved = std::sync::atomic::AtomicU64::new(0);
+    let moved = AtomicU64::new(0);
     thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 for _ in 0..30 {
                     let done = registry.defragment(&pool).expect("no failure");
-                    moved.fetch_add(done.moved, std::sync::atomic::Ordering::Relaxed);
+                    moved.fetch_add(done.moved, SeqCst);
                 }
             });
         }
@@ -227,7 +265,7 @@ fn buffers_are_whole_while_others_move_them() {
             });
         }
     });
-    assert!(moved.load(std::sync::atomic::Ordering::Relaxed) > 0);
+    assert!(moved.load(SeqCst) > 0);
     assert!(left.iter().all(|&id| is_intact(&registry, id, &whole)));
     assert_eq!(registry.statistics().leases, 0);
 }

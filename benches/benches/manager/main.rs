@@ -4,7 +4,7 @@
 //!
 //! | workload | what |
 //! |---|---|
-//! | `lookup-id` | a registered buffer is found by its id; `lease` keeps it and gives it back, `contains` only looks |
+//! | `lookup-id` | a registered buffer is found by its id; `lease` keeps it and gives it back, `contains` only looks; the limit is two additions to a word |
 //! | `reference-1m` | 1 MiB is passed on by reference (registered, named, found, taken out), or encoded as bytes |
 //! | `defragment` | blocks of 1 MiB are moved together, a KiB of what moves, or copied and nothing else |
 

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 use std::hint::black_box;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::AcqRel;
 use std::sync::{Arc, RwLock};
 
 use ringmem::backend::host::HostBackend;
@@ -36,6 +38,15 @@ fn lease(times: u64) -> f64 {
 fn contains(times: u64) -> f64 {
     let (registry, ids) = registered();
     looks(times, |number| assert!(registry.contains(ids[number])))
+}
+
+/// What taking a lease and giving it back cannot do without: two read-modify-writes.
+fn two_additions(times: u64) -> f64 {
+    let words: Vec<AtomicU64> = (0..COUNT).map(|_| AtomicU64::new(0)).collect();
+    looks(times, |number| {
+        words[number].fetch_add(1, AcqRel);
+        words[number].fetch_sub(1, AcqRel);
+    })
 }
 
 fn locked_map(times: u64) -> f64 {
@@ -84,7 +95,7 @@ pub fn workloads() -> Vec<Workload> {
     let looks: Vec<ringmem_benches::Subject> =
         vec![("ringmem lease", lease), ("ringmem contains", contains), ("RwLock<HashMap<_, Arc>>", locked_map)];
     vec![
-        Workload { unit: "ns/look", aim_ns: Some(5.0), ..Workload::one("lookup-id", 1.0, looks) },
+        Workload { unit: "ns/look", aim_ns: Some(5.0), limit: Some(two_additions), ..Workload::one("lookup-id", 1.0, looks) },
         Workload {
             unit: "ns/message",
             ..Workload::one("reference-1m", 0.01, vec![("ringmem Registry", by_reference), ("encoded bytes", encoded)])
