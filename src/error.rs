@@ -21,6 +21,7 @@ use crate::config::ConfigError;
 use crate::memory::TraceError;
 use crate::pool::Chosen;
 use crate::registry::IdError;
+use crate::mirror;
 
 /// A result whose error is [`Error`] unless it says otherwise.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -120,6 +121,27 @@ pub enum Error {
     Busy {
         /// By whom.
         what: &'static str,
+    },
+    /// A mirrored buffer of which there is no copy yet.
+    #[error("the mirrored buffer has no copy on either side")]
+    NotAllocated,
+    /// A mirrored buffer without a copy on the host, or with one that is not whole.
+    #[error("the mirrored buffer is {state:?} and has no copy on the host to go by")]
+    NoHostCopy {
+        /// Which copies are valid.
+        state: mirror::State,
+    },
+    /// A mirrored buffer without a copy on the device, or with one that is not whole.
+    #[error("the mirrored buffer is {state:?} and has no copy on the device to go by")]
+    NoDeviceCopy {
+        /// Which copies are valid.
+        state: mirror::State,
+    },
+    /// Both copies of a mirrored buffer would have writes that the other has not seen. Discard one of them.
+    #[error("the {} was written while the {dirty} has writes that it has not seen", dirty.other())]
+    DirtyConflict {
+        /// Whose writes the other side has not seen.
+        dirty: mirror::Side,
     },
     /// A device that is not there.
     #[error("no device {asked}: there are {devices}")]

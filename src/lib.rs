@@ -2,7 +2,8 @@
 //!
 //! Without features this crate is [`ringmem_layouts`] and nothing else: the bytes and protocols that both sides see, `no_std`, no
 //! allocator. The feature `std` adds the host: `backend`, so far with one backend whose devices are simulated and whose streams are threads;
-//! `memory`, one buffer type over any memory; `stream`, queues of copies and kernels; `channel`, a persistent kernel and its rings.
+//! `memory`, one buffer type over any memory; `mirror`, a host copy and a device copy kept in step; `stream`, queues of copies and kernels;
+//! `channel`, a persistent kernel and its rings.
 //! The feature `testing` adds `conformance`, the suite that every backend passes.
 //!
 //! ```
@@ -50,6 +51,8 @@ pub mod error;
 // Where the system has locks that die with their owner, and memory whose size can be sealed.
 #[cfg(feature = "std")]
 pub mod memory;
+#[cfg(feature = "std")]
+pub mod mirror;
 #[cfg(feature = "std")]
 pub mod pool;
 #[cfg(feature = "std")]

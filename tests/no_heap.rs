@@ -8,6 +8,7 @@ use std::sync::Arc;
 use ringmem::backend::host::HostBackend;
 use ringmem::backend::{Backend, MemoryLocation, Options, Request, Uses};
 use ringmem::memory::{Arena, Device, DeviceOnly, GpuBuffer, Memory, Pinned, PinnedBuffer};
+use ringmem::mirror::MirroredBuffer;
 
 /// Counts what this thread asks the heap for.
 struct Counting;
@@ -69,6 +70,22 @@ fn copies_fills_and_views_take_nothing_from_the_heap() {
         }
     });
     assert_eq!(bytes, 0);
+}
+
+#[test]
+fn a_mirror_s_copies_take_nothing_from_the_heap() {
+    let backend = backend();
+    let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 1000).expect("one backend");
+    mirror.device().expect("room");
+    let mut elements = vec![7; 1000];
+    let (bytes, ()) = heap_bytes(|| {
+        for round in 0..10 {
+            mirror.copy_from(&elements).expect("as many");
+            mirror.device_mut().expect("a copy").slice(..1).expect("within").fill(round).expect("a fill");
+            mirror.copy_to(&mut elements).expect("as many");
+        }
+    });
+    assert_eq!((bytes, elements[..2].to_vec()), (0, vec![9, 7]));
 }
 
 #[test]

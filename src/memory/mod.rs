@@ -48,6 +48,7 @@ pub(crate) use pages::{Page, Pages};
 pub use prefetching::Prefetching;
 pub use slice::{Slice, SliceMut};
 pub(crate) use slice::{end, range, same_backend};
+pub(crate) use slice::{View, end, same_backend};
 pub use statistics::{Figures, Scope, Statistics};
 pub use trace::{Event, Outcome, Trace, TraceError};
 pub use tracked::{Leak, Tracked};

@@ -1,0 +1,234 @@
+//! Transfers and launches that are queued, and what becomes of them.
+
+use core::time::Duration;
+
+use super::{Access, MirroredBuffer, Side, State};
+use crate::backend::{DeviceAddress, Ticket};
+use crate::memory::{Buffer, DeviceReadable, HostReadable, Memory};
+use crate::stream::{Queue, Queued, Stream};
+use crate::{DeviceBytes, Error, Result};
+
+/// A transfer that was queued, and of which nobody has heard since.
+#[derive(Clone, Copy)]
+struct Flight {
+    ticket: Ticket,
+    /// The state to go back to if it fails.
+    before: State,
+    /// The memory that it writes was allocated for it.
+    is_new: bool,
+}
+
+/// At most one in each direction.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Flights {
+    to_host: Option<Flight>,
+    to_device: Option<Flight>,
+}
+
+impl Flights {
+    pub const fn are_none(&self) -> bool {
+        self.to_host.is_none() && self.to_device.is_none()
+    }
+
+    const fn of(&mut self, to: Side) -> &mut Option<Flight> {
+        match to {
+            Side::Host => &mut self.to_host,
+            Side::Device => &mut self.to_device,
+        }
+    }
+}
+
+impl<T, H, D> MirroredBuffer<T, H, D>
+where
+    T: DeviceBytes,
+    H: Memory<Visibility: HostReadable> + Clone,
+    D: Memory<Visibility: DeviceReadable> + Clone,
+{
+    /// Queues that the device's copy is brought up to date, after everything that is queued on either copy.
+    ///
+    /// The state is at once as if it had been done. If it fails, the next call that waits for it says so, and the state is as before.
+    ///
+    /// # Errors
+    ///
+    /// [`NotAllocated`](Error::NotAllocated) where nothing was ever written; [`OtherBackend`](Error::OtherBackend), what the memory or the backend refuses. Nothing
+    /// was queued, and the state is as it was.
+    pub fn sync_to_device_on(&mut self, stream: &Stream) -> Result<()> {
+        self.queue(Side::Device, stream)
+    }
+
+    /// Queues that the host's copy is brought up to date, after everything that is queued on either copy.
+    ///
+    /// # Errors
+    ///
+    /// As [`sync_to_device_on`](Self::sync_to_device_on).
+    pub fn sync_to_host_on(&mut self, stream: &Stream) -> Result<()> {
+        self.queue(Side::Host, stream)
+    }
+
+    /// Where a kernel finds the device's copy that is launched on `stream` next; `None` without bytes. What it needs is queued there and not waited for: the
+    /// copy to the device if that is stale, and the end of what other streams do with it.
+    ///
+    /// The launch is to be [listed](Self::used_by). One that writes has the host's copy stale from now on, also if the launch fails.
+    ///
+    /// # Errors
+    ///
+    /// As [`sync_to_device_on`](Self::sync_to_device_on); nothing to read is zeroed first, as by [`device`](Self::device).
+    pub fn device_on(&mut self, access: Access, stream: &Stream) -> Result<Option<DeviceAddress>> {
+        let id = stream.on(&**self.device_memory.backend())?;
+        let state = self.state;
+        match access {
+            Access::Write => drop(self.allocate(Side::Device)?),
+            Access::Update if state == State::Uninitialized => self.begin(&[Side::Device], State::DeviceOnly)?,
+            Access::Read if state == State::Uninitialized => self.refresh(Side::Device)?,
+            Access::Read | Access::Update => self.queue(Side::Device, stream)?,
+        }
+        let view = self.device_view()?;
+        for ticket in view.uses.iter().filter(|ticket| ticket.stream != id) {
+            view.memory.backend().after(ticket, id)?;
+        }
+        let address = view.block.device_address;
+        // What was begun for this update is the device's only copy, and stays that.
+        if access == Access::Write || (access == Access::Update && state != State::Uninitialized) {
+            self.device_written();
+        }
+        Ok(address)
+    }
+
+    /// Lists what is queued on a stream now as a use of the device's copy: for launches, which name memory by its address. Whatever is then done with that
+    /// copy waits for it, on whatever stream.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDeviceCopy`](Error::NoDeviceCopy), [`OtherBackend`](Error::OtherBackend), what the driver said; nothing is listed.
+    pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
+        match (&mut self.device, &mut self.host) {
+            (Some(device), _) => device.used_by(stream),
+            (None, Some(host)) if self.is_shared => host.used_by(stream),
+            _ => Err(Error::NoDeviceCopy { state: self.state }),
+        }
+    }
+
+    /// Waits until nothing queued uses either copy.
+    ///
+    /// # Errors
+    ///
+    /// What the first of those operations failed with; a transfer that did has the state as before it.
+    pub fn settle(&mut self) -> Result<()> {
+        let landed = self.land();
+        let host = self.host.as_mut().map_or(Ok(()), Buffer::settle);
+        let device = self.device.as_mut().map_or(Ok(()), Buffer::settle);
+        landed.and(host).and(device)
+    }
+
+    /// Whether nothing queued uses either copy.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        let backend = self.device_memory.backend();
+        let host = self.host.iter().flat_map(|host| host.uses().iter());
+        host.chain(self.device.iter().flat_map(|device| device.uses().iter())).all(|ticket| backend.reached(ticket))
+    }
+
+    fn queue(&mut self, to: Side, stream: &Stream) -> Result<()> {
+        stream.on(&**self.device_memory.backend())?;
+        if self.state == State::Uninitialized {
+            return Err(Error::NotAllocated);
+        }
+        if self.state.is_valid(to) {
+            return Ok(());
+        }
+        if self.flights.of(to).is_some() {
+            self.land()?;
+        }
+        let before = self.state;
+        let is_new = self.allocate(to)?;
+        if self.is_shared {
+            self.state = State::Synchronized;
+            return Ok(());
+        }
+        // Moved through the stream, which gives them back at once: they are freed after what they list.
+        let Some(host) = self.host.take() else { return Err(Error::NoHostCopy { state: before }) };
+        let Some(device) = self.device.take() else {
+            self.host = Some(host);
+            return Err(Error::NoDeviceCopy { state: before });
+        };
+        let (host, device, queued) = match to {
+            Side::Host => {
+                let ((device, host), queued) = in_order(stream.copy(device, host));
+                (host, device, queued)
+            }
+            Side::Device => {
+                let ((host, device), queued) = in_order(stream.copy(host, device));
+                (host, device, queued)
+            }
+        };
+        (self.host, self.device) = (Some(host), Some(device));
+        match queued {
+            Ok(ticket) => {
+                *self.flights.of(to) = ticket.map(|ticket| Flight { ticket, before, is_new });
+                self.state = State::Synchronized;
+                self.is_torn = false;
+                Ok(())
+            }
+            Err(error) => {
+                self.give_up(to, is_new);
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits for the transfers that are queued. One that failed is taken back, as far as nothing was built on it.
+    #[inline]
+    pub(super) fn land(&mut self) -> Result<()> {
+        if self.flights.are_none() { Ok(()) } else { self.land_queued() }
+    }
+
+    #[cold]
+    fn land_queued(&mut self) -> Result<()> {
+        let up = self.outcome(Side::Device);
+        let down = self.outcome(Side::Host);
+        match (&up, &down) {
+            (Some((flight, Err(_))), None) if self.state == State::Synchronized => self.take_back(Side::Device, *flight),
+            // What the host got was made of what the device never had.
+            (Some((_, Err(_))), Some(_)) => (self.state, self.is_torn) = (State::DeviceDirty, true),
+            (_, Some((flight, Err(_)))) => self.take_back(Side::Host, *flight),
+            _ => {}
+        }
+        let outcome = |landed: Option<(Flight, Result<()>)>| landed.map_or(Ok(()), |(_, outcome)| outcome);
+        outcome(up).and(outcome(down))
+    }
+
+    fn outcome(&mut self, to: Side) -> Option<(Flight, Result<()>)> {
+        let flight = self.flights.of(to).take()?;
+        let outcome = self.device_memory.backend().wait(flight.ticket, None).map(drop);
+        if let Some(host) = &mut self.host {
+            host.settled(flight.ticket);
+        }
+        if let Some(device) = &mut self.device {
+            device.settled(flight.ticket);
+        }
+        if outcome.is_ok() {
+            self.statistics.add(to, self.size_bytes(), Duration::ZERO);
+        }
+        Some((flight, outcome))
+    }
+
+    /// A transfer failed: its target is not whole, and the state is as before unless it has gone on.
+    fn take_back(&mut self, to: Side, flight: Flight) {
+        self.is_torn = true;
+        if self.state == State::Synchronized {
+            self.state = flight.before;
+            self.give_up(to, flight.is_new);
+        }
+    }
+}
+
+/// What was passed to an operation, at once, and the operation's ticket or why it was refused.
+fn in_order<T: Queued>(queue: Queue<T>) -> (T, Result<Option<Ticket>>) {
+    match queue {
+        Ok(pending) => {
+            let ticket = pending.ticket();
+            (pending.ordered(), Ok(ticket))
+        }
+        Err(rejected) => (rejected.value, Err(rejected.error)),
+    }
+}

@@ -1,0 +1,158 @@
+//! Copying from one side to the other, and how much of it there was.
+
+use core::time::Duration;
+use std::time::Instant;
+
+use zerocopy::FromZeros;
+
+use super::{MirroredBuffer, Side, State};
+use crate::memory::{Buffer, DeviceReadable, HostReadable, Memory};
+use crate::{DeviceBytes, Error, Result};
+
+/// What was copied between the two sides of a [`MirroredBuffer`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// From host to device.
+    pub to_device: Transfers,
+    /// From device to host.
+    pub to_host: Transfers,
+}
+
+/// Transfers in one direction that succeeded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transfers {
+    /// How many. One that was queued is counted when the mirror is next used by a call that waits for it.
+    pub count: u64,
+    /// Bytes in all.
+    pub bytes: u64,
+    /// How long those took that a caller waited for, without what they waited for themselves, in nanoseconds. Nobody watches a queued one: it adds
+    /// nothing here.
+    pub ns: u64,
+}
+
+impl Statistics {
+    pub(super) fn add(&mut self, to: Side, bytes: usize, took: Duration) {
+        let transfers = match to {
+            Side::Host => &mut self.to_host,
+            Side::Device => &mut self.to_device,
+        };
+        transfers.count += 1;
+        transfers.bytes += bytes as u64;
+        transfers.ns = transfers.ns.saturating_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+    }
+}
+
+impl<T, H, D> MirroredBuffer<T, H, D>
+where
+    T: DeviceBytes,
+    H: Memory<Visibility: HostReadable> + Clone,
+    D: Memory<Visibility: DeviceReadable> + Clone,
+{
+    /// Makes a side's copy valid.
+    #[inline]
+    pub(super) fn refresh(&mut self, side: Side) -> Result<()> {
+        if self.state.is_valid(side) && self.flights.are_none() { Ok(()) } else { self.refresh_stale(side) }
+    }
+
+    #[cold]
+    fn refresh_stale(&mut self, side: Side) -> Result<()> {
+        self.land()?;
+        match (self.state, side) {
+            (State::Uninitialized, Side::Host) => self.begin(&[Side::Host], State::HostOnly),
+            (State::Uninitialized, Side::Device) => self.begin(&[Side::Host, Side::Device], State::Synchronized),
+            (state, side) if state.is_valid(side) => Ok(()),
+            (_, side) => self.transfer(side),
+        }
+    }
+
+    /// Makes copies of zeroes where there were none.
+    pub(super) fn begin(&mut self, sides: &[Side], state: State) -> Result<()> {
+        // What serves both sides is zeroed once.
+        let sides = sides.iter().take(if self.is_shared { 1 } else { sides.len() });
+        let begun = sides.clone().try_for_each(|&side| {
+            self.allocate(side)?;
+            match (side, &mut self.device) {
+                (Side::Device, Some(device)) => device.zero(),
+                _ => host_slice(&mut self.host, self.state).map(|elements| elements.zero()),
+            }
+        });
+        match begun {
+            Ok(()) => self.state = state,
+            Err(_) => sides.for_each(|&side| self.give_up(side, true)),
+        }
+        begun
+    }
+
+    /// Copies to a side that is stale, and waits for it.
+    pub(super) fn transfer(&mut self, to: Side) -> Result<()> {
+        let is_new = self.allocate(to)?;
+        let copied = self.copy_over(to);
+        match copied {
+            Ok(()) => {
+                self.state = State::Synchronized;
+                self.is_torn = false;
+            }
+            Err(_) => self.give_up(to, is_new),
+        }
+        copied
+    }
+
+    fn copy_over(&mut self, to: Side) -> Result<()> {
+        if self.is_shared {
+            return Ok(());
+        }
+        let Some(host) = &mut self.host else { return Err(Error::NoHostCopy { state: self.state }) };
+        let Some(device) = &mut self.device else { return Err(Error::NoDeviceCopy { state: self.state }) };
+        host.settle()?;
+        device.settle()?;
+        self.is_torn = true;
+        let begun = Instant::now();
+        match to {
+            Side::Host => host.as_view_mut().copy_from_view(device.as_view())?,
+            Side::Device => device.as_view_mut().copy_from_view(host.as_view())?,
+        }
+        let bytes = self.size_bytes();
+        if bytes > 0 {
+            self.statistics.add(to, bytes, begun.elapsed());
+        }
+        Ok(())
+    }
+
+    /// Sees to it that a side has memory; whether it had none.
+    pub(super) fn allocate(&mut self, side: Side) -> Result<bool> {
+        if side == Side::Host || self.is_shared {
+            let is_new = self.host.is_none();
+            if is_new {
+                self.host = Some(Buffer::new(self.host_memory.clone(), self.len)?);
+            }
+            return Ok(is_new);
+        }
+        let is_new = self.device.is_none();
+        if is_new {
+            self.device = Some(Buffer::new(self.device_memory.clone(), self.len)?);
+        }
+        Ok(is_new)
+    }
+
+    /// Gives a side's memory back if it was allocated for what has failed.
+    pub(super) fn give_up(&mut self, side: Side, is_new: bool) {
+        match side {
+            _ if !is_new => {}
+            Side::Device if !self.is_shared => self.device = None,
+            _ => self.host = None,
+        }
+    }
+}
+
+/// The host's elements, after what is queued on them.
+#[inline]
+pub(super) fn host_slice<T: DeviceBytes, H: Memory<Visibility: HostReadable>>(
+    host: &mut Option<Buffer<T, H>>,
+    state: State,
+) -> Result<&mut [T]> {
+    let Some(host) = host else { return Err(Error::NoHostCopy { state }) };
+    if !host.uses().is_empty() {
+        host.settle()?;
+    }
+    host.as_mut_slice()
+}

@@ -1,0 +1,104 @@
+//! Every call of the backend that a mirror makes fails once: the state, the elements and the memory held stay as they were.
+
+use ringmem::Error;
+use ringmem::backend::host::{Fault, Faults, Verb};
+use ringmem::mirror::{Side, State};
+
+use super::table::{LAST, OLDER, bring, call, cells, check_elements};
+use super::{backend, live, pageable, pinned, stream, through};
+
+#[test]
+fn whichever_call_of_the_backend_fails_nothing_has_changed_and_the_next_try_succeeds() {
+    let mut struck = 0;
+    for cell in cells().filter(|cell| !cell.is_error() && cell.call != "free") {
+        for verb in [Verb::Allocate, Verb::Copy, Verb::Fill] {
+            let needed = {
+                let backend = backend();
+                let (stream, mut mirror) = (stream(&backend), pinned(&backend));
+                bring(&mut mirror, cell.before).expect("room");
+                let before = backend.calls(verb);
+                call(&mut mirror, cell.call, &stream).expect("no fault");
+                backend.calls(verb) - before
+            };
+            for number in 1..=needed {
+                let backend = backend();
+                let (stream, mut mirror) = (stream(&backend), pinned(&backend));
+                bring(&mut mirror, cell.before).expect("room");
+                let (state, held, statistics) = (mirror.state(), live(&backend), mirror.statistics());
+                backend.set_faults(&Faults::new().on(verb, Fault::nth(number)));
+                let error = call(&mut mirror, cell.call, &stream).expect_err("planned");
+                assert!(matches!(error, Error::Injected { .. } | Error::OutOfMemory { .. } | Error::Map { .. }), "{cell:?}: {error}");
+                backend.set_faults(&Faults::new());
+                assert_eq!((mirror.state(), live(&backend), mirror.statistics()), (state, held, statistics), "{cell:?}: {verb:?} {number}");
+                call(&mut mirror, cell.call, &stream).expect("no fault any more");
+                assert_eq!(mirror.state(), cell.state_after(), "{cell:?}: {verb:?} {number}");
+                check_elements(&mut mirror, cell);
+                struck += 1;
+            }
+        }
+    }
+    assert!(struck > 100, "{struck} calls");
+}
+
+#[test]
+fn a_queued_copy_that_fails_on_its_stream_is_told_once_and_taken_back() {
+    for cell in cells().filter(|cell| cell.call.starts_with("sync_to_") && cell.call.ends_with("_on") && cell.copies() != [0, 0]) {
+        let backend = backend();
+        let (stream, mut mirror) = (stream(&backend), pageable(&backend));
+        bring(&mut mirror, cell.before).expect("room");
+        let (state, held) = (mirror.state(), live(&backend));
+        backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1).when_executed()));
+        let error = call(&mut mirror, cell.call, &stream).expect_err("planned");
+        assert!(matches!(error, Error::Injected { call: "copy", .. }), "{cell:?}: {error}");
+        assert_eq!((mirror.state(), mirror.statistics().to_host.count), (state, 0), "{cell:?}");
+        through(&stream);
+        assert_eq!(live(&backend), held, "{cell:?}");
+        stream.synchronize().expect("it was told");
+        call(&mut mirror, cell.call, &stream).expect("no fault any more");
+        check_elements(&mut mirror, cell);
+    }
+}
+
+#[test]
+fn a_copy_that_failed_half_way_is_nobody_s_way_out_of_a_conflict() {
+    let backend = backend();
+    let mut mirror = pinned(&backend);
+    bring(&mut mirror, "HD").expect("room");
+    backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1)));
+    mirror.sync_to_device().expect_err("planned");
+    assert!(matches!(mirror.discard_host(), Err(Error::NoDeviceCopy { state: State::HostDirty })));
+    mirror.sync_to_device().expect("no fault any more");
+    mirror.discard_host().expect("whole again");
+    assert_eq!(mirror.to_vec().expect("a copy"), LAST);
+
+    bring(&mut mirror, "HD").expect("room");
+    backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1)));
+    mirror.device_mut().map(drop).expect_err("planned");
+    drop(mirror.device_write_only().expect("all of it is written"));
+    mirror.discard_device().expect("the host's copy was read, not written");
+    assert_eq!(mirror.to_vec().expect("a copy"), LAST);
+
+    mirror.device_mut().expect("a copy").copy_from(&LAST).expect("as many");
+    backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1)));
+    mirror.host().expect_err("planned");
+    assert!(matches!(mirror.discard_device(), Err(Error::NoHostCopy { state: State::DeviceDirty })));
+    mirror.copy_from(&OLDER).expect("all of it is written");
+    mirror.discard_host().expect("the device's copy was read, not written");
+    assert_eq!(mirror.to_vec().expect("a copy"), LAST);
+}
+
+#[test]
+fn a_free_that_fails_is_told_and_the_memory_is_gone_all_the_same() {
+    let backend = backend();
+    let mut mirror = pinned(&backend);
+    bring(&mut mirror, "S").expect("room");
+    backend.set_faults(&Faults::new().on(Verb::Free, Fault::nth(1)));
+    assert!(matches!(mirror.compact(Side::Host), Err(Error::Injected { call: "free", .. })));
+    assert_eq!((mirror.state(), live(&backend)[0]), (State::HostOnly, 0));
+    bring(&mut mirror, "S").expect("room");
+    backend.set_faults(&Faults::new().on(Verb::Free, Fault::nth(2)));
+    assert!(matches!(mirror.free(), Err(Error::Injected { call: "free", .. })));
+    assert_eq!((mirror.state(), live(&backend)), (State::Uninitialized, [0; 3]));
+    mirror.free().expect("nothing is left to free");
+    assert_eq!(backend.counters().unreported, 0);
+}

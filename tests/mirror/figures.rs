@@ -1,0 +1,70 @@
+//! What a mirror says of itself: transfers, and whether its pages are locked.
+
+use std::time::Instant;
+
+use ringmem::backend::Options;
+use ringmem::backend::host::HostBackend;
+use ringmem::memory::{Device, Host, Pinned};
+use ringmem::mirror::MirroredBuffer;
+
+use super::{BYTES, LEN, backend, pageable, pinned};
+
+#[test]
+fn transfers_are_counted_exactly_and_their_time_is_in_nanoseconds() {
+    let backend = backend();
+    let mut mirror = MirroredBuffer::<u8, _, _>::new(Host::new(&backend, 0), Device::new(&backend, 0), 500_000).expect("one backend");
+    let begun = Instant::now();
+    for round in 0..10 {
+        mirror.host_mut().expect("room")[0] = round;
+        mirror.device_mut().expect("room").slice(1..2).expect("within").fill(round).expect("filled");
+        assert_eq!(mirror.host().expect("a copy")[..2], [round; 2]);
+    }
+    let took = begun.elapsed().as_nanos() as u64;
+    let statistics = mirror.statistics();
+    for transfers in [statistics.to_device, statistics.to_host] {
+        assert_eq!((transfers.count, transfers.bytes), (10, 5_000_000));
+        // Half a megabyte takes more than no time: whoever counts milliseconds sees none in most of these.
+        assert!(transfers.ns >= 10, "{transfers:?}");
+    }
+    assert!(statistics.to_device.ns + statistics.to_host.ns <= took, "{statistics:?} of {took} ns");
+    let counters = backend.counters();
+    assert_eq!((counters.uploads.bytes, counters.downloads.bytes), (5_000_000, 5_000_000));
+}
+
+#[test]
+fn pinned_is_said_of_what_is_really_locked_and_nothing_else() {
+    let backend = backend();
+    let mut mirror = pinned(&backend);
+    assert!(!mirror.is_pinned(), "nothing is there");
+    mirror.host_mut().expect("room");
+    let locked = ringmem::memory::PinnedBuffer::<u32, _>::new(Pinned::new(&backend, 0), LEN).expect("room");
+    assert_eq!(mirror.is_pinned(), locked.is_pinned(), "as the system says of as many bytes");
+    assert_eq!(backend.counters().staged.count, 0);
+    mirror.sync_to_device().expect("room");
+    assert_eq!(backend.counters().staged.count, 0, "one transfer, not two");
+
+    let mut mirror = pageable(&backend);
+    mirror.host_mut().expect("room");
+    assert!(!mirror.is_pinned());
+    mirror.sync_to_device().expect("room");
+    assert_eq!((backend.counters().staged.count, backend.counters().staged.bytes), (1, BYTES));
+}
+
+#[test]
+fn memory_that_must_be_pinned_and_cannot_be_is_an_error_not_pageable() {
+    let backend = HostBackend::builder().pinned_budget(BYTES - 1).build().expect("a backend");
+    let memory = Pinned::new(&backend, 0).with(Options::MUST_PIN);
+    let mut mirror = MirroredBuffer::<u32, _, _>::new(memory, Device::new(&backend, 0), LEN).expect("one backend");
+    mirror.host().expect_err("above the budget");
+    assert_eq!(mirror.state(), ringmem::mirror::State::Uninitialized);
+}
+
+#[test]
+fn it_says_what_it_is() {
+    let backend = backend();
+    let mirror = pinned(&backend);
+    assert_eq!((mirror.len(), mirror.size_bytes() as u64, mirror.is_empty(), mirror.is_shared()), (LEN, BYTES, false, false));
+    assert!(format!("{mirror:?}").contains("state: Uninitialized"), "{mirror:?}");
+    use ringmem::memory::Memory;
+    assert_eq!((mirror.host_memory().device(), mirror.device_memory().device()), (0, 0));
+}

@@ -1,0 +1,66 @@
+//! Where host and device share one memory, one buffer serves both sides.
+
+use std::sync::Arc;
+
+use ringmem::Error;
+use ringmem::backend::host::HostBackend;
+use ringmem::mirror::{Access, State};
+
+use super::table::{self, bring, call, cells, transfers};
+use super::{BYTES, LEN, launch, live, pageable, pinned, stream};
+
+fn sharing() -> Arc<HostBackend> {
+    HostBackend::builder().device_memory(1 << 20).shared_memory(true).build().expect("a backend")
+}
+
+#[test]
+fn the_states_are_the_table_s_and_nothing_is_copied() {
+    // Dirty with nothing on the other side is dirty with both.
+    for cell in cells().filter(|cell| !cell.call.starts_with("through") && !cell.before.ends_with('*')) {
+        let backend = sharing();
+        let (stream, mut mirror) = (stream(&backend), pinned(&backend));
+        assert!(mirror.is_shared());
+        bring(&mut mirror, cell.before).expect("room");
+        assert_eq!(call(&mut mirror, cell.call, &stream).is_err(), cell.is_error(), "{cell:?}");
+        assert_eq!(mirror.state(), cell.state_after(), "{cell:?}");
+        if !cell.call.starts_with("discard") {
+            table::check_elements(&mut mirror, cell);
+        }
+        let counters = backend.counters();
+        assert_eq!((transfers(&backend), counters.device_allocations.count), ([0, 0], 0), "{cell:?}");
+        assert_eq!(counters.pinned_live.peak, if mirror.state() == State::Uninitialized { 0 } else { BYTES }, "{cell:?}");
+        assert_eq!(mirror.statistics(), Default::default());
+    }
+}
+
+#[test]
+fn both_sides_have_one_address_and_a_kernel_s_writes_are_waited_for() {
+    let backend = sharing();
+    let (stream, mut mirror) = (stream(&backend), pinned(&backend));
+    mirror.copy_from(&[5; LEN]).expect("room");
+    let host = mirror.host().expect("valid").as_ptr() as u64;
+    let address = mirror.device().expect("valid").device_address().expect("it has bytes").get();
+    let place = backend.counters().pinned_allocations.count;
+    assert_eq!((host != 0, place), (true, 1));
+    assert_eq!(mirror.device_on(Access::Read, &stream).expect("valid").map(|address| address.get()), Some(address));
+    let launches = [0; 20].map(|_| launch(&mut mirror, "add", &stream));
+    assert_eq!(mirror.host().expect("after the kernels"), [25; LEN]);
+    launches.into_iter().for_each(|launch| launch.wait().expect("it does not fail"));
+    let mut view = mirror.device_mut().expect("valid");
+    view.copy_from(&[1; LEN]).expect("as many");
+    assert_eq!(mirror.to_vec().expect("valid"), [1; LEN]);
+    let lent = mirror.through(Access::Read, |device| (device, ()));
+    assert!(matches!(lent, Err(Error::Unsupported { .. })), "{lent:?}");
+    mirror.free().expect("freed");
+    assert_eq!(live(&backend), [0; 3]);
+}
+
+#[test]
+fn host_memory_that_no_device_sees_is_mirrored_there_as_well() {
+    let backend = sharing();
+    let mut mirror = pageable(&backend);
+    assert!(!mirror.is_shared());
+    mirror.copy_from(&[5; LEN]).expect("room");
+    assert_eq!(mirror.device().expect("a copy").to_vec().expect("a copy"), [5; LEN]);
+    assert_eq!(backend.counters().uploads.count, 1);
+}
