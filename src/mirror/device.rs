@@ -19,7 +19,7 @@ where
     /// What the memory refuses; what the copy or something queued before failed with.
     #[inline]
     pub fn device(&mut self) -> Result<Slice<'_, T, D>> {
-        self.open_device(Access::Read)?;
+        self.refresh(Side::Device)?;
         let view = self.device_view()?;
         // SAFETY: the invariant: `len` elements.
         Ok(unsafe { Slice::new(view, self.len) })
@@ -108,6 +108,7 @@ where
     }
 
     /// The device's copy is the last that was written.
+    #[inline]
     pub(super) fn device_written(&mut self) {
         if !self.state.is_valid(Side::Device) {
             // What is stale now is the host's copy, and that is whole.
@@ -116,6 +117,7 @@ where
         self.state = if self.state == State::Uninitialized { State::DeviceOnly } else { State::DeviceDirty };
     }
 
+    #[inline]
     fn device_slice_mut(&mut self) -> Result<SliceMut<'_, T, D>> {
         let view = self.device_view()?;
         // SAFETY: the invariant: `len` elements, and the mirror is borrowed mutably.
@@ -123,11 +125,13 @@ where
     }
 
     /// Where the device finds its elements.
+    #[inline]
     pub(super) fn device_view(&self) -> Result<View<'_, D>> {
         if !self.is_shared {
-            return self.device.as_ref().map(Buffer::view).ok_or(Error::NoDeviceCopy { state: self.state });
+            let Some(device) = &self.device else { return Err(Error::NoDeviceCopy { state: self.state }) };
+            return Ok(device.view());
         }
-        let Some(host) = &self.host else { return Err(Error::NoDeviceCopy { state: self.state }) };
+        let Some(host) = self.host.get() else { return Err(Error::NoDeviceCopy { state: self.state }) };
         let View { block, uses, offset, .. } = host.view();
         // Of the same backend, which is what a view asks its memory for.
         Ok(View { memory: &self.device_memory, block, uses, offset })

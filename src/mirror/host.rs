@@ -2,7 +2,6 @@
 
 use std::vec::Vec;
 
-use super::transfer::host_slice;
 use super::{MirroredBuffer, Side, State};
 use crate::memory::{DeviceReadable, HostReadable, Memory};
 use crate::{DeviceBytes, Error, Result};
@@ -27,8 +26,11 @@ where
     /// that must not meet the host.
     #[inline]
     pub fn host(&mut self) -> Result<&[T]> {
-        self.refresh(Side::Host)?;
-        host_slice(&mut self.host, self.state).map(|elements| &*elements)
+        // At rest it has no transfer queued either.
+        if !(self.state.is_valid(Side::Host) && self.host.is_at_rest()) {
+            self.refresh(Side::Host)?;
+        }
+        self.host.elements(self.state).map(|elements| &*elements)
     }
 
     /// The elements on the host, to read and write: the device's are stale from now on.
@@ -38,8 +40,10 @@ where
     /// As [`host`](Self::host).
     #[inline]
     pub fn host_mut(&mut self) -> Result<&mut [T]> {
-        self.refresh(Side::Host)?;
-        let elements = host_slice(&mut self.host, self.state)?;
+        if !(self.state.is_valid(Side::Host) && self.host.is_at_rest()) {
+            self.refresh(Side::Host)?;
+        }
+        let elements = self.host.elements(self.state)?;
         self.state = State::HostDirty;
         Ok(elements)
     }
@@ -88,12 +92,10 @@ where
     fn overwrite(&mut self, write: impl FnOnce(&mut [T])) -> Result<()> {
         self.land()?;
         let is_new = self.allocate(Side::Host)?;
-        match host_slice(&mut self.host, self.state) {
+        match self.host.elements(self.state) {
             Ok(elements) => write(elements),
             Err(error) => {
-                if is_new {
-                    self.host = None;
-                }
+                self.give_up(Side::Host, is_new);
                 return Err(error);
             }
         }

@@ -62,6 +62,7 @@
 //! # }
 //! ```
 
+mod copy;
 mod device;
 mod host;
 mod queue;
@@ -79,6 +80,7 @@ use crate::{DeviceBytes, Error, Result};
 pub use state::{Access, Side, State};
 pub use transfer::{Statistics, Transfers};
 
+use copy::HostCopy;
 use queue::Flights;
 
 /// `len` elements on the host and on a device, kept in step.
@@ -90,7 +92,7 @@ pub struct MirroredBuffer<T, H: Memory = Pinned, D: Memory = Device> {
     len: usize,
     state: State,
     // INVARIANT: each copy that is there has `len` elements. Where the two sides share memory there is none of the device's.
-    host: Option<Buffer<T, H>>,
+    host: HostCopy<T, H>,
     device: Option<Buffer<T, D>>,
     /// One buffer serves both sides: the host's.
     is_shared: bool,
@@ -126,7 +128,7 @@ where
             device_memory: device,
             len,
             state: State::Uninitialized,
-            host: None,
+            host: HostCopy::none(),
             device: None,
             is_shared,
             is_torn: false,
@@ -167,7 +169,7 @@ impl<T, H: Memory, D: Memory> MirroredBuffer<T, H, D> {
     /// [`Options::MUST_PIN`](crate::backend::Options::MUST_PIN) on the host's memory makes anything else an error.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
-        self.host.as_ref().is_some_and(Buffer::is_pinned)
+        self.host.get().is_some_and(Buffer::is_pinned)
     }
 
     /// Whether one buffer serves both sides, and nothing is ever copied.
@@ -200,7 +202,7 @@ impl<T, H: Memory, D: Memory> fmt::Debug for MirroredBuffer<T, H, D> {
         f.debug_struct("MirroredBuffer")
             .field("state", &self.state)
             .field("len", &self.len)
-            .field("host", &self.host)
+            .field("host", &self.host.get())
             .field("device", &self.device)
             .field("is_shared", &self.is_shared)
             .finish_non_exhaustive()

@@ -26,6 +26,7 @@ pub(super) struct Flights {
 }
 
 impl Flights {
+    #[inline]
     pub const fn are_none(&self) -> bool {
         self.to_host.is_none() && self.to_device.is_none()
     }
@@ -101,7 +102,7 @@ where
     ///
     /// [`NoDeviceCopy`](Error::NoDeviceCopy), [`OtherBackend`](Error::OtherBackend), what the driver said; nothing is listed.
     pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
-        match (&mut self.device, &mut self.host) {
+        match (&mut self.device, self.host.get_mut()) {
             (Some(device), _) => device.used_by(stream),
             (None, Some(host)) if self.is_shared => host.used_by(stream),
             _ => Err(Error::NoDeviceCopy { state: self.state }),
@@ -115,7 +116,7 @@ where
     /// What the first of those operations failed with; a transfer that did has the state as before it.
     pub fn settle(&mut self) -> Result<()> {
         let landed = self.land();
-        let host = self.host.as_mut().map_or(Ok(()), Buffer::settle);
+        let host = self.host.get_mut().map_or(Ok(()), Buffer::settle);
         let device = self.device.as_mut().map_or(Ok(()), Buffer::settle);
         landed.and(host).and(device)
     }
@@ -124,7 +125,7 @@ where
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let backend = self.device_memory.backend();
-        let host = self.host.iter().flat_map(|host| host.uses().iter());
+        let host = self.host.get().into_iter().flat_map(|host| host.uses().iter());
         host.chain(self.device.iter().flat_map(|device| device.uses().iter())).all(|ticket| backend.reached(ticket))
     }
 
@@ -148,7 +149,7 @@ where
         // Moved through the stream, which gives them back at once: they are freed after what they list.
         let Some(host) = self.host.take() else { return Err(Error::NoHostCopy { state: before }) };
         let Some(device) = self.device.take() else {
-            self.host = Some(host);
+            self.host.put(host);
             return Err(Error::NoDeviceCopy { state: before });
         };
         let (host, device, queued) = match to {
@@ -161,7 +162,8 @@ where
                 (host, device, queued)
             }
         };
-        (self.host, self.device) = (Some(host), Some(device));
+        self.host.put(host);
+        self.device = Some(device);
         match queued {
             Ok(ticket) => {
                 *self.flights.of(to) = ticket.map(|ticket| Flight { ticket, before, is_new });
@@ -200,7 +202,7 @@ where
     fn outcome(&mut self, to: Side) -> Option<(Flight, Result<()>)> {
         let flight = self.flights.of(to).take()?;
         let outcome = self.device_memory.backend().wait(flight.ticket, None).map(drop);
-        if let Some(host) = &mut self.host {
+        if let Some(host) = self.host.get_mut() {
             host.settled(flight.ticket);
         }
         if let Some(device) = &mut self.device {

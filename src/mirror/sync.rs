@@ -128,7 +128,7 @@ where
         let rest = side.other();
         let is_there = match rest {
             _ if self.is_shared => self.state != State::only(side),
-            Side::Host => self.host.is_some(),
+            Side::Host => self.host.get().is_some(),
             Side::Device => self.device.is_some(),
         };
         if !is_there || self.is_torn {

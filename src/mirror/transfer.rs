@@ -73,7 +73,7 @@ where
             self.allocate(side)?;
             match (side, &mut self.device) {
                 (Side::Device, Some(device)) => device.zero(),
-                _ => host_slice(&mut self.host, self.state).map(|elements| elements.zero()),
+                _ => self.host.elements(self.state).map(|elements| elements.zero()),
             }
         });
         match begun {
@@ -101,7 +101,7 @@ where
         if self.is_shared {
             return Ok(());
         }
-        let Some(host) = &mut self.host else { return Err(Error::NoHostCopy { state: self.state }) };
+        let Some(host) = self.host.get_mut() else { return Err(Error::NoHostCopy { state: self.state }) };
         let Some(device) = &mut self.device else { return Err(Error::NoDeviceCopy { state: self.state }) };
         host.settle()?;
         device.settle()?;
@@ -121,9 +121,9 @@ where
     /// Sees to it that a side has memory; whether it had none.
     pub(super) fn allocate(&mut self, side: Side) -> Result<bool> {
         if side == Side::Host || self.is_shared {
-            let is_new = self.host.is_none();
+            let is_new = self.host.get().is_none();
             if is_new {
-                self.host = Some(Buffer::new(self.host_memory.clone(), self.len)?);
+                self.host.put(Buffer::new(self.host_memory.clone(), self.len)?);
             }
             return Ok(is_new);
         }
@@ -139,20 +139,7 @@ where
         match side {
             _ if !is_new => {}
             Side::Device if !self.is_shared => self.device = None,
-            _ => self.host = None,
+            _ => drop(self.host.take()),
         }
     }
-}
-
-/// The host's elements, after what is queued on them.
-#[inline]
-pub(super) fn host_slice<T: DeviceBytes, H: Memory<Visibility: HostReadable>>(
-    host: &mut Option<Buffer<T, H>>,
-    state: State,
-) -> Result<&mut [T]> {
-    let Some(host) = host else { return Err(Error::NoHostCopy { state }) };
-    if !host.uses().is_empty() {
-        host.settle()?;
-    }
-    host.as_mut_slice()
 }

@@ -1,13 +1,15 @@
 //! Where host and device share one memory, one buffer serves both sides.
 
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use ringmem::Error;
 use ringmem::backend::host::HostBackend;
 use ringmem::mirror::{Access, State};
 
 use super::table::{self, bring, call, cells, transfers};
-use super::{BYTES, LEN, launch, live, pageable, pinned, stream};
+use super::{BYTES, Held, LEN, eventually, launch, live, pageable, pinned, stream};
 
 fn sharing() -> Arc<HostBackend> {
     HostBackend::builder().device_memory(1 << 20).shared_memory(true).build().expect("a backend")
@@ -43,8 +45,14 @@ fn both_sides_have_one_address_and_a_kernel_s_writes_are_waited_for() {
     let place = backend.counters().pinned_allocations.count;
     assert_eq!((host != 0, place), (true, 1));
     assert_eq!(mirror.device_on(Access::Read, &stream).expect("valid").map(|address| address.get()), Some(address));
+    let held = Held::new(&backend, &stream);
     let launches = [0; 20].map(|_| launch(&mut mirror, "add", &stream));
+    let release = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(50));
+        drop(held);
+    });
     assert_eq!(mirror.host().expect("after the kernels"), [25; LEN]);
+    release.join().expect("no panic");
     launches.into_iter().for_each(|launch| launch.wait().expect("it does not fail"));
     let mut view = mirror.device_mut().expect("valid");
     view.copy_from(&[1; LEN]).expect("as many");
@@ -52,7 +60,7 @@ fn both_sides_have_one_address_and_a_kernel_s_writes_are_waited_for() {
     let lent = mirror.through(Access::Read, |device| (device, ()));
     assert!(matches!(lent, Err(Error::Unsupported { .. })), "{lent:?}");
     mirror.free().expect("freed");
-    assert_eq!(live(&backend), [0; 3]);
+    eventually("all is freed", || live(&backend) == [0; 3]);
 }
 
 #[test]

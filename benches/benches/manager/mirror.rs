@@ -19,8 +19,8 @@ fn mirror() -> Mirror {
 }
 
 /// Times one access of what `make` makes, in nanoseconds each.
-fn each<S: Send>(times: u64, mut subject: S, access: impl Fn(&mut S) -> u64 + Send) -> f64 {
-    let work = || {
+fn each<S: Send>(times: u64, mut subject: S, access: impl Fn(&mut S) -> u64 + Send + Copy) -> f64 {
+    let work = move || {
         let mut sum = 0;
         for _ in 0..times {
             sum += access(black_box(&mut subject));

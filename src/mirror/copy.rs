@@ -1,0 +1,75 @@
+//! The host's copy, and whether its elements can be lent without asking anybody.
+
+use core::slice;
+
+use super::State;
+use crate::backend::MemoryLocation;
+use crate::memory::{Buffer, HostReadable, Memory};
+use crate::{DeviceBytes, Error, Result};
+
+/// A buffer that may be there. [`Buffer::as_mut_slice`] asks a backend whether anything is in the way, which takes longer than an access may.
+pub(super) struct HostCopy<T, H: Memory> {
+    buffer: Option<Buffer<T, H>>,
+    // INVARIANT: the buffer lists no use, and is not in managed memory, where a kernel may be in the host's way. Whatever lends the buffer mutably takes
+    // it back.
+    is_at_rest: bool,
+}
+
+impl<T, H: Memory> HostCopy<T, H> {
+    pub const fn none() -> Self {
+        Self { buffer: None, is_at_rest: false }
+    }
+
+    #[inline]
+    pub const fn is_at_rest(&self) -> bool {
+        self.is_at_rest
+    }
+
+    pub const fn get(&self) -> Option<&Buffer<T, H>> {
+        self.buffer.as_ref()
+    }
+
+    pub fn get_mut(&mut self) -> Option<&mut Buffer<T, H>> {
+        self.is_at_rest = false;
+        self.buffer.as_mut()
+    }
+
+    pub fn put(&mut self, buffer: Buffer<T, H>) {
+        *self = Self { buffer: Some(buffer), is_at_rest: false };
+    }
+
+    pub fn take(&mut self) -> Option<Buffer<T, H>> {
+        self.is_at_rest = false;
+        self.buffer.take()
+    }
+
+    /// The elements, after what is queued on them.
+    #[inline]
+    pub fn elements(&mut self, state: State) -> Result<&mut [T]>
+    where
+        T: DeviceBytes,
+        H::Visibility: HostReadable,
+    {
+        if self.is_at_rest
+            && let Some(buffer) = &self.buffer
+            && let Some(first) = buffer.as_ptr()
+        {
+            // SAFETY: so many elements, initialised by the memory's promise and borrowed mutably with their buffer; nothing else uses them, by the
+            // invariant.
+            return Ok(unsafe { slice::from_raw_parts_mut(first.as_ptr(), buffer.len()) });
+        }
+        self.settled(state)
+    }
+
+    #[cold]
+    fn settled(&mut self, state: State) -> Result<&mut [T]>
+    where
+        T: DeviceBytes,
+        H::Visibility: HostReadable,
+    {
+        let Some(buffer) = &mut self.buffer else { return Err(Error::NoHostCopy { state }) };
+        buffer.settle()?;
+        self.is_at_rest = buffer.location() != MemoryLocation::Unified;
+        buffer.as_mut_slice()
+    }
+}
