@@ -74,7 +74,7 @@ fn a_copy_that_failed_half_way_is_nobody_s_way_out_of_a_conflict() {
     bring(&mut mirror, "HD").expect("room");
     backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1)));
     mirror.device_mut().map(drop).expect_err("planned");
-    drop(mirror.device_write_only().expect("all of it is written"));
+    let _ = mirror.device_write_only().expect("all of it is written");
     mirror.discard_device().expect("the host's copy was read, not written");
     assert_eq!(mirror.to_vec().expect("a copy"), LAST);
 

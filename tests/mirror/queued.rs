@@ -193,6 +193,7 @@ fn views_that_are_forgotten_leave_the_mirror_as_it_was_marked() {
     assert_eq!(mirror.state(), State::HostDirty);
     let _ = mirror.device().expect("room");
     assert_eq!(mirror.state(), State::Synchronized);
+    #[allow(clippy::forget_non_drop, reason = "whether there is anything to forget is what it is about")]
     mem::forget(mirror.device_mut().expect("valid"));
     assert_eq!(mirror.state(), State::DeviceDirty);
     assert_eq!(mirror.to_vec().expect("a copy"), [0; LEN]);
