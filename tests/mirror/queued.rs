@@ -4,9 +4,9 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ringmem::Error;
-use ringmem::backend::host::{Fault, Faults, Verb};
-use ringmem::memory::{Buffer, Device};
-use ringmem::mirror::{Access, State};
+use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
+use ringmem::memory::{Buffer, Device, Unified};
+use ringmem::mirror::{Access, MirroredBuffer, State};
 use ringmem::stream::Pending;
 
 use super::table::{LAST, NEW, OLDER, bring, transfers};
@@ -244,4 +244,20 @@ fn a_copy_that_does_not_come_back_is_missed_and_can_be_given_up() {
         assert_eq!(mirror.device().expect("anew").to_vec().expect("a copy"), OLDER);
     }
     assert_eq!(live(&backend), [0; 3]);
+}
+
+#[test]
+fn managed_host_memory_is_refused_while_a_kernel_runs_and_the_state_stays() {
+    let backend = HostBackend::builder().device_memory(1 << 20).concurrent_managed_access(false).build().expect("a backend");
+    let stream = stream(&backend);
+    let mut mirror = MirroredBuffer::<u32, _, _>::new(Unified::new(&backend, 0), Device::new(&backend, 0), LEN).expect("one backend");
+    mirror.device_mut().expect("room").copy_from(&LAST).expect("as many");
+    assert_eq!(mirror.host().expect("no kernel runs"), LAST);
+    let held = Held::new(&backend, &stream);
+    assert!(matches!(mirror.host(), Err(Error::Busy { .. })));
+    assert!(matches!(mirror.host_mut(), Err(Error::Busy { .. })));
+    assert!(matches!(mirror.copy_from(&NEW), Err(Error::Busy { .. })));
+    assert_eq!(mirror.state(), State::Synchronized);
+    drop(held);
+    assert_eq!(mirror.host_mut().expect("no kernel runs"), LAST);
 }
