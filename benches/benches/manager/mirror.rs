@@ -49,7 +49,8 @@ fn device(times: u64) -> f64 {
 fn locked(times: u64) -> f64 {
     each(times, Mutex::new(mirror()), |mirror| {
         // As whoever shares one does.
-        let mut mirror = mirror.lock().unwrap_or_else(PoisonError::into_inner);
+        let shared: &Mutex<Mirror> = mirror;
+        let mut mirror = shared.lock().unwrap_or_else(PoisonError::into_inner);
         mirror.host().expect("valid")[0]
     })
 }
