@@ -80,12 +80,12 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     }
 
     fn allocate(memory: M, len: usize, on: Option<&Stream>) -> Result<Self> {
-        // Elements that a fill takes are aligned for it.
-        let align = if matches!(size_of::<T>(), 2 | 4 | 8) { size_of::<T>() } else { 1 };
-        let Ok(layout) = Layout::array::<T>(len).and_then(|layout| layout.align_to(align)) else {
-            let asked = (len as u64).saturating_mul(size_of::<T>() as u64);
-            return Err(Error::Size { asked, least: 0, most: isize::MAX as u64 });
-        };
+        let layout = layout::<T>(len)?;
+        Self::of_layout(memory, layout, len, on)
+    }
+
+    /// `len` elements that have this layout's bytes.
+    fn of_layout(memory: M, layout: Layout, len: usize, on: Option<&Stream>) -> Result<Self> {
         let block = if layout.size() == 0 { Block::empty(MemoryLocation::Host, layout.align()) } else { memory.alloc(layout, on)? };
         let uses = block.ready.map_or(Uses::NONE, Uses::of);
         Ok(Self { memory, block, len, uses, _elements: PhantomData })
@@ -217,6 +217,23 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     }
 }
 
+/// What `len` elements take.
+pub(crate) fn layout<T>(len: usize) -> Result<Layout> {
+    // Elements that a fill takes are aligned for it.
+    let align = if matches!(size_of::<T>(), 2 | 4 | 8) { size_of::<T>() } else { 1 };
+    Layout::array::<T>(len).and_then(|layout| layout.align_to(align)).map_err(|_| {
+        let asked = (len as u64).saturating_mul(size_of::<T>() as u64);
+        Error::Size { asked, least: 0, most: isize::MAX as u64 }
+    })
+}
+
+impl<M: Memory> Buffer<u8, M> {
+    /// The bytes of a layout, for elements whose type is not known where they are allocated.
+    pub(crate) fn bytes(memory: M, layout: Layout, on: Option<&Stream>) -> Result<Self> {
+        Self::of_layout(memory, layout, layout.size(), on)
+    }
+}
+
 impl<T, M: Memory> Buffer<T, M> {
     /// Elements.
     #[must_use]
@@ -310,7 +327,8 @@ impl<T, M: Memory> Buffer<T, M> {
         self.uses.add_after(stream.mark()?, &**backend)
     }
 
-    fn give_back(&mut self) -> Result<()> {
+    /// Frees it after its uses, which stay listed; it has no memory then.
+    pub(crate) fn give_back(&mut self) -> Result<()> {
         let empty = Block::empty(self.block.location, 1);
         let block = replace(&mut self.block, empty);
         if block.layout.size() == 0 {

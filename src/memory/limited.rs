@@ -2,15 +2,13 @@
 
 use core::alloc::Layout;
 use core::fmt;
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::Relaxed;
 use std::boxed::Box;
 use std::sync::Arc;
 
-use super::Memory;
+use super::{Budget, Memory};
+use crate::Result;
 use crate::backend::{Backend, Block, Uses};
 use crate::stream::Stream;
-use crate::{Error, Result};
 
 /// Refuses what would make it hold more than a limit. Clones share the limit.
 ///
@@ -41,64 +39,32 @@ pub struct Limited<M> {
 struct Shared<M> {
     memory: M,
     /// Apart from the memory, so that what waits in a backend for a use to end does not hold the backend.
-    budget: Arc<Budget>,
-}
-
-struct Budget {
-    limit: u64,
-    used: AtomicU64,
+    budget: Budget,
 }
 
 impl<M: Memory> Limited<M> {
     /// At most `limit` bytes of a memory.
     #[must_use]
     pub fn new(memory: M, limit: u64) -> Self {
-        Self { shared: Arc::new(Shared { memory, budget: Arc::new(Budget { limit, used: AtomicU64::new(0) }) }) }
+        Self { shared: Arc::new(Shared { memory, budget: Budget::new(limit) }) }
     }
 
     /// The most bytes.
     #[must_use]
     pub fn limit(&self) -> u64 {
-        self.shared.budget.limit
+        self.shared.budget.limit()
     }
 
     /// The bytes that count now.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.shared.budget.used.load(Relaxed)
+        self.shared.budget.used()
     }
 
     /// The memory below.
     #[must_use]
     pub fn inner(&self) -> &M {
         &self.shared.memory
-    }
-}
-
-impl Budget {
-    /// Counts bytes, if that many are left.
-    fn take(&self, bytes: u64) -> Result<()> {
-        let add = |used: u64| used.checked_add(bytes).filter(|&used| used <= self.limit);
-        match self.used.fetch_update(Relaxed, Relaxed, add) {
-            Ok(_) => Ok(()),
-            Err(used) => Err(Error::Limit { requested: bytes, used, limit: self.limit }),
-        }
-    }
-
-    fn give(&self, bytes: u64) {
-        self.used.fetch_sub(bytes, Relaxed);
-    }
-}
-
-/// Bytes of a freed block that count until this is dropped.
-struct InUse {
-    budget: Arc<Budget>,
-    bytes: u64,
-}
-
-impl Drop for InUse {
-    fn drop(&mut self) {
-        self.budget.give(self.bytes);
     }
 }
 
@@ -121,7 +87,7 @@ unsafe impl<M: Memory> Memory for Limited<M> {
         if uses.is_empty() {
             budget.give(bytes);
         } else {
-            memory.backend().keep(Box::new(InUse { budget: Arc::clone(budget), bytes }), uses);
+            memory.backend().keep(Box::new(budget.taken(bytes)), uses);
         }
         outcome
     }
@@ -143,7 +109,7 @@ impl<M> Clone for Limited<M> {
 
 impl<M: fmt::Debug> fmt::Debug for Limited<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Budget { limit, used } = &*self.shared.budget;
-        f.debug_struct("Limited").field("limit", limit).field("used", used).field("memory", &self.shared.memory).finish()
+        let Shared { memory, budget } = &*self.shared;
+        f.debug_struct("Limited").field("limit", &budget.limit()).field("used", &budget.used()).field("memory", memory).finish()
     }
 }

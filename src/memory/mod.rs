@@ -14,6 +14,7 @@
 
 mod aligned;
 mod arena;
+mod budget;
 mod buffer;
 mod failing;
 pub(crate) mod holes;
@@ -39,7 +40,9 @@ use crate::stream::Stream;
 
 pub use aligned::Aligned;
 pub use arena::Arena;
+pub use budget::{Budget, Reservation};
 pub use buffer::Buffer;
+pub(crate) use buffer::layout;
 pub use failing::{Failing, When};
 pub use kinds::{Device, Host, Pinned, Unified};
 pub use limited::Limited;

@@ -119,6 +119,16 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         unsafe { self.view.place() }
     }
 
+    /// Whose they are.
+    pub(crate) fn memory(&self) -> &'a M {
+        self.view.memory
+    }
+
+    /// Who has to be waited for.
+    pub(crate) fn uses(&self) -> &'a Uses {
+        self.view.uses
+    }
+
     /// Elements.
     #[must_use]
     pub const fn len(&self) -> usize {
