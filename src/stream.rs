@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use crate::DeviceBytes;
 use crate::backend::{Backend, Copy, Fill, Launch, Prefetch, StreamId, Ticket, Uses};
-use crate::memory::{Buffer, DeviceReadable, Memory, end, same_backend};
+use crate::memory::{Buffer, DeviceReadable, Memory, Slice, end, same_backend};
 use crate::{Error, Rejected, Result};
 
 pub use module::Module;
@@ -105,16 +105,8 @@ impl Stream {
         let queued = (|| {
             let (source, target) = (from.elements().slice(range)?, to.elements());
             let target = target.slice(at..end::<A::Element>(at, source.len(), target.len())?)?;
-            self.owns(from.memory())?;
-            self.owns(to.memory())?;
-            let bytes = (source.len() * size_of::<A::Element>()) as u64;
-            let (Some(source), Some(target), 1..) = (source.place(), target.place(), bytes) else { return Ok(None) };
-            let copy = Copy { to: target, from: source, bytes };
-            let last = [Uses::from(from.last()), Uses::from(to.last())];
-            let uses = [from.uses(), &last[0], to.uses(), &last[1]];
-            // SAFETY: both within what this operation has alone, or in common with others that read, until it is executed: whoever drops them frees
-            // them after it.
-            self.queue(&uses, |backend, id| unsafe { backend.copy(&copy, id) }).map(Some)
+            // SAFETY: what this operation has alone, or in common with others that read, until it is executed: whoever drops them frees them after it.
+            unsafe { self.queue_copy(source, target, [from.last(), to.last()]) }
         })();
         self.pending(queued, (from, to))
     }
@@ -127,13 +119,50 @@ impl Stream {
     pub fn fill<B: Target>(&self, to: B, range: impl RangeBounds<usize>, value: B::Element) -> Queue<B> {
         let queued = (|| {
             let target = to.elements().slice(range)?;
-            self.owns(to.memory())?;
-            let (Some(place), count @ 1..) = (target.place(), target.len() as u64) else { return Ok(None) };
-            let fill = Fill::of(place, value, count);
-            // SAFETY: within what is this operation's own until it is executed.
-            self.queue(&[to.uses(), &Uses::from(to.last())], |backend, id| unsafe { backend.fill(&fill, id) }).map(Some)
+            // SAFETY: what is this operation's own until it is executed.
+            unsafe { self.queue_fill(target, value, to.last()) }
         })();
         self.pending(queued, to)
+    }
+
+    /// Queues a copy of as many elements as both slices have, after their uses and `last`; `None` where there was nothing to do.
+    ///
+    /// # Safety
+    ///
+    /// The target is the caller's alone and apart from the source, and the ticket is listed as a use of both buffers before anything else is
+    /// done with them.
+    pub(crate) unsafe fn queue_copy<T: DeviceBytes, A: Memory, B: Memory>(
+        &self,
+        from: Slice<'_, T, A>,
+        to: Slice<'_, T, B>,
+        last: [Option<Ticket>; 2],
+    ) -> Result<Option<Ticket>> {
+        self.owns(from.memory())?;
+        self.owns(to.memory())?;
+        let bytes = (from.len().min(to.len()) * size_of::<T>()) as u64;
+        let (Some(source), Some(target), 1..) = (from.place(), to.place(), bytes) else { return Ok(None) };
+        let copy = Copy { to: target, from: source, bytes };
+        let last = last.map(Uses::from);
+        // SAFETY: both within their buffers, by the slices' invariant; the caller's promise.
+        self.queue(&[from.uses(), to.uses(), &last[0], &last[1]], |backend, id| unsafe { backend.copy(&copy, id) }).map(Some)
+    }
+
+    /// Queues that elements become `value`, after their uses and `last`; `None` where there was nothing to do.
+    ///
+    /// # Safety
+    ///
+    /// As [`queue_copy`](Self::queue_copy).
+    pub(crate) unsafe fn queue_fill<T: DeviceBytes, M: Memory>(
+        &self,
+        to: Slice<'_, T, M>,
+        value: T,
+        last: Option<Ticket>,
+    ) -> Result<Option<Ticket>> {
+        self.owns(to.memory())?;
+        let (Some(place), count @ 1..) = (to.place(), to.len() as u64) else { return Ok(None) };
+        let fill = Fill::of(place, value, count);
+        // SAFETY: within the buffer, by the slice's invariant; the caller's promise.
+        self.queue(&[to.uses(), &Uses::from(last)], |backend, id| unsafe { backend.fill(&fill, id) }).map(Some)
     }
 
     /// Queues that managed memory is moved to a device, or to the host for `None`: a hint that changes no byte.
@@ -227,7 +256,7 @@ impl Stream {
     }
 
     /// What was queued, or what was refused. `queued` has no ticket where there was nothing to do.
-    fn pending<T: Queued>(&self, queued: Result<Option<Ticket>>, value: T) -> Queue<T> {
+    pub(crate) fn pending<T: Queued>(&self, queued: Result<Option<Ticket>>, value: T) -> Queue<T> {
         match queued {
             Ok(ticket) => Ok(Pending::new(value, ticket, self.clone())),
             Err(error) => Err(Rejected { error, value }),

@@ -116,10 +116,6 @@ impl<'a, T, M: Memory> Lease<'a, T, M> {
         Ok(())
     }
 
-    pub(super) fn buffer(&self) -> &Buffer<u8, M> {
-        &self.stored.buffer
-    }
-
     /// What the next operation with this lease comes after.
     pub(super) fn used(&self) -> Option<Ticket> {
         self.used
@@ -260,10 +256,6 @@ impl<'a, T, M: Memory> LeaseMut<'a, T, M> {
     /// [`OtherBackend`](crate::Error::OtherBackend), what the driver said; nothing is listed.
     pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
         self.stored.buffer.used_by(stream)
-    }
-
-    pub(super) fn buffer(&self) -> &Buffer<u8, M> {
-        &self.stored.buffer
     }
 
     pub(super) fn buffer_mut(&mut self) -> &mut Buffer<u8, M> {

@@ -2,7 +2,7 @@
 
 use super::{Lease, LeaseMut};
 use crate::DeviceBytes;
-use crate::backend::{Ticket, Uses};
+use crate::backend::Ticket;
 use crate::memory::{Memory, Slice};
 use crate::stream::{Operand, Place, Queued, Settle, Source, Target};
 
@@ -17,13 +17,7 @@ impl<T: DeviceBytes, M: Memory> Place<T, M> for Lease<'static, T, M> {
     fn elements(&self) -> Slice<'_, T, M> {
         self.view()
     }
-    fn memory(&self) -> &M {
-        self.buffer().memory()
-    }
-    /// Those of who wrote: other readers are none of its business.
-    fn uses(&self) -> &Uses {
-        self.buffer().uses()
-    }
+    /// The buffer's uses are of who wrote: other readers are none of its business.
     fn last(&self) -> Option<Ticket> {
         self.used()
     }
@@ -49,12 +43,6 @@ impl<T: DeviceBytes, M: Memory> Queued for LeaseMut<'static, T, M> {}
 impl<T: DeviceBytes, M: Memory> Place<T, M> for LeaseMut<'static, T, M> {
     fn elements(&self) -> Slice<'_, T, M> {
         self.view()
-    }
-    fn memory(&self) -> &M {
-        self.buffer().memory()
-    }
-    fn uses(&self) -> &Uses {
-        self.buffer().uses()
     }
 }
 

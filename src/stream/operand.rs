@@ -42,16 +42,13 @@ impl<T: DeviceBytes, M: Memory> Target for Buffer<T, M> {}
 
 pub(crate) mod sealed {
     use crate::DeviceBytes;
-    use crate::backend::{Ticket, Uses};
+    use crate::backend::Ticket;
     use crate::memory::{Buffer, Memory, Slice};
 
     /// Where the elements are.
     pub trait Place<T, M> {
         fn elements(&self) -> Slice<'_, T, M>;
-        fn memory(&self) -> &M;
-        /// What an operation on them comes after.
-        fn uses(&self) -> &Uses;
-        /// And what else it does, if this was queued before.
+        /// What an operation on them comes after besides their buffer's uses, if this was queued before.
         fn last(&self) -> Option<Ticket> {
             None
         }
@@ -60,12 +57,6 @@ pub(crate) mod sealed {
     impl<T: DeviceBytes, M: Memory> Place<T, M> for Buffer<T, M> {
         fn elements(&self) -> Slice<'_, T, M> {
             self.as_view()
-        }
-        fn memory(&self) -> &M {
-            Buffer::memory(self)
-        }
-        fn uses(&self) -> &Uses {
-            Buffer::uses(self)
         }
     }
 }
