@@ -60,7 +60,7 @@ pub enum ConfigError {
     /// A number of bytes out of its range.
     #[error("{field} is {got} bytes where {least} to {most} are possible")]
     Bytes {
-        /// Its path in [`Config`].
+        /// Its path in [`Config`] or [`BufferConfig`](crate::manager::BufferConfig).
         field: &'static str,
         /// What it is.
         got: u64,
@@ -78,6 +78,14 @@ pub enum ConfigError {
         got: Duration,
         /// The least that it can be.
         least: Duration,
+    },
+    /// A growth below 1, or over 0.
+    #[error("growth is {numerator} / {denominator} where at least 1 is possible")]
+    Growth {
+        /// So many
+        numerator: u32,
+        /// for so many.
+        denominator: u32,
     },
     /// Buffers were to go where there may be none.
     #[error("location is {location:?}, and {needs} is off")]

@@ -18,6 +18,7 @@ use ringmem_layouts::ring::LayoutError;
 
 use crate::backend::MemoryLocation;
 use crate::config::ConfigError;
+use crate::manager::BufferConfig;
 use crate::memory::TraceError;
 use crate::pool::Chosen;
 use crate::registry::IdError;
@@ -273,6 +274,29 @@ pub enum Error {
         /// The memory's or the module's.
         got: u64,
     },
+    /// A name that is taken.
+    #[error("there is a buffer `{name}`")]
+    AlreadyExists {
+        /// The name.
+        name: Box<str>,
+    },
+    /// A name that nothing has.
+    #[error("there is no buffer `{name}`")]
+    NotFound {
+        /// The name.
+        name: Box<str>,
+    },
+    /// A buffer that is there, and configured otherwise.
+    #[error("buffer `{name}` is configured as {:?} and was asked for as {:?}", both[0], both[1])]
+    OtherConfig {
+        /// Its name.
+        name: Box<str>,
+        /// What it has, and what was asked for.
+        both: Box<[BufferConfig; 2]>,
+    },
+    /// A configuration that makes no sense.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// A ring of impossible geometry.
     #[error(transparent)]
     Layout(#[from] LayoutError),

@@ -4,6 +4,7 @@
 //! allocator. The feature `std` adds the host: `backend`, so far with one backend whose devices are simulated and whose streams are threads;
 //! `memory`, one buffer type over any memory; `mirror`, a host copy and a device copy kept in step; `stream`, queues of copies and kernels;
 //! `channel`, a persistent kernel and its rings.
+//! `memory`, one buffer type over any memory; `manager`, named buffers that grow; `stream`, queues of copies and kernels; `channel`, a persistent kernel and its rings.
 //! The feature `testing` adds `conformance`, the suite that every backend passes.
 //!
 //! ```
@@ -48,7 +49,8 @@ pub mod conformance;
 pub mod describe;
 #[cfg(feature = "std")]
 pub mod error;
-// Where the system has locks that die with their owner, and memory whose size can be sealed.
+#[cfg(feature = "std")]
+pub mod manager;
 #[cfg(feature = "std")]
 pub mod memory;
 #[cfg(feature = "std")]
@@ -57,6 +59,7 @@ pub mod mirror;
 pub mod pool;
 #[cfg(feature = "std")]
 pub mod registry;
+// Where the system has locks that die with their owner, and memory whose size can be sealed.
 #[cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
 pub mod shared;
 #[cfg(feature = "std")]

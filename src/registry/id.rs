@@ -18,15 +18,15 @@ pub struct BufferId<T> {
 
 impl<T> BufferId<T> {
     /// For a buffer of `T` that a registry has under this index.
-    pub(super) const fn new(registry: u64, index: Index) -> Self {
+    pub(crate) const fn new(registry: u64, index: Index) -> Self {
         Self { registry, index, _elements: PhantomData }
     }
 
-    pub(super) const fn registry(self) -> u64 {
+    pub(crate) const fn registry(self) -> u64 {
         self.registry
     }
 
-    pub(super) const fn index(self) -> Index {
+    pub(crate) const fn index(self) -> Index {
         self.index
     }
 

@@ -104,16 +104,20 @@ impl Statistics {
     }
 }
 
+/// A number that no registry and no manager has, of any process.
+pub(crate) fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    // The hasher's keys are random and the process's own; the rest tells apart what happens to share them.
+    let facts = (std::process::id(), SystemTime::now(), NEXT.fetch_add(1, Relaxed));
+    // 0 is nobody's.
+    RandomState::new().hash_one(facts).max(1)
+}
+
 impl<M: Memory> Registry<M> {
     /// A registry without buffers. Its number is no other registry's, of any process.
     #[must_use]
     pub fn new() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        // The hasher's keys are random and the process's own; the rest tells apart what happens to share them.
-        let facts = (std::process::id(), SystemTime::now(), NEXT.fetch_add(1, Relaxed));
-        // 0 is no registry's.
-        let number = RandomState::new().hash_one(facts).max(1);
-        Self { slots: Arc::new(Slots::new()), books: Arc::new(Books::new(number)) }
+        Self { slots: Arc::new(Slots::new()), books: Arc::new(Books::new(next_number())) }
     }
 
     /// Its number, as references carry it.

@@ -1,0 +1,108 @@
+//! [`Append`]: elements that come one by one, and go to a device many at a time.
+
+use std::vec::Vec;
+
+use super::LeaseMut;
+use super::resize::{Step, resize};
+use crate::memory::Memory;
+use crate::{DeviceBytes, Error, Result};
+
+/// Bytes that are gathered before they are copied: a copy to a device takes as long as thousands of bytes of it.
+const STAGE: usize = 64 << 10;
+
+/// The end of a buffer, in the closure of [`LeaseMut::append`].
+pub struct Append<'l, 'a, T: DeviceBytes, M: Memory> {
+    lease: &'l mut LeaseMut<'a, T, M>,
+    staged: Vec<T>,
+    /// Elements in the block, live or not yet.
+    len: usize,
+}
+
+impl<T: DeviceBytes, M: Memory + Clone> Append<'_, '_, T, M> {
+    /// One more element.
+    ///
+    /// # Errors
+    ///
+    /// As [`LeaseMut::ensure_capacity`], or what the copy failed with. Hand it on: the element was not taken.
+    pub fn push(&mut self, element: T) -> Result<()> {
+        if self.staged.len() == self.staged.capacity() {
+            self.flush()?;
+            let stage = (STAGE / size_of::<T>()).max(1);
+            self.staged.try_reserve_exact(stage).map_err(|_| short::<T>(stage))?;
+        }
+        self.staged.push(element);
+        Ok(())
+    }
+
+    /// Copies what has been gathered.
+    fn flush(&mut self) -> Result<()> {
+        self.lease.write_at(self.len, &self.staged)?;
+        self.len += self.staged.len();
+        self.staged.clear();
+        Ok(())
+    }
+}
+
+impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
+    /// One more element: a copy of its own. For many, [`append`](Self::append).
+    ///
+    /// # Errors
+    ///
+    /// As [`extend_from_slice`](Self::extend_from_slice).
+    pub fn push(&mut self, element: T) -> Result<()> {
+        self.extend_from_slice(&[element])
+    }
+
+    /// These elements behind the live ones, in one copy; the block grows by the buffer's [growth](super::Growth).
+    ///
+    /// # Errors
+    ///
+    /// As [`ensure_capacity`](Self::ensure_capacity), or what the copy failed with: as many elements are live as before.
+    pub fn extend_from_slice(&mut self, elements: &[T]) -> Result<()> {
+        let len = self.len();
+        self.write_at(len, elements)?;
+        self.entry.card.set_len(len + elements.len());
+        Ok(())
+    }
+
+    /// All elements of an iterator, as [`append`](Self::append) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`append`](Self::append).
+    pub fn extend(&mut self, elements: impl IntoIterator<Item = T>) -> Result<()> {
+        self.append(|end| elements.into_iter().try_for_each(|element| end.push(element)))
+    }
+
+    /// Lets `write` push elements, which are copied 64 KiB at a time and are live when it has returned: all of them, or none if it or a copy
+    /// fails or it panics.
+    ///
+    /// # Errors
+    ///
+    /// What `write` returns; as [`extend_from_slice`](Self::extend_from_slice). As many elements are live as before, though there may be more room.
+    pub fn append<R>(&mut self, write: impl FnOnce(&mut Append<'_, 'a, T, M>) -> Result<R>) -> Result<R> {
+        let len = self.len();
+        let mut end = Append { lease: &mut *self, staged: Vec::new(), len };
+        let written = write(&mut end)?;
+        end.flush()?;
+        let len = end.len;
+        self.entry.card.set_len(len);
+        Ok(written)
+    }
+
+    /// Writes elements from the one at `at` on, the first behind those that are written, and changes nothing of what is live.
+    fn write_at(&mut self, at: usize, elements: &[T]) -> Result<()> {
+        let Some(end) = at.checked_add(elements.len()) else {
+            return Err(Error::Size { asked: u64::MAX, least: self.entry.card.config.min_bytes, most: self.entry.card.config.max_bytes });
+        };
+        let len = self.len();
+        if end > self.capacity() {
+            resize(self.shared, &mut [Step::grow(&mut self.entry, end, len)?.keeping(at)], None)?;
+        }
+        self.room(end).slice(at..)?.copy_from(elements)
+    }
+}
+
+fn short<T>(elements: usize) -> Error {
+    Error::Map { bytes: (elements as u64).saturating_mul(size_of::<T>() as u64), source: std::io::ErrorKind::OutOfMemory.into() }
+}

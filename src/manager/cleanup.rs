@@ -1,0 +1,49 @@
+//! What nobody has used for long.
+
+use core::time::Duration;
+use std::boxed::Box;
+use std::vec::Vec;
+
+use super::names::Named;
+use super::{BufferStatistics, MemoryManager};
+use crate::memory::Memory;
+
+/// A buffer that was freed because nobody used it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Freed {
+    /// Its name.
+    pub name: Box<str>,
+    /// The bytes that it held.
+    pub bytes: u64,
+}
+
+impl<M: Memory> MemoryManager<M> {
+    /// Frees every buffer that has been idle for so long and of which `goes` says yes, and that nobody has a lease of and nothing queued uses: what it
+    /// freed, in order of name.
+    ///
+    /// `goes` decides by a buffer's figures, such as its [utilisation](BufferStatistics::utilisation): `|_| true` for whatever is idle. A buffer that
+    /// was only read since the last look was in use [until now](Self::tick). An error of a free is counted by the backend, as one of a dropped buffer.
+    pub fn cleanup(&self, idle: Duration, mut goes: impl FnMut(&BufferStatistics) -> bool) -> Vec<Freed> {
+        self.shared.names.all().into_iter().filter_map(|named| self.clean(&named, idle, &mut goes)).collect()
+    }
+
+    fn clean(&self, named: &Named, idle: Duration, goes: &mut impl FnMut(&BufferStatistics) -> bool) -> Option<Freed> {
+        let shared = &*self.shared;
+        let figures = named.card.read(shared.now());
+        if figures.idle < idle || !goes(&figures) {
+            return None;
+        }
+        let entry = shared.slots.exclusive(named.index).ok()?;
+        // Once more: whoever had it before this lease may have used it after the look.
+        let figures = named.card.read(shared.now());
+        if figures.idle < idle || entry.held.is_in_use() {
+            return None;
+        }
+        let entry = entry.remove();
+        shared.names.free(&named.card.name, named.index);
+        shared.counts.freed();
+        drop(entry);
+        Some(Freed { name: figures.name.clone(), bytes: figures.capacity_bytes() })
+    }
+}

@@ -1,0 +1,300 @@
+//! [`BufferConfig`]: how large a buffer is at least and at most, and by how much it grows.
+//!
+//! 1. All arithmetic is in integers. [`Growth`] is a ratio of two, since a factor in floating point loses elements above 2^24 or 2^53.
+//! 2. A capacity is a whole number of elements. `min_bytes` is rounded up to one, `max_bytes` down, and where that crosses, `max_bytes` holds.
+//! 3. Whatever grows, grows to at least `held × growth`, rounded up, unless `max_bytes` allows less: so from 1 element to n, one by one, there are
+//!    at most ⌈log(n) / log(growth)⌉ steps.
+
+use crate::config::ConfigError;
+use crate::{Error, Result};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+
+/// How a buffer grows. [`validate`](Self::validate) says whether it makes sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferConfig {
+    /// Bytes of an element, for a buffer that only elements of that size may be in; `None` for any.
+    pub bytes_per_element: Option<u32>,
+    /// By how much it grows when it must.
+    pub growth: Growth,
+    /// It has at least so many bytes from the first allocation on.
+    pub min_bytes: u64,
+    /// It never has more.
+    pub max_bytes: u64,
+    /// Whether transfers of it may be queued. Where not, nothing queued ever uses it but what [`LeaseMut::used_by`](super::LeaseMut::used_by) lists.
+    pub is_async: bool,
+}
+
+/// A factor of at least 1, as a ratio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth {
+    /// So many
+    pub numerator: u32,
+    /// for so many.
+    pub denominator: u32,
+}
+
+impl Growth {
+    /// `numerator / denominator`.
+    #[must_use]
+    pub const fn new(numerator: u32, denominator: u32) -> Self {
+        Self { numerator, denominator }
+    }
+
+    /// `capacity × self`, rounded up; `u64::MAX` for more.
+    #[must_use]
+    pub const fn of(self, capacity: u64) -> u64 {
+        if self.denominator == 0 {
+            return u64::MAX;
+        }
+        // 64 bits times 32: never more than 96.
+        let grown = (capacity as u128 * self.numerator as u128).div_ceil(self.denominator as u128);
+        if grown > u64::MAX as u128 { u64::MAX } else { grown as u64 }
+    }
+}
+
+impl BufferConfig {
+    /// A position of three `f32` for each node: grows by 1.3, 4 KiB to 512 MiB, transfers may be queued.
+    #[must_use]
+    pub const fn positions() -> Self {
+        Self { bytes_per_element: Some(12), growth: Growth::new(13, 10), min_bytes: 4 * KIB, max_bytes: 512 * MIB, is_async: true }
+    }
+
+    /// A velocity for each node: as [`positions`](Self::positions).
+    #[must_use]
+    pub const fn velocities() -> Self {
+        Self::positions()
+    }
+
+    /// A force on each node: as [`positions`](Self::positions).
+    #[must_use]
+    pub const fn forces() -> Self {
+        Self::positions()
+    }
+
+    /// Edges of 32 bytes: grow by 2, 8 KiB to 2 GiB.
+    #[must_use]
+    pub const fn edges() -> Self {
+        Self { bytes_per_element: Some(32), growth: Growth::new(2, 1), min_bytes: 8 * KIB, max_bytes: 2048 * MIB, is_async: false }
+    }
+
+    /// Cells of 8 bytes: grow by 1.5, 2 KiB to 256 MiB.
+    #[must_use]
+    pub const fn grid() -> Self {
+        Self { bytes_per_element: Some(8), growth: Growth::new(3, 2), min_bytes: 2 * KIB, max_bytes: 256 * MIB, is_async: false }
+    }
+
+    /// Any element: grows by 1.5, 4 KiB to 1 GiB.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { bytes_per_element: None, growth: Growth::new(3, 2), min_bytes: 4 * KIB, max_bytes: 1024 * MIB, is_async: false }
+    }
+
+    /// The same for elements of so many bytes.
+    #[must_use]
+    pub const fn with_bytes_per_element(mut self, bytes: u32) -> Self {
+        self.bytes_per_element = Some(bytes);
+        self
+    }
+
+    /// The same with another growth.
+    #[must_use]
+    pub const fn with_growth(mut self, growth: Growth) -> Self {
+        self.growth = growth;
+        self
+    }
+
+    /// The same with so many bytes at least and at most.
+    #[must_use]
+    pub const fn with_bytes(mut self, min: u64, max: u64) -> Self {
+        self.min_bytes = min;
+        self.max_bytes = max;
+        self
+    }
+
+    /// The same with transfers that may be queued, or not.
+    #[must_use]
+    pub const fn with_async(mut self, is_async: bool) -> Self {
+        self.is_async = is_async;
+        self
+    }
+
+    /// Whether it makes sense.
+    ///
+    /// # Errors
+    ///
+    /// [`ConfigError::Growth`] for a factor below 1 or over 0; [`ConfigError::Bytes`] for elements without bytes, for no byte at most, and for less at most
+    /// than at least.
+    pub const fn validate(&self) -> Result<(), ConfigError> {
+        let Self { bytes_per_element, growth: Growth { numerator, denominator }, min_bytes, max_bytes, is_async: _ } = *self;
+        if denominator == 0 || numerator < denominator {
+            return Err(ConfigError::Growth { numerator, denominator });
+        }
+        if max_bytes == 0 {
+            return Err(ConfigError::Bytes { field: "max_bytes", got: 0, least: 1, most: u64::MAX });
+        }
+        if min_bytes > max_bytes {
+            return Err(ConfigError::Bytes { field: "min_bytes", got: min_bytes, least: 0, most: max_bytes });
+        }
+        match bytes_per_element {
+            Some(0) => Err(ConfigError::Bytes { field: "bytes_per_element", got: 0, least: 1, most: max_bytes }),
+            Some(bytes) if bytes as u64 > max_bytes => {
+                Err(ConfigError::Bytes { field: "bytes_per_element", got: bytes as u64, least: 1, most: max_bytes })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The fewest and the most elements of `size` bytes that it may have room for.
+    const fn bounds(&self, size: u64) -> (u64, u64) {
+        // Of what an address can span here, whatever the configuration says.
+        let max = if self.max_bytes > isize::MAX as u64 { isize::MAX as u64 } else { self.max_bytes };
+        let (least, most) = (self.min_bytes.div_ceil(size), max / size);
+        (if least < most { least } else { most }, most)
+    }
+
+    /// The elements of `size` bytes, at least 1, that there is to be room for where there is room for `held` and `needed` are needed: `held` if that
+    /// is enough.
+    ///
+    /// # Errors
+    ///
+    /// [`Size`](Error::Size) for more than `max_bytes`.
+    pub fn capacity(&self, held: u64, needed: u64, size: u64) -> Result<u64> {
+        let least = self.capacity_exact(needed, size)?;
+        if least <= held {
+            return Ok(held);
+        }
+        let (_, most) = self.bounds(size);
+        Ok(least.max(self.growth.of(held)).min(most))
+    }
+
+    /// The same where no more is wanted than is needed and the configuration asks for: what a buffer shrinks to.
+    ///
+    /// # Errors
+    ///
+    /// [`Size`](Error::Size) for more than `max_bytes`.
+    pub fn capacity_exact(&self, needed: u64, size: u64) -> Result<u64> {
+        let size = size.max(1);
+        let (least, most) = self.bounds(size);
+        if needed > most {
+            return Err(Error::Size { asked: needed.saturating_mul(size), least: self.min_bytes, most: self.max_bytes });
+        }
+        Ok(needed.max(least))
+    }
+}
+
+impl Default for BufferConfig {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn the_presets_are_these_and_make_sense() {
+        let node = (Some(12), 1.3, 4 * KIB, 512 * MIB, true);
+        let table = [
+            (BufferConfig::positions(), node),
+            (BufferConfig::velocities(), node),
+            (BufferConfig::forces(), node),
+            (BufferConfig::edges(), (Some(32), 2.0, 8 * KIB, 2 * GIB, false)),
+            (BufferConfig::grid(), (Some(8), 1.5, 2 * KIB, 256 * MIB, false)),
+            (BufferConfig::default(), (None, 1.5, 4 * KIB, GIB, false)),
+        ];
+        for (config, expected) in table {
+            let Growth { numerator, denominator } = config.growth;
+            let factor = f64::from(numerator) / f64::from(denominator);
+            assert_eq!((config.bytes_per_element, factor, config.min_bytes, config.max_bytes, config.is_async), expected);
+            assert_eq!(config.validate(), Ok(()));
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_named_with_its_facts() {
+        let config = BufferConfig::new();
+        let growth = |numerator, denominator| Err(ConfigError::Growth { numerator, denominator });
+        assert_eq!(config.with_growth(Growth::new(1, 0)).validate(), growth(1, 0));
+        assert_eq!(config.with_growth(Growth::new(99, 100)).validate(), growth(99, 100));
+        assert_eq!(config.with_growth(Growth::new(100, 100)).validate(), Ok(()));
+        let bytes = |field, got, least, most| Err(ConfigError::Bytes { field, got, least, most });
+        assert_eq!(config.with_bytes(0, 0).validate(), bytes("max_bytes", 0, 1, u64::MAX));
+        assert_eq!(config.with_bytes(9, 8).validate(), bytes("min_bytes", 9, 0, 8));
+        assert_eq!(config.with_bytes(8, 8).validate(), Ok(()));
+        assert_eq!(config.with_bytes_per_element(0).validate(), bytes("bytes_per_element", 0, 1, GIB));
+        assert_eq!(config.with_bytes(0, 8).with_bytes_per_element(9).validate(), bytes("bytes_per_element", 9, 1, 8));
+    }
+
+    #[test]
+    fn the_most_elements_that_an_address_can_span_are_a_bound_too() {
+        let config = BufferConfig::new().with_bytes(0, u64::MAX);
+        let most = isize::MAX as u64 / 3;
+        assert_eq!(config.capacity(most - 1, most, 3).expect("it can be spanned"), most);
+        assert!(matches!(config.capacity(0, most + 1, 3), Err(Error::Size { .. })));
+    }
+
+    /// The sequences that a factor in floating point gets wrong.
+    #[test]
+    fn growth_is_exact_where_floating_point_is_not() {
+        let third = Growth::new(4, 3);
+        assert_eq!(third.of((1 << 24) + 2), 22_369_624); // an f32 has no 16 777 218.67
+        assert_eq!(third.of(3 << 53), 4 << 53);
+        assert_eq!(Growth::new(u32::MAX, 1).of(u64::MAX), u64::MAX);
+        assert_eq!(Growth::new(1, 1).of(u64::MAX), u64::MAX);
+    }
+
+    fn configs() -> impl Strategy<Value = BufferConfig> {
+        let growth = (1..1000_u32, 0..3000_u32).prop_map(|(denominator, more)| Growth::new(denominator + more, denominator));
+        (growth, 0..1_u64 << 20, 0..1_u64 << 40)
+            .prop_map(|(growth, min, more)| BufferConfig::new().with_growth(growth).with_bytes(min, (min + more).max(1)))
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_capacity_is_enough_and_within_the_bounds_and_grows_by_the_factor(
+            config in configs(), held in 0..1_u64 << 40, needed in 0..1_u64 << 40, size in 1..100_u64,
+        ) {
+            prop_assert_eq!(config.validate(), Ok(()));
+            let most = config.max_bytes / size;
+            let held = held.min(most);
+            match config.capacity(held, needed, size) {
+                Err(Error::Size { asked, least, most: max }) => {
+                    prop_assert!(needed > most);
+                    prop_assert_eq!((asked, least, max), (needed * size, config.min_bytes, config.max_bytes));
+                }
+                Err(other) => prop_assert!(false, "{other}"),
+                Ok(capacity) => {
+                    prop_assert!(capacity >= needed && capacity <= most);
+                    prop_assert!(capacity * size >= config.min_bytes || capacity == most);
+                    prop_assert!(capacity == held || capacity * u64::from(config.growth.denominator) >= held * u64::from(config.growth.numerator)
+                        || capacity == most);
+                    // No more than asked for or grown to.
+                    prop_assert!(capacity == held || capacity <= needed.max(config.min_bytes.div_ceil(size)).max(config.growth.of(held)));
+                }
+            }
+        }
+
+        #[test]
+        fn from_one_to_a_million_there_are_no_more_steps_than_the_logarithm(denominator in 1..50_u32, more in 1..100_u32, size in 1..64_u64) {
+            let growth = Growth::new(denominator + more, denominator);
+            let config = BufferConfig::new().with_growth(growth).with_bytes(0, u64::MAX);
+            let (mut capacity, mut steps) = (1, 0);
+            while capacity < 1_000_000 {
+                // Nothing happens while there is room.
+                prop_assert_eq!(config.capacity(capacity, capacity, size).ok(), Some(capacity));
+                capacity = config.capacity(capacity, capacity + 1, size).expect("no bound");
+                steps += 1;
+            }
+            let factor = f64::from(growth.numerator) / f64::from(growth.denominator);
+            prop_assert!(f64::from(steps) <= (1e6_f64.ln() / factor.ln()).ceil() + 1.0, "{steps} steps of {factor}");
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! [`Entry`]: a buffer in the table, and the bytes of the budget that it has.
+
+use std::boxed::Box;
+use std::sync::Arc;
+
+use super::card::Card;
+use crate::Result;
+use crate::backend::{Backend, Uses};
+use crate::memory::{Buffer, Memory, Reservation};
+
+/// Memory, and the bytes of the budget that count until it is really free.
+pub(super) struct Held<M: Memory> {
+    pub buffer: Buffer<u8, M>,
+    // After the buffer, so that it goes after it.
+    room: Room,
+}
+
+/// Bytes of the budget that go when uses are over.
+struct Room {
+    // INVARIANT: `Some` until this is dropped.
+    reservation: Option<Reservation>,
+    backend: Arc<dyn Backend>,
+    uses: Uses,
+}
+
+impl<M: Memory> Held<M> {
+    /// Memory, and as many bytes of the budget.
+    pub fn new(buffer: Buffer<u8, M>, reservation: Reservation) -> Self {
+        let backend = Arc::clone(buffer.memory().backend());
+        Self { buffer, room: Room { reservation: Some(reservation), backend, uses: Uses::NONE } }
+    }
+
+    /// Frees it after its uses, and says what the driver said.
+    pub fn close(mut self) -> Result<()> {
+        self.buffer.give_back()
+    }
+
+    /// Whether something queued may still use it.
+    pub fn is_in_use(&self) -> bool {
+        let backend = self.buffer.memory().backend();
+        self.buffer.uses().iter().any(|ticket| !backend.reached(ticket))
+    }
+}
+
+impl<M: Memory> Drop for Held<M> {
+    fn drop(&mut self) {
+        self.room.uses = *self.buffer.uses();
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        let Some(reservation) = self.reservation.take() else { return };
+        if !self.uses.is_empty() {
+            self.backend.keep(Box::new(reservation), &self.uses);
+        }
+    }
+}
+
+/// A buffer in the table.
+pub(super) struct Entry<M: Memory> {
+    pub card: Arc<Card>,
+    // INVARIANT: as long as the card's capacity in elements, and aligned for them.
+    pub held: Held<M>,
+}

@@ -1,0 +1,121 @@
+//! [`Names`]: which buffer has which name.
+//!
+//! Locks are held for a look into a map, never while memory, clock or a caller's closure is called. A name that is being given is taken
+//! meanwhile, and nobody finds it.
+
+use std::boxed::Box;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::vec::Vec;
+
+use super::card::Card;
+use crate::registry::slots::Index;
+use crate::{Error, Result};
+
+/// Names are apart from each other in so many maps, so that who gives one rarely meets who looks for another. A power of two.
+const SHARDS: usize = 16;
+
+/// `None` for a name that is being given.
+type Shard = HashMap<Box<str>, Option<Named>>;
+
+/// Who has a name.
+#[derive(Clone, Debug)]
+pub(super) struct Named {
+    pub index: Index,
+    pub card: Arc<Card>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    shards: [RwLock<Shard>; SHARDS],
+}
+
+/// A name that is taken and given to nobody. Dropped, it is free again.
+#[must_use]
+pub(super) struct Coming<'a> {
+    names: &'a Names,
+    name: &'a str,
+    is_given: bool,
+}
+
+impl Names {
+    /// Takes a name.
+    ///
+    /// # Errors
+    ///
+    /// [`AlreadyExists`](Error::AlreadyExists).
+    pub fn take<'a>(&'a self, name: &'a str) -> Result<Coming<'a>> {
+        match self.write(name).entry(name.into()) {
+            Entry::Occupied(_) => Err(Error::AlreadyExists { name: name.into() }),
+            Entry::Vacant(place) => {
+                place.insert(None);
+                Ok(Coming { names: self, name, is_given: false })
+            }
+        }
+    }
+
+    /// What `look` says of who has a name; `None` for nobody.
+    pub fn find<R>(&self, name: &str, look: impl FnOnce(&Named) -> R) -> Option<R> {
+        self.read(name).get(name)?.as_ref().map(look)
+    }
+
+    /// Makes a name free again if it is this buffer's: whether it was.
+    pub fn free(&self, name: &str, index: Index) -> bool {
+        let mut shard = self.write(name);
+        let is_its = matches!(shard.get(name), Some(Some(named)) if named.index == index);
+        if is_its {
+            shard.remove(name);
+        }
+        is_its
+    }
+
+    /// Makes the name of a buffer free again that somebody has: looks at all of them.
+    pub fn free_of(&self, index: Index) {
+        let has = |named: &Option<Named>| named.as_ref().is_some_and(|named| named.index == index);
+        for shard in &self.shards {
+            shard.write().unwrap_or_else(PoisonError::into_inner).retain(|_, named| !has(named));
+        }
+    }
+
+    /// Everybody, in order of name: as it is map by map, not at one instant.
+    pub fn all(&self) -> Vec<Named> {
+        let here = |shard: &RwLock<Shard>| -> Vec<Named> {
+            let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
+            shard.values().flatten().cloned().collect()
+        };
+        let mut all: Vec<Named> = self.shards.iter().flat_map(here).collect();
+        all.sort_unstable_by(|a, b| a.card.name.cmp(&b.card.name));
+        all
+    }
+
+    fn read(&self, name: &str) -> RwLockReadGuard<'_, Shard> {
+        self.shard(name).read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self, name: &str) -> RwLockWriteGuard<'_, Shard> {
+        self.shard(name).write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shard(&self, name: &str) -> &RwLock<Shard> {
+        // The map hashes the whole name. Names of one program often differ in their last letter.
+        let last = name.as_bytes().last().copied().unwrap_or(0);
+        &self.shards[(usize::from(last) ^ name.len()) % SHARDS]
+    }
+}
+
+impl Coming<'_> {
+    /// Gives the name.
+    pub fn give(mut self, named: Named) {
+        self.is_given = true;
+        self.names.write(self.name).insert(self.name.into(), Some(named));
+    }
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        if !self.is_given {
+            self.names.write(self.name).remove(self.name);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Transfers of a managed buffer that are queued on a stream.
+//!
+//! The buffer stays where it is and lists them as uses: whatever is done with it next, through this lease or another, comes after them, and its
+//! memory outlives them. The other end is taken by value and comes back from the [`Pending`](crate::stream::Pending).
+
+use core::ops::RangeBounds;
+
+use super::LeaseMut;
+use crate::memory::{Buffer, Memory};
+use crate::stream::{Queue, Stream};
+use crate::{DeviceBytes, Error, Rejected, Result};
+
+impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
+    /// Queues a copy of all of `from` to the live elements from the one at `at` on.
+    ///
+    /// # Errors
+    ///
+    /// The other buffer, with [`Unsupported`](Error::Unsupported) for a buffer that is not [configured](super::BufferConfig::is_async) for it, or as
+    /// [`Stream::copy_range`]; nothing was queued.
+    pub fn upload<N: Memory>(&mut self, stream: &Stream, from: Buffer<T, N>, at: usize) -> Queue<Buffer<T, N>> {
+        let queued = (|| {
+            self.may_queue()?;
+            let end = crate::memory::end::<T>(at, from.len(), self.len())?;
+            let target = self.slice(at..end)?;
+            // SAFETY: two buffers; this one lists the copy below, the other before it can be used again, and nobody else has either.
+            unsafe { stream.queue_copy(from.as_view(), target, [None; 2]) }
+        })();
+        self.list(stream, queued, from)
+    }
+
+    /// Queues a copy of live elements to the first of `to`, which has at least as many.
+    ///
+    /// # Errors
+    ///
+    /// As [`upload`](Self::upload).
+    pub fn download<N: Memory>(&mut self, stream: &Stream, range: impl RangeBounds<usize>, to: Buffer<T, N>) -> Queue<Buffer<T, N>> {
+        let queued = (|| {
+            self.may_queue()?;
+            let source = self.slice(range)?;
+            let target = to.slice(..source.len())?;
+            // SAFETY: as in `upload`.
+            unsafe { stream.queue_copy(source, target, [None; 2]) }
+        })();
+        self.list(stream, queued, to)
+    }
+
+    /// Queues that live elements become `value`. `T` has 1, 2, 4 or 8 bytes: others do not compile.
+    ///
+    /// # Errors
+    ///
+    /// As [`upload`](Self::upload).
+    pub fn fill_on(&mut self, stream: &Stream, range: impl RangeBounds<usize>, value: T) -> Result<()> {
+        self.may_queue()?;
+        // SAFETY: nobody else has the buffer, and it lists the fill below.
+        let queued = unsafe { stream.queue_fill(self.slice(range)?, value, None) };
+        self.list(stream, queued, ()).map(drop).map_err(Rejected::into_error)
+    }
+
+    /// Lists what is queued on a stream now as a use of the buffer: for launches, which name its memory by [address](Self::device_address).
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::used_by`], which says what else that means.
+    pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
+        self.entry.held.buffer.used_by(stream)
+    }
+
+    fn may_queue(&self) -> Result<()> {
+        if self.entry.card.config.is_async {
+            Ok(())
+        } else {
+            Err(Error::Unsupported { what: "a queued transfer of a buffer that is not configured for them" })
+        }
+    }
+
+    fn list<V: crate::stream::Queued>(&mut self, stream: &Stream, queued: Result<Option<crate::backend::Ticket>>, other: V) -> Queue<V> {
+        if let Ok(Some(ticket)) = queued {
+            self.entry.held.buffer.used(ticket);
+            self.shared.counts.queued();
+        }
+        stream.pending(queued, other)
+    }
+}

@@ -1,0 +1,143 @@
+//! Bytes that count, and that there are never more of them than there may be.
+
+use std::sync::Barrier;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+
+use ringmem::Error;
+use ringmem::manager::MemoryManager;
+use ringmem::memory::{Budget, Device, Statistics};
+
+use super::{Manager, backend, holding, is_empty, manager, numbers, plain};
+
+#[test]
+fn what_is_reserved_is_nobody_else_s() {
+    let manager = Manager::with_limit(Device::new(&backend(), 0), 1000);
+    assert!(manager.can_allocate(1000) && !manager.can_allocate(1001));
+    let elsewhere = manager.reserve(700).expect("room");
+    assert!(!manager.can_allocate(301) && manager.can_allocate(300));
+    assert!(matches!(manager.create::<u8>("a", 301, plain()), Err(Error::Limit { requested: 301, used: 700, limit: 1000 })));
+    let id = manager.create::<u8>("a", 300, plain()).expect("just enough");
+    assert!(matches!(manager.reserve(1), Err(Error::Limit { requested: 1, used: 1000, limit: 1000 })));
+    drop(elsewhere);
+    manager.lease_mut(id).expect("nobody else").resize(700).expect("just enough");
+    assert_eq!((manager.budget().used(), manager.budget().peak()), (700, 1000));
+}
+
+#[test]
+fn a_buffer_is_created_in_what_was_reserved_for_it() {
+    let backend = backend();
+    let manager = Manager::with_limit(Device::new(&backend, 0), 1000);
+    let mut reserved = manager.reserve(1000).expect("room");
+    assert!(matches!(manager.create::<u8>("a", 1, plain()), Err(Error::Limit { .. })));
+    let id = manager.create_in::<u8>(&mut reserved, "a", 600, plain()).expect("reserved");
+    assert_eq!((reserved.bytes(), manager.budget().used()), (400, 1000));
+    assert!(matches!(manager.create_in::<u8>(&mut reserved, "b", 401, plain()), Err(Error::Size { asked: 401, most: 400, .. })));
+    assert!(matches!(manager.create_in::<u8>(&mut reserved, "a", 1, plain()), Err(Error::AlreadyExists { .. })));
+    backend.set_faults(
+        &ringmem::backend::host::Faults::new().on(ringmem::backend::host::Verb::Allocate, ringmem::backend::host::Fault::nth(1)),
+    );
+    assert!(matches!(manager.create_in::<u8>(&mut reserved, "b", 400, plain()), Err(Error::OutOfMemory { .. })));
+    assert_eq!(reserved.bytes(), 400, "as it was");
+    manager.free(id).expect("nobody has it");
+    assert_eq!(manager.budget().used(), 400);
+    let mut foreign = Budget::new(1000).reserve(500).expect("room");
+    assert!(matches!(manager.create_in::<u8>(&mut foreign, "b", 400, plain()), Err(Error::Unsupported { .. })));
+    assert_eq!(foreign.bytes(), 500);
+}
+
+#[test]
+fn a_reservation_is_parted_and_never_more_than_it_was() {
+    let budget = Budget::new(100);
+    let mut whole = budget.reserve(60).expect("room");
+    let part = whole.split(60).expect("all of it");
+    assert!(matches!(whole.split(1), Err(Error::Size { asked: 1, least: 0, most: 0 })));
+    assert_eq!((whole.bytes(), part.bytes(), budget.used()), (0, 60, 60));
+    assert!(matches!(budget.reserve(u64::MAX), Err(Error::Limit { requested: u64::MAX, used: 60, limit: 100 })));
+    drop(whole);
+    assert_eq!(budget.used(), 60);
+    drop(part);
+    assert_eq!((budget.used(), budget.peak()), (0, 60));
+}
+
+/// Eight threads create, grow, shrink and free as much as they get; another looks all the time, and the memory below counts for itself.
+#[test]
+fn eight_threads_never_have_more_than_the_limit_old_and_new_together() {
+    const LIMIT: u64 = 100_000;
+    const ROUNDS: u32 = 400;
+    let backend = backend();
+    let counted = Statistics::new(Device::new(&backend, 0));
+    let manager = MemoryManager::with_limit(counted.clone(), LIMIT);
+    let (over, begin) = (AtomicBool::new(false), Barrier::new(9));
+    let refused: u32 = thread::scope(|scope| {
+        let threads: Vec<_> = (0..8_u32)
+            .map(|thread| {
+                let (manager, begin) = (&manager, &begin);
+                scope.spawn(move || {
+                    let mut refused = 0;
+                    begin.wait();
+                    for round in 0..ROUNDS {
+                        let (name, len) = (format!("{thread}"), ((thread * 977 + round * 331) % 3000) as usize);
+                        let Ok(id) = manager.create::<u32>(&name, len, plain()) else {
+                            refused += 1;
+                            continue;
+                        };
+                        let mut lease = manager.lease_mut(id).expect("its own");
+                        lease.view_mut().fill(round).expect("a fill");
+                        match lease.resize(len * 2 + 1) {
+                            Ok(()) => assert_eq!((lease.len(), lease.capacity()), (len * 2 + 1, lease.capacity())),
+                            Err(Error::Limit { .. }) => {
+                                refused += 1;
+                                assert_eq!((lease.len(), lease.capacity()), (len, len));
+                            }
+                            Err(other) => panic!("{other}"),
+                        }
+                        assert_eq!(lease.slice(..len).expect("live").to_vec().expect("a copy"), vec![round; len]);
+                        lease.resize(len / 2).expect("it is there");
+                        let _ = lease.shrink_to_fit();
+                        drop(lease);
+                        manager.free(id).expect("its own");
+                    }
+                    refused
+                })
+            })
+            .collect();
+        let watcher = scope.spawn(|| {
+            begin.wait();
+            loop {
+                let (used, live) = (manager.budget().used(), counted.scope().bytes.live as u64);
+                assert!(used <= LIMIT && live <= LIMIT, "{used} and {live} of {LIMIT}");
+                if over.load(Relaxed) {
+                    break;
+                }
+                thread::yield_now();
+            }
+        });
+        let refused = threads.into_iter().map(|thread| thread.join().expect("no panic")).sum();
+        over.store(true, Relaxed);
+        watcher.join().expect("never above the limit");
+        refused
+    });
+    // What was live below is within what counted, at every instant.
+    let peak = counted.scope().bytes.peak as u64;
+    assert!(peak <= manager.budget().peak() && manager.budget().peak() <= LIMIT, "{peak}");
+    assert!(peak > LIMIT / 2, "{peak}: the threads met the limit, {refused} times refused");
+    assert_eq!((manager.budget().used(), counted.scope().bytes.live), (0, 0));
+    assert!(is_empty(&backend));
+}
+
+#[test]
+fn what_is_refused_below_counts_nowhere() {
+    let backend = backend();
+    let manager = manager(&backend);
+    let id = holding(&manager, "a", &numbers(0, 10));
+    backend.set_faults(
+        &ringmem::backend::host::Faults::new().on(ringmem::backend::host::Verb::Allocate, ringmem::backend::host::Fault::from(1)),
+    );
+    assert!(matches!(manager.create::<u32>("b", 10, plain()), Err(Error::OutOfMemory { .. })));
+    assert!(matches!(manager.lease_mut(id).expect("nobody else").push(1), Err(Error::OutOfMemory { .. })));
+    assert_eq!((manager.budget().used(), manager.statistics().buffers.len()), (40, 1));
+    backend.set_faults(&ringmem::backend::host::Faults::new());
+    manager.create::<u32>("b", 10, plain()).expect("the name is free");
+}

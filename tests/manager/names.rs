@@ -1,0 +1,141 @@
+//! Who gets which buffer.
+
+use ringmem::Error;
+use ringmem::config::ConfigError;
+use ringmem::manager::{BufferConfig, Growth};
+use ringmem::registry::IdError;
+
+use super::{backend, holding, is_empty, manager, numbers, plain, read};
+
+#[test]
+fn a_name_that_is_taken_is_refused_and_its_buffer_is_as_it_was() {
+    let backend = backend();
+    let manager = manager(&backend);
+    let id = holding(&manager, "positions", &numbers(0, 10));
+    let allocations = backend.counters().device_allocations;
+    match manager.create::<u32>("positions", 1000, plain()) {
+        Err(Error::AlreadyExists { name }) => assert_eq!(&*name, "positions"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!((read(&manager, id), backend.counters().device_allocations), (numbers(0, 10), allocations));
+    // Names differ in whatever they differ in.
+    for name in ["", "position", "positions ", "Positions"] {
+        manager.create::<u32>(name, 1, plain()).expect("another name");
+    }
+    drop(manager);
+    assert!(is_empty(&backend));
+}
+
+#[test]
+fn another_type_is_refused_with_both_names() {
+    let manager = manager(&backend());
+    manager.create::<f32>("masses", 4, plain()).expect("room");
+    match manager.find::<i32>("masses") {
+        Err(Error::Id(IdError::Elements { expected: "f32", got: "i32" })) => {}
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(manager.get_or_create::<i32>("masses", 4, plain()), Err(Error::Id(IdError::Elements { .. }))));
+    assert!(manager.find::<f32>("masses").is_ok());
+}
+
+#[test]
+fn a_name_that_nothing_has_is_not_found() {
+    let manager = manager(&backend());
+    match manager.find::<u32>("forces") {
+        Err(Error::NotFound { name }) => assert_eq!(&*name, "forces"),
+        other => panic!("{other:?}"),
+    }
+    let id = manager.create::<u32>("forces", 1, plain()).expect("room");
+    assert_eq!(manager.find::<u32>("forces").expect("it is there"), id);
+    assert_eq!(manager.free(id).expect("nobody has it"), 0);
+    assert!(matches!(manager.find::<u32>("forces"), Err(Error::NotFound { .. })));
+}
+
+#[test]
+fn what_is_there_is_got_if_it_is_what_was_asked_for() {
+    let manager = manager(&backend());
+    let first = manager.get_or_create::<u32>("grid", 10, plain()).expect("room");
+    assert_eq!(manager.get_or_create::<u32>("grid", 99, plain()).expect("it is there"), first);
+    assert_eq!(manager.lease(first).expect("nobody else").len(), 10, "as it was");
+    let other = plain().with_growth(Growth::new(2, 1));
+    match manager.get_or_create::<u32>("grid", 10, other) {
+        Err(Error::OtherConfig { name, both }) => assert_eq!((&*name, *both), ("grid", [plain(), other])),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_configuration_that_makes_no_sense_creates_nothing() {
+    let backend = backend();
+    let manager = manager(&backend);
+    let growth = plain().with_growth(Growth::new(1, 2));
+    assert!(matches!(manager.create::<u32>("a", 1, growth), Err(Error::Config(ConfigError::Growth { numerator: 1, denominator: 2 }))));
+    assert!(matches!(manager.create::<f32>("a", 1, BufferConfig::positions()), Err(Error::SizeMismatch { expected: 12, got: 4 })));
+    assert!(matches!(manager.create::<[f32; 3]>("a", 1 << 40, BufferConfig::positions()), Err(Error::Size { .. })));
+    assert!(matches!(manager.create::<u32>("a", usize::MAX, plain()), Err(Error::Size { .. })));
+    assert_eq!((backend.counters().device_allocations.count, manager.budget().used(), manager.statistics().buffers.len()), (0, 0, 0));
+    manager.create::<[f32; 3]>("a", 1, BufferConfig::positions()).expect("the name is free");
+}
+
+#[test]
+fn an_id_is_good_in_its_manager_until_its_buffer_is_freed() {
+    let backend = backend();
+    let (one, other) = (manager(&backend), manager(&backend));
+    let id = one.create::<u32>("a", 1, plain()).expect("room");
+    other.create::<u32>("a", 1, plain()).expect("room");
+    assert!(matches!(other.lease(id), Err(Error::Id(IdError::Foreign { .. }))));
+    assert!(matches!(other.free(id), Err(Error::Id(IdError::Foreign { .. }))));
+    assert!(one.contains(id) && !other.contains(id));
+    one.free(id).expect("nobody has it");
+    let next = one.create::<u32>("a", 1, plain()).expect("the name is free");
+    assert!(matches!(one.lease(id), Err(Error::Id(IdError::Stale { .. }))));
+    assert!(matches!(one.free(id), Err(Error::Id(IdError::Stale { .. }))));
+    assert!(!one.contains(id) && one.contains(next));
+}
+
+#[test]
+fn what_is_freed_under_a_lease_loses_its_name_at_once_and_goes_with_the_lease() {
+    let backend = backend();
+    let manager = manager(&backend);
+    let old = holding(&manager, "a", &numbers(0, 100));
+    let lease = manager.lease(old).expect("nobody else").into_owned();
+    assert_eq!(manager.free(old).expect("it is there"), 1);
+    assert!(matches!(manager.lease(old), Err(Error::Id(IdError::Released { leases: 1, .. }))));
+    let new = holding(&manager, "a", &numbers(500, 100));
+    assert_eq!((manager.find::<u32>("a").expect("the new one"), manager.budget().used()), (new, 800));
+    assert_eq!((lease.to_vec().expect("a copy"), read(&manager, new)), (numbers(0, 100), numbers(500, 100)));
+    drop(lease);
+    assert_eq!((manager.budget().used(), backend.counters().device_live.bytes), (400, 400));
+    // The same with the lease to write.
+    let lease = manager.lease_mut(new).expect("nobody else");
+    assert_eq!(manager.free(new).expect("it is there"), 1);
+    assert!(matches!(manager.find::<u32>("a"), Err(Error::NotFound { .. })));
+    assert_eq!(lease.to_vec().expect("a copy"), numbers(500, 100));
+    drop(lease);
+    assert_eq!(manager.budget().used(), 0);
+    assert!(is_empty(&backend));
+}
+
+#[test]
+fn all_are_freed_and_their_names() {
+    let backend = backend();
+    let manager = manager(&backend);
+    let ids = ["a", "b", "c"].map(|name| holding(&manager, name, &numbers(0, 100)));
+    assert_eq!((manager.clear(), manager.budget().used(), manager.statistics().buffers.len()), (3, 0, 0));
+    assert!(ids.iter().all(|&id| !manager.contains(id)));
+    assert!(is_empty(&backend));
+}
+
+#[test]
+fn nobody_gets_a_buffer_that_somebody_writes_to() {
+    let manager = manager(&backend());
+    let id = holding(&manager, "a", &numbers(0, 10));
+    {
+        let _one = manager.lease(id).expect("nobody else");
+        let _other = manager.lease(id).expect("readers only");
+        assert!(matches!(manager.lease_mut(id), Err(Error::Busy { .. })));
+        assert!(matches!(manager.resize_group([(id.into(), 20)]), Err(Error::Busy { .. })));
+    }
+    let _alone = manager.lease_mut(id).expect("nobody else");
+    assert!(matches!((manager.lease(id), manager.lease_mut(id)), (Err(Error::Busy { .. }), Err(Error::Busy { .. }))));
+}

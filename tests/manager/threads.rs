@@ -1,0 +1,156 @@
+//! Several threads on one manager.
+
+use std::alloc::Layout;
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use ringmem::backend::host::HostBackend;
+use ringmem::backend::{Backend, Block, Uses};
+use ringmem::manager::MemoryManager;
+use ringmem::memory::{Device, DeviceOnly, Memory};
+use ringmem::stream::Stream;
+use ringmem::{Error, Result};
+
+use super::{LIMIT, backend, holding, is_empty, manager, numbers, plain, read};
+
+#[test]
+fn it_is_shared() {
+    fn shared<T: Send + Sync + 'static>() {}
+    shared::<MemoryManager<Device<HostBackend>>>();
+    shared::<ringmem::manager::Lease<'static, u32, Device<HostBackend>>>();
+}
+
+#[test]
+fn ten_threads_create_resize_and_free_and_each_finds_its_own() {
+    let backend = backend();
+    let manager = Arc::new(manager(&backend));
+    let shared = holding(&manager, "shared", &numbers(0, 100));
+    let threads: Vec<_> = (0..10_u32)
+        .map(|thread| {
+            let manager = Arc::clone(&manager);
+            thread::spawn(move || {
+                for round in 0..100_u32 {
+                    let name = format!("thread {thread}, {}", round % 7);
+                    let len = (round % 50 + 1) as usize;
+                    let id = manager.create::<u32>(&name, len, plain()).expect("room");
+                    assert_eq!(manager.find::<u32>(&name).expect("just created"), id);
+                    let mut lease = manager.lease_mut(id).expect("its own");
+                    let own = numbers(thread * 1000 + round, len);
+                    lease.view_mut().copy_from(&own).expect("a copy");
+                    lease.extend_from_slice(&own).expect("room");
+                    drop(lease);
+                    manager.resize_group([(id.into(), len * 3)]).expect("room");
+                    let found = read(&manager, id);
+                    assert_eq!((&found[..len], &found[len..len * 2]), (&own[..], &own[..]));
+                    // Everybody reads this one.
+                    assert_eq!(read(&manager, shared), numbers(0, 100));
+                    assert_eq!(manager.free(id).expect("its own"), 0);
+                }
+            })
+        })
+        .collect();
+    threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+    let figures = manager.statistics();
+    assert_eq!((figures.created, figures.freed, figures.buffers.len(), figures.used_bytes), (1001, 1000, 1, 400));
+    drop(manager);
+    assert!(is_empty(&backend));
+}
+
+#[test]
+fn of_threads_that_create_one_name_one_does() {
+    let manager = Arc::new(manager(&backend()));
+    for round in 0..50 {
+        let name = format!("{round}");
+        let created = thread::scope(|scope| {
+            let create = || match manager.create::<u32>(&name, 10, plain()) {
+                Ok(_) => 1,
+                Err(Error::AlreadyExists { .. }) => 0,
+                Err(other) => panic!("{other}"),
+            };
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(create)).collect();
+            threads.into_iter().map(|thread| thread.join().expect("no panic")).sum::<u32>()
+        });
+        assert_eq!((created, manager.budget().used()), (1, 40 * (round + 1)));
+    }
+}
+
+/// Device memory whose next allocation says that it has begun, and waits to be told to go on.
+#[derive(Clone)]
+struct Halting {
+    below: Device<HostBackend>,
+    halt: Arc<Mutex<Option<(Sender<()>, Receiver<()>)>>>,
+}
+
+// SAFETY: the blocks are the other memory's, unchanged.
+unsafe impl Memory for Halting {
+    type Visibility = DeviceOnly;
+
+    fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
+        let halt = self.halt.lock().expect("no panic").take();
+        if let Some((begun, go_on)) = halt {
+            begun.send(()).expect("the test waits");
+            go_on.recv_timeout(LIMIT).expect("in time");
+        }
+        self.below.alloc(layout, on)
+    }
+    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.below.free(block, uses) }
+    }
+    fn backend(&self) -> &Arc<dyn Backend> {
+        self.below.backend()
+    }
+    fn device(&self) -> u32 {
+        self.below.device()
+    }
+}
+
+/// One thread is halted within the memory while it creates, and one while it resizes; meanwhile this one does everything else. If it had to wait
+/// for a lock of theirs it would do so until the limit, and they would say so.
+#[test]
+fn nobody_waits_for_who_waits_for_the_memory() {
+    let backend = backend();
+    let halt = Arc::new(Mutex::new(None));
+    let manager = MemoryManager::new(Halting { below: Device::new(&backend, 0), halt: Arc::clone(&halt) });
+    // Every name, so that all maps of names are met.
+    let ids: Vec<_> = (0..32).map(|k| manager.create::<u32>(&format!("{k}"), 10, plain()).expect("room")).collect();
+    let halted = |work: &(dyn Fn() + Sync)| {
+        let ((begun, has_begun), (go_on, may_go_on)) = (mpsc::channel(), mpsc::channel());
+        *halt.lock().expect("no panic") = Some((begun, may_go_on));
+        thread::scope(|scope| {
+            scope.spawn(work);
+            has_begun.recv_timeout(LIMIT).expect("in time");
+            for (k, &id) in ids.iter().enumerate().skip(1) {
+                assert_eq!(manager.find::<u32>(&format!("{k}")).expect("it is there"), id);
+                assert_eq!(manager.lease(id).expect("nobody else").len(), 10);
+                manager.lease_mut(id).expect("nobody else").extend_from_slice(&[7; 10]).expect("room");
+                manager.resize_group([(id.into(), 10)]).expect("it is there");
+                manager.lease_mut(id).expect("nobody else").shrink_to_fit().expect("room");
+                let other = manager.create::<u32>(&format!("other {k}"), 10, plain()).expect("room");
+                manager.free(other).expect("nobody has it");
+            }
+            assert_eq!(manager.statistics().buffers.len(), 32);
+            assert_eq!(manager.cleanup(LIMIT, |_| true), []);
+            go_on.send(()).expect("it waits");
+        });
+    };
+    halted(&|| {
+        let id = manager.create::<u32>("new", 10, plain()).expect("room");
+        manager.free(id).expect("nobody has it");
+    });
+    halted(&|| manager.lease_mut(ids[0]).expect("nobody else").resize(1000).expect("room"));
+    assert_eq!(manager.lease(ids[0]).expect("nobody else").len(), 1000);
+}
+
+#[test]
+fn a_lease_that_is_owned_goes_to_another_thread_and_outlives_the_manager() {
+    let backend = backend();
+    let manager = manager(&backend);
+    let id = holding(&manager, "a", &numbers(0, 100));
+    let lease = manager.lease(id).expect("nobody else").into_owned();
+    assert!(matches!(manager.lease_mut(id), Err(Error::Busy { .. })));
+    drop(manager);
+    assert_eq!(thread::spawn(move || lease.to_vec().expect("a copy")).join().expect("no panic"), numbers(0, 100));
+    assert!(is_empty(&backend));
+}
