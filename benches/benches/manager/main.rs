@@ -7,13 +7,19 @@
 //! | `lookup-id` | a registered buffer is found by its id; `lease` keeps it and gives it back, `contains` only looks; the limit is two additions to a word |
 //! | `reference-1m` | 1 MiB is passed on by reference (registered, named, found, taken out), or encoded as bytes |
 //! | `defragment` | blocks of 1 MiB are moved together, a KiB of what moves, or copied and nothing else |
+//! | `managed-id` | a managed buffer is found by its id, likewise |
+//! | `managed-name` | its id is found by its name |
+//! | `resize-pooled` | a buffer of a pool with 4 MiB live grows by half, or as much is allocated and 4 MiB are copied |
+//! | `resize-direct` | the same on the device itself, which is poisoned when it is allocated and when it is freed: both free the old |
+//! | `push` | one element after the other, each by a copy of its own, or 64 KiB at a time; the host's `Vec` beside them |
 
+mod named;
 mod registry;
 mod relocation;
 
 use ringmem_benches::{Wanted, run};
 
 fn main() {
-    let groups = [registry::workloads(), relocation::workloads()];
+    let groups = [registry::workloads(), relocation::workloads(), named::workloads()];
     run("manager", &Wanted::from_args(), &groups.into_iter().flatten().collect::<Vec<_>>());
 }
