@@ -2,12 +2,14 @@
 //!
 //! The buffer stays where it is and lists them as uses: whatever is done with it next, through this lease or another, comes after them, and its
 //! memory outlives them. The other end is taken by value and comes back from the [`Pending`](crate::stream::Pending).
+#![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::ops::RangeBounds;
 
 use super::LeaseMut;
-use crate::memory::{Buffer, Memory};
-use crate::stream::{Queue, Stream};
+use crate::backend::Ticket;
+use crate::memory::{Buffer, Memory, end};
+use crate::stream::{Queue, Queued, Stream};
 use crate::{DeviceBytes, Error, Rejected, Result};
 
 impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
@@ -20,7 +22,7 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
     pub fn upload<N: Memory>(&mut self, stream: &Stream, from: Buffer<T, N>, at: usize) -> Queue<Buffer<T, N>> {
         let queued = (|| {
             self.may_queue()?;
-            let end = crate::memory::end::<T>(at, from.len(), self.len())?;
+            let end = end::<T>(at, from.len(), self.len())?;
             let target = self.slice(at..end)?;
             // SAFETY: two buffers; this one lists the copy below, the other before it can be used again, and nobody else has either.
             unsafe { stream.queue_copy(from.as_view(), target, [None; 2]) }
@@ -73,7 +75,7 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
         }
     }
 
-    fn list<V: crate::stream::Queued>(&mut self, stream: &Stream, queued: Result<Option<crate::backend::Ticket>>, other: V) -> Queue<V> {
+    fn list<V: Queued>(&mut self, stream: &Stream, queued: Result<Option<Ticket>>, other: V) -> Queue<V> {
         if let Ok(Some(ticket)) = queued {
             self.entry.held.buffer.used(ticket);
             self.shared.counts.queued();

@@ -88,6 +88,6 @@ fn what_is_freed_with_work_queued_counts_until_the_work_is_over() {
     assert!(!manager.can_allocate(manager.budget().limit() - 3999) && manager.can_allocate(manager.budget().limit() - 4000));
     held.let_go();
     stream.synchronize().expect("no fault");
-    assert_eq!(backend.counters().device_live.bytes, 0);
+    super::eventually("the block is freed", || backend.counters().device_live.bytes == 0);
     super::eventually("the bytes are let go", || manager.budget().used() == 0);
 }
