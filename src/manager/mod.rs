@@ -32,6 +32,13 @@
 //! # Ok(())
 //! # }
 //! ```
+//! ```compile_fail
+//! # use ringmem::manager::{BufferId, Lease, MemoryManager};
+//! # use ringmem::memory::Device;
+//! fn swapped(manager: &MemoryManager<Device>, id: BufferId<f32>) -> ringmem::Result<Lease<'_, i32, Device>> {
+//!     manager.lease(id) // f32 is not i32
+//! }
+//! ```
 
 mod any;
 mod append;
@@ -39,7 +46,9 @@ mod builder;
 mod card;
 mod cleanup;
 mod config;
+mod create;
 mod entry;
+mod group;
 mod lease;
 mod names;
 mod queued;
@@ -47,14 +56,11 @@ mod resize;
 mod statistics;
 
 use core::fmt;
-use std::boxed::Box;
 use std::sync::Arc;
-use std::vec::Vec;
 
-use card::{Card, Element};
-use entry::{Entry, Held};
-use names::{Named, Names};
-use resize::{Step, resize};
+use card::Element;
+use entry::Entry;
+use names::Names;
 use statistics::Counts;
 
 use crate::memory::{Budget, Buffer, Memory, Reservation};
@@ -120,123 +126,6 @@ impl<M: Memory + Clone> MemoryManager<M> {
             counts: Counts::default(),
         };
         Self { shared: Arc::new(shared) }
-    }
-
-    /// A buffer with `len` live elements, in which is what was in the memory, and the capacity that its configuration asks for at first.
-    ///
-    /// # Errors
-    ///
-    /// [`AlreadyExists`](Error::AlreadyExists), also for a name that another thread is giving just now; [`Config`](Error::Config) for a configuration that
-    /// makes no sense; [`SizeMismatch`](Error::SizeMismatch) for elements of another size than it says; [`Size`](Error::Size) for more than it allows;
-    /// [`Limit`](Error::Limit); what the memory refuses. Nothing was created.
-    pub fn create<T: DeviceBytes>(&self, name: &str, len: usize, config: BufferConfig) -> Result<BufferId<T>> {
-        self.make(name, len, config, None)
-    }
-
-    /// The same with bytes that were [reserved](Self::reserve), as many as the buffer takes; the rest stays reserved.
-    ///
-    /// # Errors
-    ///
-    /// As [`create`](Self::create); [`Size`](Error::Size) where the reservation is too short, [`Unsupported`](Error::Unsupported) where it is another manager's.
-    pub fn create_in<T: DeviceBytes>(
-        &self,
-        reservation: &mut Reservation,
-        name: &str,
-        len: usize,
-        config: BufferConfig,
-    ) -> Result<BufferId<T>> {
-        self.make(name, len, config, Some(reservation))
-    }
-
-    /// The buffer of that name, or a new one. One that is there stays as it is, with its own length.
-    ///
-    /// # Errors
-    ///
-    /// As [`create`](Self::create) and [`find`](Self::find); [`OtherConfig`](Error::OtherConfig) where the buffer is there with another configuration;
-    /// [`AlreadyExists`](Error::AlreadyExists) while another thread is creating it.
-    pub fn get_or_create<T: DeviceBytes>(&self, name: &str, len: usize, config: BufferConfig) -> Result<BufferId<T>> {
-        match self.shared.names.find(name, |named| (named.index, Arc::clone(&named.card))) {
-            None => self.create(name, len, config),
-            Some((index, card)) => {
-                card.element.check::<T>()?;
-                if card.config != config {
-                    return Err(Error::OtherConfig { name: name.into(), both: Box::new([card.config, config]) });
-                }
-                Ok(BufferId::new(self.shared.number, index))
-            }
-        }
-    }
-
-    fn make<T: DeviceBytes>(
-        &self,
-        name: &str,
-        len: usize,
-        config: BufferConfig,
-        reservation: Option<&mut Reservation>,
-    ) -> Result<BufferId<T>> {
-        let shared = &*self.shared;
-        let element = Element::of::<T>()?;
-        config.validate()?;
-        if let Some(expected) = config.bytes_per_element.filter(|&bytes| bytes as usize != element.size) {
-            return Err(Error::SizeMismatch { expected: expected.into(), got: element.size as u64 });
-        }
-        let capacity = config.capacity_exact(len as u64, element.size as u64)? as usize;
-        let bytes = element.layout(capacity)?.size() as u64;
-        let coming = shared.names.take(name)?;
-        let held = match reservation {
-            None => {
-                let reservation = shared.budget.reserve(bytes)?;
-                Held::new(shared.block(&element, capacity, None)?, reservation)
-            }
-            // Its bytes count already: they are taken off when the memory is there.
-            Some(from) => {
-                if !from.is_of(&shared.budget) {
-                    return Err(Error::Unsupported { what: "a reservation of another manager" });
-                }
-                if from.bytes() < bytes {
-                    return Err(Error::Size { asked: bytes, least: 0, most: from.bytes() });
-                }
-                let block = shared.block(&element, capacity, None)?;
-                Held::new(block, from.split(bytes)?)
-            }
-        };
-        let card = Arc::new(Card::new(name, element, config, len, capacity, shared.now()));
-        let entry = Entry { card: Arc::clone(&card), held };
-        let index = shared.slots.insert(entry).map_err(crate::Rejected::into_error)?;
-        coming.give(Named { index, card });
-        shared.counts.created();
-        Ok(BufferId::new(shared.number, index))
-    }
-
-    /// Gives buffers other lengths: all of them, or none. Those that must grow do so by their own growth; old and new blocks of the whole group
-    /// are there together for a moment, and count so.
-    ///
-    /// # Errors
-    ///
-    /// As [`lease_mut`](Self::lease_mut) and [`LeaseMut::resize`], the first that there is; [`Busy`](Error::Busy) also for a buffer that is in the group
-    /// twice. Every buffer has its length, its block and its contents, and the budget is as it was.
-    pub fn resize_group(&self, group: impl IntoIterator<Item = (AnyBuffer, usize)>) -> Result<()> {
-        self.resize_all(group, None)
-    }
-
-    /// The same in the order of a stream: all copies are queued there, and waited for.
-    ///
-    /// # Errors
-    ///
-    /// As [`resize_group`](Self::resize_group).
-    pub fn resize_group_on(&self, group: impl IntoIterator<Item = (AnyBuffer, usize)>, stream: &Stream) -> Result<()> {
-        self.resize_all(group, Some(stream))
-    }
-
-    fn resize_all(&self, group: impl IntoIterator<Item = (AnyBuffer, usize)>, on: Option<&Stream>) -> Result<()> {
-        let taken = group.into_iter().map(|(buffer, len)| Ok((self.alone(buffer)?, len)));
-        let mut taken: Vec<(Exclusive<'_, Entry<M>>, usize)> = taken.collect::<Result<_>>()?;
-        let steps = taken.iter_mut().map(|(entry, len)| Step::grow(entry, *len, *len));
-        let mut steps: Vec<Step<'_, M>> = steps.collect::<Result<_>>()?;
-        let outcome = resize(&self.shared, &mut steps, on);
-        let now = self.shared.now();
-        taken.iter().for_each(|(entry, _)| entry.card.used_at(now));
-        outcome
     }
 }
 

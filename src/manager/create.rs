@@ -1,0 +1,99 @@
+//! Who comes to be: a name, an element type, a configuration, and memory for it.
+
+use std::boxed::Box;
+use std::sync::Arc;
+
+use super::card::{Card, Element};
+use super::entry::{Entry, Held};
+use super::names::Named;
+use super::{BufferConfig, BufferId, MemoryManager};
+use crate::memory::{Memory, Reservation};
+use crate::{DeviceBytes, Error, Rejected, Result};
+
+impl<M: Memory + Clone> MemoryManager<M> {
+    /// A buffer with `len` live elements, in which is what was in the memory, and the capacity that its configuration asks for at first.
+    ///
+    /// # Errors
+    ///
+    /// [`AlreadyExists`](Error::AlreadyExists), also for a name that another thread is giving just now; [`Config`](Error::Config) for a configuration that
+    /// makes no sense; [`SizeMismatch`](Error::SizeMismatch) for elements of another size than it says; [`Size`](Error::Size) for more than it allows;
+    /// [`Limit`](Error::Limit); what the memory refuses. Nothing was created.
+    pub fn create<T: DeviceBytes>(&self, name: &str, len: usize, config: BufferConfig) -> Result<BufferId<T>> {
+        self.make(name, len, config, None)
+    }
+
+    /// The same with bytes that were [reserved](Self::reserve), as many as the buffer takes; the rest stays reserved.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create); [`Size`](Error::Size) where the reservation is too short, [`Unsupported`](Error::Unsupported) where it is another manager's.
+    pub fn create_in<T: DeviceBytes>(
+        &self,
+        reservation: &mut Reservation,
+        name: &str,
+        len: usize,
+        config: BufferConfig,
+    ) -> Result<BufferId<T>> {
+        self.make(name, len, config, Some(reservation))
+    }
+
+    /// The buffer of that name, or a new one. One that is there stays as it is, with its own length.
+    ///
+    /// # Errors
+    ///
+    /// As [`create`](Self::create) and [`find`](Self::find); [`OtherConfig`](Error::OtherConfig) where the buffer is there with another configuration;
+    /// [`AlreadyExists`](Error::AlreadyExists) while another thread is creating it.
+    pub fn get_or_create<T: DeviceBytes>(&self, name: &str, len: usize, config: BufferConfig) -> Result<BufferId<T>> {
+        match self.shared.names.find(name, |named| (named.index, Arc::clone(&named.card))) {
+            None => self.create(name, len, config),
+            Some((index, card)) => {
+                card.element.check::<T>()?;
+                if card.config != config {
+                    return Err(Error::OtherConfig { name: name.into(), both: Box::new([card.config, config]) });
+                }
+                Ok(BufferId::new(self.shared.number, index))
+            }
+        }
+    }
+
+    fn make<T: DeviceBytes>(
+        &self,
+        name: &str,
+        len: usize,
+        config: BufferConfig,
+        reservation: Option<&mut Reservation>,
+    ) -> Result<BufferId<T>> {
+        let shared = &*self.shared;
+        let element = Element::of::<T>()?;
+        config.validate()?;
+        if let Some(expected) = config.bytes_per_element.filter(|&bytes| bytes as usize != element.size) {
+            return Err(Error::SizeMismatch { expected: expected.into(), got: element.size as u64 });
+        }
+        let capacity = config.capacity_exact(len as u64, element.size as u64)? as usize;
+        let bytes = element.layout(capacity)?.size() as u64;
+        let coming = shared.names.take(name)?;
+        let held = match reservation {
+            None => {
+                let reservation = shared.budget.reserve(bytes)?;
+                Held::new(shared.block(&element, capacity, None)?, reservation)
+            }
+            // Its bytes count already: they are taken off when the memory is there.
+            Some(from) => {
+                if !from.is_of(&shared.budget) {
+                    return Err(Error::Unsupported { what: "a reservation of another manager" });
+                }
+                if from.bytes() < bytes {
+                    return Err(Error::Size { asked: bytes, least: 0, most: from.bytes() });
+                }
+                let block = shared.block(&element, capacity, None)?;
+                Held::new(block, from.split(bytes)?)
+            }
+        };
+        let card = Arc::new(Card::new(name, element, config, len, capacity, shared.now()));
+        let entry = Entry { card: Arc::clone(&card), held };
+        let index = shared.slots.insert(entry).map_err(Rejected::into_error)?;
+        coming.give(Named { index, card });
+        shared.counts.created();
+        Ok(BufferId::new(shared.number, index))
+    }
+}
