@@ -24,11 +24,12 @@ pub struct Lease<'a, T, M: Memory> {
 }
 
 impl<'a, T: DeviceBytes, M: Memory> Lease<'a, T, M> {
-    /// Of an entry that may be of other elements.
-    #[inline]
-    pub(super) fn new(entry: slots::Shared<'a, Entry<M>>) -> Result<Self> {
-        entry.card.element.check::<T>()?;
-        Ok(Self { entry: ManuallyDrop::new(entry), _elements: PhantomData })
+    /// # Safety
+    ///
+    /// The buffer was created with elements `T`.
+    #[inline(always)]
+    pub(super) unsafe fn new(entry: slots::Shared<'a, Entry<M>>) -> Self {
+        Self { entry: ManuallyDrop::new(entry), _elements: PhantomData }
     }
 
     /// The live elements.
@@ -90,10 +91,11 @@ pub struct LeaseMut<'a, T, M: Memory> {
 }
 
 impl<'a, T: DeviceBytes, M: Memory> LeaseMut<'a, T, M> {
-    /// Of an entry that may be of other elements.
-    pub(super) fn new(shared: &'a Shared<M>, entry: slots::Exclusive<'a, Entry<M>>) -> Result<Self> {
-        entry.card.element.check::<T>()?;
-        Ok(Self { shared, entry, _elements: PhantomData })
+    /// # Safety
+    ///
+    /// The buffer was created with elements `T`.
+    pub(super) unsafe fn new(shared: &'a Shared<M>, entry: slots::Exclusive<'a, Entry<M>>) -> Self {
+        Self { shared, entry, _elements: PhantomData }
     }
 
     /// The live elements, to read.

@@ -149,7 +149,9 @@ impl<M: Memory> MemoryManager<M> {
     /// [`Error::Id`] with what is wrong with the id, [`Error::Busy`] while somebody has the buffer to write.
     #[inline]
     pub fn lease<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<Lease<'_, T, M>> {
-        Lease::new(self.shared.slots.share(self.own(id.registry(), id.index())?)?)
+        let index = self.own(id.registry(), id.index())?;
+        // SAFETY: an id of this manager, made where the buffer's elements were `T`; its generation is that buffer's.
+        Ok(unsafe { Lease::new(self.shared.slots.share(index)?) })
     }
 
     /// The one lease to write and resize with.
@@ -158,7 +160,8 @@ impl<M: Memory> MemoryManager<M> {
     ///
     /// As [`lease`](Self::lease), and [`Error::Busy`] while the buffer has any lease.
     pub fn lease_mut<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<LeaseMut<'_, T, M>> {
-        LeaseMut::new(&self.shared, self.alone(id.into())?)
+        // SAFETY: as in `lease`.
+        Ok(unsafe { LeaseMut::new(&self.shared, self.alone(id.into())?) })
     }
 
     /// Whether a buffer can be had, now or when whoever has it is done. Takes nothing, and counts as no use.
@@ -236,7 +239,7 @@ impl<M: Memory> MemoryManager<M> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn own(&self, got: u64, index: Index) -> Result<Index> {
         let expected = self.shared.number;
         if got == expected { Ok(index) } else { Err(IdError::Foreign { expected, got }.into()) }

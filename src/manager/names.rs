@@ -9,6 +9,8 @@ use std::collections::hash_map::Entry;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::vec::Vec;
 
+use foldhash::fast::RandomState;
+
 use super::card::Card;
 use crate::registry::slots::Index;
 use crate::{Error, Result};
@@ -17,7 +19,7 @@ use crate::{Error, Result};
 const SHARDS: usize = 16;
 
 /// `None` for a name that is being given.
-type Shard = HashMap<Box<str>, Option<Named>>;
+type Shard = HashMap<Box<str>, Option<Named>, RandomState>;
 
 /// Who has a name.
 #[derive(Clone, Debug)]

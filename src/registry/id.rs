@@ -6,18 +6,18 @@ use core::marker::PhantomData;
 
 use super::slots::Index;
 
-/// Which buffer of which registry, for as long as the registry lives: 16 bytes. Only a registry makes one.
+/// Which buffer of which registry or [manager](crate::manager), for as long as that lives: 16 bytes. Only they make one.
 ///
 /// In a message it is a [`BufferReference`](crate::message::BufferReference).
 pub struct BufferId<T> {
     registry: u64,
-    // INVARIANT: a buffer of `T` was registered there under this index.
+    // INVARIANT: a buffer of `T` was registered or created there under this index.
     index: Index,
     _elements: PhantomData<fn() -> T>,
 }
 
 impl<T> BufferId<T> {
-    /// For a buffer of `T` that a registry has under this index.
+    /// For a buffer of `T` that a registry or a manager has under this index.
     pub(crate) const fn new(registry: u64, index: Index) -> Self {
         Self { registry, index, _elements: PhantomData }
     }

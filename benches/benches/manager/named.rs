@@ -127,7 +127,7 @@ fn bare_direct(times: u64) -> f64 {
 fn pushes(times: u64) -> f64 {
     let manager = MemoryManager::new(device());
     let id = manager.create::<u32>("a", 0, config()).expect("room");
-    let mut push = |number: u64| manager.lease_mut(id).expect("nobody else").push(number as u32).expect("room");
+    let push = |number: u64| manager.lease_mut(id).expect("nobody else").push(number as u32).expect("room");
     team(times, vec![(Some(0), job(|| (0..times).for_each(|number| push(number % (8 << 20)))))])
 }
 
@@ -147,7 +147,32 @@ fn of_a_vec(times: u64) -> f64 {
     took
 }
 
-/// `managed-id`, `managed-name`, `resize-pooled`, `resize-direct` and `push`.
+/// Elements of a count of bytes.
+const MANY: u64 = 1_000_000;
+
+/// Bytes an element that pushing a million one by one moves: what is copied from block to block, and the elements.
+fn bytes_of_pushes(_: u64) -> f64 {
+    let backend = HostBackend::builder().device_memory(64 << 20).build().expect("a backend");
+    let manager = MemoryManager::new(Device::new(&backend, 0));
+    let id = manager.create::<u32>("a", 0, config()).expect("room");
+    let mut lease = manager.lease_mut(id).expect("nobody else");
+    (0..MANY as u32).for_each(|number| lease.push(number).expect("room"));
+    let counters = backend.counters();
+    (counters.device_copies.bytes + counters.uploads.bytes) as f64 / MANY as f64
+}
+
+fn bytes_of_a_vec(_: u64) -> f64 {
+    let (mut vec, mut moved) = (Vec::new(), 0);
+    for number in 0..MANY as u32 {
+        if vec.len() == vec.capacity() {
+            moved += size_of_val(&*vec);
+        }
+        vec.push(number);
+    }
+    (moved + size_of_val(&*vec)) as f64 / MANY as f64
+}
+
+/// `managed-id`, `managed-name`, `resize-pooled`, `resize-direct`, `push` and `push-bytes`.
 pub fn workloads() -> Vec<Workload> {
     let by_id: Vec<ringmem_benches::Subject> =
         vec![("ringmem lease", lease), ("ringmem contains", contains), ("RwLock<HashMap<_, Arc>>", locked_map)];
@@ -155,11 +180,13 @@ pub fn workloads() -> Vec<Workload> {
     let pooled: Vec<ringmem_benches::Subject> = vec![("ringmem resize", resize_pooled), ("allocate and copy", bare_pooled)];
     let direct: Vec<ringmem_benches::Subject> = vec![("ringmem resize", resize_direct), ("allocate, copy, free", bare_direct)];
     let push: Vec<ringmem_benches::Subject> = vec![("ringmem push", pushes), ("ringmem extend", appended), ("Vec::push", of_a_vec)];
+    let bytes: Vec<ringmem_benches::Subject> = vec![("ringmem push", bytes_of_pushes), ("Vec::push", bytes_of_a_vec)];
     vec![
         Workload { unit: "ns/look", aim_ns: Some(5.0), ..Workload::one("managed-id", 1.0, by_id) },
         Workload { unit: "ns/look", aim_ns: Some(40.0), ..Workload::one("managed-name", 1.0, names) },
         Workload { unit: "ns/resize", ..Workload::one("resize-pooled", 1.25, pooled) },
         Workload { unit: "ns/resize", ..Workload::one("resize-direct", 1.25, direct) },
-        Workload { unit: "ns/element", ..Workload::one("push", 2.5, push) },
+        Workload { unit: "ns/element", ..Workload::one("push", 1.0, push) },
+        Workload { unit: "bytes/element", ..Workload::one("push-bytes", 2.5, bytes) },
     ]
 }
