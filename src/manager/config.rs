@@ -243,8 +243,8 @@ mod tests {
     #[test]
     fn growth_is_exact_where_floating_point_is_not() {
         let third = Growth::new(4, 3);
-        assert_eq!(third.of((1 << 24) + 2), 22_369_624); // an f32 has no 16 777 218.67
-        assert_eq!(third.of(3 << 53), 4 << 53);
+        assert_eq!(third.of((1 << 24) + 1), 22_369_623); // no f32 is 2^24 + 1
+        assert_eq!(third.of((1 << 53) + 1), 12_009_599_006_321_324); // nor any f64 2^53 + 1
         assert_eq!(Growth::new(u32::MAX, 1).of(u64::MAX), u64::MAX);
         assert_eq!(Growth::new(1, 1).of(u64::MAX), u64::MAX);
     }

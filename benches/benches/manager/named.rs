@@ -18,6 +18,9 @@ const LIVE: usize = 4 << 20;
 
 type Managed = MemoryManager<Device<HostBackend>>;
 
+/// What the lock is on, where there is one.
+type Locked = HashMap<String, Arc<Buffer<u32, Device<HostBackend>>>>;
+
 fn device() -> Device<HostBackend> {
     Device::new(&HostBackend::builder().device_memory(256 << 20).build().expect("a backend"), 0)
 }
@@ -60,7 +63,7 @@ fn by_name(times: u64) -> f64 {
 fn locked_map(times: u64) -> f64 {
     let names: Vec<String> = (0..COUNT).map(name).collect();
     let buffers = names.iter().map(|name| (name.clone(), Arc::new(Buffer::<u32, _>::new(device(), 8).expect("room"))));
-    let map: RwLock<HashMap<String, Arc<Buffer<u32, Device<HostBackend>>>>> = RwLock::new(buffers.collect());
+    let map: RwLock<Locked> = RwLock::new(buffers.collect());
     looks(times, |number| {
         let found = map.read().expect("no panic").get(&names[number]).cloned();
         assert!(black_box(found).is_some());
