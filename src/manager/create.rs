@@ -44,16 +44,24 @@ impl<M: Memory + Clone> MemoryManager<M> {
     /// As [`create`](Self::create) and [`find`](Self::find); [`OtherConfig`](Error::OtherConfig) where the buffer is there with another configuration;
     /// [`AlreadyExists`](Error::AlreadyExists) while another thread is creating it.
     pub fn get_or_create<T: DeviceBytes>(&self, name: &str, len: usize, config: BufferConfig) -> Result<BufferId<T>> {
-        match self.shared.names.find(name, |named| (named.index, Arc::clone(&named.card))) {
-            None => self.create(name, len, config),
-            Some((index, card)) => {
-                card.element.check::<T>()?;
-                if card.config != config {
-                    return Err(Error::OtherConfig { name: name.into(), both: Box::new([card.config, config]) });
-                }
-                Ok(BufferId::new(self.shared.number, index))
-            }
+        if let Some(id) = self.found(name, config)? {
+            return Ok(id);
         }
+        match self.create(name, len, config) {
+            // Another thread was quicker, or has not done yet.
+            Err(Error::AlreadyExists { name }) => self.found(&name, config)?.ok_or(Error::AlreadyExists { name }),
+            created => created,
+        }
+    }
+
+    /// The buffer of that name, if it is what it should be; `None` for no buffer.
+    fn found<T: DeviceBytes>(&self, name: &str, config: BufferConfig) -> Result<Option<BufferId<T>>> {
+        let Some((index, card)) = self.shared.names.find(name, |named| (named.index, Arc::clone(&named.card))) else { return Ok(None) };
+        card.element.check::<T>()?;
+        if card.config != config {
+            return Err(Error::OtherConfig { name: name.into(), both: Box::new([card.config, config]) });
+        }
+        Ok(Some(BufferId::new(self.shared.number, index)))
     }
 
     fn make<T: DeviceBytes>(

@@ -150,7 +150,7 @@ impl<M: Memory> MemoryManager<M> {
     #[inline]
     pub fn lease<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<Lease<'_, T, M>> {
         let index = self.own(id.registry(), id.index())?;
-        // SAFETY: an id of this manager, made where the buffer's elements were `T`; its generation is that buffer's.
+        // SAFETY: no other manager or registry has this one's number, so it made the id, where the buffer of this generation was of `T`.
         Ok(unsafe { Lease::new(self.shared.slots.share(index)?) })
     }
 

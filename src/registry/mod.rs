@@ -48,8 +48,7 @@ mod stored;
 
 use core::fmt;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
-use std::time::SystemTime;
+use std::sync::{Arc, OnceLock};
 
 pub use error::IdError;
 pub use id::BufferId;
@@ -104,13 +103,19 @@ impl Statistics {
     }
 }
 
-/// A number that no registry and no manager has, of any process.
+/// A number that no registry and no manager of this process has, and none of another by all odds.
 pub(crate) fn next_number() -> u64 {
+    static KEYS: OnceLock<RandomState> = OnceLock::new();
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    // The hasher's keys are random and the process's own; the rest tells apart what happens to share them.
-    let facts = (std::process::id(), SystemTime::now(), NEXT.fetch_add(1, Relaxed));
-    // 0 is nobody's.
-    RandomState::new().hash_one(facts).max(1)
+    // The keys are random and the process's own; a fork has the same keys and count, and another number of its own.
+    let process = KEYS.get_or_init(RandomState::new).hash_one(std::process::id());
+    loop {
+        let number = process.wrapping_add(NEXT.fetch_add(1, Relaxed));
+        // 0 is nobody's.
+        if number != 0 {
+            return number;
+        }
+    }
 }
 
 impl<M: Memory> Registry<M> {

@@ -2,7 +2,7 @@
 
 use std::alloc::Layout;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
 use ringmem::backend::host::HostBackend;
@@ -72,6 +72,30 @@ fn of_threads_that_create_one_name_one_does() {
             threads.into_iter().map(|thread| thread.join().expect("no panic")).sum::<u32>()
         });
         assert_eq!((created, manager.budget().used()), (1, 40 * (round + 1)));
+    }
+}
+
+#[test]
+fn of_threads_that_ask_for_one_name_one_creates_it_and_all_that_get_it_get_that() {
+    let manager = manager(&backend());
+    for round in 0..50 {
+        let name = format!("{round}");
+        let begin = Barrier::new(8);
+        let got: Vec<_> = thread::scope(|scope| {
+            let get = || {
+                begin.wait();
+                match manager.get_or_create::<u32>(&name, 10, plain()) {
+                    Ok(id) => Some(id),
+                    Err(Error::AlreadyExists { .. }) => None,
+                    Err(other) => panic!("{other}"),
+                }
+            };
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(get)).collect();
+            threads.into_iter().filter_map(|thread| thread.join().expect("no panic")).collect()
+        });
+        let id = manager.find::<u32>(&name).expect("created");
+        assert!(!got.is_empty() && got.iter().all(|&got| got == id));
+        assert_eq!(manager.budget().used(), 40 * (round + 1));
     }
 }
 
