@@ -2,7 +2,7 @@
 
 use std::alloc::Layout;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Barrier, Mutex};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use ringmem::backend::host::HostBackend;
@@ -75,30 +75,6 @@ fn of_threads_that_create_one_name_one_does() {
     }
 }
 
-#[test]
-fn of_threads_that_ask_for_one_name_one_creates_it_and_all_that_get_it_get_that() {
-    let manager = manager(&backend());
-    for round in 0..50 {
-        let name = format!("{round}");
-        let begin = Barrier::new(8);
-        let got: Vec<_> = thread::scope(|scope| {
-            let get = || {
-                begin.wait();
-                match manager.get_or_create::<u32>(&name, 10, plain()) {
-                    Ok(id) => Some(id),
-                    Err(Error::AlreadyExists { .. }) => None,
-                    Err(other) => panic!("{other}"),
-                }
-            };
-            let threads: Vec<_> = (0..8).map(|_| scope.spawn(get)).collect();
-            threads.into_iter().filter_map(|thread| thread.join().expect("no panic")).collect()
-        });
-        let id = manager.find::<u32>(&name).expect("created");
-        assert!(!got.is_empty() && got.iter().all(|&got| got == id));
-        assert_eq!(manager.budget().used(), 40 * (round + 1));
-    }
-}
-
 /// To say that something has begun, and to be told to go on.
 type Halt = (Sender<()>, Receiver<()>);
 
@@ -168,6 +144,24 @@ fn nobody_waits_for_who_waits_for_the_memory() {
     });
     halted(&|| manager.lease_mut(ids[0]).expect("nobody else").resize(1000).expect("room"));
     assert_eq!(manager.lease(ids[0]).expect("nobody else").len(), 1000);
+}
+
+#[test]
+fn what_another_thread_is_creating_is_found_when_it_is_there_and_not_before() {
+    let backend = backend();
+    let ((begun, has_begun), (go_on, may_go_on)) = (mpsc::channel(), mpsc::channel());
+    let halt = Arc::new(Mutex::new(Some((begun, may_go_on))));
+    let manager = MemoryManager::new(Halting { below: Device::new(&backend, 0), halt });
+    let get = || manager.get_or_create::<u32>("a", 10, plain());
+    thread::scope(|scope| {
+        let creating = scope.spawn(get);
+        has_begun.recv_timeout(LIMIT).expect("in time");
+        assert!(matches!((get(), manager.find::<u32>("a")), (Err(Error::AlreadyExists { .. }), Err(Error::NotFound { .. }))));
+        go_on.send(()).expect("it waits");
+        let id = creating.join().expect("no panic").expect("room");
+        assert_eq!((get().expect("it is there"), manager.find::<u32>("a").expect("it is there")), (id, id));
+    });
+    assert_eq!(manager.budget().used(), 40);
 }
 
 #[test]
