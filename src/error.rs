@@ -20,9 +20,9 @@ use crate::backend::MemoryLocation;
 use crate::config::ConfigError;
 use crate::manager::BufferConfig;
 use crate::memory::TraceError;
+use crate::mirror;
 use crate::pool::Chosen;
 use crate::registry::IdError;
-use crate::mirror;
 
 /// A result whose error is [`Error`] unless it says otherwise.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -303,9 +303,6 @@ pub enum Error {
     /// Memory that is not what it was said to be.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// A configuration that makes no sense.
-    #[error(transparent)]
-    Config(#[from] ConfigError),
     /// The process's pools were configured before, and otherwise.
     #[error("the process's pools are of {is}, and were to be of {asked}")]
     Configured {

@@ -2,9 +2,9 @@
 //!
 //! Without features this crate is [`ringmem_layouts`] and nothing else: the bytes and protocols that both sides see, `no_std`, no
 //! allocator. The feature `std` adds the host: `backend`, so far with one backend whose devices are simulated and whose streams are threads;
-//! `memory`, one buffer type over any memory; `mirror`, a host copy and a device copy kept in step; `stream`, queues of copies and kernels;
-//! `channel`, a persistent kernel and its rings.
-//! `memory`, one buffer type over any memory; `manager`, named buffers that grow; `stream`, queues of copies and kernels; `channel`, a persistent kernel and its rings.
+//! `memory`, one buffer type over any memory; `pool`, memory handed out over and over; `manager`, named buffers that grow; `registry`,
+//! buffers by number, in messages too; `mirror`, a host copy and a device copy kept in step; `stream`, queues of copies and kernels; `bridge`,
+//! messages between a host's rings and a kernel's; `channel`, a persistent kernel and its rings.
 //! The feature `testing` adds `conformance`, the suite that every backend passes.
 //!
 //! ```
