@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use ringmem::backend::host::HostBackend;
 use ringmem::backend::{Backend, MemoryLocation, Options, Request, Uses};
-use ringmem::memory::{Aligned, Arena, Buffer, Device, Failing, Limited, Memory, Pinned, Statistics};
+use ringmem::memory::{Aligned, Arena, Buffer, Device, Failing, Limited, Memory, Pinned, Statistics, Tracked};
 
 thread_local! {
     /// Of this thread: allocations so far, and bytes held.
@@ -114,4 +114,31 @@ fn a_hundred_buffers_of_an_arena_are_one_allocation_and_2_kib_of_metadata() {
     assert!(held <= 2048, "{held} bytes");
     assert_eq!((kept.len(), arena.free_bytes()), (COUNT / 2, COUNT as u64 / 2 * 256));
     assert_eq!(backend.counters().device_allocations.count, 1);
+}
+
+/// Heap that a memory's buffers of 4 KiB hold, many at once.
+fn held<M: Memory + Clone>(memory: &M, count: usize) -> i64 {
+    let mut buffers = Vec::with_capacity(count);
+    heap(|| buffers.extend((0..count).map(|_| Buffer::<u8, _>::new(memory.clone(), 4096).expect("room")))).1
+}
+
+#[test]
+fn a_tracker_holds_at_most_5_percent_of_ten_thousand_buffers_of_4_kib() {
+    const COUNT: usize = 10_000;
+    let device = || Device::new(&HostBackend::builder().device_memory(64 << 20).build().expect("a backend"), 0);
+    let bare = held(&device(), COUNT);
+    let (_, list, memory) = heap(|| Tracked::new(device()).named("batch"));
+    let (_, backend, _device) = heap(device);
+    let added = held(&memory, COUNT) - bare + list - backend;
+    assert!(added > 0 && added as usize <= 204 * COUNT, "{added} bytes");
+    // What has come back makes room for what comes.
+    assert!(held(&memory, COUNT) <= bare);
+    assert_eq!(memory.peak_bytes(), (COUNT * 4096) as u64);
+}
+
+#[test]
+fn a_tracker_takes_no_heap_for_a_block_while_its_list_is_long_enough() {
+    let backend = backend();
+    let memory = Tracked::new(Device::new(&backend, 0)).named("one at a time");
+    assert_eq!(buffer(&memory), bare(&backend, MemoryLocation::Device));
 }

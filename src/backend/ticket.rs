@@ -26,6 +26,14 @@ impl StreamId {
     pub const fn get(self) -> u64 {
         self.0.get()
     }
+
+    /// The one that has this number; none has 0.
+    pub(crate) const fn numbered(number: u64) -> Option<Self> {
+        match NonZeroU64::new(number) {
+            Some(number) => Some(Self(number)),
+            None => None,
+        }
+    }
 }
 
 impl fmt::Debug for StreamId {

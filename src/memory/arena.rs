@@ -32,6 +32,7 @@ impl<M: Memory> Arena<M> {
     /// # Errors
     ///
     /// [`Size`](Error::Size), [`Align`](Error::Align), what the memory refuses.
+    #[track_caller]
     pub fn new(memory: M, bytes: usize, align: usize) -> Result<Self> {
         let layout = match Layout::from_size_align(bytes, align) {
             Ok(layout) if bytes > 0 => layout,

@@ -55,6 +55,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     /// # Errors
     ///
     /// [`Size`](Error::Size) for more bytes than an address can span; what the memory refuses.
+    #[track_caller]
     pub fn new(memory: M, len: usize) -> Result<Self> {
         Self::allocate(memory, len, None)
     }
@@ -64,6 +65,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     /// # Errors
     ///
     /// As [`new`](Self::new).
+    #[track_caller]
     pub fn new_on(memory: M, len: usize, stream: &Stream) -> Result<Self> {
         Self::allocate(memory, len, Some(stream))
     }
@@ -73,12 +75,14 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     /// # Errors
     ///
     /// As [`new`](Self::new) and [`copy_from`](Self::copy_from).
+    #[track_caller]
     pub fn from_slice(memory: M, elements: &[T]) -> Result<Self> {
         let mut buffer = Self::new(memory, elements.len())?;
         buffer.copy_from(elements)?;
         Ok(buffer)
     }
 
+    #[track_caller]
     fn allocate(memory: M, len: usize, on: Option<&Stream>) -> Result<Self> {
         let layout = layout::<T>(len)?;
         Self::of_layout(memory, layout, len, on)

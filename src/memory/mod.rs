@@ -53,7 +53,7 @@ pub use slice::{Slice, SliceMut};
 pub(crate) use slice::{View, end, range, same_backend};
 pub use statistics::{Figures, Scope, Statistics};
 pub use trace::{Event, Outcome, Trace, TraceError};
-pub use tracked::{Leak, Tracked};
+pub use tracked::{AtExit, Leak, Named, Report, Tracked};
 pub use visibility::{Both, DeviceOnly, DeviceReadable, HostOnly, HostReadable, Visibility};
 
 /// Elements in a device's memory.
@@ -75,9 +75,13 @@ pub unsafe trait Memory: Send + Sync + 'static {
 
     /// Memory for a layout of at least one byte. On a stream, it may be used there at once, elsewhere after [`Block::ready`].
     ///
+    /// By this declaration every implementation is `#[track_caller]`: an adaptor that calls the memory below in its own `alloc`, and in no closure there,
+    /// passes on where it was called from. So does `dyn Memory`.
+    ///
     /// # Errors
     ///
     /// [`OutOfMemory`](crate::Error::OutOfMemory), or what the backend or an adaptor refuses.
+    #[track_caller]
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block>;
 
     /// Takes a block back; it is reused or freed after every use that is listed.

@@ -6,3 +6,4 @@ mod held;
 mod hooked;
 mod stacks;
 mod traces;
+mod tracking;

@@ -1,0 +1,297 @@
+//! [`Tracked`]: which blocks are out, whose, how large and since when.
+
+mod clock;
+mod exit;
+mod report;
+mod slots;
+
+use core::alloc::Layout;
+use core::fmt;
+use core::panic::Location;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+use std::backtrace::Backtrace;
+use std::boxed::Box;
+use std::collections::HashMap;
+use std::io::Write;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::vec::Vec;
+
+use super::{Memory, address};
+use crate::backend::{Backend, Block, Uses};
+use crate::stream::Stream;
+use crate::{CacheLineAligned, Error, Result};
+
+use clock::Clock;
+use slots::{Record, Slots};
+
+pub use exit::AtExit;
+pub use report::{Leak, Named, Report};
+
+/// Lists the blocks that were given and have not come back: after the last buffer has gone, what is left leaked. Clones write one list.
+///
+/// 1. A block is listed before it is given and taken off before the memory below has it back. Each counts for itself: two of one name are two.
+/// 2. An allocation and its end are four atomic operations on words, whatever is live, and a look at a clock; no lock, no heap but where the list
+///    grows. Who reads the list holds nobody up.
+/// 3. The list takes 72 bytes a slot, and at most 8 slots for each 3 that were in use at once: 192 bytes for a live block where it has just grown,
+///    96 before it grows again. It does not become shorter.
+/// 4. No panic of the memory below, of the clock or of another thread takes a block off the list.
+/// 5. A program that does not name this type has nothing of it.
+///
+/// The line that is shown for a block is the one that called [`Buffer::new`](super::Buffer::new), or whichever function that is `#[track_caller]` and
+/// leads there; adaptors and `dyn Memory` pass it on. A block of a [`Pool`](crate::pool::Pool) is not a block of its memory, whose lines are the pool's
+/// own: track the pool, not what is under it.
+///
+/// ```
+/// # fn main() -> ringmem::Result<()> {
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Buffer, Device, Tracked};
+///
+/// let backend = HostBackend::builder().build()?;
+/// let memory = Tracked::new(Device::new(&backend, 0));
+/// let _report = memory.report_at_exit();
+/// drop(Buffer::<u8, _>::new(memory.clone(), 100)?);
+/// std::mem::forget(Buffer::<u8, _>::new(memory.named("positions"), 200)?);
+/// let leaks = memory.leaks();
+/// assert_eq!((leaks.len(), leaks[0].number, leaks[0].bytes, leaks[0].name.as_deref()), (1, 2, 200, Some("positions")));
+/// assert_eq!(leaks[0].caller.line(), line!() - 3);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Tracked<M> {
+    shared: Arc<Shared<M>>,
+    /// What is allocated through this handle is called so; 0 for no name.
+    name: u32,
+    has_backtraces: bool,
+}
+
+struct Shared<M> {
+    memory: M,
+    clock: Clock,
+    slots: Slots,
+    counts: CacheLineAligned<Counts>,
+    /// From 1 on. Never taken off: a handle may have any of them.
+    names: Mutex<HashMap<Arc<str>, u32>>,
+    /// Of live blocks, by number.
+    backtraces: Mutex<HashMap<u64, Arc<Backtrace>>>,
+}
+
+/// What every thread writes.
+#[derive(Default)]
+struct Counts {
+    given: AtomicU64,
+    bytes: AtomicU64,
+    peak: AtomicU64,
+}
+
+impl<M: Memory> Tracked<M> {
+    /// A memory that lists its blocks. Ages are those of the system's monotonic clock, on Linux to a few milliseconds.
+    #[must_use]
+    pub fn new(memory: M) -> Self {
+        Self::over(memory, clock::coarse())
+    }
+
+    /// The same with ages by another clock: nanoseconds that never go back.
+    #[must_use]
+    pub fn with_clock(memory: M, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self::over(memory, Box::new(clock))
+    }
+
+    fn over(memory: M, clock: Clock) -> Self {
+        let shared = Shared {
+            memory,
+            clock,
+            slots: Slots::new(),
+            counts: CacheLineAligned::default(),
+            names: Mutex::default(),
+            backtraces: Mutex::default(),
+        };
+        Self { shared: Arc::new(shared), name: 0, has_backtraces: false }
+    }
+
+    /// The same memory and list; what is allocated through this handle and its clones has a name.
+    ///
+    /// A name is looked up here and not at an allocation, and is kept as long as the list.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Self {
+        Self { name: self.shared.number_of(name), ..self.clone() }
+    }
+
+    /// The same memory and list; what is allocated through this handle and its clones has a backtrace, or has none. Blocks have none unless told.
+    ///
+    /// Each takes thousands of bytes and far longer than the allocation: the figures above do not hold.
+    #[must_use]
+    pub fn backtraces(&self, are_kept: bool) -> Self {
+        Self { has_backtraces: are_kept, ..self.clone() }
+    }
+
+    /// The blocks that are out, the oldest first. Those that come or go meanwhile may be among them or not.
+    #[must_use]
+    pub fn leaks(&self) -> Vec<Leak> {
+        let now = (self.shared.clock)();
+        let names = self.shared.names();
+        let backtraces = self.shared.backtraces.lock().unwrap_or_else(PoisonError::into_inner);
+        let leak = |record: Record| Leak {
+            number: record.number,
+            name: names.get(&record.name).cloned(),
+            bytes: record.bytes,
+            align: record.align,
+            location: record.location,
+            address: record.address,
+            stream: record.stream,
+            caller: record.caller,
+            age: Duration::from_nanos(now.saturating_sub(record.since)),
+            backtrace: backtraces.get(&record.number).cloned(),
+        };
+        let mut leaks: Vec<Leak> = self.shared.slots.records().map(leak).collect();
+        leaks.sort_unstable_by_key(|leak| leak.number);
+        leaks
+    }
+
+    /// The same as something to print, the largest first.
+    #[must_use]
+    pub fn report(&self) -> Report {
+        Report::of(self.leaks(), self.peak_bytes())
+    }
+
+    /// Prints the report to the error output when what this returns is dropped; nothing where nothing is out.
+    pub fn report_at_exit(&self) -> AtExit {
+        // Whom should a broken error output be reported to?
+        self.at_exit(|report| drop(writeln!(std::io::stderr(), "{report}")))
+    }
+
+    /// Passes the report on when what this returns is dropped; not where nothing is out.
+    pub fn at_exit(&self, say: impl FnOnce(&Report) + Send + 'static) -> AtExit {
+        AtExit::new(self.clone(), say)
+    }
+
+    /// How many blocks are out.
+    #[must_use]
+    pub fn live_blocks(&self) -> usize {
+        self.shared.slots.records().count()
+    }
+
+    /// How many bytes they have, as asked for.
+    #[must_use]
+    pub fn live_bytes(&self) -> u64 {
+        self.shared.counts.bytes.load(Relaxed)
+    }
+
+    /// The most bytes that were out at once.
+    #[must_use]
+    pub fn peak_bytes(&self) -> u64 {
+        self.shared.counts.peak.load(Relaxed)
+    }
+
+    /// The memory below.
+    #[must_use]
+    pub fn inner(&self) -> &M {
+        &self.shared.memory
+    }
+}
+
+impl Counts {
+    /// Counts a block; its number.
+    fn add(&self, bytes: u64) -> u64 {
+        let live = self.bytes.fetch_add(bytes, Relaxed) + bytes;
+        if live > self.peak.load(Relaxed) {
+            self.peak.fetch_max(live, Relaxed);
+        }
+        self.given.fetch_add(1, Relaxed) + 1
+    }
+}
+
+impl<M> Shared<M> {
+    fn number_of(&self, name: &str) -> u32 {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(&number) = names.get(name) {
+            return number;
+        }
+        // No memory has room for more names.
+        let number = names.len() as u32 + 1;
+        names.insert(name.into(), number);
+        number
+    }
+
+    fn names(&self) -> HashMap<u32, Arc<str>> {
+        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        names.iter().map(|(name, &number)| (number, Arc::clone(name))).collect()
+    }
+
+    #[cold]
+    fn keep_backtrace(&self, number: u64) {
+        let backtrace = Arc::new(Backtrace::force_capture());
+        self.backtraces.lock().unwrap_or_else(PoisonError::into_inner).insert(number, backtrace);
+    }
+
+    #[cold]
+    fn forget_backtrace(&self, number: u64) {
+        self.backtraces.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    }
+}
+
+// SAFETY: the blocks are the other memory's, unchanged but for the tag, which that has back when it has the block back.
+unsafe impl<M: Memory> Memory for Tracked<M> {
+    type Visibility = M::Visibility;
+
+    fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
+        let shared = &*self.shared;
+        let slot = shared.slots.claim().ok_or(Error::Unsupported { what: "tracking more than 2^31 blocks at once" })?;
+        let since = (shared.clock)();
+        let mut block = shared.memory.alloc(layout, on)?;
+        let number = shared.counts.add(layout.size() as u64);
+        if self.has_backtraces {
+            shared.keep_backtrace(number);
+        }
+        block.tag = slot.fill(&Record {
+            number,
+            since,
+            bytes: layout.size() as u64,
+            align: layout.align() as u64,
+            address: address(&block),
+            tag: block.tag,
+            stream: on.map(Stream::id),
+            location: block.location,
+            name: self.name,
+            has_backtrace: self.has_backtraces,
+            caller: Location::caller(),
+        });
+        Ok(block)
+    }
+
+    unsafe fn free(&self, mut block: Block, uses: &Uses) -> Result<()> {
+        let shared = &*self.shared;
+        // Before the memory has it back: then another block may be at this address.
+        if let Some(record) = shared.slots.take(block.tag) {
+            shared.counts.bytes.fetch_sub(record.bytes, Relaxed);
+            if record.has_backtrace {
+                shared.forget_backtrace(record.number);
+            }
+            block.tag = record.tag;
+        }
+        // SAFETY: the caller's promise, and the block is again as the memory gave it.
+        unsafe { shared.memory.free(block, uses) }
+    }
+
+    fn backend(&self) -> &Arc<dyn Backend> {
+        self.shared.memory.backend()
+    }
+
+    fn device(&self) -> u32 {
+        self.shared.memory.device()
+    }
+}
+
+impl<M> Clone for Tracked<M> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared), ..*self }
+    }
+}
+
+impl<M: fmt::Debug> fmt::Debug for Tracked<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Shared { memory, slots, counts, .. } = &*self.shared;
+        f.debug_struct("Tracked").field("blocks", &slots.records().count()).field("bytes", &counts.bytes).field("memory", memory).finish()
+    }
+}

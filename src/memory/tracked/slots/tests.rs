@@ -1,0 +1,127 @@
+use core::sync::atomic::AtomicBool;
+use std::collections::HashSet;
+use std::thread;
+use std::vec::Vec;
+
+use super::*;
+
+#[track_caller]
+fn record(number: u64) -> Record {
+    Record {
+        number,
+        since: number + 1,
+        bytes: number + 2,
+        align: 1 << (number % 40),
+        address: number + 3,
+        tag: number + 4,
+        stream: StreamId::numbered(number + 5),
+        location: LOCATIONS[(number % 4) as usize],
+        name: (number + 6) as u32,
+        has_backtrace: number % 3 == 0,
+        caller: Location::caller(),
+    }
+}
+
+fn give(slots: &Slots, number: u64) -> u64 {
+    slots.claim().expect("a slot").fill(&record(number))
+}
+
+/// All words of one record are of the same number.
+fn assert_whole(got: &Record) {
+    let expected = record(got.number);
+    let words = |record: &Record| (record.since, record.bytes, record.align, record.address, record.tag, record.stream);
+    assert_eq!(words(got), words(&expected), "torn: {got:?}");
+    let facts = |record: &Record| (record.location, record.name, record.has_backtrace, record.caller.file());
+    assert_eq!(facts(got), facts(&expected), "torn: {got:?}");
+}
+
+#[test]
+fn a_ticket_gives_its_record_back_once() {
+    let slots = Slots::new();
+    let tickets: Vec<u64> = (0..1000).map(|number| give(&slots, number)).collect();
+    assert_eq!(tickets.iter().collect::<HashSet<_>>().len(), 1000);
+    for (number, &ticket) in tickets.iter().enumerate().rev() {
+        let got = slots.take(ticket).expect("live");
+        assert_eq!(got.number, number as u64);
+        assert_whole(&got);
+        assert!(slots.take(ticket).is_none());
+    }
+    // In a slot's next turn the ticket of the one before is nobody's.
+    let again: Vec<u64> = (0..1000).map(|number| give(&slots, number)).collect();
+    assert!(tickets.iter().all(|&ticket| slots.take(ticket).is_none()));
+    assert_eq!((again.len(), slots.records().count()), (1000, 1000));
+    assert!(slots.take(u64::MAX).is_none() && slots.take(0).is_none());
+}
+
+#[test]
+fn a_claim_that_comes_to_nothing_leaves_its_slot_free() {
+    let slots = Slots::new();
+    for _ in 0..10 * FIRST {
+        drop(slots.claim());
+    }
+    assert_eq!((slots.len.load(Relaxed), slots.records().count()), (FIRST, 0));
+}
+
+#[test]
+fn slots_are_at_most_8_to_3_of_the_most_that_were_used() {
+    let slots = Slots::new();
+    let mut live = Vec::new();
+    let mut most = 0;
+    for round in 0_u64..20_000 {
+        live.push(give(&slots, round));
+        // Holes everywhere, with half of them filled again.
+        if round % 3 == 0 {
+            let ticket = live.swap_remove((round * 7919) as usize % live.len());
+            assert!(slots.take(ticket).is_some());
+        }
+        most = most.max(live.len() + 1);
+        let len = slots.len.load(Relaxed);
+        assert!(len == FIRST || len * 3 <= most * 8, "{len} slots for {most}");
+    }
+    assert_eq!(slots.records().count(), live.len());
+}
+
+#[test]
+fn records_are_read_whole_while_others_come_and_go() {
+    const THREADS: u64 = 3;
+    let slots = &Slots::new();
+    let kept: Vec<u64> = (1_000_000..1_000_100).map(|number| give(slots, number)).collect();
+    let done = &AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                scope.spawn(move || {
+                    let mut live = Vec::new();
+                    for round in 0..30_000 {
+                        let number = round * THREADS + thread;
+                        live.push((number, give(slots, number)));
+                        if live.len() > (round % 50) as usize {
+                            for (number, ticket) in live.drain(..) {
+                                assert_eq!(slots.take(ticket).map(|record| record.number), Some(number));
+                            }
+                        }
+                    }
+                    for (_, ticket) in live {
+                        assert!(slots.take(ticket).is_some());
+                    }
+                })
+            })
+            .collect();
+        let reader = scope.spawn(move || {
+            let mut rounds = 0_u64;
+            while !done.load(Relaxed) || rounds == 0 {
+                let mut seen = HashSet::new();
+                for record in slots.records() {
+                    assert_whole(&record);
+                    assert!(seen.insert(record.number), "{} twice", record.number);
+                }
+                assert!((1_000_000..1_000_100).all(|number| seen.contains(&number)), "a block that is live is missed");
+                rounds += 1;
+            }
+        });
+        let ends: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+        done.store(true, Relaxed);
+        assert!(reader.join().is_ok() && ends.iter().all(Result::is_ok));
+    });
+    assert_eq!(slots.records().count(), kept.len());
+}
