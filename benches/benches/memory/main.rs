@@ -11,7 +11,7 @@
 //! | `alloc-once-vs-loop` | 64 bytes to a pinned buffer of 64 KiB that is made once, or anew for each copy |
 //! | `suballocate-100` | 100 pinned buffers of 256 bytes made and dropped, from an arena, or each from the backend |
 //! | `tracked-acquire`, `tracked-acquire-2` | 4 KiB out of a pool and back, with every block listed and not, on one thread and on two |
-//! | `tracked-frames` | frames of 4 such buffers and 64 operations, whose 2 us each are added and not waited for |
+//! | `tracked-frames` | frames of 4 such buffers and 128 operations, whose 2 us each are added and not waited for |
 
 mod blocks;
 mod copies;

@@ -12,13 +12,13 @@ const BYTES: usize = 4096;
 
 /// A frame: so many buffers out of a pool, out at once; and so many launches and copies with them.
 const BUFFERS: usize = 4;
-const OPERATIONS: u64 = 64;
+const OPERATIONS: u64 = 128;
 
 /// What queueing one of them takes a driver, at least. Added, not waited for: what is looked for is a thousandth of it, and waiting scatters more.
 const OPERATION_NS: f64 = 2000.0;
 
 /// As many frames are run for each that is asked for, since a frame is much shorter than it is said to be.
-const TIMES: u64 = 256;
+const TIMES: u64 = 64;
 
 type DevicePool = Pool<Device>;
 
@@ -86,7 +86,7 @@ pub fn workloads() -> Vec<Workload> {
     let by_two: Vec<Subject> = vec![("ringmem Tracked<Pool>", tracked_by_two), ("Pool", pooled_by_two)];
     let frames: Vec<Subject> = vec![("ringmem Tracked<Pool>", tracked_frames), ("Pool", untracked_frames)];
     vec![
-        Workload { unit: "ns/buffer", aim_added_ns: Some(32.0), ..Workload::one("tracked-acquire", 2.0, acquire) },
+        Workload { unit: "ns/buffer", aim_added_ns: Some(50.0), ..Workload::one("tracked-acquire", 2.0, acquire) },
         Workload { unit: "ns/buffer", ..Workload::two("tracked-acquire-2", [2.0; 2], by_two) },
         Workload { unit: "ns/frame", ..Workload::one("tracked-frames", 1.001, frames) },
     ]
