@@ -129,8 +129,11 @@ impl<M: Memory> Tracked<M> {
     /// The blocks that are out, the oldest first. Those that come or go meanwhile may be among them or not.
     #[must_use]
     pub fn leaks(&self) -> Vec<Leak> {
-        let now = (self.shared.clock)();
+        let mut records: Vec<Record> = self.shared.slots.records().collect();
+        records.sort_unstable_by_key(|record| record.number);
+        // After the records: a name is known before the first block that has it.
         let names = self.shared.names();
+        let now = (self.shared.clock)();
         let backtraces = self.shared.backtraces.lock().unwrap_or_else(PoisonError::into_inner);
         let leak = |record: Record| Leak {
             number: record.number,
@@ -144,9 +147,7 @@ impl<M: Memory> Tracked<M> {
             age: Duration::from_nanos(now.saturating_sub(record.since)),
             backtrace: backtraces.get(&record.number).cloned(),
         };
-        let mut leaks: Vec<Leak> = self.shared.slots.records().map(leak).collect();
-        leaks.sort_unstable_by_key(|leak| leak.number);
-        leaks
+        records.into_iter().map(leak).collect()
     }
 
     /// The same as something to print, the largest first.
