@@ -16,9 +16,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use queue::{End, Op, flagged_follows_the_model, mpmc_follows_the_model, mpsc_follows_the_model};
+use queue::{End, Op, dirty, flagged_follows_the_model, mpmc_follows_the_model, mpsc_follows_the_model};
 use ringmem_layouts::ring::mpmc::ManyProducer;
-use ringmem_layouts::ring::{PopError, PushError, ReserveError, flagged, mpmc, mpsc};
+use ringmem_layouts::ring::{PopError, PushError, ReserveError, Storage, WordSlot, flagged, mpmc, mpsc};
 use ringmem_layouts::{Host, Machine};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
@@ -168,96 +168,99 @@ fn owned_op() -> impl Strategy<Value = OwnedOp> {
     ]
 }
 
-/// `$may_forget`: a forgotten grant or batch is harmless.
+/// `$may_forget`: a forgotten grant or batch is harmless. Slots are in the ring itself, and then lent.
 macro_rules! owned {
-    ($($name:ident: $ring:path, $may_forget:literal, |$consumer:ident, $most:ident, $count:ident| $in_place:expr;)+) => {$(
+    ($($name:ident: $ring:ident, $may_forget:literal, |$consumer:ident, $most:ident, $count:ident| $in_place:expr;)+) => {$(
         fn $name<const N: usize>(start: u64, ops: &[OwnedOp], bomb: Option<usize>) {
-            use $ring as Ring;
-            DROPPED.with_borrow_mut(Vec::clear);
-            BOMB.set(bomb);
-            let made = Cell::new(0);
-            let fresh = || {
-                made.set(made.get() + 1);
-                Noted(made.get())
-            };
+            drops($ring::Ring::<Noted, N>::starting_at(start), ops, bomb);
+            drops($ring::RingIn::over_starting_at(&mut dirty::<_, N>()[..], start).unwrap(), ops, bomb);
+
             #[allow(unused_mut, reason = "an MPMC ring is split by reference")]
-            let mut ring = Ring::<Noted, N>::starting_at(start);
-            let mut ops = ops.iter().copied().peekable();
-            while ops.peek().is_some() {
-                let (mut producer, mut $consumer) = ring.split();
-                for op in ops.by_ref() {
-                    // Whatever panics: what it leaves behind is what is tested.
-                    let _ = catch_unwind(AssertUnwindSafe(|| match op {
-                        OwnedOp::Push => drop(producer.push(fresh())),
-                        OwnedOp::BatchPush { every, count, forget: forgets } => {
-                            let mut batch = producer.batch(every);
-                            for _ in 0..count {
-                                drop(batch.push(fresh()));
-                            }
-                            if $may_forget && forgets {
-                                forget(batch);
-                            }
-                        }
-                        OwnedOp::Reserve { count, write, forget: forgets } => {
-                            if let Ok(mut grant) = producer.reserve(count) {
-                                for _ in 0..write {
-                                    drop(grant.write(fresh()));
+            fn drops<S: Storage<WordSlot<Noted>>>(mut ring: $ring::RingIn<Noted, S>, ops: &[OwnedOp], bomb: Option<usize>) {
+                DROPPED.with_borrow_mut(Vec::clear);
+                BOMB.set(bomb);
+                let made = Cell::new(0);
+                let fresh = || {
+                    made.set(made.get() + 1);
+                    Noted(made.get())
+                };
+                let mut ops = ops.iter().copied().peekable();
+                while ops.peek().is_some() {
+                    let (mut producer, mut $consumer) = ring.split();
+                    for op in ops.by_ref() {
+                        // Whatever panics: what it leaves behind is what is tested.
+                        let _ = catch_unwind(AssertUnwindSafe(|| match op {
+                            OwnedOp::Push => drop(producer.push(fresh())),
+                            OwnedOp::BatchPush { every, count, forget: forgets } => {
+                                let mut batch = producer.batch(every);
+                                for _ in 0..count {
+                                    drop(batch.push(fresh()));
                                 }
                                 if $may_forget && forgets {
-                                    forget(grant);
+                                    forget(batch);
                                 }
                             }
-                        }
-                        OwnedOp::Explode { count, write } => {
-                            if let Ok(mut grant) = producer.reserve(count) {
-                                let mut left = write;
-                                grant.fill(std::iter::from_fn(|| {
-                                    if left == 0 {
-                                        resume_unwind(Box::new("iterator"));
+                            OwnedOp::Reserve { count, write, forget: forgets } => {
+                                if let Ok(mut grant) = producer.reserve(count) {
+                                    for _ in 0..write {
+                                        drop(grant.write(fresh()));
                                     }
-                                    left -= 1;
-                                    Some(fresh())
-                                }));
+                                    if $may_forget && forgets {
+                                        forget(grant);
+                                    }
+                                }
                             }
+                            OwnedOp::Explode { count, write } => {
+                                if let Ok(mut grant) = producer.reserve(count) {
+                                    let mut left = write;
+                                    grant.fill(std::iter::from_fn(|| {
+                                        if left == 0 {
+                                            resume_unwind(Box::new("iterator"));
+                                        }
+                                        left -= 1;
+                                        Some(fresh())
+                                    }));
+                                }
+                            }
+                            OwnedOp::Pop => drop($consumer.pop()),
+                            OwnedOp::InPlace { most: $most, count: $count } => $in_place,
+                            OwnedOp::SplitAgain => {}
+                        }));
+                        if let OwnedOp::SplitAgain = op {
+                            break;
                         }
-                        OwnedOp::Pop => drop($consumer.pop()),
-                        OwnedOp::InPlace { most: $most, count: $count } => $in_place,
-                        OwnedOp::SplitAgain => {}
-                    }));
-                    if let OwnedOp::SplitAgain = op {
-                        break;
                     }
                 }
-            }
-            let before = DROPPED.with_borrow(Vec::len);
-            let exploded = catch_unwind(AssertUnwindSafe(|| drop(ring))).is_err();
-            let mut dropped = DROPPED.with_borrow(Vec::clone);
-            let count = dropped.len();
-            dropped.sort_unstable();
-            dropped.dedup();
-            assert_eq!(dropped.len(), count, "dropped twice");
-            // A ring whose own drop meets the panic leaks what is behind it: leaking is safe, dropping twice is not.
-            if exploded {
-                assert!(bomb.is_some_and(|bomb| bomb > before && bomb == count));
-            } else {
-                assert_eq!(count as u64, made.get(), "leaked");
+                let before = DROPPED.with_borrow(Vec::len);
+                let exploded = catch_unwind(AssertUnwindSafe(|| drop(ring))).is_err();
+                let mut dropped = DROPPED.with_borrow(Vec::clone);
+                let count = dropped.len();
+                dropped.sort_unstable();
+                dropped.dedup();
+                assert_eq!(dropped.len(), count, "dropped twice");
+                // A ring whose own drop meets the panic leaks what is behind it: leaking is safe, dropping twice is not.
+                if exploded {
+                    assert!(bomb.is_some_and(|bomb| bomb > before && bomb == count));
+                } else {
+                    assert_eq!(count as u64, made.get(), "leaked");
+                }
             }
         }
     )+};
 }
 
 owned! {
-    mpmc_drops_each_once: mpmc::Ring, false, |consumer, most, count| {
+    mpmc_drops_each_once: mpmc, false, |consumer, most, count| {
         if let Ok(mut taken) = consumer.take(most) {
             taken.by_ref().take(count as usize).for_each(drop);
         }
     };
-    mpsc_drops_each_once: mpsc::Ring, false, |consumer, most, count| {
+    mpsc_drops_each_once: mpsc, false, |consumer, most, count| {
         if let Ok(chunk) = consumer.peek(most) {
             chunk.release(count);
         }
     };
-    flagged_drops_each_once: flagged::Ring, true, |consumer, most, count| {
+    flagged_drops_each_once: flagged, true, |consumer, most, count| {
         if let Ok(chunk) = consumer.peek(most) {
             chunk.release(count);
         }

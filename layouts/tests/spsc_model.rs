@@ -13,7 +13,8 @@ use std::rc::Rc;
 
 use proptest::prelude::*;
 use ringmem_layouts::Host;
-use ringmem_layouts::ring::spsc::{Consumer, PopError, Producer, PushError, ReserveError, Ring};
+use ringmem_layouts::ring::spsc::{Consumer, PopError, Producer, PushError, ReserveError, Ring, RingIn};
+use ringmem_layouts::ring::{BareSlot, Storage};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
 assert_impl_all!(Ring<u64, 4>: Send, Sync);
@@ -128,8 +129,7 @@ impl<T: Value> Model<T> {
     }
 }
 
-fn follows_the_model<T: Value, const N: usize>(start: u64, ops: &[Op]) {
-    let mut ring = Ring::<T, N>::starting_at(start);
+fn follows_the_model<T: Value, S: Storage<BareSlot<T>>>(mut ring: RingIn<T, S>, ops: &[Op]) {
     let mut model = Model::<T> { slots: VecDeque::new(), popped: 0, unpublished: 0, next: 0 };
     let mut ops = ops.iter().copied();
     loop {
@@ -341,10 +341,15 @@ fn step<T: Value>(producer: &mut Producer<'_, T, Host>, consumer: &mut Consumer<
 }
 
 fn at_every_capacity<T: Value>(start: u64, ops: &[Op]) {
-    follows_the_model::<T, 1>(start, ops);
-    follows_the_model::<T, 2>(start, ops);
-    follows_the_model::<T, 4>(start, ops);
-    follows_the_model::<T, 8>(start, ops);
+    follows_the_model(Ring::<T, 1>::starting_at(start), ops);
+    follows_the_model(Ring::<T, 2>::starting_at(start), ops);
+    follows_the_model(Ring::<T, 4>::starting_at(start), ops);
+    follows_the_model(Ring::<T, 8>::starting_at(start), ops);
+    // The same over memory that is lent, with what the ring before has left there.
+    let mut memory = [const { MaybeUninit::uninit() }; 8];
+    for capacity in [1, 2, 4, 8] {
+        follows_the_model(RingIn::<T, _>::over_starting_at(&mut memory[..capacity], start).unwrap(), ops);
+    }
 }
 
 proptest! {
@@ -433,7 +438,15 @@ fn owned_op() -> impl Strategy<Value = OwnedOp> {
     ]
 }
 
+/// Slots in the ring itself, and slots that were lent.
 fn drops_each_once<const N: usize>(start: u64, ops: &[OwnedOp], bomb: Option<usize>) {
+    drops(Ring::<Noted, N>::starting_at(start), ops, bomb);
+    let mut memory = [const { MaybeUninit::uninit() }; N];
+    drops(RingIn::over_starting_at(&mut memory[..], start).unwrap(), ops, bomb);
+}
+
+fn drops<S: Storage<BareSlot<Noted>>>(mut ring: RingIn<Noted, S>, ops: &[OwnedOp], bomb: Option<usize>) {
+    let capacity = ring.split().0.capacity() as usize;
     DROPPED.with_borrow_mut(Vec::clear);
     BOMB.set(bomb);
     let mut made = 0;
@@ -443,7 +456,6 @@ fn drops_each_once<const N: usize>(start: u64, ops: &[OwnedOp], bomb: Option<usi
     };
     // What was forgotten on purpose is not dropped.
     let mut leaked = HashSet::new();
-    let mut ring = Ring::<Noted, N>::starting_at(start);
     let mut ops = ops.iter().copied().peekable();
     // What is in the ring, those not published last.
     let mut inside = VecDeque::new();
@@ -452,7 +464,7 @@ fn drops_each_once<const N: usize>(start: u64, ops: &[OwnedOp], bomb: Option<usi
         let (mut producer, mut consumer) = ring.split();
         for op in ops.by_ref() {
             let seen = dropped_since(0).len();
-            let free = N - inside.len();
+            let free = capacity - inside.len();
             match op {
                 OwnedOp::SplitAgain => break,
                 OwnedOp::Push => {

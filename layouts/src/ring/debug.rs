@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+use super::{BareSlot, Storage, WordSlot};
 use super::{Policed, Push, Slot, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
 use crate::{Machine, RingMessage, RmwWord};
 
@@ -63,13 +65,13 @@ shown! {
 // What has words or slots of the host's.
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 shown! {
-    [T, const N: usize] spsc::Ring<T, N>: "spsc::Ring";
-    [T, const N: usize] flagged::Ring<T, N>: "flagged::Ring";
+    [T, S: Storage<BareSlot<T>>] spsc::RingIn<T, S>: "spsc::Ring";
+    [T, S: Storage<WordSlot<T>>] flagged::RingIn<T, S>: "flagged::Ring";
     [const BYTES: usize] framed::Ring<BYTES>: "framed::Ring";
     [T, const N: usize] lossy::Ring<T, N>: "lossy::Ring";
     [T, const N: usize] mailbox::Mailbox<T, N>: "Mailbox";
-    [T, const N: usize] mpmc::Ring<T, N>: "mpmc::Ring";
-    [T, const N: usize] mpsc::Ring<T, N>: "mpsc::Ring";
+    [T, S: Storage<WordSlot<T>>] mpmc::RingIn<T, S>: "mpmc::Ring";
+    [T, S: Storage<WordSlot<T>>] mpsc::RingIn<T, S>: "mpsc::Ring";
     [T] crate::host::HostCell<T>: "HostCell";
 }
 

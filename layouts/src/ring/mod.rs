@@ -23,6 +23,7 @@ mod policy;
 mod refusal;
 mod slots;
 pub mod spsc;
+mod storage;
 mod turns;
 
 pub use end::{Bells, End, Pop, Push};
@@ -31,3 +32,5 @@ pub use layout::{LayoutError, RingLayout};
 pub use policy::{Counts, Evict, Policed};
 pub use refusal::{PopError, PushError, ReserveError};
 pub use slots::Slot;
+#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+pub use storage::{BareSlot, Storage, WordSlot};

@@ -4,11 +4,11 @@
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::mem::forget;
+use std::mem::{MaybeUninit, forget};
 
 use ringmem_layouts::Host;
 use ringmem_layouts::ring::mpmc::{BatchProducer, ManyProducer};
-use ringmem_layouts::ring::{PopError, PushError, ReserveError, flagged, mpmc, mpsc};
+use ringmem_layouts::ring::{PopError, PushError, ReserveError, Storage, WordSlot, flagged, mpmc, mpsc};
 
 /// What is done with something that acts when it is dropped.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +77,14 @@ impl Value for [u8; 5] {
 /// Takes no room.
 impl Value for () {
     fn of(_: u64) -> Self {}
+}
+
+/// Memory that somebody else has used: every word is odd, every bit is set.
+pub fn dirty<C, const N: usize>() -> [MaybeUninit<C>; N] {
+    let mut memory = [const { MaybeUninit::uninit() }; N];
+    // SAFETY: it is this array's, and any bytes are valid in it.
+    unsafe { memory.as_mut_ptr().write_bytes(0xFF, N) };
+    memory
 }
 
 /// What stands at an index between head and tail.
@@ -382,9 +390,14 @@ fn batch_push<T: Value>(batch: &mut BatchProducer<'_, '_, T, Host>, model: &mut 
     }
 }
 
+/// Slots in the ring itself, and slots that were lent at run time.
 pub fn mpmc_follows_the_model<T: Value, const N: usize>(start: u64, ops: &[(usize, Op)]) {
-    let ring = mpmc::Ring::<T, N>::starting_at(start);
-    let mut model = Turns { capacity: N as u64, slots: VecDeque::new(), popped: 0, next: 0 };
+    mpmc_follows(mpmc::Ring::<T, N>::starting_at(start), N as u64, ops);
+    mpmc_follows(mpmc::RingIn::<T, _>::over_starting_at(&mut dirty::<_, N>()[..], start).unwrap(), N as u64, ops);
+}
+
+fn mpmc_follows<T: Value, S: Storage<WordSlot<T>>>(ring: mpmc::RingIn<T, S>, capacity: u64, ops: &[(usize, Op)]) {
+    let mut model = Turns { capacity, slots: VecDeque::new(), popped: 0, next: 0 };
     let mut handles = [ring.split(), ring.split()];
     for (who, op) in ops.iter().copied() {
         if let Op::SplitAgain = op {
@@ -401,9 +414,14 @@ pub fn mpmc_follows_the_model<T: Value, const N: usize>(start: u64, ops: &[(usiz
     }
 }
 
+/// Slots in the ring itself, and slots that were lent at run time.
 pub fn mpsc_follows_the_model<T: Value, const N: usize>(start: u64, ops: &[(usize, Op)]) {
-    let mut ring = mpsc::Ring::<T, N>::starting_at(start);
-    let mut model = Turns { capacity: N as u64, slots: VecDeque::new(), popped: 0, next: 0 };
+    mpsc_follows(mpsc::Ring::<T, N>::starting_at(start), N as u64, ops);
+    mpsc_follows(mpsc::RingIn::<T, _>::over_starting_at(&mut dirty::<_, N>()[..], start).unwrap(), N as u64, ops);
+}
+
+fn mpsc_follows<T: Value, S: Storage<WordSlot<T>>>(mut ring: mpsc::RingIn<T, S>, capacity: u64, ops: &[(usize, Op)]) {
+    let mut model = Turns { capacity, slots: VecDeque::new(), popped: 0, next: 0 };
     let mut ops = ops.iter().copied().peekable();
     while ops.peek().is_some() {
         let (producer, mut consumer) = ring.split();
@@ -447,8 +465,13 @@ impl<T: Value> Flagged<T> {
     }
 }
 
+/// Slots in the ring itself, and slots that were lent at run time.
 pub fn flagged_follows_the_model<T: Value, const N: usize>(start: u64, ops: &[(usize, Op)]) {
-    let mut ring = flagged::Ring::<T, N>::starting_at(start);
+    flagged_follows(flagged::Ring::<T, N>::starting_at(start), ops);
+    flagged_follows(flagged::RingIn::<T, _>::over_starting_at(&mut dirty::<_, N>()[..], start).unwrap(), ops);
+}
+
+fn flagged_follows<T: Value, S: Storage<WordSlot<T>>>(mut ring: flagged::RingIn<T, S>, ops: &[(usize, Op)]) {
     let mut model = Flagged { slots: VecDeque::new(), popped: 0, unpublished: 0, next: 0 };
     let mut ops = ops.iter().copied().peekable();
     while ops.peek().is_some() {

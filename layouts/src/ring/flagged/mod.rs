@@ -35,8 +35,10 @@ mod ring;
 
 pub use consumer::{BatchConsumer, Chunk, Consumer};
 pub use producer::{BatchProducer, Grant, Producer};
+#[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
+pub use ring::Boxed;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-pub use ring::Ring;
+pub use ring::{Ring, RingIn};
 
 pub use super::refusal::{PopError, PushError, ReserveError};
 use super::turns::free;

@@ -48,8 +48,10 @@ use core::ptr::NonNull;
 pub use consumer::{Consumer, Taken};
 pub use grant::{BatchProducer, Grant};
 pub use producer::Producer as ManyProducer;
+#[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
+pub use ring::Boxed;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-pub use ring::Ring;
+pub use ring::{Ring, RingIn};
 
 pub use super::refusal::{PopError, PushError, ReserveError};
 use super::{RingFlags, RingLayout, turns};

@@ -1,12 +1,13 @@
-//! [`Ring`]: header and slots in one value, for threads or a `static`.
+//! [`RingIn`] and [`Ring`]: header and slots in one value, for threads or a `static`.
 
-use core::ptr::NonNull;
+use core::marker::PhantomData;
+use core::mem::{MaybeUninit, offset_of};
 
 use super::{Consumer, Producer};
 use crate::host::HostCell;
-use crate::ring::slots::Slot;
+use crate::ring::storage::{capacity_of, slots_of};
 use crate::ring::turns::{Turns, first_use, free};
-use crate::ring::{RingFlags, RingHeader};
+use crate::ring::{LayoutError, RingFlags, RingHeader, Slot, Storage, WordSlot};
 use crate::{Host, HostWord, SlotCell, Word};
 
 /// A ring of `N` values of any type, a power of two (checked at compile time).
@@ -16,14 +17,43 @@ use crate::{Host, HostWord, SlotCell, Word};
 /// ```compile_fail
 /// let ring = ringmem_layouts::ring::mpmc::Ring::<u8, 6>::new(); // 6 is no power of two
 /// ```
+pub type Ring<T, const N: usize> = RingIn<T, [MaybeUninit<WordSlot<T>>; N]>;
+
+/// A ring whose capacity is known at run time, on the heap.
+#[cfg(feature = "alloc")]
+pub type Boxed<T> = RingIn<T, alloc::boxed::Box<[MaybeUninit<WordSlot<T>>]>>;
+
+/// A ring of values of any type, whose slots lie in `S`: in the ring itself ([`Ring`]), in memory that the caller lends, in a box.
+///
+/// What is left in it is dropped with it.
+///
+/// ```
+/// use core::mem::MaybeUninit;
+/// use ringmem_layouts::ring::mpmc::RingIn;
+/// let mut memory = [const { MaybeUninit::uninit() }; 100];
+/// let capacity = 64; // known at run time
+/// let ring = RingIn::<String, _>::over(&mut memory[..capacity])?;
+/// let (mut producer, mut consumer) = ring.split();
+/// producer.push("hello".to_owned()).unwrap();
+/// assert_eq!(consumer.pop().as_deref(), Ok("hello"));
+/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// ```
 #[repr(C)]
-pub struct Ring<T, const N: usize> {
+pub struct RingIn<T, S: Storage<WordSlot<T>>> {
     header: RingHeader<HostWord>,
-    pub(in crate::ring) slots: [Slot<HostWord, HostCell<T>>; N],
+    // INVARIANT: a power of two of them, their words initialised; those that are full have values.
+    slots: S,
+    _values: PhantomData<T>,
 }
 
-// SAFETY: threads reach a `T` through handles only, of which each message has one at a time.
-unsafe impl<T: Send, const N: usize> Sync for Ring<T, N> {}
+// SAFETY: threads reach a `T` through handles only, of which each message has one at a time; the storage can be asked by all of them.
+unsafe impl<T: Send, S: Storage<WordSlot<T>>> Sync for RingIn<T, S> {}
+
+/// A slot that is free for its first index from `start` on.
+const fn vacant<T>(place: u64, capacity: u64, start: u64) -> MaybeUninit<WordSlot<T>> {
+    let word = free(first_use(start, place, capacity), capacity);
+    MaybeUninit::new(Slot::new(HostWord::new(word), HostCell::empty()))
+}
 
 impl<T, const N: usize> Ring<T, N> {
     /// An empty ring.
@@ -40,15 +70,44 @@ impl<T, const N: usize> Ring<T, N> {
 
     pub(in crate::ring) const fn of_kind(kind: RingFlags, start: u64) -> Self {
         const { assert!(N.is_power_of_two(), "a ring's capacity must be a power of two") };
-        let mut slots = [const { Slot::new(HostWord::new(0), HostCell::empty()) }; N];
+        let mut slots = [const { MaybeUninit::uninit() }; N];
         let mut place = 0;
         while place < N {
-            let first = first_use(start, place as u64, N as u64);
-            slots[place].word = HostWord::new(free(first, N as u64));
+            slots[place] = vacant(place as u64, N as u64, start);
             place += 1;
         }
-        let slot_size = size_of::<Slot<HostWord, HostCell<T>>>();
-        Self { header: RingHeader::inline(kind, N as u64, slot_size, core::mem::offset_of!(Self, slots), start), slots }
+        let header = RingHeader::inline(kind, N as u64, size_of::<WordSlot<T>>(), offset_of!(Self, slots), start);
+        Self { header, slots, _values: PhantomData }
+    }
+}
+
+impl<T, S: Storage<WordSlot<T>>> RingIn<T, S> {
+    /// An empty ring over all of these slots.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError::NotAPowerOfTwo`] for another number of slots.
+    pub fn over(slots: S) -> Result<Self, LayoutError> {
+        Self::over_starting_at(slots, 0)
+    }
+
+    /// As [`over`](Self::over), with indices that begin at `start`.
+    ///
+    /// # Errors
+    ///
+    /// As [`over`](Self::over).
+    pub fn over_starting_at(slots: S, start: u64) -> Result<Self, LayoutError> {
+        Self::of_kind_over(RingFlags::MPMC, slots, start)
+    }
+
+    pub(in crate::ring) fn of_kind_over(kind: RingFlags, mut slots: S, start: u64) -> Result<Self, LayoutError> {
+        let capacity = capacity_of(&slots)?;
+        for (place, slot) in (0..capacity).zip(slots.as_mut()) {
+            *slot = vacant(place, capacity, start);
+        }
+        // Nobody asks this header where its slots are.
+        let header = RingHeader::inline(kind, capacity, size_of::<WordSlot<T>>(), 0, start);
+        Ok(Self { header, slots, _values: PhantomData })
     }
 
     /// A handle for each end; both can be cloned, and asked for again.
@@ -57,8 +116,9 @@ impl<T, const N: usize> Ring<T, N> {
     }
 
     pub(in crate::ring) fn turns(&self) -> Turns<'_, T, Host> {
-        // SAFETY: N slots that live as long as the borrow, reached by this protocol only; N is a power of two.
-        unsafe { Turns::new(&self.header, NonNull::from(&self.slots).cast(), N as u64) }
+        let (slots, capacity) = slots_of(&self.slots);
+        // SAFETY: so many slots live as long as the borrow and are reached by this protocol only; a power of two of them.
+        unsafe { Turns::new(&self.header, slots, capacity) }
     }
 }
 
@@ -68,10 +128,12 @@ impl<T, const N: usize> Default for Ring<T, N> {
     }
 }
 
-impl<T, const N: usize> Drop for Ring<T, N> {
+impl<T, S: Storage<WordSlot<T>>> Drop for RingIn<T, S> {
     fn drop(&mut self) {
         if core::mem::needs_drop::<T>() {
-            for slot in &self.slots {
+            let turns = self.turns();
+            for place in 0..turns.capacity() {
+                let slot = turns.slot(place);
                 let word = Word::load(&slot.word);
                 if word & 1 == 1 {
                     // The word first, so that nothing is dropped twice.

@@ -31,8 +31,10 @@ mod ring;
 use core::ptr::NonNull;
 
 pub use consumer::{BatchConsumer, Chunk, Consumer};
+#[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
+pub use ring::Boxed;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-pub use ring::Ring;
+pub use ring::{Ring, RingIn};
 
 pub use super::mpmc::{BatchProducer, Grant, SystemAtomics};
 pub use super::refusal::{PopError, PushError, ReserveError};

@@ -1,8 +1,10 @@
-//! [`Ring`]: header and slots in one value, for threads or a `static`.
+//! [`RingIn`] and [`Ring`]: header and slots in one value, for threads or a `static`.
+
+use core::mem::MaybeUninit;
 
 use super::{Consumer, Producer};
 use crate::Host;
-use crate::ring::{RingFlags, mpmc};
+use crate::ring::{LayoutError, RingFlags, Storage, WordSlot, mpmc};
 
 /// A ring of `N` values of any type, a power of two (checked at compile time).
 ///
@@ -11,8 +13,29 @@ use crate::ring::{RingFlags, mpmc};
 /// ```compile_fail
 /// let ring = ringmem_layouts::ring::mpsc::Ring::<u8, 6>::new(); // 6 is no power of two
 /// ```
+pub type Ring<T, const N: usize> = RingIn<T, [MaybeUninit<WordSlot<T>>; N]>;
+
+/// A ring whose capacity is known at run time, on the heap.
+#[cfg(feature = "alloc")]
+pub type Boxed<T> = RingIn<T, alloc::boxed::Box<[MaybeUninit<WordSlot<T>>]>>;
+
+/// A ring of values of any type, whose slots lie in `S`: in the ring itself ([`Ring`]), in memory that the caller lends, in a box.
+///
+/// What is left in it is dropped with it.
+///
+/// ```
+/// use core::mem::MaybeUninit;
+/// use ringmem_layouts::ring::mpsc::RingIn;
+/// let mut memory = [const { MaybeUninit::uninit() }; 100];
+/// let capacity = 64; // known at run time
+/// let mut ring = RingIn::<String, _>::over(&mut memory[..capacity])?;
+/// let (mut producer, mut consumer) = ring.split();
+/// producer.clone().push("hello".to_owned()).unwrap();
+/// assert_eq!(consumer.pop().as_deref(), Ok("hello"));
+/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// ```
 #[repr(transparent)]
-pub struct Ring<T, const N: usize>(mpmc::Ring<T, N>);
+pub struct RingIn<T, S: Storage<WordSlot<T>>>(mpmc::RingIn<T, S>);
 
 impl<T, const N: usize> Ring<T, N> {
     /// An empty ring.
@@ -25,6 +48,26 @@ impl<T, const N: usize> Ring<T, N> {
     #[must_use]
     pub const fn starting_at(start: u64) -> Self {
         Self(mpmc::Ring::of_kind(RingFlags::MPSC, start))
+    }
+}
+
+impl<T, S: Storage<WordSlot<T>>> RingIn<T, S> {
+    /// An empty ring over all of these slots.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError::NotAPowerOfTwo`] for another number of slots.
+    pub fn over(slots: S) -> Result<Self, LayoutError> {
+        Self::over_starting_at(slots, 0)
+    }
+
+    /// As [`over`](Self::over), with indices that begin at `start`.
+    ///
+    /// # Errors
+    ///
+    /// As [`over`](Self::over).
+    pub fn over_starting_at(slots: S, start: u64) -> Result<Self, LayoutError> {
+        mpmc::RingIn::of_kind_over(RingFlags::MPSC, slots, start).map(Self)
     }
 
     /// Its two ends; the producer can be cloned. When all are gone it can be split again, with what is left in it.

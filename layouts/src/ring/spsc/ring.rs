@@ -1,10 +1,11 @@
-//! [`Ring`]: header and slots in one value, for two threads or a `static`.
+//! [`RingIn`] and [`Ring`]: header and slots in one value, for two threads or a `static`.
 
-use core::ptr::NonNull;
+use core::marker::PhantomData;
+use core::mem::{MaybeUninit, offset_of};
 
 use super::{Consumer, Producer};
-use crate::host::HostCell;
-use crate::ring::{RingFlags, RingHeader};
+use crate::ring::storage::{capacity_of, slots_of};
+use crate::ring::{BareSlot, LayoutError, RingFlags, RingHeader, Storage};
 use crate::{Host, HostWord};
 
 /// A ring of `N` values of any type, a power of two (checked at compile time).
@@ -14,14 +15,37 @@ use crate::{Host, HostWord};
 /// ```compile_fail
 /// let ring = ringmem_layouts::ring::spsc::Ring::<u8, 6>::new(); // 6 is no power of two
 /// ```
+pub type Ring<T, const N: usize> = RingIn<T, [MaybeUninit<BareSlot<T>>; N]>;
+
+/// A ring whose capacity is known at run time, on the heap.
+#[cfg(feature = "alloc")]
+pub type Boxed<T> = RingIn<T, alloc::boxed::Box<[MaybeUninit<BareSlot<T>>]>>;
+
+/// A ring of values of any type, whose slots lie in `S`: in the ring itself ([`Ring`]), in memory that the caller lends, in a box.
+///
+/// What is left in it is dropped with it; the memory is what it was.
+///
+/// ```
+/// use core::mem::MaybeUninit;
+/// use ringmem_layouts::ring::spsc::RingIn;
+/// let mut memory = [const { MaybeUninit::uninit() }; 100];
+/// let capacity = 64; // known at run time
+/// let mut ring = RingIn::<String, _>::over(&mut memory[..capacity])?;
+/// let (mut producer, mut consumer) = ring.split();
+/// producer.push("hello".to_owned()).unwrap();
+/// assert_eq!(consumer.pop().as_deref(), Ok("hello"));
+/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// ```
 #[repr(C)]
-pub struct Ring<T, const N: usize> {
+pub struct RingIn<T, S: Storage<BareSlot<T>>> {
     header: RingHeader<HostWord>,
-    slots: [HostCell<T>; N],
+    // INVARIANT: a power of two of them; those between the indices are initialised.
+    slots: S,
+    _values: PhantomData<T>,
 }
 
 // SAFETY: without `split`, which takes `&mut`, nothing can be reached through it.
-unsafe impl<T: Send, const N: usize> Sync for Ring<T, N> {}
+unsafe impl<T: Send, S: Storage<BareSlot<T>>> Sync for RingIn<T, S> {}
 
 impl<T, const N: usize> Ring<T, N> {
     /// An empty ring.
@@ -34,23 +58,44 @@ impl<T, const N: usize> Ring<T, N> {
     #[must_use]
     pub const fn starting_at(start: u64) -> Self {
         const { assert!(N.is_power_of_two(), "a ring's capacity must be a power of two") };
-        Self {
-            header: RingHeader::inline(RingFlags::SPSC, N as u64, size_of::<T>(), core::mem::offset_of!(Self, slots), start),
-            slots: [const { HostCell::empty() }; N],
-        }
+        let header = RingHeader::inline(RingFlags::SPSC, N as u64, size_of::<T>(), offset_of!(Self, slots), start);
+        Self { header, slots: [const { MaybeUninit::uninit() }; N], _values: PhantomData }
+    }
+}
+
+impl<T, S: Storage<BareSlot<T>>> RingIn<T, S> {
+    /// An empty ring over all of these slots.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError::NotAPowerOfTwo`] for another number of slots.
+    pub fn over(slots: S) -> Result<Self, LayoutError> {
+        Self::over_starting_at(slots, 0)
+    }
+
+    /// As [`over`](Self::over), with indices that begin at `start`.
+    ///
+    /// # Errors
+    ///
+    /// As [`over`](Self::over).
+    pub fn over_starting_at(slots: S, start: u64) -> Result<Self, LayoutError> {
+        let capacity = capacity_of(&slots)?;
+        // Nobody asks this header where its slots are.
+        let header = RingHeader::inline(RingFlags::SPSC, capacity, size_of::<T>(), 0, start);
+        Ok(Self { header, slots, _values: PhantomData })
     }
 
     /// Its two ends. They may go to two threads; when both are gone it can be split again, with what is left in it.
     pub fn split(&mut self) -> (Producer<'_, T, Host>, Consumer<'_, T, Host>) {
-        let Self { header, slots } = &*self;
-        let slots = NonNull::from(slots).cast();
-        // SAFETY: `&mut self` lends the ring to this one pair; N cells, N a power of two.
-        let producer = unsafe { Producer::over(header, header, slots, N as u64) };
+        let Self { header, slots, .. } = &*self;
+        let (slots, capacity) = slots_of(slots);
+        // SAFETY: `&mut self` lends the ring to this one pair; so many cells, a power of two.
+        let producer = unsafe { Producer::over(header, header, slots, capacity) };
         // SAFETY: as above; what lies between the indices was pushed.
-        let consumer = unsafe { Consumer::over(header, header, slots, N as u64) };
+        let consumer = unsafe { Consumer::over(header, header, slots, capacity) };
         match (producer, consumer) {
             (Ok(producer), Ok(consumer)) => (producer.announce(), consumer.announce()),
-            // Only the two ends write the indices, and they keep them within N.
+            // Only the two ends write the indices, and they keep them within the capacity.
             _ => unreachable!("a ring's own indices are within its capacity"),
         }
     }
@@ -68,12 +113,12 @@ impl<T, const N: usize> Default for Ring<T, N> {
     }
 }
 
-impl<T, const N: usize> Drop for Ring<T, N> {
+impl<T, S: Storage<BareSlot<T>>> Drop for RingIn<T, S> {
     fn drop(&mut self) {
         if core::mem::needs_drop::<T>() {
             let (_, mut consumer) = self.split();
-            if let Ok(chunk) = consumer.peek(N as u64) {
-                chunk.release(N as u64);
+            if let Ok(chunk) = consumer.peek(u64::MAX) {
+                chunk.release(u64::MAX);
             }
         }
     }

@@ -1,0 +1,50 @@
+//! [`Storage`]: where the slots of a ring lie that is one value with its header.
+#![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+
+use core::mem::MaybeUninit;
+use core::ptr::NonNull;
+
+use super::{LayoutError, Slot};
+use crate::HostWord;
+use crate::host::HostCell;
+
+/// A slot of a host's SPSC ring: the bytes of a `T`.
+pub type BareSlot<T> = HostCell<T>;
+
+/// A slot of a host's flagged, MPSC or MPMC ring: a word, and the bytes of a `T`.
+pub type WordSlot<T> = Slot<HostWord, HostCell<T>>;
+
+/// Memory for the slots `C` of a ring: in the ring itself, lent for as long as the ring lives, or owned elsewhere. What is in it before does
+/// not matter.
+///
+/// # Safety
+///
+/// Both methods give the same slots each time, in number and in what is in them, for as long as the storage lives and wherever it is moved;
+/// nobody else reaches them for so long. `as_ref` may be called by several threads at a time.
+pub unsafe trait Storage<C>: AsRef<[MaybeUninit<C>]> + AsMut<[MaybeUninit<C>]> {}
+
+// SAFETY: the array is the slots.
+unsafe impl<C, const N: usize> Storage<C> for [MaybeUninit<C>; N] {}
+// SAFETY: an exclusive borrow, of the same slots for as long as it lasts.
+unsafe impl<C> Storage<C> for &mut [MaybeUninit<C>] {}
+// SAFETY: as above.
+unsafe impl<C, const N: usize> Storage<C> for &mut [MaybeUninit<C>; N] {}
+// SAFETY: a box owns its slots, which stay where they are when it is moved.
+#[cfg(feature = "alloc")]
+unsafe impl<C> Storage<C> for alloc::boxed::Box<[MaybeUninit<C>]> {}
+
+/// How many slots there are.
+///
+/// # Errors
+///
+/// [`LayoutError::NotAPowerOfTwo`].
+pub(super) fn capacity_of<C>(storage: &impl Storage<C>) -> Result<u64, LayoutError> {
+    let capacity = storage.as_ref().len() as u64;
+    if capacity.is_power_of_two() { Ok(capacity) } else { Err(LayoutError::NotAPowerOfTwo { capacity }) }
+}
+
+/// The first slot, and how many there are.
+pub(super) fn slots_of<C>(storage: &impl Storage<C>) -> (NonNull<C>, u64) {
+    let slots = storage.as_ref();
+    (NonNull::from(slots).cast(), slots.len() as u64)
+}
