@@ -129,8 +129,8 @@ impl<T> Drop for Kept<T> {
 }
 
 type Machine<const WEAK: u8> = Loom<WEAK>;
-type Sender<const WEAK: u8> = Waiting<'static, spsc::Producer<'static, u64, Machine<WEAK>>, Futex>;
-type Receiver<const WEAK: u8> = Waiting<'static, spsc::Consumer<'static, u64, Machine<WEAK>>, Futex>;
+type Sender<const WEAK: u8> = Waiting<spsc::Producer<'static, u64, Machine<WEAK>>, Futex>;
+type Receiver<const WEAK: u8> = Waiting<spsc::Consumer<'static, u64, Machine<WEAK>>, Futex>;
 
 /// A ring of one slot, as long as a model runs; both ends say when they leave.
 fn with_ring<const WEAK: u8>(run: impl FnOnce(Kept<Sender<WEAK>>, Kept<Receiver<WEAK>>)) {

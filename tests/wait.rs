@@ -44,7 +44,7 @@ fn a_flag_in_the_slot_is_waited_for_too() {
     });
 }
 
-fn sum_of_all<'a>(mut receiver: Waiting<'a, mpmc::Consumer<'a, u64, Host>>) -> u64 {
+fn sum_of_all(mut receiver: Waiting<mpmc::Consumer<'_, u64, Host>>) -> u64 {
     let mut sum = 0;
     loop {
         match receiver.recv_timeout(LONG) {

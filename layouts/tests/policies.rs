@@ -91,9 +91,12 @@ fn an_end_that_overwrites_is_refused_at_a_stalled_producer() {
 /// Full at the first look, with nothing to take out; a consumer has made room at the second.
 struct RoomAtTheSecondLook(u8);
 
-impl<'a> End<'a> for &'a mut RoomAtTheSecondLook {
+impl End for RoomAtTheSecondLook {
     type Word = HostWord;
-    fn bells(&self) -> Bells<'a, HostWord> {
+    fn bells(&self) -> Bells<'_, HostWord> {
+        unreachable!("nobody waits")
+    }
+    fn leave(self, _after: impl FnOnce(&HostWord)) {
         unreachable!("nobody waits")
     }
     fn is_disconnected(&self) -> bool {
@@ -101,7 +104,7 @@ impl<'a> End<'a> for &'a mut RoomAtTheSecondLook {
     }
 }
 
-impl<'a> Push<'a> for &'a mut RoomAtTheSecondLook {
+impl Push for RoomAtTheSecondLook {
     type Item = u8;
     fn push(&mut self, value: u8) -> Result<(), PushError<u8>> {
         self.0 += 1;
@@ -109,7 +112,7 @@ impl<'a> Push<'a> for &'a mut RoomAtTheSecondLook {
     }
 }
 
-impl<'a> Evict<'a> for &'a mut RoomAtTheSecondLook {
+impl Evict for RoomAtTheSecondLook {
     fn evict(&mut self) -> Option<u8> {
         None
     }
@@ -117,8 +120,7 @@ impl<'a> Evict<'a> for &'a mut RoomAtTheSecondLook {
 
 #[test]
 fn an_end_that_overwrites_looks_twice_before_it_is_refused() {
-    let mut end = RoomAtTheSecondLook(0);
-    let mut policed = Policed::overwriting_oldest(&mut end);
+    let mut policed = Policed::overwriting_oldest(RoomAtTheSecondLook(0));
     policed.push(1, |_| panic!("nothing is lost")).unwrap();
     assert_eq!(policed.counts(), Counts { taken: 1, refused: 0, dropped: 0, overwritten: 0 });
 }

@@ -30,12 +30,6 @@ pub struct Consumer<T: RingMessage> {
     hold: Hold,
 }
 
-/// A producer that somebody waits at, borrowed: what [`Producer::waiting`] wraps.
-pub struct ProducerRef<'p, T: RingMessage>(&'p mut Producer<T>);
-
-/// A consumer that somebody waits at, borrowed: what [`Consumer::waiting`] wraps.
-pub struct ConsumerRef<'p, T: RingMessage>(&'p mut Consumer<T>);
-
 /// What an end holds besides itself, and gives back after it.
 struct Hold {
     side: Side,
@@ -171,8 +165,14 @@ impl<T: RingMessage> Producer<T> {
     }
 
     /// This end, waiting: for as long as it is borrowed.
-    pub fn waiting(&mut self, how: How) -> Waiting<'_, ProducerRef<'_, T>> {
-        <Waiting<'_, _>>::sender(ProducerRef(self), how)
+    pub fn waiting(&mut self, how: How) -> Waiting<&mut Self> {
+        <Waiting<_>>::sender(self, how)
+    }
+
+    /// This end, waiting for as long as it is owned: it goes to any thread or task, and is left when it is dropped.
+    #[must_use]
+    pub fn into_waiting(self, how: How) -> Waiting<Self> {
+        <Waiting<_>>::sender(self, how)
     }
 }
 
@@ -228,13 +228,19 @@ impl<T: RingMessage> Consumer<T> {
     }
 
     /// This end, waiting: for as long as it is borrowed.
-    pub fn waiting(&mut self, how: How) -> Waiting<'_, ConsumerRef<'_, T>> {
-        <Waiting<'_, _>>::receiver(ConsumerRef(self), how)
+    pub fn waiting(&mut self, how: How) -> Waiting<&mut Self> {
+        <Waiting<_>>::receiver(self, how)
+    }
+
+    /// This end, waiting for as long as it is owned: it goes to any thread or task, and is left when it is dropped.
+    #[must_use]
+    pub fn into_waiting(self, how: How) -> Waiting<Self> {
+        <Waiting<_>>::receiver(self, how)
     }
 }
 
 macro_rules! ends {
-    ($($end:ident $borrowed:ident, $trait:ident $operation:ident($($argument:ident)?) -> $result:ty;)+) => {$(
+    ($($end:ident, $trait:ident $operation:ident($($argument:ident)?) -> $result:ty;)+) => {$(
         impl<T: RingMessage> $end<T> {
             /// Messages in the ring now; at most the capacity, whatever the other side claims.
             #[must_use]
@@ -276,44 +282,35 @@ macro_rules! ends {
             }
         }
 
-        impl<T: RingMessage> $borrowed<'_, T> {
-            /// Who is at the other end. One call to the system, unless it said that it left.
-            #[must_use]
-            pub fn peer_state(&self) -> OwnerState {
-                self.0.peer_state()
-            }
-
-            /// How many owners the other end has had.
-            #[must_use]
-            pub fn peer_generation(&self) -> u64 {
-                self.0.peer_generation()
-            }
-        }
-
-        // The words of a mapping for 'p: the end that holds it is borrowed for so long, and this type lets nobody replace it.
-        impl<'p, T: RingMessage> End<'p> for $borrowed<'p, T> {
+        impl<T: RingMessage> End for $end<T> {
             type Word = HostWord;
-            fn bells(&self) -> Bells<'p, HostWord> {
-                self.0.end.bells()
+            fn bells(&self) -> Bells<'_, HostWord> {
+                self.hold.bells()
             }
             fn is_disconnected(&self) -> bool {
-                self.0.is_disconnected()
+                self.hold.is_disconnected()
+            }
+            fn leave(self, after: impl FnOnce(&HostWord)) {
+                let Self { end, hold } = self;
+                drop(end);
+                // Mapped as long as it is held.
+                after(hold.bells().theirs);
             }
         }
 
-        impl<'p, T: RingMessage> $trait<'p> for $borrowed<'p, T> {
+        impl<T: RingMessage> $trait for $end<T> {
             type Item = T;
             #[inline]
             fn $operation(&mut self $(, $argument: T)?) -> $result {
-                self.0.end.$operation($($argument)?)
+                self.end.$operation($($argument)?)
             }
         }
     )+};
 }
 
 ends! {
-    Producer ProducerRef, Push push(value) -> Result<(), PushError<T>>;
-    Consumer ConsumerRef, Pop pop() -> Result<T, PopError>;
+    Producer, Push push(value) -> Result<(), PushError<T>>;
+    Consumer, Pop pop() -> Result<T, PopError>;
 }
 
 // An end may move to another thread; it is never shared, and there are never two of it.
@@ -332,17 +329,5 @@ impl<T: RingMessage> fmt::Debug for Producer<T> {
 impl<T: RingMessage> fmt::Debug for Consumer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Consumer").field("end", &self.end).finish_non_exhaustive()
-    }
-}
-
-impl<T: RingMessage> fmt::Debug for ProducerRef<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProducerRef").field("end", &self.0.end).finish_non_exhaustive()
-    }
-}
-
-impl<T: RingMessage> fmt::Debug for ConsumerRef<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConsumerRef").field("end", &self.0.end).finish_non_exhaustive()
     }
 }

@@ -42,7 +42,7 @@ mod mapping;
 mod memory;
 mod seat;
 
-pub use end::{Consumer, ConsumerRef, Producer, ProducerRef};
+pub use end::{Consumer, Producer};
 pub use memory::Memory;
 
 /// An end of a ring.

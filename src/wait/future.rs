@@ -16,13 +16,13 @@ struct Place(Option<u64>);
 
 impl Place {
     /// Tries; if there is nothing yet, puts the waker on the shelf and tries once more.
-    fn poll<'a, E: End<'a>, P: Park<E::Word>, R>(
+    fn poll<E: End, P: Park<E::Word>, R>(
         &mut self,
-        waiting: &mut Waiting<'a, E, P>,
+        waiting: &mut Waiting<E, P>,
         cx: &Context<'_>,
         mut attempt: impl FnMut(&mut E) -> Option<R>,
     ) -> Poll<Option<R>> {
-        let mut try_once = |waiting: &mut Waiting<'a, E, P>| {
+        let mut try_once = |waiting: &mut Waiting<E, P>| {
             if let Some(result) = attempt(waiting.end_mut()) {
                 return Some(Some(result));
             }
@@ -30,7 +30,7 @@ impl Place {
             waiting.end().is_disconnected().then(|| attempt(waiting.end_mut()))
         };
         let mut done = try_once(waiting);
-        if done.is_none() && !matches!(waiting.how, How::Sleep { .. }) {
+        if done.is_none() && (waiting.alone || !matches!(waiting.how, How::Sleep { .. })) {
             // Nobody will wake it: it asks to be polled again.
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -47,7 +47,7 @@ impl Place {
         Poll::Ready(done)
     }
 
-    fn enter<'a, E: End<'a>, P: Park<E::Word>>(&mut self, waiting: &mut Waiting<'a, E, P>, cx: &Context<'_>) {
+    fn enter<E: End, P: Park<E::Word>>(&mut self, waiting: &mut Waiting<E, P>, cx: &Context<'_>) {
         let key = *self.0.get_or_insert_with(|| {
             // Unique among the tasks of one shelf, also with many handles.
             static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -66,7 +66,7 @@ impl Place {
         drop(waker);
     }
 
-    fn leave<'a, E: End<'a>, P: Park<E::Word>>(&mut self, waiting: &Waiting<'a, E, P>) {
+    fn leave<E: End, P: Park<E::Word>>(&mut self, waiting: &Waiting<E, P>) {
         let Some(key) = self.0.take() else { return };
         let word = waiting.end().bells().ours;
         let waker = waiting.shelf().with(|wakers| {
@@ -79,7 +79,7 @@ impl Place {
     }
 }
 
-impl<'a, E: End<'a>, P: Park<E::Word>> Waiting<'a, E, P> {
+impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     fn shelf(&self) -> &P::Shelf {
         match self.side {
             Side::Sends => &self.wakers.senders,
@@ -88,48 +88,48 @@ impl<'a, E: End<'a>, P: Park<E::Word>> Waiting<'a, E, P> {
     }
 }
 
-impl<'a, E: Pop<'a>, P: Park<E::Word>> Waiting<'a, E, P> {
+impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
     /// Pops one value, once there is one. Dropping the future takes none.
     ///
     /// # Errors
     ///
     /// As [`recv`](Self::recv), but never a timeout.
-    pub fn recv_async(&mut self) -> Receive<'_, 'a, E, P> {
+    pub fn recv_async(&mut self) -> Receive<'_, E, P> {
         Receive { waiting: self, place: Place(None) }
     }
 
     /// Its messages as a [`Stream`](futures_core::Stream), which ends when the other side has left, or with an error that stays.
     #[cfg(feature = "futures")]
-    pub fn into_stream(self) -> Messages<'a, E, P> {
+    pub fn into_stream(self) -> Messages<E, P> {
         Messages { waiting: self, place: Place(None) }
     }
 }
 
-impl<'a, E: Push<'a>, P: Park<E::Word>> Waiting<'a, E, P> {
+impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
     /// Pushes one value, once there is room. A future that is dropped before has not sent it; [`Transmit::cancel`] gives it back.
     ///
     /// # Errors
     ///
     /// As [`send`](Self::send), but never a timeout.
-    pub fn send_async(&mut self, value: E::Item) -> Transmit<'_, 'a, E, P> {
+    pub fn send_async(&mut self, value: E::Item) -> Transmit<'_, E, P> {
         Transmit { waiting: self, place: Place(None), value: Some(value) }
     }
 
     /// A [`Sink`](futures_sink::Sink) for its messages, with room for one before it waits.
     #[cfg(feature = "futures")]
-    pub fn into_sink(self) -> Outbox<'a, E, P> {
+    pub fn into_sink(self) -> Outbox<E, P> {
         Outbox { waiting: self, place: Place(None), value: None }
     }
 }
 
 /// What [`Waiting::recv_async`] gives.
 #[must_use = "futures do nothing unless polled"]
-pub struct Receive<'w, 'a, E: Pop<'a>, P: Park<E::Word> = Os> {
-    waiting: &'w mut Waiting<'a, E, P>,
+pub struct Receive<'w, E: Pop, P: Park<E::Word> = Os> {
+    waiting: &'w mut Waiting<E, P>,
     place: Place,
 }
 
-impl<'a, E: Pop<'a>, P: Park<E::Word>> Future for Receive<'_, 'a, E, P> {
+impl<E: Pop, P: Park<E::Word>> Future for Receive<'_, E, P> {
     type Output = Result<E::Item, RecvError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -138,7 +138,7 @@ impl<'a, E: Pop<'a>, P: Park<E::Word>> Future for Receive<'_, 'a, E, P> {
     }
 }
 
-impl<'a, E: Pop<'a>, P: Park<E::Word>> Drop for Receive<'_, 'a, E, P> {
+impl<E: Pop, P: Park<E::Word>> Drop for Receive<'_, E, P> {
     fn drop(&mut self) {
         self.place.leave(self.waiting);
     }
@@ -146,23 +146,23 @@ impl<'a, E: Pop<'a>, P: Park<E::Word>> Drop for Receive<'_, 'a, E, P> {
 
 /// What [`Waiting::send_async`] gives.
 #[must_use = "futures do nothing unless polled"]
-pub struct Transmit<'w, 'a, E: Push<'a>, P: Park<E::Word> = Os> {
-    waiting: &'w mut Waiting<'a, E, P>,
+pub struct Transmit<'w, E: Push, P: Park<E::Word> = Os> {
+    waiting: &'w mut Waiting<E, P>,
     place: Place,
     value: Option<E::Item>,
 }
 
 /// The value is never pinned.
-impl<'a, E: Push<'a>, P: Park<E::Word>> Unpin for Transmit<'_, 'a, E, P> {}
+impl<E: Push, P: Park<E::Word>> Unpin for Transmit<'_, E, P> {}
 
-impl<'a, E: Push<'a>, P: Park<E::Word>> Transmit<'_, 'a, E, P> {
+impl<E: Push, P: Park<E::Word>> Transmit<'_, E, P> {
     /// The value, if it was not sent.
     pub fn cancel(mut self) -> Option<E::Item> {
         self.value.take()
     }
 }
 
-impl<'a, E: Push<'a>, P: Park<E::Word>> Future for Transmit<'_, 'a, E, P> {
+impl<E: Push, P: Park<E::Word>> Future for Transmit<'_, E, P> {
     type Output = Result<(), SendError<E::Item>>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -175,7 +175,7 @@ impl<'a, E: Push<'a>, P: Park<E::Word>> Future for Transmit<'_, 'a, E, P> {
     }
 }
 
-impl<'a, E: Push<'a>, P: Park<E::Word>> Drop for Transmit<'_, 'a, E, P> {
+impl<E: Push, P: Park<E::Word>> Drop for Transmit<'_, E, P> {
     fn drop(&mut self) {
         self.place.leave(self.waiting);
     }
@@ -183,16 +183,16 @@ impl<'a, E: Push<'a>, P: Park<E::Word>> Drop for Transmit<'_, 'a, E, P> {
 
 /// What [`Waiting::into_stream`] gives.
 #[cfg(feature = "futures")]
-pub struct Messages<'a, E: Pop<'a>, P: Park<E::Word> = Os> {
-    waiting: Waiting<'a, E, P>,
+pub struct Messages<E: Pop, P: Park<E::Word> = Os> {
+    waiting: Waiting<E, P>,
     place: Place,
 }
 
 #[cfg(feature = "futures")]
-impl<'a, E: Pop<'a>, P: Park<E::Word>> Unpin for Messages<'a, E, P> {}
+impl<E: Pop, P: Park<E::Word>> Unpin for Messages<E, P> {}
 
 #[cfg(feature = "futures")]
-impl<'a, E: Pop<'a>, P: Park<E::Word>> futures_core::Stream for Messages<'a, E, P> {
+impl<E: Pop, P: Park<E::Word>> futures_core::Stream for Messages<E, P> {
     type Item = Result<E::Item, RecvError>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -202,7 +202,7 @@ impl<'a, E: Pop<'a>, P: Park<E::Word>> futures_core::Stream for Messages<'a, E, 
 }
 
 #[cfg(feature = "futures")]
-impl<'a, E: Pop<'a>, P: Park<E::Word>> Drop for Messages<'a, E, P> {
+impl<E: Pop, P: Park<E::Word>> Drop for Messages<E, P> {
     fn drop(&mut self) {
         self.place.leave(&self.waiting);
     }
@@ -210,17 +210,17 @@ impl<'a, E: Pop<'a>, P: Park<E::Word>> Drop for Messages<'a, E, P> {
 
 /// What [`Waiting::into_sink`] gives. A value that `start_send` took is sent by `poll_ready`, `poll_flush` or `poll_close`.
 #[cfg(feature = "futures")]
-pub struct Outbox<'a, E: Push<'a>, P: Park<E::Word> = Os> {
-    waiting: Waiting<'a, E, P>,
+pub struct Outbox<E: Push, P: Park<E::Word> = Os> {
+    waiting: Waiting<E, P>,
     place: Place,
     value: Option<E::Item>,
 }
 
 #[cfg(feature = "futures")]
-impl<'a, E: Push<'a>, P: Park<E::Word>> Unpin for Outbox<'a, E, P> {}
+impl<E: Push, P: Park<E::Word>> Unpin for Outbox<E, P> {}
 
 #[cfg(feature = "futures")]
-impl<'a, E: Push<'a>, P: Park<E::Word>> Outbox<'a, E, P> {
+impl<E: Push, P: Park<E::Word>> Outbox<E, P> {
     fn poll_empty(&mut self, cx: &Context<'_>) -> Poll<Result<(), SendError<E::Item>>> {
         let Self { waiting, place, value } = self;
         if value.is_none() {
@@ -231,7 +231,7 @@ impl<'a, E: Push<'a>, P: Park<E::Word>> Outbox<'a, E, P> {
 }
 
 #[cfg(feature = "futures")]
-impl<'a, E: Push<'a>, P: Park<E::Word>> futures_sink::Sink<E::Item> for Outbox<'a, E, P> {
+impl<E: Push, P: Park<E::Word>> futures_sink::Sink<E::Item> for Outbox<E, P> {
     type Error = SendError<E::Item>;
 
     fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
@@ -257,33 +257,33 @@ impl<'a, E: Push<'a>, P: Park<E::Word>> futures_sink::Sink<E::Item> for Outbox<'
 }
 
 #[cfg(feature = "futures")]
-impl<'a, E: Push<'a>, P: Park<E::Word>> Drop for Outbox<'a, E, P> {
+impl<E: Push, P: Park<E::Word>> Drop for Outbox<E, P> {
     fn drop(&mut self) {
         self.place.leave(&self.waiting);
     }
 }
 
-impl<'a, E: Pop<'a> + fmt::Debug, P: Park<E::Word>> fmt::Debug for Receive<'_, 'a, E, P> {
+impl<E: Pop + fmt::Debug, P: Park<E::Word>> fmt::Debug for Receive<'_, E, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Receive").field("waiting", &self.waiting).finish_non_exhaustive()
     }
 }
 
-impl<'a, E: Push<'a> + fmt::Debug, P: Park<E::Word>> fmt::Debug for Transmit<'_, 'a, E, P> {
+impl<E: Push + fmt::Debug, P: Park<E::Word>> fmt::Debug for Transmit<'_, E, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Transmit").field("waiting", &self.waiting).finish_non_exhaustive()
     }
 }
 
 #[cfg(feature = "futures")]
-impl<'a, E: Pop<'a> + fmt::Debug, P: Park<E::Word>> fmt::Debug for Messages<'a, E, P> {
+impl<E: Pop + fmt::Debug, P: Park<E::Word>> fmt::Debug for Messages<E, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Messages").field("waiting", &self.waiting).finish_non_exhaustive()
     }
 }
 
 #[cfg(feature = "futures")]
-impl<'a, E: Push<'a> + fmt::Debug, P: Park<E::Word>> fmt::Debug for Outbox<'a, E, P> {
+impl<E: Push + fmt::Debug, P: Park<E::Word>> fmt::Debug for Outbox<E, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Outbox").field("waiting", &self.waiting).finish_non_exhaustive()
     }

@@ -8,7 +8,10 @@
 //! 4. When the other side has left, what it published comes first, then [`RecvError::Disconnected`].
 //!
 //! Both ends of a ring wait in the same way: an end that polls wakes nobody. A GPU wakes nobody either, so a host that waits for one polls
-//! ([`How::Spin`], [`How::SpinYield`]). Between processes blocking calls work; futures wake tasks of their own process only.
+//! ([`How::Spin`], [`How::SpinYield`]). Between processes threads wake each other. Tasks are woken by their own process only, by the end that
+//! [`pair`] joined with theirs; one whose peer is elsewhere asks to be polled again instead.
+//!
+//! [`Waiting`] takes an end that is owned or one that is borrowed (`&mut E`): what it owns goes along to any thread or task.
 //!
 //! ```
 //! use ringmem::layouts::ring::spsc::Ring;

@@ -1,7 +1,6 @@
 //! [`Waiting`]: an end that waits.
 
 use std::fmt;
-use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,57 +51,58 @@ pub(super) enum Side {
 ///
 /// Whatever is done to it through [`Waiting`] wakes the other side if it sleeps. Dropping it drops the end and wakes the other side, which
 /// then sees that it has left.
-pub struct Waiting<'a, E: End<'a>, P: Park<E::Word> = Os> {
+pub struct Waiting<E: End, P: Park<E::Word> = Os> {
     /// Taken only by `drop`.
     end: ManuallyDrop<E>,
     pub(super) how: How,
     pub(super) side: Side,
     park: Arc<P>,
     pub(super) wakers: Arc<Wakers<P::Shelf>>,
-    _ring: PhantomData<&'a E::Word>,
+    /// Whether nobody in this process wakes its tasks: the other end is elsewhere.
+    pub(super) alone: bool,
 }
 
 /// Both ends of a ring, waiting in the same way.
-pub fn pair<'a, F: Push<'a>, D: Pop<'a, Word = F::Word>>(producer: F, consumer: D, how: How) -> (Waiting<'a, F>, Waiting<'a, D>)
+pub fn pair<F: Push, D: Pop<Word = F::Word>>(producer: F, consumer: D, how: How) -> (Waiting<F>, Waiting<D>)
 where
     Os: Park<F::Word>,
 {
     Waiting::pair(producer, consumer, how)
 }
 
-impl<'a, E: End<'a>, P: Park<E::Word>> Waiting<'a, E, P> {
+impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     /// Both ends of a ring, with a way to sleep of the caller's.
-    pub fn pair<D: Pop<'a, Word = E::Word>>(producer: E, consumer: D, how: How) -> (Self, Waiting<'a, D, P>)
+    pub fn pair<D: Pop<Word = E::Word>>(producer: E, consumer: D, how: How) -> (Self, Waiting<D, P>)
     where
-        E: Push<'a>,
+        E: Push,
     {
         let (park, wakers) = (Arc::new(P::default()), Arc::new(Wakers { senders: P::Shelf::default(), receivers: P::Shelf::default() }));
-        let sender = Self::with(producer, how, Side::Sends, Arc::clone(&park), Arc::clone(&wakers));
-        (sender, Waiting::with(consumer, how, Side::Receives, park, wakers))
+        let sender = Self::with(producer, how, Side::Sends, Arc::clone(&park), Arc::clone(&wakers), false);
+        (sender, Waiting::with(consumer, how, Side::Receives, park, wakers, false))
     }
 
-    /// A producer whose consumer is elsewhere, in another process perhaps. Futures at the other end are not woken by this one.
+    /// A producer whose consumer is elsewhere, in another process perhaps. Nobody wakes futures there or here: here they ask to be polled again.
     #[must_use]
     pub fn sender(producer: E, how: How) -> Self
     where
-        E: Push<'a>,
+        E: Push,
     {
         let wakers = Arc::new(Wakers { senders: P::Shelf::default(), receivers: P::Shelf::default() });
-        Self::with(producer, how, Side::Sends, Arc::new(P::default()), wakers)
+        Self::with(producer, how, Side::Sends, Arc::new(P::default()), wakers, true)
     }
 
-    /// A consumer whose producer is elsewhere, in another process perhaps. Futures at the other end are not woken by this one.
+    /// A consumer whose producer is elsewhere, in another process perhaps. Nobody wakes futures there or here: here they ask to be polled again.
     #[must_use]
     pub fn receiver(consumer: E, how: How) -> Self
     where
-        E: Pop<'a>,
+        E: Pop,
     {
         let wakers = Arc::new(Wakers { senders: P::Shelf::default(), receivers: P::Shelf::default() });
-        Self::with(consumer, how, Side::Receives, Arc::new(P::default()), wakers)
+        Self::with(consumer, how, Side::Receives, Arc::new(P::default()), wakers, true)
     }
 
-    fn with(end: E, how: How, side: Side, park: Arc<P>, wakers: Arc<Wakers<P::Shelf>>) -> Self {
-        Self { end: ManuallyDrop::new(end), how, side, park, wakers, _ring: PhantomData }
+    fn with(end: E, how: How, side: Side, park: Arc<P>, wakers: Arc<Wakers<P::Shelf>>, alone: bool) -> Self {
+        Self { end: ManuallyDrop::new(end), how, side, park, wakers, alone }
     }
 
     /// The end itself, to look at.
@@ -159,10 +159,10 @@ impl<'a, E: End<'a>, P: Park<E::Word>> Waiting<'a, E, P> {
 
     /// Sleeps once, unless `attempt` gives something once this end is counted as asleep.
     fn sleep<R>(&mut self, deadline: Option<Instant>, attempt: &mut impl FnMut(&mut E) -> Option<R>) -> Option<R> {
-        let word = self.end.bells().ours;
         // SYNC POINT: asleep. Pairs with Waiting::ring.
-        let epoch = (word.fetch_add(ONE_SLEEPER) >> 32) as u32;
+        let epoch = (self.end.bells().ours.fetch_add(ONE_SLEEPER) >> 32) as u32;
         let done = attempt(&mut self.end);
+        let word = self.end.bells().ours;
         if done.is_none() && !self.end.is_disconnected() {
             let most = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
             self.park.wait(word, epoch, most);
@@ -226,7 +226,7 @@ pub(super) enum Gone {
     Disconnected,
 }
 
-impl<'a, E: Push<'a>, P: Park<E::Word>> Waiting<'a, E, P> {
+impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
     /// Pushes one value, or gives it back at once.
     ///
     /// # Errors
@@ -277,7 +277,7 @@ impl<'a, E: Push<'a>, P: Park<E::Word>> Waiting<'a, E, P> {
 }
 
 /// One attempt to push: `None`, with the value back in its place, if the ring is full.
-pub(super) fn push<'a, E: Push<'a>>(end: &mut E, value: &mut Option<E::Item>) -> Option<Result<(), SendError<E::Item>>> {
+pub(super) fn push<E: Push>(end: &mut E, value: &mut Option<E::Item>) -> Option<Result<(), SendError<E::Item>>> {
     if end.is_disconnected() {
         return value.take().map(|value| Err(SendError::Disconnected(value)));
     }
@@ -291,7 +291,7 @@ pub(super) fn push<'a, E: Push<'a>>(end: &mut E, value: &mut Option<E::Item>) ->
     }
 }
 
-impl<'a, E: Pop<'a>, P: Park<E::Word>> Waiting<'a, E, P> {
+impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
     /// Pops one value if one is there.
     ///
     /// # Errors
@@ -339,7 +339,7 @@ impl<'a, E: Pop<'a>, P: Park<E::Word>> Waiting<'a, E, P> {
 }
 
 /// One attempt to pop: `None` if the ring is empty.
-pub(super) fn pop<'a, E: Pop<'a>>(end: &mut E) -> Option<Result<E::Item, RecvError>> {
+pub(super) fn pop<E: Pop>(end: &mut E) -> Option<Result<E::Item, RecvError>> {
     match end.pop() {
         Ok(value) => Some(Ok(value)),
         Err(PopError::Empty) => None,
@@ -348,25 +348,26 @@ pub(super) fn pop<'a, E: Pop<'a>>(end: &mut E) -> Option<Result<E::Item, RecvErr
 }
 
 /// Another handle of an end that has many.
-impl<'a, E: End<'a> + Clone, P: Park<E::Word>> Clone for Waiting<'a, E, P> {
+impl<E: End + Clone, P: Park<E::Word>> Clone for Waiting<E, P> {
     fn clone(&self) -> Self {
-        Self::with(E::clone(&self.end), self.how, self.side, Arc::clone(&self.park), Arc::clone(&self.wakers))
+        Self::with(E::clone(&self.end), self.how, self.side, Arc::clone(&self.park), Arc::clone(&self.wakers), self.alone)
     }
 }
 
-impl<'a, E: End<'a>, P: Park<E::Word>> Drop for Waiting<'a, E, P> {
+impl<E: End, P: Park<E::Word>> Drop for Waiting<E, P> {
     fn drop(&mut self) {
-        let word = self.end.bells().theirs;
         // SAFETY: once, and the end is not used after it.
-        unsafe { ManuallyDrop::drop(&mut self.end) };
-        // As `ring`, after what says that this end has left.
-        if matches!(self.how, How::Sleep { .. }) && word.fetch_add(0) as u32 != 0 {
-            self.wake(word);
-        }
+        let end = unsafe { ManuallyDrop::take(&mut self.end) };
+        end.leave(|word| {
+            // As `ring`, after what says that this end has left.
+            if matches!(self.how, How::Sleep { .. }) && word.fetch_add(0) as u32 != 0 {
+                self.wake(word);
+            }
+        });
     }
 }
 
-impl<'a, E: End<'a> + fmt::Debug, P: Park<E::Word>> fmt::Debug for Waiting<'a, E, P> {
+impl<E: End + fmt::Debug, P: Park<E::Word>> fmt::Debug for Waiting<E, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Waiting").field("end", &self.end).finish_non_exhaustive()
     }

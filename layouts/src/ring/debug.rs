@@ -58,7 +58,7 @@ shown! {
     [T, M: Machine<Word: RmwWord>] mpsc::Chunk<'_, '_, T, M>: "mpsc::Chunk" len;
     [T, M: Machine<Word: RmwWord>] mpsc::BatchConsumer<'_, '_, T, M>: "mpsc::BatchConsumer";
 
-    ['a, E: Push<'a>] Policed<'a, E>: "Policed" counts;
+    [E: Push] Policed<E>: "Policed" counts;
     [W, C] Slot<W, C>: "Slot";
 }
 

@@ -5,15 +5,19 @@ use super::{RingHeader, flagged, mpmc, mpsc, spsc};
 use crate::{Machine, RmwWord};
 
 /// An end of a ring: where its sleepers are counted.
-pub trait End<'a> {
+pub trait End: Sized {
     /// The words of its ring.
-    type Word: RmwWord + 'a;
+    type Word: RmwWord;
 
     /// The two words `waiting` of its ring.
-    fn bells(&self) -> Bells<'a, Self::Word>;
+    fn bells(&self) -> Bells<'_, Self::Word>;
 
     /// Whether nobody is at the other end any more.
     fn is_disconnected(&self) -> bool;
+
+    /// Drops the end; then `after` looks at the bell of the other side, while there still is one. Who sleeps there is to see that this one
+    /// has left, so not before.
+    fn leave(self, after: impl FnOnce(&Self::Word));
 }
 
 /// Who sleeps: how many in the low 32 bits, how often they were woken above.
@@ -26,7 +30,7 @@ pub struct Bells<'a, W> {
 }
 
 /// An end that fills.
-pub trait Push<'a>: End<'a> {
+pub trait Push: End {
     /// What goes in.
     type Item;
 
@@ -39,7 +43,7 @@ pub trait Push<'a>: End<'a> {
 }
 
 /// An end that empties.
-pub trait Pop<'a>: End<'a> {
+pub trait Pop: End {
     /// What comes out.
     type Item;
 
@@ -49,6 +53,36 @@ pub trait Pop<'a>: End<'a> {
     ///
     /// [`PopError`]: empty, or corrupt.
     fn pop(&mut self) -> Result<Self::Item, PopError>;
+}
+
+/// An end that somebody has borrowed. It leaves when its owner does; until then a sleeper is woken for nothing, once.
+impl<E: End> End for &mut E {
+    type Word = E::Word;
+    fn bells(&self) -> Bells<'_, E::Word> {
+        E::bells(self)
+    }
+    fn is_disconnected(&self) -> bool {
+        E::is_disconnected(self)
+    }
+    fn leave(self, after: impl FnOnce(&E::Word)) {
+        after(E::bells(self).theirs);
+    }
+}
+
+impl<E: Push> Push for &mut E {
+    type Item = E::Item;
+    #[inline]
+    fn push(&mut self, value: E::Item) -> Result<(), PushError<E::Item>> {
+        E::push(self, value)
+    }
+}
+
+impl<E: Pop> Pop for &mut E {
+    type Item = E::Item;
+    #[inline]
+    fn pop(&mut self) -> Result<E::Item, PopError> {
+        E::pop(self)
+    }
 }
 
 /// The bells of a producer: it looks at the header that it polls, and counts itself in the one that it writes.
@@ -63,16 +97,22 @@ pub(super) const fn of_consumer<'a, W>(own: &'a RingHeader<W>, peer: &'a RingHea
 
 macro_rules! ends {
     ($($end:ty, [$($generic:tt)*], $trait:ident $operation:ident($($argument:ident)?) -> $result:ty;)+) => {$(
-        impl<'a, T: 'a, M: Machine<Word: RmwWord> + 'a, $($generic)*> End<'a> for $end {
+        impl<'a, T, M: Machine<Word: RmwWord>, $($generic)*> End for $end {
             type Word = M::Word;
-            fn bells(&self) -> Bells<'a, M::Word> {
+            fn bells(&self) -> Bells<'_, M::Word> {
                 <$end>::bells(self)
             }
             fn is_disconnected(&self) -> bool {
                 <$end>::is_disconnected(self)
             }
+            fn leave(self, after: impl FnOnce(&M::Word)) {
+                // The ring outlives the end.
+                let theirs = <$end>::bells(&self).theirs;
+                drop(self);
+                after(theirs);
+            }
         }
-        impl<'a, T: 'a, M: Machine<Word: RmwWord> + 'a, $($generic)*> $trait<'a> for $end {
+        impl<'a, T, M: Machine<Word: RmwWord>, $($generic)*> $trait for $end {
             type Item = T;
             #[inline]
             fn $operation(&mut self $(, $argument: T)?) -> $result {

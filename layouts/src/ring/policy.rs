@@ -36,19 +36,19 @@ pub struct Counts {
 }
 
 /// An end that takes out what it did not put in, to make room.
-pub trait Evict<'a>: Push<'a> {
+pub trait Evict: Push {
     /// Takes the oldest value, if it stands where the next one is to go.
     fn evict(&mut self) -> Option<Self::Item>;
 }
 
-impl<'a, T: 'a, M: Machine<Word: RmwWord> + 'a> Evict<'a> for mpmc::ManyProducer<'a, T, M, { RingFlags::MPMC.bits() }> {
+impl<T, M: Machine<Word: RmwWord>> Evict for mpmc::ManyProducer<'_, T, M, { RingFlags::MPMC.bits() }> {
     fn evict(&mut self) -> Option<T> {
         mpmc::Producer::evict(self)
     }
 }
 
 /// An end that fills, and what it does when there is no room.
-pub struct Policed<'a, E: Push<'a>> {
+pub struct Policed<E: Push> {
     end: E,
     policy: Policy<E, E::Item>,
     counts: Counts,
@@ -60,7 +60,7 @@ enum Policy<E, T> {
     OverwriteOldest(fn(&mut E) -> Option<T>),
 }
 
-impl<'a, E: Push<'a>> Policed<'a, E> {
+impl<E: Push> Policed<E> {
     /// What does not fit comes back.
     pub const fn refusing(end: E) -> Self {
         Self::new(end, Policy::Refuse)
@@ -74,7 +74,7 @@ impl<'a, E: Push<'a>> Policed<'a, E> {
     /// What does not fit takes the place of the oldest, which is lost.
     pub const fn overwriting_oldest(end: E) -> Self
     where
-        E: Evict<'a>,
+        E: Evict,
     {
         Self::new(end, Policy::OverwriteOldest(E::evict))
     }

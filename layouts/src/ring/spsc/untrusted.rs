@@ -342,27 +342,39 @@ impl<T> Drop for Consumer<'_, T> {
     }
 }
 
-impl<'a, T> End<'a> for Producer<'a, T> {
+impl<T> End for Producer<'_, T> {
     type Word = HostWord;
-    fn bells(&self) -> Bells<'a, HostWord> {
+    fn bells(&self) -> Bells<'_, HostWord> {
         end::of_producer(self.header, self.header)
     }
     fn is_disconnected(&self) -> bool {
         Producer::is_disconnected(self)
     }
+    fn leave(self, after: impl FnOnce(&HostWord)) {
+        // The ring outlives the end.
+        let theirs = end::of_producer(self.header, self.header).theirs;
+        drop(self);
+        after(theirs);
+    }
 }
 
-impl<'a, T> End<'a> for Consumer<'a, T> {
+impl<T> End for Consumer<'_, T> {
     type Word = HostWord;
-    fn bells(&self) -> Bells<'a, HostWord> {
+    fn bells(&self) -> Bells<'_, HostWord> {
         end::of_consumer(self.header, self.header)
     }
     fn is_disconnected(&self) -> bool {
         Consumer::is_disconnected(self)
     }
+    fn leave(self, after: impl FnOnce(&HostWord)) {
+        // The ring outlives the end.
+        let theirs = end::of_consumer(self.header, self.header).theirs;
+        drop(self);
+        after(theirs);
+    }
 }
 
-impl<'a, T: RingMessage> Push<'a> for Producer<'a, T> {
+impl<T: RingMessage> Push for Producer<'_, T> {
     type Item = T;
     #[inline]
     fn push(&mut self, value: T) -> Result<(), PushError<T>> {
@@ -370,7 +382,7 @@ impl<'a, T: RingMessage> Push<'a> for Producer<'a, T> {
     }
 }
 
-impl<'a, T: RingMessage> Pop<'a> for Consumer<'a, T> {
+impl<T: RingMessage> Pop for Consumer<'_, T> {
     type Item = T;
     #[inline]
     fn pop(&mut self) -> Result<T, PopError> {
