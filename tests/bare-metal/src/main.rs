@@ -9,6 +9,7 @@
 
 mod framed;
 mod mailbox;
+mod slotted;
 mod spsc;
 mod tick;
 
@@ -29,6 +30,11 @@ fn main() -> ! {
     framed::main_to_interrupt(100_000);
     spsc::interrupt_to_main(10_000);
     spsc::main_to_interrupt(10_000);
+    slotted::flagged_interrupt_to_main(10_000);
+    slotted::flagged_main_to_interrupt(10_000);
+    slotted::mpsc_interrupt_to_main(10_000);
+    slotted::mpsc_main_to_interrupt(10_000);
+    slotted::mpsc_both_to_main(10_000);
     mailbox::interrupt_to_main(10_000);
     debug::exit(debug::EXIT_SUCCESS);
     unreachable!("the emulator has ended")
