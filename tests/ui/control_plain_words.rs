@@ -14,8 +14,8 @@ fn device(hand: &mut DeviceSide<'_, HostWord>, block: &Shared<HostWord>) {
     let _ = block.command.load();
 }
 
-fn anybody(block: &ControlBlock<HostWord>) -> ControlBlock<u64> {
-    snapshot(block)
+fn anybody(block: &Shared<HostWord>) -> ControlBlock<u64> {
+    snapshot(&<ControlBlock<HostWord> as zerocopy::FromZeros>::new_zeroed())
 }
 
 fn main() {

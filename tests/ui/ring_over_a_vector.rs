@@ -19,7 +19,7 @@ fn main() {
     let _ = ring.split().0.push(String::new());
     drop(ring);
     let _ = lent(&mut memory[..4]);
-    let _ = mpmc::RingIn::<String, _>::over(vec![const { MaybeUninit::uninit() }; 4]);
+    let _ = mpmc::RingIn::<String, _>::over(Vec::from([const { MaybeUninit::uninit() }; 4]));
     let shared = Memory::create::<u64>(4).unwrap();
     let waiting = shared.producer::<u64>().unwrap().into_waiting(How::Spin);
     let bell = waiting.end().bells().theirs;
