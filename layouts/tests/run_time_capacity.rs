@@ -109,6 +109,18 @@ of_each_kind! {
     of_mpmc: mpmc;
 }
 
+#[test]
+fn indices_begin_where_they_are_told_to() {
+    for start in [0, 5, u64::MAX] {
+        let mut ring = spsc::RingIn::<u8, _>::over_starting_at([const { MaybeUninit::uninit() }; 2], start).unwrap();
+        let (producer, consumer) = ring.split();
+        assert_eq!((producer.tail(), consumer.head()), (start, start));
+        let mut ring = flagged::RingIn::<u8, _>::over_starting_at([const { MaybeUninit::uninit() }; 2], start).unwrap();
+        let (producer, consumer) = ring.split();
+        assert_eq!((producer.tail(), consumer.head()), (start, start));
+    }
+}
+
 /// The most slots that a slice can have: without bytes, that is no memory.
 #[test]
 fn values_without_bytes_may_be_as_many_as_a_slice_has() {

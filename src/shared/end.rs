@@ -285,7 +285,7 @@ macro_rules! ends {
         impl<T: RingMessage> End for $end<T> {
             type Word = HostWord;
             fn bells(&self) -> Bells<'_, HostWord> {
-                self.hold.bells()
+                self.end.bells()
             }
             fn is_disconnected(&self) -> bool {
                 self.hold.is_disconnected()
