@@ -201,18 +201,22 @@ impl<T: RingMessage> Receiver<T> {
 }
 
 macro_rules! ends {
-    ($($end:ident, $trait:ident $operation:ident($($argument:ident)?) -> $result:ty;)+) => {$(
-        // The bells are words of the ring's own memory, which this end keeps: `'a` ends before it does.
-        impl<'a, T: RingMessage> End<'a> for &'a mut $end<T> {
+    ($($end:ident, $trait:ident $operation:ident($($argument:ident)?) -> $result:ty, $theirs:ident;)+) => {$(
+        impl<T: RingMessage> End for $end<T> {
             type Word = HostWord;
-            fn bells(&self) -> Bells<'a, HostWord> {
-                End::bells(&self.end)
+            fn bells(&self) -> Bells<'_, HostWord> {
+                self.end.bells()
             }
             fn is_disconnected(&self) -> bool {
                 self.end.is_disconnected()
             }
+            fn leave(self, after: impl FnOnce(&HostWord)) {
+                let Self { end, _ring: ring } = self;
+                drop(end);
+                after(&ring.header().$theirs.waiting);
+            }
         }
-        impl<'a, T: RingMessage> $trait<'a> for &'a mut $end<T> {
+        impl<T: RingMessage> $trait for $end<T> {
             type Item = T;
             fn $operation(&mut self $(, $argument: T)?) -> $result {
                 self.end.$operation($($argument)?)
@@ -226,6 +230,6 @@ macro_rules! ends {
     )+};
 }
 ends! {
-    Sender, Push push(value) -> Result<(), PushError<T>>;
-    Receiver, Pop pop() -> Result<T, PopError>;
+    Sender, Push push(value) -> Result<(), PushError<T>>, producer;
+    Receiver, Pop pop() -> Result<T, PopError>, consumer;
 }
