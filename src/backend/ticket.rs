@@ -77,6 +77,7 @@ impl Uses {
 
     /// Whether there is none.
     #[must_use]
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.tickets.iter().all(Option::is_none)
     }
@@ -84,6 +85,12 @@ impl Uses {
     /// The tickets, in no order.
     pub fn iter(&self) -> impl Iterator<Item = Ticket> + '_ {
         self.tickets.iter().flatten().copied()
+    }
+
+    /// The only one; `None` for none and for several.
+    pub(crate) fn only(&self) -> Option<Ticket> {
+        let mut tickets = self.iter();
+        tickets.next().filter(|_| tickets.next().is_none())
     }
 
     /// Adds one. A later ticket of a stream stands for the earlier ones.

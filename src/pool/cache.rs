@@ -10,38 +10,138 @@ use std::vec::Vec;
 use ringmem_layouts::HostWord;
 
 use super::seat::{Seat, System};
-use crate::backend::{DeviceAddress, Ticket};
+use crate::backend::{Block, DeviceAddress, Ticket};
+use crate::stream::Stream;
 
 /// A part of a slab, ready to be a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
-    /// What the pool knows it by.
-    pub tag: u64,
-    pub device_address: Option<DeviceAddress>,
-    pub host: Option<NonNull<u8>>,
+    pub idle: Idle,
     /// Its last use, if that may still be open.
     pub used: Option<Ticket>,
 }
 
-// SAFETY: numbers; whoever has the entry has the part.
-unsafe impl Send for Entry {}
+impl Entry {
+    #[inline(always)]
+    pub fn of(block: &Block, used: Option<Ticket>) -> Self {
+        Self { idle: Idle::new(block.tag, block.device_address, block.host), used }
+    }
+}
+
+/// One that nobody uses. Three words, each moved by itself: what one processor writes another may read, and what is written word by word is
+/// not quick to be read in pairs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Idle {
+    /// What the pool knows it by.
+    pub tag: u64,
+    /// `NOWHERE` for none.
+    device_address: u64,
+    pub host: Option<NonNull<u8>>,
+}
+
+// SAFETY: numbers; whoever has it has the part.
+unsafe impl Send for Idle {}
+
+impl Idle {
+    /// No part begins there: it would have one byte.
+    const NOWHERE: u64 = u64::MAX;
+
+    #[inline(always)]
+    pub fn new(tag: u64, device_address: Option<DeviceAddress>, host: Option<NonNull<u8>>) -> Self {
+        Self { tag, device_address: device_address.map_or(Self::NOWHERE, DeviceAddress::get), host }
+    }
+
+    #[inline(always)]
+    pub fn device_address(&self) -> Option<DeviceAddress> {
+        if self.device_address == Self::NOWHERE { None } else { Some(DeviceAddress::new(self.device_address)) }
+    }
+}
 
 /// What a thread has of one class, and what it has done with it.
 #[derive(Default)]
 pub(super) struct Bin {
     /// The newest is the last.
+    // INVARIANT: room for none or for `most`, so that it never grows.
     pub entries: Vec<Entry>,
     /// How many entries there may be.
     pub most: usize,
-    pub requests: u64,
-    /// Requests that an entry served.
+    pub counted: Counted,
+}
+
+impl Bin {
+    /// The newest entry that may be used on a stream now.
+    pub fn pop(&mut self, on: Option<&Stream>) -> Option<Entry> {
+        let on = on.map(Stream::id);
+        let index = self.entries.iter().rposition(|entry| entry.used.is_none_or(|used| Some(used.stream) == on))?;
+        Some(self.entries.swap_remove(index))
+    }
+
+    /// Adds an entry: whether there was room.
+    #[inline(always)]
+    pub fn push(&mut self, entry: Entry) -> bool {
+        let has_room = self.entries.len() < self.entries.capacity();
+        if has_room {
+            self.entries.push(entry);
+        }
+        has_room
+    }
+
+    /// How many may be added.
+    pub fn room(&mut self) -> usize {
+        let room = self.most.saturating_sub(self.entries.len());
+        self.entries.reserve_exact(room);
+        room
+    }
+
+    /// Takes the older half out where there is no room, and makes some where there never was.
+    pub fn make_room(&mut self) -> Vec<Entry> {
+        if self.room() > 0 { Vec::new() } else { self.entries.drain(..self.most.div_ceil(2)).collect() }
+    }
+}
+
+/// A class's counts. In this order, what is counted together does not lie together: two words that one access writes and two read, or the
+/// other way round, keep a processor waiting.
+#[derive(Clone, Copy, Default)]
+#[repr(C)]
+pub(super) struct Counted {
+    /// Requests that a cached block served.
     pub hits: u64,
     pub returns: u64,
+    /// The other requests.
+    pub misses: u64,
     /// Bytes asked for, less those given back; wraps where one thread frees what another took.
     pub requested: u64,
 }
 
-/// A thread's cache of one pool.
+impl Counted {
+    pub const fn requests(&self) -> u64 {
+        self.hits + self.misses
+    }
+
+    pub fn add(&mut self, other: &Self) {
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.returns += other.returns;
+        self.requested = self.requested.wrapping_add(other.requested);
+    }
+
+    /// One request of so many bytes.
+    #[inline(always)]
+    pub fn request(&mut self, bytes: u64, is_hit: bool) {
+        *(if is_hit { &mut self.hits } else { &mut self.misses }) += 1;
+        self.requested = self.requested.wrapping_add(bytes);
+    }
+
+    /// One block that is given back.
+    #[inline(always)]
+    pub fn give(&mut self, bytes: u64) {
+        self.returns += 1;
+        self.requested = self.requested.wrapping_sub(bytes);
+    }
+}
+
+/// A thread's cache of one pool. Its lines are no other's: two threads' caches are written all the time.
+#[repr(align(128))]
 pub(super) struct Cache {
     seat: Seat<HostWord>,
     /// Held by whoever asks for the seat.
@@ -68,14 +168,19 @@ impl Cache {
     #[inline(always)]
     pub unsafe fn own<R>(&self, f: impl FnOnce(&mut [Bin]) -> R) -> R {
         while !self.seat.sit::<System>() {
-            // Until the asker has done.
-            drop(self.askers.lock().unwrap_or_else(PoisonError::into_inner));
+            self.wait();
         }
         let stand = Stand(&self.seat);
         // SAFETY: the seat is ours.
         let result = f(unsafe { &mut *self.bins.get() });
         drop(stand);
         result
+    }
+
+    /// Until the asker has done.
+    #[cold]
+    fn wait(&self) {
+        drop(self.askers.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The bins, for another thread, while the cache's own is away; `None` where it cannot be told to stay away.

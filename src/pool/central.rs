@@ -3,6 +3,7 @@
 //! Locks are taken in this order: `caches`, `ended`, a cache's own, `state`. None is held while the backend, the memory, the clock or the callback is
 //! called.
 
+mod back;
 pub(crate) mod relocate;
 mod report;
 mod room;
@@ -10,20 +11,20 @@ mod room;
 use core::alloc::Layout;
 use core::cell::Cell;
 use core::mem;
-use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicBool, AtomicU64};
 use core::time::Duration;
-use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
+use super::Classes;
 use super::builder::{Builder, Hygiene};
-use super::cache::{Bin, Cache, Entry};
-use super::heap::{Heap, Taken};
-use super::local::Home;
+use super::cache::{Bin, Cache, Counted, Entry, Idle};
+use super::heap::{Heap, Taken, UNIT};
+use super::local::{self, Home};
 use super::process::Process;
 use super::seat::System;
-use super::{Classes, Tag};
+use super::tag::Tag;
 use crate::Result;
 use crate::backend::{Block, Fill, Ticket, Uses};
 use crate::memory::Memory;
@@ -42,8 +43,10 @@ pub(super) struct Central<M: Memory> {
     pub process: Process,
     pub memory: M,
     classes: Classes,
-    is_exact: bool,
+    pub is_exact: bool,
     is_enabled: bool,
+    /// Requests of up to so many bytes get any cached block of their class, as it is.
+    plain: u64,
     limit: u64,
     slab: u64,
     hygiene: Hygiene,
@@ -56,6 +59,8 @@ pub(super) struct Central<M: Memory> {
     /// What the caches of threads that have ended had counted, and those threads after them; by class.
     ended: Mutex<Vec<Counted>>,
     counts: Counts,
+    /// Whether there may be anything on the shelves. Written under `state`; who reads it looks there if it says so.
+    has_shelved: AtomicBool,
 }
 
 /// What is counted outside the caches.
@@ -68,28 +73,12 @@ struct Counts {
     frees: AtomicU64,
 }
 
-/// A class's counts.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Counted {
-    pub requests: u64,
-    pub hits: u64,
-    pub returns: u64,
-    pub requested: u64,
-}
-
-impl Counted {
-    fn add(&mut self, bin: &Bin) {
-        self.requests += bin.requests;
-        self.hits += bin.hits;
-        self.returns += bin.returns;
-        self.requested = self.requested.wrapping_add(bin.requested);
-    }
-}
-
 struct State {
     heap: Heap,
     /// By number; `None` for a number that is free.
     slabs: Vec<Option<Slab>>,
+    /// What threads had too many of and nobody uses, by class.
+    shelves: Vec<Vec<Idle>>,
     /// Given back, and not over.
     pending: Vec<(Uses, Entry)>,
     /// Bytes of direct blocks that the memory frees after their uses.
@@ -104,17 +93,30 @@ struct State {
 }
 
 impl State {
-    /// Takes a part back into the heap.
-    fn give(&mut self, entry: &Entry, now: u64) {
-        let Some(part) = Tag(entry.tag).part() else { return };
-        let given = self.heap.give(part);
-        if given.is_empty
-            && let Some(Some(slab)) = self.slabs.get_mut(given.slab as usize)
-        {
-            slab.empty_since = now;
+    /// Takes a part back into the heap; its slab, if nothing of that is taken any more and it is to be [`dated`](Central::date).
+    fn give(&mut self, entry: &Entry) -> Option<u32> {
+        let given = self.heap.give(Tag(entry.idle.tag).part()?);
+        if !given.is_empty {
+            return None;
         }
+        self.slabs.get_mut(given.slab as usize)?.as_mut()?.empty_since = UNDATED;
+        Some(given.slab)
+    }
+
+    /// What nobody has taken and no thread has cached, of what the heap counts as taken.
+    fn idle(&self) -> impl Iterator<Item = &Idle> {
+        self.shelves.iter().flatten().chain(self.pending.iter().map(|(_, entry)| &entry.idle))
+    }
+
+    /// Counts that this thread has moved memory.
+    fn moved(&mut self) {
+        self.moves = self.moves.wrapping_add(1);
+        MOVES.set(MOVES.get().wrapping_add(1));
     }
 }
+
+/// Of a slab that was emptied a moment ago: later than every time.
+const UNDATED: u64 = u64::MAX;
 
 struct Slab {
     block: Block,
@@ -124,12 +126,13 @@ struct Slab {
 
 impl<M: Memory> Central<M> {
     pub fn new(builder: Builder<M>) -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
+        static NEXT: AtomicU64 = AtomicU64::new(local::FIRST);
         System::prepare();
         let Builder { memory, limit, slab, classes, is_exact, is_enabled, hygiene, patience, out_of_memory, clock } = builder;
         let state = State {
             heap: Heap::new(),
             slabs: Vec::new(),
+            shelves: std::vec![Vec::new(); classes.count()],
             pending: Vec::new(),
             leaving: Vec::new(),
             moving: 0,
@@ -144,6 +147,7 @@ impl<M: Memory> Central<M> {
             classes,
             is_exact,
             is_enabled,
+            plain: if is_enabled && !is_exact && matches!(hygiene, Hygiene::Leave) { classes.largest() } else { 0 },
             limit,
             slab,
             hygiene,
@@ -154,22 +158,40 @@ impl<M: Memory> Central<M> {
             caches: Mutex::default(),
             ended: Mutex::new(std::vec![Counted::default(); classes.count()]),
             counts: Counts::default(),
+            has_shelved: AtomicBool::new(false),
         }
     }
 
-    /// Counts for a thread that has no cache any more, because it is ending; or what no class counts.
+    /// Counts for a thread that has no cache any more.
     #[cold]
     pub fn count(&self, class: usize, count: impl FnOnce(&mut Counted)) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        let class = if class < ended.len() { class } else { 0 };
         if let Some(counted) = ended.get_mut(class) {
             count(counted);
         }
     }
 
+    /// The class whose cached blocks serve a request as they are; `None` where there is more to look at.
     #[inline(always)]
-    pub fn class_of(&self, bytes: u64) -> Option<usize> {
-        if self.is_enabled { self.classes.class_of(bytes) } else { None }
+    pub fn plain_class_of(&self, layout: Layout) -> Option<usize> {
+        // One comparison for no bytes and too many.
+        let last = (layout.size() as u64).wrapping_sub(1);
+        if last < self.plain && layout.align() as u64 <= UNIT { Some(self.classes.class_to(last)) } else { None }
+    }
+
+    /// The class that serves a request; `None` where slabs do not.
+    pub fn class_of(&self, layout: Layout) -> Option<usize> {
+        let is_pooled = self.is_enabled && layout.align() as u64 <= UNIT;
+        if is_pooled { self.classes.class_of(layout.size() as u64) } else { None }
+    }
+
+    pub fn class_count(&self) -> usize {
+        self.classes.count()
+    }
+
+    /// The bytes of the block that a request of a class gets.
+    pub fn whole(&self, class: usize, requested: u64) -> u64 {
+        if self.is_exact { requested.max(1) } else { self.classes.size_of(class) }
     }
 
     /// How many blocks of a class a thread caches.
@@ -177,34 +199,27 @@ impl<M: Memory> Central<M> {
         (CACHED_BYTES / self.classes.size_of(class)).clamp(2, CACHED_BLOCKS) as usize
     }
 
-    /// A block of a cached entry.
-    #[inline(always)]
-    pub fn reused(&self, entry: Entry, layout: Layout, on: Option<&Stream>) -> Result<Block> {
-        let block = self.block(&entry, layout);
-        if self.hygiene == Hygiene::Leave { Ok(block) } else { self.clean(block, on) }
-    }
-
-    #[inline(always)]
-    fn block(&self, entry: &Entry, layout: Layout) -> Block {
-        Block {
-            device_address: entry.device_address,
-            host: entry.host,
-            layout,
-            location: Tag(entry.tag).location(),
-            device: self.memory.device(),
-            is_pinned: Tag(entry.tag).is_pinned(),
-            ready: entry.used,
-            tag: entry.tag,
+    /// An entry that is ready to be a block.
+    pub fn reused(&self, entry: Entry, layout: Layout, on: Option<&Stream>) -> Result<Entry> {
+        match self.hygiene {
+            Hygiene::Leave => Ok(entry),
+            Hygiene::Zero => self.clean(entry, layout, 0, on),
+            Hygiene::Poison(byte) => self.clean(entry, layout, byte, on),
         }
     }
 
-    /// A block when no cached one served.
-    #[cold]
-    pub fn allocate(&self, layout: Layout, class: usize, on: Option<&Stream>) -> Result<Block> {
-        let requested = (layout.size() as u64).max(1);
-        let whole = if self.is_exact { requested } else { self.classes.size_of(class) };
-        let entry = self.find(whole, requested)?;
-        self.reused(entry, layout, on)
+    #[inline(always)]
+    pub fn block(&self, entry: &Entry, layout: Layout) -> Block {
+        Block {
+            device_address: entry.idle.device_address(),
+            host: entry.idle.host,
+            layout,
+            location: Tag(entry.idle.tag).location(),
+            device: self.memory.device(),
+            is_pinned: Tag(entry.idle.tag).is_pinned(),
+            ready: entry.used,
+            tag: entry.idle.tag,
+        }
     }
 
     fn take(&self, bytes: u64) -> Option<Entry> {
@@ -219,80 +234,22 @@ impl<M: Memory> Central<M> {
     }
 
     /// What was taken of a slab, as an entry.
-    fn entry(&self, taken: &Taken, slab: &Block) -> Entry {
-        Entry {
-            // What is shorter than its class serves the class before, or none.
-            tag: Tag::new(taken.part, self.classes.class_within(taken.size), taken.size, slab).0,
-            device_address: slab.device_address.and_then(|address| address.offset(taken.offset)),
-            // SAFETY: the heap gives offsets within the slab.
-            host: slab.host.map(|host| unsafe { host.add(taken.offset as usize) }),
-            used: None,
-        }
+    fn entry(&self, taken: &Taken, block: &Block) -> Entry {
+        // What is shorter than its class serves the class before, or none; what is exact serves none.
+        let class = if self.is_exact { None } else { self.classes.class_within(taken.size) };
+        let device_address = block.device_address.and_then(|address| address.offset(taken.offset));
+        // SAFETY: the heap gives offsets within the slab.
+        let host = block.host.map(|host| unsafe { host.add(taken.offset as usize) });
+        Entry { idle: Idle::new(Tag::new(taken.part, class, taken.size, block).0, device_address, host), used: None }
     }
 
-    /// Takes entries back: into the heap what nobody uses any more, the others when they are asked for.
-    pub fn give(&self, entries: impl IntoIterator<Item = (Uses, Entry)>) {
-        let backend = self.memory.backend();
-        let (over, open): (Vec<_>, Vec<_>) = entries.into_iter().partition(|(uses, _)| uses.iter().all(|ticket| backend.reached(ticket)));
-        let now = (self.clock)();
-        let mut state = self.lock();
-        for (_, entry) in over {
-            state.give(&entry, now);
-        }
-        state.pending.extend(open);
-    }
-
-    /// Takes back what is pending and over; whether anything was.
-    fn collect(&self) -> bool {
-        let asked: HashSet<Ticket> = {
-            let state = self.lock();
-            let uses = state.pending.iter().map(|(uses, _)| uses).chain(state.leaving.iter().map(|(uses, _)| uses));
-            uses.flat_map(Uses::iter).collect()
-        };
-        if asked.is_empty() {
-            return false;
-        }
-        // Asked without the lock, and nothing is taken out of sight meanwhile.
-        let backend = self.memory.backend();
-        let reached: HashSet<Ticket> = asked.into_iter().filter(|&ticket| backend.reached(ticket)).collect();
-        let is_over = |uses: &Uses| uses.iter().all(|ticket| reached.contains(&ticket));
-        let now = (self.clock)();
-        let mut state = self.lock();
-        let (over, open): (Vec<_>, Vec<_>) = mem::take(&mut state.pending).into_iter().partition(|(uses, _)| is_over(uses));
-        state.pending = open;
-        for (_, entry) in &over {
-            state.give(entry, now);
-        }
-        let (gone, left): (Vec<_>, Vec<_>) = mem::take(&mut state.leaving).into_iter().partition(|(uses, _)| is_over(uses));
-        state.leaving = left;
-        state.reserved -= gone.iter().map(|&(_, bytes)| bytes).sum::<u64>();
-        !over.is_empty() || !gone.is_empty()
-    }
-
-    /// Takes every thread's cached blocks back; how many.
-    fn empty_caches(&self) -> usize {
-        let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut count = 0;
-        let _moving = self.moving();
-        for cache in caches {
-            let entries = cache.ask(take_all).unwrap_or_default();
-            count += entries.len();
-            self.give(entries.into_iter().map(|entry| (Uses::from(entry.used), entry)));
-        }
-        count
-    }
-
-    /// Does to a block's bytes what was asked for. A block that cannot be cleaned is not handed out.
+    /// Fills a block with a byte, as long as the request. One that cannot be cleaned is not handed out.
     #[cold]
-    fn clean(&self, block: Block, on: Option<&Stream>) -> Result<Block> {
-        let byte = match self.hygiene {
-            Hygiene::Leave => return Ok(block),
-            Hygiene::Zero => 0,
-            Hygiene::Poison(byte) => byte,
-        };
+    fn clean(&self, entry: Entry, layout: Layout, byte: u8, on: Option<&Stream>) -> Result<Entry> {
+        let block = self.block(&entry, layout);
         // SAFETY: the beginning is within the block.
-        let Some(to) = (unsafe { block.place(0) }) else { return Ok(block) };
-        let fill = Fill { to, pattern: byte.into(), size: 1, count: block.layout.size() as u64 };
+        let Some(to) = (unsafe { block.place(0) }) else { return Ok(entry) };
+        let fill = Fill { to, pattern: byte.into(), size: 1, count: layout.size() as u64 };
         let backend = self.memory.backend();
         let cleaned = match on {
             // SAFETY: the block is nobody's yet, and what is queued before on this stream is over by then: it was used last there, or nowhere.
@@ -305,8 +262,8 @@ impl<M: Memory> Central<M> {
                 .map(|()| None),
         };
         match cleaned {
-            Ok(ticket) => Ok(Block { ready: ticket.or(block.ready), ..block }),
-            Err(error) if block.tag == Tag::DIRECT => {
+            Ok(ticket) => Ok(Entry { used: ticket.or(entry.used), ..entry }),
+            Err(error) if Tag(entry.idle.tag).is_direct() => {
                 let uses = Uses::from(block.ready);
                 // SAFETY: nobody's yet, and its only use is the one that makes it ready.
                 if let Err(error) = unsafe { self.free_direct(block, &uses) } {
@@ -315,8 +272,7 @@ impl<M: Memory> Central<M> {
                 Err(error)
             }
             Err(error) => {
-                let entry = Entry { tag: block.tag, device_address: block.device_address, host: block.host, used: block.ready };
-                self.give([(Uses::from(entry.used), entry)]);
+                self.give_one(&Uses::from(entry.used), &entry);
                 Err(error)
             }
         }
@@ -344,8 +300,7 @@ impl<M: Memory> Drop for Moving<'_, M> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.moving -= 1;
-        state.moves = state.moves.wrapping_add(1);
-        MOVES.set(MOVES.get().wrapping_add(1));
+        state.moved();
     }
 }
 
@@ -377,7 +332,7 @@ impl<M: Memory> Home for Central<M> {
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the caller's promise.
-        unsafe { cache.own(|bins| ended.iter_mut().zip(bins).for_each(|(sum, bin)| sum.add(bin))) };
+        unsafe { cache.own(|bins| ended.iter_mut().zip(bins).for_each(|(sum, bin)| sum.add(&bin.counted))) };
         caches.retain(|other| !Arc::ptr_eq(other, cache));
     }
 }

@@ -15,9 +15,11 @@ pub struct Classes {
     octaves: u32,
     /// INVARIANT: at most `least_bits`.
     step_bits: u32,
-    /// Bytes of the largest block, and units of the least: computed from the others.
+    /// Bytes of the largest block, units of the least, and what a class's number is more than its octave and step say, modulo 2^32:
+    /// computed from the others.
     largest: u64,
     least_units: u64,
+    shift: u32,
 }
 
 impl Default for Classes {
@@ -55,7 +57,9 @@ impl Classes {
     const MOST: u64 = 255;
 
     const fn of(least_bits: u32, octaves: u32, step_bits: u32) -> Self {
-        Self { least_bits, octaves, step_bits, largest: UNIT << (least_bits + octaves - 1), least_units: 1 << least_bits }
+        let small = if step_bits == 0 { 1 } else { 1 << least_bits };
+        let shift = 0_u32.wrapping_add(small).wrapping_sub(least_bits << step_bits).wrapping_sub(1 << step_bits);
+        Self { least_bits, octaves, step_bits, largest: UNIT << (least_bits + octaves - 1), least_units: 1 << least_bits, shift }
     }
 
     /// How many classes there are.
@@ -84,15 +88,21 @@ impl Classes {
         if bytes > self.largest {
             return None;
         }
-        let units = bytes.div_ceil(UNIT);
-        if units <= self.least_units {
-            return Some(if self.step_bits == 0 { 0 } else { units.saturating_sub(1) as usize });
+        Some(self.class_to(bytes.saturating_sub(1)))
+    }
+
+    /// The class of a request whose last byte is at this offset, which is below the largest block.
+    #[inline(always)]
+    pub(super) const fn class_to(&self, last: u64) -> usize {
+        let last = last / UNIT;
+        if last < self.least_units {
+            return if self.step_bits == 0 { 0 } else { last as usize };
         }
-        let last = units - 1;
-        let bits = last.ilog2();
-        // The leading bit and the step below it; the invariant keeps the shift from being negative.
+        // Not 0, which the compiler does not know.
+        let bits = (last | 1).ilog2();
+        // The leading bit and the step below it; the invariant keeps what is shifted by from being negative.
         let step = (last >> (bits - self.step_bits)) as u32;
-        Some((self.small() + ((bits - self.least_bits) << self.step_bits) + step - (1 << self.step_bits)) as usize)
+        self.shift.wrapping_add(bits << self.step_bits).wrapping_add(step) as usize
     }
 
     /// The bytes of a class's blocks.

@@ -18,12 +18,15 @@ pub(super) const UNIT: u64 = 256;
 /// Lists an octave, as bits.
 const STEP_BITS: u32 = 5;
 const STEPS: usize = 1 << STEP_BITS;
-/// Octaves of sizes in units: up to 2^40 units.
-const OCTAVES: usize = 36;
+/// Octaves of sizes in units, which have 32 bits.
+const OCTAVES: usize = 32 - STEP_BITS as usize + 1;
 const LISTS: usize = OCTAVES * STEPS;
 
 /// The most parts there are: their numbers have 24 bits.
 const PARTS: usize = 1 << 24;
+
+/// The longest slab, bytes: offsets and sizes in units have 32 bits.
+pub(super) const LONGEST: u64 = u32::MAX as u64 * UNIT;
 
 /// A part of a slab, by a number below [`PARTS`], which is used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -50,18 +53,22 @@ impl PartId {
 
 /// INVARIANT of the table: `before` and `after` link the parts of a slab in order of offset, without gaps; a free part is in the list of its
 /// size, and neither neighbour of it is free.
+///
+/// Half a cache line: with many parts, each that is looked at is a line from far away.
 #[derive(Clone, Copy, Debug)]
+#[repr(align(32))]
 struct Part {
     slab: u32,
-    is_free: bool,
     /// Units.
-    offset: u64,
+    offset: u32,
     /// Units; 0 for a number that nobody has.
-    size: u64,
+    size: u32,
+    is_free: bool,
     before: Option<PartId>,
     after: Option<PartId>,
-    /// In the list of its size, or of the numbers that nobody has.
-    previous: Option<PartId>,
+    /// Of a free part: its index in the list of its size.
+    place: u32,
+    /// Of a number that nobody has: the next such number.
     next: Option<PartId>,
 }
 
@@ -94,11 +101,15 @@ pub(super) struct Given {
 /// Free and taken parts of any number of slabs.
 pub(super) struct Heap {
     parts: Vec<Part>,
+    /// The part at offset 0, by slab: it keeps its number, since it only joins with parts after it.
+    first: Vec<Option<PartId>>,
     /// How many there may be, [`PARTS`] at most.
     most: usize,
     /// Numbers that nobody has, linked by `next`.
     unused: Option<PartId>,
-    lists: Vec<Option<PartId>>,
+    /// By list, in no order: a part is taken from the end, and the last takes the place of one that leaves from elsewhere. Linked through
+    /// the parts, each step would touch a part or two more.
+    lists: Vec<Vec<PartId>>,
     /// Which lists are not empty.
     steps: [u32; OCTAVES],
     /// Which words of `steps` are not 0.
@@ -114,9 +125,9 @@ impl Heap {
     }
 
     fn of(most: usize) -> Self {
-        let nobody = Part { slab: 0, is_free: false, offset: 0, size: 0, before: None, after: None, previous: None, next: None };
-        let lists = std::vec![None; LISTS];
-        Self { parts: std::vec![nobody], most, unused: None, lists, steps: [0; OCTAVES], octaves: 0, free: 0, total: 0 }
+        let nobody = Part { slab: 0, is_free: false, offset: 0, size: 0, before: None, after: None, place: 0, next: None };
+        let lists = std::vec![Vec::new(); LISTS];
+        Self { parts: std::vec![nobody], first: Vec::new(), most, unused: None, lists, steps: [0; OCTAVES], octaves: 0, free: 0, total: 0 }
     }
 
     /// Bytes of all slabs.
@@ -129,21 +140,26 @@ impl Heap {
         self.free * UNIT
     }
 
-    /// Adds a slab of `bytes` bytes, all of it free, unless there are too many parts: whether it did. Less than a unit at its end is left out.
+    /// Adds a slab of `bytes` bytes, all of it free, unless there are too many parts or it is longer than [`LONGEST`]: whether it did. Less
+    /// than a unit at its end is left out.
     pub fn add(&mut self, slab: u32, bytes: u64) -> bool {
-        let size = bytes / UNIT;
+        let size = u32::try_from(bytes / UNIT).unwrap_or(0);
         if size == 0 || self.is_out_of_numbers() {
             return false;
         }
-        let part = self.number(Part { slab, is_free: false, offset: 0, size, before: None, after: None, previous: None, next: None });
-        self.total += size;
+        let part = self.number(Part { slab, is_free: false, offset: 0, size, before: None, after: None, place: 0, next: None });
+        self.total += u64::from(size);
+        if self.first.len() <= slab as usize {
+            self.first.resize(slab as usize + 1, None);
+        }
+        self.first[slab as usize] = Some(part);
         self.list(part);
         true
     }
 
     /// Takes `bytes` bytes, at least one, from the list that fits best, or nothing if no free part is long enough.
     pub fn take(&mut self, bytes: u64) -> Option<Taken> {
-        let size = bytes.div_ceil(UNIT).max(1);
+        let size = u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?;
         if self.is_out_of_numbers() {
             return None;
         }
@@ -153,28 +169,20 @@ impl Heap {
 
     /// Takes `bytes` bytes, at least one, of the beginning of a part, if it is free, at that place and long enough; and the part that is left.
     pub fn take_at(&mut self, part: PartId, slab: u32, offset: u64, bytes: u64) -> Option<(Taken, Option<PartId>)> {
-        let size = bytes.div_ceil(UNIT).max(1);
+        let size = u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?;
         let there = self.parts.get(part.index())?;
-        let fits = there.is_free && there.slab == slab && there.offset * UNIT == offset && there.size >= size;
+        let fits = there.is_free && there.slab == slab && u64::from(there.offset) * UNIT == offset && there.size >= size;
         (fits && !self.is_out_of_numbers()).then(|| self.carve(part, size))
     }
 
     /// Takes the beginning of a free part that is long enough, and lists the rest.
-    fn carve(&mut self, part: PartId, size: u64) -> (Taken, Option<PartId>) {
+    fn carve(&mut self, part: PartId, size: u32) -> (Taken, Option<PartId>) {
         self.unlist(part);
         let mut left = None;
         let Part { slab, offset, size: whole, after, .. } = self.parts[part.index()];
         if whole > size {
-            let rest = Part {
-                slab,
-                is_free: false,
-                offset: offset + size,
-                size: whole - size,
-                before: Some(part),
-                after,
-                previous: None,
-                next: None,
-            };
+            let rest =
+                Part { slab, is_free: false, offset: offset + size, size: whole - size, before: Some(part), after, place: 0, next: None };
             let rest = self.number(rest);
             self.parts[part.index()].size = size;
             self.parts[part.index()].after = Some(rest);
@@ -184,7 +192,7 @@ impl Heap {
             self.list(rest);
             left = Some(rest);
         }
-        (Taken { part, slab, offset: offset * UNIT, size: size * UNIT }, left)
+        (Taken { part, slab, offset: u64::from(offset) * UNIT, size: u64::from(size) * UNIT }, left)
     }
 
     /// Gives a part back that was taken.
@@ -207,19 +215,14 @@ impl Heap {
 
     /// Takes out every slab of which nothing is taken and that `wanted` says yes to; their numbers.
     pub fn remove_empty(&mut self, mut wanted: impl FnMut(u32) -> bool) -> Vec<u32> {
-        let empty: Vec<PartId> = (1..self.parts.len())
-            .map(PartId::new)
-            .filter(|part| {
-                let part = &self.parts[part.index()];
-                part.is_whole() && wanted(part.slab)
-            })
-            .collect();
+        let empty: Vec<PartId> = self.whole().filter(|part| wanted(self.parts[part.index()].slab)).collect();
         empty
             .into_iter()
             .map(|part| {
                 self.unlist(part);
                 let Part { slab, size, .. } = self.parts[part.index()];
-                self.total -= size;
+                self.total -= u64::from(size);
+                self.first[slab as usize] = None;
                 self.retire(part);
                 slab
             })
@@ -230,22 +233,30 @@ impl Heap {
     pub fn largest(&self) -> u64 {
         let Some(octave) = self.octaves.checked_ilog2() else { return 0 };
         let Some(step) = self.steps[octave as usize].checked_ilog2() else { return 0 };
-        self.walk(octave as usize * STEPS + step as usize).map(|part| self.parts[part.index()].size).max().unwrap_or(0) * UNIT
+        let longest = self.walk(octave as usize * STEPS + step as usize).map(|part| self.parts[part.index()].size).max();
+        u64::from(longest.unwrap_or(0)) * UNIT
     }
 
     /// Every part of every slab, in no order: its slab, offset and bytes, and whether it is free.
     pub fn parts(&self) -> impl Iterator<Item = (PartId, u32, u64, u64, bool)> + '_ {
         let numbered = (0..).map(PartId::new).zip(&self.parts);
-        numbered.filter(|(_, part)| part.size > 0).map(|(id, part)| (id, part.slab, part.offset * UNIT, part.size * UNIT, part.is_free))
+        let bytes = |units| u64::from(units) * UNIT;
+        numbered
+            .filter(|(_, part)| part.size > 0)
+            .map(move |(id, part)| (id, part.slab, bytes(part.offset), bytes(part.size), part.is_free))
     }
 
     /// The slabs of which nothing is taken.
     pub fn empty_slabs(&self) -> impl Iterator<Item = u32> + '_ {
-        self.parts.iter().filter(|part| part.is_whole()).map(|part| part.slab)
+        self.whole().map(|part| self.parts[part.index()].slab)
+    }
+
+    fn whole(&self) -> impl Iterator<Item = PartId> + '_ {
+        self.first.iter().flatten().copied().filter(|part| self.parts[part.index()].is_whole())
     }
 
     /// A free part of at least `size` units.
-    fn find(&self, size: u64) -> Option<PartId> {
+    fn find(&self, size: u32) -> Option<PartId> {
         if let Some(part) = self.first_from(list_of(size, true)) {
             return Some(part);
         }
@@ -259,55 +270,48 @@ impl Heap {
         let (octave, step) = (list / STEPS, list % STEPS);
         let here = self.steps[octave] & (u32::MAX << step);
         if here != 0 {
-            return self.lists[octave * STEPS + here.trailing_zeros() as usize];
+            return self.lists[octave * STEPS + here.trailing_zeros() as usize].last().copied();
         }
         // Shifted twice: by all bits at once it would not be shifted at all.
         let octave = (self.octaves & (u64::MAX << octave << 1)).trailing_zeros() as usize;
         let steps = *self.steps.get(octave)?;
-        self.lists[octave * STEPS + steps.trailing_zeros() as usize]
+        self.lists[octave * STEPS + steps.trailing_zeros() as usize].last().copied()
     }
 
     fn walk(&self, list: usize) -> impl Iterator<Item = PartId> + '_ {
-        core::iter::successors(self.lists[list], |part| self.parts[part.index()].next)
+        self.lists[list].iter().rev().copied()
     }
 
     /// Makes a part free and lists it.
     fn list(&mut self, part: PartId) {
         let size = self.parts[part.index()].size;
-        // Every size below 2^41 units has a list; no slab is longer.
+        // Every size has a list.
         let list = list_of(size, false).unwrap_or(LISTS - 1);
-        let first = self.lists[list];
         self.parts[part.index()].is_free = true;
-        self.parts[part.index()].previous = None;
-        self.parts[part.index()].next = first;
-        if let Some(first) = first {
-            self.parts[first.index()].previous = Some(part);
-        }
-        self.lists[list] = Some(part);
+        // No more than there are parts.
+        self.parts[part.index()].place = self.lists[list].len() as u32;
+        self.lists[list].push(part);
         self.steps[list / STEPS] |= 1 << (list % STEPS);
         self.octaves |= 1 << (list / STEPS);
-        self.free += size;
+        self.free += u64::from(size);
     }
 
     /// Takes a free part off its list.
     fn unlist(&mut self, part: PartId) {
-        let Part { size, previous, next, .. } = self.parts[part.index()];
+        let Part { size, place, .. } = self.parts[part.index()];
         let list = list_of(size, false).unwrap_or(LISTS - 1);
-        match previous {
-            Some(previous) => self.parts[previous.index()].next = next,
-            None => self.lists[list] = next,
+        self.lists[list].swap_remove(place as usize);
+        if let Some(moved) = self.lists[list].get(place as usize) {
+            self.parts[moved.index()].place = place;
         }
-        if let Some(next) = next {
-            self.parts[next.index()].previous = previous;
-        }
-        if self.lists[list].is_none() {
+        if self.lists[list].is_empty() {
             self.steps[list / STEPS] &= !(1 << (list % STEPS));
             if self.steps[list / STEPS] == 0 {
                 self.octaves &= !(1 << (list / STEPS));
             }
         }
         self.parts[part.index()].is_free = false;
-        self.free -= size;
+        self.free -= u64::from(size);
     }
 
     /// Adds a part to the one before it. Neither is listed.
@@ -348,9 +352,9 @@ impl Heap {
 }
 
 /// The list of a size in units, or the first whose parts are all at least as long; `None` above the last.
-const fn list_of(size: u64, all_fit: bool) -> Option<usize> {
+const fn list_of(size: u32, all_fit: bool) -> Option<usize> {
     // Sizes below one octave of steps have a list each.
-    let (mut octave, mut step) = if size < STEPS as u64 {
+    let (octave, step) = if size < STEPS as u32 {
         (0, size as usize)
     } else {
         let shift = size.ilog2() - STEP_BITS;
@@ -359,11 +363,9 @@ const fn list_of(size: u64, all_fit: bool) -> Option<usize> {
         let list = (shift as usize + 1) * STEPS + step + (all_fit && !exact) as usize;
         (list / STEPS, list % STEPS)
     };
+    // One past the last, where nothing that is long enough has a number.
     if octave >= OCTAVES {
-        if all_fit {
-            return None;
-        }
-        (octave, step) = (OCTAVES - 1, STEPS - 1);
+        return None;
     }
     Some(octave * STEPS + step)
 }
@@ -399,16 +401,16 @@ mod tests {
     #[test]
     fn lists_are_in_order_of_size_and_a_list_that_fits_fits() {
         /// The least size that a list holds.
-        fn least(list: usize) -> u64 {
-            let (octave, step) = (list / STEPS, (list % STEPS) as u64);
-            if octave == 0 { step } else { (STEPS as u64 + step) << (octave - 1) }
+        fn least(list: usize) -> u32 {
+            let (octave, step) = (list / STEPS, (list % STEPS) as u32);
+            if octave == 0 { step } else { (STEPS as u32 + step) << (octave - 1) }
         }
         for list in 1..LISTS {
             assert_eq!(list_of(least(list), false), Some(list));
             assert_eq!(list_of(least(list), true), Some(list));
             assert_eq!(list_of(least(list) - 1, false), Some(list - 1));
         }
-        for size in (1..5000).chain((12..40).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1, 3 << (bits - 1)])) {
+        for size in (1..5000).chain((12..32).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1, 3 << (bits - 1)])) {
             let own = list_of(size, false).unwrap();
             assert!(least(own) <= size);
             match list_of(size, true) {
@@ -416,7 +418,7 @@ mod tests {
                 None => assert!(own == LISTS - 1, "size {size}"),
             }
         }
-        assert_eq!((list_of(1 << 50, false), list_of(1 << 50, true)), (Some(LISTS - 1), None));
+        assert_eq!((list_of(u32::MAX, false), list_of(u32::MAX, true)), (Some(LISTS - 1), None));
     }
 
     #[test]

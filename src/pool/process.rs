@@ -25,17 +25,21 @@ mod system {
     use core::sync::atomic::Ordering::Relaxed;
     use std::sync::Once;
 
+    use crate::pool::local;
+
     /// How many forks lie between the first process and this one, since somebody watches. Written while a process has one thread.
     static FORKS: AtomicU64 = AtomicU64::new(0);
 
     extern "C" fn forked() {
         FORKS.fetch_add(1, Relaxed);
+        // What this thread, the only one, finds without asking for the process.
+        local::forget();
     }
 
     pub fn watch() {
         static WATCHED: Once = Once::new();
         WATCHED.call_once(|| {
-            // SAFETY: the function does what may be done in a child: it adds to a word. Where the library is out of memory nobody watches.
+            // SAFETY: the function does what may be done in a child: it writes words. Where the library is out of memory nobody watches.
             unsafe { libc::pthread_atfork(None, None, Some(forked)) };
         });
     }

@@ -52,6 +52,12 @@ fn fragmentation_is_of_free_pieces() {
     let slab = pool.snapshot().remove(0);
     assert_eq!(slab.parts[..3].iter().map(|part| part.2).collect::<Vec<_>>(), [PartState::Free, PartState::Live, PartState::Free]);
     assert_eq!(slab.parts.iter().map(|part| part.1).sum::<u64>(), slab.bytes);
+    // 9 8, and then one piece of 18.
+    for (index, largest, free) in [(1, 9.0, 17.0), (3, 18.0, 18.0)] {
+        blocks[index] = None;
+        pool.defragment();
+        assert_eq!(pool.statistics().fragmentation(), 1.0 - largest / free);
+    }
 }
 
 #[test]

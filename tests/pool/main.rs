@@ -8,6 +8,7 @@ mod limit;
 mod model;
 mod reuse;
 mod shadow;
+mod shelves;
 mod shortage;
 mod streams;
 mod threads;

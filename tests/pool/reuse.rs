@@ -180,6 +180,23 @@ fn blocks_shorter_than_the_first_class_are_not_handed_out_as_one() {
 }
 
 #[test]
+fn exact_blocks_are_not_cached_and_join_at_once() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).limit(2 * MIB).slab(2 * MIB).exact(true).build().unwrap();
+    // As long as no class, and as long as one.
+    let (odd, class) = ([give(&pool, 5 * KIB + 1), give(&pool, 9 * KIB + 300)], give(&pool, 5 * KIB));
+    let at = address(&odd[0]);
+    let (held, free) = (pool.statistics().held_bytes, pool.statistics().free_bytes);
+    assert_eq!(held, 5 * KIB + 256 + 9 * KIB + 512 + 5 * KIB);
+    drop(class);
+    assert_eq!(pool.statistics().free_bytes, free + 5 * KIB);
+    drop(odd);
+    assert_eq!((pool.statistics().free_bytes, pool.statistics().largest_free), (free + held, 2 * MIB));
+    assert_eq!(address(&give(&pool, held)), at, "one piece");
+    assert_eq!((pool.statistics().hits, pool.statistics().misses, pool.statistics().live), (0, 4, 0));
+}
+
+#[test]
 fn a_stream_of_another_backend_is_refused() {
     let (ours, theirs) = (backend(64 * MIB), backend(64 * MIB));
     let pool = pool(&ours);

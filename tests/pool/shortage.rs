@@ -10,7 +10,7 @@ use ringmem::memory::Device;
 use ringmem::pool::Builder;
 use ringmem::stream::Stream;
 
-use super::{Bytes, DevicePool, Held, LIMIT, MIB, backend, builder, give, shortage};
+use super::{Bytes, DevicePool, Held, KIB, LIMIT, MIB, backend, builder, give, shortage};
 
 /// A pool that may have one slab of 4 MiB, and does not wait.
 fn one_slab(backend: &Arc<HostBackend>) -> Builder<Device<HostBackend>> {
@@ -31,6 +31,20 @@ fn what_this_thread_has_cached() {
     assert_eq!(pool.statistics().free_bytes, 0, "both are cached");
     assert_eq!(give(&pool, 2 * MIB).len() as u64, 2 * MIB);
     assert_eq!(pool.statistics().memory_allocations, 1);
+}
+
+#[test]
+fn a_free_piece_that_is_shorter_than_the_class_goes_before_what_is_cached() {
+    let backend = backend(64 * MIB);
+    let pool = one_slab(&backend).build().unwrap();
+    let (whole, cached) = (give(&pool, 3 * MIB - 100), give(&pool, 64 * KIB));
+    drop(cached);
+    // The rest is 960 KiB: a class of 1 MiB does not fit, nor would one of 896 KiB do.
+    let rest = give(&pool, 950 << 10);
+    assert_eq!(pool.statistics().hits, 0);
+    drop(give(&pool, 64 * KIB));
+    assert_eq!((pool.statistics().hits, pool.statistics().memory_allocations), (1, 1), "it was still cached");
+    drop((whole, rest));
 }
 
 #[test]

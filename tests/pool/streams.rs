@@ -85,3 +85,24 @@ fn a_pool_that_is_dropped_leaves_its_slabs_until_what_is_queued_is_done() {
         stream.synchronize().expect("no fill went to memory that was gone");
     }
 }
+
+#[test]
+fn a_pool_that_is_dropped_waits_for_every_stream_of_a_block() {
+    let backend = backend(64 * MIB);
+    let streams = [(); 2].map(|()| Stream::new(&backend, 0).unwrap());
+    let pool = pool(&backend);
+    let held: Vec<_> = streams.iter().map(|stream| Held::new(&backend, stream)).collect();
+    let mut buffer = give(&pool, KIB);
+    for stream in &streams {
+        buffer.used_by(stream).expect("a live stream");
+    }
+    drop(buffer);
+    let statistics = pool.statistics();
+    assert_eq!(statistics.pending, 1);
+    drop(pool);
+    for held in held {
+        assert_eq!(backend.counters().device_live.bytes, statistics.reserved_bytes, "a kernel runs");
+        held.release_only();
+    }
+    super::eventually("the slab is freed", || backend.counters().device_live.bytes == 0);
+}

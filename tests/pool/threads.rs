@@ -81,6 +81,28 @@ fn a_thread_that_ends_leaves_its_blocks_and_its_figures_to_all() {
     drop(give(&pool, 4 * MIB));
 }
 
+#[test]
+fn a_thread_finds_its_own_cache_of_each_of_many_pools() {
+    let backend = backend(64 * MIB);
+    let mut pools: Vec<_> = (0..40).map(|_| builder(&backend).slab(64 * KIB).build().unwrap()).collect();
+    let at: Vec<_> = pools.iter().map(|pool| super::address(&give(pool, KIB))).collect();
+    for round in 0..3 {
+        // Some go, and others come in their place.
+        if round == 1 {
+            for pool in &mut pools[..10] {
+                *pool = builder(&backend).slab(64 * KIB).build().unwrap();
+                drop(give(pool, KIB));
+            }
+        }
+        for (number, (pool, at)) in pools.iter().zip(&at).enumerate() {
+            let before = pool.statistics();
+            let buffer = give(pool, KIB);
+            assert!(number < 10 || super::address(&buffer) == *at, "pool {number}");
+            assert_eq!((pool.statistics().hits, pool.statistics().misses), (before.hits + 1, 1), "pool {number}");
+        }
+    }
+}
+
 /// A buffer that goes after its thread's cache has gone.
 struct Late(Option<(Bytes, super::DevicePool)>);
 

@@ -9,12 +9,13 @@ use core::time::Duration;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::{Central, Entry, Moving};
+use super::{Central, Entry, Idle, Moving};
 use crate::Result;
 use crate::backend::{Block, Uses};
 use crate::memory::Memory;
 use crate::pool::heap::PartId;
-use crate::pool::{Pool, Tag};
+use crate::pool::Pool;
+use crate::pool::tag::Tag;
 
 /// Where a part is, from the front.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,7 +50,7 @@ impl<M: Memory> Pool<M> {
 
     /// Whether a block of this pool is in a slab, and so may be moved.
     pub(crate) fn is_in_a_slab(block: &Block) -> bool {
-        block.layout.size() > 0 && block.tag != Tag::DIRECT
+        block.layout.size() > 0 && Tag(block.tag).part().is_some()
     }
 
     /// Begins to move blocks together, of which those may be moved. What threads have cached goes back to its slabs before.
@@ -118,7 +119,7 @@ impl<M: Memory> Compaction<'_, M> {
 
     /// Takes a block back that nobody uses.
     pub fn give(&self, block: &Block) {
-        let entry = Entry { tag: block.tag, device_address: block.device_address, host: block.host, used: None };
+        let entry = Entry { idle: Idle::new(block.tag, block.device_address, block.host), used: None };
         self.central.give([(Uses::NONE, entry)]);
     }
 

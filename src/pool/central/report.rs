@@ -5,21 +5,23 @@ use std::collections::HashSet;
 use std::sync::PoisonError;
 use std::vec::Vec;
 
-use super::{Central, Counted};
+use super::Central;
 use crate::memory::Memory;
-use crate::pool::Tag;
+use crate::pool::cache::{Counted, Idle};
+use crate::pool::heap::PartId;
 use crate::pool::statistics::{ClassStatistics, PartState, SlabView, Statistics};
+use crate::pool::tag::Tag;
 
 impl<M: Memory> Central<M> {
     pub fn statistics(&self) -> Statistics {
         let (classes, mut cached) = self.counted();
         let direct = self.counts.requested.load(Relaxed);
-        let (requests, outside) = (classes.iter().map(|class| class.requests).sum::<u64>(), self.counts.misses.load(Relaxed));
+        let (requests, outside) = (classes.iter().map(Counted::requests).sum::<u64>(), self.counts.misses.load(Relaxed));
         let returns = classes.iter().map(|class| class.returns).sum::<u64>() + self.counts.returns.load(Relaxed);
         let hits = classes.iter().map(|class| class.hits).sum::<u64>();
         let requested = classes.iter().fold(direct, |sum, class| sum.wrapping_add(class.requested));
         let state = self.lock();
-        cached += state.pending.iter().map(|(_, entry)| Tag(entry.tag).bytes()).sum::<u64>();
+        cached += state.idle().map(|idle| Tag(idle.tag).bytes()).sum::<u64>();
         Statistics {
             hits,
             misses: requests - hits + outside,
@@ -42,7 +44,7 @@ impl<M: Memory> Central<M> {
     pub fn classes(&self) -> Vec<ClassStatistics> {
         let (counted, _) = self.counted();
         let sizes = (0..).map(|class| self.classes.size_of(class));
-        sizes.zip(counted).map(|(bytes, class)| ClassStatistics { bytes, requests: class.requests, hits: class.hits }).collect()
+        sizes.zip(counted).map(|(bytes, class)| ClassStatistics { bytes, requests: class.requests(), hits: class.hits }).collect()
     }
 
     /// Every class's counts, and the bytes that caches hold.
@@ -54,8 +56,8 @@ impl<M: Memory> Central<M> {
         for cache in caches.iter() {
             cache.ask(|bins| {
                 for (sum, bin) in classes.iter_mut().zip(bins) {
-                    sum.add(bin);
-                    cached += bin.entries.iter().map(|entry| Tag(entry.tag).bytes()).sum::<u64>();
+                    sum.add(&bin.counted);
+                    cached += bin.entries.iter().map(|entry| Tag(entry.idle.tag).bytes()).sum::<u64>();
                 }
             });
         }
@@ -64,16 +66,13 @@ impl<M: Memory> Central<M> {
 
     pub fn snapshot(&self) -> Vec<SlabView> {
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut cached: HashSet<u64> = HashSet::new();
+        let mut cached: HashSet<PartId> = HashSet::new();
+        let part = |idle: &Idle| Tag(idle.tag).part();
         for cache in caches {
-            cache.ask(|bins| {
-                cached.extend(
-                    bins.iter().flat_map(|bin| &bin.entries).filter_map(|entry| Tag(entry.tag).part()).map(|part| part.index() as u64),
-                )
-            });
+            cache.ask(|bins| cached.extend(bins.iter().flat_map(|bin| &bin.entries).map(|entry| &entry.idle).filter_map(part)));
         }
         let state = self.lock();
-        cached.extend(state.pending.iter().filter_map(|(_, entry)| Tag(entry.tag).part()).map(|part| part.index() as u64));
+        cached.extend(state.idle().filter_map(part));
         let mut views: Vec<Option<SlabView>> = state
             .slabs
             .iter()
@@ -85,7 +84,7 @@ impl<M: Memory> Central<M> {
             })
             .collect();
         for (part, slab, offset, bytes, is_free) in state.heap.parts() {
-            let part_state = match (is_free, cached.contains(&(part.index() as u64))) {
+            let part_state = match (is_free, cached.contains(&part)) {
                 (true, _) => PartState::Free,
                 (false, true) => PartState::Cached,
                 (false, false) => PartState::Live,

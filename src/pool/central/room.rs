@@ -12,9 +12,9 @@ use std::vec::Vec;
 use super::{Central, GRAIN, Slab, State};
 use crate::backend::{Block, Uses};
 use crate::memory::Memory;
-use crate::pool::Tag;
 use crate::pool::cache::Entry;
 use crate::pool::heap::UNIT;
+use crate::pool::tag::Tag;
 use crate::stream::Stream;
 use crate::{Error, Result};
 
@@ -36,7 +36,13 @@ fn first<T>(ways: &[Way<'_, T>]) -> Result<Option<T>> {
 
 impl<M: Memory> Central<M> {
     /// A part of `whole` bytes, or of at least `requested` where that is all there is.
-    pub(super) fn find(&self, whole: u64, requested: u64) -> Result<Entry> {
+    pub fn find(&self, whole: u64, requested: u64) -> Result<Entry> {
+        let requested = requested.max(1);
+        self.take(whole).map_or_else(|| self.make_room(whole, requested), Ok)
+    }
+
+    #[cold]
+    fn make_room(&self, whole: u64, requested: u64) -> Result<Entry> {
         let (refused, seen) = (Cell::new((0, 0)), self.moved_by_others());
         let grow = || match self.grow(whole, requested) {
             Err(Error::OutOfMemory { free, largest, .. }) => {
@@ -57,9 +63,10 @@ impl<M: Memory> Central<M> {
             found => Ok(found),
         };
         let ways: [Way<'_, Entry>; 8] = [
-            &|| Ok(self.take(whole)),
             &|| Ok(if self.collect() { self.take(whole) } else { None }),
             &grow,
+            // Shorter than its class, rather than what threads have cached.
+            &|| Ok(if requested < whole { self.take(requested) } else { None }),
             &|| {
                 self.empty_caches();
                 Ok(fits())
@@ -89,7 +96,7 @@ impl<M: Memory> Central<M> {
 
     /// A block outside the slabs.
     #[cold]
-    pub fn allocate_direct(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
+    pub fn allocate_direct(&self, layout: Layout, on: Option<&Stream>) -> Result<Entry> {
         let requested = layout.size() as u64;
         let (refused, seen) = (Cell::new((0, 0)), self.moved_by_others());
         let try_now = || {
@@ -123,10 +130,10 @@ impl<M: Memory> Central<M> {
         let found = first(if requested > self.limit { &ways[..1] } else { &ways })?;
         let (free, largest) = refused.get();
         let mut block = found.ok_or(Error::OutOfMemory { requested, free, largest })?;
-        block.tag = Tag::DIRECT;
+        block.tag = Tag::direct(&block).0;
         self.counts.misses.fetch_add(1, Relaxed);
         self.counts.requested.fetch_add(requested, Relaxed);
-        self.clean(block, on).inspect_err(|_| {
+        self.reused(Entry::of(&block, block.ready), layout, on).inspect_err(|_| {
             self.counts.misses.fetch_sub(1, Relaxed);
             self.counts.returns.fetch_sub(1, Relaxed);
         })
@@ -262,8 +269,9 @@ impl<M: Memory> Central<M> {
     }
 
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
-        let class = self.class_of(bytes).ok_or(Error::Size { asked: bytes, least: 1, most: self.classes.largest() })?;
-        let whole = if self.is_exact { bytes.max(1) } else { self.classes.size_of(class) };
+        let class = if self.is_enabled { self.classes.class_of(bytes) } else { None };
+        let class = class.ok_or(Error::Size { asked: bytes, least: 1, most: self.classes.largest() })?;
+        let whole = self.whole(class, bytes);
         let mut entries = Vec::new();
         let mut outcome = Ok(());
         for _ in 0..count {
@@ -296,7 +304,7 @@ impl<M: Memory> Central<M> {
                 .collect();
             empty.sort_unstable();
             let mut left = *reserved;
-            let mut chosen = Vec::new();
+            let mut chosen: Vec<u32> = Vec::new();
             for (_, slab) in empty {
                 if left <= bytes {
                     break;

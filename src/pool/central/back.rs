@@ -1,0 +1,142 @@
+//! What comes back: it goes to the heap, waits for its last use, or lies on a shelf for the next who wants its class.
+
+use core::mem;
+use core::sync::atomic::Ordering::Relaxed;
+use std::collections::HashSet;
+use std::sync::PoisonError;
+use std::vec::Vec;
+
+use super::{CACHED_BLOCKS, CACHED_BYTES, Central, UNDATED, take_all};
+use crate::backend::{Ticket, Uses};
+use crate::memory::Memory;
+use crate::pool::cache::Entry;
+
+impl<M: Memory> Central<M> {
+    /// How many blocks of a class lie on its shelf at most.
+    fn most_shelved(&self, class: usize) -> usize {
+        (CACHED_BYTES / self.classes.size_of(class)).min(CACHED_BLOCKS) as usize
+    }
+
+    /// Takes entries back: into the heap what nobody uses any more, the others when they are asked for.
+    pub fn give(&self, entries: impl IntoIterator<Item = (Uses, Entry)>) {
+        let backend = self.memory.backend();
+        let (over, open): (Vec<_>, Vec<_>) = entries.into_iter().partition(|(uses, _)| uses.iter().all(|ticket| backend.reached(ticket)));
+        let emptied: Vec<u32> = {
+            let mut state = self.lock();
+            state.pending.extend(open);
+            over.iter().filter_map(|(_, entry)| state.give(entry)).collect()
+        };
+        self.date(&emptied);
+    }
+
+    /// The same for one.
+    pub fn give_one(&self, uses: &Uses, entry: &Entry) {
+        let backend = self.memory.backend();
+        let is_over = uses.iter().all(|ticket| backend.reached(ticket));
+        let emptied = {
+            let mut state = self.lock();
+            if is_over {
+                state.give(entry)
+            } else {
+                state.pending.push((*uses, *entry));
+                None
+            }
+        };
+        self.date(emptied.as_slice());
+    }
+
+    /// Takes entries that a thread has too many of: for all threads on the shelf of their class, and into the heap where that is full.
+    pub fn share(&self, class: usize, mut entries: Vec<Entry>) {
+        if entries.is_empty() {
+            return;
+        }
+        let backend = self.memory.backend();
+        let open: Vec<Entry> = entries.extract_if(.., |entry| entry.used.is_some_and(|ticket| !backend.reached(ticket))).collect();
+        let most = self.most_shelved(class);
+        let emptied: Vec<u32> = {
+            let mut state = self.lock();
+            state.pending.extend(open.into_iter().map(|entry| (Uses::from(entry.used), entry)));
+            if let Some(shelf) = state.shelves.get_mut(class) {
+                let count = most.saturating_sub(shelf.len()).min(entries.len());
+                shelf.extend(entries.drain(..count).map(|entry| entry.idle));
+                self.has_shelved.store(true, Relaxed);
+            }
+            entries.iter().filter_map(|entry| state.give(entry)).collect()
+        };
+        self.date(&emptied);
+    }
+
+    pub fn has_shelved(&self) -> bool {
+        self.has_shelved.load(Relaxed)
+    }
+
+    /// Takes so many entries of a class from its shelf, or as many as there are. A thread that looks for them meanwhile looks again.
+    pub fn unshelve(&self, class: usize, count: usize, to: &mut Vec<Entry>) {
+        let mut state = self.lock();
+        let Some(shelf) = state.shelves.get_mut(class) else { return };
+        let begin = shelf.len().saturating_sub(count);
+        to.extend(shelf.drain(begin..).map(|idle| Entry { idle, used: None }));
+        if begin == 0 && state.shelves.iter().all(Vec::is_empty) {
+            self.has_shelved.store(false, Relaxed);
+        }
+        state.moved();
+    }
+
+    /// Says from when on slabs are empty that nothing is taken of. The clock is read without the lock.
+    fn date(&self, emptied: &[u32]) {
+        if emptied.is_empty() {
+            return;
+        }
+        let now = (self.clock)();
+        let mut state = self.lock();
+        for &number in emptied {
+            if let Some(Some(slab)) = state.slabs.get_mut(number as usize)
+                && slab.empty_since == UNDATED
+            {
+                slab.empty_since = now;
+            }
+        }
+    }
+
+    /// Takes back what is pending and over; whether anything was.
+    pub(super) fn collect(&self) -> bool {
+        let asked: HashSet<Ticket> = {
+            let state = self.lock();
+            let uses = state.pending.iter().map(|(uses, _)| uses).chain(state.leaving.iter().map(|(uses, _)| uses));
+            uses.flat_map(Uses::iter).collect()
+        };
+        if asked.is_empty() {
+            return false;
+        }
+        // Asked without the lock, and nothing is taken out of sight meanwhile.
+        let backend = self.memory.backend();
+        let reached: HashSet<Ticket> = asked.into_iter().filter(|&ticket| backend.reached(ticket)).collect();
+        let is_over = |uses: &Uses| uses.iter().all(|ticket| reached.contains(&ticket));
+        let mut state = self.lock();
+        let (over, open): (Vec<_>, Vec<_>) = mem::take(&mut state.pending).into_iter().partition(|(uses, _)| is_over(uses));
+        state.pending = open;
+        let emptied: Vec<u32> = over.iter().filter_map(|(_, entry)| state.give(entry)).collect();
+        let (gone, left): (Vec<_>, Vec<_>) = mem::take(&mut state.leaving).into_iter().partition(|(uses, _)| is_over(uses));
+        state.leaving = left;
+        state.reserved -= gone.iter().map(|&(_, bytes)| bytes).sum::<u64>();
+        drop(state);
+        self.date(&emptied);
+        !over.is_empty() || !gone.is_empty()
+    }
+
+    /// Takes every thread's cached blocks back, and those on the shelves; how many.
+    pub(super) fn empty_caches(&self) -> usize {
+        let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let _moving = self.moving();
+        // The shelves last: what threads put there meanwhile is not missed.
+        let mut entries: Vec<Entry> = caches.iter().flat_map(|cache| cache.ask(take_all).unwrap_or_default()).collect();
+        if self.has_shelved() {
+            let mut state = self.lock();
+            entries.extend(state.shelves.iter_mut().flat_map(|shelf| shelf.drain(..)).map(|idle| Entry { idle, used: None }));
+            self.has_shelved.store(false, Relaxed);
+        }
+        let count = entries.len();
+        self.give(entries.into_iter().map(|entry| (Uses::from(entry.used), entry)));
+        count
+    }
+}

@@ -1,0 +1,73 @@
+//! [`Tag`]: what a pool writes on a block, and reads when the block comes back.
+
+use super::heap::{PartId, UNIT};
+use crate::backend::{Block, MemoryLocation};
+
+/// What a pool knows a block by: its part in the low 24 bits, the class that it serves above, then its units, where it is, and whether its
+/// pages are locked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Tag(pub u64);
+
+impl Tag {
+    const CLASS_SHIFT: u32 = 24;
+    const PARTS: u64 = (1 << Self::CLASS_SHIFT) - 1;
+    const UNITS_SHIFT: u32 = 32;
+    const LOCATION_SHIFT: u32 = 61;
+    const UNITS: u64 = (1 << (Self::LOCATION_SHIFT - Self::UNITS_SHIFT)) - 1;
+    const PINNED: u64 = 1 << 63;
+
+    /// A class that there is not: blocks of none are not cached.
+    pub const NO_CLASS: u64 = 0xff;
+
+    pub const fn new(part: PartId, class: Option<usize>, bytes: u64, slab: &Block) -> Self {
+        let class = match class {
+            Some(class) => class as u64,
+            None => Self::NO_CLASS,
+        };
+        // Classes are fewer than 255, and end at 64 GiB.
+        let (class, units) = (class << Self::CLASS_SHIFT, ((bytes / UNIT) & Self::UNITS) << Self::UNITS_SHIFT);
+        Self(part.index() as u64 | class | units | Self::place(slab))
+    }
+
+    /// A block outside the slabs: no part has the number 0, and no bin its class.
+    pub const fn direct(block: &Block) -> Self {
+        Self(Self::NO_CLASS << Self::CLASS_SHIFT | Self::place(block))
+    }
+
+    const fn place(block: &Block) -> u64 {
+        let location = match block.location {
+            MemoryLocation::Host => 0,
+            MemoryLocation::Device => 1,
+            MemoryLocation::Pinned => 2,
+            MemoryLocation::Unified => 3,
+        };
+        let pinned = if block.is_pinned { Self::PINNED } else { 0 };
+        location << Self::LOCATION_SHIFT | pinned
+    }
+
+    pub const fn is_direct(self) -> bool {
+        self.0 & Self::PARTS == 0
+    }
+
+    /// The part's bytes.
+    pub const fn bytes(self) -> u64 {
+        (self.0 >> Self::UNITS_SHIFT & Self::UNITS) * UNIT
+    }
+    pub const fn class(self) -> usize {
+        (self.0 >> Self::CLASS_SHIFT & 0xff) as usize
+    }
+    pub const fn part(self) -> Option<PartId> {
+        PartId::from_index((self.0 & Self::PARTS) as u32)
+    }
+    pub const fn location(self) -> MemoryLocation {
+        match self.0 >> Self::LOCATION_SHIFT & 3 {
+            0 => MemoryLocation::Host,
+            1 => MemoryLocation::Device,
+            2 => MemoryLocation::Pinned,
+            _ => MemoryLocation::Unified,
+        }
+    }
+    pub const fn is_pinned(self) -> bool {
+        self.0 & Self::PINNED != 0
+    }
+}

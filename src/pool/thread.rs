@@ -1,0 +1,153 @@
+//! What a thread does with its cache of a pool: it takes from it and puts into it, and goes to what all share where that does not do.
+
+use core::alloc::Layout;
+use std::sync::{Arc, Weak};
+
+use super::Pool;
+use super::cache::{Bin, Cache, Counted, Entry};
+use super::central::Central;
+use super::local;
+use super::tag::Tag;
+use crate::Result;
+use crate::backend::{Block, Uses};
+use crate::memory::Memory;
+use crate::stream::Stream;
+
+impl<M: Memory> Pool<M> {
+    /// The block that this thread gave back last, where nobody uses it any more and it is handed out as it is. Its words are read and
+    /// written one by one: a copy of several would wait for those that were written alone.
+    #[inline(always)]
+    pub(super) fn take_newest(&self, layout: Layout) -> Option<Block> {
+        let shared = &*self.shared;
+        let take = |bin: &mut Bin| {
+            let [.., newest @ Entry { used: None, .. }] = bin.entries.as_slice() else { return None };
+            let block = shared.block(newest, layout);
+            bin.entries.pop();
+            bin.counted.request(layout.size() as u64, true);
+            Some(block)
+        };
+        self.bin(shared.plain_class_of(layout)?, take).flatten()
+    }
+
+    /// What a block is made of in every other case.
+    #[inline(never)]
+    pub(super) fn allocate(&self, layout: Layout, on: Option<&Stream>) -> Result<Entry> {
+        let Some(class) = self.here()?.class_of(layout) else { return self.shared.allocate_direct(layout, on) };
+        let requested = layout.size() as u64;
+        let cached = if self.shared.is_exact { None } else { self.take_cached(class, on) };
+        let is_hit = cached.is_some();
+        let entry = cached.map_or_else(|| self.shared.find(self.shared.whole(class, requested), requested), Ok)?;
+        let entry = self.shared.reused(entry, layout, on)?;
+        self.count(class, |counted| counted.request(requested, is_hit));
+        Ok(entry)
+    }
+
+    /// An entry of this thread's cache, or of the shelf.
+    fn take_cached(&self, class: usize, on: Option<&Stream>) -> Option<Entry> {
+        let newest = self.bin(class, |bin| bin.pop(on)).flatten();
+        newest.or_else(|| self.take_over(class)).or_else(|| self.take_shelved(class, on))
+    }
+
+    /// The oldest entry, if its last use is over by now. The backend is asked while nobody is kept away.
+    fn take_over(&self, class: usize) -> Option<Entry> {
+        let oldest = self.bin(class, |bin| bin.entries.first().copied()).flatten()?;
+        if oldest.used.is_some_and(|ticket| !self.shared.memory.backend().reached(ticket)) {
+            return None;
+        }
+        let take = |bin: &mut Bin| {
+            // Others may have taken it meanwhile.
+            let index = bin.entries.iter().position(|entry| (entry.idle.tag, entry.used) == (oldest.idle.tag, oldest.used))?;
+            Some(bin.entries.remove(index))
+        };
+        let entry = self.bin(class, take).flatten()?;
+        Some(Entry { used: None, ..entry })
+    }
+
+    /// An entry of those that other threads had too many of, and some more for the cache.
+    fn take_shelved(&self, class: usize, on: Option<&Stream>) -> Option<Entry> {
+        if !self.shared.has_shelved() {
+            return None;
+        }
+        let fill = |bin: &mut Bin| {
+            let count = bin.room().min(bin.most.div_ceil(2));
+            self.shared.unshelve(class, count, &mut bin.entries);
+            bin.pop(on)
+        };
+        self.bin(class, fill).flatten()
+    }
+
+    /// Puts a block that nobody uses into this thread's cache: whether there was room.
+    #[inline(always)]
+    pub(super) fn put(&self, block: &Block) -> bool {
+        let put = |bin: &mut Bin| {
+            let has_room = bin.push(Entry::of(block, None));
+            if has_room {
+                bin.counted.give(block.layout.size() as u64);
+            }
+            has_room
+        };
+        self.bin(Tag(block.tag).class(), put) == Some(true)
+    }
+
+    /// Takes a block back in every other case: it may be in use, is of no class, or finds its bin full, whose older half makes room; or the
+    /// thread is ending.
+    ///
+    /// # Safety
+    ///
+    /// The promise of `Memory::free`.
+    #[inline(never)]
+    pub(super) unsafe fn give(&self, block: Block, uses: &Uses) -> Result<()> {
+        if !self.shared.process.is_this() {
+            return Ok(());
+        }
+        if Tag(block.tag).is_direct() {
+            // SAFETY: the caller's promise; such blocks are the memory's own.
+            return unsafe { self.shared.free_direct(block, uses) };
+        }
+        let (class, requested) = (Tag(block.tag).class(), block.layout.size() as u64);
+        let used = uses.only();
+        let put = |bin: &mut Bin| {
+            let older = bin.make_room();
+            bin.push(Entry::of(&block, used));
+            bin.counted.give(requested);
+            older
+        };
+        let is_shared = used.is_none() && !uses.is_empty();
+        match if is_shared || class >= self.shared.class_count() { None } else { self.bin(class, put) } {
+            Some(older) => self.shared.share(class, older),
+            None => {
+                self.count(class, |counted| counted.give(requested));
+                self.shared.give_one(uses, &Entry::of(&block, None));
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts in this thread's cache, or where it has none any more, because it is ending, for all. What is of no class is counted for the
+    /// first.
+    fn count(&self, class: usize, count: impl Fn(&mut Counted)) {
+        let class = if class < self.shared.class_count() { class } else { 0 };
+        if self.bin(class, |bin| count(&mut bin.counted)).is_none() {
+            self.shared.count(class, count);
+        }
+    }
+
+    /// What this thread has of a class; `None` for none, and when the thread is ending. `f` does not come back here.
+    #[inline(always)]
+    fn bin<R>(&self, class: usize, f: impl FnOnce(&mut Bin) -> R) -> Option<R> {
+        let find = || self.find();
+        // SAFETY: `local::with` gives this thread's.
+        let run = |cache: &Cache| unsafe { cache.own(|bins| bins.get_mut(class).map(f)) };
+        local::with(self.shared.id, find, run).flatten()
+    }
+
+    /// This thread's cache, where it has not used the pool lately.
+    #[cold]
+    fn find(&self) -> Option<*const Cache> {
+        if !self.shared.process.is_this() {
+            return None;
+        }
+        let home: Weak<Central<M>> = Arc::downgrade(&self.shared);
+        local::find(self.shared.id, home)
+    }
+}

@@ -1,0 +1,85 @@
+//! What a thread has too many of, and others take.
+
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use ringmem::pool::PartState;
+use ringmem::stream::Stream;
+
+use super::{Bytes, Held, KIB, LIMIT, MIB, address, backend, builder, give};
+
+/// Blocks of 4 KiB that a thread caches, at most; half as many go at a time.
+const CACHED: usize = 64;
+
+#[test]
+fn another_thread_is_served_by_it_as_by_its_own() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).slab(2 * MIB).build().unwrap();
+    let (sender, receiver) = mpsc::channel::<Vec<Bytes>>();
+    let (done, is_done) = mpsc::channel();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for blocks in receiver {
+                let at: Vec<_> = blocks.iter().map(address).collect();
+                drop(blocks);
+                done.send(at).expect("the test waits");
+            }
+        });
+        sender.send((0..CACHED + 1).map(|_| give(&pool, 4 * KIB)).collect()).expect("the thread runs");
+        let mut at = is_done.recv_timeout(LIMIT).expect("in time");
+        let before = pool.statistics();
+        assert_eq!((before.hits, before.live, before.held_bytes), (0, 0, 0));
+        let again: Vec<_> = (0..CACHED / 2).map(|_| give(&pool, 4 * KIB)).collect();
+        assert_eq!((pool.statistics().hits, pool.statistics().free_bytes), (CACHED as u64 / 2, before.free_bytes));
+        // Those that were given back first.
+        at.truncate(CACHED / 2);
+        assert!(again.iter().all(|block| at.contains(&address(block))));
+        // The next comes from the slab.
+        let next = give(&pool, 4 * KIB);
+        assert_eq!((pool.statistics().hits, pool.statistics().free_bytes), (CACHED as u64 / 2, before.free_bytes - 4 * KIB));
+        drop((again, next, sender));
+    });
+}
+
+#[test]
+fn it_is_cached_until_there_is_too_much_of_it_or_somebody_needs_it() {
+    let backend = backend(64 * MIB);
+    // All of it in blocks of 4 KiB.
+    for count in [2 * CACHED, 4 * CACHED] {
+        let bytes = 4 * KIB * count as u64;
+        let pool = builder(&backend).limit(bytes).slab(bytes).patience(Duration::ZERO).build().unwrap();
+        let blocks: Vec<_> = (0..count).map(|_| give(&pool, 4 * KIB)).collect();
+        drop(blocks);
+        // As many with the thread, and as many for all.
+        let statistics = pool.statistics();
+        assert_eq!((statistics.held_bytes, statistics.free_bytes), (0, bytes - 4 * KIB * 2 * CACHED as u64));
+        let cached = pool.snapshot().into_iter().flat_map(|slab| slab.parts).filter(|part| part.2 == PartState::Cached).count();
+        assert_eq!(cached, 2 * CACHED);
+        let whole = give(&pool, bytes);
+        assert_eq!(pool.statistics().memory_allocations, 1, "all of it was to be had");
+        drop(whole);
+    }
+}
+
+#[test]
+fn what_is_in_use_is_not_among_it() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).slab(2 * MIB).build().unwrap();
+    let stream = Stream::new(&backend, 0).unwrap();
+    let held = Held::new(&backend, &stream);
+    // All that the thread has cached is in use, so that these come from the slab.
+    for _ in 0..CACHED {
+        drop(stream.fill(give(&pool, 4 * KIB), .., 1).expect("queued"));
+    }
+    drop((0..CACHED / 2).map(|_| give(&pool, 4 * KIB)).collect::<Vec<_>>());
+    assert_eq!(pool.statistics().pending, CACHED as u64 / 2);
+    let others =
+        thread::scope(|scope| scope.spawn(|| (0..CACHED).map(|_| give(&pool, 4 * KIB)).collect::<Vec<_>>()).join().expect("no panic"));
+    assert_eq!(others.len(), CACHED, "none waits for the stream");
+    assert!(others.iter().all(|buffer| buffer.to_vec().is_ok()));
+    held.release();
+    drop(others);
+    pool.trim_to(0);
+    assert_eq!((pool.statistics().pending, pool.statistics().reserved_bytes), (0, 0));
+}
