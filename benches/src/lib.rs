@@ -115,6 +115,14 @@ pub fn run(bench: &str, wanted: &Wanted, workloads: &[Workload]) {
     }
 }
 
+/// Prints the workloads that are wanted whose turns give what was counted, not timed: one turn of so many messages each.
+pub fn run_once(bench: &str, wanted: &Wanted, messages: u64, workloads: &[Workload]) {
+    for workload in workloads.iter().filter(|workload| wanted.wants(workload.name)) {
+        let rows: Vec<_> = workload.subjects.iter().map(|(_, turn)| Row::of(vec![turn(messages)])).collect();
+        table::print(bench, wanted.json, workload, 0, "", &rows);
+    }
+}
+
 fn classes(workload: &Workload) -> &'static [&'static str] {
     if workload.two_cores { &["near", "far"] } else { &[""] }
 }

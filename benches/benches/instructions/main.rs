@@ -11,16 +11,20 @@
 //! | `called-8` | as `push-pop-8`, but the ends stay in memory and each operation is a call |
 //! | `waiting-8` | the bare ring, and its ends in `ringmem::wait` |
 //! | `mpmc-push-pop-8` | rings for many; `claim 32` claims so many with one compare-exchange |
+//! | `pool-SIZE` | a block of a pool taken and given back, with a word written to it and read |
 //!
 //! Instructions are no time: a compare-exchange is one of them.
 
-// The kinds of the `rings` bench, not all of which take part.
+// The kinds of the `rings` and `memory` benches, not all of which take part.
 #[allow(dead_code)]
 #[path = "../rings/iceoryx.rs"]
 mod iceoryx;
 #[allow(dead_code)]
 #[path = "../rings/kind.rs"]
 mod kind;
+#[allow(dead_code)]
+#[path = "../memory/pool/kinds.rs"]
+mod kinds;
 #[allow(dead_code)]
 #[path = "../rings/many_kinds.rs"]
 mod many_kinds;
@@ -36,6 +40,7 @@ mod spsc_kinds;
 
 mod many;
 mod one;
+mod pool;
 mod twin;
 mod work;
 
@@ -45,6 +50,6 @@ use ringmem_benches::{Wanted, count};
 const CAPACITY: usize = 1024;
 
 fn main() {
-    let groups = [one::workloads(), vec![many::workload()]];
+    let groups = [one::workloads(), vec![many::workload()], pool::workloads()];
     count("instructions", &Wanted::from_args(), &groups.into_iter().flatten().collect::<Vec<_>>());
 }

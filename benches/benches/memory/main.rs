@@ -12,9 +12,16 @@
 //! | `suballocate-100` | 100 pinned buffers of 256 bytes made and dropped, from an arena, or each from the backend |
 //! | `tracked-acquire`, `tracked-acquire-2` | 4 KiB out of a pool and back, with every block listed and not, on one thread and on two |
 //! | `tracked-frames` | frames of 4 such buffers and 128 operations, whose 2 us each are added and not waited for |
+//! | `pool-warm-SIZE` | a block taken and given back, over and over |
+//! | `pool-2t` | the same on each of two cores; `twin: one thread` on one |
+//! | `pool-foreign-free` | blocks taken on one core and given back on the other, 64 handed over at a time; the limit is to hand over numbers |
+//! | `pool-vs-direct-SIZE` | a block taken and given back, or pages mapped and unmapped; `100x` holds a hundred of a megabyte at once |
+//! | `pool-cold-rmm` | 100 000 live blocks of up to 64 KiB in a heap of which 97 % is asked for; one is taken or any given back |
+//! | `pool-cold-refused` | the same: how many of a thousand requests are refused, counted in the last of the turns |
 
 mod blocks;
 mod copies;
+mod pool;
 mod reuse;
 mod tracking;
 
@@ -22,7 +29,7 @@ use std::sync::Arc;
 
 use ringmem::backend::Backend;
 use ringmem::backend::host::HostBackend;
-use ringmem_benches::{Wanted, job, run, team};
+use ringmem_benches::{Wanted, job, run, run_once, team};
 
 /// A backend, and the same as whoever has not chosen one sees it.
 fn backend() -> Arc<dyn Backend> {
@@ -35,6 +42,8 @@ fn each(times: u64, work: impl FnOnce() + Send) -> f64 {
 }
 
 fn main() {
-    let groups = [blocks::workloads(), copies::workloads(), reuse::workloads(), tracking::workloads()];
-    run("memory", &Wanted::from_args(), &groups.into_iter().flatten().collect::<Vec<_>>());
+    let groups = [blocks::workloads(), copies::workloads(), reuse::workloads(), tracking::workloads(), pool::workloads()];
+    let wanted = Wanted::from_args();
+    run("memory", &wanted, &groups.into_iter().flatten().collect::<Vec<_>>());
+    run_once("memory", &wanted, 200_000, &pool::counted());
 }

@@ -1,0 +1,283 @@
+//! Who gives blocks and takes them back: ours, and what else a program could use.
+//!
+//! Each is shared by threads. A block is a place that the host can write to: who acquires one writes a word there, and reads it back when
+//! it is released.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::Mutex;
+
+use crossbeam_queue::ArrayQueue;
+use mimalloc::MiMalloc;
+use ringkernel_core::memory::{StratifiedBuffer, StratifiedMemoryPool};
+use ringmem::backend::host::HostBackend;
+use ringmem::backend::{Backend, Block, Uses};
+use ringmem::memory::{Buffer, Host, Memory};
+use ringmem::pool::Pool;
+
+/// Gives blocks of any number of threads.
+pub trait Blocks: Sync + 'static {
+    /// What it gives.
+    type Block<'a>: Send
+    where
+        Self: 'a;
+    /// One that has memory for `count` blocks of `bytes` bytes, or asks for it when it needs it.
+    fn new(bytes: usize, count: usize) -> Self;
+    /// A block.
+    fn acquire(&self, bytes: usize) -> Self::Block<'_>;
+    /// Where it is.
+    fn place(block: &mut Self::Block<'_>) -> NonNull<u8>;
+    /// Takes one back.
+    fn release<'a>(&'a self, block: Self::Block<'a>);
+}
+
+/// A block, with a word written to it.
+#[inline]
+pub fn acquire<K: Blocks>(blocks: &K, bytes: usize, mark: u64) -> K::Block<'_> {
+    let mut block = blocks.acquire(bytes);
+    // SAFETY: no block is shorter than a word, nor less aligned, and it is this thread's.
+    unsafe { K::place(&mut block).cast::<u64>().write_volatile(mark) };
+    block
+}
+
+/// Takes it back, if nobody else has written to it.
+#[inline]
+pub fn release<'a, K: Blocks>(blocks: &'a K, mut block: K::Block<'a>, mark: u64) {
+    // SAFETY: as above.
+    assert_eq!(unsafe { K::place(&mut block).cast::<u64>().read_volatile() }, mark, "another's block");
+    blocks.release(block);
+}
+
+/// What the lists hold.
+type Words = Box<[u64]>;
+
+fn words(bytes: usize) -> Words {
+    vec![0; bytes.div_ceil(8)].into_boxed_slice()
+}
+
+fn place_of(words: &mut Words) -> NonNull<u8> {
+    NonNull::from(&mut **words).cast()
+}
+
+fn host_pool() -> Pool<Host> {
+    let backend = HostBackend::builder().build().expect("a backend").erased();
+    Pool::builder(Host::new(&backend, 0)).limit(1 << 30).build().expect("a pool")
+}
+
+/// Ours, by the two calls that a buffer makes.
+pub struct Ours(Pool<Host>);
+
+impl Blocks for Ours {
+    type Block<'a> = Block;
+    fn new(bytes: usize, count: usize) -> Self {
+        let pool = host_pool();
+        pool.prewarm(bytes as u64, count).expect("room");
+        Self(pool)
+    }
+    #[inline]
+    fn acquire(&self, bytes: usize) -> Block {
+        let layout = Layout::from_size_align(bytes, 8).expect("a layout");
+        self.0.alloc(layout, None).expect("room")
+    }
+    #[inline]
+    fn place(block: &mut Block) -> NonNull<u8> {
+        block.host.expect("host memory")
+    }
+    #[inline]
+    fn release(&self, block: Block) {
+        // SAFETY: of this pool, given back once, and nobody uses it.
+        unsafe { self.0.free(block, &Uses::NONE) }.expect("ours");
+    }
+}
+
+/// Ours, as buffers, each of which holds the pool.
+pub struct OurBuffers(pub Pool<Host>);
+
+impl Blocks for OurBuffers {
+    type Block<'a> = Buffer<u64, Pool<Host>>;
+    fn new(bytes: usize, count: usize) -> Self {
+        Self(Ours::new(bytes, count).0)
+    }
+    #[inline]
+    fn acquire(&self, bytes: usize) -> Buffer<u64, Pool<Host>> {
+        Buffer::new(self.0.clone(), bytes / 8).expect("room")
+    }
+    #[inline]
+    fn place(block: &mut Buffer<u64, Pool<Host>>) -> NonNull<u8> {
+        NonNull::from(block.as_mut_slice().expect("idle")).cast()
+    }
+    #[inline]
+    fn release(&self, block: Buffer<u64, Pool<Host>>) {
+        drop(block);
+    }
+}
+
+/// ringkernel-core's pool: buckets of 256 bytes to 64 KiB in a map, each with a mutexed list, and figures behind a mutex. It clears what it
+/// takes back.
+pub struct Ringkernel(StratifiedMemoryPool);
+
+impl Blocks for Ringkernel {
+    type Block<'a> = StratifiedBuffer<'a>;
+    fn new(_: usize, count: usize) -> Self {
+        Self(StratifiedMemoryPool::with_capacity("bench", count.max(16)))
+    }
+    #[inline]
+    fn acquire(&self, bytes: usize) -> StratifiedBuffer<'_> {
+        self.0.allocate(bytes)
+    }
+    #[inline]
+    fn place(block: &mut StratifiedBuffer<'_>) -> NonNull<u8> {
+        NonNull::from(block.as_mut_slice()).cast()
+    }
+    #[inline]
+    fn release<'a>(&'a self, block: StratifiedBuffer<'a>) {
+        drop(block);
+    }
+}
+
+/// The same shape without the clearing, and for any size: a mutexed map of lists by power of two, and its figures in it.
+pub struct Buckets(Mutex<Map>);
+
+#[derive(Default)]
+struct Map {
+    lists: HashMap<u32, Vec<Words>>,
+    allocations: u64,
+    hits: u64,
+    returns: u64,
+}
+
+impl Blocks for Buckets {
+    type Block<'a> = (u32, Words);
+    fn new(_: usize, _: usize) -> Self {
+        Self(Mutex::default())
+    }
+    #[inline]
+    fn acquire(&self, bytes: usize) -> (u32, Words) {
+        let bucket = bytes.next_power_of_two().trailing_zeros();
+        let mut map = self.0.lock().expect("no panic");
+        map.allocations += 1;
+        match map.lists.get_mut(&bucket).and_then(Vec::pop) {
+            Some(block) => {
+                map.hits += 1;
+                (bucket, block)
+            }
+            None => (bucket, words(1 << bucket)),
+        }
+    }
+    #[inline]
+    fn place(block: &mut (u32, Words)) -> NonNull<u8> {
+        place_of(&mut block.1)
+    }
+    #[inline]
+    fn release(&self, (bucket, block): (u32, Words)) {
+        let mut map = self.0.lock().expect("no panic");
+        map.returns += 1;
+        map.lists.entry(bucket).or_default().push(block);
+    }
+}
+
+/// A mutexed list of blocks of one size.
+pub struct List(Mutex<Vec<Words>>);
+
+impl Blocks for List {
+    type Block<'a> = Words;
+    fn new(bytes: usize, count: usize) -> Self {
+        Self(Mutex::new((0..count).map(|_| words(bytes)).collect()))
+    }
+    #[inline]
+    fn acquire(&self, bytes: usize) -> Words {
+        self.0.lock().expect("no panic").pop().unwrap_or_else(|| words(bytes))
+    }
+    #[inline]
+    fn place(block: &mut Words) -> NonNull<u8> {
+        place_of(block)
+    }
+    #[inline]
+    fn release(&self, block: Words) {
+        self.0.lock().expect("no panic").push(block);
+    }
+}
+
+/// The same without a lock: crossbeam's queue.
+pub struct Queue(ArrayQueue<Words>);
+
+impl Blocks for Queue {
+    type Block<'a> = Words;
+    fn new(bytes: usize, count: usize) -> Self {
+        let queue = ArrayQueue::new(count.next_power_of_two().max(64));
+        for _ in 0..count {
+            let _ = queue.push(words(bytes));
+        }
+        Self(queue)
+    }
+    #[inline]
+    fn acquire(&self, bytes: usize) -> Words {
+        self.0.pop().unwrap_or_else(|| words(bytes))
+    }
+    #[inline]
+    fn place(block: &mut Words) -> NonNull<u8> {
+        place_of(block)
+    }
+    #[inline]
+    fn release(&self, block: Words) {
+        // What was taken out fits again.
+        let _ = self.0.push(block);
+    }
+}
+
+/// A place that is whoever's has it.
+pub struct Shared(NonNull<u8>);
+
+// SAFETY: a number; whoever has it is alone with the place.
+unsafe impl Send for Shared {}
+
+/// mimalloc's `malloc` and `free`, which know no limit.
+pub struct Mimalloc;
+
+impl Blocks for Mimalloc {
+    type Block<'a> = (Shared, Layout);
+    fn new(_: usize, _: usize) -> Self {
+        Self
+    }
+    #[inline]
+    fn acquire(&self, bytes: usize) -> (Shared, Layout) {
+        let layout = Layout::from_size_align(bytes, 8).expect("a layout");
+        // SAFETY: some bytes.
+        let place = unsafe { MiMalloc.alloc(layout) };
+        (Shared(NonNull::new(place).expect("room")), layout)
+    }
+    #[inline]
+    fn place(block: &mut (Shared, Layout)) -> NonNull<u8> {
+        block.0.0
+    }
+    #[inline]
+    fn release(&self, (block, layout): (Shared, Layout)) {
+        // SAFETY: of this allocator, with this layout, given back once.
+        unsafe { MiMalloc.dealloc(block.0.as_ptr(), layout) };
+    }
+}
+
+/// The system, asked each time for pages that are there.
+pub struct Direct;
+
+impl Blocks for Direct {
+    type Block<'a> = (Shared, usize);
+    fn new(_: usize, _: usize) -> Self {
+        Self
+    }
+    fn acquire(&self, bytes: usize) -> (Shared, usize) {
+        use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::POPULATE);
+        // SAFETY: a new mapping, anywhere.
+        let place = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, flags) }.expect("room");
+        (Shared(NonNull::new(place.cast()).expect("a place")), bytes)
+    }
+    fn place(block: &mut (Shared, usize)) -> NonNull<u8> {
+        block.0.0
+    }
+    fn release(&self, (block, bytes): (Shared, usize)) {
+        // SAFETY: mapped so long, and nobody uses it any more.
+        unsafe { rustix::mm::munmap(block.0.as_ptr().cast(), bytes) }.expect("mapped");
+    }
+}
