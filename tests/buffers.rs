@@ -5,6 +5,8 @@
 //! 3. Everything is freed once, also by unwinding, and not before its last use.
 #![cfg(feature = "std")]
 
+mod clean;
+
 use std::alloc::Layout;
 use std::any::Any;
 use std::ops::Range;
@@ -15,6 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clean::Clean;
 use proptest::prelude::*;
 use ringmem::backend::host::{Counters, HostBackend};
 use ringmem::backend::{Backend, Block, Uses};
@@ -25,8 +28,8 @@ use ringmem::{Error, Result};
 /// No wait is longer.
 const LIMIT: Duration = Duration::from_secs(30);
 
-fn backend() -> Arc<HostBackend> {
-    HostBackend::builder().device_memory(1 << 20).build().expect("a backend")
+fn backend() -> Clean {
+    Clean::build(HostBackend::builder().device_memory(1 << 20))
 }
 
 fn eventually(fact: &str, holds: impl Fn() -> bool) {

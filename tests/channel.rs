@@ -1,12 +1,15 @@
 //! A channel: messages there and back, commands, and what happens when a kernel does not do its part.
 #![cfg(feature = "std")]
 
+mod clean;
+
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clean::Clean;
 use ringmem::backend::host::HostBackend;
 use ringmem::bridge::{Placement, TransferStrategy};
 use ringmem::channel::{Channel, Options};
@@ -24,8 +27,8 @@ use ringmem_kernels::{ABI, Batch, Handler, IMAGE, Lanes, Launch, Simulated, Sing
 /// No wait of this file is longer.
 const LIMIT: Duration = Duration::from_secs(30);
 
-fn backend() -> Arc<HostBackend> {
-    HostBackend::builder().device_memory(1 << 20).build().expect("a backend")
+fn backend() -> Clean {
+    Clean::build(HostBackend::builder().device_memory(1 << 20))
 }
 
 fn load(backend: &Arc<HostBackend>, image: &Image) -> Module {
@@ -67,7 +70,8 @@ fn receive(channel: &mut Channel<Echo, Echo>) -> Echo {
 fn an_open_channel_is_active_and_answers_in_order() {
     for (input, output, batch, start) in [(1024, 1024, 128, 0), (1, 1, 1, u64::MAX), (2, 8, 3, u64::MAX - 5)] {
         let options = Options { input_capacity: input, output_capacity: output, batch, start, ..Options::new("echo") };
-        let mut channel = open(&backend(), &options).expect("a channel");
+        let backend = backend();
+        let mut channel = open(&backend, &options).expect("a channel");
         assert_eq!(channel.state(), Some(State::Active));
         assert_eq!((channel.control().abi, channel.control().abi_seen), (ABI.hash, ABI.hash));
         assert_eq!(channel.indices(), (start, start), "both rings begin where they were told to");
@@ -90,7 +94,8 @@ fn an_open_channel_is_active_and_answers_in_order() {
 #[test]
 fn a_full_ring_gives_the_message_back() {
     let options = Options { input_capacity: 2, output_capacity: 1, ..Options::new("echo") };
-    let mut channel = open(&backend(), &options).expect("a channel");
+    let backend = backend();
+    let mut channel = open(&backend, &options).expect("a channel");
     channel.command(Command::PAUSE).expect("it is acted on");
     assert!(channel.send(message(0)).is_ok() && channel.send(message(1)).is_ok());
     assert_eq!(channel.send(message(2)), Err(PushError::Full(message(2))));
@@ -100,7 +105,8 @@ fn a_full_ring_gives_the_message_back() {
 
 #[test]
 fn batches_publish_together_and_what_waits_is_counted() {
-    let mut channel = open(&backend(), &Options { output_capacity: 16, ..Options::new("echo") }).expect("a channel");
+    let backend = backend();
+    let mut channel = open(&backend, &Options { output_capacity: 16, ..Options::new("echo") }).expect("a channel");
     channel.command(Command::PAUSE).expect("it is acted on");
     let mut batch = channel.send_batch(8);
     for id in 0..10 {
@@ -122,7 +128,8 @@ fn batches_publish_together_and_what_waits_is_counted() {
 
 #[test]
 fn a_paused_channel_takes_nothing_until_it_is_active_again() {
-    let mut channel = open(&backend(), &Options::new("echo")).expect("a channel");
+    let backend = backend();
+    let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
     channel.command(Command::PAUSE).expect("it is acted on");
     assert_eq!(channel.state(), Some(State::Paused));
     channel.send(message(1)).expect("room");
@@ -138,7 +145,8 @@ fn a_paused_channel_takes_nothing_until_it_is_active_again() {
 #[test]
 fn a_drain_leaves_all_answers_to_be_received() {
     for pause in [false, true] {
-        let mut channel = open(&backend(), &Options::new("echo")).expect("a channel");
+        let backend = backend();
+        let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
         if pause {
             channel.command(Command::PAUSE).expect("it is acted on");
         }
@@ -169,7 +177,8 @@ fn a_channel_that_was_told_to_end_has_ended() {
 
 #[test]
 fn a_command_to_a_kernel_that_has_left_is_an_error() {
-    let mut channel = open(&backend(), &Options::new("echo")).expect("a channel");
+    let backend = backend();
+    let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
     channel.drain().expect("it leaves");
     let error = channel.command(Command::ACTIVATE).expect_err("nobody is there");
     assert!(matches!(error, Error::Kernel { state: Some(State::Terminated), fault: None, .. }), "{error:?}");
@@ -177,7 +186,8 @@ fn a_command_to_a_kernel_that_has_left_is_an_error() {
 
 #[test]
 fn close_answers_what_was_sent() {
-    let mut channel = open(&backend(), &Options::new("echo")).expect("a channel");
+    let backend = backend();
+    let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
     for id in 0..300 {
         channel.send(message(id)).expect("room");
     }
@@ -409,7 +419,8 @@ fn a_kernel_that_is_stuck_in_its_handler_is_found_and_said_to_be() {
 
 #[test]
 fn a_paused_kernel_says_by_whom_and_what_waits() {
-    let mut channel = open(&backend(), &Options::new("echo")).expect("a channel");
+    let backend = backend();
+    let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
     channel.command(Command::PAUSE).expect("paused");
     for id in 0..37 {
         channel.send(message(id)).expect("room");

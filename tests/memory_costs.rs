@@ -1,10 +1,13 @@
 //! What the buffers and memories take from the process's heap, counted by its allocator.
 #![cfg(feature = "std")]
 
+mod clean;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 
+use clean::Clean;
 use ringmem::backend::host::HostBackend;
 use ringmem::backend::{Backend, MemoryLocation, Options, Request, Uses};
 use ringmem::memory::{Aligned, Arena, Buffer, Device, Failing, Limited, Memory, Pinned, Statistics, Tracked};
@@ -43,8 +46,8 @@ fn heap<T>(work: impl FnOnce() -> T) -> (u64, i64, T) {
     (count_after - count, bytes_after - bytes, value)
 }
 
-fn backend() -> Arc<HostBackend> {
-    HostBackend::builder().device_memory(1 << 20).build().expect("a backend")
+fn backend() -> Clean {
+    Clean::build(HostBackend::builder().device_memory(1 << 20))
 }
 
 /// Heap allocations of the backend's own for a block and its end.

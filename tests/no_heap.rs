@@ -1,10 +1,13 @@
 //! A copy and a buffer cost no heap memory beyond what the backend's own call costs.
 #![cfg(feature = "std")]
 
+mod clean;
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
 
+use clean::Clean;
 use ringmem::backend::host::HostBackend;
 use ringmem::backend::{Backend, MemoryLocation, Options, Request, Uses};
 use ringmem::memory::{Arena, Device, DeviceOnly, GpuBuffer, Memory, Pinned, PinnedBuffer};
@@ -40,8 +43,8 @@ fn heap_bytes<R>(run: impl FnOnce() -> R) -> (usize, R) {
     (BYTES.get() - before, result)
 }
 
-fn backend() -> Arc<HostBackend> {
-    HostBackend::builder().device_memory(1 << 20).build().expect("a backend")
+fn backend() -> Clean {
+    Clean::build(HostBackend::builder().device_memory(1 << 20))
 }
 
 #[test]

@@ -1,6 +1,9 @@
 //! Hints that managed memory will be wanted elsewhere.
 #![cfg(feature = "std")]
 
+mod clean;
+
+use clean::Clean;
 use ringmem::Error;
 use ringmem::backend::host::HostBackend;
 use ringmem::memory::{Buffer, Device, GpuBuffer, Prefetching, Unified, UnifiedBuffer};
@@ -8,7 +11,7 @@ use ringmem::stream::Stream;
 
 #[test]
 fn a_prefetch_asks_for_the_bytes_and_not_for_the_elements() {
-    let backend = HostBackend::builder().build().expect("a backend");
+    let backend = Clean::build(HostBackend::builder());
     let stream = Stream::new(&backend, 0).expect("a stream");
     let mut buffer = UnifiedBuffer::<f64, _>::new(Unified::new(&backend, 0), 1000).expect("room");
     buffer.as_mut_slice().expect("idle").fill(2.5);
@@ -22,7 +25,7 @@ fn a_prefetch_asks_for_the_bytes_and_not_for_the_elements() {
 
 #[test]
 fn memory_that_does_not_move_comes_back_unmoved() {
-    let backend = HostBackend::builder().build().expect("a backend");
+    let backend = Clean::build(HostBackend::builder());
     let stream = Stream::new(&backend, 0).expect("a stream");
     let buffer = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 16).expect("room");
     let rejected = stream.prefetch(buffer, Some(0)).expect_err("device memory");
@@ -33,7 +36,7 @@ fn memory_that_does_not_move_comes_back_unmoved() {
 
 #[test]
 fn a_prefetching_memory_moves_what_it_gives_and_is_used_after_that() {
-    let backend = HostBackend::builder().build().expect("a backend");
+    let backend = Clean::build(HostBackend::builder());
     let (own, other) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
     let memory = Prefetching::new(Unified::new(&backend, 0), own, Some(0));
     let mut here = Buffer::<u32, _>::new(memory.clone(), 100).expect("room");
@@ -53,7 +56,7 @@ fn a_prefetching_memory_moves_what_it_gives_and_is_used_after_that() {
 
 #[test]
 fn a_prefetch_that_is_refused_gives_the_block_back() {
-    let backend = HostBackend::builder().build().expect("a backend");
+    let backend = Clean::build(HostBackend::builder());
     let memory = Prefetching::new(Unified::new(&backend, 0), Stream::new(&backend, 0).expect("a stream"), Some(9));
     let error = Buffer::<u32, _>::new(memory, 100).expect_err("no such device");
     assert!(matches!(error, Error::NoDevice { asked: 9, devices: 1 }), "{error}");

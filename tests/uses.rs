@@ -1,8 +1,17 @@
 //! Buffers that several streams use, and what is said where something does not fit.
 #![cfg(feature = "std")]
 
-use std::sync::Arc;
+mod clean;
+#[path = "adaptors/held.rs"]
+mod held;
 
+use std::mem::forget;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clean::Clean;
+use held::Held;
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::backend::{Backend, Uses};
@@ -10,8 +19,19 @@ use ringmem::memory::{Arena, Buffer, Device, GpuBuffer, Memory};
 use ringmem::stream::Stream;
 use zerocopy::FromZeros;
 
-fn backend() -> Arc<HostBackend> {
-    HostBackend::builder().device_memory(1 << 20).build().expect("a backend")
+fn backend() -> Clean {
+    Clean::build(HostBackend::builder().device_memory(1 << 20))
+}
+
+/// No wait is longer.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn eventually(fact: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
+        thread::yield_now();
+    }
 }
 
 fn streams(backend: &Arc<HostBackend>, count: usize) -> Vec<Stream> {
@@ -47,6 +67,39 @@ fn a_buffer_that_more_streams_use_than_it_lists_is_freed_after_all_of_them() {
         stream.synchronize().expect("nothing failed");
     }
     assert_eq!(backend.counters().device_live.bytes, 0);
+}
+
+#[test]
+fn a_use_that_cannot_be_listed_among_too_many_takes_none_of_them_off() {
+    let backend = backend();
+    let [first, others @ ..] = <[Stream; Uses::MOST + 1]>::try_from(streams(&backend, Uses::MOST + 1)).expect("so many");
+    // The first call of either is the use's own: what fails is to wait for another, or to stand for both.
+    for (verb, number) in [(Verb::Mark, 1), (Verb::After, 1), (Verb::Mark, 2)] {
+        let held = Held::new(&backend, &first);
+        let mut buffer = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 16).expect("room");
+        buffer.used_by(&first).expect("listed");
+        let (last, listed) = others.split_last().expect("more than one");
+        listed.iter().for_each(|stream| buffer.used_by(stream).expect("listed"));
+        backend.set_faults(&Faults::new().on(verb, Fault::nth(number)));
+        let error = buffer.used_by(last).expect_err("planned");
+        backend.set_faults(&Faults::new());
+        assert!(matches!(error, Error::Injected { call, .. } if call == verb.name()), "{error}");
+        drop(buffer);
+        // Whatever was listed besides is over, and that which is not is still listed.
+        others.iter().take(Uses::MOST - 1).for_each(|stream| stream.synchronize().expect("nothing failed"));
+        assert_eq!(backend.counters().device_live.bytes, 16, "{verb:?}: freed under the kernel of the first");
+        held.let_go();
+        others.iter().for_each(|stream| stream.synchronize().expect("nothing failed"));
+        first.synchronize().expect("nothing failed");
+        eventually("it is freed after the kernel", || backend.counters().device_live.bytes == 0);
+    }
+}
+
+#[test]
+#[should_panic(expected = "64 bytes in 1 blocks are live at the end of a test")]
+fn a_test_that_leaves_a_buffer_behind_fails() {
+    let backend = backend().at_once();
+    forget(GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 64).expect("room"));
 }
 
 #[test]

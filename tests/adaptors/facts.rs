@@ -12,14 +12,15 @@ use ringmem::memory::{Aligned, Arena, Buffer, Device, Failing, Figures, Limited,
 use ringmem::stream::Stream;
 use ringmem::{Error, Result};
 
+use crate::clean::Clean;
 use crate::held::Held;
 use crate::hooked::{Hooked, set};
 
 /// No wait of this file is longer.
 const LIMIT: Duration = Duration::from_secs(30);
 
-pub fn backend() -> Arc<HostBackend> {
-    HostBackend::builder().device_memory(1 << 20).build().expect("a backend")
+pub fn backend() -> Clean {
+    Clean::build(HostBackend::builder().device_memory(1 << 20))
 }
 
 fn device(backend: &Arc<HostBackend>) -> Device<HostBackend> {
@@ -253,6 +254,7 @@ fn what_has_not_come_back_is_listed_the_oldest_first() {
     let mut buffers: Vec<_> = (1..=5).map(|len| bytes(&memory, len * 10).expect("room")).collect();
     let second = buffers.remove(1);
     forget(buffers.remove(2));
+    backend.forgets();
     drop(buffers);
     // Where a block came back, another may be.
     let reused = bytes(&memory, 10).expect("room");

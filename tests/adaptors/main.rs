@@ -1,6 +1,8 @@
 //! Memories over memories: what each does, and that any stack of them does what its lowest memory does.
 #![cfg(feature = "std")]
 
+#[path = "../clean/mod.rs"]
+mod clean;
 mod facts;
 mod held;
 mod hooked;

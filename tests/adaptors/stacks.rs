@@ -15,7 +15,9 @@ use ringmem::memory::{
 };
 use ringmem::stream::{Pending, Queued, Stream};
 
-type Any<V> = Arc<dyn Memory<Visibility = V>>;
+use crate::clean::Clean;
+
+pub type Any<V> = Arc<dyn Memory<Visibility = V>>;
 
 /// What is done: which of the steps, on which buffers, with which number.
 type Step = (u8, usize, u32);
@@ -111,7 +113,7 @@ fn end<T: Queued>(pending: Pending<T>, number: u32) -> Option<T> {
 
 /// A backend, two streams of it, and in the end nothing live, neither there nor in what `play` leaves to be asked.
 fn scene(play: impl FnOnce(&Arc<HostBackend>, &[Stream; 2]) -> Vec<Probe>) {
-    let backend = HostBackend::builder().device_memory(1 << 20).build().expect("a backend");
+    let backend = Clean::build(HostBackend::builder().device_memory(1 << 20));
     let streams = [Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream")];
     let probes = play(&backend, &streams);
     for stream in &streams {
@@ -186,7 +188,7 @@ fn wrap<V: Visibility>(adaptor: usize, memory: Any<V>, limit: u64, probes: &mut 
     }
 }
 
-fn unfreed<M: Memory>(memory: &Logged<M>) -> u64 {
+pub fn unfreed<M: Memory>(memory: &Logged<M>) -> u64 {
     let events = memory.trace();
     let count = |is: fn(&Event) -> bool| events.events().iter().filter(|event| is(event)).count() as u64;
     count(|event| matches!(event, Event::Alloc { .. })) - count(|event| matches!(event, Event::Free { .. }))

@@ -67,7 +67,7 @@ fn a_pool_that_is_disabled_passes_everything_through() {
 }
 
 /// Three slabs, given back when the clock said 100, 200 and 300.
-fn idle() -> (Arc<ringmem::backend::host::HostBackend>, super::DevicePool, Arc<AtomicU64>, Vec<u64>) {
+fn idle() -> (super::Clean, super::DevicePool, Arc<AtomicU64>, Vec<u64>) {
     let backend = backend(64 * MIB);
     let now = Arc::new(AtomicU64::new(0));
     let clock = Arc::clone(&now);

@@ -1,6 +1,8 @@
 //! The pool on the host backend: what it reuses, when it asks its memory, what it gives back, and what it says of itself.
 #![cfg(feature = "std")]
 
+#[path = "../clean/mod.rs"]
+mod clean;
 mod ends;
 mod figures;
 mod hygiene;
@@ -19,6 +21,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clean::Clean;
 use ringmem::Error;
 use ringmem::backend::Ticket;
 use ringmem::backend::host::HostBackend;
@@ -36,8 +39,8 @@ const MIB: u64 = 1 << 20;
 type DevicePool = Pool<Device<HostBackend>>;
 type Bytes = Buffer<u8, DevicePool>;
 
-fn backend(bytes: u64) -> Arc<HostBackend> {
-    HostBackend::builder().device_memory(bytes).log(true).build().expect("a backend")
+fn backend(bytes: u64) -> Clean {
+    Clean::build(HostBackend::builder().device_memory(bytes).log(true))
 }
 
 fn builder(backend: &Arc<HostBackend>) -> Builder<Device<HostBackend>> {
