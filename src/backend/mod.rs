@@ -49,6 +49,12 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// What kind of backend it is, in a word.
     fn name(&self) -> &'static str;
 
+    /// Whether its devices are simulated: what is called device memory is then the host's, and nothing is quicker there. No call falls back from a
+    /// driver to a simulation; whoever wants one makes one.
+    fn is_simulated(&self) -> bool {
+        false
+    }
+
     /// How many devices it drives.
     fn devices(&self) -> u32;
 

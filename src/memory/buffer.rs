@@ -282,10 +282,10 @@ impl<T, M: Memory> Buffer<T, M> {
         self.block.is_pinned
     }
 
-    /// Whether the bytes are in a device's own memory. A simulated device has such memory too: its backend's name says what it is.
+    /// Whether the bytes are in the own memory of a device that is there: not where its backend is [simulated](crate::backend::Backend::is_simulated).
     #[must_use]
-    pub const fn is_device_backed(&self) -> bool {
-        matches!(self.block.location, MemoryLocation::Device)
+    pub fn is_device_backed(&self) -> bool {
+        matches!(self.block.location, MemoryLocation::Device) && !self.memory.backend().is_simulated()
     }
 
     /// Where kernels find it; `None` without bytes.
@@ -302,8 +302,10 @@ impl<T, M: Memory> Buffer<T, M> {
     /// # Errors
     ///
     /// What the driver said.
-    pub fn close(mut self) -> Result<()> {
-        self.give_back()
+    pub fn close(self) -> Result<()> {
+        let (memory, block, uses) = self.into_parts();
+        // SAFETY: of this memory by the invariant, and its uses are listed; nobody has it now.
+        unsafe { give_back(&memory, block, &uses) }
     }
 
     /// Waits until nothing queued uses it.
@@ -335,19 +337,15 @@ impl<T, M: Memory> Buffer<T, M> {
     pub(crate) fn give_back(&mut self) -> Result<()> {
         let empty = Block::empty(self.block.location, 1);
         let block = replace(&mut self.block, empty);
-        if block.layout.size() == 0 {
-            return Ok(());
-        }
-        // SAFETY: of this memory by the invariant, given back here only, and its uses are listed.
-        unsafe { self.memory.free(block, &self.uses) }
+        // SAFETY: of this memory by the invariant, and its uses are listed; nobody has it now.
+        unsafe { give_back(&self.memory, block, &self.uses) }
     }
 
     fn into_parts(self) -> (M, Block, Uses) {
-        let mut this = ManuallyDrop::new(self);
-        let block = replace(&mut this.block, Block::empty(MemoryLocation::Host, 1));
+        let this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped, and its memory is not used again.
         let memory = unsafe { ptr::read(&raw const this.memory) };
-        (memory, block, this.uses)
+        (memory, Block { ..this.block }, this.uses)
     }
 
     /// The same bytes as elements of another type.
@@ -439,10 +437,24 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
 
 impl<T, M: Memory> Drop for Buffer<T, M> {
     fn drop(&mut self) {
-        if let Err(error) = self.give_back() {
+        // SAFETY: of this memory by the invariant, and its uses are listed; nobody has it after this.
+        if let Err(error) = unsafe { give_back(&self.memory, Block { ..self.block }, &self.uses) } {
             self.memory.backend().unreported(error);
         }
     }
+}
+
+/// Gives a block back, if it is one.
+///
+/// # Safety
+///
+/// As [`Memory::free`].
+unsafe fn give_back<M: Memory>(memory: &M, block: Block, uses: &Uses) -> Result<()> {
+    if block.layout.size() == 0 {
+        return Ok(());
+    }
+    // SAFETY: the caller's promise.
+    unsafe { memory.free(block, uses) }
 }
 
 impl<T, M: Memory> fmt::Debug for Buffer<T, M> {

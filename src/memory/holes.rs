@@ -1,13 +1,32 @@
 //! What is free: holes by offset, taken first fit, neighbours joined.
 
-use std::collections::BTreeMap;
+use std::vec::Vec;
 
 /// The free parts of `0..total`.
 ///
-/// INVARIANT: holes are not empty, do not overlap and do not touch; `free` is the sum of their sizes.
+/// INVARIANT: holes are in order of offset, not empty, do not overlap and do not touch; `free` is the sum of their sizes.
 pub(crate) struct Holes {
-    sizes: BTreeMap<u64, u64>,
+    /// In one piece: first fit walks them, and most blocks are cut from a hole or joined to one that stays where it is.
+    holes: Vec<Hole>,
     free: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Hole {
+    offset: u64,
+    size: u64,
+}
+
+impl Hole {
+    const fn end(self) -> u64 {
+        self.offset + self.size
+    }
+
+    /// What an alignment leaves of it, and what it skips.
+    const fn usable(self, align: u64) -> (u64, u64) {
+        let padding = self.offset.wrapping_neg() & (align - 1);
+        (self.size.saturating_sub(padding), padding)
+    }
 }
 
 /// Why nothing was taken.
@@ -21,7 +40,7 @@ pub(crate) struct Shortage {
 impl Holes {
     /// One hole of `total` bytes.
     pub fn new(total: u64) -> Self {
-        Self { sizes: BTreeMap::from([(0, total)]), free: total }
+        Self { holes: Vec::from([Hole { offset: 0, size: total }]), free: total }
     }
 
     pub fn free(&self) -> u64 {
@@ -30,25 +49,20 @@ impl Holes {
 
     /// The lowest offset that is a multiple of `align`, a power of two, with `bytes` free bytes after it.
     pub fn take(&mut self, bytes: u64, align: u64) -> Result<u64, Shortage> {
-        let mut fit = None;
-        for (&hole, &size) in &self.sizes {
-            let padding = hole.wrapping_neg() & (align - 1);
-            let usable = size.saturating_sub(padding);
-            if usable >= bytes {
-                fit = Some((hole, size, padding));
-                break;
+        let Some((at, hole)) = self.holes.iter_mut().enumerate().find(|(_, hole)| hole.usable(align).0 >= bytes) else {
+            return Err(self.shortage(align));
+        };
+        let (usable, padding) = hole.usable(align);
+        let offset = hole.offset + padding;
+        let rest = Hole { offset: offset + bytes, size: usable - bytes };
+        match (padding, rest.size) {
+            (0, 0) => drop(self.holes.remove(at)),
+            (0, _) => *hole = rest,
+            (_, 0) => hole.size = padding,
+            _ => {
+                hole.size = padding;
+                self.holes.insert(at + 1, rest);
             }
-        }
-        let Some((hole, size, padding)) = fit else { return Err(self.shortage(align)) };
-        let offset = hole + padding;
-        if padding > 0 {
-            self.sizes.insert(hole, padding);
-        } else {
-            self.sizes.remove(&hole);
-        }
-        let rest = size - padding - bytes;
-        if rest > 0 {
-            self.sizes.insert(offset + bytes, rest);
         }
         self.free -= bytes;
         Ok(offset)
@@ -56,17 +70,21 @@ impl Holes {
 
     /// What is free, and the most that an alignment could have.
     pub fn shortage(&self, align: u64) -> Shortage {
-        let usable = |(&hole, &size): (&u64, &u64)| size.saturating_sub(hole.wrapping_neg() & (align - 1));
-        Shortage { free: self.free, largest: self.sizes.iter().map(usable).max().unwrap_or(0) }
+        Shortage { free: self.free, largest: self.holes.iter().map(|hole| hole.usable(align).0).max().unwrap_or(0) }
     }
 
     /// Gives back what was taken.
     pub fn give(&mut self, offset: u64, bytes: u64) {
         self.free += bytes;
-        let after = self.sizes.remove(&(offset + bytes)).unwrap_or(0);
-        match self.sizes.range_mut(..offset).next_back() {
-            Some((&before, size)) if before + *size == offset => *size += bytes + after,
-            _ => drop(self.sizes.insert(offset, bytes + after)),
+        let given = Hole { offset, size: bytes };
+        let after = self.holes.partition_point(|hole| hole.offset < offset);
+        let joins_after = self.holes.get(after).is_some_and(|hole| hole.offset == given.end());
+        let joins_before = after > 0 && self.holes[after - 1].end() == offset;
+        match (joins_before, joins_after) {
+            (true, true) => self.holes[after - 1].size += bytes + self.holes.remove(after).size,
+            (true, false) => self.holes[after - 1].size += bytes,
+            (false, true) => self.holes[after] = Hole { offset, size: bytes + self.holes[after].size },
+            (false, false) => self.holes.insert(after, given),
         }
     }
 }
@@ -94,7 +112,7 @@ mod tests {
             for block in order {
                 holes.give(block * 10, 10);
             }
-            assert_eq!((holes.free(), holes.sizes.len()), (30, 1), "{order:?}");
+            assert_eq!((holes.free(), holes.holes.len()), (30, 1), "{order:?}");
             assert_eq!(holes.take(30, 1), Ok(0));
         }
     }

@@ -43,7 +43,7 @@ impl<'a, M: Memory> View<'a, M> {
     }
 
     pub fn settle(&self) -> Result<()> {
-        self.memory.backend().settle(self.uses)
+        if self.uses.is_empty() { Ok(()) } else { self.memory.backend().settle(self.uses) }
     }
 
     /// Copies to or from the host, or between two places of one backend.

@@ -4,6 +4,7 @@
 #[path = "../clean/mod.rs"]
 mod clean;
 mod facts;
+mod faults;
 mod held;
 mod hooked;
 mod stacks;

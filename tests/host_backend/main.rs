@@ -1,6 +1,8 @@
 //! The host backend: what it promises in the header of `backend::host`, seen from outside. What every backend promises is in `conformance`.
 #![cfg(feature = "std")]
 
+#[path = "../clean/mod.rs"]
+mod clean;
 mod memory;
 #[cfg(target_os = "linux")]
 mod proc;
@@ -29,6 +31,7 @@ fn a_kernel_that_panics_is_an_error_and_the_stream_goes_on() {
     drop(setup.launch("panic", &[]));
     let memory = done(setup.stream.fill(setup.device(8), .., 1).expect("a fill"));
     assert_eq!(memory.to_vec().expect("a copy"), [1; 8]);
+    drop(memory);
     assert_eq!(setup.backend.counters().kernel_panics, 3, "also the one that nobody waited for");
     let Setup { backend, stream, .. } = setup;
     let error = within({

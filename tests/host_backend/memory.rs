@@ -2,11 +2,12 @@
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use ringmem::Error;
 use ringmem::backend::host::{HostBackend, POISON};
 use ringmem::backend::{Backend, Block, Copy, DeviceAddress, Fill, MemoryInfo, MemoryLocation, Place, Uses};
-use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
+use ringmem::memory::{Buffer, Device, GpuBuffer, Limited, Memory, Pinned, PinnedBuffer};
 
 use crate::setup::*;
 
@@ -66,11 +67,24 @@ fn ten_million_floats_take_forty_million_bytes_of_what_is_free() {
 }
 
 #[test]
+fn a_simulated_device_says_that_it_is_none_and_nothing_else_takes_its_place() {
+    let setup = setup(4096);
+    let (backend, memory) = (&setup.backend, Device::new(&setup.backend, 0));
+    assert!(backend.is_simulated() && !setup.device(64).is_device_backed());
+    let through: Arc<dyn Memory<Visibility = _>> = Arc::new(Limited::new(memory, 8192));
+    assert!(!Buffer::<u8, _>::new(Arc::clone(&through), 64).expect("room").is_device_backed());
+    let error = Buffer::<u8, _>::new(through, 4097).expect_err("more than it has");
+    assert!(matches!(error, Error::OutOfMemory { requested: 4097, .. }), "{error}");
+    let counters = backend.counters();
+    assert_eq!([counters.host_allocations, counters.pinned_allocations, counters.unified_allocations].map(|tally| tally.count), [0; 3]);
+}
+
+#[test]
 fn addresses_are_aligned_and_so_are_their_places() {
     // Odd capacities: the system aligns round ones by itself.
     for odd in 1..=4 {
         let setup = setup((16 << 20) + odd * 4096);
-        let mut kept = Vec::new();
+        let (mut kept, mut blocks) = (Vec::new(), Vec::new());
         for shift in 0..=21 {
             let align = 1 << shift;
             kept.push(setup.device(3));
@@ -81,7 +95,10 @@ fn addresses_are_aligned_and_so_are_their_places() {
                 place != 0 && address.is_multiple_of(align) && place.is_multiple_of(align),
                 "{address:#x} is at {place:#x}, alignment {align}"
             );
+            blocks.push(block);
         }
+        // SAFETY: nobody uses them.
+        blocks.iter().for_each(|block| unsafe { setup.backend.free(block, &Uses::NONE) }.expect("it lives"));
     }
     let error = setup(4096).allocate(MemoryLocation::Device, 8, 4 << 20).expect_err("too much");
     assert!(matches!(error, Error::Align { asked: 0x40_0000, most: 0x20_0000 }), "{error}");

@@ -2,7 +2,6 @@
 
 use std::alloc::Layout;
 use std::mem;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::mpsc;
@@ -15,6 +14,8 @@ use ringmem::image::{Entry, KernelHost};
 use ringmem::memory::{Buffer, Device, DeviceReadable, GpuBuffer, Memory, Pinned, PinnedBuffer};
 use ringmem::stream::{Module, Pending, Queued, Stream};
 use ringmem::{Abi, Error, Image, LAYOUTS};
+
+use crate::clean::Clean;
 
 /// No wait is longer.
 pub const LIMIT: Duration = Duration::from_secs(30);
@@ -104,13 +105,13 @@ fn gate(host: &dyn KernelHost, _: &[u64]) {
 }
 
 pub struct Setup {
-    pub backend: Arc<HostBackend>,
+    pub backend: Clean,
     pub stream: Stream,
     pub module: Module,
 }
 
-pub fn backend(device_memory: u64) -> Arc<HostBackend> {
-    HostBackend::builder().device_memory(device_memory).build().expect("a backend")
+pub fn backend(device_memory: u64) -> Clean {
+    Clean::build(HostBackend::builder().device_memory(device_memory))
 }
 
 pub fn setup(device_memory: u64) -> Setup {

@@ -1,7 +1,7 @@
 use std::error::Error as _;
 
 use ringmem::backend::Uses;
-use ringmem::backend::host::{Fault, Faults, Tally, Verb};
+use ringmem::backend::host::{Fault, Faults, Link, Tally, Verb};
 use ringmem::memory::{Device, GpuBuffer};
 
 use super::*;
@@ -16,14 +16,14 @@ fn the_nth_call_fails_and_no_other() {
     assert_eq!(error.to_string(), "copy number 2 was made to fail");
     assert_eq!(read(&backend, &block, 16), [1; 16], "a call that fails does nothing");
     write(&backend, &[3; 16], &block).expect("the fourth");
-    assert_eq!((backend.calls(Verb::Copy), backend.counters().uploads), (4, Tally { count: 2, bytes: 32 }));
+    assert_eq!((backend.calls(Verb::Copy), backend.counters().uploads), (Some(4), Tally { count: 2, bytes: 32 }));
 }
 
 #[test]
 fn a_plan_that_is_changed_counts_from_then_on() {
-    let backend = build(HostBackend::builder());
+    let backend = build(HostBackend::builder().faults(Faults::new()));
     let block = give(&backend, MemoryLocation::Device, 0, 16).expect("room");
-    write(&backend, &[1; 16], &block).expect("no plan");
+    write(&backend, &[1; 16], &block).expect("a plan of nothing");
     backend.set_faults(&Faults::new().on(Verb::Copy, Fault::from(2)));
     write(&backend, &[1; 16], &block).expect("the first since");
     for number in [3, 4, 5] {
@@ -31,6 +31,24 @@ fn a_plan_that_is_changed_counts_from_then_on() {
     }
     backend.set_faults(&Faults::new());
     write(&backend, &[1; 16], &block).expect("no plan again");
+}
+
+#[test]
+fn calls_are_counted_where_somebody_watches_and_nowhere_else() {
+    let backend = build(HostBackend::builder());
+    let block = give(&backend, MemoryLocation::Device, 0, 16).expect("room");
+    write(&backend, &[1; 16], &block).expect("nobody watches");
+    assert_eq!(Verb::ALL.map(|verb| backend.calls(verb)), [None; Verb::ALL.len()]);
+    backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(2)));
+    write(&backend, &[2; 16], &block).expect("the first that is counted");
+    let error = write(&backend, &[3; 16], &block).expect_err("planned");
+    assert!(matches!(error, Error::Injected { call: "copy", number: 2 }), "{error:?}");
+    assert_eq!((backend.calls(Verb::Copy), backend.calls(Verb::Allocate)), (Some(2), Some(0)));
+    for watched in [HostBackend::builder().log(true), HostBackend::builder().link(Link::default())] {
+        let backend = build(watched);
+        give(&backend, MemoryLocation::Device, 0, 16).expect("room");
+        assert_eq!(backend.calls(Verb::Allocate), Some(1));
+    }
 }
 
 #[test]
@@ -141,7 +159,7 @@ fn a_program_struck_at_any_call_ends_with_an_error_and_leaks_nothing() {
         source.close()?;
         Ok(bytes)
     };
-    let clean = build(HostBackend::builder());
+    let clean = build(HostBackend::builder().faults(Faults::new()));
     let run = |backend: &Arc<HostBackend>| {
         let backend = Arc::clone(backend);
         within(move || program(&backend))
@@ -150,7 +168,7 @@ fn a_program_struck_at_any_call_ends_with_an_error_and_leaks_nothing() {
     assert_eq!(expected, [&[1; 8][..], &[6; 24], &[5; 32]].concat());
     let mut struck = 0;
     for verb in Verb::ALL {
-        for number in 1..=clean.calls(verb) {
+        for number in 1..=clean.calls(verb).expect("it has a plan") {
             for fault in [Fault::nth(number), Fault::nth(number).when_executed()] {
                 let backend = build(HostBackend::builder().faults(Faults::new().on(verb, fault)));
                 let Err(error) = run(&backend) else { panic!("{verb:?} {number}: a fault is never swallowed") };

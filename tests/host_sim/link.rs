@@ -11,7 +11,7 @@ fn link() -> Link {
 }
 
 struct Setup {
-    backend: Arc<HostBackend>,
+    backend: Clean,
 }
 
 fn setup(builder: Builder) -> Setup {
@@ -31,7 +31,7 @@ impl Setup {
         self.now() - before
     }
 
-    fn block(&self, location: MemoryLocation, device: u32, bytes: usize) -> Block {
+    fn block(&self, location: MemoryLocation, device: u32, bytes: usize) -> Given {
         give(&self.backend, location, device, bytes).expect("room")
     }
 

@@ -1,6 +1,8 @@
 //! The host backend as an instrument: what it can be told to fail, to write down, to time and to refuse.
 #![cfg(feature = "std")]
 
+#[path = "../clean/mod.rs"]
+mod clean;
 mod detect;
 mod devices;
 mod ends;
@@ -13,6 +15,7 @@ mod pinned;
 mod waits;
 
 use std::alloc::Layout;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -20,8 +23,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clean::Clean;
 use ringmem::backend::host::{Builder, HostBackend};
-use ringmem::backend::{Backend, Block, Copy, MemoryLocation, Options, Place, Request};
+use ringmem::backend::{Backend, Block, Copy, MemoryLocation, Options, Place, Request, Uses};
 use ringmem::image::{Entry, KernelHost};
 use ringmem::memory::{Pinned, PinnedBuffer};
 use ringmem::stream::{Module, Pending, Stream};
@@ -80,8 +84,8 @@ fn load(backend: &Arc<HostBackend>) -> Module {
     Module::load(backend, &IMAGE, &Abi::of(LAYOUTS)).expect("our ABI")
 }
 
-fn build(builder: Builder) -> Arc<HostBackend> {
-    builder.build().expect("a backend")
+fn build(builder: Builder) -> Clean {
+    Clean::build(builder)
 }
 
 fn request(location: MemoryLocation, device: u32, bytes: usize) -> Request {
@@ -89,9 +93,35 @@ fn request(location: MemoryLocation, device: u32, bytes: usize) -> Request {
     Request { location, device, layout, options: Options::empty() }
 }
 
+/// A block that goes with this, unless it went before.
+#[derive(Debug)]
+struct Given {
+    block: Block,
+    backend: Arc<HostBackend>,
+}
+
+impl Deref for Given {
+    type Target = Block;
+
+    fn deref(&self) -> &Block {
+        &self.block
+    }
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        // SAFETY: what a test does with a block is over when it lets it go. One that the test has freed is refused.
+        let _ = unsafe { self.backend.free(&self.block, &Uses::NONE) };
+    }
+}
+
 /// A block, or why not.
-fn give(backend: &Arc<HostBackend>, location: MemoryLocation, device: u32, bytes: usize) -> Result<Block, Error> {
-    backend.allocate(&request(location, device, bytes), None)
+fn give(backend: &Arc<HostBackend>, location: MemoryLocation, device: u32, bytes: usize) -> Result<Given, Error> {
+    ask(backend, &request(location, device, bytes))
+}
+
+fn ask(backend: &Arc<HostBackend>, request: &Request) -> Result<Given, Error> {
+    Ok(Given { block: backend.allocate(request, None)?, backend: Arc::clone(backend) })
 }
 
 fn start(block: &Block) -> Place {

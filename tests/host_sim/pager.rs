@@ -1,5 +1,5 @@
-use ringmem::backend::host::{Phase, Tally, Verb};
-use ringmem::backend::{Prefetch, Uses};
+use ringmem::backend::Prefetch;
+use ringmem::backend::host::{Counters, Phase, Tally, Verb};
 use ringmem::memory::{Unified, UnifiedBuffer};
 
 use super::*;
@@ -11,7 +11,7 @@ fn tally(count: u64) -> Tally {
 }
 
 struct Setup {
-    backend: Arc<HostBackend>,
+    backend: Clean,
     stream: Stream,
     module: Module,
 }
@@ -113,8 +113,7 @@ fn allocations_and_pages_share_the_device_and_pages_give_way() {
     assert_eq!(backend.counters().pages_in, tally(4), "for a page nothing gives way that is no page");
     let error = give(backend, MemoryLocation::Device, 0, 1).expect_err("it is full");
     assert!(matches!(error, Error::OutOfMemory { requested: 1, free: 0, largest: 0 }), "{error:?}");
-    // SAFETY: nobody uses them.
-    [two, rest].iter().for_each(|block| unsafe { backend.free(block, &Uses::NONE) }.expect("it is live"));
+    drop((two, rest));
     setup.touch(&buffer, PAGE - 1, 2);
     assert_eq!((setup.held(), backend.occupied(0).expect("a device").peak), (2 * PAGE, 4 * PAGE));
     drop(buffer);
@@ -152,7 +151,8 @@ fn a_prefetch_moves_the_bytes_that_it_names() {
     let counters = backend.counters();
     assert_eq!((counters.prefetches, counters.pages_in, counters.pages_out), (Tally { count: 2, bytes: 24_000 }, tally(3), tally(3)));
     assert!(matches!(prefetch(Some(1)), Err(Error::NoDevice { asked: 1, devices: 1 })));
-    let device = give(backend, MemoryLocation::Device, 0, 64).expect("room").device_address.expect("a device's");
+    let block = give(backend, MemoryLocation::Device, 0, 64).expect("room");
+    let device = block.device_address.expect("a device's");
     let error = backend.prefetch(&Prefetch { address: device, bytes: 64, to: None }, stream.id()).expect_err("not managed");
     assert!(matches!(error, Error::Unsupported { .. }), "{error:?}");
     let error = backend.prefetch(&Prefetch { address, bytes: bytes + 1, to: None }, stream.id()).expect_err("too much");
@@ -227,9 +227,7 @@ fn the_device_never_holds_more_than_it_has_whoever_asks() {
         }
         scope.spawn(|| {
             for round in 0..300 {
-                let block = give(&setup.backend, MemoryLocation::Device, 0, ((1 + round % 8) * PAGE) as usize).expect("pages give way");
-                // SAFETY: nobody uses it.
-                unsafe { setup.backend.free(&block, &Uses::NONE) }.expect("it is live");
+                drop(give(&setup.backend, MemoryLocation::Device, 0, ((1 + round % 8) * PAGE) as usize).expect("pages give way"));
             }
         });
     });
@@ -238,4 +236,95 @@ fn the_device_never_holds_more_than_it_has_whoever_asks() {
     assert_eq!(occupied.bytes, 0, "nothing is left");
     let counters = setup.backend.counters();
     assert!(counters.pages_evicted.count > 0 && counters.pages_in.count >= counters.pages_out.count + counters.pages_evicted.count);
+}
+
+/// Kernels of many streams on two devices, allocations beside them and the host, all over what the devices hold; then the log is read line by line.
+#[test]
+fn the_books_hold_line_by_line_whoever_moves_pages() {
+    const ROOM: u64 = 16;
+    // Called for each line, while the log is nobody else's: the others come to it in whatever order.
+    let slow = Arc::new(|| {
+        thread::yield_now();
+        0
+    });
+    let backend = &build(HostBackend::builder().devices(2).device_memory(ROOM * PAGE).page_size(PAGE).log(true).clock(slow));
+    let managed = || UnifiedBuffer::<u8, _>::new(Unified::new(backend, 0), (ROOM * PAGE) as usize).expect("managed memory");
+    let buffers = &[managed(), managed()];
+    let streams = &[0, 1, 0, 1, 0, 1].map(|device| Stream::new(backend, device).expect("a stream"));
+    let module = &load(backend);
+    thread::scope(|scope| {
+        for (number, stream) in (0_u64..).zip(streams) {
+            scope.spawn(move || {
+                let word = PinnedBuffer::<u64, _>::new(Pinned::new(backend, 0), 1).expect("room");
+                let word = word.device_address().expect("it has bytes").get();
+                for round in 0..60 {
+                    let first = address(&buffers[(round / 3 % 2) as usize]) + (number * 5 + round * 7) % 12 * PAGE;
+                    // SAFETY: the kernel writes to its word alone, which goes after the stream was waited for.
+                    done(unsafe { stream.launch(module, "place", &[first, 4 * PAGE, word]) }.expect("a launch"));
+                }
+            });
+        }
+        for device in [0, 1] {
+            scope.spawn(move || {
+                for round in 0..200 {
+                    drop(give(backend, MemoryLocation::Device, device, ((1 + round % 8) * PAGE) as usize).expect("pages give way"));
+                }
+            });
+        }
+        scope.spawn(|| {
+            for round in 0..60 {
+                assert!(buffers[round % 2].as_slice().is_ok(), "the host may");
+            }
+        });
+    });
+    assert!(buffers.iter().all(|buffer| buffer.as_slice().is_ok()));
+    let device_of = |stream| streams.iter().find(|of| Some(of.id()) == stream).map(Stream::device);
+    let mut resident = std::collections::HashMap::new();
+    for call in backend.call_log() {
+        let page = call.from.unwrap_or_default();
+        match call.phase {
+            Phase::PagedIn => {
+                let device = device_of(call.stream).expect("of a launch");
+                assert_eq!(resident.insert(page, device), None, "{call:?}: it was on a device");
+                let held = resident.values().filter(|&&on| on == device).count() as u64;
+                assert!(held <= ROOM, "{call:?}: {held} pages");
+            }
+            Phase::PagedOut | Phase::Evicted => assert!(resident.remove(&page).is_some(), "{call:?}: it was on no device"),
+            _ => {}
+        }
+    }
+    let Counters { pages_in, pages_out, pages_evicted, .. } = backend.counters();
+    assert!(resident.is_empty() && pages_evicted.count > 0 && pages_out.count > 0);
+    assert_eq!((pages_in.count, pages_in.bytes), (pages_out.count + pages_evicted.count, pages_in.count * PAGE));
+    let occupied = [0, 1].map(|device| backend.occupied(device).expect("a device"));
+    assert!(occupied.iter().all(|occupied| occupied.bytes == 0 && occupied.peak <= ROOM * PAGE), "{occupied:?}");
+}
+
+/// Pages that go with their memory while others move, on another device too: none stays in the books.
+#[test]
+fn pages_leave_the_books_with_their_memory_whoever_moves_others() {
+    const ROOM: u64 = 4;
+    let backend = &build(HostBackend::builder().devices(2).device_memory(ROOM * PAGE).page_size(PAGE));
+    let module = &load(backend);
+    thread::scope(|scope| {
+        for device in [0, 1] {
+            scope.spawn(move || {
+                let stream = Stream::new(backend, device).expect("a stream");
+                for round in 0..150 {
+                    let buffer = UnifiedBuffer::<u8, _>::new(Unified::new(backend, 0), (2 * PAGE) as usize).expect("managed memory");
+                    // SAFETY: nobody else uses the buffer before the wait.
+                    done(unsafe { stream.launch(module, "increment", &[address(&buffer), (1 + round % 2) * PAGE]) }.expect("a launch"));
+                }
+            });
+            scope.spawn(move || {
+                for _ in 0..300 {
+                    drop(give(backend, MemoryLocation::Device, device, (3 * PAGE) as usize).expect("pages give way"));
+                }
+            });
+        }
+    });
+    for device in [0, 1] {
+        let occupied = backend.occupied(device).expect("a device");
+        assert!(occupied.bytes == 0 && occupied.peak <= ROOM * PAGE, "{device}: {occupied:?}");
+    }
 }

@@ -1,10 +1,9 @@
-use ringmem::backend::Uses;
 use ringmem::backend::host::Tally;
 
 use super::*;
 
-fn pinned(backend: &Arc<HostBackend>, bytes: usize, options: Options) -> Result<Block, Error> {
-    backend.allocate(&Request { options, ..request(MemoryLocation::Pinned, 0, bytes) }, None)
+fn pinned(backend: &Arc<HostBackend>, bytes: usize, options: Options) -> Result<Given, Error> {
+    ask(backend, &Request { options, ..request(MemoryLocation::Pinned, 0, bytes) })
 }
 
 fn free(backend: &Arc<HostBackend>, block: &Block) {

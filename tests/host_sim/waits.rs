@@ -15,7 +15,7 @@ fn gpu(backend: &Arc<HostBackend>, len: usize) -> GpuBuffer<u8, HostBackend> {
 }
 
 /// A backend whose first fill fails when it is executed.
-fn failing() -> Arc<HostBackend> {
+fn failing() -> Clean {
     build(HostBackend::builder().faults(Faults::new().on(Verb::Fill, Fault::nth(1).when_executed())))
 }
 
@@ -28,7 +28,7 @@ fn synchronize_leaves_the_failures_of_what_was_queued_after_it() {
         let stream = stream.clone();
         move || stream.synchronize()
     });
-    eventually("it is called", || backend.calls(Verb::Synchronize) == 1);
+    eventually("it is called", || backend.calls(Verb::Synchronize) == Some(1));
     // It has not yet looked what is queued when it is counted.
     thread::sleep(Duration::from_millis(100));
     let pending = stream.fill(gpu(&backend, 64), .., 1).expect("it is queued");

@@ -12,10 +12,21 @@
 //! | `waiting-8` | the bare ring, and its ends in `ringmem::wait` |
 //! | `mpmc-push-pop-8` | rings for many; `claim 32` claims so many with one compare-exchange |
 //! | `pool-SIZE` | a block of a pool taken and given back, with a word written to it and read |
+//! | `buffer-alloc-drop`, `copy-from-64`, `copy-to-64`, `fill-64` | those of the bench `memory`, on the host backend |
 //!
 //! Instructions are no time: a compare-exchange is one of them.
 
-// The kinds of the `rings` and `memory` benches, not all of which take part.
+// Of the `memory` bench.
+#[allow(dead_code)]
+#[path = "../memory/blocks.rs"]
+mod blocks;
+#[allow(dead_code)]
+#[path = "../memory/copies.rs"]
+mod copies;
+#[path = "../memory/host.rs"]
+mod host;
+
+// The kinds of the `rings` bench, not all of which take part.
 #[allow(dead_code)]
 #[path = "../rings/iceoryx.rs"]
 mod iceoryx;
@@ -39,6 +50,7 @@ mod plain;
 mod spsc_kinds;
 
 mod many;
+mod memory;
 mod one;
 mod pool;
 mod twin;
@@ -50,6 +62,6 @@ use ringmem_benches::{Wanted, count};
 const CAPACITY: usize = 1024;
 
 fn main() {
-    let groups = [one::workloads(), vec![many::workload()], pool::workloads()];
+    let groups = [one::workloads(), vec![many::workload()], pool::workloads(), memory::workloads()];
     count("instructions", &Wanted::from_args(), &groups.into_iter().flatten().collect::<Vec<_>>());
 }

@@ -8,14 +8,14 @@ use ringmem::backend::{MemoryLocation, Options, Request, Uses};
 use ringmem::memory::{Aligned, Arena, Buffer, Device, Failing, Limited, Logged, Memory, Statistics, Tracked};
 use ringmem_benches::{Subject, Workload};
 
-use crate::{backend, each};
+use crate::host::{backend, each};
 
 const BYTES: usize = 64;
 
 /// After so many a trace is thrown away.
 const TRACED: u64 = 1024;
 
-fn bare(buffers: u64) -> f64 {
+pub fn bare(buffers: u64) -> f64 {
     let backend = backend();
     let layout = Layout::from_size_align(BYTES, 1).expect("a layout");
     let request = Request { location: MemoryLocation::Device, device: 0, layout, options: Options::empty() };
@@ -43,7 +43,7 @@ fn through<M: Memory + Clone>(buffers: u64, over: impl FnOnce(Device) -> M) -> f
     made(buffers, &over(Device::new(&backend(), 0)), || ())
 }
 
-fn plain(buffers: u64) -> f64 {
+pub fn plain(buffers: u64) -> f64 {
     through(buffers, |device| device)
 }
 

@@ -1,17 +1,17 @@
-//! 64 bytes there and back.
+//! 64 bytes there and back, and filled.
 
 use std::hint::black_box;
 use std::ptr::NonNull;
 
-use ringmem::backend::{Backend, Copy, Place};
+use ringmem::backend::{Backend, Copy, Fill, Place};
 use ringmem::memory::{Buffer, Device};
 use ringmem_benches::{Subject, Workload};
 
-use crate::{backend, each};
+use crate::host::{backend, each};
 
 type Line = [u64; 8];
 
-fn copy_from(copies: u64) -> f64 {
+pub fn copy_from(copies: u64) -> f64 {
     let mut buffer = Buffer::<u64, Device>::new(Device::new(&backend(), 0), 8).expect("room");
     let took = each(copies, || {
         for number in 0..copies {
@@ -22,7 +22,7 @@ fn copy_from(copies: u64) -> f64 {
     took
 }
 
-fn copy_to(copies: u64) -> f64 {
+pub fn copy_to(copies: u64) -> f64 {
     let buffer = Buffer::<u64, Device>::from_slice(Device::new(&backend(), 0), &[7; 8]).expect("room");
     each(copies, || {
         for _ in 0..copies {
@@ -33,7 +33,7 @@ fn copy_to(copies: u64) -> f64 {
     })
 }
 
-fn bare_from(copies: u64) -> f64 {
+pub fn bare_from(copies: u64) -> f64 {
     let backend = backend();
     let buffer = Buffer::<u64, Device>::new(Device::new(&backend, 0), 8).expect("room");
     let to = Place::Device(buffer.device_address().expect("it has bytes"));
@@ -47,7 +47,7 @@ fn bare_from(copies: u64) -> f64 {
     took
 }
 
-fn bare_to(copies: u64) -> f64 {
+pub fn bare_to(copies: u64) -> f64 {
     let backend = backend();
     let buffer = Buffer::<u64, Device>::from_slice(Device::new(&backend, 0), &[7; 8]).expect("room");
     let from = Place::Device(buffer.device_address().expect("it has bytes"));
@@ -60,18 +60,44 @@ fn bare_to(copies: u64) -> f64 {
     })
 }
 
+pub fn fill(fills: u64) -> f64 {
+    let mut buffer = Buffer::<u64, Device>::new(Device::new(&backend(), 0), 8).expect("room");
+    let took = each(fills, || {
+        for number in 0..fills {
+            buffer.fill(black_box(number)).expect("live");
+        }
+    });
+    assert_eq!(buffer.to_vec().expect("live"), [fills - 1; 8]);
+    took
+}
+
+pub fn bare_fill(fills: u64) -> f64 {
+    let backend = backend();
+    let buffer = Buffer::<u64, Device>::new(Device::new(&backend, 0), 8).expect("room");
+    let to = Place::Device(buffer.device_address().expect("it has bytes"));
+    let took = each(fills, || {
+        for number in 0..fills {
+            // SAFETY: the buffer's own elements, which nobody else uses.
+            unsafe { backend.fill_now(&Fill::of(to, black_box(number), 8)) }.expect("live");
+        }
+    });
+    assert_eq!(buffer.to_vec().expect("live"), [fills - 1; 8]);
+    took
+}
+
 /// The verb.
 fn now(backend: &dyn Backend, to: Place, from: Place) {
     // SAFETY: both callers pass a line of theirs and a buffer of one, which nobody else uses.
     unsafe { backend.copy_now(&Copy { to, from, bytes: size_of::<Line>() as u64 }) }.expect("live");
 }
 
-/// `copy-from-64` and `copy-to-64`.
+/// `copy-from-64`, `copy-to-64` and `fill-64`.
 pub fn workloads() -> Vec<Workload> {
     let workload =
         |name, subjects: Vec<Subject>| Workload { unit: "ns/copy", aim_added_ns: Some(10.0), ..Workload::one(name, 1.15, subjects) };
     vec![
         workload("copy-from-64", vec![("ringmem Buffer", copy_from), ("backend", bare_from)]),
         workload("copy-to-64", vec![("ringmem Buffer", copy_to), ("backend", bare_to)]),
+        workload("fill-64", vec![("ringmem Buffer", fill), ("backend", bare_fill)]),
     ]
 }

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `buffer-alloc-drop` | a buffer of 64 bytes in device memory, made and dropped |
 //! | `copy-from-64`, `copy-to-64` | 64 bytes to a buffer in device memory and back, blocking |
+//! | `fill-64` | 64 bytes of it filled, blocking |
 //! | `adaptors` | `buffer-alloc-drop` through each adaptor, beside none |
 //! | `alloc-once-vs-loop` | 64 bytes to a pinned buffer of 64 KiB that is made once, or anew for each copy |
 //! | `suballocate-100` | 100 pinned buffers of 256 bytes made and dropped, from an arena, or each from the backend |
@@ -21,25 +22,12 @@
 
 mod blocks;
 mod copies;
+mod host;
 mod pool;
 mod reuse;
 mod tracking;
 
-use std::sync::Arc;
-
-use ringmem::backend::Backend;
-use ringmem::backend::host::HostBackend;
-use ringmem_benches::{Wanted, job, run, run_once, team};
-
-/// A backend, and the same as whoever has not chosen one sees it.
-fn backend() -> Arc<dyn Backend> {
-    HostBackend::builder().device_memory(1 << 20).build().expect("a backend").erased()
-}
-
-/// One turn on core 0, in nanoseconds each.
-fn each(times: u64, work: impl FnOnce() + Send) -> f64 {
-    team(times, vec![(Some(0), job(work))])
-}
+use ringmem_benches::{Wanted, run, run_once};
 
 fn main() {
     let groups = [blocks::workloads(), copies::workloads(), reuse::workloads(), tracking::workloads(), pool::workloads()];

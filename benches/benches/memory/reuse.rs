@@ -5,7 +5,7 @@ use std::hint::black_box;
 use ringmem::memory::{Arena, Buffer, Memory, Pinned};
 use ringmem_benches::Workload;
 
-use crate::{backend, each};
+use crate::host::{backend, each};
 
 /// Of the buffer that is made once or each time.
 const LARGE: usize = 64 << 10;

@@ -1,32 +1,31 @@
 //! Where a block comes from.
 
 use std::io;
-use std::vec::Vec;
 
 use super::HostBackend;
-use super::arena::ALIGN;
+use super::arena::{ALIGN, POISON};
 use super::log::Facts;
 use super::mapping::Mapping;
 use super::ranges::{Owner, Range};
-use crate::backend::{Block, DeviceAddress, MemoryLocation, Options, Request};
+use crate::backend::{Block, DeviceAddress, MemoryLocation, Options, Request, StreamId};
 use crate::{Error, Result};
 
 impl HostBackend {
     /// A block that is the caller's until it is freed. What was freed before and is no longer used is there for it, also where a stream has still to
     /// give it back.
-    pub(super) fn give_or_wait(&self, request: &Request, facts: &Facts) -> Result<Block> {
-        match self.give(request, facts) {
+    pub(super) fn give_or_wait(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
+        match self.give(request, on) {
             Err(Error::OutOfMemory { .. } | Error::PinnedBudget { .. }) => {
                 self.shared.limbo.catch_up(&self.shared);
-                self.give(request, facts)
+                self.give(request, on)
             }
             outcome => outcome,
         }
     }
 
-    fn give(&self, request: &Request, facts: &Facts) -> Result<Block> {
+    fn give(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
         let Request { location, device, layout, options } = *request;
-        if let Some(on) = facts.stream {
+        if let Some(on) = on {
             self.stream(on)?;
         }
         self.shared.arena(device)?;
@@ -38,30 +37,29 @@ impl HostBackend {
             return Err(Error::Unsupported { what: "managed memory" });
         }
         let (range, address, is_pinned) = match location {
-            MemoryLocation::Device => self.carve(request, facts)?,
+            MemoryLocation::Device => self.carve(request, on)?,
             MemoryLocation::Pinned | MemoryLocation::Host | MemoryLocation::Unified => self.map(request)?,
         };
         let host = (location != MemoryLocation::Device).then_some(range.place.0);
         self.shared.ranges.insert(address.get(), range);
-        self.shared.counts.of(location).allocated(facts.bytes);
+        self.shared.counts.of(location).allocated(layout.size() as u64);
         let device_address = (location != MemoryLocation::Host).then_some(address);
         Ok(Block { device_address, host, layout, location, device, is_pinned, ready: None, tag: 0 })
     }
 
     /// A part of a device's arena.
-    fn carve(&self, request: &Request, facts: &Facts) -> Result<(Range, DeviceAddress, bool)> {
+    fn carve(&self, request: &Request, on: Option<StreamId>) -> Result<(Range, DeviceAddress, bool)> {
         let Request { location, device, layout, options } = *request;
         let arena = self.shared.arena(device)?;
-        let mut evicted = Vec::new();
-        let taken = arena.take(facts.bytes, layout.align() as u64, &mut evicted);
-        self.shared.evicted(facts, &mut evicted);
-        let offset = taken?;
+        let (bytes, align) = (layout.size() as u64, layout.align() as u64);
+        let offset = match arena.take(bytes, align)? {
+            Some(offset) => offset,
+            None => self.shared.take_from_pages(arena, bytes, align, &Facts::allocation(request, on))?,
+        };
+        // SAFETY: just taken, for so many bytes.
+        unsafe { arena.overwrite(offset, bytes, if options.contains(Options::ZEROED) { 0 } else { POISON }) };
         // SAFETY: just taken.
         let place = unsafe { arena.place(offset) };
-        if options.contains(Options::ZEROED) {
-            // SAFETY: just taken, for so many bytes.
-            unsafe { place.0.write_bytes(0, layout.size()) };
-        }
         Ok((Range { layout, location, options, device, place, owner: Owner::Arena(offset), is_dead: false }, arena.address(offset), false))
     }
 

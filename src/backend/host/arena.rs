@@ -90,33 +90,36 @@ impl Arena {
         Place(unsafe { self.place.0.add(offset as usize) })
     }
 
-    /// The offset of `bytes` poisoned bytes that are the caller's until [`give`](Self::give), and the pages that gave way.
-    pub fn take(&self, bytes: u64, align: u64, evicted: &mut Vec<u64>) -> Result<u64> {
+    /// The offset of `bytes` bytes that are the caller's until [`give`](Self::give). `None` where pages have to give way first:
+    /// [`take_from_pages`](Self::take_from_pages) sees to that.
+    pub fn take(&self, bytes: u64, align: u64) -> Result<Option<u64>> {
         if bytes == 0 {
             return Err(Error::Size { asked: 0, least: 1, most: self.capacity });
         }
         if !align.is_power_of_two() || align > ALIGN {
             return Err(Error::Align { asked: align, most: ALIGN });
         }
-        match self.reserve(bytes, align, evicted) {
-            Ok(offset) => {
-                // SAFETY: just taken, so the range is within the capacity and nobody else's.
-                unsafe { self.poison(offset, bytes) };
-                Ok(offset)
-            }
-            Err(Shortage { free, largest }) => Err(Error::OutOfMemory { requested: bytes, free, largest }),
+        let mut space = self.space();
+        if space.pages.count() > 0 && bytes > self.capacity - self.held(&space) {
+            return Ok(None);
         }
+        self.reserve(&mut space, bytes, align, &mut Vec::new()).map(Some)
     }
 
-    fn reserve(&self, bytes: u64, align: u64, evicted: &mut Vec<u64>) -> Result<u64, Shortage> {
-        let mut space = self.space();
-        let offset = space.holes.take(bytes, align)?;
-        while self.held(&space) > self.capacity
+    /// The same, and the pages that gave way. Only while no page moves otherwise, or the books would be told of it in another order.
+    pub fn take_from_pages(&self, bytes: u64, align: u64, evicted: &mut Vec<u64>) -> Result<u64> {
+        self.reserve(&mut self.space(), bytes, align, evicted)
+    }
+
+    fn reserve(&self, space: &mut Space, bytes: u64, align: u64, evicted: &mut Vec<u64>) -> Result<u64> {
+        let short = |Shortage { free, largest }| Error::OutOfMemory { requested: bytes, free, largest };
+        let offset = space.holes.take(bytes, align).map_err(short)?;
+        while self.held(space) > self.capacity
             && let Some(page) = space.pages.oldest()
         {
             evicted.push(page);
         }
-        space.peak = space.peak.max(self.held(&space));
+        space.peak = space.peak.max(self.held(space));
         Ok(offset)
     }
 
@@ -164,20 +167,20 @@ impl Arena {
     /// Of one [`take`](Self::take), given back once, and nothing uses the range any more.
     pub unsafe fn give(&self, offset: u64, bytes: u64) {
         // SAFETY: the caller's promise: it is still the range that was taken, and nobody else's.
-        unsafe { self.poison(offset, bytes) };
+        unsafe { self.overwrite(offset, bytes, POISON) };
         self.space().holes.give(offset, bytes);
     }
 
-    /// Outside the lock: this is the slow part, and kernels must not wait for it.
+    /// Makes every byte the same. Outside the lock: this is the slow part, and kernels must not wait for it.
     ///
     /// # Safety
     ///
     /// The range is within the capacity, and nobody else uses it.
-    unsafe fn poison(&self, offset: u64, bytes: u64) {
+    pub unsafe fn overwrite(&self, offset: u64, bytes: u64, byte: u8) {
         // SAFETY: the caller's promise.
         let place = unsafe { self.place(offset) };
         // SAFETY: the caller's promise.
-        unsafe { place.0.write_bytes(POISON, bytes as usize) };
+        unsafe { place.0.write_bytes(byte, bytes as usize) };
     }
 }
 

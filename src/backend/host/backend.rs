@@ -36,6 +36,10 @@ unsafe impl Backend for HostBackend {
         "host"
     }
 
+    fn is_simulated(&self) -> bool {
+        true
+    }
+
     fn devices(&self) -> u32 {
         self.shared.arenas.len() as u32
     }
@@ -51,44 +55,51 @@ unsafe impl Backend for HostBackend {
     }
 
     fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
-        let mut facts = Facts { bytes: request.layout.size() as u64, ..Facts::of(Verb::Allocate, on) };
+        let Some(facts) = self.shared.watched(|| Facts::allocation(request, on)) else { return self.give_or_wait(request, on) };
         let outcome = match self.shared.plan.next(Verb::Allocate) {
-            None => self.give_or_wait(request, &facts),
+            None => self.give_or_wait(request, on),
             Some(_) => Err(self.shortage(request)),
         };
-        facts.to = outcome.as_ref().ok().map(address);
+        let facts = Facts { to: outcome.as_ref().ok().map(address), ..facts };
         self.shared.log(&facts, Phase::Called, None, outcome.is_ok());
         outcome
     }
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
-        let facts = Facts { bytes: block.layout.size() as u64, from: Some(address(block)), ..Facts::of(Verb::Free, None) };
-        let struck = self.shared.plan.next(Verb::Free);
-        let killed = self.shared.ranges.kill(block, Verb::Free.name());
-        self.shared.log(&facts, Phase::Called, None, killed.is_ok() && struck.is_none());
-        killed?;
-        let block = Block { ready: None, ..*block };
-        self.shared.limbo.after(&self.shared, uses, Held::Block(block));
+        let shared = &self.shared;
+        let watched =
+            shared.watched(|| Facts { bytes: block.layout.size() as u64, from: Some(address(block)), ..Facts::of(Verb::Free, None) });
+        let struck = watched.and_then(|facts| shared.plan.next(facts.verb));
+        let is_over = shared.are_over(uses);
+        let killed = if is_over { shared.ranges.take(block).map(Some) } else { shared.ranges.kill(block).map(|()| None) };
+        if let Some(facts) = &watched {
+            shared.log(facts, Phase::Called, None, killed.is_ok() && struck.is_none());
+        }
+        match killed? {
+            Some(range) => shared.release(address(block), range),
+            None => shared.limbo.after(shared, uses, Held::Block(Block { ready: None, ..*block })),
+        }
         struck.map_or(Ok(()), |struck| Err(struck.error()))
     }
 
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
-        let facts = Facts::copy(copy, None);
         // SAFETY: the caller's promise.
-        self.at_once(&facts, || Ok(Work::Bytes(unsafe { self.shared.copy(copy, None, &facts) }?, copy.bytes)))
+        self.at_once(|| Facts::copy(copy, None), copy.bytes, || unsafe { self.shared.copy(copy, None, None) })
     }
 
     unsafe fn fill_now(&self, fill: &Fill) -> Result<()> {
-        let facts = Facts::fill(fill, None);
         // SAFETY: the caller's promise.
-        self.at_once(&facts, || Ok(Work::Bytes(unsafe { self.shared.fill(fill, None, &facts) }?, fill.bytes())))
+        self.at_once(|| Facts::fill(fill, None), fill.bytes(), || unsafe { self.shared.fill(fill, None, None) })
     }
 
     fn open_stream(&self, device: u32) -> Result<StreamId> {
-        self.call(&Facts::of(Verb::OpenStream, None), || {
-            self.shared.arena(device)?;
-            Queue::open(&self.shared, device)
-        })
+        self.call(
+            || Facts::of(Verb::OpenStream, None),
+            || {
+                self.shared.arena(device)?;
+                Queue::open(&self.shared, device)
+            },
+        )
     }
 
     fn close_stream(&self, stream: StreamId) {
@@ -99,23 +110,21 @@ unsafe impl Backend for HostBackend {
 
     unsafe fn copy(&self, copy: &Copy, on: StreamId) -> Result<Ticket> {
         self.queue(Facts::copy(copy, Some(on)), on, |_| {
-            let route = self.shared.check_copy(copy)?;
-            let pageable = [copy.to, copy.from].map(|place| self.shared.is_pageable(place));
+            let (route, pageable) = self.shared.check_copy(copy)?;
             Ok((Operation::Copy(*copy, pageable), Work::Bytes(route, copy.bytes)))
         })
     }
 
     unsafe fn fill(&self, fill: &Fill, on: StreamId) -> Result<Ticket> {
         self.queue(Facts::fill(fill, Some(on)), on, |_| {
-            let route = self.shared.check_fill(fill)?;
-            Ok((Operation::Fill(*fill, self.shared.is_pageable(fill.to)), Work::Bytes(route, fill.bytes())))
+            let (route, pageable) = self.shared.check_fill(fill)?;
+            Ok((Operation::Fill(*fill, pageable), Work::Bytes(route, fill.bytes())))
         })
     }
 
     unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()> {
-        let facts = Facts::publish(word, None);
         // SAFETY: the caller's promise.
-        self.at_once(&facts, || Ok(Work::Bytes(unsafe { self.shared.publish(word, value, None) }?, facts.bytes)))
+        self.at_once(|| Facts::publish(word, None), size_of::<u64>() as u64, || unsafe { self.shared.publish(word, value, None) })
     }
 
     unsafe fn publish(&self, word: Place, value: u64, since: Ticket, on: StreamId) -> Result<Ticket> {
@@ -130,7 +139,7 @@ unsafe impl Backend for HostBackend {
         let Prefetch { address, bytes, to } = *prefetch;
         let facts = Facts { bytes, from: Some(address.get()), ..Facts::of(Verb::Prefetch, Some(on)) };
         self.queue(facts, on, |stream| {
-            if self.shared.ranges.find(address.get(), bytes, false, Verb::Prefetch.name())?.location != MemoryLocation::Unified {
+            if self.shared.ranges.read().find(address.get(), bytes, false, Verb::Prefetch)?.location != MemoryLocation::Unified {
                 return Err(Error::Unsupported { what: "a prefetch of memory that is not managed" });
             }
             let route = match to {
@@ -154,15 +163,18 @@ unsafe impl Backend for HostBackend {
                 self.queue(facts, stream, wait).map(drop)
             }
             // Nothing is left to wait for, but in the model.
-            None => self.call(&facts, || self.stream(stream).map(|_| model())),
+            None => self.call(|| facts, || self.stream(stream).map(|_| model())),
         }
     }
 
     fn mark(&self, stream: StreamId) -> Result<Ticket> {
-        self.call(&Facts::of(Verb::Mark, Some(stream)), || {
-            let model = |number| self.shared.model.iter().for_each(|model| model.queued(stream, number, &Work::Nothing));
-            Ok(Ticket { stream, number: self.stream(stream)?.mark(model)? })
-        })
+        self.call(
+            || Facts::of(Verb::Mark, Some(stream)),
+            || {
+                let model = |number| self.shared.model.iter().for_each(|model| model.queued(stream, number, &Work::Nothing));
+                Ok(Ticket { stream, number: self.stream(stream)?.mark(model)? })
+            },
+        )
     }
 
     fn reached(&self, ticket: Ticket) -> bool {
@@ -186,14 +198,17 @@ unsafe impl Backend for HostBackend {
     }
 
     fn load(&self, image: &Image, expected: &Abi) -> Result<ModuleId> {
-        self.call(&Facts::of(Verb::Load, None), || {
-            if image.abi.hash != expected.hash {
-                return Err(Error::Abi { expected: *expected, got: image.abi });
-            }
-            let id = ModuleId::next();
-            self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).insert(id, image.host);
-            Ok(id)
-        })
+        self.call(
+            || Facts::of(Verb::Load, None),
+            || {
+                if image.abi.hash != expected.hash {
+                    return Err(Error::Abi { expected: *expected, got: image.abi });
+                }
+                let id = ModuleId::next();
+                self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).insert(id, image.host);
+                Ok(id)
+            },
+        )
     }
 
     fn unload(&self, module: ModuleId) {
@@ -228,13 +243,16 @@ unsafe impl Backend for HostBackend {
         }
         let facts = Facts { bytes: block.layout.size() as u64, from: Some(address(block)), ..Facts::of(Verb::HostAccess, None) };
         let kernels = || self.shared.streams.read().unwrap_or_else(PoisonError::into_inner).values().any(|stream| stream.has_kernels());
-        self.call(&facts, || {
-            if !self.shared.capabilities.concurrent_managed_access && kernels() {
-                return Err(Error::Busy { what: "a kernel is queued or running, and the host may not touch managed memory meanwhile" });
-            }
-            self.shared.come_home(block, &facts);
-            Ok(())
-        })
+        self.call(
+            || facts,
+            || {
+                if !self.shared.capabilities.concurrent_managed_access && kernels() {
+                    return Err(Error::Busy { what: "a kernel is queued or running, and the host may not touch managed memory meanwhile" });
+                }
+                self.shared.come_home(block, &facts);
+                Ok(())
+            },
+        )
     }
 
     fn enable_peer(&self, device: u32, peer: u32) -> Result<()> {

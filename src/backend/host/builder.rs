@@ -26,7 +26,8 @@ pub struct Builder {
     /// Of every device, but for the peers.
     pub(super) capabilities: Capabilities,
     pub(super) peers: Vec<(u32, u32)>,
-    pub(super) faults: Faults,
+    /// None for nobody asks.
+    pub(super) faults: Option<Faults>,
     pub(super) log: bool,
     pub(super) link: Option<Link>,
     pub(super) clock: Option<Clock>,
@@ -53,7 +54,7 @@ impl Builder {
                 peers: Vec::new(),
             },
             peers: Vec::new(),
-            faults: Faults::new(),
+            faults: None,
             log: false,
             link: None,
             clock: None,
@@ -88,9 +89,9 @@ impl Builder {
         self
     }
 
-    /// Calls that fail; none unless set.
+    /// Calls that fail; none unless set. With a plan, also one of nothing, [calls are counted](HostBackend::calls).
     pub fn faults(mut self, faults: Faults) -> Self {
-        self.faults = faults;
+        self.faults = Some(faults);
         self
     }
 

@@ -222,7 +222,10 @@ impl Memory {
     pub fn allocated(&self, bytes: u64) {
         self.allocations.add(bytes);
         let live = self.live.fetch_add(bytes, Relaxed) + bytes;
-        self.peak.fetch_max(live, Relaxed);
+        // Looked at first: most allocations are no peak.
+        if live > self.peak.load(Relaxed) {
+            self.peak.fetch_max(live, Relaxed);
+        }
     }
 
     pub fn freed(&self, bytes: u64) {

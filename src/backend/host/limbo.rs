@@ -7,6 +7,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
 use super::panic::caught;
+use super::ranges::address;
 use super::shared::Shared;
 use crate::backend::{Block, Uses};
 
@@ -100,7 +101,11 @@ impl Limbo {
 impl Held {
     fn let_go(self, shared: &Shared) {
         match self {
-            Self::Block(block) => shared.release(&block),
+            Self::Block(block) => {
+                if let Some(range) = shared.ranges.remove(&block) {
+                    shared.release(address(&block), range);
+                }
+            }
             Self::Value(value) => drop(value),
         }
     }

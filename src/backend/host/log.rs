@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::vec::Vec;
 
 use super::faults::Verb;
-use crate::backend::{Copy, Fill, Place, StreamId};
+use crate::backend::{Copy, Fill, Place, Request, StreamId};
 
 /// One thing that happened. They are listed in the order in which they did, before anybody could be told of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +63,10 @@ pub(super) struct Facts {
 impl Facts {
     pub const fn of(verb: Verb, stream: Option<StreamId>) -> Self {
         Self { verb, stream, bytes: 0, from: None, to: None }
+    }
+
+    pub fn allocation(request: &Request, stream: Option<StreamId>) -> Self {
+        Self { bytes: request.layout.size() as u64, ..Self::of(Verb::Allocate, stream) }
     }
 
     pub fn copy(copy: &Copy, stream: Option<StreamId>) -> Self {

@@ -72,15 +72,16 @@ impl HostBackend {
         self.shared.counts.read()
     }
 
-    /// How often a verb was called, whatever came of it.
+    /// How often a verb was called, whatever came of it. Calls are counted where somebody watches them: in a backend that was built with
+    /// [faults](Builder::faults), a [log](Builder::log) or a [link](Builder::link), and from [`set_faults`](Self::set_faults) on. `None` where nobody does.
     #[must_use]
-    pub fn calls(&self, verb: Verb) -> u64 {
-        self.shared.plan.calls(verb)
+    pub fn calls(&self, verb: Verb) -> Option<u64> {
+        self.shared.is_watched().then(|| self.shared.plan.calls(verb))
     }
 
     /// Another plan instead of the one in force. Its calls are counted from now on.
     pub fn set_faults(&self, faults: &Faults) {
-        self.shared.plan.set(faults);
+        self.shared.set_faults(faults);
     }
 
     /// What happened so far, if it was to be [written down](Builder::log).

@@ -18,7 +18,7 @@ use super::panic::caught;
 use super::queue::Queue;
 use super::ranges::Found;
 use super::shared::{Group, Shared};
-use crate::backend::{Copy, Fill, MemoryLocation, Place, Prefetch};
+use crate::backend::{Copy, Fill, MemoryLocation, Place, Prefetch, StreamId};
 use crate::{Error, Result};
 
 /// INVARIANT: whoever queued it made the promise of the backend's verb.
@@ -55,13 +55,13 @@ impl Operation {
     pub fn execute(self, shared: &Shared, device: u32, facts: &Facts) -> Result<()> {
         match self {
             // SAFETY: the invariant. What was freed meanwhile waits for this operation.
-            Self::Copy(copy, pageable) => unsafe { shared.copy(&copy, Some(pageable), facts) }.map(drop),
+            Self::Copy(copy, pageable) => unsafe { shared.copy(&copy, Some(pageable), facts.stream) }.map(drop),
             // SAFETY: as above.
-            Self::Fill(fill, pageable) => unsafe { shared.fill(&fill, Some(pageable), facts) }.map(drop),
+            Self::Fill(fill, pageable) => unsafe { shared.fill(&fill, Some(pageable), facts.stream) }.map(drop),
             // SAFETY: as above.
-            Self::Publish { word, value, .. } => unsafe { shared.publish(word, value, Some(())) }.map(drop),
+            Self::Publish { word, value, .. } => unsafe { shared.publish(word, value, Some(false)) }.map(drop),
             Self::Prefetch(Prefetch { address, bytes, to }) => {
-                let found = shared.ranges.find(address.get(), bytes, true, Verb::Prefetch.name())?;
+                let found = shared.ranges.read().find(address.get(), bytes, true, Verb::Prefetch)?;
                 shared.touch(&found, bytes, to, facts);
                 shared.counts.prefetches.add(bytes);
                 Ok(())
@@ -107,27 +107,12 @@ impl Launch {
 }
 
 impl Shared {
-    /// Whether bytes are pageable memory of the caller's, which is in no range.
-    pub fn is_pageable(&self, place: Place) -> bool {
-        matches!(place, Place::Host(place) if !self.ranges.is_listed(place))
-    }
-
-    /// Where an end of a copy is; `queued` is whether it was pageable when it was queued, so that a range which has vanished since is missed.
-    fn find(&self, place: Place, bytes: u64, queued: Option<bool>, call: &'static str) -> Result<Found> {
-        let (address, host) = match place {
-            Place::Device(address) => (address.get(), None),
-            Place::Host(host) => (host.as_ptr().addr() as u64, Some(host)),
-        };
-        match host.filter(|_| queued.unwrap_or_else(|| self.is_pageable(place))) {
-            Some(place) => Ok(Found { place, location: MemoryLocation::Host, device: 0, start: address, offset: 0 }),
-            None => self.ranges.find(address, bytes, queued.is_some(), call),
-        }
-    }
-
     /// Both ends of a copy, target first, and the way between them.
     fn ends(&self, copy: &Copy, queued: Option<[bool; 2]>) -> Result<(Found, Found, Route)> {
-        let to = self.find(copy.to, copy.bytes, queued.map(|[to, _]| to), Verb::Copy.name())?;
-        let from = self.find(copy.from, copy.bytes, queued.map(|[_, from]| from), Verb::Copy.name())?;
+        let ranges = self.ranges.read();
+        let to = ranges.end(copy.to, copy.bytes, queued.map(|[to, _]| to), Verb::Copy)?;
+        let from = ranges.end(copy.from, copy.bytes, queued.map(|[_, from]| from), Verb::Copy)?;
+        drop(ranges);
         let pageable = |host: &Found| host.location == MemoryLocation::Host;
         let route = match (from.location == MemoryLocation::Device, to.location == MemoryLocation::Device) {
             (false, false) => Route::Host,
@@ -143,19 +128,21 @@ impl Shared {
         Ok((to, from, route))
     }
 
-    pub fn check_copy(&self, copy: &Copy) -> Result<Route> {
-        self.ends(copy, None).map(|(_, _, route)| route)
+    /// The way of a copy, and whether its target and its source are pageable.
+    pub fn check_copy(&self, copy: &Copy) -> Result<(Route, [bool; 2])> {
+        self.ends(copy, None).map(|(to, from, route)| (route, [to.in_no_range, from.in_no_range]))
     }
 
-    pub fn check_fill(&self, fill: &Fill) -> Result<Route> {
-        self.target(fill, None).map(|(_, route)| route)
+    /// The way of a fill, and whether its target is pageable.
+    pub fn check_fill(&self, fill: &Fill) -> Result<(Route, bool)> {
+        self.target(fill, None).map(|(found, route)| (route, found.in_no_range))
     }
 
     fn target(&self, fill: &Fill, queued: Option<bool>) -> Result<(Found, Route)> {
         if !matches!(fill.size, 1 | 2 | 4 | 8) {
             return Err(Error::Unsupported { what: "a fill with elements of another size than 1, 2, 4 or 8 bytes" });
         }
-        let found = self.find(fill.to, fill.bytes(), queued, Verb::Fill.name())?;
+        let found = self.ranges.read().end(fill.to, fill.bytes(), queued, Verb::Fill)?;
         // Also what the host never sees: in an arena a place is aligned as its address is.
         let (size, address) = (u64::from(fill.size), found.place.as_ptr().addr() as u64);
         if !address.is_multiple_of(size) {
@@ -168,11 +155,12 @@ impl Shared {
     /// # Safety
     ///
     /// The promise of `Backend::copy_now`.
-    pub unsafe fn copy(&self, copy: &Copy, queued: Option<[bool; 2]>, facts: &Facts) -> Result<Route> {
+    pub unsafe fn copy(&self, copy: &Copy, queued: Option<[bool; 2]>, stream: Option<StreamId>) -> Result<Route> {
         let (to, from, route) = self.ends(copy, queued)?;
         for (end, other) in [(&to, &from), (&from, &to)] {
             if end.location == MemoryLocation::Unified {
-                self.touch(end, copy.bytes, (other.location == MemoryLocation::Device).then_some(other.device), facts);
+                let by = (other.location == MemoryLocation::Device).then_some(other.device);
+                self.touch(end, copy.bytes, by, &Facts::copy(copy, stream));
             }
         }
         if let Route::Staged { .. } = route {
@@ -187,9 +175,9 @@ impl Shared {
     }
 
     /// Where a word is to be published, and the way there.
-    pub fn check_word(&self, word: Place, queued: Option<()>) -> Result<(Found, Route)> {
+    pub fn check_word(&self, word: Place, queued: Option<bool>) -> Result<(Found, Route)> {
         let bytes = size_of::<u64>() as u64;
-        let found = self.find(word, bytes, queued.map(|()| false), Verb::Publish.name())?;
+        let found = self.ranges.read().end(word, bytes, queued, Verb::Publish)?;
         let address = found.place.as_ptr().addr() as u64;
         if !address.is_multiple_of(bytes) {
             return Err(Error::Cast { bytes, align: 1 << address.trailing_zeros(), size: bytes, needed: bytes });
@@ -201,7 +189,7 @@ impl Shared {
     /// # Safety
     ///
     /// The promise of `Backend::publish_now`.
-    pub unsafe fn publish(&self, word: Place, value: u64, queued: Option<()>) -> Result<Route> {
+    pub unsafe fn publish(&self, word: Place, value: u64, queued: Option<bool>) -> Result<Route> {
         let (found, route) = self.check_word(word, queued)?;
         // SAFETY: a live word, aligned; others access it as a word too: checked, and the caller's promise.
         let word = unsafe { AtomicU64::from_ptr(found.place.as_ptr().cast()) };
@@ -214,10 +202,10 @@ impl Shared {
     /// # Safety
     ///
     /// The promise of `Backend::fill_now`.
-    pub unsafe fn fill(&self, fill: &Fill, queued: Option<bool>, facts: &Facts) -> Result<Route> {
+    pub unsafe fn fill(&self, fill: &Fill, queued: Option<bool>, stream: Option<StreamId>) -> Result<Route> {
         let (found, route) = self.target(fill, queued)?;
         if found.location == MemoryLocation::Unified {
-            self.touch(&found, fill.bytes(), None, facts);
+            self.touch(&found, fill.bytes(), None, &Facts::fill(fill, stream));
         }
         let place = found.place;
         // SAFETY: so many elements, nobody else's: checked, and the caller's promise.

@@ -12,18 +12,21 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 use std::vec::Vec;
 
+use super::arena::Arena;
+use super::faults::Verb;
 use super::log::{Facts, Phase};
 use super::ranges::{Found, address};
 use super::shared::Shared;
+use crate::Result;
 use crate::backend::Block;
 
 /// What of managed memory moves between host and devices.
 pub(super) struct Pager {
     /// Bytes of a page; 0 where device and host share one memory, so that nothing ever moves.
     page: u64,
-    /// One move at a time, so that no page is on two devices.
+    /// One move at a time, so that no page is on two devices, and the books are kept in the order of the moves.
     moving: Mutex<()>,
-    /// Resident pages on all devices; 0 spares host accesses the locks.
+    /// Resident pages on all devices, changed where pages move; 0 spares host accesses the locks.
     resident: AtomicU64,
 }
 
@@ -109,7 +112,8 @@ impl Shared {
         if self.pager.resident.load(Relaxed) == 0 {
             return;
         }
-        if let Ok(found) = self.ranges.find(address(block), facts.bytes, false, facts.verb.name()) {
+        let found = self.ranges.read().find(address(block), facts.bytes, false, Verb::HostAccess);
+        if let Ok(found) = found {
             self.touch(&found, facts.bytes, None, facts);
         }
     }
@@ -127,8 +131,17 @@ impl Shared {
         }
     }
 
+    /// Takes bytes that pages hold so far.
+    pub fn take_from_pages(&self, arena: &Arena, bytes: u64, align: u64, facts: &Facts) -> Result<u64> {
+        let _moving = self.pager.moving.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut evicted = Vec::new();
+        let taken = arena.take_from_pages(bytes, align, &mut evicted);
+        self.evicted(facts, &mut evicted);
+        taken
+    }
+
     /// Writes down what had to give way.
-    pub fn evicted(&self, facts: &Facts, pages: &mut Vec<u64>) {
+    fn evicted(&self, facts: &Facts, pages: &mut Vec<u64>) {
         for page in pages.drain(..) {
             self.paged(facts, Phase::Evicted, page);
         }

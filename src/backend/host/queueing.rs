@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::HostBackend;
 use super::faults::Verb;
-use super::link::Work;
+use super::link::{Route, Work};
 use super::log::{Facts, Phase};
 use super::operation::Operation;
 use super::queue::{Item, Queue};
@@ -18,7 +18,14 @@ impl HostBackend {
     }
 
     /// A call that is over when it returns.
-    pub(super) fn call<T>(&self, facts: &Facts, run: impl FnOnce() -> Result<T>) -> Result<T> {
+    pub(super) fn call<T>(&self, facts: impl FnOnce() -> Facts, run: impl FnOnce() -> Result<T>) -> Result<T> {
+        let Some(facts) = self.shared.watched(facts) else { return run() };
+        self.watched_call(&facts, run)
+    }
+
+    /// Apart, so that a call which nobody watches is not the longer for it.
+    #[cold]
+    fn watched_call<T>(&self, facts: &Facts, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let outcome = match self.shared.plan.next(facts.verb) {
             None => run(),
             Some(struck) => Err(struck.error()),
@@ -27,12 +34,13 @@ impl HostBackend {
         outcome
     }
 
-    /// A call that moves bytes before it returns.
-    pub(super) fn at_once(&self, facts: &Facts, run: impl FnOnce() -> Result<Work<'static>>) -> Result<()> {
-        self.call(facts, || {
-            let work = run()?;
+    /// A call that moves so many bytes before it returns.
+    pub(super) fn at_once(&self, facts: impl FnOnce() -> Facts, bytes: u64, run: impl FnOnce() -> Result<Route>) -> Result<()> {
+        let Some(facts) = self.shared.watched(facts) else { return run().map(drop) };
+        self.watched_call(&facts, || {
+            let route = run()?;
             if let Some(model) = &self.shared.model {
-                model.blocking(&work);
+                model.blocking(&Work::Bytes(route, bytes));
             }
             Ok(())
         })
@@ -40,6 +48,7 @@ impl HostBackend {
 
     /// A call that waits; it has waited when it is struck. `run` says whether the wait is over.
     pub(super) fn waited(&self, verb: Verb, stream: StreamId, ticket: Option<u64>, run: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        let Some(facts) = self.shared.watched(|| Facts::of(verb, Some(stream))) else { return run() };
         let struck = self.shared.plan.next(verb);
         let mut outcome = run();
         if let (Ok(true), Some(struck)) = (&outcome, struck) {
@@ -53,7 +62,7 @@ impl HostBackend {
                 None => model.synchronized(stream),
             }
         }
-        self.shared.log(&Facts::of(verb, Some(stream)), Phase::Called, ticket, outcome.is_ok());
+        self.shared.log(&facts, Phase::Called, ticket, outcome.is_ok());
         outcome
     }
 
@@ -64,7 +73,8 @@ impl HostBackend {
         on: StreamId,
         prepare: impl FnOnce(&Queue) -> Result<(Operation, Work<'a>)>,
     ) -> Result<Ticket> {
-        let struck = self.shared.plan.next(facts.verb);
+        let is_watched = self.shared.is_watched();
+        let struck = if is_watched { self.shared.plan.next(facts.verb) } else { None };
         let queued = (|| {
             if let Some(struck) = struck.filter(|struck| !struck.when_executed) {
                 return Err(struck.error());
@@ -73,13 +83,16 @@ impl HostBackend {
             let (operation, work) = prepare(&stream)?;
             traced(&operation, on);
             stream.push(Item { operation, facts, struck }, |number| {
+                if !is_watched {
+                    return;
+                }
                 if let Some(model) = &self.shared.model {
                     model.queued(on, number, &work);
                 }
                 self.shared.log(&facts, Phase::Called, Some(number), true);
             })
         })();
-        if queued.is_err() {
+        if is_watched && queued.is_err() {
             self.shared.log(&facts, Phase::Called, None, false);
         }
         queued.map(|number| Ticket { stream: on, number })
@@ -87,13 +100,16 @@ impl HostBackend {
 
     /// A peer enabled or disabled, if it was not.
     pub(super) fn set_peer(&self, verb: Verb, device: u32, peer: u32, enabled: bool) -> Result<()> {
-        self.call(&Facts::of(verb, None), || {
-            let (shared, counts) = (&self.shared, &self.shared.counts);
-            if shared.peers.set(device, peer, enabled)? {
-                if enabled { &counts.peer_enables } else { &counts.peer_disables }.fetch_add(1, Relaxed);
-            }
-            Ok(())
-        })
+        self.call(
+            || Facts::of(verb, None),
+            || {
+                let (shared, counts) = (&self.shared, &self.shared.counts);
+                if shared.peers.set(device, peer, enabled)? {
+                    if enabled { &counts.peer_enables } else { &counts.peer_disables }.fetch_add(1, Relaxed);
+                }
+                Ok(())
+            },
+        )
     }
 }
 

@@ -3,11 +3,13 @@
 use core::alloc::Layout;
 use core::ptr::NonNull;
 use std::collections::BTreeMap;
-use std::sync::{PoisonError, RwLock};
+use std::collections::btree_map::Entry;
+use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use super::mapping::{Mapping, Place};
+use super::faults::Verb;
+use super::mapping::{self, Mapping};
 use super::shared::Shared;
-use crate::backend::{Block, MemoryLocation, Options};
+use crate::backend::{Block, MemoryLocation, Options, Place};
 use crate::{Error, Result};
 
 /// INVARIANT: ranges do not overlap, and each is mapped at its place until it is removed.
@@ -24,7 +26,7 @@ pub(super) struct Range {
     pub options: Options,
     /// Whose, or near whom.
     pub device: u32,
-    pub place: Place,
+    pub place: mapping::Place,
     pub owner: Owner,
     /// Freed, and waiting for its last use: new calls find it gone.
     pub is_dead: bool,
@@ -46,7 +48,12 @@ pub(super) struct Found {
     /// Where its range begins, and how far in it is.
     pub start: u64,
     pub offset: u64,
+    /// In no range: pageable memory of the caller's.
+    pub in_no_range: bool,
 }
+
+/// The ranges, while nobody adds or removes one.
+pub(super) struct Listed<'a>(RwLockReadGuard<'a, BTreeMap<u64, Range>>);
 
 impl Ranges {
     pub fn insert(&self, address: u64, range: Range) {
@@ -54,57 +61,75 @@ impl Ranges {
     }
 
     /// Marks a block as freed: it is there once. One that is not what was allocated is refused, and what was allocated stays.
-    pub fn kill(&self, block: &Block, call: &'static str) -> Result<()> {
-        let address = address(block);
+    pub fn kill(&self, block: &Block) -> Result<()> {
         let mut ranges = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
-        match ranges.get_mut(&address) {
-            Some(range) if !range.is_dead => {
-                let (expected, got) = ((range.location, range.layout), (block.location, block.layout));
-                if expected != got {
-                    return Err(Error::WrongBlock { address, expected, got });
-                }
-                range.is_dead = true;
-                Ok(())
-            }
-            _ => Err(Error::Foreign { call, address }),
-        }
+        let range = ranges.get_mut(&address(block));
+        live(range.as_deref(), block)?;
+        range.into_iter().for_each(|range| range.is_dead = true);
+        Ok(())
     }
 
-    /// Before the memory itself goes.
+    /// Takes out a block that is freed and used by nobody. What [`kill`](Self::kill) refuses is refused.
+    pub fn take(&self, block: &Block) -> Result<Range> {
+        let mut ranges = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
+        let Entry::Occupied(entry) = ranges.entry(address(block)) else { return Err(foreign(block)) };
+        live(Some(entry.get()), block)?;
+        Ok(entry.remove())
+    }
+
+    /// Takes out a block that was killed, before the memory itself goes.
     pub fn remove(&self, block: &Block) -> Option<Range> {
         self.by_address.write().unwrap_or_else(PoisonError::into_inner).remove(&address(block))
     }
 
     /// What a live block was asked to be.
     pub fn options(&self, block: &Block) -> Option<Options> {
-        let ranges = self.by_address.read().unwrap_or_else(PoisonError::into_inner);
-        ranges.get(&address(block)).filter(|range| !range.is_dead).map(|range| range.options)
+        self.read().0.get(&address(block)).filter(|range| !range.is_dead).map(|range| range.options)
     }
 
-    /// The place of `bytes` bytes at a device's or a managed address, for `call`. Dead ranges are there for what was queued before they died.
-    pub fn find(&self, address: u64, bytes: u64, dead: bool, call: &'static str) -> Result<Found> {
-        let found = self.with(address, |range, offset| {
-            if range.is_dead && !dead {
-                return Err(Error::Foreign { call, address });
-            }
-            let place = range.at(offset, bytes).ok_or(Error::Range { offset, len: bytes, size: range.bytes() })?;
-            Ok(Found { place, location: range.location, device: range.device, start: address - offset, offset })
-        });
-        found.unwrap_or(Err(Error::Foreign { call, address }))
+    pub fn read(&self) -> Listed<'_> {
+        Listed(self.by_address.read().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Listed<'_> {
+    /// The place of `bytes` bytes at a device's or a managed address, for a call. Dead ranges are there for what was queued before they died.
+    pub fn find(&self, address: u64, bytes: u64, dead: bool, call: Verb) -> Result<Found> {
+        let Some((range, offset)) = self.at(address) else { return Err(Error::Foreign { call: call.name(), address }) };
+        range.found(offset, address, bytes, dead, call)
+    }
+
+    /// Where one end of a copy is; `queued` is whether it was pageable when it was queued, so that a range which has vanished since is missed.
+    pub fn end(&self, place: Place, bytes: u64, queued: Option<bool>, call: Verb) -> Result<Found> {
+        let host = match place {
+            Place::Device(address) => return self.find(address.get(), bytes, queued.is_some(), call),
+            Place::Host(host) => host,
+        };
+        let address = host.as_ptr().addr() as u64;
+        match if queued == Some(true) { None } else { self.at(address) } {
+            Some((range, offset)) => range.found(offset, address, bytes, queued.is_some(), call),
+            None if queued == Some(false) => Err(Error::Foreign { call: call.name(), address }),
+            None => Ok(Found { place: host, location: MemoryLocation::Host, device: 0, start: address, offset: 0, in_no_range: true }),
+        }
     }
 
     /// The range that an address is in, and how far in.
-    fn with<R>(&self, address: u64, look: impl FnOnce(&Range, u64) -> R) -> Option<R> {
-        let ranges = self.by_address.read().unwrap_or_else(PoisonError::into_inner);
-        let (&start, range) = ranges.range(..=address).next_back()?;
+    fn at(&self, address: u64) -> Option<(&Range, u64)> {
+        let (&start, range) = self.0.range(..=address).next_back()?;
         let offset = address - start;
-        (offset < range.bytes()).then(|| look(range, offset))
+        (offset < range.bytes()).then_some((range, offset))
     }
+}
 
-    /// Whether the host's bytes at a pointer are in a range.
-    pub fn is_listed(&self, pointer: NonNull<u8>) -> bool {
-        self.with(pointer.as_ptr().addr() as u64, |_, _| ()).is_some()
-    }
+/// Refuses to free what is not listed, was freed, or is not what was allocated.
+fn live(range: Option<&Range>, block: &Block) -> Result<()> {
+    let Some(range) = range.filter(|range| !range.is_dead) else { return Err(foreign(block)) };
+    let (expected, got) = ((range.location, range.layout), (block.location, block.layout));
+    if expected == got { Ok(()) } else { Err(Error::WrongBlock { address: address(block), expected, got }) }
+}
+
+fn foreign(block: &Block) -> Error {
+    Error::Foreign { call: Verb::Free.name(), address: address(block) }
 }
 
 impl Range {
@@ -112,10 +137,17 @@ impl Range {
         self.layout.size() as u64
     }
 
-    fn at(&self, offset: u64, bytes: u64) -> Option<NonNull<u8>> {
-        let fits = bytes <= self.bytes() - offset;
+    /// `bytes` bytes at an address that is `offset` in.
+    fn found(&self, offset: u64, address: u64, bytes: u64, dead: bool, call: Verb) -> Result<Found> {
+        if self.is_dead && !dead {
+            return Err(Error::Foreign { call: call.name(), address });
+        }
+        if bytes > self.bytes() - offset {
+            return Err(Error::Range { offset, len: bytes, size: self.bytes() });
+        }
         // SAFETY: `offset` is within the range, which is mapped while it is listed.
-        fits.then(|| unsafe { self.place.0.add(offset as usize) })
+        let place = unsafe { self.place.0.add(offset as usize) };
+        Ok(Found { place, location: self.location, device: self.device, start: address - offset, offset, in_no_range: false })
     }
 
     pub fn give_back(self, shared: &Shared) {

@@ -1,6 +1,8 @@
 //! What a backend, its streams and its memory hold on to.
 
 use core::ptr::NonNull;
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -12,7 +14,7 @@ use ringmem_layouts::image::{Entry, KernelHost};
 
 use super::arena::{Arena, MOST};
 use super::counters::Counts;
-use super::faults::{Plan, Verb};
+use super::faults::{Faults, Plan, Verb};
 use super::limbo::Limbo;
 use super::link::Model;
 use super::log::{Call, Facts, Log, Phase};
@@ -20,9 +22,9 @@ use super::pager::Pager;
 use super::peers::Peers;
 use super::pinned::Budget;
 use super::queue::Queue;
-use super::ranges::{Ranges, address};
+use super::ranges::{Range, Ranges};
 use super::{Builder, Clock};
-use crate::backend::{Block, Capabilities, MemoryLocation, ModuleId, StreamId, Ticket, Uses};
+use crate::backend::{Capabilities, MemoryLocation, ModuleId, StreamId, Ticket, Uses};
 use crate::{Error, Result};
 
 pub(super) struct Shared {
@@ -44,6 +46,8 @@ pub(super) struct Shared {
     pub pager: Pager,
     pub plan: Plan,
     pub model: Option<Model>,
+    /// Whether calls are counted, struck, timed or written down; what nobody watches pays for this one look.
+    is_watched: AtomicBool,
     log: Log,
     clock: Option<Clock>,
     born: Instant,
@@ -59,7 +63,7 @@ impl Shared {
         }
         let page = if builder.capabilities.shared_memory { 0 } else { builder.page };
         let plan = Plan::default();
-        plan.set(&builder.faults);
+        builder.faults.iter().for_each(|faults| plan.set(faults));
         Ok(Self {
             arenas: builder.memories.iter().map(|&bytes| Arena::new(bytes, page)).collect::<Result<_>>()?,
             id: crate::backend::next_id(),
@@ -75,6 +79,7 @@ impl Shared {
             pager: Pager::new(page),
             plan,
             model: builder.link.clone().map(|link| Model::new(link, devices)),
+            is_watched: AtomicBool::new(builder.faults.is_some() || builder.log || builder.link.is_some()),
             log: Log::new(builder.log),
             clock: builder.clock.clone(),
             born: Instant::now(),
@@ -98,17 +103,32 @@ impl Shared {
         uses.iter().all(|ticket| self.reached(ticket))
     }
 
-    /// Gives a block's memory back now.
-    pub fn release(&self, block: &Block) {
-        if let Some(range) = self.ranges.remove(block) {
-            let facts = Facts { bytes: range.bytes(), from: Some(address(block)), ..Facts::of(Verb::Free, None) };
-            if range.location == MemoryLocation::Unified {
-                self.forget_pages(address(block), range.bytes());
-            }
-            self.counts.of(range.location).freed(range.bytes());
-            range.give_back(self);
-            self.log(&facts, Phase::Freed, None, true);
+    /// Gives the memory of a range back that is listed no more.
+    pub fn release(&self, address: u64, range: Range) {
+        let (location, bytes) = (range.location, range.bytes());
+        if location == MemoryLocation::Unified {
+            self.forget_pages(address, bytes);
         }
+        self.counts.of(location).freed(bytes);
+        range.give_back(self);
+        if self.is_watched() {
+            self.log(&Facts { bytes, from: Some(address), ..Facts::of(Verb::Free, None) }, Phase::Freed, None, true);
+        }
+    }
+
+    pub fn is_watched(&self) -> bool {
+        self.is_watched.load(Relaxed)
+    }
+
+    /// A call's facts, if anybody watches.
+    pub fn watched(&self, facts: impl FnOnce() -> Facts) -> Option<Facts> {
+        self.is_watched().then(facts)
+    }
+
+    /// Another plan, and calls are counted from now on.
+    pub fn set_faults(&self, faults: &Faults) {
+        self.plan.set(faults);
+        self.is_watched.store(true, Relaxed);
     }
 
     pub fn log(&self, facts: &Facts, phase: Phase, ticket: Option<u64>, ok: bool) {
@@ -140,7 +160,7 @@ pub(super) struct Group<'a> {
 impl KernelHost for Group<'_> {
     fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
         // What was freed after the launch waits for it.
-        let found = self.shared.ranges.find(address, bytes, true, Verb::Launch.name()).ok()?;
+        let found = self.shared.ranges.read().find(address, bytes, true, Verb::Launch).ok()?;
         let is_seen = match found.location {
             MemoryLocation::Host => false,
             MemoryLocation::Device => self.shared.peers.reaches(self.device, found.device),

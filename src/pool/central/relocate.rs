@@ -13,8 +13,8 @@ use super::{Central, Entry, Idle, Moving};
 use crate::Result;
 use crate::backend::{Block, Uses};
 use crate::memory::Memory;
-use crate::pool::heap::PartId;
 use crate::pool::Pool;
+use crate::pool::heap::PartId;
 use crate::pool::tag::Tag;
 
 /// Where a part is, from the front.

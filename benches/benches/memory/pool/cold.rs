@@ -8,7 +8,7 @@ use std::sync::{LazyLock, Mutex};
 use ringmem_benches::{Subject, Turn, Workload};
 
 use super::cold_kinds::{BestFit, Heap, List, Nothing, Offset, Ours, UNIT};
-use crate::each;
+use crate::host::each;
 
 /// Live blocks, about, and the longest.
 const LIVE: u64 = 100_000;

@@ -63,7 +63,7 @@ pub struct Ours(Pool<Numbers>);
 impl Heap for Ours {
     type Part = Block;
     fn new(bytes: u64, _: usize) -> Self {
-        let memory = Numbers { backend: crate::backend(), next: AtomicU64::new(1 << 40) };
+        let memory = Numbers { backend: crate::host::backend(), next: AtomicU64::new(1 << 40) };
         Self(Pool::builder(memory).limit(bytes).slab(bytes).exact(true).build().expect("a pool"))
     }
     #[inline]

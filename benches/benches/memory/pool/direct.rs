@@ -3,7 +3,7 @@
 use ringmem_benches::{Turn, Workload};
 
 use super::kinds::{Blocks, Direct, Ours, acquire, release};
-use crate::each;
+use crate::host::each;
 
 const MB: usize = 1_000_000;
 const HUNDRED: usize = 100;

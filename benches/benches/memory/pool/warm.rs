@@ -8,7 +8,7 @@ use ringmem::memory::Buffer;
 use ringmem_benches::{Turn, Workload, job, team, two_threads};
 
 use super::kinds::{Blocks, Buckets, List, Mimalloc, OurBuffers, Ours, Queue, Ringkernel, acquire, release};
-use crate::each;
+use crate::host::each;
 
 /// Of the workloads with two threads.
 const BYTES: usize = 4096;

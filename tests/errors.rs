@@ -1,0 +1,150 @@
+//! Every variant of `Error` is what some call answers, and says its facts: shown here where that takes a line or two, elsewhere where it takes another
+//! process, a driver or a persistent kernel.
+#![cfg(feature = "std")]
+
+mod clean;
+#[path = "adaptors/held.rs"]
+mod held;
+
+use std::alloc::Layout;
+use std::collections::BTreeSet;
+use std::error::Error as _;
+
+use clean::Clean;
+use held::Held;
+use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
+use ringmem::backend::{Backend, Block, MemoryLocation, Options, Request, Uses};
+use ringmem::image::{Entry, KernelHost};
+use ringmem::memory::{Aligned, Buffer, Device, Failing, GpuBuffer, Host, Limited, Pinned, PinnedBuffer, Trace, When};
+use ringmem::stream::{Module, Stream};
+use ringmem::{Abi, Error, Image, LAYOUTS};
+
+/// A variant, and the test file that matches on what a call answered.
+const ELSEWHERE: &[(&str, &str)] = &[
+    ("System", include_str!("shared.rs")),
+    ("Unsealed", include_str!("shared.rs")),
+    ("AlreadyOwned", include_str!("shared.rs")),
+    ("Attach", include_str!("shared.rs")),
+    ("Layout", include_str!("channel.rs")),
+    ("Kernel", include_str!("channel.rs")),
+    ("Thread", include_str!("host_sim/limits.rs")),
+    // On the driver double.
+    ("NoDriver", include_str!("gpu_smoke.rs")),
+    ("Driver", include_str!("gpu_smoke.rs")),
+];
+
+const KERNELS: &[Entry] = &[Entry { name: "panic", arguments: 0, run: panics }];
+
+const IMAGE: Image = Image { ptx: b"", host: KERNELS, abi: Abi::of(LAYOUTS) };
+
+fn panics(_: &dyn KernelHost, _: &[u64]) {
+    panic!("a kernel of a test");
+}
+
+fn backend() -> Clean {
+    Clean::build(HostBackend::builder().device_memory(1 << 20))
+}
+
+fn bytes(backend: &Clean, len: usize) -> GpuBuffer<u8, HostBackend> {
+    GpuBuffer::new(Device::new(backend, 0), len).expect("room")
+}
+
+/// An error's variant.
+fn variant(error: &Error) -> String {
+    format!("{error:?}").chars().take_while(|letter| letter.is_alphanumeric()).collect()
+}
+
+/// All variants, as they are written down.
+fn variants() -> BTreeSet<String> {
+    let source = include_str!("../src/error.rs");
+    let body = source.split_once("pub enum Error {\n").expect("it is there").1.split_once("\n}").expect("it ends").0;
+    let first = |line: &str| Some(line.strip_prefix("    ")?).filter(|line| line.starts_with(char::is_uppercase)).map(str::to_owned);
+    body.lines().filter_map(first).map(|line| line.chars().take_while(|letter| letter.is_alphanumeric()).collect()).collect()
+}
+
+/// What calls answer, and what each must say.
+fn answers() -> Vec<(Error, &'static [&'static str])> {
+    let (ours, theirs) = (backend(), backend());
+    let (stream, strange) = (Stream::new(&ours, 0).expect("a stream"), Stream::new(&theirs, 0).expect("a stream"));
+    let device = Device::new(&ours, 0);
+    let module = Module::load(&ours, &IMAGE, &Abi::of(LAYOUTS)).expect("our ABI");
+    let (mut buffer, seven) = (bytes(&ours, 40), 7);
+    let mut answers: Vec<(Error, &'static [&'static str])> = vec![
+        (Buffer::<u64, _>::new(device.clone(), usize::MAX).expect_err("no address"), &["18446744073709551615"]),
+        (Aligned::new(device.clone(), 48).expect_err("no power of two"), &["48"]),
+        (
+            Buffer::<u8, _>::new(device.clone(), 2 << 20).expect_err("too much"),
+            &["2097152 bytes requested", "1048536 free", "1048536 the largest"],
+        ),
+        (Buffer::<u8, _>::new(Limited::new(device.clone(), 100), 101).expect_err("too much"), &["101", "0 of 100"]),
+        (buffer.slice(12..44).err().expect("too long"), &["32", "12", "40"]),
+        (buffer.slice(seven..3).err().expect("inverted"), &["7", "3"]),
+        (buffer.copy_from(&[0; 41]).expect_err("one too many"), &["41", "40"]),
+        (buffer.copy_within(..8, 4).expect_err("both have four"), &["8", "0", "4"]),
+        (bytes(&ours, 3).cast::<u16>().expect_err("one left over").into_error(), &["3", "2"]),
+        (Stream::new(&ours, 9).expect_err("no such device"), &["9", "1"]),
+        (stream.prefetch(bytes(&ours, 8), None).expect_err("it does not move").into_error(), &["prefetch"]),
+        (Buffer::<u8, _>::new(Failing::new(device).allocs(When::Call(1)), 8).expect_err("planned"), &["alloc", "1"]),
+        (buffer.used_by(&strange).expect_err("another's"), &["backend"]),
+        (
+            Trace::parse("alloc 0 8 1 on 0\n").expect("as it is written").replay(&Host::new(&ours, 0), &[]).expect_err("no stream"),
+            &["1", "0"],
+        ),
+        (Module::load(&ours, &IMAGE, &Abi::of(&LAYOUTS[1..])).expect_err("another ABI"), &[]),
+    ];
+    // SAFETY: refused, or without an argument.
+    let launch = |name, arguments: &[u64]| unsafe { stream.launch(&module, name, arguments) };
+    answers.extend([
+        (launch("pan", &[]).expect_err("no such kernel"), &["pan", "panic"] as &[_]),
+        (launch("panic", &[1]).expect_err("one too many"), &["panic", "0", "1"]),
+        (launch("panic", &[]).expect("queued").wait().expect_err("it panics").into_error(), &["panic"]),
+    ]);
+    let mut pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&ours, 0), 8).expect("room");
+    let held = Held::new(&ours, &stream);
+    pinned.used_by(&stream).expect("its own backend");
+    answers.push((pinned.as_slice().expect_err("in use"), &["in use"]));
+    held.let_go();
+    answers.extend(of_blocks(&ours, &theirs));
+    stream.backend().close_stream(stream.id());
+    answers.push((stream.backend().mark(stream.id()).expect_err("closed"), &[]));
+    answers
+}
+
+/// Those that only a backend's own verbs answer, or a backend that is built for it.
+fn of_blocks(ours: &Clean, theirs: &Clean) -> Vec<(Error, &'static [&'static str])> {
+    let layout = Layout::from_size_align(64, 8).expect("a layout");
+    let request = Request { location: MemoryLocation::Device, device: 0, layout, options: Options::empty() };
+    let block = ours.allocate(&request, None).expect("room");
+    let shorter = Block { layout: Layout::from_size_align(63, 8).expect("a layout"), ready: None, ..block };
+    // SAFETY: the first two are refused, and nobody uses the block.
+    let [foreign, wrong, freed] =
+        [(theirs, &block), (ours, &shorter), (ours, &block)].map(|(of, block)| unsafe { of.free(block, &Uses::NONE) });
+    freed.expect("it is ours");
+    let short = Clean::build(HostBackend::builder().pinned_budget(10).faults(Faults::new().on(Verb::Allocate, Fault::nth(2))));
+    let over = PinnedBuffer::<u8, _>::new(Pinned::new(&short, 0), 11).expect_err("over the budget");
+    let map = PinnedBuffer::<u8, _>::new(Pinned::new(&short, 0), 12).expect_err("the system has not so much");
+    assert!(map.source().is_some(), "{map:?}");
+    vec![
+        (foreign.expect_err("not theirs"), &["free"]),
+        (wrong.expect_err("another layout"), &["64", "63"]),
+        (over, &["11", "0 of 10"]),
+        (map, &["12"]),
+    ]
+}
+
+#[test]
+fn every_variant_is_answered_and_says_its_facts() {
+    let mut shown: BTreeSet<String> = ELSEWHERE
+        .iter()
+        .map(|(variant, file)| {
+            assert!(file.contains(&format!("Error::{variant}")), "{variant} is not where it is said to be");
+            (*variant).to_owned()
+        })
+        .collect();
+    for (error, facts) in answers() {
+        let says = error.to_string();
+        assert!(!says.is_empty() && facts.iter().all(|fact| says.contains(fact)), "{error:?} says `{says}`, and not {facts:?}");
+        assert!(shown.insert(variant(&error)), "{error:?}: shown twice");
+    }
+    assert_eq!(shown, variants());
+}
