@@ -89,8 +89,14 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     }
 
     /// `len` elements that have this layout's bytes.
+    #[track_caller]
+    #[inline(always)]
     fn of_layout(memory: M, layout: Layout, len: usize, on: Option<&Stream>) -> Result<Self> {
-        let block = if layout.size() == 0 { Block::empty(MemoryLocation::Host, layout.align()) } else { memory.alloc(layout, on)? };
+        if layout.size() == 0 {
+            let block = Block::empty(MemoryLocation::Host, layout.align());
+            return Ok(Self { memory, block, len, uses: Uses::NONE, _elements: PhantomData });
+        }
+        let block = memory.alloc(layout, on)?;
         let uses = block.ready.map_or(Uses::NONE, Uses::of);
         Ok(Self { memory, block, len, uses, _elements: PhantomData })
     }

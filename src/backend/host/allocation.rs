@@ -14,13 +14,12 @@ impl HostBackend {
     /// A block that is the caller's until it is freed. What was freed before and is no longer used is there for it, also where a stream has still to
     /// give it back.
     pub(super) fn give_or_wait(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
-        match self.give(request, on) {
-            Err(Error::OutOfMemory { .. } | Error::PinnedBudget { .. }) => {
-                self.shared.limbo.catch_up(&self.shared);
-                self.give(request, on)
-            }
-            outcome => outcome,
+        let outcome = self.give(request, on);
+        if let Err(Error::OutOfMemory { .. } | Error::PinnedBudget { .. }) = outcome {
+            self.shared.limbo.catch_up(&self.shared);
+            return self.give(request, on);
         }
+        outcome
     }
 
     fn give(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {

@@ -63,9 +63,9 @@ impl Ranges {
     /// Marks a block as freed: it is there once. One that is not what was allocated is refused, and what was allocated stays.
     pub fn kill(&self, block: &Block) -> Result<()> {
         let mut ranges = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
-        let range = ranges.get_mut(&address(block));
-        live(range.as_deref(), block)?;
-        range.into_iter().for_each(|range| range.is_dead = true);
+        let range = ranges.get_mut(&address(block)).ok_or_else(|| foreign(block))?;
+        range.is_live_as(block)?;
+        range.is_dead = true;
         Ok(())
     }
 
@@ -73,7 +73,7 @@ impl Ranges {
     pub fn take(&self, block: &Block) -> Result<Range> {
         let mut ranges = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
         let Entry::Occupied(entry) = ranges.entry(address(block)) else { return Err(foreign(block)) };
-        live(Some(entry.get()), block)?;
+        entry.get().is_live_as(block)?;
         Ok(entry.remove())
     }
 
@@ -106,6 +106,7 @@ impl Listed<'_> {
             Place::Host(host) => host,
         };
         let address = host.as_ptr().addr() as u64;
+        // What was the caller's when it was queued is so until it is executed.
         match if queued == Some(true) { None } else { self.at(address) } {
             Some((range, offset)) => range.found(offset, address, bytes, queued.is_some(), call),
             None if queued == Some(false) => Err(Error::Foreign { call: call.name(), address }),
@@ -121,13 +122,6 @@ impl Listed<'_> {
     }
 }
 
-/// Refuses to free what is not listed, was freed, or is not what was allocated.
-fn live(range: Option<&Range>, block: &Block) -> Result<()> {
-    let Some(range) = range.filter(|range| !range.is_dead) else { return Err(foreign(block)) };
-    let (expected, got) = ((range.location, range.layout), (block.location, block.layout));
-    if expected == got { Ok(()) } else { Err(Error::WrongBlock { address: address(block), expected, got }) }
-}
-
 fn foreign(block: &Block) -> Error {
     Error::Foreign { call: Verb::Free.name(), address: address(block) }
 }
@@ -135,6 +129,16 @@ fn foreign(block: &Block) -> Error {
 impl Range {
     pub fn bytes(&self) -> u64 {
         self.layout.size() as u64
+    }
+
+    /// Refuses a block that was freed, or that is not what was allocated.
+    fn is_live_as(&self, block: &Block) -> Result<()> {
+        let (expected, got) = ((self.location, self.layout), (block.location, block.layout));
+        match (self.is_dead, expected == got) {
+            (true, _) => Err(foreign(block)),
+            (false, true) => Ok(()),
+            (false, false) => Err(Error::WrongBlock { address: address(block), expected, got }),
+        }
     }
 
     /// `bytes` bytes at an address that is `offset` in.
