@@ -56,6 +56,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     ///
     /// [`Size`](Error::Size) for more bytes than an address can span; what the memory refuses.
     #[track_caller]
+    #[inline(always)]
     pub fn new(memory: M, len: usize) -> Result<Self> {
         Self::allocate(memory, len, None)
     }
@@ -83,6 +84,8 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     }
 
     #[track_caller]
+    // Always, as `new` and `drop`: put together where it is kept, a buffer is not moved there out of results.
+    #[inline(always)]
     fn allocate(memory: M, len: usize, on: Option<&Stream>) -> Result<Self> {
         let layout = layout::<T>(len)?;
         Self::of_layout(memory, layout, len, on)
@@ -442,6 +445,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
 }
 
 impl<T, M: Memory> Drop for Buffer<T, M> {
+    #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: of this memory by the invariant, and its uses are listed; nobody has it after this.
         if let Err(error) = unsafe { give_back(&self.memory, Block { ..self.block }, &self.uses) } {
