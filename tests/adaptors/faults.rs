@@ -187,17 +187,15 @@ fn wrap<V: Visibility>(adaptor: usize, memory: Any<V>, stream: &Stream, probes: 
     })
 }
 
-/// Runs steps on a stack of adaptors, the lowest first, and sees that each lets everything go.
-fn stacked<V: Visibility>(base: impl Memory<Visibility = V>, adaptors: &[usize], streams: &[Stream; 2], is_late: bool, steps: &[Step]) {
+/// Works on a stack of adaptors, the lowest first, and sees that each lets everything go.
+fn stacked<V: Visibility>(base: impl Memory<Visibility = V>, adaptors: &[usize], stream: &Stream, work: impl FnOnce(&Any<V>)) {
     let mut probes = Vec::new();
     let base: Any<V> = Arc::new(base);
-    match adaptors.iter().try_fold(base, |memory, &adaptor| wrap(adaptor, memory, &streams[0], &mut probes)) {
-        Ok(memory) => run(&memory, streams, is_late, steps),
+    match adaptors.iter().try_fold(base, |memory, &adaptor| wrap(adaptor, memory, stream, &mut probes)) {
+        Ok(memory) => work(&memory),
         Err(error) => drop(told(error)),
     }
-    for stream in streams {
-        let _ = stream.synchronize().map_err(told);
-    }
+    let _ = stream.synchronize().map_err(told);
     // The highest first: what is above one holds memory of it.
     while let Some((name, live)) = probes.pop() {
         let begun = Instant::now();
@@ -208,16 +206,20 @@ fn stacked<V: Visibility>(base: impl Memory<Visibility = V>, adaptors: &[usize],
     }
 }
 
-/// The same over one of the memories of a backend with a plan; how often each verb was called.
+/// Runs steps on a stack over one of the memories of a backend with a plan; how often each verb was called.
 fn play(base: usize, adaptors: &[usize], (plan, is_late): (Faults, bool), steps: &[Step]) -> [u64; Verb::ALL.len()] {
     let backend = Clean::build(HostBackend::builder().device_memory(4 << 20).page_size(4096).faults(plan));
     if let [Ok(first), Ok(second)] = array::from_fn(|_| Stream::new(&backend, 0).map_err(told)) {
         let streams = &[first, second];
+        fn work<V: Visibility>(memory: &Any<V>, streams: &[Stream; 2], is_late: bool, steps: &[Step]) {
+            run(memory, streams, is_late, steps);
+            streams.iter().for_each(|stream| drop(stream.synchronize().map_err(told)));
+        }
         match base % BASES {
-            0 => stacked::<DeviceOnly>(Device::new(&backend, 0), adaptors, streams, is_late, steps),
-            1 => stacked::<Both>(Pinned::new(&backend, 0), adaptors, streams, is_late, steps),
-            2 => stacked::<Both>(Unified::new(&backend, 0), adaptors, streams, is_late, steps),
-            _ => stacked::<HostOnly>(Host::new(&backend, 0), adaptors, streams, is_late, steps),
+            0 => stacked::<DeviceOnly>(Device::new(&backend, 0), adaptors, &streams[0], |memory| work(memory, streams, is_late, steps)),
+            1 => stacked::<Both>(Pinned::new(&backend, 0), adaptors, &streams[0], |memory| work(memory, streams, is_late, steps)),
+            2 => stacked::<Both>(Unified::new(&backend, 0), adaptors, &streams[0], |memory| work(memory, streams, is_late, steps)),
+            _ => stacked::<HostOnly>(Host::new(&backend, 0), adaptors, &streams[0], |memory| work(memory, streams, is_late, steps)),
         }
     }
     Verb::ALL.map(|verb| backend.calls(verb).expect("it has a plan"))
@@ -246,6 +248,32 @@ fn every_adaptor_over_every_other_lets_go_of_everything_wherever_a_fault_strikes
         struck += struck_everywhere(base, &[inner, outer], SCRIPT);
     }
     assert!(struck > 1500, "{struck} calls");
+}
+
+#[test]
+fn threads_that_share_a_stack_where_calls_fail_by_chance_leave_nothing_behind() {
+    const STACKS: [&[usize]; 6] = [&[0, 3], &[5, 6, 0, 1], &[7, 3, 8], &[8, 1, 0], &[2, 8, 6], &[5, 7, 4, 0]];
+    let mut calls = [0; 2];
+    for (seed, adaptors) in (0..).zip(STACKS.into_iter().cycle().take(30)) {
+        let plan = Verb::ALL.into_iter().fold(Faults::new(), |plan, verb| plan.on(verb, Fault::random(0.05, seed)));
+        let backend = &Clean::build(HostBackend::builder().device_memory(4 << 20).page_size(4096).faults(plan));
+        let Ok(stream) = Stream::new(backend, 0).map_err(told) else { continue };
+        stacked::<Both>(Unified::new(backend, 0), adaptors, &stream, |memory| {
+            thread::scope(|scope| {
+                for thread in 0..4 {
+                    scope.spawn(move || {
+                        let [Ok(first), Ok(second)] = array::from_fn(|_| Stream::new(backend, 0).map_err(told)) else { return };
+                        let steps = SCRIPT.iter().map(|&(step, which, number)| (step, which + thread, number + thread as u32));
+                        let steps: Vec<Step> = steps.cycle().take(4 * SCRIPT.len()).collect();
+                        run(memory, &[first, second], false, &steps);
+                    });
+                }
+            });
+        });
+        let called = [Verb::Allocate, Verb::Copy].map(|verb| backend.calls(verb).expect("it has a plan"));
+        calls = [calls[0] + called[0], calls[1] + called[1]];
+    }
+    assert!(calls[0] > 200 && calls[1] > 1000, "{calls:?}");
 }
 
 proptest! {
