@@ -86,7 +86,7 @@ fn whatever_fails_at_whichever_buffer_all_are_as_they_were() {
                     let manager = manager(&backend);
                     let stream = Stream::new(&backend, 0).expect("a stream");
                     let ids = group(&manager, BUFFERS, 100);
-                    let before = backend.calls(verb);
+                    let before = backend.calls(verb).expect("watched");
                     let fault = if when_executed { Fault::nth(nth).when_executed() } else { Fault::nth(nth) };
                     backend.set_faults(&Faults::new().on(verb, fault));
                     let outcome =
@@ -104,7 +104,7 @@ fn whatever_fails_at_whichever_buffer_all_are_as_they_were() {
                     }
                     drop(manager);
                     assert_eq!(backend.counters().device_live.bytes, 0);
-                    if backend.calls(verb) - before < nth {
+                    if backend.calls(verb).expect("watched") - before < nth {
                         break;
                     }
                 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringmem::backend::host::{HostBackend, Verb};
+use ringmem::backend::host::{Faults, HostBackend, Verb};
 use ringmem::manager::{BufferConfig, BufferId, Growth, MemoryManager};
 use ringmem::memory::Device;
 
@@ -34,7 +34,7 @@ type Manager = MemoryManager<Device<HostBackend>>;
 const VERBS: [Verb; 7] = [Verb::Allocate, Verb::Free, Verb::Copy, Verb::After, Verb::Mark, Verb::Wait, Verb::Synchronize];
 
 fn backend() -> Arc<HostBackend> {
-    HostBackend::builder().device_memory(64 * MIB).build().expect("a backend")
+    HostBackend::builder().device_memory(64 * MIB).faults(Faults::new()).build().expect("a backend")
 }
 
 fn manager(backend: &Arc<HostBackend>) -> Manager {

@@ -92,12 +92,12 @@ fn resize_with(on_stream: bool, verb: Verb, fault: Fault) -> (ringmem::Result<()
     let manager = manager(&backend);
     let stream = Stream::new(&backend, 0).expect("a stream");
     let id = holding(&manager, "a", &numbers(0, 1000));
-    let before = backend.calls(verb);
+    let before = backend.calls(verb).expect("watched");
     backend.set_faults(&Faults::new().on(verb, fault));
     let mut lease = manager.lease_mut(id).expect("nobody else");
     let outcome = if on_stream { lease.resize_on(2000, &stream) } else { lease.resize(2000) };
     backend.set_faults(&Faults::new());
-    let calls = backend.calls(verb) - before;
+    let calls = backend.calls(verb).expect("watched") - before;
     if outcome.is_err() {
         assert_eq!((lease.len(), lease.capacity()), (1000, 1000), "{verb:?} {fault:?}");
         assert_eq!(lease.to_vec().expect("a copy"), numbers(0, 1000), "{verb:?} {fault:?}");

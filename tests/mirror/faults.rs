@@ -16,9 +16,9 @@ fn whichever_call_of_the_backend_fails_nothing_has_changed_and_the_next_try_succ
                 let backend = backend();
                 let (stream, mut mirror) = (stream(&backend), pinned(&backend));
                 bring(&mut mirror, cell.before).expect("room");
-                let before = backend.calls(verb);
+                let before = backend.calls(verb).expect("watched");
                 call(&mut mirror, cell.call, &stream).expect("no fault");
-                backend.calls(verb) - before
+                backend.calls(verb).expect("watched") - before
             };
             for number in 1..=needed {
                 let backend = backend();

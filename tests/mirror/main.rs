@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringmem::backend::host::HostBackend;
+use ringmem::backend::host::{Faults, HostBackend};
 use ringmem::image::{Entry, KernelHost};
 use ringmem::memory::{Device, DeviceReadable, Host, HostReadable, Memory, Pinned, PinnedBuffer};
 use ringmem::mirror::{Access, MirroredBuffer};
@@ -70,7 +70,7 @@ fn add_and_panic(host: &dyn KernelHost, arguments: &[u64]) {
 }
 
 fn backend() -> Arc<HostBackend> {
-    HostBackend::builder().device_memory(1 << 20).build().expect("a backend")
+    HostBackend::builder().device_memory(1 << 20).faults(Faults::new()).build().expect("a backend")
 }
 
 fn load(backend: &Arc<HostBackend>) -> Module {

@@ -6,7 +6,7 @@ use ringmem::memory::{Buffer, Device, Memory, Tracked};
 use ringmem::pool::Pool;
 use ringmem_benches::{Subject, Workload, job, team};
 
-use crate::{backend, each};
+use crate::host::{backend, each};
 
 const BYTES: usize = 4096;
 
