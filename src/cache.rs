@@ -1,7 +1,8 @@
 //! [`LruCache`]: what was computed for a key, for so many keys; the key that was used least recently gives way.
 //!
 //! 1. It never has more entries than its capacity, and an insertion makes one entry give way, no more.
-//! 2. A key that several threads ask for at once is computed by one of them; the others wait for that one only. Other keys are not kept waiting.
+//! 2. A key that several threads ask for at once is computed by one of them; the others wait for that one only. Other keys are not kept
+//!    waiting.
 //! 3. What could not be computed is not kept: the next who asks tries again, and so does who has waited.
 //! 4. A look that finds something clones neither key nor entry, but for the value that it gives: for large ones put in an [`Arc`].
 //!

@@ -117,7 +117,8 @@ impl<M: Memory> Pool<M> {
         self.here().map_or(0, |shared| shared.trim(0, age))
     }
 
-    /// Joins what is free and gives every empty slab back; how many bytes that gave back.
+    /// Joins what is free and gives every empty slab back; how many bytes that gave back. No block is moved: a
+    /// [`Registry`](crate::registry::Registry::defragment) moves those that it has.
     pub fn defragment(&self) -> u64 {
         self.trim_to(0)
     }

@@ -4,7 +4,8 @@
 //!    another; none leads to somebody else's bytes. Its element type is part of its type.
 //! 2. A buffer is reached through leases: any number of [`Lease`]s to read, or one [`LeaseMut`]. A lookup takes no lock.
 //! 3. What is released admits no new lease, and is freed when the last lease is given back: also one that a queued operation has.
-//! 4. A [`BufferReference`](crate::message::BufferReference) says in 64 bytes which elements of which buffer are meant, and travels as plain bytes. Both ends check its bounds.
+//! 4. A [`BufferReference`](crate::message::BufferReference) says in 64 bytes which elements of which buffer are meant, and travels as
+//!    plain bytes. Both ends check its bounds.
 //! 5. A buffer without a lease may be moved: [`Registry::defragment`] does, and its id stays. Who has a lease has the place, too.
 //! 6. In a process that was forked from its own a registry refuses everything.
 //!

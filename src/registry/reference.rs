@@ -1,7 +1,8 @@
 //! References: which elements of which buffer, in 64 bytes that go through a ring.
 //!
-//! A registry resolves its own references and no others. Another process that has the same memory, imported from where this one exported it,
-//! registers that in a registry of its own and refers to it by its own ids: an address, a length and a right to be freed hold in one process.
+//! A registry resolves its own references and no others. Another process that has the same memory, imported from where this one exported
+//! it, registers that in a registry of its own and refers to it by its own ids: an address, a length and a right to be freed hold in one
+//! process.
 
 use core::ops::{Range, RangeBounds};
 

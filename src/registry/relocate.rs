@@ -15,8 +15,8 @@ pub struct Relocated {
     pub moved: u64,
     /// Bytes that were copied for that.
     pub copied_bytes: u64,
-    /// Buffers that stayed where they were because somebody has a lease, or because what is queued uses them. Whoever writes to a buffer hides
-    /// which pool it is of: it is counted, whichever that is.
+    /// Buffers that stayed where they were because somebody has a lease, or because what is queued uses them. Whoever writes to a buffer
+    /// hides which pool it is of: it is counted, whichever that is.
     pub kept: u64,
     /// Slabs that the pool has given back to its memory.
     pub slabs: u64,
@@ -27,9 +27,9 @@ pub struct Relocated {
 impl<M: Memory> Registry<Pool<M>> {
     /// Moves this registry's buffers in a pool together, so that what is free is in one piece, and gives the slabs back that become empty.
     ///
-    /// Only what nobody has a lease on is moved, and what no queued operation uses; it keeps its id and its elements. Who asks for a lease meanwhile
-    /// waits for one copy at most. The pool's other blocks stay where they are. Nothing moves where it would not come nearer to the front, so a
-    /// second call copies nothing.
+    /// Only what nobody has a lease on is moved, and what no queued operation uses; it keeps its id and its elements. Who asks for a lease
+    /// meanwhile waits for one copy at most. The pool's other blocks stay where they are. Nothing moves where it would not come nearer to
+    /// the front, so a second call copies nothing.
     ///
     /// # Errors
     ///

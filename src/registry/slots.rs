@@ -4,8 +4,8 @@
 //! 2. A value is reached through leases, counted in its slot's word: any number of [`Shared`] ones or one [`Exclusive`]. A lookup is one
 //!    read-modify-write of that word.
 //! 3. What is removed admits nobody from then on, and is dropped when the last lease is given back.
-//! 4. Slots are in chunks, each twice as long as the one before, that never move. Only filling and emptying a slot takes a lock, and no value
-//!    is dropped under it.
+//! 4. Slots are in chunks, each twice as long as the one before, that never move. Only filling and emptying a slot takes a lock, and no
+//!    value is dropped under it.
 //! 5. A lease that is forgotten keeps its value as long as the table lives. Nothing worse comes of it.
 
 mod gate;

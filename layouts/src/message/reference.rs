@@ -1,6 +1,7 @@
 //! [`BufferReference`]: elements of a buffer, named instead of sent.
 //!
-//! 1. Plain words, since it travels as payload. Any bytes are a value, all zero names nothing, and what they mean is asked of [`part`](BufferReference::part).
+//! 1. Plain words, since it travels as payload. Any bytes are a value, all zero names nothing, and what they mean is asked of
+//!    [`part`](BufferReference::part).
 //! 2. It is an allegation: only the registry that it names can say whether the buffer is still there and as long as that.
 
 use core::fmt;
@@ -15,8 +16,8 @@ bitflags! {
     /// What a reference says besides which elements it means.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ReferenceFlags: u64 {
-        /// 1: the sender gives the buffer away. Who takes the reference up has released it from its registry, and the buffer goes when he has
-        /// done with it; nobody takes it up twice.
+        /// 1: the sender gives the buffer away. Whoever takes the reference up has released the buffer by that, and it goes with his lease;
+        /// nobody takes it up twice.
         const HANDED_OVER = 1;
     }
 }

@@ -1,7 +1,7 @@
 //! [`Compaction`]: moving blocks together, so that what is free is in one piece and slabs become empty.
 //!
-//! 1. A block moves towards the front: to a free part of a slab that comes before its own, or of its own with a lower offset. The fullest slabs come
-//!    first, before them those with blocks that nobody may move: so the emptiest become empty.
+//! 1. A block moves towards the front: to a free part of a slab that comes before its own, or of its own with a lower offset. The fullest
+//!    slabs come first, before them those with blocks that nobody may move: so the emptiest become empty.
 //! 2. Other threads allocate and free meanwhile. A part that is no longer free is passed over; nobody waits for a copy.
 //! 3. What is moved is neither asked for nor given back, as far as the pool counts.
 
@@ -94,8 +94,8 @@ impl<M: Memory> Compaction<'_, M> {
         self.places.get(&Tag(tag).part()?).copied()
     }
 
-    /// A block like this one nearer to the front, if there is room. It is the caller's, and has nothing of the other's bytes yet. Ask for the last
-    /// blocks first.
+    /// A block like this one nearer to the front, if there is room. It is the caller's, and has nothing of the other's bytes yet. Ask for
+    /// the last blocks first.
     pub fn nearer(&mut self, block: &Block) -> Option<Block> {
         let (place, bytes) = (self.place(block.tag)?, Tag(block.tag).bytes());
         loop {
