@@ -9,11 +9,14 @@ const THREADS: u64 = 8;
 const TIMES: u64 = 2000;
 const PLACES: usize = 16;
 
+/// What a buffer holds, and its id.
+type Known = (u64, BufferId<u64>);
+
 /// Eight threads register, lease, write, release and take what all of them know. Each buffer holds its own number twice.
 #[test]
 fn eight_threads_find_each_buffer_whole_or_not_at_all() {
     let (backend, registry) = (backend(), Registry::new());
-    let known: [Mutex<Option<(u64, BufferId<u64>)>>; PLACES] = [const { Mutex::new(None) }; PLACES];
+    let known: [Mutex<Option<Known>>; PLACES] = [const { Mutex::new(None) }; PLACES];
     let [registered, found] = [const { AtomicU64::new(0) }; 2];
     // One may release what another takes out at the same time: both are told that it is done.
     let released = Mutex::new(HashSet::new());
