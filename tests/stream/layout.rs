@@ -113,7 +113,7 @@ fn one_struct_is_printed_alone_and_keeps_the_hash_of_the_set() {
 #[test]
 fn a_struct_or_a_format_that_there_is_not_is_refused_by_name() {
     for (arguments, fact) in [
-        (["layout", "Chunks", "--json"], "no struct is named Chunks; there are ControlBlock, "),
+        (["layout", "Chunks", "--json"], "no struct is named Chunks; there are BufferReference, ControlBlock, "),
         (["layout", "--format", "xml"], "invalid value 'xml'"),
         (["layout", "--json", "--format=c"], "cannot be used with"),
     ] {
