@@ -55,7 +55,7 @@ fn locked_map(times: u64) -> f64 {
         let buffer: Buffer<u64, _> = GpuBuffer::new(Device::new(&backend, 0), 8).expect("room");
         (number, Arc::new(buffer))
     });
-    let map: RwLock<HashMap<usize, Arc<Buffer<u64, Device<HostBackend>>>>> = RwLock::new(buffers.collect());
+    let map: RwLock<HashMap<usize, Arc<Buffer<u64, _>>>> = RwLock::new(buffers.collect());
     looks(times, |number| {
         let found = map.read().expect("no panic").get(&number).cloned();
         assert!(black_box(found).is_some());
