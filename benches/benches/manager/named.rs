@@ -11,6 +11,8 @@ use ringmem::memory::{Buffer, Device, Memory};
 use ringmem::pool::Pool;
 use ringmem_benches::{Workload, job, team};
 
+use crate::registry::two_additions;
+
 /// How many buffers there are to be looked up.
 const COUNT: usize = 64;
 /// Bytes that are live where a buffer grows by half.
@@ -185,7 +187,7 @@ pub fn workloads() -> Vec<Workload> {
     let push: Vec<ringmem_benches::Subject> = vec![("ringmem push", pushes), ("ringmem extend", appended), ("Vec::push", of_a_vec)];
     let bytes: Vec<ringmem_benches::Subject> = vec![("ringmem push", bytes_of_pushes), ("Vec::push", bytes_of_a_vec)];
     vec![
-        Workload { unit: "ns/look", aim_ns: Some(5.0), ..Workload::one("managed-id", 1.0, by_id) },
+        Workload { unit: "ns/look", aim_ns: Some(5.0), limit: Some(two_additions), ..Workload::one("managed-id", 1.0, by_id) },
         Workload { unit: "ns/look", aim_ns: Some(40.0), ..Workload::one("managed-name", 1.0, names) },
         Workload { unit: "ns/resize", ..Workload::one("resize-pooled", 1.25, pooled) },
         Workload { unit: "ns/resize", ..Workload::one("resize-direct", 1.25, direct) },

@@ -41,7 +41,7 @@ fn contains(times: u64) -> f64 {
 }
 
 /// What taking a lease and giving it back cannot do without: two read-modify-writes.
-fn two_additions(times: u64) -> f64 {
+pub fn two_additions(times: u64) -> f64 {
     let words: Vec<AtomicU64> = (0..COUNT).map(|_| AtomicU64::new(0)).collect();
     looks(times, |number| {
         words[number].fetch_add(1, AcqRel);
