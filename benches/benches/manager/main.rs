@@ -9,7 +9,7 @@
 //! | `defragment` | blocks of 1 MiB are moved together, a KiB of what moves, or copied and nothing else |
 //! | `managed-id` | a managed buffer is found by its id, likewise |
 //! | `managed-name` | its id is found by its name |
-//! | `resize-pooled` | a buffer of a pool with 4 MiB live grows by half, or as much is allocated and 4 MiB are copied |
+//! | `resize-pooled` | a buffer of a pool with 1 MiB live grows by half, or as much is allocated and 1 MiB is copied |
 //! | `resize-direct` | the same on the device itself, which is poisoned when it is allocated and when it is freed: both free the old |
 //! | `push` | one element after the other, each by a copy of its own, or 64 KiB at a time; the host's `Vec` beside them |
 //! | `push-bytes` | the bytes that a million of those move, from block to block and into it: counted, not timed |

@@ -16,7 +16,7 @@ use crate::registry::two_additions;
 /// How many buffers there are to be looked up.
 const COUNT: usize = 64;
 /// Bytes that are live where a buffer grows by half.
-const LIVE: usize = 4 << 20;
+const LIVE: usize = 1 << 20;
 
 type Managed = MemoryManager<Device<HostBackend>>;
 
