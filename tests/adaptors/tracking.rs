@@ -18,8 +18,13 @@ use ringmem::memory::{
 use ringmem::pool::Pool;
 use ringmem::stream::Stream;
 
-use crate::facts::{backend, bytes};
+use crate::facts::bytes;
 use crate::hooked::{Hooked, set};
+
+/// One of which blocks are forgotten on purpose.
+fn backend() -> Arc<HostBackend> {
+    HostBackend::builder().device_memory(1 << 20).build().expect("a backend")
+}
 
 type TrackedDevice = Tracked<Device<HostBackend>>;
 
