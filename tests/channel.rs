@@ -462,7 +462,8 @@ fn ways() -> Vec<Options<'static>> {
 fn every_way_to_a_kernel_carries_every_message_there_and_back() {
     for way in ways() {
         let options = Options { input_capacity: 16, output_capacity: 8, batch: 4, start: u64::MAX - 20, ..way };
-        let mut channel = open(&backend(), &options).expect("a channel");
+        let backend = backend();
+        let mut channel = open(&backend, &options).expect("a channel");
         let (mut sent, mut received) = (0, 0);
         until("all have come back", || {
             if sent < 500 && channel.send(message(sent)).is_ok() {
@@ -483,7 +484,8 @@ fn every_way_to_a_kernel_carries_every_message_there_and_back() {
 #[test]
 fn a_batch_goes_when_it_is_flushed() {
     for way in ways() {
-        let mut channel = open(&backend(), &way).expect("a channel");
+        let backend = backend();
+        let mut channel = open(&backend, &way).expect("a channel");
         let mut batch = channel.send_batch(64);
         for id in 0..10 {
             batch.push(message(id)).expect("room");
@@ -505,7 +507,8 @@ fn a_batch_goes_when_it_is_flushed() {
 #[test]
 fn a_kernel_that_has_ended_is_launched_again_and_goes_on_where_the_last_one_stopped() {
     for way in ways() {
-        let mut channel = open(&backend(), &way).expect("a channel");
+        let backend = backend();
+        let mut channel = open(&backend, &way).expect("a channel");
         // SAFETY: `echo` takes no arguments of its own.
         assert!(matches!(unsafe { channel.restart() }, Err(Error::Busy { .. })), "it runs");
         let mut received = 0;
