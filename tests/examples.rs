@@ -11,6 +11,14 @@ fn program(name: &str) -> PathBuf {
     path
 }
 
+/// What an example prints when it ends well.
+fn printed(name: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program(name)).args(arguments).output().expect("it runs");
+    let text = String::from_utf8(output.stdout).expect("text");
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    text
+}
+
 /// The number after a word, and the unit after it.
 fn after(line: &str, word: &str) -> f64 {
     let mut words = line.split_whitespace().skip_while(|other| *other != word).skip(1);
@@ -21,9 +29,7 @@ fn after(line: &str, word: &str) -> f64 {
 
 #[test]
 fn pools_say_what_is_used_available_and_there() {
-    let output = Command::new(program("04_pools")).output().expect("it runs");
-    let text = String::from_utf8(output.stdout).expect("text");
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let text = printed("04_pools", &[]);
     let shown: Vec<f64> = text
         .lines()
         .filter(|line| line.contains("total"))
@@ -37,4 +43,62 @@ fn pools_say_what_is_used_available_and_there() {
     assert_eq!(shown, [0.0, 40.0, 72.0, 72.0, 0.0], "{text}");
     assert!(text.contains("a batch of 1 GiB becomes 102.4 MiB"), "{text}");
     assert!(text.contains("100 batches: 1 allocation"), "{text}");
+}
+
+/// A row of the simulation's chart: nodes, columns of the buffers and of what the pool keeps, MiB of both, and whether a growth was refused.
+struct Row {
+    nodes: usize,
+    columns: [usize; 2],
+    mib: [f64; 2],
+    is_refused: bool,
+}
+
+impl Row {
+    fn of(line: &str) -> Option<Self> {
+        let [nodes, bar, rest] = line.split('|').collect::<Vec<_>>()[..] else { return None };
+        let words: Vec<&str> = rest.split_whitespace().collect();
+        let number = |place: usize| words[place].parse().unwrap_or_else(|_| panic!("no number in `{line}`"));
+        Some(Self {
+            nodes: nodes.trim().parse().expect("a number of nodes"),
+            columns: ['#', '.'].map(|mark| bar.matches(mark).count()),
+            mib: [number(0), number(2)],
+            is_refused: rest.ends_with("refused"),
+        })
+    }
+}
+
+/// Runs the simulation, whose own checks are of every buffer after every growth, and checks what it says of memory.
+fn simulate(most: usize, arguments: &[&str]) {
+    let text = printed("06_simulation", arguments);
+    let rows: Vec<Row> = text.lines().filter_map(Row::of).collect();
+    let mut expected: Vec<(usize, bool)> = (0..).map(|growth| (1000 << growth, false)).take_while(|row| row.0 < most).collect();
+    // Up to what was asked for; no more when three times as much was refused; then to what there was room for.
+    expected.extend([(most, false), (most, true), (2 * most, false)]);
+    assert_eq!(rows.iter().map(|row| (row.nodes, row.is_refused)).collect::<Vec<_>>(), expected, "{text}");
+    assert!(text.contains(&format!("after each of {} growths 13 checksums", expected.len() - 2)), "{text}");
+
+    let words: Vec<&str> = text.lines().find_map(|line| line.strip_prefix("refused: ")).expect("a refusal").split_whitespace().collect();
+    assert_eq!(words[0], (3 * most).to_string(), "{text}");
+    assert!(words[3].parse::<u64>().expect("slabs") > 0, "the pool gave some back first: {text}");
+
+    // Both are rounded, the bars up.
+    let limit = most as f64 * 105.0 * 3.6 / f64::from(1 << 20);
+    for row in rows {
+        let [live, kept] = row.mib;
+        assert!(live + kept < limit + 0.1, "{text}");
+        let (short, long) = ((live - 0.05) / limit * 60.0, (live + 0.05) / limit * 60.0);
+        assert!((short.floor()..=long.ceil()).contains(&(row.columns[0] as f64)), "{} nodes: {text}", row.nodes);
+        assert!(row.columns[0] + row.columns[1] <= 60, "{text}");
+    }
+    assert!(text.ends_with("freed: 13 buffers, 0 bytes live at the end\n"), "{text}");
+}
+
+#[test]
+fn a_simulation_grows_survives_a_refusal_and_leaves_nothing() {
+    simulate(16_000, &["--nodes", "16000"]);
+}
+
+#[test]
+fn a_simulation_grows_to_a_million_nodes() {
+    simulate(1_000_000, &[]);
 }

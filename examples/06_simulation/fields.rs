@@ -1,0 +1,183 @@
+//! The thirteen buffers: each a named one of the manager, and beside it the plain elements that it must always have.
+
+use std::hash::{DefaultHasher, Hasher};
+
+use ringmem::backend::host::HostBackend;
+use ringmem::manager::{AnyBuffer, BufferConfig, BufferId, LeaseMut, MemoryManager};
+use ringmem::memory::{Device, Pinned};
+use ringmem::mirror::{Access, MirroredBuffer};
+use ringmem::pool::Pool;
+use ringmem::stream::{Pending, Stream};
+use ringmem::{DeviceBytes, Result};
+use zerocopy::IntoBytes;
+
+use super::step::{BUFFERS, Cell, Edge, Nodes, Vec3};
+
+pub type DevicePool = Pool<Device<HostBackend>>;
+pub type StagingPool = Pool<Pinned<HostBackend>>;
+pub type Manager = MemoryManager<DevicePool>;
+type Mirror<T> = MirroredBuffer<T, StagingPool, DevicePool>;
+
+/// Where mirrors have their two copies: both come back to their pool when the mirror goes.
+pub struct Pools {
+    pub device: DevicePool,
+    pub staging: StagingPool,
+}
+
+/// A buffer, the same in plain memory, and how an element begins by its number.
+pub struct Field<T> {
+    id: BufferId<T>,
+    plain: Vec<T>,
+    element: fn(u32) -> T,
+}
+
+impl<T: DeviceBytes + IntoBytes> Field<T> {
+    fn new(manager: &Manager, name: &str, config: BufferConfig, element: fn(u32) -> T) -> Result<Self> {
+        Ok(Self { id: manager.create(name, 0, config)?, plain: Vec::new(), element })
+    }
+
+    /// Queues a copy of the elements as they are then on a stream, and on another stream one to the host: nobody waits.
+    pub fn picture(&self, manager: &Manager, pools: &Pools, taken_on: &Stream, read_on: &Stream) -> Result<Mirror<T>> {
+        let mut lease = manager.lease_mut(self.id)?;
+        let mut mirror = Mirror::new(pools.staging.clone(), pools.device.clone(), lease.len())?;
+        mirror.through(Access::Write, |device| match lease.download(taken_on, .., device).map(Pending::ordered) {
+            Ok(device) => (device, Ok(())),
+            Err(rejected) => (rejected.value, Err(rejected.error)),
+        })??;
+        mirror.sync_to_host_on(read_on)?;
+        Ok(mirror)
+    }
+
+    pub fn plain(&self) -> &[T] {
+        &self.plain
+    }
+}
+
+/// What is done with every buffer, whatever its elements are.
+pub trait AnyField {
+    fn id(&self) -> AnyBuffer;
+    /// Gives the nodes from `from` on their first elements, on both sides.
+    fn begin(&mut self, manager: &Manager, from: usize) -> Result<()>;
+    fn lease<'a>(&self, manager: &'a Manager) -> Result<Box<dyn Leased + 'a>>;
+    /// A checksum of what is in the buffer, read through a mirror, and one of what should be.
+    fn checksums(&self, manager: &Manager, pools: &Pools) -> Result<[u64; 2]>;
+}
+
+impl<T: DeviceBytes + IntoBytes> AnyField for Field<T> {
+    fn id(&self) -> AnyBuffer {
+        self.id.into()
+    }
+
+    fn begin(&mut self, manager: &Manager, from: usize) -> Result<()> {
+        let mut lease = manager.lease_mut(self.id)?;
+        self.plain.extend((from..lease.len()).map(|node| (self.element)(node as u32)));
+        lease.slice_mut(from..)?.copy_from(&self.plain[from..])
+    }
+
+    fn lease<'a>(&self, manager: &'a Manager) -> Result<Box<dyn Leased + 'a>> {
+        Ok(Box::new(manager.lease_mut(self.id)?))
+    }
+
+    fn checksums(&self, manager: &Manager, pools: &Pools) -> Result<[u64; 2]> {
+        let lease = manager.lease(self.id)?;
+        let mut mirror = Mirror::new(pools.staging.clone(), pools.device.clone(), lease.len())?;
+        mirror.device_write_only()?.copy_from_view(lease.view())?;
+        Ok([checksum(mirror.host()?), checksum(&self.plain)])
+    }
+}
+
+fn checksum<T: IntoBytes + zerocopy::Immutable>(elements: &[T]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(elements.as_bytes());
+    hasher.finish()
+}
+
+/// A buffer that a kernel is to be given: it stays where it is as long as this lives, and then until the launch that it lists is over.
+pub trait Leased {
+    fn address(&self) -> u64;
+    fn used_by(&mut self, stream: &Stream) -> Result<()>;
+}
+
+impl<T: DeviceBytes> Leased for LeaseMut<'_, T, DevicePool> {
+    fn address(&self) -> u64 {
+        self.device_address().map_or(0, |address| address.get())
+    }
+
+    fn used_by(&mut self, stream: &Stream) -> Result<()> {
+        LeaseMut::used_by(self, stream)
+    }
+}
+
+/// Fields as they stand in [`Nodes`].
+pub struct Fields {
+    pub positions: Field<Vec3>,
+    velocities: Field<Vec3>,
+    forces: Field<Vec3>,
+    edges: Field<Edge>,
+    grid: Field<Cell>,
+    masses: Field<f32>,
+    charges: Field<f32>,
+    radii: Field<f32>,
+    energies: Field<f32>,
+    cells: Field<u32>,
+    nexts: Field<u32>,
+    ages: Field<u32>,
+    kinds: Field<u8>,
+}
+
+impl Fields {
+    pub fn new(manager: &Manager) -> Result<Self> {
+        let plain = BufferConfig::new();
+        Ok(Self {
+            positions: Field::new(manager, "positions", BufferConfig::positions(), |node| [0, 1, 2].map(|axis| noise(node, axis)))?,
+            velocities: Field::new(manager, "velocities", BufferConfig::velocities(), |_| [0.0; 3])?,
+            forces: Field::new(manager, "forces", BufferConfig::forces(), |_| [0.0; 3])?,
+            edges: Field::new(manager, "edges", BufferConfig::edges(), edge)?,
+            grid: Field::new(manager, "grid", BufferConfig::grid(), |_| Cell { newest: 0, count: 0 })?,
+            masses: Field::new(manager, "masses", plain, |node| 2.0 + noise(node, 3))?,
+            charges: Field::new(manager, "charges", plain, |node| noise(node, 4))?,
+            radii: Field::new(manager, "radii", plain, |node| 0.02 + 0.01 * noise(node, 5))?,
+            energies: Field::new(manager, "energies", plain, |_| 0.0)?,
+            cells: Field::new(manager, "cells", plain, |_| 0)?,
+            nexts: Field::new(manager, "nexts", plain, |_| 0)?,
+            ages: Field::new(manager, "ages", plain, |_| 0)?,
+            kinds: Field::new(manager, "kinds", plain, |node| node as u8)?,
+        })
+    }
+
+    pub fn each(&mut self) -> [&mut dyn AnyField; BUFFERS] {
+        let Self { positions, velocities, forces, edges, grid, masses, charges, radii, energies, cells, nexts, ages, kinds } = self;
+        [positions, velocities, forces, edges, grid, masses, charges, radii, energies, cells, nexts, ages, kinds]
+    }
+
+    /// The plain elements.
+    pub fn plain(&mut self) -> Nodes<'_> {
+        Nodes {
+            positions: &mut self.positions.plain,
+            velocities: &mut self.velocities.plain,
+            forces: &mut self.forces.plain,
+            edges: &mut self.edges.plain,
+            grid: &mut self.grid.plain,
+            masses: &mut self.masses.plain,
+            charges: &mut self.charges.plain,
+            radii: &mut self.radii.plain,
+            energies: &mut self.energies.plain,
+            cells: &mut self.cells.plain,
+            nexts: &mut self.nexts.plain,
+            ages: &mut self.ages.plain,
+            kinds: &mut self.kinds.plain,
+        }
+    }
+}
+
+/// A spring to the node that has half the number: all hang together, and each end is there before the spring is.
+fn edge(node: u32) -> Edge {
+    Edge { nodes: [node, node / 2], length: 0.5, stiffness: 4.0, tension: 0.0, strain: 0.0, strength: 8.0, is_torn: 0 }
+}
+
+/// From -1 to 1, always the same.
+fn noise(node: u32, salt: u32) -> f32 {
+    let mixed = (node ^ salt.wrapping_mul(0x9e37_79b9)).wrapping_mul(0x85eb_ca6b);
+    let mixed = (mixed ^ mixed >> 15).wrapping_mul(0xc2b2_ae35);
+    (mixed >> 8) as f32 / (1 << 23) as f32 - 1.0
+}

@@ -1,0 +1,121 @@
+//! What runs: the manager with its buffers over a pool, a kernel, and a stream each for its steps and for who looks on.
+
+use std::sync::Arc;
+
+use ringmem::backend::host::HostBackend;
+use ringmem::memory::{Device, Pinned};
+use ringmem::pool::Pool;
+use ringmem::stream::{Module, Pending, Stream};
+use ringmem::{Rejected, Result};
+
+use super::fields::{Fields, Leased, Manager, Pools};
+use super::step::{IMAGE, step};
+
+pub struct Simulation {
+    fields: Fields,
+    nodes: usize,
+    manager: Manager,
+    pools: Pools,
+    module: Module,
+    steps: Stream,
+    reads: Stream,
+}
+
+/// Bytes of device memory.
+#[derive(Clone, Copy)]
+pub struct Memory {
+    /// That the buffers have.
+    pub live: u64,
+    /// That the pool keeps beside them.
+    pub kept: u64,
+}
+
+impl Simulation {
+    pub fn new(backend: &Arc<HostBackend>, limit: u64) -> Result<Self> {
+        // Slabs so short that nearly every block has its own: what a buffer leaves behind when it grows can go back to the device.
+        let device = Pool::builder(Device::new(backend, 0)).limit(limit).slab(64 << 10).exact(true).build()?;
+        let staging = Pool::builder(Pinned::new(backend, 0)).build()?;
+        // Its limit of 6 GiB is far off: here it is the device that runs short.
+        let manager = Manager::new(device.clone());
+        Ok(Self {
+            fields: Fields::new(&manager)?,
+            nodes: 0,
+            manager,
+            pools: Pools { device, staging },
+            module: Module::load(backend, &IMAGE, &IMAGE.abi)?,
+            steps: Stream::new(backend, 0)?,
+            reads: Stream::new(backend, 0)?,
+        })
+    }
+
+    /// Grows all thirteen buffers to so many nodes, or none of them.
+    pub fn grow(&mut self, nodes: usize) -> Result<()> {
+        let group = self.fields.each().map(|field| (field.id(), nodes));
+        self.manager.resize_group_on(group, &self.steps)?;
+        for field in self.fields.each() {
+            field.begin(&self.manager, self.nodes)?;
+        }
+        self.nodes = nodes;
+        Ok(())
+    }
+
+    /// Two steps, without waiting between them, and a look at the positions as they were then.
+    pub fn advance(&mut self) -> Result<()> {
+        let first = self.launch()?;
+        let mut picture = self.fields.positions.picture(&self.manager, &self.pools, &self.steps, &self.reads)?;
+        // It comes after the picture was taken, and goes on while that is brought to the host.
+        let second = self.launch()?;
+        step(&mut self.fields.plain());
+        assert!(picture.host()? == self.fields.positions.plain(), "the positions between two steps");
+        step(&mut self.fields.plain());
+        first.wait().map_err(Rejected::into_error)?;
+        second.wait().map_err(Rejected::into_error)
+    }
+
+    fn launch(&mut self) -> Result<Pending<()>> {
+        let leases = self.fields.each().map(|field| field.lease(&self.manager));
+        let mut leases = leases.into_iter().collect::<Result<Vec<Box<dyn Leased + '_>>>>()?;
+        let mut arguments: Vec<u64> = leases.iter().map(|lease| lease.address()).collect();
+        arguments.push(self.nodes as u64);
+        // SAFETY: thirteen buffers of so many nodes, in the kernel's order, whose leases are ours alone; they list the launch below, or it is waited for.
+        let launched = unsafe { self.steps.launch(&self.module, "step", &arguments) }?;
+        match leases.iter_mut().try_for_each(|lease| lease.used_by(&self.steps)) {
+            Ok(()) => Ok(launched),
+            Err(error) => launched.wait().map_err(Rejected::into_error).and(Err(error)),
+        }
+    }
+
+    /// Compares what is in each buffer with the plain run.
+    pub fn check(&mut self) -> Result<()> {
+        for (number, field) in self.fields.each().into_iter().enumerate() {
+            let [device, plain] = field.checksums(&self.manager, &self.pools)?;
+            assert_eq!(device, plain, "buffer {number} of {} nodes", self.nodes);
+        }
+        Ok(())
+    }
+
+    /// Elements, capacity and resizes of each buffer, and the bytes of all.
+    pub fn shape(&self) -> (Vec<(u64, u64, u64)>, u64) {
+        let figures = self.manager.statistics();
+        (figures.buffers.iter().map(|buffer| (buffer.len, buffer.capacity, buffer.resizes)).collect(), figures.used_bytes)
+    }
+
+    pub fn memory(&self) -> Memory {
+        let (live, pool) = (self.manager.statistics().used_bytes, self.pools.device.statistics());
+        Memory { live, kept: pool.reserved_bytes - live }
+    }
+
+    /// How often the pool has given a slab back to the device.
+    pub fn trimmed(&self) -> u64 {
+        self.pools.device.statistics().memory_frees
+    }
+
+    pub fn nodes(&self) -> usize {
+        self.nodes
+    }
+
+    /// Frees every buffer; how many.
+    pub fn close(self) -> u64 {
+        self.manager.clear()
+    }
+}
