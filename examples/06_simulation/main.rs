@@ -22,7 +22,7 @@ fn nodes() -> Result<usize, Box<dyn Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => Ok(1_000_000),
-        ["--nodes", nodes] => Ok(nodes.parse()?),
+        ["--nodes", nodes] => Ok(nodes.parse::<u32>()? as usize),
         _ => Err("usage: 06_simulation [--nodes N]".into()),
     }
 }
