@@ -10,8 +10,10 @@ use std::sync::Arc;
 use clean::Clean;
 use ringmem::backend::host::HostBackend;
 use ringmem::backend::{Backend, MemoryLocation, Options, Request, Uses};
+use ringmem::bridge::{Opened, RingBufferBridge, TransferStrategy};
 use ringmem::memory::{Arena, Device, DeviceOnly, GpuBuffer, Memory, Pinned, PinnedBuffer};
 use ringmem::mirror::MirroredBuffer;
+use ringmem_kernels::echo::Echo;
 
 /// Counts what this thread asks the heap for.
 struct Counting;
@@ -108,6 +110,19 @@ fn a_buffer_takes_from_the_heap_what_the_backend_s_call_takes() {
     let (bytes, ()) = heap_bytes(|| drop(GpuBuffer::<u64, _>::new(memory.clone(), 100).expect("room")));
     assert_eq!(bytes, expected);
     drop(kept);
+}
+
+#[test]
+fn a_flush_takes_nothing_from_the_heap() {
+    let options = ringmem::bridge::Options { capacity: [64; 2], ..ringmem::bridge::Options::new(TransferStrategy::Sync) };
+    let Opened { mut sender, mut bridge, .. } = RingBufferBridge::<Echo, Echo>::open(&backend(), 0, &options).expect("a bridge");
+    let (bytes, ()) = heap_bytes(|| {
+        for number in 0..64 {
+            sender.push(Echo { words: [number; 8] }).expect("room");
+            assert_eq!(bridge.poll().expect("no fault"), [1, 0]);
+        }
+    });
+    assert_eq!(bytes, 0);
 }
 
 #[test]

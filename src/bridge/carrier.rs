@@ -18,6 +18,8 @@ pub(super) struct Carrier {
     /// Where queued looks are copied to: one word, of one look at a time.
     staging: Pages,
     looking: Option<Ticket>,
+    /// Looks that were begun, and the last of them that has come back.
+    looks: [u64; 2],
     /// The last operation that was queued.
     last: Option<Ticket>,
 }
@@ -33,7 +35,7 @@ impl Carrier {
     pub fn new(backend: &Arc<dyn Backend>, device: u32, queued: bool, counts: Arc<Counts>) -> Result<Self> {
         let staging = Pages::new(backend, device, MemoryLocation::Pinned, size_of::<u64>() as u64)?;
         let stream = if queued { Some(Stream::new(backend, device)?) } else { None };
-        Ok(Self { backend: Arc::clone(backend), stream, counts, staging, looking: None, last: None })
+        Ok(Self { backend: Arc::clone(backend), stream, counts, staging, looking: None, looks: [0; 2], last: None })
     }
 
     /// The last operation that was queued: when it is over, all are.
@@ -96,10 +98,33 @@ impl Carrier {
         Ok(ticket)
     }
 
+    /// Looks that were begun.
+    pub const fn begun(&self) -> u64 {
+        self.looks[0]
+    }
+
+    /// Whether a look has come back that was begun after so many.
+    pub const fn has_looked_since(&self, begun: u64) -> bool {
+        self.looks[1] > begun
+    }
+
     /// The device's index, as it is or was a moment ago; `None` where a look is under way.
     pub fn look(&mut self, index: Index) -> Result<Option<u64>> {
+        let looked = self.try_look(index);
+        if let Ok(Some(_)) = looked {
+            self.looks[1] = self.looks[0];
+        }
+        looked
+    }
+
+    fn begin(&mut self) {
+        self.looks[0] += 1;
+        self.counts.polls.add(1);
+    }
+
+    fn try_look(&mut self, index: Index) -> Result<Option<u64>> {
         if let Some(seen) = index.seen() {
-            self.counts.polls.add(1);
+            self.begin();
             return Ok(Some(seen));
         }
         let Index::Copied(from) = index else { return Ok(None) };
@@ -107,15 +132,16 @@ impl Carrier {
         let copy = Copy { to: Place::Host(staged), from, bytes: size_of::<u64>() as u64 };
         // SAFETY: a page of this carrier's.
         let staged = unsafe { staged.cast::<HostWord>().as_ref() };
+        if self.looking.is_none() {
+            self.begin();
+        }
         let Some(stream) = &self.stream else {
-            self.counts.polls.add(1);
             // SAFETY: a word of a live header, and one of this carrier's alone; others access the first as a word.
             unsafe { self.backend.copy_now(&copy) }?;
             return Ok(Some(staged.load_acquire()));
         };
         match self.looking {
             None => {
-                self.counts.polls.add(1);
                 // SAFETY: as above; both live until the copy is over: the ring lists this carrier's tickets, and so do these pages.
                 let ticket = unsafe { self.backend.copy(&copy, stream.id()) }?;
                 self.staging.used(ticket)?;

@@ -96,7 +96,8 @@ impl<T: RingMessage> Down<T> {
             // What is under way writes slots that nobody else touches, but it must not do so after they are published.
             self.carrier.settle();
             self.flights.clear();
-            (self.taken, self.in_doubt) = (self.ring.tail(), false);
+            // Settling has told nobody what became of the release: it is done again.
+            (self.taken, self.releasing, self.in_doubt) = (self.ring.tail(), None, false);
         }
         self.reap()?;
         self.release()?;

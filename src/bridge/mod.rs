@@ -9,6 +9,63 @@
 //! 3. A slot is given back when its copy is over, not when it was queued.
 //! 4. Nothing here waits for a kernel. A flush that finds nothing, or no room, says 0.
 //! 5. What a kernel writes is believed as far as it can be true: an index that claims more is [`Corrupt`](crate::attach::Corrupt).
+//!
+//! # A bridge by itself
+//!
+//! ```
+//! use ringmem::backend::host::HostBackend;
+//! use ringmem::bridge::{Opened, Options, RingBufferBridge, TransferStrategy};
+//! use ringmem_kernels::echo::Echo;
+//!
+//! let backend = HostBackend::builder().build()?;
+//! let options = Options { capacity: [4; 2], ..Options::new(TransferStrategy::Sync) };
+//! let Opened { mut sender, mut receiver, mut bridge } = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options)?;
+//! // A kernel is launched with these, and the launch listed with `used_by`.
+//! let [input, output] = bridge.addresses()?;
+//! assert_ne!(input, output);
+//!
+//! for id in 0..4 {
+//!     sender.push(Echo { words: [id; 8] }).expect("room");
+//! }
+//! assert_eq!(bridge.flush_to_device()?, 4);
+//! // The kernel's ring is full, and nobody takes from it: these wait here, in order.
+//! sender.push(Echo { words: [4; 8] }).expect("the first four have gone");
+//! assert_eq!((bridge.flush_to_device()?, bridge.pending()), (0, [1, 0]));
+//! // Nor has anybody answered.
+//! assert_eq!(bridge.flush_to_host()?, 0);
+//! assert!(receiver.pop().is_err());
+//! # Ok::<(), ringmem::Error>(())
+//! ```
+//!
+//! # With a kernel
+//!
+//! A [`Channel`](crate::channel::Channel) has a bridge inside, and moves messages as they are sent and received.
+//!
+//! ```
+//! use ringmem::backend::host::HostBackend;
+//! use ringmem::bridge::TransferStrategy;
+//! use ringmem::channel::{Channel, Options};
+//! use ringmem::stream::Module;
+//! use ringmem_kernels::echo::Echo;
+//! use ringmem_kernels::{ABI, IMAGE};
+//!
+//! let backend = HostBackend::builder().build()?;
+//! let module = Module::load(&backend, &IMAGE, &ABI)?;
+//! let options = Options { strategy: Some(TransferStrategy::Async), ..Options::new("echo") };
+//! // SAFETY: `echo` takes no arguments of its own.
+//! let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &options) }?;
+//! channel.send(Echo { words: [7; 8] }).expect("room");
+//! let answer = loop {
+//!     match channel.receive() {
+//!         Ok(answer) => break answer,
+//!         // Says so if the kernel has left: nothing would ever come.
+//!         Err(_) => channel.check()?,
+//!     }
+//! };
+//! assert_eq!(answer.words, [7; 8]);
+//! channel.close()?;
+//! # Ok::<(), ringmem::Error>(())
+//! ```
 
 mod carrier;
 mod down;
@@ -35,7 +92,7 @@ use up::Up;
 
 use crate::backend::{Backend, MemoryLocation, Ticket, Uses};
 use crate::stream::Pending;
-use crate::{Error, HostWord, Result, RingHeader, RingMessage};
+use crate::{HostWord, MemoryVisibility, Result, RingHeader, RingMessage};
 
 pub use far::RingAddresses;
 pub use metrics::Metrics;
@@ -66,7 +123,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// 1024 slots each way from index 0; for `Unified` in pinned memory, else in the device's, with the indices that the host polls in pinned memory.
+    /// 1024 slots each way from index 0; for `Unified` in pinned memory, else in the device's, with the indices that the host polls in pinned memory:
+    /// where host and kernel do not see each other's stores to that, take [`Placement::DEVICE`].
     #[must_use]
     pub const fn new(strategy: TransferStrategy) -> Self {
         let placement = match strategy {
@@ -115,24 +173,18 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// # Errors
     ///
-    /// No such ring, no memory, no such device; [`Unsupported`](Error::Unsupported) for a placement that the strategy cannot serve.
+    /// No such ring, no memory, no such device; [`Unsupported`](crate::Error::Unsupported) for a placement that the strategy cannot serve.
     pub fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, options: &Options) -> Result<Opened<I, O>> {
         let backend = &Arc::clone(backend).erased();
         let Options { strategy, placement, capacity, start } = *options;
+        let visibility = MemoryVisibility::detect(backend, device)?.visibility;
+        strategy.check(visibility, &placement, backend.capabilities(device)?.system_scope)?;
         let counts = [Arc::<Counts>::default(), Arc::default()];
         let near_up = Arc::new(Near::new::<I>(backend, device, capacity[0], start)?);
         let near_down = Arc::new(Near::new::<O>(backend, device, capacity[1], start)?);
         // SAFETY: called once for each of these rings; the bridge or the kernel is the other end.
         let (sender, receiver) = unsafe { (Sender::new(&near_up)?, Receiver::new(&near_down)?) };
         if strategy == TransferStrategy::Unified {
-            if !backend.capabilities(device)?.system_scope {
-                return Err(Error::Unsupported {
-                    what: "one ring for both sides, where the device does not see the host's stores while a kernel runs",
-                });
-            }
-            if placement != [Placement::PINNED; 2] {
-                return Err(Error::Unsupported { what: "one ring for both sides in memory that is not pinned" });
-            }
             let bridge = Self { up: Way::Shared(near_up), down: Way::Shared(near_down), counts, backend: Arc::clone(backend), pace: None };
             return Ok(Opened { sender, receiver, bridge });
         }
@@ -155,7 +207,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](Error::Unsupported) for memory without a device address.
+    /// [`Unsupported`](crate::Error::Unsupported) for memory without a device address.
     pub fn addresses(&self) -> Result<[RingAddresses; 2]> {
         let input = match &self.up {
             Way::Shared(near) => near.addresses(),
@@ -172,7 +224,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) for more launches than can be listed.
+    /// [`Busy`](crate::Error::Busy) for more launches than can be listed.
     pub fn used_by(&mut self, kernel: &Pending<()>) -> Result<()> {
         let Some(ticket) = kernel.ticket() else { return Ok(()) };
         self.used(ticket)
@@ -251,11 +303,15 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         matches!(self.up, Way::Moved(_))
     }
 
-    /// Messages that have arrived at the kernel's ring and that it has not taken, as far as was looked.
-    pub(crate) fn untaken(&self) -> u64 {
-        match &self.up {
-            Way::Shared(_) => 0,
-            Way::Moved(up) => up.untaken(),
+    /// Messages that were sent and that the kernel has not taken, where its ring is not the host's, and what a look at its index failed with: then
+    /// it is as far as was looked before.
+    pub(crate) fn untaken(&mut self) -> Option<(u64, Result<()>)> {
+        match &mut self.up {
+            Way::Shared(_) => None,
+            Way::Moved(up) => {
+                let looked = up.look();
+                Some((up.untaken(), looked))
+            }
         }
     }
 

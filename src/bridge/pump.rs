@@ -76,43 +76,54 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         }
     }
 
-    /// Whether all that was ever seen has arrived, and all slots were given back.
-    fn is_settled(&self) -> bool {
+    /// Looks at the kernel's ring that were begun.
+    fn looks(&self) -> u64 {
+        match &self.down {
+            Way::Shared(_) => 0,
+            Way::Moved(down) => down.carrier.begun(),
+        }
+    }
+
+    /// Whether all that was ever sent, or seen by a look after so many, has arrived, and all slots were given back.
+    fn is_settled(&self, looks: u64) -> bool {
         let down = match &self.down {
             Way::Shared(_) => true,
-            Way::Moved(down) => down.is_settled(),
+            Way::Moved(down) => down.is_settled() && down.carrier.has_looked_since(looks),
         };
         self.pending() == [0; 2] && down
     }
 }
 
 fn run<I: RingMessage, O: RingMessage>(mut bridge: RingBufferBridge<I, O>, order: &Order) -> Stopped<I, O> {
-    let mut idle = 0_u32;
-    let mut until = None;
+    let (mut idle, mut failing) = (0_u32, 0_u32);
+    let mut told = None;
     let outcome = loop {
         match bridge.poll() {
             Ok(moved) => {
-                order.failing.store(0, Relaxed);
+                failing = 0;
                 idle = if moved == [0; 2] { idle.saturating_add(1) } else { 0 };
             }
             Err(error) => {
-                let failing = order.failing.load(Relaxed) + 1;
-                order.failing.store(failing, Relaxed);
+                failing += 1;
                 if failing == MOST_FAILURES {
+                    order.failing.store(failing, Relaxed);
                     break Err(error);
                 }
             }
         }
+        order.failing.store(failing, Relaxed);
         // SYNC POINT: told to stop. Pairs with Pump::tell.
         if order.stop.load(Acquire) {
             let now = Instant::now();
-            let until = *until.get_or_insert_with(|| now.checked_add(Duration::from_nanos(order.patience.load(Relaxed))));
-            // A round that moved nothing has looked everywhere.
-            if until.is_some_and(|until| now >= until) || idle > 0 && bridge.is_settled() {
+            let patience = || now.checked_add(Duration::from_nanos(order.patience.load(Relaxed)));
+            let (until, looks) = *told.get_or_insert_with(|| (patience(), bridge.looks()));
+            if until.is_some_and(|until| now >= until) || failing == 0 && bridge.is_settled(looks) {
                 break Ok(());
             }
         }
         match idle {
+            // Longer each time: all of them are a tenth of a second.
+            _ if failing > 0 => thread::park_timeout(SLEEP * failing),
             0..SPINS => core::hint::spin_loop(),
             SPINS..YIELDS => thread::yield_now(),
             _ => thread::park_timeout(SLEEP),

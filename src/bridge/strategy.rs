@@ -1,7 +1,8 @@
 //! How messages get from a ring to its twin.
 
-use crate::MemoryVisibility;
-use crate::backend::Capabilities;
+use super::Placement;
+use crate::backend::{Capabilities, MemoryLocation};
+use crate::{Error, MemoryVisibility, Result};
 
 /// How a [`RingBufferBridge`](super::RingBufferBridge) moves messages.
 ///
@@ -42,6 +43,25 @@ impl TransferStrategy {
             MemoryVisibility::SystemScope | MemoryVisibility::DeviceScope => Self::Async,
             MemoryVisibility::ExplicitDma => Self::DmaPolling { poll_interval_us: 50 },
         }
+    }
+
+    /// Whether messages can be moved this way between a host and a device that see so much of each other.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](Error::Unsupported): `Unified` where nothing is shared or the ring is not in pinned memory, and an index or slots in pinned
+    /// memory where host and kernel do not see each other's stores to it.
+    pub(super) fn check(self, visibility: MemoryVisibility, placement: &[Placement; 2], system_scope: bool) -> Result<()> {
+        let is_pinned = |placement: &Placement| [Some(placement.slots), placement.peer_header].contains(&Some(MemoryLocation::Pinned));
+        let what = match self {
+            Self::Unified if visibility == MemoryVisibility::ExplicitDma => "one ring for both sides, where they share no memory",
+            Self::Unified if *placement != [Placement::PINNED; 2] => "one ring for both sides in memory that is not pinned",
+            _ if !system_scope && placement.iter().any(is_pinned) => {
+                "a ring in pinned memory, where host and device do not see each other's stores while a kernel runs"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::Unsupported { what })
     }
 
     /// Its name in a word.

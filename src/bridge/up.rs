@@ -73,9 +73,17 @@ impl<T: RingMessage> Up<T> {
         self.ring.len()
     }
 
-    /// Messages that have arrived and that the kernel has not taken, as far as was looked.
+    /// Messages that were sent and that the kernel has not taken, as far as was looked. It may have taken some that are not known to have arrived.
     pub fn untaken(&self) -> u64 {
-        self.ring.head().wrapping_sub(self.head)
+        self.ring.head().wrapping_add(self.ring.len()).wrapping_sub(self.head)
+    }
+
+    /// Looks how far the kernel is, or begins to, also where there is room.
+    pub fn look(&mut self) -> Result<()> {
+        match self.carrier.look(self.far.read(Line::Head)?)? {
+            Some(head) => self.accept(head),
+            None => Ok(()),
+        }
     }
 
     /// Moves what waits and fits; how many messages it began to move, or moved.
@@ -98,9 +106,7 @@ impl<T: RingMessage> Up<T> {
         }
         let mut free = capacity - self.sent.wrapping_sub(self.head);
         if free < waiting {
-            if let Some(head) = self.carrier.look(self.far.read(Line::Head)?)? {
-                self.accept(head)?;
-            }
+            self.look()?;
             free = capacity - self.sent.wrapping_sub(self.head);
         }
         let count = waiting.min(free);
@@ -169,12 +175,13 @@ impl<T: RingMessage> Up<T> {
         }
         self.carrier.settle();
         let published = self.carrier.read_now(self.far.written(Line::Tail)?)?;
-        let known = self.ring.head();
-        if published.wrapping_sub(known) > self.near.layout.capacity() {
-            return Err(AttachError::Corrupt(Corrupt { head: known, tail: published, capacity: self.near.layout.capacity() }).into());
+        let waiting = self.ring.refresh().map_err(AttachError::Corrupt)?;
+        let (known, capacity) = (self.ring.head(), self.ring.capacity());
+        // It is a word of this side's, but in memory that the kernel can write: no more than was pushed, and no less than the kernel has taken.
+        if published.wrapping_sub(known) > waiting || published.wrapping_sub(self.head) > capacity {
+            return Err(AttachError::Corrupt(Corrupt { head: known, tail: published, capacity }).into());
         }
         self.flights.clear();
-        self.ring.refresh().map_err(AttachError::Corrupt)?;
         self.arrived(published);
         (self.sent, self.in_doubt) = (published, false);
         Ok(())

@@ -175,11 +175,13 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         // SAFETY: the region and the rings, which hold all that the control block names, list the launch as a use below, and this channel keeps
         // them; the rest is the caller's promise.
         let kernel = unsafe { self.stream.launch(module, kernel, arguments) }?;
-        if let Some(ticket) = kernel.ticket() {
+        let ticket = kernel.ticket();
+        // First of all: whatever fails from here on, it is told to leave when this is dropped.
+        self.kernel = Some(kernel);
+        if let Some(ticket) = ticket {
             self.region.used(ticket);
             self.bridge.used(ticket)?;
         }
-        self.kernel = Some(kernel);
         self.watch();
         self.command(Command::ACTIVATE)?;
         self.wait(|channel| channel.state() == Some(State::Active))
@@ -279,8 +281,13 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// [`Corrupt`] if its index claims what cannot be.
     pub fn input_waiting(&mut self) -> Result<u64, Corrupt> {
-        let sent = self.sender.capacity() - self.sender.refresh()?;
-        Ok(sent + self.bridge.untaken())
+        if let Some((untaken, looked)) = self.bridge.untaken() {
+            if let Err(error) = looked {
+                self.trouble = Some(error);
+            }
+            return Ok(untaken);
+        }
+        Ok(self.sender.capacity() - self.sender.refresh()?)
     }
 
     /// Answers that have arrived and have not been received yet.

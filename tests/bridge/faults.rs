@@ -42,3 +42,25 @@ fn nothing_is_lost_where_a_tenth_of_all_calls_fails() {
         }
     }
 }
+
+#[test]
+fn nothing_is_lost_whatever_call_of_a_long_run_fails() {
+    for strategy in [TransferStrategy::Sync, TransferStrategy::Async] {
+        let mut struck = 0;
+        for nth in 1..=50 {
+            let backend = backend();
+            let mut rig = rig(&backend, &options(strategy, Placement::SPLIT, 4), 100);
+            let mut faults = Faults::new();
+            for verb in [Verb::Copy, Verb::Publish, Verb::Wait] {
+                let fault = Fault::nth(nth);
+                faults = faults.on(verb, if nth % 2 == 0 { fault.when_executed() } else { fault });
+            }
+            backend.set_faults(&faults);
+            struck += u64::from(exchange(&mut rig, 100) > 0);
+            backend.set_faults(&Faults::new());
+            until("the kernel has left", || rig.kernel.is_done());
+        }
+        // A hundred messages through four slots are twenty-five flushes each way at least, of a copy and an index.
+        assert!(struck >= 25, "{strategy:?}: {struck} of 50");
+    }
+}

@@ -1,3 +1,7 @@
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use super::hostile::write;
 use super::*;
 
 #[test]
@@ -40,4 +44,74 @@ fn a_kernel_that_takes_nothing_fills_its_ring_and_no_more() {
         }
         assert_eq!((bridge.pending()[0], bridge.metrics()[0].messages), (4, 4));
     }
+}
+
+#[test]
+fn the_ends_outlive_the_bridge_and_the_backend_s_last_handle() {
+    for strategy in STRATEGIES {
+        let backend = backend();
+        let placement = if strategy == TransferStrategy::Unified { Placement::PINNED } else { Placement::SPLIT };
+        let Opened { mut sender, mut receiver, mut bridge } = open(&backend, &options(strategy, placement, 4));
+        let [_, down] = bridge.addresses().expect("addresses");
+        write(&backend, down.peer, receiver.head().wrapping_add(2));
+        until("two have arrived", || bridge.poll().is_ok() && receiver.refresh() == Ok(2));
+        sender.push(message(0)).expect("room");
+        bridge.flush_to_device().expect("no fault");
+        drop(bridge);
+        drop(backend);
+        let refused = (1..6).filter(|&number| sender.push(message(number)).is_err()).count();
+        assert!((1..=2).contains(&refused), "{strategy:?}: four slots, and what has arrived");
+        assert!(receiver.pop().is_ok() && receiver.pop().is_ok());
+        assert_eq!(receiver.pop(), Err(PopError::Empty), "{strategy:?}");
+    }
+}
+
+/// Whether `freezes` may leave.
+static THAWED: AtomicBool = AtomicBool::new(false);
+
+/// Lets it go, also where the test fails.
+struct Thaw;
+
+impl Drop for Thaw {
+    fn drop(&mut self) {
+        THAWED.store(true, Release);
+    }
+}
+
+/// Takes no message and gives none.
+unsafe fn freezes(host: &dyn KernelHost, _: &[u64]) {
+    let begun = Instant::now();
+    let mut times = 0;
+    while !THAWED.load(Acquire) && begun.elapsed() < LIMIT {
+        host.pause(times);
+        times += 1;
+    }
+}
+
+#[test]
+fn a_pump_that_is_dropped_under_a_frozen_kernel_goes_and_leaves_the_kernel_its_rings() {
+    let backend = backend();
+    let image = Image { host: &[Entry { name: "freezes", arguments: 0, run: freezes }], ..IMAGE };
+    let module = Module::load(&backend, &image, &ABI).expect("our ABI");
+    let thaw = Thaw;
+    let mut kernels = Vec::new();
+    for strategy in STRATEGIES {
+        let placement = if strategy == TransferStrategy::Unified { Placement::PINNED } else { Placement::DEVICE };
+        let Opened { mut sender, receiver, mut bridge } = open(&backend, &options(strategy, placement, 4));
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        // SAFETY: it takes no arguments.
+        let kernel = unsafe { stream.launch(&module, "freezes", &[]) }.expect("a kernel");
+        bridge.used_by(&kernel).expect("one launch");
+        let pump = bridge.pump().expect("a thread");
+        while sender.push(message(0)).is_ok() {}
+        drop(pump);
+        drop((sender, receiver));
+        assert!(!kernel.is_done(), "{strategy:?}: nobody waited for it");
+        kernels.push(kernel);
+    }
+    // A page for each ring of the kernels.
+    assert_eq!((backend.counters().device_live.bytes, backend.counters().pinned_live.bytes), (6 * 4096, 2 * 4096));
+    drop(thaw);
+    until("the kernels have left", || kernels.iter().all(Pending::is_done));
+    until("all memory is given back", || backend.counters().device_live.bytes == 0 && backend.counters().pinned_live.bytes == 0);
 }

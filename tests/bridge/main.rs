@@ -3,8 +3,12 @@
 
 mod faults;
 mod flights;
+mod hostile;
+mod log;
+mod open;
 mod order;
 mod pump;
+mod restart;
 
 use std::sync::Arc;
 use std::thread;

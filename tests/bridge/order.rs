@@ -30,6 +30,18 @@ fn every_message_arrives_once_in_order_by_every_strategy_between_every_pair_of_p
 }
 
 #[test]
+fn the_rings_to_the_device_and_back_need_not_be_of_one_length() {
+    for strategy in STRATEGIES {
+        for capacity in [[1, 64], [64, 1], [2, 8]] {
+            let placement = placements(strategy)[0];
+            let mut rig = rig(&backend(), &Options { capacity, ..options(strategy, placement, 1) }, 300);
+            assert_eq!(exchange(&mut rig, 300), 0, "{strategy:?} {capacity:?}");
+            until("the kernel has left", || rig.kernel.is_done());
+        }
+    }
+}
+
+#[test]
 fn a_flush_is_one_copy_or_two_where_it_wraps_and_one_index() {
     let backend = backend();
     let Opened { mut sender, mut bridge, .. } =

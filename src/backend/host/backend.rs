@@ -130,8 +130,9 @@ unsafe impl Backend for HostBackend {
     unsafe fn publish(&self, word: Place, value: u64, since: Ticket, on: StreamId) -> Result<Ticket> {
         let facts = Facts::publish(word, Some(on));
         self.queue(facts, on, |_| {
-            let (_, route) = self.shared.check_word(word, None)?;
-            Ok((Operation::Publish { word, value, since: since.number }, Work::Bytes(route, facts.bytes)))
+            let (found, route) = self.shared.check_word(word, None)?;
+            let operation = Operation::Publish { word, value, since: since.number, pageable: found.in_no_range };
+            Ok((operation, Work::Bytes(route, facts.bytes)))
         })
     }
 

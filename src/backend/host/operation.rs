@@ -27,11 +27,12 @@ pub(super) enum Operation {
     Copy(Copy, [bool; 2]),
     /// With whether its target is pageable.
     Fill(Fill, bool),
-    /// With the number of the operation since which nothing may have failed.
+    /// With the number of the operation since which nothing may have failed, and whether the word is pageable.
     Publish {
         word: Place,
         value: u64,
         since: u64,
+        pageable: bool,
     },
     Prefetch(Prefetch),
     Launch(Launch),
@@ -59,7 +60,7 @@ impl Operation {
             // SAFETY: as above.
             Self::Fill(fill, pageable) => unsafe { shared.fill(&fill, Some(pageable), facts.stream) }.map(drop),
             // SAFETY: as above.
-            Self::Publish { word, value, .. } => unsafe { shared.publish(word, value, Some(false)) }.map(drop),
+            Self::Publish { word, value, pageable, .. } => unsafe { shared.publish(word, value, Some(pageable)) }.map(drop),
             Self::Prefetch(Prefetch { address, bytes, to }) => {
                 let found = shared.ranges.read().find(address.get(), bytes, true, Verb::Prefetch)?;
                 shared.touch(&found, bytes, to, facts);

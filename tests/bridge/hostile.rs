@@ -1,0 +1,113 @@
+//! A kernel that writes what cannot be true: the tests write it, to the words of the device's rings.
+
+use ringmem::Error;
+use ringmem::attach::AttachError;
+use ringmem::backend::host::{Fault, Faults, Verb};
+use ringmem::backend::{Backend, DeviceAddress, Place};
+
+use super::*;
+
+const TAIL: u64 = 0;
+const HEAD: u64 = 128;
+/// Every slot before the last is before the wrap.
+const START: u64 = u64::MAX - 2;
+
+pub fn write(backend: &HostBackend, word: u64, value: u64) {
+    // SAFETY: an index of a live ring's header, which all sides access as a word.
+    unsafe { backend.publish_now(Place::Device(DeviceAddress::new(word)), value) }.expect("live");
+}
+
+fn is_corrupt<T>(outcome: &Result<T, Error>) -> bool {
+    matches!(outcome, Err(Error::Attach(AttachError::Corrupt(_))))
+}
+
+const QUEUED_OR_NOT: [TransferStrategy; 2] = [TransferStrategy::Sync, TransferStrategy::Async];
+const PLACEMENTS: [Placement; 4] = [Placement::DEVICE, Placement::SPLIT, Placement::PINNED, Placement::UNIFIED];
+
+#[test]
+fn an_index_that_cannot_be_true_is_corrupt_moves_nothing_and_can_be_taken_back() {
+    for (strategy, placement) in QUEUED_OR_NOT.into_iter().flat_map(|strategy| PLACEMENTS.map(|placement| (strategy, placement))) {
+        for lie in [START.wrapping_sub(1), START.wrapping_add(5), START ^ 1 << 63, 0x5555_5555] {
+            let backend = backend();
+            let Opened { mut sender, mut receiver, mut bridge } =
+                open(&backend, &Options { start: START, ..options(strategy, placement, 4) });
+            let [up, down] = bridge.addresses().expect("addresses");
+            let mut sent = 0;
+            until("both rings are full", || {
+                sent += u64::from(sender.push(message(sent)).is_ok());
+                bridge.flush_to_device().expect("no fault");
+                sent == 8 && bridge.pending()[0] == 4
+            });
+            let before = bridge.metrics();
+            write(&backend, up.peer + HEAD, lie);
+            write(&backend, down.peer + TAIL, lie);
+            until("the one lie is found", || is_corrupt(&bridge.flush_to_device()));
+            until("the other lie is found", || is_corrupt(&bridge.flush_to_host()));
+            assert_eq!(bridge.pending(), [4, 0]);
+            let after = bridge.metrics();
+            assert_eq!([after[0].copies, after[1].copies], [before[0].copies, 0], "{strategy:?} {placement:?}");
+            assert_eq!((receiver.pop(), sender.push(message(8))), (Err(PopError::Empty), Err(PushError::Full(message(8)))));
+
+            write(&backend, up.peer + HEAD, START.wrapping_add(2));
+            write(&backend, down.peer + TAIL, START.wrapping_add(4));
+            let mut received = 0;
+            until("both directions go on", || {
+                let _ = bridge.poll();
+                received += u64::from(receiver.pop().is_ok());
+                received == 4 && bridge.pending() == [2, 0]
+            });
+        }
+    }
+}
+
+#[test]
+fn what_says_how_far_a_failed_flush_got_is_not_believed_beyond_what_was_sent() {
+    for strategy in QUEUED_OR_NOT {
+        let backend = backend();
+        let Opened { mut sender, mut bridge, .. } = open(&backend, &Options { start: START, ..options(strategy, Placement::SPLIT, 4) });
+        let [up, _] = bridge.addresses().expect("addresses");
+        for number in 0..2 {
+            sender.push(message(number)).expect("room");
+        }
+        backend.set_faults(&Faults::new().on(Verb::Publish, Fault::nth(1)));
+        assert!(bridge.flush_to_device().is_err());
+        // The kernel scribbles over a word that is the host's.
+        for lie in [START.wrapping_add(3), START.wrapping_add(5), START.wrapping_sub(1)] {
+            write(&backend, up.own + TAIL, lie);
+            for _ in 0..3 {
+                assert!(is_corrupt(&bridge.flush_to_device()), "{strategy:?} {lie:#x}: {bridge:?}");
+            }
+        }
+        assert_eq!(bridge.pending()[0], 2);
+        write(&backend, up.own + TAIL, START);
+        assert_eq!(bridge.flush_to_device().expect("no fault"), 2);
+    }
+}
+
+#[test]
+fn a_pump_gives_up_on_a_kernel_that_lies_and_says_why() {
+    let backend = backend();
+    let Opened { bridge, .. } = open(&backend, &Options { start: START, ..options(TransferStrategy::Async, Placement::SPLIT, 4) });
+    let [_, down] = bridge.addresses().expect("addresses");
+    write(&backend, down.peer + TAIL, START.wrapping_add(5));
+    let pump = bridge.pump().expect("a thread");
+    until("it has given up", || pump.has_given_up());
+    assert!(is_corrupt(&pump.stop(LIMIT).expect("no panic").outcome));
+}
+
+#[test]
+fn a_pump_that_is_told_to_stop_brings_what_the_kernel_had_published() {
+    for strategy in [TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 2000 }] {
+        for placement in [Placement::DEVICE, Placement::SPLIT] {
+            let backend = backend();
+            let Opened { mut receiver, bridge, .. } = open(&backend, &Options { start: START, ..options(strategy, placement, 4) });
+            let [_, down] = bridge.addresses().expect("addresses");
+            let pump = bridge.pump().expect("a thread");
+            until("it has looked", || pump.metrics()[1].polls > 0);
+            write(&backend, down.peer + TAIL, START.wrapping_add(3));
+            assert_eq!(pump.stop(LIMIT).expect("no panic").left, [0; 2]);
+            assert_eq!(receiver.refresh(), Ok(3), "{strategy:?} {placement:?}");
+            let _ = receiver.pop();
+        }
+    }
+}

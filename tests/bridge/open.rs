@@ -1,0 +1,86 @@
+use ringmem::backend::Backend;
+use ringmem::backend::host::{Fault, Faults, Verb};
+use ringmem::memory::{Device, GpuBuffer};
+use ringmem::{Error, MemoryVisibility};
+
+use super::*;
+
+fn live(backend: &HostBackend) -> [u64; 3] {
+    let counters = backend.counters();
+    [counters.device_live.bytes, counters.pinned_live.bytes, counters.unified_live.bytes]
+}
+
+#[test]
+fn a_bridge_that_cannot_be_opened_leaves_nothing_whichever_call_fails() {
+    for (strategy, placement, calls) in [
+        (TransferStrategy::Unified, Placement::PINNED, [2, 0, 0]),
+        (TransferStrategy::Sync, Placement::UNIFIED, [6, 0, 2]),
+        (TransferStrategy::Async, Placement::SPLIT, [8, 2, 4]),
+    ] {
+        for (verb, calls) in [Verb::Allocate, Verb::OpenStream, Verb::Copy].into_iter().zip(calls) {
+            for nth in 1..=calls + 1 {
+                let backend = backend();
+                backend.set_faults(&Faults::new().on(verb, Fault::nth(nth)));
+                let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options(strategy, placement, 8)).map(drop);
+                assert_eq!(opened.is_ok(), nth > calls, "{strategy:?}: call {nth} of {verb:?}: {opened:?}");
+                until("nothing is left", || live(&backend) == [0; 3]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_full_device_is_an_error_and_what_is_there_stays() {
+    let backend = backend();
+    let kept = GpuBuffer::<u8, _>::from_slice(Device::new(&backend, 0), &vec![7; (1 << 20) - 4096]).expect("room");
+    let before = live(&backend);
+    for _ in 0..3 {
+        // There is room for one ring of the two.
+        let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options(TransferStrategy::Async, Placement::DEVICE, 8));
+        assert!(matches!(opened.map(drop), Err(Error::OutOfMemory { .. })));
+        assert_eq!(live(&backend), before);
+    }
+    assert!(kept.to_vec().expect("live").iter().all(|&byte| byte == 7));
+    drop(kept);
+    open(&backend, &options(TransferStrategy::Async, Placement::DEVICE, 8));
+}
+
+#[test]
+fn a_ring_in_pinned_memory_is_refused_where_stores_to_it_are_not_seen() {
+    let backend = HostBackend::builder().system_scope(false).device_memory(1 << 20).build().expect("a backend");
+    for strategy in STRATEGIES {
+        for (placement, served) in [(Placement::PINNED, false), (Placement::SPLIT, false), (Placement::DEVICE, true)] {
+            let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options(strategy, placement, 8)).map(drop);
+            let served = served && strategy != TransferStrategy::Unified;
+            assert_eq!(opened.is_ok(), served, "{strategy:?} {placement:?}: {opened:?}");
+            assert!(served || matches!(opened, Err(Error::Unsupported { .. })));
+        }
+    }
+}
+
+/// Run by the next test, in a process of its own.
+#[test]
+#[ignore = "wants an environment of its own"]
+fn nothing_is_shared() {
+    let backend = backend();
+    assert_eq!(MemoryVisibility::detect(&backend, 0).expect("a device").visibility, MemoryVisibility::ExplicitDma);
+    let seen = backend.capabilities(0).expect("a device");
+    for strategy in STRATEGIES {
+        let placement = if strategy == TransferStrategy::Unified { Placement::PINNED } else { Placement::DEVICE };
+        let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options(strategy, placement, 8)).map(drop);
+        assert_eq!(opened.is_ok(), strategy != TransferStrategy::Unified, "{strategy:?}: {opened:?}");
+    }
+    assert_ne!(TransferStrategy::for_device(MemoryVisibility::ExplicitDma, &seen), TransferStrategy::Unified);
+}
+
+#[test]
+fn one_ring_for_both_sides_is_refused_where_nothing_is_shared() {
+    let program = std::env::current_exe().expect("this test's program");
+    let output = std::process::Command::new(program)
+        .args(["--exact", "open::nothing_is_shared", "--ignored"])
+        .env("RINGMEM_VISIBILITY", "dma")
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}

@@ -1,0 +1,96 @@
+//! Channels over a bridge: a kernel that dies with messages under way, and what is said to wait for it.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use ringmem::channel::{Channel, Options};
+use ringmem::control::Command;
+use ringmem_kernels::{Batch, Handler, Lanes, Launch, Single, persistent};
+
+use super::*;
+
+/// The message at which `dies` does, once; 0 for none.
+static DEADLY: AtomicU64 = AtomicU64::new(0);
+
+/// An echo that breaks in the middle of a batch.
+unsafe fn dies(host: &dyn KernelHost, arguments: &[u64]) {
+    struct Dies;
+    impl<M: Machine, L: Lanes> Handler<M, L> for Dies {
+        type Input = Echo;
+        type Output = Echo;
+        fn answer(&mut self, _: &L, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+            for index in 0..batch.len() {
+                // SAFETY: below the length, and there is one lane.
+                unsafe {
+                    batch.exchange(index, |message, answer| {
+                        let number = message.words[0];
+                        assert!(number == 0 || DEADLY.compare_exchange(number, 0, Relaxed, Relaxed).is_err(), "a kernel of the test dies");
+                        *answer = *message;
+                    });
+                }
+            }
+            0
+        }
+    }
+    let launch = Launch { controls: arguments[0], epoch: arguments[1] as u32, idle_ns: arguments[2], batch: arguments[3], split: None };
+    // SAFETY: the channel's promise, which is that of a launch.
+    unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Dies) }
+}
+
+fn channel(backend: &Arc<HostBackend>, image: &Image, options: &Options<'_>) -> Channel<Echo, Echo> {
+    let module = Module::load(backend, image, &ABI).expect("our ABI");
+    // SAFETY: these kernels take no arguments of their own.
+    unsafe { Channel::open(backend, 0, &module, options) }.expect("a channel")
+}
+
+#[test]
+fn a_kernel_that_dies_is_launched_again_and_nothing_that_was_under_way_is_lost_or_answered_twice() {
+    let image = Image { host: &[Entry { name: "dies", arguments: 4, run: dies }], ..IMAGE };
+    for strategy in STRATEGIES {
+        let backend = backend();
+        let usual = Options { strategy: Some(strategy), input_capacity: 16, output_capacity: 8, batch: 4, ..Options::new("dies") };
+        let mut channel = channel(&backend, &image, &Options { start: u64::MAX - 50, ..usual });
+        let (mut sent, mut received, mut deaths) = (1, 1, 0);
+        DEADLY.store(30, Relaxed);
+        until("all have come back", || {
+            sent += u64::from(sent < 200 && channel.send(message(sent)).is_ok());
+            while let Ok(answer) = channel.receive() {
+                assert_eq!(answer, message(received), "{strategy:?}");
+                received += 1;
+            }
+            if channel.check().is_err() {
+                // SAFETY: this kernel takes no arguments of its own.
+                until("it is launched again", || unsafe { channel.restart() }.is_ok());
+                deaths += 1;
+                DEADLY.store(30 + 40 * deaths, Relaxed);
+            }
+            received == 200
+        });
+        assert!(deaths >= 4, "{strategy:?}: {deaths}");
+        DEADLY.store(0, Relaxed);
+        channel.close().expect("it leaves");
+        assert_eq!(backend.counters().kernel_panics, deaths);
+    }
+}
+
+#[test]
+fn what_waits_for_a_kernel_is_what_it_has_not_taken() {
+    for strategy in STRATEGIES {
+        let backend = backend();
+        let mut channel = channel(&backend, &IMAGE, &Options { strategy: Some(strategy), ..Options::new("echo") });
+        channel.command(Command::PAUSE).expect("it is acted on");
+        for number in 0..10 {
+            channel.send(message(number)).expect("room");
+        }
+        for _ in 0..100 {
+            channel.check().expect("it runs");
+            assert_eq!(channel.input_waiting(), Ok(10), "{strategy:?}: wherever they are");
+        }
+        channel.command(Command::ACTIVATE).expect("it is acted on");
+        until("it has taken them", || {
+            let waiting = channel.input_waiting().expect("no lie");
+            assert!(waiting <= 10, "{strategy:?}: {waiting}");
+            waiting == 0
+        });
+    }
+}
