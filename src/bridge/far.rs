@@ -91,7 +91,16 @@ impl Far {
 
     /// The word that the host writes: in the header that the kernel polls.
     pub fn written(&self, line: Line) -> Result<Place> {
-        self.ring.place(line.offset())
+        self.place(line.offset())
+    }
+
+    /// The byte at an offset within header and slots; as the host's, where the host sees the ring.
+    fn place(&self, offset: u64) -> Result<Place> {
+        match self.ring.host() {
+            // SAFETY: within the pages, which are as long as header and slots.
+            Some(base) => Ok(Place::Host(unsafe { base.add(offset as usize) })),
+            None => self.ring.place(offset),
+        }
     }
 
     /// The word that the kernel writes.
@@ -104,9 +113,9 @@ impl Far {
         }
     }
 
-    /// Where a backend finds the slot of an index.
+    /// Where the slot of an index is.
     pub fn slot(&self, index: u64) -> Result<Place> {
-        self.ring.place(self.layout.slots_offset() + (index & (self.layout.capacity() - 1)) * self.layout.slot_size())
+        self.place(self.layout.slots_offset() + (index & (self.layout.capacity() - 1)) * self.layout.slot_size())
     }
 
     /// A queued operation uses this ring, beside others.

@@ -40,7 +40,7 @@ impl Near {
         unsafe { self.base.cast().as_ref() }
     }
 
-    /// Where a backend finds the slot of an index.
+    /// Where the slot of an index is.
     pub fn slot(&self, index: u64) -> Place {
         let offset = self.layout.slots_offset() + (index & (self.layout.capacity() - 1)) * self.layout.slot_size();
         // SAFETY: a slot of the ring, within by the invariant.

@@ -8,7 +8,7 @@ use crate::{Error, MemoryVisibility, Result};
 ///
 /// | strategy | a flush | who notices that a transfer is over |
 /// |---|---|---|
-/// | `Sync` | copies and waits | the flush |
+/// | `Sync` | copies and waits; to a ring in pinned memory this thread copies, without the backend | the flush |
 /// | `Async` | queues copies, and the index after them | the next flush |
 /// | `DmaPolling` | as `Async`, but looks at most once an interval, which grows while nothing comes | the next flush that looks |
 /// | `Unified` | copies nothing: both sides map one ring | nobody needs to |

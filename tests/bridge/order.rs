@@ -1,4 +1,5 @@
 use ringmem::backend::Backend;
+use ringmem::backend::host::Verb;
 
 use super::*;
 
@@ -75,6 +76,21 @@ fn a_flush_is_one_copy_or_two_where_it_wraps_and_one_index() {
     let [up, _] = bridge.metrics();
     assert_eq!((up.messages, up.full, up.flushes), (8, 1, 3));
     assert_eq!(bridge.pending()[0], 6);
+}
+
+#[test]
+fn a_blocking_flush_to_a_ring_in_pinned_memory_asks_the_backend_for_nothing() {
+    let backend = backend();
+    let Opened { mut sender, mut bridge, .. } = open(&backend, &options(TransferStrategy::Sync, Placement::PINNED, 8));
+    let calls = || Verb::ALL.map(|verb| backend.calls(verb));
+    let before = calls();
+    for number in 0..3 {
+        sender.push(message(number)).expect("room");
+    }
+    assert_eq!(bridge.poll().expect("no fault"), [3, 0]);
+    assert_eq!(calls(), before);
+    let [up, _] = bridge.metrics();
+    assert_eq!((up.messages, up.copies, up.bytes, up.publications), (3, 1, 192, 1));
 }
 
 #[test]

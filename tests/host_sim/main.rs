@@ -13,6 +13,7 @@ mod log;
 mod pager;
 mod pinned;
 mod waits;
+mod words;
 
 use std::alloc::Layout;
 use std::ops::Deref;

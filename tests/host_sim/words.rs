@@ -1,0 +1,77 @@
+//! Words that are published, at once and in the order of a stream.
+
+use std::ptr::NonNull;
+
+use ringmem::backend::Ticket;
+use ringmem::backend::host::{Fault, Faults, Verb};
+
+use super::*;
+
+/// A place in each kind of memory for one word.
+fn places(backend: &Arc<HostBackend>, word: &AtomicU64) -> [Place; 4] {
+    let own = |location| start(&give(backend, location, 0, 4096).expect("room"));
+    let pageable = Place::Host(NonNull::from(word).cast());
+    [own(MemoryLocation::Device), own(MemoryLocation::Pinned), own(MemoryLocation::Unified), pageable]
+}
+
+fn value(backend: &Arc<HostBackend>, place: Place) -> u64 {
+    let word = AtomicU64::new(0);
+    // SAFETY: both are words, and this one is this call's own.
+    unsafe { backend.copy_now(&Copy { to: Place::Host(NonNull::from(&word).cast()), from: place, bytes: 8 }) }.expect("live");
+    word.load(Acquire)
+}
+
+#[test]
+fn a_word_is_published_wherever_it_is_unless_something_has_failed_since() {
+    let backend = build(HostBackend::builder());
+    let word = AtomicU64::new(0);
+    for place in places(&backend, &word) {
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let publish = |number, since| {
+            // SAFETY: a live word, which is accessed as one.
+            unsafe { backend.publish(place, number, since, stream.id()) }.expect("it is queued")
+        };
+        // SAFETY: as above.
+        unsafe { backend.publish_now(place, 7) }.expect("live");
+        assert_eq!(value(&backend, place), 7);
+
+        let first = Ticket { stream: stream.id(), number: 1 };
+        let ticket = publish(8, first);
+        assert!(backend.wait(ticket, Some(LIMIT)).expect("it succeeds"));
+        assert_eq!(value(&backend, place), 8);
+
+        backend.set_faults(&Faults::new().on(Verb::Publish, Fault::nth(1).when_executed()));
+        let failing = publish(9, ticket);
+        let held = publish(10, failing);
+        let later = publish(11, Ticket { number: held.number + 1, ..held });
+        assert!(matches!(backend.wait(failing, Some(LIMIT)), Err(Error::Injected { call: "publish", .. })));
+        assert!(matches!(backend.wait(held, Some(LIMIT)), Err(Error::Unpublished { failed }) if failed == failing.number));
+        // What is held back is a failure as well, but not of what comes after.
+        assert!(backend.wait(later, Some(LIMIT)).expect("it succeeds"));
+        assert_eq!(value(&backend, place), 11);
+        backend.set_faults(&Faults::new());
+    }
+}
+
+#[test]
+fn what_is_no_word_of_live_memory_is_refused() {
+    let backend = build(HostBackend::builder());
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let block = give(&backend, MemoryLocation::Device, 0, 4096).expect("room");
+    let at = |offset| Place::Device(block.device_address.expect("a device's").offset(offset).expect("within"));
+    let since = Ticket { stream: stream.id(), number: 1 };
+    // SAFETY: a live word.
+    unsafe { backend.publish_now(at(0), 5) }.expect("live");
+    for offset in [4, 4092, 4096] {
+        // SAFETY: what is published is refused before anything is done.
+        let (now, queued) = unsafe { (backend.publish_now(at(offset), 1), backend.publish(at(offset), 1, since, stream.id())) };
+        for refused in [now, queued.map(drop)] {
+            match offset {
+                4 => assert!(matches!(refused, Err(Error::Cast { needed: 8, .. })), "{refused:?}"),
+                4092 => assert!(matches!(refused, Err(Error::Range { .. })), "{refused:?}"),
+                _ => assert!(matches!(refused, Err(Error::Foreign { call: "publish", .. })), "{refused:?}"),
+            }
+        }
+    }
+    assert_eq!(value(&backend, at(0)), 5);
+}
