@@ -70,15 +70,20 @@ pub struct Workload {
     pub aim_added_ns: Option<f64>,
     /// What the machine takes.
     pub limit: Option<Turn>,
+    /// Whose time it is: `host`, or [`LINK_MODEL`].
+    pub source: &'static str,
     /// In the order of their turns.
     pub subjects: Vec<Subject>,
 }
+
+/// The [source](Workload::source) of figures in virtual time.
+pub const LINK_MODEL: &str = "link-model";
 
 impl Workload {
     /// A workload of two cores, in nanoseconds a message.
     #[must_use]
     pub const fn two(name: &'static str, aim: [f64; 2], subjects: Vec<Subject>) -> Self {
-        Self { name, unit: "ns/message", two_cores: true, aim, aim_ns: None, aim_added_ns: None, limit: None, subjects }
+        Self { name, unit: "ns/message", two_cores: true, aim, aim_ns: None, aim_added_ns: None, limit: None, source: "host", subjects }
     }
 
     /// A workload of one core, in nanoseconds a message.

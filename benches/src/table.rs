@@ -48,7 +48,7 @@ pub(crate) fn print(bench: &str, json: bool, workload: &Workload, class: usize, 
             let mut object = json!({
                 "bench": bench, "workload": name, "subject": subject, "unit": workload.unit, "median": row.map(|row| row.median),
                 "low": row.map(|row| row.low), "high": row.map(|row| row.high), "ratio": ratio, "aim": aim, "limit": limit,
-                "source": "host", "class": class_name,
+                "source": workload.source, "class": class_name,
             });
             if let Some(aim_ns) = workload.aim_ns {
                 object["aim_ns"] = aim_ns.into();
@@ -64,6 +64,8 @@ pub(crate) fn print(bench: &str, json: bool, workload: &Workload, class: usize, 
         } else if let Some(Row { median, low, high }) = row {
             let ratio = ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"));
             let limit = limit.map_or(String::new(), |limit| format!("{limit:.2}"));
+            // No figure of a model stands unmarked.
+            let class_name = if workload.source == crate::LINK_MODEL { "model" } else { class_name };
             println!("{name:18} {subject:26} {class_name:>5} {median:9.2} {low:9.2} {high:9.2} {ratio:>7} {aim:6.3} {limit:>8}");
         } else {
             println!("{name:18} {subject:26} {class_name:>5} not observed");
