@@ -1,6 +1,6 @@
 //! [`Channel`]: a running persistent kernel and the two rings to it.
 //!
-//! 1. Opening it lays out a region of pinned memory (control block, telemetry, a table of contents) and a [bridge](crate::bridge) with both
+//! 1. Opening it lays out a region of pinned memory (control block, telemetry, a table of contents) and a [bridge] with both
 //!    rings, launches the kernel and waits until it is ready.
 //! 2. While it is open, only the protocols touch that memory, and the host's part of them goes through this value.
 //! 3. The memory is given back only when the kernel has left, also if the channel is dropped before.

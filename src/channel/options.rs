@@ -28,7 +28,7 @@ pub struct Options<'a> {
     /// a header of its own for what the kernel publishes, its arguments from the fifth on are
     /// the input ring's peer header and slots and the output ring's.
     pub placement: [Placement; 2],
-    /// How long the kernel's heart may stand still before [`Channel::watch`] calls it stuck: longer than its longest batch takes.
+    /// How long the kernel's heart may stand still before [`watch`](super::Channel::watch) calls it stuck: longer than its longest batch takes.
     pub stuck_after: Duration,
 }
 
