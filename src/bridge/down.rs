@@ -18,6 +18,7 @@ use super::near::Near;
 use crate::attach::{AttachError, Corrupt};
 use crate::backend::{Ticket, Uses};
 use crate::ring::spsc::Producer;
+use crate::wait::wake_sleepers;
 use crate::{Host, Result, RingMessage, Word};
 
 pub(super) struct Down<T: RingMessage> {
@@ -206,6 +207,7 @@ impl<T: RingMessage> Down<T> {
         let (word, tail) = unsafe { self.ring.publication() };
         // SYNC POINT: slot published. Pairs with Consumer::poll.
         word.store_release(tail);
+        wake_sleepers(&self.near.header().producer.waiting);
         self.carrier.counts.messages.add(count);
     }
 }

@@ -18,6 +18,7 @@ use super::near::Near;
 use crate::attach::{AttachError, Corrupt};
 use crate::backend::{Ticket, Uses};
 use crate::ring::spsc::Consumer;
+use crate::wait::wake_sleepers;
 use crate::{Host, Result, RingMessage, Word};
 
 pub(super) struct Up<T: RingMessage> {
@@ -195,6 +196,7 @@ impl<T: RingMessage> Up<T> {
         let (word, head) = unsafe { self.ring.publication() };
         // SYNC POINT: slot released. Pairs with Producer::poll.
         word.store_release(head);
+        wake_sleepers(&self.near.header().consumer.waiting);
         self.carrier.counts.messages.add(count);
     }
 }

@@ -12,7 +12,7 @@ use ringmem_layouts::ring::{Bells, End, Pop, PopError, Push, PushError};
 use super::mapping::Place;
 use super::seat::{self, Seat};
 use super::{OwnerState, Side};
-use crate::wait::{How, Os, Park, Waiting};
+use crate::wait::{How, Waiting, wake_sleepers};
 use crate::{HostWord, Result, RingMessage};
 
 /// Fills the ring's slots and publishes them. Dropping it says that the end is left.
@@ -63,14 +63,7 @@ impl Hold {
 
     /// Wakes the other end if it sleeps: to see that this one has come, or left.
     fn ring(&self) {
-        const ONE_WAKE: u64 = 1 << 32;
-        use crate::RmwWord;
-        let word = self.bells().theirs;
-        // SYNC POINT: asleep. Pairs with Waiting::sleep, as Waiting::ring does.
-        if RmwWord::fetch_add(word, 0) as u32 != 0 {
-            RmwWord::fetch_add(word, ONE_WAKE);
-            Os.wake(word);
-        }
+        wake_sleepers(self.bells().theirs);
     }
 
     fn peer_state(&self) -> OwnerState {

@@ -36,5 +36,6 @@ pub use error::{RecvError, SendError};
 #[cfg(feature = "futures")]
 pub use future::{Messages, Outbox};
 pub use future::{Receive, Transmit};
+pub(crate) use park::wake_sleepers;
 pub use park::{Os, Park, Shelf};
 pub use waiting::{How, Waiting, pair};

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::layouts::HostWord;
+use crate::layouts::{HostWord, RmwWord};
 
 /// Puts threads to sleep on a word and wakes them, and keeps the wakers of tasks. What a model checker replaces.
 pub trait Park<W>: Default {
@@ -74,4 +74,14 @@ fn high_half(word: &HostWord) -> &std::sync::atomic::AtomicU32 {
     let place = if cfg!(target_endian = "little") { 1 } else { 0 };
     // SAFETY: within the word, and aligned. Only the kernel reads through it, as the futex calls do: atomically.
     unsafe { &*std::ptr::from_ref(word).cast::<std::sync::atomic::AtomicU32>().add(place) }
+}
+
+/// Wakes those of the other side who sleep, after something was published or released by an end that nobody waits at.
+pub(crate) fn wake_sleepers(word: &HostWord) {
+    const ONE_WAKE: u64 = 1 << 32;
+    // SYNC POINT: asleep. Pairs with Waiting::sleep, as Waiting::ring does.
+    if RmwWord::fetch_add(word, 0) as u32 != 0 {
+        RmwWord::fetch_add(word, ONE_WAKE);
+        Os.wake(word);
+    }
 }

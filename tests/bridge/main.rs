@@ -9,6 +9,7 @@ mod open;
 mod order;
 mod pump;
 mod restart;
+mod sleep;
 
 use std::sync::Arc;
 use std::thread;

@@ -17,7 +17,7 @@ fn record(number: u64) -> Record {
         stream: StreamId::numbered(number + 5),
         location: LOCATIONS[(number % 4) as usize],
         name: (number + 6) as u32,
-        has_backtrace: number % 3 == 0,
+        has_backtrace: number.is_multiple_of(3),
         caller: Location::caller(),
     }
 }
