@@ -40,7 +40,10 @@ impl<M: Memory> MemoryManager<M> {
         if figures.idle < idle || entry.held.is_in_use() {
             return None;
         }
-        let entry = entry.remove();
+        let (entry, was_there) = entry.remove();
+        if !was_there {
+            return None;
+        }
         shared.names.free(&named.card.name, named.index);
         shared.counts.freed();
         drop(entry);

@@ -204,7 +204,7 @@ impl<'a, T: DeviceBytes, M: Memory> LeaseMut<'a, T, M> {
     #[must_use = "dropping it frees the buffer"]
     pub fn take(self) -> Buffer<T, M> {
         // SAFETY: the invariant.
-        unsafe { self.stored.remove().into_buffer() }
+        unsafe { self.stored.remove().0.into_buffer() }
     }
 }
 

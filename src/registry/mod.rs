@@ -194,7 +194,7 @@ impl<M: Memory> Registry<M> {
     ///
     /// As [`lease_mut`](Self::lease_mut): a buffer that is leased stays.
     pub fn take<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<Buffer<T, M>> {
-        let stored = self.slots.exclusive(self.own(id)?)?.remove();
+        let (stored, _) = self.slots.exclusive(self.own(id)?)?.remove();
         // SAFETY: as in `lease`.
         Ok(unsafe { stored.into_buffer() })
     }

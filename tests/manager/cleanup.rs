@@ -1,11 +1,12 @@
 //! What is freed because nobody uses it, and what is not.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ringmem::backend::host::HostBackend;
+use ringmem::manager::BufferId;
 use ringmem::memory::Device;
 use ringmem::stream::Stream;
 
@@ -45,6 +46,29 @@ fn what_is_idle_for_so_long_is_freed_and_what_is_not_stays() {
     assert_eq!((manager.contains(old), manager.contains(older), read(&manager, young)), (false, false, numbers(0, 100)));
     assert_eq!((manager.budget().used(), backend.counters().device_live.bytes, manager.statistics().freed), (400, 400, 2));
     assert!(manager.create::<u32>("old", 1, plain()).is_ok(), "the name is free");
+}
+
+/// Whoever gives a buffer up while it is looked at has given it up, and it is counted once.
+#[test]
+fn what_another_gives_up_meanwhile_is_not_given_up_twice() {
+    let backend = backend();
+    let (found, looks) = (Arc::new(OnceLock::<(Manager, BufferId<u32>)>::new()), AtomicU64::new(0));
+    let theirs = Arc::clone(&found);
+    let clock = move || {
+        // The second look of a cleanup has the buffer alone.
+        if let Some((manager, id)) = theirs.get()
+            && looks.fetch_add(1, Relaxed) == 1
+        {
+            assert!(matches!(manager.free(*id), Ok(1)));
+        }
+        seconds(60)
+    };
+    let manager = Manager::builder(Device::new(&backend, 0)).clock(clock).build();
+    let id = holding(&manager, "old", &numbers(0, 100));
+    assert!(found.set((manager.clone(), id)).is_ok());
+    assert_eq!(cleaned(&manager, Duration::ZERO), []);
+    assert!(!manager.contains(id));
+    assert_eq!((manager.statistics().freed, manager.budget().used(), backend.counters().device_live.bytes), (1, 0, 0));
 }
 
 /// A buffer of which nobody ever said how much is used is not unused.

@@ -142,21 +142,22 @@ impl<'a, V> Exclusive<'a, V> {
         Exclusive { place: place.into_owned(), hold: this.hold }
     }
 
-    /// Takes the value out of the table.
-    pub fn remove(self) -> V {
+    /// Takes the value out of the table; and whether it was still there for others: not where somebody has removed it meanwhile.
+    pub fn remove(self) -> (V, bool) {
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped nor used again.
         let place = unsafe { ptr::read(&raw const this.place) };
         let gate = &place.slot().gate;
         // Refused where somebody has removed it meanwhile: then it was counted, and is ours all the same.
-        if gate.close(gate.generation()).is_ok() {
+        let was_there = gate.close(gate.generation()).is_ok();
+        if was_there {
             place.table.slots().removed.fetch_add(1, Relaxed);
         }
         gate.let_go(this.hold);
         // SAFETY: the gate is closed, and the one lease was this.
         let value = unsafe { place.reclaim() };
         // SAFETY: a slot that is leased is filled.
-        unsafe { value.unwrap_unchecked() }
+        (unsafe { value.unwrap_unchecked() }, was_there)
     }
 }
 

@@ -116,13 +116,13 @@ fn an_exclusive_lease_is_alone_and_may_take_the_value_out() {
     assert!(matches!((slots.share(index), slots.exclusive(index)), (Err(Error::Busy { .. }), Err(Error::Busy { .. }))));
     drop(alone);
     assert_eq!(*slots.share(index).expect("live"), 2);
-    assert_eq!(slots.exclusive(index).expect("live").into_owned().remove(), 2);
+    assert_eq!(slots.exclusive(index).expect("live").into_owned().remove(), (2, true));
     assert_eq!((slots.counts().removed, slots.counts().freed), (1, 1));
     // Removed by somebody else meanwhile: the value is the lease's all the same, and counted once.
     let index = put(&slots, 5);
     let alone = slots.exclusive(index).expect("live");
     assert!(matches!(slots.remove(index), Ok(Removed::Leased(1))));
-    assert_eq!((alone.remove(), slots.counts().removed, slots.counts().freed), (5, 2, 2));
+    assert_eq!((alone.remove(), slots.counts().removed, slots.counts().freed), ((5, false), 2, 2));
     let index = put(&slots, 6);
     let alone = slots.exclusive(index).expect("live");
     assert!(matches!(slots.remove(index), Ok(Removed::Leased(1))));
