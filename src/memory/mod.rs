@@ -103,7 +103,7 @@ pub unsafe trait Memory: Send + Sync + 'static {
 }
 
 /// What tells a block from all that live at the same time in its memory.
-fn address(block: &Block) -> u64 {
+pub(crate) fn address(block: &Block) -> u64 {
     match (block.device_address, block.host) {
         (Some(address), _) => address.get(),
         (None, Some(host)) => host.as_ptr().addr() as u64,

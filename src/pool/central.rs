@@ -14,6 +14,7 @@ use core::mem;
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64};
 use core::time::Duration;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
@@ -42,6 +43,8 @@ pub(super) struct Central<M: Memory> {
     /// The one that it is of: in a fork it does nothing.
     pub process: Process,
     pub memory: M,
+    /// The memory's. Not asked again: blocks are put together where nothing of anybody else's may be called.
+    device: u32,
     classes: Classes,
     pub is_exact: bool,
     is_enabled: bool,
@@ -81,6 +84,8 @@ struct State {
     shelves: Vec<Vec<Idle>>,
     /// Given back, and not over.
     pending: Vec<(Uses, Entry)>,
+    /// By [`address`](crate::memory::address), the tags that the memory below knows direct blocks by: out there they have ours.
+    direct: HashMap<u64, u64>,
     /// Bytes of direct blocks that the memory frees after their uses.
     leaving: Vec<(Uses, u64)>,
     /// Threads that have memory on its way from or to the memory below, or out of caches, where nobody else sees it.
@@ -134,6 +139,7 @@ impl<M: Memory> Central<M> {
             slabs: Vec::new(),
             shelves: std::vec![Vec::new(); classes.count()],
             pending: Vec::new(),
+            direct: HashMap::new(),
             leaving: Vec::new(),
             moving: 0,
             moves: 0,
@@ -143,6 +149,7 @@ impl<M: Memory> Central<M> {
         Self {
             id: NEXT.fetch_add(1, Relaxed),
             process: Process::this(),
+            device: memory.device(),
             memory,
             classes,
             is_exact,
@@ -215,7 +222,7 @@ impl<M: Memory> Central<M> {
             host: entry.idle.host,
             layout,
             location: Tag(entry.idle.tag).location(),
-            device: self.memory.device(),
+            device: self.device,
             is_pinned: Tag(entry.idle.tag).is_pinned(),
             ready: entry.used,
             tag: entry.idle.tag,
@@ -287,6 +294,14 @@ impl<M: Memory> Central<M> {
     /// A number that stays the same while no other thread moves memory.
     fn moved_by_others(&self) -> u64 {
         self.lock().moves.wrapping_sub(MOVES.get())
+    }
+
+    /// Calls the memory below. What this thread moves there, in a pool, is not moved here.
+    fn below<R>(&self, call: impl FnOnce(&M) -> R) -> R {
+        let moves = MOVES.get();
+        let result = call(&self.memory);
+        MOVES.set(moves);
+        result
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -46,10 +46,13 @@ pub struct PinnedPool<B: Backend + ?Sized = dyn Backend> {
     /// What both pools take from.
     budget: Limited<Pinned<B>>,
     /// Blocks that share slabs.
-    shared: Pool<Rationed<B>>,
+    shared: Rationed<B>,
     /// Blocks with a slab each.
-    own: Pool<Rationed<B>>,
+    own: Rationed<B>,
 }
+
+/// A pool of a budget that another takes from as well.
+type Rationed<B> = Pool<Limited<Pinned<B>>>;
 
 impl<B: Backend + ?Sized> PinnedPool<B> {
     /// A pool that locks at most `budget` bytes at once.
@@ -62,10 +65,14 @@ impl<B: Backend + ?Sized> PinnedPool<B> {
     }
 
     /// The same with something else about both pools.
-    pub(super) fn with(memory: Pinned<B>, budget: u64, set: impl Fn(Builder<Rationed<B>>) -> Builder<Rationed<B>>) -> Result<Self> {
+    pub(super) fn with(
+        memory: Pinned<B>,
+        budget: u64,
+        set: impl Fn(Builder<Limited<Pinned<B>>>) -> Builder<Limited<Pinned<B>>>,
+    ) -> Result<Self> {
         let memory = Limited::new(memory, budget);
         let eighths = Classes::new(4 << 10, 21, 8)?;
-        let pool = |slab| set(Pool::builder(Rationed(memory.clone()))).limit(budget).slab(slab).classes(eighths).build();
+        let pool = |slab| set(Pool::builder(memory.clone())).limit(budget).slab(slab).classes(eighths).build();
         // A slab is as long as the block where that is longer.
         Ok(Self { shared: pool(SLAB)?, own: pool(MOST_SHARED)?, budget: memory })
     }
@@ -122,7 +129,7 @@ impl<B: Backend + ?Sized> PinnedPool<B> {
     }
 
     /// Who has blocks of a layout, and who has not.
-    fn pools(&self, layout: Layout) -> (&Pool<Rationed<B>>, &Pool<Rationed<B>>) {
+    fn pools(&self, layout: Layout) -> (&Rationed<B>, &Rationed<B>) {
         if layout.size() as u64 <= MOST_SHARED { (&self.shared, &self.own) } else { (&self.own, &self.shared) }
     }
 }
@@ -167,36 +174,5 @@ impl<B: Backend + ?Sized> Clone for PinnedPool<B> {
 impl<B: Backend + ?Sized> fmt::Debug for PinnedPool<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PinnedPool").field("budget", &self.budget()).field("statistics", &self.statistics()).finish()
-    }
-}
-
-/// Says of a budget that is spent that memory is short, which a pool answers by making room.
-pub(super) struct Rationed<B: Backend + ?Sized>(Limited<Pinned<B>>);
-
-// SAFETY: the blocks are the other memory's, unchanged.
-unsafe impl<B: Backend + ?Sized> Memory for Rationed<B> {
-    type Visibility = Both;
-
-    fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
-        self.0.alloc(layout, on).map_err(|error| match error {
-            Error::Limit { requested, used, limit } | Error::PinnedBudget { asked: requested, used, budget: limit } => {
-                let left = limit.saturating_sub(used);
-                Error::OutOfMemory { requested, free: left, largest: left }
-            }
-            error => error,
-        })
-    }
-
-    unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
-        // SAFETY: the caller's promise.
-        unsafe { self.0.free(block, uses) }
-    }
-
-    fn backend(&self) -> &Arc<dyn Backend> {
-        self.0.backend()
-    }
-
-    fn device(&self) -> u32 {
-        self.0.device()
     }
 }

@@ -3,7 +3,7 @@
 use std::alloc::Layout;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread;
 
 use ringmem::backend::host::{Fault, Faults, Verb};
@@ -149,6 +149,7 @@ unsafe impl Memory for Nosy {
         self.memory.backend()
     }
     fn device(&self) -> u32 {
+        self.probe();
         self.memory.device()
     }
 }
@@ -170,11 +171,11 @@ fn no_lock_is_held_while_the_memory_the_clock_or_the_callback_is_called() {
         callback.probe();
         true
     });
-    let pool = Arc::new(builder.build().unwrap());
-    let theirs = Arc::downgrade(&pool);
+    let built = Arc::new(OnceLock::<Weak<Pool<Nosy>>>::new());
+    let theirs = Arc::clone(&built);
     let asker = thread::spawn(move || {
         for answer in asked {
-            if let Some(pool) = theirs.upgrade() {
+            if let Some(pool) = theirs.get().and_then(Weak::upgrade) {
                 // Every lock that there is.
                 let _ = (pool.statistics(), pool.snapshot());
             }
@@ -182,9 +183,11 @@ fn no_lock_is_held_while_the_memory_the_clock_or_the_callback_is_called() {
         }
     });
     drop(ask);
+    let pool = Arc::new(builder.build().unwrap());
+    assert!(built.set(Arc::downgrade(&pool)).is_ok());
     let give = |bytes| Buffer::<u8, _>::new((*pool).clone(), bytes).map(drop);
     let kept = Buffer::<u8, _>::new((*pool).clone(), 1 << 20).unwrap();
-    for bytes in [1000, 3 << 20, 1 << 20, 100] {
+    for bytes in [1000, 1000, 3 << 20, 1 << 20, 100] {
         let _ = give(bytes);
     }
     drop(kept);

@@ -1,6 +1,7 @@
 //! The pool on the host backend: what it reuses, when it asks its memory, what it gives back, and what it says of itself.
 #![cfg(feature = "std")]
 
+mod below;
 #[path = "../clean/mod.rs"]
 mod clean;
 mod ends;

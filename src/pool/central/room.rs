@@ -11,7 +11,7 @@ use std::vec::Vec;
 
 use super::{Central, GRAIN, Slab, State};
 use crate::backend::{Block, Uses};
-use crate::memory::Memory;
+use crate::memory::{Memory, address};
 use crate::pool::cache::Entry;
 use crate::pool::heap::UNIT;
 use crate::pool::tag::Tag;
@@ -34,6 +34,19 @@ fn first<T>(ways: &[Way<'_, T>]) -> Result<Option<T>> {
     Ok(None)
 }
 
+/// What is free, and what in one piece, of a memory that refuses because it is short, or that may hold no more: it may do after frees. Any other
+/// error comes back.
+fn short(error: Error) -> Result<(u64, u64)> {
+    match error {
+        Error::OutOfMemory { free, largest, .. } => Ok((free, largest)),
+        Error::Limit { used, limit, .. } | Error::PinnedBudget { used, budget: limit, .. } => {
+            let left = limit.saturating_sub(used);
+            Ok((left, left))
+        }
+        error => Err(error),
+    }
+}
+
 impl<M: Memory> Central<M> {
     /// A part of `whole` bytes, or of at least `requested` where that is all there is.
     pub fn find(&self, whole: u64, requested: u64) -> Result<Entry> {
@@ -44,13 +57,7 @@ impl<M: Memory> Central<M> {
     #[cold]
     fn make_room(&self, whole: u64, requested: u64) -> Result<Entry> {
         let (refused, seen) = (Cell::new((0, 0)), self.moved_by_others());
-        let grow = || match self.grow(whole, requested) {
-            Err(Error::OutOfMemory { free, largest, .. }) => {
-                refused.set((free, largest));
-                Ok(None)
-            }
-            outcome => outcome,
-        };
+        let grow = || self.grow(whole, requested, &refused);
         let fits = || self.take(whole).or_else(|| self.take(requested));
         // Trimming takes back what is over by now: it may fit even where the memory has nothing.
         let grow_or_fit = || grow().map(|found| found.or_else(fits));
@@ -107,11 +114,11 @@ impl<M: Memory> Central<M> {
             }
             let _moving = self.moving();
             match self.ask(requested, layout.align(), on) {
-                Err(Error::OutOfMemory { free, largest, .. }) => {
-                    refused.set((free, largest));
+                Ok(block) => Ok(Some(block)),
+                Err(error) => {
+                    refused.set(short(error)?);
                     Ok(None)
                 }
-                outcome => outcome.map(Some),
             }
         };
         let after_trim = |bytes| {
@@ -130,6 +137,7 @@ impl<M: Memory> Central<M> {
         let found = first(if requested > self.limit { &ways[..1] } else { &ways })?;
         let (free, largest) = refused.get();
         let mut block = found.ok_or(Error::OutOfMemory { requested, free, largest })?;
+        self.lock().direct.insert(address(&block), block.tag);
         block.tag = Tag::direct(&block).0;
         self.counts.misses.fetch_add(1, Relaxed);
         self.counts.requested.fetch_add(requested, Relaxed);
@@ -143,21 +151,16 @@ impl<M: Memory> Central<M> {
     ///
     /// The promise of `Memory::free`.
     #[cold]
-    pub unsafe fn free_direct(&self, block: Block, uses: &Uses) -> Result<()> {
+    pub unsafe fn free_direct(&self, mut block: Block, uses: &Uses) -> Result<()> {
         let bytes = block.layout.size() as u64;
-        // SAFETY: the caller's promise.
-        let outcome = unsafe { self.memory.free(block, uses) };
+        // Before the memory has it back: then another block may be at this address.
+        block.tag = self.lock().direct.remove(&address(&block)).unwrap_or(block.tag);
+        // SAFETY: the caller's promise, and the block is again as the memory gave it.
+        let outcome = self.below(|memory| unsafe { memory.free(block, uses) });
         self.counts.frees.fetch_add(1, Relaxed);
         self.counts.returns.fetch_add(1, Relaxed);
         self.counts.requested.fetch_sub(bytes, Relaxed);
-        let backend = self.memory.backend();
-        let is_over = uses.iter().all(|ticket| backend.reached(ticket));
-        let mut state = self.lock();
-        if is_over {
-            state.reserved -= bytes;
-        } else {
-            state.leaving.push((*uses, bytes));
-        }
+        self.left(bytes, uses);
         outcome
     }
 
@@ -194,9 +197,9 @@ impl<M: Memory> Central<M> {
         if self.slab < GRAIN { UNIT } else { GRAIN }
     }
 
-    /// A part of another slab, as long as usual or as long as is needed; `None` where the limit leaves no room for it.
-    fn grow(&self, whole: u64, requested: u64) -> Result<Option<Entry>> {
-        let mut refused = None;
+    /// A part of another slab, as long as usual or as long as is needed; `None` where the limit leaves no room for it, or the memory is short: what
+    /// that says is in `refused`.
+    fn grow(&self, whole: u64, requested: u64, refused: &Cell<(u64, u64)>) -> Result<Option<Entry>> {
         let mut tried = 0;
         let grain = self.grain();
         for bytes in [self.slab.max(whole).next_multiple_of(grain), whole.next_multiple_of(grain), requested.next_multiple_of(UNIT)] {
@@ -207,11 +210,10 @@ impl<M: Memory> Central<M> {
             let _moving = self.moving();
             match self.ask(bytes, UNIT as usize, None) {
                 Ok(block) => return self.settle_in(block, if bytes < whole { requested } else { whole }),
-                Err(error @ Error::OutOfMemory { .. }) => refused = Some(error),
-                Err(error) => return Err(error),
+                Err(error) => refused.set(short(error)?),
             }
         }
-        refused.map_or(Ok(None), Err)
+        Ok(None)
     }
 
     /// Makes a block a slab, and takes a part of it before anybody else can.
@@ -219,7 +221,7 @@ impl<M: Memory> Central<M> {
         if let Some(ready) = block.ready
             && let Err(error) = self.memory.backend().wait(ready, None)
         {
-            self.give_back(block, &Uses::NONE);
+            self.give_back(block, &Uses::of(ready));
             return Err(error);
         }
         let length = block.layout.size() as u64;
@@ -255,7 +257,8 @@ impl<M: Memory> Central<M> {
     fn ask(&self, bytes: u64, align: usize, on: Option<&Stream>) -> Result<Block> {
         let most = isize::MAX as u64;
         let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, align).ok());
-        let asked = layout.ok_or(Error::Size { asked: bytes, least: 1, most }).and_then(|layout| self.memory.alloc(layout, on));
+        let asked =
+            layout.ok_or(Error::Size { asked: bytes, least: 1, most }).and_then(|layout| self.below(|memory| memory.alloc(layout, on)));
         match asked {
             Ok(block) => {
                 self.counts.allocations.fetch_add(1, Relaxed);
@@ -323,11 +326,23 @@ impl<M: Memory> Central<M> {
     pub(super) fn give_back(&self, block: Block, uses: &Uses) -> u64 {
         let bytes = block.layout.size() as u64;
         // SAFETY: of this memory, out of the table, and nobody's part of it is in use but by `uses`.
-        if let Err(error) = unsafe { self.memory.free(block, uses) } {
+        if let Err(error) = self.below(|memory| unsafe { memory.free(block, uses) }) {
             self.memory.backend().unreported(error);
         }
         self.counts.frees.fetch_add(1, Relaxed);
-        self.lock().reserved -= bytes;
+        self.left(bytes, uses);
         bytes
+    }
+
+    /// What the memory has back is not reserved any more, when its uses are over.
+    fn left(&self, bytes: u64, uses: &Uses) {
+        let backend = self.memory.backend();
+        let is_over = uses.iter().all(|ticket| backend.reached(ticket));
+        let mut state = self.lock();
+        if is_over {
+            state.reserved -= bytes;
+        } else {
+            state.leaving.push((*uses, bytes));
+        }
     }
 }

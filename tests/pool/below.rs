@@ -1,0 +1,153 @@
+//! Pools over memories that count, list, limit or pool themselves: each has its blocks back as it gave them, and what it refuses is made room for.
+
+use std::alloc::Layout;
+use std::sync::{Arc, Mutex};
+
+use ringmem::Error;
+use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
+use ringmem::backend::{Backend, Block, Uses};
+use ringmem::memory::{Buffer, Device, DeviceOnly, Limited, Memory, Pinned, Statistics, Tracked};
+use ringmem::pool::{Builder, Classes, Hygiene, Pool};
+use ringmem::stream::Stream;
+
+use super::{Clean, DevicePool, KIB, LIMIT, MIB, backend, builder, pool, shortage};
+
+fn give<M: Memory>(pool: &Pool<M>, bytes: u64) -> Buffer<u8, Pool<M>> {
+    Buffer::new(pool.clone(), bytes as usize).expect("memory")
+}
+
+/// Pools that have blocks outside their slabs: all, those above 4 KiB, those that are aligned to more than a slab.
+fn direct<M: Memory>(memory: impl Fn() -> M) -> [Pool<M>; 2] {
+    let small = Classes::new(4 * KIB, 1, 1).unwrap();
+    let build = |builder: Builder<M>| builder.build().unwrap();
+    [build(Pool::builder(memory()).enabled(false)), build(Pool::builder(memory()).classes(small))]
+}
+
+#[test]
+fn a_list_below_has_every_block_outside_the_slabs_taken_off() {
+    let backend = backend(64 * MIB);
+    for hygiene in [Hygiene::Leave, Hygiene::Zero] {
+        let tracked = Tracked::new(Device::new(&backend, 0));
+        for pool in direct(|| tracked.clone()) {
+            let (first, second) = (give(&pool, 5 * KIB), give(&pool, 6 * KIB));
+            assert_eq!(tracked.leaks().len(), 2);
+            drop(first);
+            assert_eq!(tracked.leaks().iter().map(|leak| leak.bytes).collect::<Vec<_>>(), [6 * KIB]);
+            drop(second);
+            assert_eq!(tracked.leaks().len(), 0);
+        }
+        // What cannot be cleaned goes back at once.
+        let pool = Pool::builder(tracked.clone()).enabled(false).hygiene(hygiene).build().unwrap();
+        backend.set_faults(&Faults::new().on(Verb::Fill, Fault::nth(1)));
+        let is_given = Buffer::<u8, _>::new(pool, 5000).is_ok();
+        backend.set_faults(&Faults::new());
+        assert_eq!((is_given, tracked.leaks().len()), (hygiene == Hygiene::Leave, 0));
+    }
+}
+
+#[test]
+fn a_pool_below_has_its_blocks_back_and_gives_none_twice() {
+    let backend = backend(64 * MIB);
+    for below in [pool(&backend), builder(&backend).exact(true).build().unwrap()] {
+        for above in direct(|| below.clone()) {
+            let mut live: Vec<Buffer<u8, Pool<DevicePool>>> = Vec::new();
+            for round in 0..100_u64 {
+                let mut buffer = give(&above, 5 * KIB + round);
+                buffer.fill(round as u8).unwrap();
+                live.push(buffer);
+                if live.len() == 5 {
+                    live.swap_remove(round as usize % 5);
+                }
+                assert_eq!(below.statistics().live, live.len() as u64);
+            }
+            for buffer in &live {
+                let round = (buffer.len() as u64 - 5 * KIB) as u8;
+                assert!(buffer.to_vec().unwrap().iter().all(|&byte| byte == round), "somebody else has it, too");
+            }
+            drop(live);
+            assert_eq!((below.statistics().live, above.statistics().reserved_bytes), (0, 0));
+        }
+        assert_eq!((below.trim_to(0), backend.counters().unreported), (32 * MIB, 0));
+    }
+}
+
+/// Fills a pool over a memory of 4 MiB, gives everything back and asks for something else: in slabs and outside.
+fn makes_room<M: Memory>(memory: impl Fn() -> M) {
+    let classes = Classes::new(4 * KIB, 10, 1).unwrap();
+    for bytes in [2 * MIB, 3 * MIB] {
+        let pool = Pool::builder(memory()).slab(MIB).classes(classes).build().unwrap();
+        let quarters: Vec<_> = (0..4).map(|_| give(&pool, MIB)).collect();
+        assert_eq!(shortage(Buffer::<u8, _>::new(pool.clone(), bytes as usize)), (bytes, 0, 0));
+        drop(quarters);
+        assert_eq!(give(&pool, bytes).len() as u64, bytes);
+        assert!(matches!(Buffer::<u8, _>::new(pool.clone(), 5 << 20), Err(Error::OutOfMemory { .. })));
+    }
+}
+
+#[test]
+fn what_a_limit_below_refuses_is_made_room_for() {
+    let backend = backend(64 * MIB);
+    makes_room(|| Limited::new(Device::new(&backend, 0), 4 * MIB));
+}
+
+#[test]
+fn what_a_budget_of_pinned_memory_refuses_is_made_room_for() {
+    let backend = Clean::build(HostBackend::builder().pinned_budget(4 * MIB));
+    makes_room(|| Pinned::new(&backend, 0));
+}
+
+#[test]
+fn a_pool_below_that_has_nothing_is_asked_so_often_and_no_more() {
+    let backend = backend(64 * MIB);
+    let below = builder(&backend).limit(4 * MIB).slab(4 * MIB).build().unwrap();
+    let counted = Statistics::new(below.clone());
+    let above = Pool::builder(counted.clone()).slab(MIB).patience(LIMIT).build().unwrap();
+    let kept = give(&below, 4 * MIB);
+    shortage(Buffer::<u8, _>::new(above.clone(), 1 << 20));
+    assert!(counted.scope().refused < 20, "{}", counted.scope().refused);
+    drop(kept);
+    drop(give(&above, MIB));
+}
+
+/// A memory of which everything is ready only after what its stream executes; what its blocks' frees are to come after.
+struct Late {
+    memory: Device<HostBackend>,
+    stream: Stream,
+    freed: Arc<Mutex<Vec<usize>>>,
+}
+
+// SAFETY: the memory that it asks makes the promise.
+unsafe impl Memory for Late {
+    type Visibility = DeviceOnly;
+
+    fn alloc(&self, layout: Layout, _: Option<&Stream>) -> ringmem::Result<Block> {
+        let mut block = self.memory.alloc(layout, None)?;
+        block.ready = Some(self.stream.backend().mark(self.stream.id())?);
+        Ok(block)
+    }
+    unsafe fn free(&self, block: Block, uses: &Uses) -> ringmem::Result<()> {
+        self.freed.lock().unwrap().push(uses.iter().count());
+        // SAFETY: the caller's promise.
+        unsafe { self.memory.free(block, uses) }
+    }
+    fn backend(&self) -> &Arc<dyn Backend> {
+        self.memory.backend()
+    }
+    fn device(&self) -> u32 {
+        self.memory.device()
+    }
+}
+
+#[test]
+fn a_slab_that_cannot_be_waited_for_goes_back_after_it_is_ready() {
+    let backend = backend(64 * MIB);
+    let stream = Stream::new(&backend, 0).unwrap();
+    let freed = Arc::new(Mutex::new(Vec::new()));
+    let pool = Pool::builder(Late { memory: Device::new(&backend, 0), stream, freed: Arc::clone(&freed) }).build().unwrap();
+    backend.set_faults(&Faults::new().on(Verb::Wait, Fault::nth(1)));
+    assert!(matches!(Buffer::<u8, _>::new(pool.clone(), 1000), Err(Error::Injected { .. })));
+    backend.set_faults(&Faults::new());
+    assert_eq!((&**freed.lock().unwrap(), pool.statistics().reserved_bytes), (&[1][..], 0));
+    drop(give(&pool, KIB));
+    assert_eq!(pool.statistics().reserved_bytes, 32 * MIB);
+}
