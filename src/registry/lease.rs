@@ -101,7 +101,8 @@ impl<'a, T, M: Memory> Lease<'a, T, M> {
         self.stored.buffer.device_address()
     }
 
-    /// Keeps the lease for what is queued on a stream now, also if this is dropped: for launches, which name memory by its address.
+    /// Keeps the lease for what is queued on a stream now, also if this is dropped: for launches, which name memory by its address. If it is forgotten,
+    /// the registry's buffers are never freed.
     ///
     /// # Errors
     ///
@@ -113,6 +114,8 @@ impl<'a, T, M: Memory> Lease<'a, T, M> {
             backend.after(earlier, id)?;
         }
         self.used = Some(stream.mark()?);
+        // The buffer does not list it. So a registry that is dropped must not free it where this is forgotten.
+        self.stored.hold();
         Ok(())
     }
 

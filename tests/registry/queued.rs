@@ -1,3 +1,5 @@
+use std::mem;
+
 use super::held::Held;
 use super::*;
 use ringmem::memory::{Pinned, PinnedBuffer};
@@ -138,4 +140,20 @@ fn a_forgotten_operation_keeps_its_leases() {
     assert_eq!((registry.release(a).expect("live"), registry.release(b).expect("live")), (1, 1));
     stream.synchronize().expect("nothing failed");
     assert_eq!((blocks(&backend), registry.statistics().kept()), (2, 2));
+}
+
+/// The registry is borrowed, so it can go when the lease is forgotten.
+#[test]
+fn a_lease_that_is_listed_and_forgotten_keeps_its_buffer_whatever_becomes_of_the_registry() {
+    let (backend, registry) = (backend(), Registry::new());
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let [used, unused] = [1_u32, 2].map(|element| registry.register(buffer(&backend, &[element])).expect("room"));
+    let held = Held::new(&backend, &stream);
+    let mut lease = registry.lease(used).expect("live");
+    lease.used_by(&stream).expect("of the same backend");
+    mem::forget(lease);
+    mem::forget(registry.lease(unused).expect("live"));
+    drop(registry);
+    assert_eq!(blocks(&backend), 2, "a kernel may be reading one");
+    held.let_go();
 }

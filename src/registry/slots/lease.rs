@@ -87,6 +87,13 @@ impl<'a, V> Shared<'a, V> {
         self.place.id()
     }
 
+    /// Has it hold the table from now on: then the table outlives it also where it is forgotten.
+    pub fn hold(&mut self) {
+        if let Table::Borrowed(slots) = self.place.table {
+            self.place.table = Table::Owned(Arc::clone(slots));
+        }
+    }
+
     /// The same lease, which holds the table.
     pub fn into_owned(self) -> Shared<'static, V> {
         let this = ManuallyDrop::new(self);
