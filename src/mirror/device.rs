@@ -73,19 +73,24 @@ where
     ///
     /// # Errors
     ///
-    /// As [`device`](Self::device), and then `queue` was not called; [`Unsupported`](Error::Unsupported) where the sides [share](Self::is_shared) their memory;
-    /// [`SizeMismatch`](Error::SizeMismatch) or [`OtherBackend`](Error::OtherBackend) for a buffer that is not the one that was given.
+    /// As [`device`](Self::device), and then `queue` was not called; [`Unsupported`](Error::Unsupported) where the sides [share](Self::is_shared) their memory.
+    /// [`SizeMismatch`](Error::SizeMismatch), [`OtherBackend`](Error::OtherBackend) or [`Unsupported`](Error::Unsupported) for a buffer that is not the one that was
+    /// given.
     pub fn through<R>(&mut self, access: Access, queue: impl FnOnce(Buffer<T, D>) -> (Buffer<T, D>, R)) -> Result<R> {
         if self.is_shared {
             return Err(Error::Unsupported { what: "lending the device's copy where it is the host's" });
         }
         self.open_device(access)?;
         let Some(device) = self.device.take() else { return Err(Error::NoDeviceCopy { state: self.state }) };
+        let lent = (device.device_address(), device.memory().device());
         let (device, result) = queue(device);
         if device.len() != self.len {
             return Err(Error::SizeMismatch { expected: self.size_bytes() as u64, got: device.size_bytes() as u64 });
         }
         same_backend(&**self.device_memory.backend(), &**device.memory().backend())?;
+        if (device.device_address(), device.memory().device()) != lent {
+            return Err(Error::Unsupported { what: "another buffer than the one that was lent" });
+        }
         self.device = Some(device);
         Ok(result)
     }

@@ -246,6 +246,25 @@ fn a_copy_that_does_not_come_back_is_missed_and_can_be_given_up() {
     assert_eq!(live(&backend), [0; 3]);
 }
 
+/// As many elements of the same memory, but not those that the host's copy is equal to.
+#[test]
+fn a_buffer_that_only_looks_like_the_copy_is_not_taken_for_it() {
+    let backend = backend();
+    let mut mirror = pinned(&backend);
+    bring(&mut mirror, "S").expect("room");
+    let other = Buffer::from_slice(Device::new(&backend, 0), &NEW).expect("room");
+    let mut kept = None;
+    let error = mirror.through(Access::Read, |device| (other, kept = Some(device))).expect_err("another buffer");
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    assert_eq!(mirror.host().expect("whole"), LAST);
+    assert!(matches!(mirror.device().map(drop), Err(Error::NoDeviceCopy { .. })));
+    drop(kept);
+    mirror.mark_host_dirty().expect("the host's is whole");
+    assert_eq!(mirror.device().expect("anew").to_vec().expect("a copy"), LAST);
+    drop(mirror);
+    assert_eq!(live(&backend), [0; 3]);
+}
+
 #[test]
 fn managed_host_memory_is_refused_while_a_kernel_runs_and_the_state_stays() {
     let backend = HostBackend::builder().device_memory(1 << 20).concurrent_managed_access(false).build().expect("a backend");
