@@ -15,8 +15,8 @@ pub struct Relocated {
     pub moved: u64,
     /// Bytes that were copied for that.
     pub copied_bytes: u64,
-    /// Buffers that stayed where they were because somebody has a lease, or because what is queued uses them. Whoever writes to a buffer
-    /// hides which pool it is of: it is counted, whichever that is.
+    /// Buffers that stayed where they were because somebody has a lease, or because what is queued uses them. Whoever has a lease
+    /// on a buffer hides which pool it is of: it is counted, whichever that is.
     pub kept: u64,
     /// Slabs that the pool has given back to its memory.
     pub slabs: u64,
@@ -82,16 +82,13 @@ impl<M: Memory> Registry<Pool<M>> {
 
     /// What the pool knows a buffer by, if it is one of its slabs' and nobody has it.
     fn movable(&self, index: Index, pool: &Pool<M>) -> Result<Option<u64>> {
-        let stored = self.slots.share(index)?;
+        // Alone, for as long as a look takes: whoever asks meanwhile waits. A shared lease would refuse who wants to write.
+        let stored = self.slots.briefly(index)?;
         let block = stored.buffer.block();
         if !stored.buffer.memory().is(pool) || !Pool::<M>::is_in_a_slab(block) {
             return Ok(None);
         }
-        let tag = block.tag;
-        drop(stored);
-        // Looked at alone, for as long as a look takes.
-        let is_idle = is_idle(&self.slots.briefly(index)?.buffer);
-        if is_idle { Ok(Some(tag)) } else { Err(Error::Busy { what: "a queued operation uses the buffer" }) }
+        if is_idle(&stored.buffer) { Ok(Some(block.tag)) } else { Err(Error::Busy { what: "a queued operation uses the buffer" }) }
     }
 }
 

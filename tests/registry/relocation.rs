@@ -269,3 +269,23 @@ fn buffers_are_whole_while_others_move_them() {
     assert!(left.iter().all(|&id| is_intact(&registry, id, &whole)));
     assert_eq!(registry.statistics().leases, 0);
 }
+
+/// To look whether a buffer may be moved takes nothing that refuses others.
+#[test]
+fn who_asks_for_a_buffer_to_write_is_refused_by_no_relocation() {
+    let (backend, registry) = (backend(), Registry::new());
+    let pool = pool(&backend, 16, 1);
+    // Nothing is to be moved: all that takes time is the look at each.
+    let ids: Ids = (0..256).map(|number| give(&registry, &pool, number, 16)).collect();
+    thread::scope(|scope| {
+        let relocating = scope.spawn(|| {
+            for _ in 0..4000 {
+                registry.defragment(&pool).expect("no failure");
+            }
+        });
+        for &id in ids.iter().cycle().take_while(|_| !relocating.is_finished()) {
+            drop(registry.lease_mut(id).expect("nobody else asks"));
+        }
+    });
+    assert!(ids.iter().all(|&id| is_intact(&registry, id, &(0..256).map(|number| contents(number, 2)).collect::<Vec<_>>())));
+}
