@@ -177,7 +177,8 @@ impl<V> Slots<V> {
         Ok(Exclusive::new(self, slot, index.index, hold))
     }
 
-    /// Takes a value out of the table: at once if nobody has a lease, else when the last is given back.
+    /// Takes a value out of the table: at once if nobody has a lease, else when the last is given back. Waits for who moves it: that is no lease
+    /// that anybody would know of.
     ///
     /// # Errors
     ///

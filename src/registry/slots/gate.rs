@@ -159,9 +159,21 @@ impl<W: RmwWord> Gate<W> {
 
     /// Admits nobody from now on: how many leases are left. With none the value is the caller's.
     pub fn close(&self, asked: u32) -> Result<u32, Refusal> {
+        self.close_unless(MOVING, asked)
+    }
+
+    /// The same for who is at the value alone, and so the one that is left.
+    pub fn close_alone(&self, asked: u32) -> Result<u32, Refusal> {
+        self.close_unless(0, asked)
+    }
+
+    fn close_unless(&self, moving: u64, asked: u32) -> Result<u32, Refusal> {
         let mut word = self.0.load();
         loop {
             is_open(word, asked)?;
+            if word & moving != 0 {
+                return Err(Refusal::Moving);
+            }
             // SYNC POINT: value left. Pairs with leave and let_go.
             match self.0.compare_exchange(word, word | CLOSED) {
                 Ok(_) => return Ok(leases(word)),

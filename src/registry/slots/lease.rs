@@ -156,7 +156,7 @@ impl<'a, V> Exclusive<'a, V> {
         let place = unsafe { ptr::read(&raw const this.place) };
         let gate = &place.slot().gate;
         // Refused where somebody has removed it meanwhile: then it was counted, and is ours all the same.
-        let was_there = gate.close(gate.generation()).is_ok();
+        let was_there = gate.close_alone(gate.generation()).is_ok();
         if was_there {
             place.table.slots().removed.fetch_add(1, Relaxed);
         }

@@ -172,6 +172,26 @@ fn who_asks_for_what_is_being_moved_waits() {
     });
 }
 
+#[test]
+fn who_removes_what_is_being_moved_waits_and_has_it() {
+    let slots = table();
+    let index = put(&slots, 1);
+    let mut moved = slots.briefly(index).expect("live");
+    thread::scope(|scope| {
+        let waiting = scope.spawn(|| slots.remove(index));
+        let deadline = Instant::now() + Duration::from_millis(20);
+        while Instant::now() < deadline {
+            assert!(!waiting.is_finished(), "it did not wait");
+            thread::yield_now();
+        }
+        *moved = 2;
+        drop(moved);
+        assert!(matches!(waiting.join().expect("no panic").expect("live"), Removed::Value(2)));
+    });
+    let moved = slots.briefly(put(&slots, 3)).expect("live");
+    assert_eq!((moved.remove(), slots.counts().removed, slots.counts().freed), (3, 2, 2));
+}
+
 /// Eight threads put in, look up, take alone and remove what all of them know.
 #[test]
 fn eight_threads_never_find_another_value_and_drop_each_once() {
@@ -240,7 +260,7 @@ fn eight_threads_never_find_another_value_and_drop_each_once() {
 }
 
 mod model {
-    use super::super::gate::{Gate, Hold};
+    use super::super::gate::{Gate, Hold, Refusal};
     use super::loom_machine::{LoomCell, LoomWord, RMW_RELAXED, STRONG, Side, WRITER_PUBLISHES_RELAXED, check, must_fail, take_side};
     use crate::SlotCell;
     use loom::sync::Arc;
@@ -294,7 +314,12 @@ mod model {
         }
 
         fn remove(&self) {
-            if self.gate.close(GENERATION) == Ok(0) {
+            let mut closed = self.gate.close(GENERATION);
+            while closed == Err(Refusal::Moving) {
+                thread::yield_now();
+                closed = self.gate.close(GENERATION);
+            }
+            if closed == Ok(0) {
                 self.reclaim();
             }
         }
