@@ -208,9 +208,12 @@ impl<M: Memory> Registry<M> {
         released.count() as u64
     }
 
-    /// What it has done and what it holds.
+    /// What it has done and what it holds; nothing in a fork.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
+        if self.here().is_err() {
+            return Statistics::default();
+        }
         let slots::Counts { inserted, removed, freed, retired } = self.slots.counts();
         let (leases, bytes) = (self.slots.leases(), self.books.bytes.load(Relaxed));
         Statistics { registered: inserted, released: removed, freed, leases, bytes, retired }
