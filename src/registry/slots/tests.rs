@@ -189,7 +189,7 @@ fn who_removes_what_is_being_moved_waits_and_has_it() {
         assert!(matches!(waiting.join().expect("no panic").expect("live"), Removed::Value(2)));
     });
     let moved = slots.briefly(put(&slots, 3)).expect("live");
-    assert_eq!((moved.remove(), slots.counts().removed, slots.counts().freed), (3, 2, 2));
+    assert_eq!((moved.remove(), slots.counts().removed, slots.counts().freed), ((3, true), 2, 2));
 }
 
 /// Eight threads put in, look up, take alone and remove what all of them know.
