@@ -281,6 +281,8 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// [`Corrupt`] if its index claims what cannot be.
     pub fn input_waiting(&mut self) -> Result<u64, Corrupt> {
+        // Whoever asks only this moves messages too: what was sent may have come when no look was due.
+        self.pass();
         if let Some((untaken, looked)) = self.bridge.untaken() {
             if let Err(error) = looked {
                 self.trouble = Some(error);
