@@ -115,7 +115,8 @@ fn a_buffer_takes_from_the_heap_what_the_backend_s_call_takes() {
 #[test]
 fn a_flush_takes_nothing_from_the_heap() {
     let options = ringmem::bridge::Options { capacity: [64; 2], ..ringmem::bridge::Options::new(TransferStrategy::Sync) };
-    let Opened { mut sender, mut bridge, .. } = RingBufferBridge::<Echo, Echo>::open(&backend(), 0, &options).expect("a bridge");
+    let backend = backend();
+    let Opened { mut sender, mut bridge, .. } = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options).expect("a bridge");
     let (bytes, ()) = heap_bytes(|| {
         for number in 0..64 {
             sender.push(Echo { words: [number; 8] }).expect("room");

@@ -7,11 +7,10 @@ use ringmem::backend::host::{Fault, Faults, Verb};
 
 use super::*;
 
-/// A place in each kind of memory for one word.
-fn places(backend: &Arc<HostBackend>, word: &AtomicU64) -> [Place; 4] {
-    let own = |location| start(&give(backend, location, 0, 4096).expect("room"));
-    let pageable = Place::Host(NonNull::from(word).cast());
-    [own(MemoryLocation::Device), own(MemoryLocation::Pinned), own(MemoryLocation::Unified), pageable]
+/// A block of each kind of memory that devices reach.
+fn blocks(backend: &Arc<HostBackend>) -> [Given; 3] {
+    [MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified]
+        .map(|location| give(backend, location, 0, 4096).expect("room"))
 }
 
 fn value(backend: &Arc<HostBackend>, place: Place) -> u64 {
@@ -25,7 +24,9 @@ fn value(backend: &Arc<HostBackend>, place: Place) -> u64 {
 fn a_word_is_published_wherever_it_is_unless_something_has_failed_since() {
     let backend = build(HostBackend::builder());
     let word = AtomicU64::new(0);
-    for place in places(&backend, &word) {
+    let blocks = blocks(&backend);
+    let pageable = Place::Host(NonNull::from(&word).cast());
+    for place in blocks.iter().map(|block| start(block)).chain([pageable]) {
         let stream = Stream::new(&backend, 0).expect("a stream");
         let publish = |number, since| {
             // SAFETY: a live word, which is accessed as one.
