@@ -24,13 +24,6 @@ pub(super) struct Carrier {
     last: Option<Ticket>,
 }
 
-/// What was queued together, or done.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Moved {
-    /// The copies; none where they are done.
-    pub copies: [Option<Ticket>; 2],
-}
-
 impl Carrier {
     pub fn new(backend: &Arc<dyn Backend>, device: u32, queued: bool, counts: Arc<Counts>) -> Result<Self> {
         let staging = Pages::new(backend, device, MemoryLocation::Pinned, size_of::<u64>() as u64)?;
@@ -43,7 +36,8 @@ impl Carrier {
         self.last
     }
 
-    /// Moves `count` slots from `index` on, of a ring with `capacity` of them, `size` bytes each: one copy, or two where they wrap.
+    /// Moves `count` slots from `index` on, of a ring with `capacity` of them, `size` bytes each: one copy, or two where they wrap. Their
+    /// tickets; none where they are done.
     ///
     /// # Safety
     ///
@@ -53,10 +47,10 @@ impl Carrier {
         [index, count, capacity, size]: [u64; 4],
         from: impl Fn(u64) -> Result<Place>,
         to: impl Fn(u64) -> Result<Place>,
-    ) -> Result<Moved> {
+    ) -> Result<[Option<Ticket>; 2]> {
         let first = count.min(capacity - (index & (capacity - 1)));
-        let mut moved = Moved::default();
-        for ((index, count), ticket) in [(index, first), (index.wrapping_add(first), count - first)].into_iter().zip(&mut moved.copies) {
+        let mut tickets = [None; 2];
+        for ((index, count), ticket) in [(index, first), (index.wrapping_add(first), count - first)].into_iter().zip(&mut tickets) {
             if count == 0 {
                 continue;
             }
@@ -74,7 +68,7 @@ impl Carrier {
             self.counts.copies.add(1);
             self.counts.bytes.add(copy.bytes);
         }
-        Ok(moved)
+        Ok(tickets)
     }
 
     /// Stores an index word; where that is queued, its ticket. It is not stored if something has failed from `since` on.
@@ -138,22 +132,15 @@ impl Carrier {
             return Ok(Some(seen));
         }
         let Index::Copied(from) = index else { return Ok(None) };
-        let Some(staged) = self.staging.host() else { return Err(Error::Unsupported { what: "pinned memory at an address of the host" }) };
-        let copy = Copy { to: Place::Host(staged), from, bytes: size_of::<u64>() as u64 };
-        // SAFETY: a page of this carrier's.
-        let staged = unsafe { staged.cast::<HostWord>().as_ref() };
         if self.looking.is_none() {
             self.begin();
         }
-        let Some(stream) = &self.stream else {
-            // SAFETY: a word of a live header, and one of this carrier's alone; others access the first as a word.
-            unsafe { self.backend.copy_now(&copy) }?;
-            return Ok(Some(staged.load_acquire()));
-        };
+        let Some(stream) = &self.stream else { return self.read_now(from).map(Some) };
         match self.looking {
             None => {
-                // SAFETY: as above; both live until the copy is over: the ring lists this carrier's tickets, and so do these pages.
-                let ticket = unsafe { self.backend.copy(&copy, stream.id()) }?;
+                // SAFETY: a word of a live header, which others access as a word, and one of this carrier's alone. Both live until the copy is over: the
+                // ring by `Pair`, and these pages list it.
+                let ticket = unsafe { self.backend.copy(&self.to_staging(from)?.0, stream.id()) }?;
                 self.staging.used(ticket)?;
                 (self.looking, self.last) = (Some(ticket), Some(ticket));
                 Ok(None)
@@ -162,7 +149,7 @@ impl Carrier {
                 Ok(false) => Ok(None),
                 Ok(true) => {
                     self.looking = None;
-                    Ok(Some(staged.load_acquire()))
+                    Ok(Some(self.to_staging(from)?.1.load_acquire()))
                 }
                 Err(error) => {
                     self.looking = None;
@@ -172,13 +159,19 @@ impl Carrier {
         }
     }
 
-    /// Reads a word at once, whatever is queued.
+    /// A copy of a word to where looks are copied to, and that place.
+    fn to_staging(&self, from: Place) -> Result<(Copy, &HostWord)> {
+        let Some(staged) = self.staging.host() else { return Err(Error::Unsupported { what: "pinned memory at an address of the host" }) };
+        // SAFETY: a page of this carrier's, whose first word is accessed as one.
+        Ok((Copy { to: Place::Host(staged), from, bytes: size_of::<u64>() as u64 }, unsafe { staged.cast().as_ref() }))
+    }
+
+    /// Reads a word at once, while no look is queued.
     pub fn read_now(&self, from: Place) -> Result<u64> {
-        let word = <HostWord as Word>::new(0);
-        let copy = Copy { to: Place::Host(core::ptr::NonNull::from(&word).cast()), from, bytes: size_of::<u64>() as u64 };
-        // SAFETY: a word of a live header, and one of this call's alone, which is accessed as a word.
+        let (copy, staged) = self.to_staging(from)?;
+        // SAFETY: a word of a live header, which others access as a word, and one of this carrier's alone.
         unsafe { self.backend.copy_now(&copy) }?;
-        Ok(word.load_acquire())
+        Ok(staged.load_acquire())
     }
 
     /// Whether a queued operation has ended well.

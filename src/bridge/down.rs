@@ -7,26 +7,23 @@
 //! | the far ring's head | its kernel | slots that it may fill again: written only for what has arrived, so a failed copy can be repeated |
 //! | the far ring's tail | this, as last seen | published by the kernel |
 
-use core::mem::ManuallyDrop;
-use std::boxed::Box;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::carrier::Carrier;
 use super::far::{Far, Line};
 use super::near::Near;
+use super::pair::Pair;
 use crate::attach::{AttachError, Corrupt};
-use crate::backend::{Ticket, Uses};
+use crate::backend::Ticket;
 use crate::ring::spsc::Producer;
 use crate::wait::wake_sleepers;
 use crate::{Host, Result, RingMessage, Word};
 
 pub(super) struct Down<T: RingMessage> {
-    // INVARIANT: 'static stands for as long as `near`, which is dropped after it.
+    // INVARIANT: 'static stands for as long as `pair`, which is dropped after it.
     ring: Producer<'static, T, Host>,
-    near: Arc<Near>,
-    far: ManuallyDrop<Far>,
-    pub carrier: Carrier,
+    pub pair: Pair,
     /// The next message to be copied.
     taken: u64,
     /// The kernel's index, as last seen.
@@ -54,22 +51,9 @@ impl<T: RingMessage> Down<T> {
         // SAFETY: the caller's promise.
         let ring = unsafe { near.producer()? };
         let start = ring.tail();
-        let far = ManuallyDrop::new(far);
+        let pair = Pair::new(near, far, carrier);
         let (taken, tail, released) = (start, start, start);
-        Ok(Self { ring, near, far, carrier, taken, tail, released, releasing: None, flights: VecDeque::new(), in_doubt: false })
-    }
-
-    pub const fn near(&self) -> &Arc<Near> {
-        &self.near
-    }
-
-    pub fn far(&self) -> &Far {
-        &self.far
-    }
-
-    /// A kernel uses the far ring.
-    pub fn used(&mut self, ticket: Ticket) -> Result<()> {
-        self.far.used(ticket)
+        Ok(Self { ring, pair, taken, tail, released, releasing: None, flights: VecDeque::new(), in_doubt: false })
     }
 
     /// Messages that were seen at the far ring and have not arrived.
@@ -87,7 +71,7 @@ impl<T: RingMessage> Down<T> {
         let before = self.ring.tail();
         let moved = self.try_flush();
         if moved.is_err() {
-            self.carrier.counts.failures.add(1);
+            self.pair.carrier.counts.failures.add(1);
         }
         moved.map(|()| self.ring.tail().wrapping_sub(before))
     }
@@ -95,14 +79,14 @@ impl<T: RingMessage> Down<T> {
     fn try_flush(&mut self) -> Result<()> {
         if self.in_doubt {
             // What is under way writes slots that nobody else touches, but it must not do so after they are published.
-            self.carrier.settle();
+            self.pair.carrier.settle();
             self.flights.clear();
             // Settling has told nobody what became of the release: it is done again.
             (self.taken, self.releasing, self.in_doubt) = (self.ring.tail(), None, false);
         }
         self.reap()?;
         self.release()?;
-        if let Some(tail) = self.carrier.look(self.far.read(Line::Tail)?)? {
+        if let Some(tail) = self.pair.carrier.look(self.pair.far.read(Line::Tail)?)? {
             self.accept(tail)?;
         }
         let waiting = self.tail.wrapping_sub(self.taken);
@@ -115,7 +99,7 @@ impl<T: RingMessage> Down<T> {
         }
         let count = waiting.min(self.ring.free() - under_way);
         if count == 0 {
-            self.carrier.counts.full.add(1);
+            self.pair.carrier.counts.full.add(1);
             return Ok(());
         }
         self.receive(count)?;
@@ -134,14 +118,14 @@ impl<T: RingMessage> Down<T> {
     }
 
     fn receive(&mut self, count: u64) -> Result<()> {
-        let Self { near, far, carrier, taken, .. } = self;
+        let Self { pair: Pair { near, far, carrier }, taken, .. } = self;
         let layout = &near.layout;
         carrier.counts.flushes.add(1);
         self.in_doubt = true;
         let slots = [*taken, count, layout.capacity(), layout.slot_size()];
         // SAFETY: slots that the kernel published and does not fill before they are released; at the near ring, slots that its consumer has released and that are not
-        // published. Both rings outlive what is queued: see Drop.
-        let copies = unsafe { carrier.slots(slots, |index| far.slot(index), |index| Ok(near.slot(index))) }?.copies;
+        // published. Both rings outlive what is queued: see `Pair`.
+        let copies = unsafe { carrier.slots(slots, |index| far.slot(index), |index| Ok(near.slot(index))) }?;
         self.in_doubt = false;
         self.taken = taken.wrapping_add(count);
         if copies == [None; 2] {
@@ -157,7 +141,7 @@ impl<T: RingMessage> Down<T> {
         while let Some(flight) = self.flights.front_mut() {
             for copy in &mut flight.copies {
                 let Some(ticket) = *copy else { continue };
-                match self.carrier.is_over(ticket) {
+                match self.pair.carrier.is_over(ticket) {
                     Ok(false) => return Ok(()),
                     Ok(true) => *copy = None,
                     Err(error) => {
@@ -176,7 +160,7 @@ impl<T: RingMessage> Down<T> {
     /// Tells the kernel which slots it may fill again.
     fn release(&mut self) -> Result<()> {
         if let Some((ticket, upto)) = self.releasing {
-            match self.carrier.is_over(ticket) {
+            match self.pair.carrier.is_over(ticket) {
                 Ok(false) => return Ok(()),
                 Ok(true) => self.released = upto,
                 // It may have been stored or not: it is stored again, or a later one.
@@ -192,7 +176,7 @@ impl<T: RingMessage> Down<T> {
             return Ok(());
         }
         // SAFETY: the far ring's head, which this alone writes.
-        match unsafe { self.carrier.publish(self.far.written(Line::Head)?, upto, None) }? {
+        match unsafe { self.pair.carrier.publish(self.pair.far.written(Line::Head)?, upto, None) }? {
             Some(ticket) => self.releasing = Some((ticket, upto)),
             None => self.released = upto,
         }
@@ -207,19 +191,7 @@ impl<T: RingMessage> Down<T> {
         let (word, tail) = unsafe { self.ring.publication() };
         // SYNC POINT: slot published. Pairs with Consumer::poll.
         word.store_release(tail);
-        wake_sleepers(&self.near.header().producer.waiting);
-        self.carrier.counts.messages.add(count);
-    }
-}
-
-impl<T: RingMessage> Drop for Down<T> {
-    fn drop(&mut self) {
-        // SAFETY: not used again.
-        let far = unsafe { ManuallyDrop::take(&mut self.far) };
-        match self.carrier.last().filter(|last| !self.carrier.backend().reached(*last)) {
-            // What is queued still reads the far ring and writes the near one.
-            Some(last) => self.carrier.backend().keep(Box::new((far, Arc::clone(&self.near))), &Uses::of(last)),
-            None => drop(far),
-        }
+        wake_sleepers(&self.pair.near.header().producer.waiting);
+        self.pair.carrier.counts.messages.add(count);
     }
 }

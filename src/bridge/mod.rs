@@ -72,6 +72,7 @@ mod down;
 mod far;
 mod metrics;
 mod near;
+mod pair;
 mod pump;
 mod strategy;
 mod up;
@@ -211,11 +212,11 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     pub fn addresses(&self) -> Result<[RingAddresses; 2]> {
         let input = match &self.up {
             Way::Shared(near) => near.addresses(),
-            Way::Moved(up) => up.far().addresses(),
+            Way::Moved(up) => up.pair.far.addresses(),
         }?;
         let output = match &self.down {
             Way::Shared(near) => near.addresses(),
-            Way::Moved(down) => down.far().addresses(),
+            Way::Moved(down) => down.pair.far.addresses(),
         }?;
         Ok([input, output])
     }
@@ -234,11 +235,11 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         let keep = |near: &Arc<Near>| self.backend.keep(Box::new(Arc::clone(near)), &Uses::of(ticket));
         match &mut self.up {
             Way::Shared(near) => keep(near),
-            Way::Moved(up) => up.used(ticket)?,
+            Way::Moved(up) => up.pair.far.used(ticket)?,
         }
         match &mut self.down {
             Way::Shared(near) => keep(near),
-            Way::Moved(down) => down.used(ticket)?,
+            Way::Moved(down) => down.pair.far.used(ticket)?,
         }
         Ok(())
     }
@@ -319,11 +320,11 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     pub(crate) fn headers(&self) -> [&RingHeader<HostWord>; 2] {
         let input = match &self.up {
             Way::Shared(near) => near,
-            Way::Moved(up) => up.near(),
+            Way::Moved(up) => &up.pair.near,
         };
         let output = match &self.down {
             Way::Shared(near) => near,
-            Way::Moved(down) => down.near(),
+            Way::Moved(down) => &down.pair.near,
         };
         [input.header(), output.header()]
     }

@@ -80,7 +80,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     fn looks(&self) -> u64 {
         match &self.down {
             Way::Shared(_) => 0,
-            Way::Moved(down) => down.carrier.begun(),
+            Way::Moved(down) => down.pair.carrier.begun(),
         }
     }
 
@@ -88,7 +88,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     fn is_settled(&self, looks: u64) -> bool {
         let down = match &self.down {
             Way::Shared(_) => true,
-            Way::Moved(down) => down.is_settled() && down.carrier.has_looked_since(looks),
+            Way::Moved(down) => down.is_settled() && down.pair.carrier.has_looked_since(looks),
         };
         self.pending() == [0; 2] && down
     }

@@ -4,29 +4,26 @@
 //! |---|---|---|
 //! | the near ring's head | this | sent, and known to have arrived: slots that the sender may fill again |
 //! | `sent` | this | copied, and published or about to be |
-//! | the far ring's tail | its kernel | published: it is written by nobody else, so what it says is what has happened, whatever was said of the calls |
+//! | the far ring's tail | its kernel | published: this alone writes it, so what it says is what has happened, whatever was said of the calls |
 //! | the far ring's head | this, as last seen | taken by the kernel |
 
-use core::mem::ManuallyDrop;
-use std::boxed::Box;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::carrier::Carrier;
 use super::far::{Far, Line};
 use super::near::Near;
+use super::pair::Pair;
 use crate::attach::{AttachError, Corrupt};
-use crate::backend::{Ticket, Uses};
+use crate::backend::Ticket;
 use crate::ring::spsc::Consumer;
 use crate::wait::wake_sleepers;
 use crate::{Host, Result, RingMessage, Word};
 
 pub(super) struct Up<T: RingMessage> {
-    // INVARIANT: 'static stands for as long as `near`, which is dropped after it.
+    // INVARIANT: 'static stands for as long as `pair`, which is dropped after it.
     ring: Consumer<'static, T, Host>,
-    near: Arc<Near>,
-    far: ManuallyDrop<Far>,
-    pub carrier: Carrier,
+    pub pair: Pair,
     /// The next message to be copied.
     sent: u64,
     /// The kernel's index, as last seen.
@@ -52,21 +49,8 @@ impl<T: RingMessage> Up<T> {
         // SAFETY: the caller's promise.
         let ring = unsafe { near.consumer()? };
         let start = ring.head();
-        let far = ManuallyDrop::new(far);
-        Ok(Self { ring, near, far, carrier, sent: start, head: start, flights: VecDeque::new(), in_doubt: false })
-    }
-
-    pub const fn near(&self) -> &Arc<Near> {
-        &self.near
-    }
-
-    pub fn far(&self) -> &Far {
-        &self.far
-    }
-
-    /// A kernel uses the far ring.
-    pub fn used(&mut self, ticket: Ticket) -> Result<()> {
-        self.far.used(ticket)
+        let pair = Pair::new(near, far, carrier);
+        Ok(Self { ring, pair, sent: start, head: start, flights: VecDeque::new(), in_doubt: false })
     }
 
     /// Messages that have not arrived at the far ring.
@@ -81,7 +65,7 @@ impl<T: RingMessage> Up<T> {
 
     /// Looks how far the kernel is, or begins to, also where there is room.
     pub fn look(&mut self) -> Result<()> {
-        match self.carrier.look(self.far.read(Line::Head)?)? {
+        match self.pair.carrier.look(self.pair.far.read(Line::Head)?)? {
             Some(head) => self.accept(head),
             None => Ok(()),
         }
@@ -91,7 +75,7 @@ impl<T: RingMessage> Up<T> {
     pub fn flush(&mut self) -> Result<u64> {
         let moved = self.try_flush();
         if moved.is_err() {
-            self.carrier.counts.failures.add(1);
+            self.pair.carrier.counts.failures.add(1);
         }
         moved
     }
@@ -112,7 +96,7 @@ impl<T: RingMessage> Up<T> {
         }
         let count = waiting.min(free);
         if count == 0 {
-            self.carrier.counts.full.add(1);
+            self.pair.carrier.counts.full.add(1);
             return Ok(0);
         }
         self.send(count)?;
@@ -129,15 +113,15 @@ impl<T: RingMessage> Up<T> {
     }
 
     fn send(&mut self, count: u64) -> Result<()> {
-        let Self { near, far, carrier, sent, .. } = self;
+        let Self { pair: Pair { near, far, carrier }, sent, .. } = self;
         let layout = &near.layout;
         carrier.counts.flushes.add(1);
         // Whatever fails from here on: how far it got, the far ring's tail says.
         self.in_doubt = true;
         let slots = [*sent, count, layout.capacity(), layout.slot_size()];
         // SAFETY: slots that were pushed and not released at the near ring; at the far ring, slots that its kernel has released and that are not published. Both
-        // rings outlive what is queued: see Drop.
-        let copies = unsafe { carrier.slots(slots, |index| Ok(near.slot(index)), |index| far.slot(index)) }?.copies;
+        // rings outlive what is queued: see `Pair`.
+        let copies = unsafe { carrier.slots(slots, |index| Ok(near.slot(index)), |index| far.slot(index)) }?;
         let end = sent.wrapping_add(count);
         let since = self.flights.front().map(|flight| flight.first).or(copies[0]);
         // SAFETY: the far ring's tail, which this alone writes.
@@ -154,7 +138,7 @@ impl<T: RingMessage> Up<T> {
     /// Gives back the slots of what has arrived.
     fn reap(&mut self) -> Result<()> {
         while let Some(&Flight { published, end, .. }) = self.flights.front() {
-            match self.carrier.is_over(published) {
+            match self.pair.carrier.is_over(published) {
                 Ok(false) => break,
                 Ok(true) => {
                     self.flights.pop_front();
@@ -174,8 +158,8 @@ impl<T: RingMessage> Up<T> {
         if !self.in_doubt {
             return Ok(());
         }
-        self.carrier.settle();
-        let published = self.carrier.read_now(self.far.written(Line::Tail)?)?;
+        self.pair.carrier.settle();
+        let published = self.pair.carrier.read_now(self.pair.far.written(Line::Tail)?)?;
         let waiting = self.ring.refresh().map_err(AttachError::Corrupt)?;
         let (known, capacity) = (self.ring.head(), self.ring.capacity());
         // It is a word of this side's, but in memory that the kernel can write: no more than was pushed, and no less than the kernel has taken.
@@ -196,19 +180,7 @@ impl<T: RingMessage> Up<T> {
         let (word, head) = unsafe { self.ring.publication() };
         // SYNC POINT: slot released. Pairs with Producer::poll.
         word.store_release(head);
-        wake_sleepers(&self.near.header().consumer.waiting);
-        self.carrier.counts.messages.add(count);
-    }
-}
-
-impl<T: RingMessage> Drop for Up<T> {
-    fn drop(&mut self) {
-        // SAFETY: not used again.
-        let far = unsafe { ManuallyDrop::take(&mut self.far) };
-        match self.carrier.last().filter(|last| !self.carrier.backend().reached(*last)) {
-            // What is queued still reads the near ring and writes the far one.
-            Some(last) => self.carrier.backend().keep(Box::new((far, Arc::clone(&self.near))), &Uses::of(last)),
-            None => drop(far),
-        }
+        wake_sleepers(&self.pair.near.header().consumer.waiting);
+        self.pair.carrier.counts.messages.add(count);
     }
 }
