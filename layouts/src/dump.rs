@@ -2,6 +2,7 @@
 //!
 //! 1. It is made of values that were read before; printing it reads nothing and waits for nothing.
 //! 2. Its last line is a [`Conclusion`]: the first of its variants that fits, so an end or a fault goes before what can only be guessed.
+//! 3. Where messages are moved between rings of the host's and rings of the kernel's, it shows both: [`Twins`].
 //!
 //! The values are not of one moment: the kernel went on while they were read.
 
@@ -67,6 +68,18 @@ impl fmt::Display for Indices {
     }
 }
 
+/// The rings that a kernel is an end of, beside the host's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub enum Twins {
+    /// None: host and kernel are the ends of the same two.
+    Shared,
+    /// Where the kernel's are could not be looked at.
+    Unseen,
+    /// From host to kernel, and back.
+    Seen([Indices; 2]),
+}
+
 /// Everything that is known about a kernel from outside.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -75,10 +88,12 @@ pub struct Dump {
     pub control: ControlBlock<u64>,
     /// The telemetry, if it could be read.
     pub telemetry: Result<TelemetryBuffer<u64>, Busy>,
-    /// The ring from host to kernel.
+    /// The ring from host to kernel: the host's, if the kernel has another.
     pub input: Indices,
-    /// The ring from kernel to host.
+    /// The ring from kernel to host, likewise.
     pub output: Indices,
+    /// Those that the kernel has, if it has others.
+    pub twins: Twins,
     /// What the watchdog says.
     pub verdict: Verdict,
 }
@@ -133,6 +148,11 @@ pub enum Conclusion {
         /// Messages in the input ring.
         waiting: u64,
     },
+    /// It has nothing to do, and the host's ring has messages that nobody has moved to its own.
+    Unmoved {
+        /// Messages in the host's ring that are not in the kernel's.
+        waiting: u64,
+    },
     /// It works.
     Working {
         /// Messages in the input ring.
@@ -162,6 +182,7 @@ impl fmt::Display for Conclusion {
             Self::Paused { waiting } => write!(f, "paused by the host: input ring has {waiting} messages, command PAUSE seen"),
             Self::OutputFull => f.write_str("waits for room: the output ring is full, and the host does not receive"),
             Self::Draining { waiting } => write!(f, "draining: {waiting} messages left"),
+            Self::Unmoved { waiting } => write!(f, "idle, and {waiting} messages wait to be moved to it: the host does not flush"),
             Self::Working { waiting, in_flight } => write!(f, "at work: {in_flight} messages in flight, {waiting} waiting"),
             Self::Idle => f.write_str("idle: the input ring is empty"),
         }
@@ -172,7 +193,12 @@ impl Dump {
     /// What the kernel is doing.
     #[must_use]
     pub fn conclusion(&self) -> Conclusion {
-        let Self { control, input, output, verdict, .. } = self;
+        let Self { control, input, output, twins, verdict, .. } = self;
+        // The rings that the kernel takes from and gives to.
+        let [taking, giving] = match twins {
+            Twins::Seen(twins) => twins.each_ref(),
+            Twins::Shared | Twins::Unseen => [input, output],
+        };
         let state = match control.kernel_state() {
             _ if u64::from(control.kernel_epoch()) != control.epoch => return Conclusion::Abandoned,
             None => return Conclusion::UnknownState(control.state as u32),
@@ -180,8 +206,14 @@ impl Dump {
             Some(State::Terminated) => return Conclusion::Terminated,
             Some(state) => state,
         };
-        let Ok(waiting) = input.fill() else { return Conclusion::Corrupt(Side::Input) };
-        let Ok(answers) = output.fill() else { return Conclusion::Corrupt(Side::Output) };
+        let (Ok(_), Ok(arrived)) = (input.fill(), taking.fill()) else { return Conclusion::Corrupt(Side::Input) };
+        let (Ok(_), Ok(answers)) = (output.fill(), giving.fill()) else { return Conclusion::Corrupt(Side::Output) };
+        // Sent, and not in the kernel's ring: none where that is the host's.
+        let unmoved = input.tail.wrapping_sub(taking.tail);
+        if unmoved > input.capacity {
+            return Conclusion::Corrupt(Side::Input);
+        }
+        let waiting = arrived.saturating_add(unmoved);
         let ((sequence, command), in_flight) = (control.given(), control.in_flight);
         match (state, verdict) {
             (State::Created, _) => Conclusion::NotStarted,
@@ -190,8 +222,9 @@ impl Dump {
             _ if u64::from(sequence) != control.command_seen => Conclusion::CommandUnseen(command),
             (State::Ready, _) => Conclusion::NotActivated,
             (State::Paused, _) => Conclusion::Paused { waiting },
-            _ if answers == output.capacity => Conclusion::OutputFull,
+            _ if answers == giving.capacity => Conclusion::OutputFull,
             (State::Draining, _) => Conclusion::Draining { waiting },
+            _ if arrived == 0 && in_flight == 0 && unmoved > 0 => Conclusion::Unmoved { waiting: unmoved },
             _ if waiting > 0 || in_flight > 0 => Conclusion::Working { waiting, in_flight },
             _ => Conclusion::Idle,
         }
@@ -200,7 +233,7 @@ impl Dump {
 
 impl fmt::Display for Dump {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { control, telemetry, input, output, verdict } = self;
+        let Self { control, telemetry, input, output, twins, verdict } = self;
         let ((sequence, command), (faults, fault)) = (control.given(), control.faults());
         match control.kernel_state() {
             Some(state) => writeln!(f, "state        {state}")?,
@@ -231,8 +264,14 @@ impl fmt::Display for Dump {
             }
             Err(busy) => writeln!(f, "record       none: {busy}")?,
         }
-        writeln!(f, "input ring   {input}")?;
-        writeln!(f, "output ring  {output}")?;
+        for (name, host, index) in [("input ring", input, 0), ("output ring", output, 1)] {
+            writeln!(f, "{name:<13}{host}")?;
+            match twins {
+                Twins::Shared => {}
+                Twins::Unseen => writeln!(f, "  at kernel  not seen")?,
+                Twins::Seen(twins) => writeln!(f, "  at kernel  {}", twins[index])?,
+            }
+        }
         write!(f, "so           {}", self.conclusion())
     }
 }
@@ -262,6 +301,7 @@ mod tests {
             telemetry: Ok(TelemetryBuffer::new_zeroed()),
             input: ring(u64::MAX - 3, 0),
             output: ring(7, 0),
+            twins: Twins::Shared,
             verdict: Verdict::Alive,
         }
     }
@@ -270,6 +310,11 @@ mod tests {
         let mut dump = idle();
         dump.control.state = 3 << 32 | state as u64;
         dump
+    }
+
+    /// One whose rings are not the host's.
+    fn moved(input: Indices, twins: [Indices; 2]) -> Dump {
+        Dump { input, twins: Twins::Seen(twins), ..idle() }
     }
 
     fn last_line(dump: &Dump) -> String {
@@ -305,6 +350,14 @@ mod tests {
             (Dump { output: ring(9, 64), ..in_state(State::Draining) }, "the output ring is full"),
             (Dump { input: ring(1, 12), ..in_state(State::Draining) }, "draining: 12 messages left"),
             (with(&|dump| (dump.input, dump.control.in_flight) = (ring(1, 8), 2)), "at work: 2 messages in flight, 8 waiting"),
+            (moved(ring(1, 8), [ring(1, 0), ring(7, 0)]), "idle, and 8 messages wait to be moved to it"),
+            (moved(ring(1, 8), [ring(1, 3), ring(7, 0)]), "at work: 0 messages in flight, 8 waiting"),
+            (moved(ring(9, 0), [ring(5, 4), ring(7, 0)]), "at work: 0 messages in flight, 4 waiting"),
+            (moved(ring(9, 0), [ring(9, 0), ring(7, 64)]), "the output ring is full"),
+            (moved(ring(9, 0), [ring(9, 65), ring(7, 0)]), "the input ring's indices are corrupt"),
+            (moved(ring(9, 0), [ring(10, 0), ring(7, 0)]), "the input ring's indices are corrupt"),
+            (moved(ring(9, 0), [ring(9, 0), ring(7, u64::MAX)]), "the output ring's indices are corrupt"),
+            (Dump { twins: Twins::Unseen, ..idle() }, "idle: the input ring is empty"),
         ] {
             let line = last_line(&dump);
             assert!(line.contains(phrase), "{line}, expected: {phrase}");
@@ -328,6 +381,17 @@ mod tests {
         ] {
             assert!(text.lines().any(|found| found == line), "{line}\nis not in\n{text}");
         }
+        assert!(!text.contains("at kernel"), "{text}");
+        dump.twins = Twins::Seen([ring(9, 1), ring(7, 2)]);
+        let text = dump.to_string();
+        let lines: std::vec::Vec<_> = text.lines().skip_while(|line| !line.starts_with("input ring")).take(4).collect();
+        assert_eq!(lines[1], "  at kernel  1 of 64, producer at 10, consumer at 9");
+        assert_eq!(
+            lines[2..],
+            ["output ring  0 of 64, producer at 7, consumer at 7", "  at kernel  2 of 64, producer at 9, consumer at 7"]
+        );
+        dump.twins = Twins::Unseen;
+        assert_eq!(dump.to_string().matches("\n  at kernel  not seen\n").count(), 2);
         dump.telemetry = Err(Busy);
         assert!(dump.to_string().contains("record       none: telemetry is being written"));
     }

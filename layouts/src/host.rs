@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::align::is_aligned;
-use crate::{Layout, LayoutDescriptor, Machine, RmwWord, SliceCell, SlotCell, Word};
+use crate::{Counter, Layout, LayoutDescriptor, Machine, RmwWord, SliceCell, SlotCell, Word};
 
 /// A shared word on the host.
 #[cfg(target_has_atomic = "64")]
@@ -115,6 +115,18 @@ unsafe impl RmwWord for HostWord {
     #[inline]
     fn swap(&self, value: u64) -> u64 {
         HostWord::swap(self, value, AcqRel)
+    }
+}
+
+// SAFETY: as above.
+unsafe impl Counter for HostWord {
+    #[inline]
+    fn exchange_if(&self, current: u64, new: u64) -> Result<(), u64> {
+        HostWord::compare_exchange(self, current, new, Relaxed, Relaxed).map(drop)
+    }
+    #[inline]
+    fn add_release(&self, value: u64) {
+        HostWord::fetch_add(self, value, Release);
     }
 }
 

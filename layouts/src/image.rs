@@ -57,6 +57,10 @@ pub trait KernelHost: Sync {
     fn group(&self) -> u64 {
         0
     }
+    /// How many groups the launch has.
+    fn groups(&self) -> u64 {
+        1
+    }
     /// Called in every wait, with how often in a row.
     fn pause(&self, times: u32);
 }

@@ -42,6 +42,7 @@ pub mod dump;
 mod format;
 mod host;
 pub mod image;
+pub mod kernel;
 mod machine;
 pub mod message;
 mod read_only;
@@ -60,7 +61,7 @@ pub use device_bytes::DeviceBytes;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use host::{Host, HostWord};
 pub use image::{Abi, Image};
-pub use machine::{Machine, RmwWord, SliceCell, SlotCell, Word};
+pub use machine::{Counter, Machine, RmwWord, SliceCell, SlotCell, Word};
 pub use message::{BufferReference, MessageHeader, RingMessage};
 pub use read_only::ReadOnly;
 pub use region::RegionHeader;

@@ -60,6 +60,22 @@ pub unsafe trait RmwWord: Word {
     fn swap(&self, value: u64) -> u64;
 }
 
+/// A word in a device's own memory that only groups of lanes on that device touch: no other side, and no bus between them.
+///
+/// # Safety
+///
+/// As [`Word`], where the agents are those of one device; both operations are atomic among them.
+pub unsafe trait Counter: Word {
+    /// Stores `new` if the word holds `current`; relaxed.
+    ///
+    /// # Errors
+    ///
+    /// The value found, where it was not `current`.
+    fn exchange_if(&self, current: u64, new: u64) -> Result<(), u64>;
+    /// Adds, wrapping; release.
+    fn add_release(&self, value: u64);
+}
+
 /// A place for one payload, reached through closures so that a model checker can watch.
 ///
 /// # Safety

@@ -8,6 +8,8 @@ mod refusal;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+#[cfg(feature = "checksum")]
+pub use checksum::crc32c;
 pub use header::{Flags, MAGIC, MessageHeader, Priority};
 pub use reference::{BufferReference, ReferenceError, ReferenceFlags};
 pub use refusal::HeaderError;

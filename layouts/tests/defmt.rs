@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use defmt::Format;
 use ringmem_layouts::attach::{AttachError, Corrupt};
 use ringmem_layouts::control::{Capabilities, Command, Fault, Launch, State};
-use ringmem_layouts::dump::{Conclusion, Dump, Indices, Side};
+use ringmem_layouts::dump::{Conclusion, Dump, Indices, Side, Twins};
 use ringmem_layouts::region::{RegionEntry, RegionHeader};
 use ringmem_layouts::ring::{Counts, LayoutError, RingFlags, framed, lossy, spsc};
 use ringmem_layouts::telemetry::Busy;
@@ -95,7 +95,7 @@ fn snapshots_whole() {
     each_is_written!(56: telemetry, RegionHeader::<u64>::new_zeroed());
     each_is_written!(24: RegionEntry::<u64>::new_zeroed(), ring);
     each_is_written!(9: Watchdog::new(1));
-    each_is_written!(200: Dump { control, telemetry: Ok(telemetry), input: ring, output: ring, verdict: Verdict::Alive });
+    each_is_written!(200: Dump { control, telemetry: Ok(telemetry), input: ring, output: ring, twins: Twins::Seen([ring; 2]), verdict: Verdict::Alive });
     let capabilities = Capabilities::empty();
     each_is_written!(40: Launch { abi: 0, capabilities, epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 });
 }

@@ -134,6 +134,12 @@ int main(void) {
         DONE
     }
     {
+        STRUCT(Aggregate)
+        W(Aggregate, reserved), W(Aggregate, published);
+        ALL(Aggregate, _reserved);
+        DONE
+    }
+    {
         STRUCT(Echo)
         ALL(Echo, words);
         DONE
@@ -152,6 +158,41 @@ int main(void) {
         STRUCT(Work)
         ALL(Work, totals);
         for (size_t i = 0; i < 32 * 256; i++) U(it.tables[i / 256][i % 256], "Work.tables", i);
+        DONE
+    }
+    {
+        STRUCT(Reduce)
+        W(Reduce, id), W(Reduce, offset), W(Reduce, length), W(Reduce, number);
+        DONE
+    }
+    {
+        STRUCT(Reduced)
+        W(Reduced, id), W(Reduced, status), W(Reduced, count), W(Reduced, sum), W(Reduced, least), W(Reduced, greatest);
+        ALL(Reduced, _reserved);
+        DONE
+    }
+    {
+        STRUCT(Row)
+        W(Row, sum), W(Row, least), W(Row, greatest);
+        DONE
+    }
+    {
+        STRUCT(Rows)
+        for (size_t i = 0; i < 32; i++) {
+            U(it.rows[i].sum, "Rows.rows.sum", i);
+            U(it.rows[i].least, "Rows.rows.least", i);
+            U(it.rows[i].greatest, "Rows.rows.greatest", i);
+        }
+        DONE
+    }
+    {
+        STRUCT(Applied)
+        W(Applied, id), W(Applied, status);
+        DONE
+    }
+    {
+        STRUCT(Apply)
+        W(Apply, id), W(Apply, offset), W(Apply, length), W(Apply, operation);
         DONE
     }
     {

@@ -8,6 +8,16 @@ use super::{Flags, HeaderError, MessageHeader};
 /// Sixteen bytes a step, for 16 KiB of tables.
 static CASTAGNOLI: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
 
+/// The CRC-32C of some bytes, as RFC 3720 has it for iSCSI: a change within 32 neighbouring bits always shows.
+///
+/// ```
+/// assert_eq!(ringmem_layouts::message::crc32c(b"123456789"), 0xe306_9283);
+/// ```
+#[must_use]
+pub fn crc32c(bytes: &[u8]) -> u32 {
+    CASTAGNOLI.checksum(bytes)
+}
+
 impl MessageHeader {
     /// The header of this payload: its length and the checksum of both. Last, since it covers every other field.
     ///

@@ -7,6 +7,7 @@
 //! 3. A handle is told where it *reads* the other's index (`own`) and where it *publishes* its own (`peer`). In shared memory both are one
 //!    header. Across a bus each side keeps the header that it polls in memory that is near to it, and only writes across.
 
+pub mod aggregate;
 mod debug;
 mod end;
 pub mod flagged;
@@ -31,6 +32,6 @@ pub use header::{ConstantLine, ConsumerLine, MAGIC, ProducerLine, RingFlags, Rin
 pub use layout::{LayoutError, RingLayout};
 pub use policy::{Counts, Evict, Policed};
 pub use refusal::{PopError, PushError, ReserveError};
-pub use slots::Slot;
+pub use slots::{Row, Slot};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use storage::{BareSlot, Storage, WordSlot};

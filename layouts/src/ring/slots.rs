@@ -33,6 +33,35 @@ impl<W: Word, C> Slot<W, C> {
     }
 }
 
+/// The payload cells of a ring from one index on: what else a slot holds is stepped over.
+pub struct Row<'a, C> {
+    // INVARIANT: a cell lives for 'a at each of the first `mask + 1` multiples of `stride` from here; `mask + 1` is a power of two.
+    base: NonNull<C>,
+    mask: u64,
+    stride: usize,
+    first: u64,
+    _cells: PhantomData<&'a C>,
+}
+
+impl<C> Clone for Row<'_, C> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<C> Copy for Row<'_, C> {}
+
+impl<'a, C> Row<'a, C> {
+    /// The cell `offset` places after the first, whatever the offset.
+    #[inline(always)]
+    #[must_use]
+    pub const fn at(&self, offset: u64) -> &'a C {
+        let place = self.first.wrapping_add(offset) & self.mask;
+        // SAFETY: below the capacity, and the invariant says that a cell lives there.
+        unsafe { self.base.byte_add(place as usize * self.stride).as_ref() }
+    }
+}
+
 /// The slots of a ring: `C` is what a slot is.
 pub(super) struct Slots<'a, C> {
     // INVARIANT: `capacity` slots from here live for 'a, and capacity is `mask + 1`, a power of two.
@@ -67,6 +96,18 @@ impl<'a, C> Slots<'a, C> {
     pub(super) const fn at(&self, index: u64) -> &'a C {
         // SAFETY: the masked index is below the capacity, and the invariant says that so many slots live.
         unsafe { self.base.add((index & self.mask) as usize).as_ref() }
+    }
+
+    /// The slots from `index` on, seen as a `D` each that lies `offset` bytes after a slot's start.
+    ///
+    /// # Safety
+    ///
+    /// A `D` lives there in every slot.
+    #[inline(always)]
+    pub(super) const unsafe fn row<D>(&self, index: u64, offset: usize) -> Row<'a, D> {
+        // SAFETY: within the first slot, by the caller's promise.
+        let base = unsafe { self.base.byte_add(offset) }.cast();
+        Row { base, mask: self.mask, stride: size_of::<C>(), first: index, _cells: PhantomData }
     }
 
     /// Where the values from `index` up to the wrap stand in a row.

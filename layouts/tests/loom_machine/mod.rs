@@ -11,7 +11,7 @@ use std::sync::Once;
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU64;
 use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use ringmem_layouts::{Machine, RmwWord, SlotCell, Word};
+use ringmem_layouts::{Counter, Machine, RmwWord, SlotCell, Word};
 
 /// Every ordering as the protocol asks for it.
 pub const STRONG: u8 = 0;
@@ -27,6 +27,10 @@ pub const WRITER_LOOKS_RELAXED: u8 = 4;
 /// Read-modify-writes are relaxed, on both sides: what keeps a wake-up from being lost.
 #[allow(dead_code, reason = "for the models of those who sleep")]
 pub const RMW_RELAXED: u8 = 5;
+
+/// A counter's release is relaxed: the release half of "turn passed".
+#[allow(dead_code, reason = "for the model of those who take turns")]
+pub const TURN_PASSED_RELAXED: u8 = 6;
 
 /// Which end a thread of a model is.
 #[derive(Clone, Copy, PartialEq)]
@@ -102,6 +106,16 @@ unsafe impl<const WEAK: u8> RmwWord for LoomWord<WEAK> {
     }
     fn swap(&self, value: u64) -> u64 {
         self.0.swap(value, AcqRel)
+    }
+}
+
+// SAFETY: as above.
+unsafe impl<const WEAK: u8> Counter for LoomWord<WEAK> {
+    fn exchange_if(&self, current: u64, new: u64) -> Result<(), u64> {
+        self.0.compare_exchange(current, new, Relaxed, Relaxed).map(drop)
+    }
+    fn add_release(&self, value: u64) {
+        self.0.fetch_add(value, if WEAK == TURN_PASSED_RELAXED { Relaxed } else { Release });
     }
 }
 

@@ -1,5 +1,6 @@
 //! The end that empties slots.
 
+use core::mem::offset_of;
 use core::ptr::NonNull;
 
 use super::full;
@@ -7,7 +8,7 @@ use crate::attach::AttachError;
 use crate::ring::header::RingFlags;
 use crate::ring::refusal::PopError;
 use crate::ring::slots::{Slot, Slots, geometry_of_both, place};
-use crate::ring::{Bells, end, owner};
+use crate::ring::{Bells, Row, end, owner};
 use crate::{Machine, RingHeader, RingMessage, SlotCell, Word};
 
 /// Empties slots and releases them. One per ring.
@@ -71,10 +72,13 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
         Ok(unsafe { Self::over(own, peer, slots, layout.capacity()) })
     }
 
+    /// An end of a ring whose geometry the caller has checked already.
+    ///
     /// # Safety
     ///
-    /// As `new`, for any `T` whose slots are initialised where their flags say so; `capacity` is a power of two that fits `usize`.
-    pub(super) unsafe fn over(
+    /// As [`new`](Self::new), for any `T` whose slots are initialised where their flags say so; `capacity` is that of the ring, a power of two
+    /// that fits `usize`.
+    pub unsafe fn over(
         own: &'a RingHeader<M::Word>,
         peer: &'a RingHeader<M::Word>,
         slots: NonNull<Slot<M::Word, M::Cell<T>>>,
@@ -185,9 +189,10 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
         BatchConsumer { consumer: self, every: every.max(1) }
     }
 
-    /// Whether the slot `offset` places after the head is full, where those before it are.
+    /// Whether the message `offset` places after the next one is there, if all before it are.
     #[inline(always)]
-    fn is_there(&self, offset: u64) -> bool {
+    #[must_use]
+    pub fn is_there(&self, offset: u64) -> bool {
         let index = self.head.wrapping_add(offset);
         // SYNC POINT: slot published. Pairs with Producer::publish.
         self.slots.at(index).word.load_acquire() == full(index, self.slots.capacity())
@@ -217,6 +222,40 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
             // SYNC POINT: slot released. Pairs with Producer::refresh.
             self.peer.consumer.head.store_release(self.head);
         }
+    }
+}
+
+/// For lanes that share one endpoint: each holds an equal copy of its state and looks at slots of its own, one of them stores to memory.
+impl<'a, T, M: Machine> Consumer<'a, T, M> {
+    /// The payload of the slots from the next one on.
+    #[inline(always)]
+    #[must_use]
+    pub const fn row(&self) -> Row<'a, M::Cell<T>> {
+        // SAFETY: each slot has its cell there.
+        unsafe { self.slots.row(self.head, offset_of!(Slot<M::Word, M::Cell<T>>, cell)) }
+    }
+
+    /// Counts `count` slots as emptied, without releasing them.
+    ///
+    /// # Safety
+    ///
+    /// So many messages in a row [are there](Self::is_there), whichever lanes have looked, and no lane reads them any more.
+    #[inline(always)]
+    pub unsafe fn advance(&mut self, count: u64) {
+        self.head = self.head.wrapping_add(count);
+        // The lane that stores does it for all of them.
+        self.released = self.head;
+    }
+
+    /// The word and the value that release what was emptied, for [`Word::publish_all`].
+    ///
+    /// # Safety
+    ///
+    /// This value alone is stored to this word, once, when every lane is done with the slots that it speaks of.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn publication(&self) -> (&'a M::Word, u64) {
+        (&self.peer.consumer.head, self.head)
     }
 }
 

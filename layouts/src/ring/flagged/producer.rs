@@ -1,5 +1,6 @@
 //! The end that fills slots.
 
+use core::mem::offset_of;
 use core::ptr::NonNull;
 
 use super::full;
@@ -7,7 +8,7 @@ use crate::attach::{AttachError, Corrupt};
 use crate::ring::header::{RingFlags, used};
 use crate::ring::refusal::{PushError, ReserveError};
 use crate::ring::slots::{Slot, Slots, geometry_of_both, place};
-use crate::ring::{Bells, end, owner};
+use crate::ring::{Bells, Row, end, owner};
 use crate::{Machine, RingHeader, RingMessage, SlotCell, Word};
 
 /// Fills slots and publishes them. One per ring.
@@ -74,10 +75,13 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
         Ok(unsafe { Self::over(own, peer, slots, layout.capacity()) })
     }
 
+    /// An end of a ring whose geometry the caller has checked already. Looks at every slot once.
+    ///
     /// # Safety
     ///
-    /// As `new`, for any `T` whose slots are initialised where their flags say so; `capacity` is a power of two that fits `usize`.
-    pub(super) unsafe fn over(
+    /// As [`new`](Self::new), for any `T` whose slots are initialised where their flags say so; `capacity` is that of the ring, a power of two
+    /// that fits `usize`.
+    pub unsafe fn over(
         own: &'a RingHeader<M::Word>,
         peer: &'a RingHeader<M::Word>,
         slots: NonNull<Slot<M::Word, M::Cell<T>>>,
@@ -87,14 +91,22 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
         let slots = unsafe { Slots::new(slots, capacity) };
         // SYNC POINT: slot released. Pairs with Consumer::release.
         let head = own.consumer.head.load_acquire();
-        let is_full = |offset: &u64| {
-            let index = head.wrapping_add(*offset);
+        let is_full = |offset: u64| {
+            let index = head.wrapping_add(offset);
             slots.at(index).word.load() == full(index, capacity)
         };
-        let waiting = (0..capacity).take_while(is_full).count() as u64;
+        // Plain loops: on a device an iterator that is kept goes through local memory.
+        let mut waiting = 0;
+        while waiting < capacity && is_full(waiting) {
+            waiting += 1;
+        }
         // Flags that a producer left behind a message that it never published: taken back, or the next message would publish them.
-        for offset in (waiting..capacity).filter(is_full) {
-            slots.at(head.wrapping_add(offset)).word.store(0);
+        let mut offset = waiting;
+        while offset < capacity {
+            if is_full(offset) {
+                slots.at(head.wrapping_add(offset)).word.store(0);
+            }
+            offset += 1;
         }
         let tail = head.wrapping_add(waiting);
         Self { own, peer, slots, tail, published: tail, head, announced: false }
@@ -156,11 +168,9 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
     /// [`Corrupt`] if its index claims what cannot be; this end goes on with what it knew.
     #[inline]
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
-        // SYNC POINT: slot released. Pairs with Consumer::release.
-        let head = self.own.consumer.head.load_acquire();
-        let used = used(head, self.tail, self.capacity())?;
-        self.head = head;
-        Ok(self.capacity() - used)
+        let head = self.poll();
+        // SAFETY: this end has just read it.
+        unsafe { self.accept(head) }
     }
 
     /// Pushes one value and publishes it.
@@ -250,6 +260,75 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
             self.slots.at(self.published).word.store_release(full(self.published, self.slots.capacity()));
             self.published = self.tail;
         }
+    }
+}
+
+/// For lanes that share one endpoint: each holds an equal copy of its state and writes slots of its own, one of them publishes.
+impl<'a, T, M: Machine> Producer<'a, T, M> {
+    /// The consumer's index as it stands in memory.
+    #[inline(always)]
+    #[must_use]
+    pub fn poll(&self) -> u64 {
+        // SYNC POINT: slot released. Pairs with Consumer::release.
+        self.own.consumer.head.load_acquire()
+    }
+
+    /// Takes note of an index that was polled; slots that are free.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if it claims what cannot be; nothing changes.
+    ///
+    /// # Safety
+    ///
+    /// `head` came from [`poll`](Self::poll) on this ring, and what that lane had seen then is visible to this one (a barrier).
+    #[inline(always)]
+    pub unsafe fn accept(&mut self, head: u64) -> Result<u64, Corrupt> {
+        let used = used(head, self.tail, self.capacity())?;
+        self.head = head;
+        Ok(self.capacity() - used)
+    }
+
+    /// The payload of the slots from the next one on.
+    #[inline(always)]
+    #[must_use]
+    pub const fn row(&self) -> Row<'a, M::Cell<T>> {
+        // SAFETY: each slot has its cell there.
+        unsafe { self.slots.row(self.tail, offset_of!(Slot<M::Word, M::Cell<T>>, cell)) }
+    }
+
+    /// Raises the flag of the slot `offset` places after the next one, which is not the first of its batch: nobody looks at it before the
+    /// first's, which [`publication`](Self::publication) raises.
+    ///
+    /// # Safety
+    ///
+    /// `offset` is not 0 and below the slots that are [`free`](Self::free); the slot is written before the batch is published.
+    #[inline(always)]
+    pub unsafe fn raise(&self, offset: u64) {
+        let index = self.tail.wrapping_add(offset);
+        self.slots.at(index).word.store(full(index, self.capacity()));
+    }
+
+    /// The word and the value that publish a batch from the next slot on, for [`Word::publish_all`].
+    ///
+    /// # Safety
+    ///
+    /// This value alone is stored to this word, once, when every lane has written its slots and [raised](Self::raise) their flags.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn publication(&self) -> (&'a M::Word, u64) {
+        (&self.slots.at(self.tail).word, full(self.tail, self.capacity()))
+    }
+
+    /// Counts `count` slots as filled and published.
+    ///
+    /// # Safety
+    ///
+    /// At most [`free`](Self::free), and one lane stores their [`publication`](Self::publication).
+    #[inline(always)]
+    pub unsafe fn advance(&mut self, count: u64) {
+        self.tail = self.tail.wrapping_add(count);
+        self.published = self.tail;
     }
 }
 

@@ -7,7 +7,7 @@ use crate::ring::header::{RingFlags, used};
 use crate::ring::pace::Pace;
 use crate::ring::refusal::{PushError, ReserveError};
 use crate::ring::slots::{Slots, geometry_of_both, place};
-use crate::ring::{Bells, end, owner};
+use crate::ring::{Bells, Row, end, owner};
 use crate::{Machine, RingHeader, RingMessage, SliceCell, SlotCell, Word};
 
 /// Fills slots and publishes them. One per ring.
@@ -71,10 +71,17 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
         unsafe { Self::over(own, peer, slots, layout.capacity()) }.map_err(AttachError::Corrupt)
     }
 
+    /// An end of a ring whose geometry the caller has checked already.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if the indices claim what cannot be.
+    ///
     /// # Safety
     ///
-    /// As `new`, for any `T` whose slots between the indices are initialised; `capacity` is a power of two that fits `usize`.
-    pub(super) unsafe fn over(
+    /// As [`new`](Self::new), for any `T` whose slots between the indices are initialised; `capacity` is that of the ring, a power of two that
+    /// fits `usize`.
+    pub unsafe fn over(
         own: &'a RingHeader<M::Word>,
         peer: &'a RingHeader<M::Word>,
         slots: NonNull<M::Cell<T>>,
@@ -290,6 +297,14 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
         let used = used(head, self.tail, self.slots.capacity())?;
         self.end = head.wrapping_add(self.slots.capacity());
         Ok(self.slots.capacity() - used)
+    }
+
+    /// The slots from the next one on.
+    #[inline(always)]
+    #[must_use]
+    pub const fn row(&self) -> Row<'a, M::Cell<T>> {
+        // SAFETY: a slot is its cell.
+        unsafe { self.slots.row(self.tail, 0) }
     }
 
     /// The slot `offset` places after the next one.

@@ -1,0 +1,261 @@
+//! [`Kernel`]: a kernel's name and the types of its arguments, declared once for whoever launches it and for whoever runs it.
+//!
+//! 1. Every argument is 64 bits, as kernels take them: a number, an [`Epoch`], a [`DevicePointer`] to elements of one type.
+//! 2. A launch with other arguments, or another number of them, does not compile.
+//! 3. It says nothing of what a pointer names: that stays the launch's promise.
+//!
+//! ```
+//! use ringmem_layouts::kernel::{DevicePointer, Kernel};
+//!
+//! /// Adds one to each of so many words.
+//! const INCREMENT: Kernel<(DevicePointer<u64>, u64)> = Kernel::new("increment");
+//!
+//! assert_eq!((INCREMENT.name(), INCREMENT.takes()), ("increment", 2));
+//! // What the host's form of the kernel is given, with its types.
+//! let (first, count) = INCREMENT.arguments(&[0x1000, 8]).unwrap();
+//! assert_eq!((first.address(), count), (0x1000, 8));
+//! assert!(INCREMENT.arguments(&[0x1000]).is_none());
+//! ```
+
+use core::fmt;
+use core::marker::PhantomData;
+
+use crate::image::{Entry, KernelHost};
+
+/// A kernel of an image, by name, and what it takes: a tuple of [`Argument`]s.
+pub struct Kernel<A> {
+    name: &'static str,
+    _arguments: PhantomData<fn(A)>,
+}
+
+impl<A> Clone for Kernel<A> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<A> Copy for Kernel<A> {}
+
+impl<A: Arguments> Kernel<A> {
+    /// The kernel of this name.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, _arguments: PhantomData }
+    }
+
+    /// As in the image.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// How many arguments it takes.
+    #[must_use]
+    pub const fn takes(&self) -> usize {
+        A::COUNT
+    }
+
+    /// The arguments with their types; `None` if there are more or fewer.
+    #[must_use]
+    pub fn arguments(&self, words: &[u64]) -> Option<A> {
+        A::of_words(words)
+    }
+
+    /// The entry of its host form, which asks [`arguments`](Self::arguments) what it was given.
+    #[must_use]
+    pub const fn entry(&self, run: unsafe fn(&dyn KernelHost, &[u64])) -> Entry {
+        Entry { name: self.name, arguments: A::COUNT, run }
+    }
+}
+
+impl<A: Arguments> fmt::Debug for Kernel<A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kernel").field("name", &self.name).field("takes", &A::COUNT).finish()
+    }
+}
+
+/// What a kernel takes in one place: 64 bits, in memory and in a register.
+///
+/// # Safety
+///
+/// The type is `#[repr(transparent)]` over `u64`, and any value of it may come from a launch.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no argument of a kernel",
+    note = "a `u64`, an `Epoch` or a `DevicePointer<T>`: kernels take 64 bits each"
+)]
+pub unsafe trait Argument: Copy + 'static {
+    /// As it is handed over.
+    fn word(self) -> u64;
+    /// What was handed over.
+    fn of_word(word: u64) -> Self;
+}
+
+// SAFETY: it is one.
+unsafe impl Argument for u64 {
+    #[inline(always)]
+    fn word(self) -> u64 {
+        self
+    }
+    #[inline(always)]
+    fn of_word(word: u64) -> Self {
+        word
+    }
+}
+
+/// A launch generation as an argument: the one that its control block was prepared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Epoch(u64);
+
+impl Epoch {
+    /// This generation.
+    #[must_use]
+    pub const fn new(epoch: u32) -> Self {
+        Self(epoch as u64)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn get(self) -> u32 {
+        self.0 as u32
+    }
+}
+
+// SAFETY: transparent over a word; whatever it holds means its low half.
+unsafe impl Argument for Epoch {
+    #[inline(always)]
+    fn word(self) -> u64 {
+        self.0
+    }
+    #[inline(always)]
+    fn of_word(word: u64) -> Self {
+        Self(word)
+    }
+}
+
+/// A device address of a `T`, or of the first of several. It owns nothing, and need not point to anything: a launch promises that.
+#[repr(transparent)]
+pub struct DevicePointer<T> {
+    address: u64,
+    _element: PhantomData<*const T>,
+}
+
+// SAFETY: a number; nothing is reached through it on this side.
+unsafe impl<T> Send for DevicePointer<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for DevicePointer<T> {}
+
+impl<T> DevicePointer<T> {
+    /// The `T` at an address.
+    #[must_use]
+    #[inline(always)]
+    pub const fn new(address: u64) -> Self {
+        Self { address, _element: PhantomData }
+    }
+
+    /// Its address.
+    #[must_use]
+    #[inline(always)]
+    pub const fn address(self) -> u64 {
+        self.address
+    }
+
+    /// The element `count` places further on; wraps.
+    #[must_use]
+    #[inline(always)]
+    pub const fn add(self, count: u64) -> Self {
+        Self::new(self.address.wrapping_add(count.wrapping_mul(size_of::<T>() as u64)))
+    }
+
+    /// The same address, said to be of another type.
+    #[must_use]
+    #[inline(always)]
+    pub const fn cast<U>(self) -> DevicePointer<U> {
+        DevicePointer::new(self.address)
+    }
+}
+
+impl<T> Clone for DevicePointer<T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T> Copy for DevicePointer<T> {}
+
+impl<T> PartialEq for DevicePointer<T> {
+    fn eq(&self, other: &Self) -> bool {
+        self.address == other.address
+    }
+}
+
+impl<T> Eq for DevicePointer<T> {}
+
+impl<T> fmt::Debug for DevicePointer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.address)
+    }
+}
+
+// SAFETY: transparent over a word; any address may be named.
+unsafe impl<T: 'static> Argument for DevicePointer<T> {
+    #[inline(always)]
+    fn word(self) -> u64 {
+        self.address
+    }
+    #[inline(always)]
+    fn of_word(word: u64) -> Self {
+        Self::new(word)
+    }
+}
+
+/// What a kernel takes: a tuple of up to twelve [`Argument`]s.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` are no arguments of a kernel",
+    note = "a tuple of up to twelve, of `u64`, `Epoch` and `DevicePointer<T>`: one alone is `(x,)`"
+)]
+pub trait Arguments: Copy + 'static {
+    /// How many.
+    const COUNT: usize;
+    /// As many words.
+    type Words: AsRef<[u64]>;
+
+    /// As they are handed over.
+    fn words(self) -> Self::Words;
+    /// What was handed over; `None` if there are more or fewer.
+    fn of_words(words: &[u64]) -> Option<Self>;
+}
+
+macro_rules! tuples {
+    ($($count:literal: $($t:ident $x:ident),*;)*) => {$(
+        impl<$($t: Argument),*> Arguments for ($($t,)*) {
+            const COUNT: usize = $count;
+            type Words = [u64; $count];
+
+            fn words(self) -> Self::Words {
+                let ($($x,)*) = self;
+                [$($x.word()),*]
+            }
+            fn of_words(words: &[u64]) -> Option<Self> {
+                let &[$($x),*] = words else { return None };
+                Some(($($t::of_word($x),)*))
+            }
+        }
+    )*};
+}
+
+tuples! {
+    0: ;
+    1: A a;
+    2: A a, B b;
+    3: A a, B b, C c;
+    4: A a, B b, C c, D d;
+    5: A a, B b, C c, D d, E e;
+    6: A a, B b, C c, D d, E e, F f;
+    7: A a, B b, C c, D d, E e, F f, G g;
+    8: A a, B b, C c, D d, E e, F f, G g, H h;
+    9: A a, B b, C c, D d, E e, F f, G g, H h, I i;
+    10: A a, B b, C c, D d, E e, F f, G g, H h, I i, J j;
+    11: A a, B b, C c, D d, E e, F f, G g, H h, I i, J j, K k;
+    12: A a, B b, C c, D d, E e, F f, G g, H h, I i, J j, K k, L l;
+}

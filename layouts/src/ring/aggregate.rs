@@ -1,0 +1,209 @@
+//! Many producers on one device that fill one SPSC ring together: its consumer sees one end, as ever.
+//!
+//! 1. A producer reserves as many slots in a row as it has messages for with one read-modify-write of a counter in the device's own memory;
+//!    nothing that crosses a bus is modified, only stored to.
+//! 2. It reserves only what is free then, so nobody holds slots while it waits for room.
+//! 3. Reservations are published in the order in which they were made: each producer waits for [its turn](Producer::is_its_turn). What
+//!    reserves and never publishes stops all that come after it: they give up, each by its own deadline, and the ring is used up.
+//!
+//! It does not wait: the caller does, and knows how long.
+//!
+//! # Orderings
+//!
+//! | sync point | release | acquire |
+//! |---|---|---|
+//! | slot published | the store of `tail` by the producer | the load of it by the consumer |
+//! | slot released | the store of `head` by the consumer | the load of it in [`Producer::reserve`] |
+//! | turn passed | the addition to `published`, after the store of `tail` | the load of it in [`Producer::is_its_turn`] |
+//!
+//! So the tail of a later turn is stored after that of an earlier one, and what it publishes includes the earlier ones' slots.
+
+use core::ptr::NonNull;
+
+use crate::attach::{AttachError, Corrupt};
+use crate::ring::Row;
+use crate::ring::header::RingFlags;
+use crate::ring::slots::{Slots, geometry_of_both};
+use crate::{Counter, Machine, RingHeader, RingMessage, Word};
+
+/// What the producers share: 128 bytes in the device's memory. Both counters begin where the ring's indices do; zeroed is right for 0.
+#[repr(C, align(128))]
+pub struct Aggregate<C> {
+    /// The next slot that nobody has reserved. Any producer, when it reserves.
+    pub reserved: C,
+    /// The next slot to be published: whose turn it is. The producer whose turn it is, after it has published.
+    pub published: C,
+    /// Zero.
+    pub _reserved: [C; 14],
+}
+
+crate::layout_table! {
+    impl<C> Aggregate<C>: size 128, align 128;
+    0  reserved: C, "any producer";
+    8  published: C, "the producer whose turn it is";
+    16 _reserved: [C; 14], "nobody: zero";
+}
+
+impl<C: Word> Aggregate<C> {
+    /// For a ring whose indices begin at `start`.
+    #[must_use]
+    pub fn starting_at(start: u64) -> Self {
+        Self { reserved: C::new(start), published: C::new(start), _reserved: core::array::from_fn(|_| C::new(0)) }
+    }
+}
+
+/// One of many that fill a ring.
+pub struct Producer<'a, T, M: Machine, C> {
+    /// Where the consumer's index is polled.
+    own: &'a RingHeader<M::Word>,
+    /// Where all producers' index is published.
+    peer: &'a RingHeader<M::Word>,
+    shared: &'a Aggregate<C>,
+    slots: Slots<'a, M::Cell<T>>,
+    // INVARIANT: slots from `begin` to `end` are this producer's, and the consumer has released what was in them before.
+    begin: u64,
+    end: u64,
+    /// The consumer's index, as last seen.
+    head: u64,
+}
+
+impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
+    /// Attaches to an SPSC ring: the consumer's index is polled in `own`, the producers' written to `peer`.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead, in either header.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised; nobody but one consumer and producers with the same
+    /// `shared` touches them or the headers; `shared` began at the ring's first index.
+    pub unsafe fn new(
+        own: &'a RingHeader<M::Word>,
+        peer: &'a RingHeader<M::Word>,
+        slots: NonNull<M::Cell<T>>,
+        shared: &'a Aggregate<C>,
+    ) -> Result<Self, AttachError>
+    where
+        T: RingMessage,
+    {
+        let layout = geometry_of_both::<T, _>(RingFlags::SPSC, own, peer)?;
+        // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
+        Ok(unsafe { Self::over(own, peer, slots, layout.capacity(), shared) })
+    }
+
+    /// One of the producers of a ring whose geometry the caller has checked already.
+    ///
+    /// # Safety
+    ///
+    /// As [`new`](Self::new); `capacity` is that of the ring, a power of two that fits `usize`.
+    #[inline(always)]
+    pub unsafe fn over(
+        own: &'a RingHeader<M::Word>,
+        peer: &'a RingHeader<M::Word>,
+        slots: NonNull<M::Cell<T>>,
+        capacity: u64,
+        shared: &'a Aggregate<C>,
+    ) -> Self {
+        // SAFETY: the caller's promise.
+        let slots = unsafe { Slots::new(slots, capacity) };
+        // SYNC POINT: slot released. Pairs with spsc::Consumer::publish.
+        let head = own.consumer.head.load_acquire();
+        Self { own, peer, shared, slots, begin: head, end: head, head }
+    }
+
+    /// Slots in all.
+    #[must_use]
+    #[inline(always)]
+    pub const fn capacity(&self) -> u64 {
+        self.slots.capacity()
+    }
+
+    /// Messages of all producers that wait for the consumer, as far as this one has looked; at most the capacity.
+    #[must_use]
+    #[inline(always)]
+    pub fn waiting(&self) -> u64 {
+        self.end.wrapping_sub(self.head).min(self.capacity())
+    }
+
+    /// Reserves up to `most` slots: the first's index and how many, 0 where none is free. One lane of those that share this end calls it
+    /// and tells the others, who [`accept`](Self::accept).
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if the consumer's index claims what cannot be.
+    #[inline(always)]
+    pub fn reserve(&mut self, most: u64) -> Result<(u64, u64), Corrupt> {
+        let capacity = self.capacity();
+        loop {
+            let begin = self.shared.reserved.load();
+            let known = begin.wrapping_sub(self.head);
+            if known > capacity || capacity - known < most {
+                // SYNC POINT: slot released. Pairs with spsc::Consumer::publish.
+                self.head = self.own.consumer.head.load_acquire();
+            }
+            let used = begin.wrapping_sub(self.head);
+            if used > capacity {
+                // The head may be past what others have reserved and published since; if nobody has, it cannot be.
+                if self.shared.reserved.load() == begin {
+                    return Err(Corrupt { head: self.head, tail: begin, capacity });
+                }
+                continue;
+            }
+            let count = most.min(capacity - used);
+            // Each failure is another producer's success.
+            if count == 0 || self.shared.reserved.exchange_if(begin, begin.wrapping_add(count)).is_ok() {
+                return Ok((begin, count));
+            }
+        }
+    }
+
+    /// Takes note of a reservation.
+    ///
+    /// # Safety
+    ///
+    /// It came from [`reserve`](Self::reserve) on this end, and what that lane had seen then is visible to this one (a barrier).
+    #[inline(always)]
+    pub const unsafe fn accept(&mut self, begin: u64, count: u64) {
+        self.begin = begin;
+        self.end = begin.wrapping_add(count);
+    }
+
+    /// The slots of the reservation.
+    #[inline(always)]
+    #[must_use]
+    pub const fn row(&self) -> Row<'a, M::Cell<T>> {
+        // SAFETY: a slot is its cell.
+        unsafe { self.slots.row(self.begin, 0) }
+    }
+
+    /// Whether all earlier reservations have been published.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_its_turn(&self) -> bool {
+        // SYNC POINT: turn passed. Pairs with Producer::pass.
+        self.shared.published.load_acquire() == self.begin
+    }
+
+    /// The word and the value that publish the reservation, for [`Word::publish_all`].
+    ///
+    /// # Safety
+    ///
+    /// This value alone is stored to this word, once, in [its turn](Self::is_its_turn), when every lane has written its slots.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn publication(&self) -> (&'a M::Word, u64) {
+        (&self.peer.producer.tail, self.end)
+    }
+
+    /// Passes the turn on.
+    ///
+    /// # Safety
+    ///
+    /// The [`publication`](Self::publication) has been stored; one lane does it, once.
+    #[inline(always)]
+    pub unsafe fn pass(&self) {
+        // SYNC POINT: turn passed. Pairs with Producer::is_its_turn.
+        self.shared.published.add_release(self.end.wrapping_sub(self.begin));
+    }
+}
