@@ -4,15 +4,18 @@
 //!    intrinsics, because inline assembly is not marked convergent.
 //! 2. Rust-CUDA (feature `rust-cuda`): its compiler turns an atomic load into a read-modify-write, so words go through `cuda_std`'s
 //!    intrinsics. One lane runs there. Type-checked on the host; never run.
+#[cfg(all(feature = "entries", not(feature = "rust-cuda")))]
+mod entries;
+
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 
 use ringmem_layouts::{Layout, LayoutDescriptor, Machine, SliceCell, SlotCell};
 
 #[cfg(feature = "rust-cuda")]
-use rust_cuda::DeviceWord;
+pub use rust_cuda::{DeviceWord, Warp};
 #[cfg(not(feature = "rust-cuda"))]
-use rustc::DeviceWord;
+pub use rustc::{DeviceWord, Warp};
 
 /// A GPU: an address is a pointer.
 pub struct Device;
@@ -67,11 +70,10 @@ mod rustc {
     use core::sync::atomic::AtomicU64;
     use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-    use ringmem_layouts::Word;
-    use ringmem_layouts::control;
+    use ringmem_layouts::{Counter, Word, control};
 
-    use crate::probe::{self, Pairs};
-    use crate::{ABI, Lanes, Launch, Split, echo, histogram};
+    use crate::probe::Pairs;
+    use crate::{Lanes, back_off_ns};
 
     use super::Device;
 
@@ -143,6 +145,11 @@ mod rustc {
             unsafe { core::arch::nvptx::_block_idx_x() as u64 }
         }
         #[inline(always)]
+        fn groups(&self) -> u64 {
+            // SAFETY: reads a special register.
+            unsafe { core::arch::nvptx::_grid_dim_x() as u64 }
+        }
+        #[inline(always)]
         fn broadcast(&self, value: u64) -> u64 {
             // SAFETY: all lanes are here, by the contract of `Lanes`.
             let (low, high) = unsafe { (shfl_sync_idx(ALL, value as u32, 0, CLAMP), shfl_sync_idx(ALL, (value >> 32) as u32, 0, CLAMP)) };
@@ -173,9 +180,8 @@ mod rustc {
         }
         #[inline(always)]
         fn pause(&self, times: u32) {
-            // The first polls follow each other at once; then up to a microsecond apart.
-            if times >= 32 {
-                let ns: u32 = if times < 1024 { 64 } else { 1000 };
+            let ns = back_off_ns(times);
+            if ns > 0 {
                 // SAFETY: sleeps.
                 unsafe { asm!("nanosleep.u32 {};", in(reg32) ns, options(nomem, nostack)) };
             }
@@ -216,11 +222,6 @@ mod rustc {
         unsafe { asm!("exit;", options(noreturn, nostack)) }
     }
 
-    /// What this image was compiled with; the host compares it on load.
-    #[unsafe(no_mangle)]
-    #[used]
-    pub static RINGMEM_ABI: u64 = ABI.hash;
-
     // Two words in one access: no atomic of Rust's is that wide here.
     impl Pairs for Device {
         #[inline(always)]
@@ -241,59 +242,36 @@ mod rustc {
         }
     }
 
-    #[unsafe(no_mangle)]
-    unsafe extern "ptx-kernel" fn echo(controls: u64, epoch: u64, idle_ns: u64, batch: u64) {
-        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None };
-        // SAFETY: the promise of whoever launches.
-        unsafe { echo::echo(&Device, &Warp, &launch) }
-    }
-
-    #[unsafe(no_mangle)]
-    unsafe extern "ptx-kernel" fn echo_split(
-        controls: u64,
-        epoch: u64,
-        idle_ns: u64,
-        batch: u64,
-        input_peer: u64,
-        input_slots: u64,
-        output_peer: u64,
-        output_slots: u64,
-    ) {
-        let split = Some(Split { input_peer, input_slots, output_peer, output_slots });
-        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split };
-        // SAFETY: the promise of whoever launches.
-        unsafe { echo::echo(&Device, &Warp, &launch) }
-    }
-
-    #[unsafe(no_mangle)]
-    unsafe extern "ptx-kernel" fn histogram(controls: u64, epoch: u64, idle_ns: u64, batch: u64, data: u64, length: u64, work: u64) {
-        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None };
-        // SAFETY: the promise of whoever launches.
-        unsafe { histogram::histogram(&Device, &Warp, &launch, data, length, work) }
-    }
-
-    #[unsafe(no_mangle)]
-    unsafe extern "ptx-kernel" fn ping_pong(words: u64, start: u64, rounds: u64, idle_ns: u64, mode: u64) {
-        // SAFETY: the promise of whoever launches.
-        unsafe { probe::ping_pong(&Device, &Warp, words, start, rounds, idle_ns, mode) }
-    }
-
-    #[unsafe(no_mangle)]
-    unsafe extern "ptx-kernel" fn publish(words: u64, count: u64, mode: u64) {
-        // SAFETY: the promise of whoever launches.
-        unsafe { probe::publish(&Device, &Warp, words, count, mode) }
-    }
-
-    #[unsafe(no_mangle)]
-    unsafe extern "ptx-kernel" fn order_of_stores(words: u64, count: u64, mode: u64) {
-        // SAFETY: the promise of whoever launches.
-        unsafe { probe::order_of_stores(&Device, &Warp, words, count, mode) }
-    }
-
-    #[unsafe(no_mangle)]
-    unsafe extern "ptx-kernel" fn order_of_loads(words: u64, last: u64, idle_ns: u64, mode: u64) {
-        // SAFETY: the promise of whoever launches.
-        unsafe { probe::order_of_loads(&Device, &Warp, words, last, idle_ns, mode) }
+    // The counters lie in the device's memory: device scope, and `red`, which brings nothing back.
+    // SAFETY: single atomic operations at the scope of the device.
+    unsafe impl Counter for DeviceWord {
+        #[inline(always)]
+        fn exchange_if(&self, current: u64, new: u64) -> Result<(), u64> {
+            let found: u64;
+            // SAFETY: a live word; atomic, so it races with nobody.
+            // Of the global window by name: a generic address would be looked for among shared memory too.
+            unsafe {
+                asm!(
+                    "{{ .reg .b64 place; cvta.to.global.u64 place, {word};",
+                    "atom.relaxed.gpu.global.cas.b64 {found}, [place], {current}, {new}; }}",
+                    word = in(reg64) self.0.as_ptr(), found = out(reg64) found, current = in(reg64) current, new = in(reg64) new,
+                    options(nostack)
+                );
+            }
+            if found == current { Ok(()) } else { Err(found) }
+        }
+        #[inline(always)]
+        fn add_release(&self, value: u64) {
+            // SAFETY: as above.
+            unsafe {
+                asm!(
+                    "{{ .reg .b64 place; cvta.to.global.u64 place, {word};",
+                    "red.release.gpu.global.add.u64 [place], {value}; }}",
+                    word = in(reg64) self.0.as_ptr(), value = in(reg64) value,
+                    options(nostack)
+                );
+            }
+        }
     }
 }
 
@@ -305,7 +283,7 @@ pub mod rust_cuda {
     use cuda_std::atomic::intrinsics;
     use ringmem_layouts::Word;
 
-    use crate::{Lanes, Launch, echo, histogram};
+    use crate::{Lanes, Launch, back_off_ns, echo, histogram};
 
     use super::Device;
 
@@ -355,6 +333,9 @@ pub mod rust_cuda {
         fn group(&self) -> u64 {
             u64::from(cuda_std::thread::block_idx_x())
         }
+        fn groups(&self) -> u64 {
+            u64::from(cuda_std::thread::grid_dim_x())
+        }
         fn broadcast(&self, value: u64) -> u64 {
             value
         }
@@ -366,8 +347,9 @@ pub mod rust_cuda {
         }
         fn barrier(&self) {}
         fn pause(&self, times: u32) {
-            if times >= 32 {
-                cuda_std::thread::nanosleep(if times < 1024 { 64 } else { 1000 });
+            let ns = back_off_ns(times);
+            if ns > 0 {
+                cuda_std::thread::nanosleep(ns);
             }
         }
         fn now_ns(&self) -> u64 {

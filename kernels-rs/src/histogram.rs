@@ -11,10 +11,16 @@
 use core::ptr::NonNull;
 
 use ringmem_layouts::control::Fault;
-use ringmem_layouts::{Machine, RingMessage, layout_table};
+use ringmem_layouts::kernel::{DevicePointer, Epoch, Kernel};
+use ringmem_layouts::{ControlBlock, Machine, RingMessage, layout_table};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{Batch, Handler, Lanes, Launch, persistent, refuse};
+
+/// [`ECHO`](crate::echo::ECHO)'s, then the data, its length in bytes, and where to work.
+pub const HISTOGRAM: Kernel<Arguments> = Kernel::new("histogram");
+
+type Arguments = (DevicePointer<ControlBlock<u64>>, Epoch, u64, u64, DevicePointer<u64>, u64, DevicePointer<Work>);
 
 /// "Count these bytes", 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]

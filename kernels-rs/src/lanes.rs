@@ -11,6 +11,8 @@ pub trait Lanes {
     fn lane(&self) -> u32;
     /// Which group of lanes this is: the block.
     fn group(&self) -> u64;
+    /// How many groups the launch has.
+    fn groups(&self) -> u64;
     /// Lane 0's value, in every lane. Orders nothing: a [`barrier`](Self::barrier) comes after it.
     fn broadcast(&self, value: u64) -> u64;
     /// The sum over all lanes, wrapping, in every lane.
@@ -26,3 +28,17 @@ pub trait Lanes {
     /// Tells a panic handler which control block to write to, 0 for none, and for which launch. Lane 0 calls it.
     fn remember(&self, control: u64, epoch: u32);
 }
+
+/// How long a lane sleeps before it looks again, nanoseconds, after so many looks in vain in a row: not at first, then little, then a microsecond
+/// and never longer, so that a message that arrives waits for a sleeper no longer than that.
+#[must_use]
+pub const fn back_off_ns(times: u32) -> u32 {
+    match times {
+        0..32 => 0,
+        32..1024 => 64,
+        _ => LONGEST_NAP_NS,
+    }
+}
+
+/// The most that [`back_off_ns`] says.
+pub const LONGEST_NAP_NS: u32 = 1000;

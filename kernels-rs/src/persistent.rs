@@ -10,15 +10,21 @@
 //! 4. It leaves when told to, when its epoch is over (then without another word), when nothing has happened for as long as the launch
 //!    says, and on a fault, which it names.
 
-use core::mem::ManuallyDrop;
+mod batch;
+mod rings;
+
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 use ringmem_layouts::control::{self, Command, DeviceSide, Fault, State};
-use ringmem_layouts::ring::spsc::{Consumer, Producer};
+use ringmem_layouts::kernel::{DevicePointer, Epoch};
 use ringmem_layouts::telemetry::{self, Recorder};
-use ringmem_layouts::{ControlBlock, Machine, RingHeader, RingMessage, SlotCell, Word};
+use ringmem_layouts::{ControlBlock, Counter, Machine, RingMessage, Word};
 
 use crate::{ABI, Lanes};
+
+pub use batch::Batch;
+use rings::{Aggregated, Flagged, Indexed, Patience, Rings};
 
 /// How many rounds, batches or dry polls, pass between two looks at the command word, and between dryness and what can wait.
 pub const LOOK_EVERY: u32 = 16;
@@ -34,54 +40,12 @@ pub trait Handler<M: Machine, L: Lanes> {
     /// Hash of what it was compiled with; a control block that asks for another is refused with [`Fault::Abi`]. A crate with messages
     /// of its own names the hash of its own set, the one in its image.
     const ABI: u64 = ABI.hash;
+    /// Whether counters, clock, heartbeat and telemetry are kept while there is work. Without them nobody sees how it goes: for kernels that
+    /// measure what they cost.
+    const ACCOUNTS: bool = true;
 
     /// Answers every message of a batch; every lane calls it. How many this lane refused (and answered as refused).
     fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, Self::Input, Self::Output, M>) -> u64;
-}
-
-/// Messages that were taken together, and the slots for their answers.
-pub struct Batch<'b, 'a, I, O, M: Machine> {
-    input: &'b Consumer<'a, I, M>,
-    output: &'b Producer<'a, O, M>,
-    count: u64,
-}
-
-impl<I: RingMessage, O: RingMessage, M: Machine> Batch<'_, '_, I, O, M> {
-    /// Messages, at least one.
-    #[inline(always)]
-    #[must_use]
-    #[allow(clippy::len_without_is_empty)]
-    pub fn len(&self) -> u64 {
-        self.count
-    }
-
-    /// The message at `index`, in place, for all lanes at once.
-    ///
-    /// # Safety
-    ///
-    /// `index` is below [`len`](Self::len).
-    #[inline(always)]
-    pub unsafe fn message<R>(&self, index: u64, read: impl FnOnce(&I) -> R) -> R {
-        // SAFETY: the slot belongs to this batch by the caller's promise, and holds initialised memory that is valid for any bytes; nobody
-        // writes to it before it is released.
-        self.input.slot(index).with(|message| unsafe { read(&*message) })
-    }
-
-    /// The message at `index` and the slot of its answer, both in place.
-    ///
-    /// # Safety
-    ///
-    /// `index` is below [`len`](Self::len), and no other lane exchanges at this index.
-    #[inline(always)]
-    pub unsafe fn exchange<R>(&self, index: u64, answer: impl FnOnce(&I, &mut O) -> R) -> R {
-        self.input.slot(index).with(|message| {
-            self.output.slot(index).with_mut(|slot| {
-                // SAFETY: both slots belong to this batch, hold initialised memory that is valid for any bytes, and are at this lane's hands
-                // alone, by the caller's promise.
-                unsafe { answer(&*message, &mut *slot) }
-            })
-        })
-    }
 }
 
 /// The arguments that every persistent kernel takes.
@@ -97,6 +61,15 @@ pub struct Launch {
     pub batch: u64,
     /// Where the rings lie if not in one piece each; for a launch of one group.
     pub split: Option<Split>,
+}
+
+impl Launch {
+    /// Of the arguments that every persistent kernel takes first, rings in one piece each.
+    #[must_use]
+    #[inline(always)]
+    pub const fn new(controls: DevicePointer<ControlBlock<u64>>, epoch: Epoch, idle_ns: u64, batch: u64) -> Self {
+        Self { controls: controls.address(), epoch: epoch.get(), idle_ns, batch, split: None }
+    }
 }
 
 /// Device addresses of rings with a header on each side. The control block then names the headers that the kernel polls.
@@ -131,16 +104,66 @@ enum Verdict {
     Run = 2,
 }
 
-/// Runs a handler until it is told to stop.
+/// Runs a handler until it is told to stop, between two SPSC rings.
 ///
 /// # Safety
 ///
 /// What the control block names (rings, telemetry) is live until this returns and used by one host side only; this is the only kernel on it.
 #[inline(always)]
 pub unsafe fn persistent<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, handler: &mut H) {
+    // SAFETY: the caller's promise.
+    unsafe { serve::<M, L, H, Indexed<'_, H::Input, H::Output, M>>(machine, lanes, launch, launch.split, handler) }
+}
+
+/// As [`persistent`], between two rings with a flag in each slot ([`flagged`](ringmem_layouts::ring::flagged)): a message and what says that it is
+/// there are polled together.
+///
+/// # Safety
+///
+/// As [`persistent`].
+#[inline(always)]
+pub unsafe fn persistent_flagged<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, handler: &mut H) {
+    // SAFETY: the caller's promise.
+    unsafe { serve::<M, L, H, Flagged<'_, H::Input, H::Output, M>>(machine, lanes, launch, launch.split, handler) }
+}
+
+/// As [`persistent`], for groups that all answer into one SPSC ring: each control block names its own input ring and the same output ring,
+/// `shared` is the address of their [`Aggregate`](ringmem_layouts::ring::aggregate::Aggregate). Answers of one group come in order, a batch in a row.
+///
+/// # Safety
+///
+/// As [`persistent`], but that all groups of this launch share the output ring and `shared`, and nobody else has them; `shared` began where the
+/// output ring's indices do.
+#[inline(always)]
+pub unsafe fn persistent_aggregated<M: Machine<Word: Counter>, L: Lanes, H: Handler<M, L>>(
+    machine: &M,
+    lanes: &L,
+    launch: &Launch,
+    shared: u64,
+    handler: &mut H,
+) {
+    // SAFETY: the caller's promise.
+    unsafe { serve::<M, L, H, Aggregated<'_, H::Input, H::Output, M>>(machine, lanes, launch, shared, handler) }
+}
+
+/// # Safety
+///
+/// As [`persistent`], with rings of this kind.
+#[inline(always)]
+unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Input, H::Output, M>>(
+    machine: &M,
+    lanes: &L,
+    launch: &Launch,
+    places: R::Places,
+    handler: &mut H,
+) where
+    M::Word: 'a,
+    M::Cell<H::Input>: 'a,
+    M::Cell<H::Output>: 'a,
+{
     let Some(block) = block(machine, lanes, launch) else { return };
     // SAFETY: mapped and aligned, checked by `at`; live and made of words, by the caller's promise.
-    let block = unsafe { block.cast::<control::Shared<M::Word>>().as_ref() };
+    let block: &'a control::Shared<M::Word> = unsafe { block.cast::<control::Shared<M::Word>>().as_ref() };
     // SAFETY: the only kernel on the block, and only lane 0 writes below.
     let mut control = unsafe { DeviceSide::attach(block, launch.epoch) };
     let leader = lanes.lane() == 0;
@@ -159,12 +182,12 @@ pub unsafe fn persistent<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, la
         leave_with(&mut control, leader, Fault::Abi);
     } else if verdict == Verdict::Run as u64 {
         // SAFETY: the caller's promise about what the block names.
-        let attached = unsafe { attach::<M, H::Input, H::Output>(machine, control.addresses(), launch.split) };
+        let attached = unsafe { attach::<M, H::Input, H::Output, R>(machine, control.addresses(), places) };
         // Each lane has looked for itself, and a ring that changes meanwhile may have shown them different things: all, or none.
         let all = lanes.ballot(attached.is_ok()) == u32::MAX >> (32 - L::WIDTH);
         match attached {
-            Ok((input, output, recorder)) if all => {
-                Kernel { control, recorder, input, output, lanes, leader, acted: 0 }.run(launch, handler);
+            Ok((rings, recorder)) if all => {
+                Kernel { control, recorder, rings, lanes, leader, acted: 0, _handler: PhantomData::<fn(&H)> }.run(launch, handler);
             }
             Ok(_) => leave_with(&mut control, leader, Fault::Ring),
             Err(fault) => leave_with(&mut control, leader, fault),
@@ -219,78 +242,46 @@ impl<W: Word> Drop for Unwinding<'_, W> {
     }
 }
 
-/// The ends are never dropped: they are not announced, since every lane holds them, so dropping them would do nothing but ask whether to.
-type Attached<'a, I, O, M> = (ManuallyDrop<Consumer<'a, I, M>>, ManuallyDrop<Producer<'a, O, M>>, Recorder<'a, <M as Machine>::Word>);
-
 /// # Safety
 ///
 /// What is mapped at the addresses is live for `'a` and shared only by the rings' and the telemetry's protocols.
 #[inline(always)]
-unsafe fn attach<'a, M: Machine, I: RingMessage, O: RingMessage>(
+unsafe fn attach<'a, M: Machine, I: RingMessage, O: RingMessage, R: Rings<'a, I, O, M>>(
     machine: &M,
     [input, output, telemetry]: [u64; 3],
-    split: Option<Split>,
-) -> Result<Attached<'a, I, O, M>, Fault> {
-    // SAFETY: the caller's promise, for both.
-    let (input, output) = unsafe {
-        (
-            ring::<M, I>(machine, input, split.map(|split| (split.input_peer, split.input_slots)))?,
-            ring::<M, O>(machine, output, split.map(|split| (split.output_peer, split.output_slots)))?,
-        )
-    };
-    // SAFETY: mapped for the whole ring, and this is its only consumer.
-    let input = unsafe { Consumer::new(input.own, input.peer, input.slots) }.map(ManuallyDrop::new).map_err(|_| Fault::Ring)?;
-    // SAFETY: mapped for the whole ring, and this is its only producer.
-    let output = unsafe { Producer::new(output.own, output.peer, output.slots) }.map(ManuallyDrop::new).map_err(|_| Fault::Ring)?;
+    places: R::Places,
+) -> Result<(R, Recorder<'a, M::Word>), Fault>
+where
+    M::Word: 'a,
+{
+    // SAFETY: the caller's promise.
+    let rings = unsafe { R::attach(machine, input, output, places)? };
     let telemetry = machine.at(telemetry, 64, 64).ok_or(Fault::Address)?;
     // SAFETY: mapped and aligned; words, live by the caller's promise.
     let telemetry = unsafe { telemetry.cast::<telemetry::Shared<M::Word>>().as_ref() };
     // SAFETY: this kernel is its only writer.
-    Ok((input, output, unsafe { Recorder::new(telemetry) }))
+    Ok((rings, unsafe { Recorder::new(telemetry) }))
 }
 
-/// A ring's parts, each mapped.
-struct Parts<'a, T, M: Machine> {
-    own: &'a RingHeader<M::Word>,
-    peer: &'a RingHeader<M::Word>,
-    slots: NonNull<M::Cell<T>>,
-}
-
-/// Finds a ring of `T`: in one piece at `own`, or with the peer's header and the slots elsewhere.
-///
-/// # Safety
-///
-/// What is mapped at the addresses is live for `'a`; headers are made of words.
-#[inline(always)]
-unsafe fn ring<'a, M: Machine, T: RingMessage>(machine: &M, own: u64, apart: Option<(u64, u64)>) -> Result<Parts<'a, T, M>, Fault> {
-    let header = |address: u64| {
-        let place = machine.at(address, 384, 128).ok_or(Fault::Address)?;
-        // SAFETY: mapped and aligned, checked by `at`; the rest is the caller's promise.
-        Ok::<_, Fault>(unsafe { place.cast::<RingHeader<M::Word>>().as_ref() })
-    };
-    let found = header(own)?;
-    let layout = found.geometry::<T>().map_err(|_| Fault::Ring)?;
-    let (peer, slots) = apart.unwrap_or((own, own.wrapping_add(layout.slots_offset())));
-    let bytes = layout.capacity() * layout.slot_size();
-    let slots = machine.at(slots, bytes, align_of::<T>() as u64).ok_or(Fault::Address)?;
-    Ok(Parts { own: found, peer: header(peer)?, slots: slots.cast() })
-}
-
-struct Kernel<'a, 'l, I, O, M: Machine, L> {
+struct Kernel<'a, 'l, M: Machine, L, H, R> {
     control: DeviceSide<'a, M::Word>,
     recorder: Recorder<'a, M::Word>,
-    input: ManuallyDrop<Consumer<'a, I, M>>,
-    output: ManuallyDrop<Producer<'a, O, M>>,
+    rings: R,
     lanes: &'l L,
     /// Whether this is lane 0.
     leader: bool,
     /// Sequence number of the last command acted on.
     acted: u32,
+    _handler: PhantomData<fn(&H)>,
 }
 
-impl<I: RingMessage, O: RingMessage, M: Machine, L: Lanes> Kernel<'_, '_, I, O, M, L> {
+impl<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Input, H::Output, M>> Kernel<'a, '_, M, L, H, R>
+where
+    M::Cell<H::Input>: 'a,
+    M::Cell<H::Output>: 'a,
+{
     #[inline(always)]
-    fn run<H: Handler<M, L, Input = I, Output = O>>(mut self, launch: &Launch, handler: &mut H) {
+    fn run(mut self, launch: &Launch, handler: &mut H) {
         let batch = launch.batch.max(1);
         let mut mode = Mode::Wait;
         let mut until_look = 0;
@@ -310,30 +301,40 @@ impl<I: RingMessage, O: RingMessage, M: Machine, L: Lanes> Kernel<'_, '_, I, O, 
                     }
                 }
             }
-            let Ok(count) = self.take(mode, batch) else {
-                return self.leave(Some(Fault::Corrupt));
-            };
             let mode_of_all = self.lanes.broadcast(mode as u64);
             if mode_of_all == Mode::Leave as u64 {
                 return;
             }
+            let takes = mode_of_all != Mode::Wait as u64;
+            let Ok(count) = (if takes { self.rings.take(self.lanes, batch) } else { Ok(0) }) else {
+                return self.leave(Some(Fault::Corrupt));
+            };
             if count > 0 {
-                let taken_ns = self.lanes.now_ns();
-                if self.leader {
+                let taken_ns = if H::ACCOUNTS { self.lanes.now_ns() } else { 0 };
+                if H::ACCOUNTS && self.leader {
                     self.control.take(count);
                 }
-                let messages = Batch { input: &self.input, output: &self.output, count };
-                let refused = self.lanes.sum(handler.answer(self.lanes, &messages));
+                // SAFETY: just taken.
+                let messages = unsafe { self.rings.batch(count) };
+                let refused = handler.answer(self.lanes, &messages);
+                // SAFETY: as above.
+                unsafe { self.rings.prepare(self.lanes, count) };
                 // The lanes' slots become visible to lane 0, which publishes for all of them.
                 self.lanes.barrier();
                 if self.lanes.ballot(true) != u32::MAX >> (32 - L::WIDTH) {
                     // A lane has panicked and left; it has said so itself.
                     return;
                 }
+                // Mostly none refuses: one vote instead of a sum.
+                let refused = if self.lanes.ballot(refused != 0) == 0 { 0 } else { self.lanes.sum(refused) };
+                // SAFETY: just taken; every slot has been answered, and the barrier after that has passed.
+                if let Err(fault) = unsafe { self.rings.publish(self.lanes, count, Patience { ns: launch.idle_ns }) } {
+                    return self.leave(Some(fault));
+                }
                 active_ns = self.answered(count, refused, taken_ns);
                 idle_times = 0;
             } else {
-                if mode_of_all == Mode::Drain as u64 && self.input.available() == 0 {
+                if mode_of_all == Mode::Drain as u64 && self.rings.waiting() == 0 {
                     if self.leader {
                         self.record(self.lanes.now_ns());
                         self.control.enter(State::Terminated);
@@ -414,44 +415,11 @@ impl<I: RingMessage, O: RingMessage, M: Machine, L: Lanes> Kernel<'_, '_, I, O, 
         Ok(())
     }
 
-    /// How many messages all lanes take now.
-    #[inline(always)]
-    fn take(&mut self, mode: Mode, batch: u64) -> Result<u64, ()> {
-        // Lane 0 looks only for what it does not know already; what it does not look for stays as it is.
-        let (mut tail, mut head, mut takes) = (0, 0, false);
-        if self.leader {
-            takes = matches!(mode, Mode::Take | Mode::Drain);
-            tail = self.input.head().wrapping_add(self.input.available());
-            head = self.output.tail().wrapping_add(self.output.free()).wrapping_sub(self.output.capacity());
-            if takes && self.input.available() < batch {
-                tail = self.input.poll();
-            }
-            if takes && self.output.free() < batch {
-                head = self.output.poll();
-            }
-        }
-        let (tail, head) = (self.lanes.broadcast(tail), self.lanes.broadcast(head));
-        let takes = self.lanes.broadcast(u64::from(takes)) != 0;
-        self.lanes.barrier();
-        // SAFETY: lane 0 polled both, or held them already; the barrier makes visible to all what it saw.
-        let (available, free) = unsafe { (self.input.accept(tail).map_err(drop)?, self.output.accept(head).map_err(drop)?) };
-        Ok(if takes { available.min(free).min(batch) } else { 0 })
-    }
-
-    /// Publishes a batch and counts it; the time.
+    /// Counts a batch that was published; the time.
     #[inline(always)]
     fn answered(&mut self, count: u64, refused: u64, taken_ns: u64) -> u64 {
-        // SAFETY: `take` gave at most what is available and free; every slot has been answered, and the barrier after that has passed.
-        unsafe {
-            self.input.advance(count);
-            self.output.advance(count);
-        }
         let now = self.lanes.now_ns();
-        if self.leader {
-            // SAFETY: both go straight to `publish_all`; the barrier has passed, so no lane is at these slots any more.
-            let words = unsafe { [self.output.publication(), self.input.publication()] };
-            // SYNC POINT: answers published and slots released, with one fence. Pairs with the host's Consumer::poll and Producer::poll.
-            M::Word::publish_all(words);
+        if H::ACCOUNTS && self.leader {
             self.control.answered(count, now / 1000);
             self.control.beat();
             self.recorder.count(count, refused, now.saturating_sub(taken_ns));
@@ -465,8 +433,7 @@ impl<I: RingMessage, O: RingMessage, M: Machine, L: Lanes> Kernel<'_, '_, I, O, 
     #[inline(always)]
     fn record(&mut self, now_ns: u64) {
         let depth = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        let waiting = depth(self.output.capacity() - self.output.free());
-        self.recorder.publish(depth(self.input.available()), waiting, now_ns);
+        self.recorder.publish(depth(self.rings.waiting()), depth(self.rings.unread()), now_ns);
     }
 
     /// Lane 0 says why the kernel ends: a fault, or as told.

@@ -4,6 +4,7 @@
 
 use core::ptr::NonNull;
 
+use ringmem_layouts::kernel::{DevicePointer, Kernel};
 use ringmem_layouts::{Machine, Word};
 
 use crate::Lanes;
@@ -14,6 +15,18 @@ pub const HOST_LINE: u64 = 0;
 pub const DEVICE_LINE: u64 = 128;
 /// Bytes that a probe works in, aligned to 128.
 pub const BYTES: u64 = 512;
+
+/// A probe's [`BYTES`].
+pub type Words = DevicePointer<[u64; BYTES as usize / 8]>;
+
+/// Words, first number, rounds, idle nanoseconds, [`mode`].
+pub const PING_PONG: Kernel<(Words, u64, u64, u64, u64)> = Kernel::new("ping_pong");
+/// Words, count, [`mode`].
+pub const PUBLISH: Kernel<(Words, u64, u64)> = Kernel::new("publish");
+/// Words, count, [`mode`].
+pub const ORDER_OF_STORES: Kernel<(Words, u64, u64)> = Kernel::new("order_of_stores");
+/// Words, last number, idle nanoseconds, [`mode`].
+pub const ORDER_OF_LOADS: Kernel<(Words, u64, u64, u64)> = Kernel::new("order_of_loads");
 
 /// How a probe stores.
 pub mod mode {

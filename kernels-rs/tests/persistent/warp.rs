@@ -7,6 +7,8 @@ use std::thread;
 
 use ringmem_kernels::echo::{self, Echo};
 use ringmem_kernels::histogram::{self, Chunk, Counted};
+use ringmem_kernels::reduce::{self, Number, Reduce, Reduced, Rows};
+use ringmem_kernels::transform::{self, Applied, Apply, Operation};
 use ringmem_kernels::{Batch, Handler, Lanes, Launch, Simulated, persistent};
 use ringmem_layouts::control::{Command, Fault, State};
 use ringmem_layouts::image::KernelHost;
@@ -14,8 +16,10 @@ use ringmem_layouts::{Machine, RingMessage};
 
 use crate::echo::message;
 use crate::histogram::{Ground, noise, slow};
-use crate::memory::Device;
+use crate::memory::{Bytes, Device};
+use crate::reduce::{slow as reduced, words};
 use crate::rig::{Rig, Shape};
+use crate::transform::bytes;
 
 const WIDTH: usize = 32;
 
@@ -68,7 +72,7 @@ impl Warp {
     }
 }
 
-struct Lane<'a> {
+pub struct Lane<'a> {
     warp: &'a Warp,
     device: &'a Device,
     lane: usize,
@@ -89,6 +93,9 @@ impl Lanes for Lane<'_> {
     }
     fn group(&self) -> u64 {
         self.group
+    }
+    fn groups(&self) -> u64 {
+        self.group + 1
     }
     fn broadcast(&self, value: u64) -> u64 {
         self.warp.meet(self.lane, value)[0].expect("lane 0 is here")
@@ -117,7 +124,7 @@ impl Lanes for Lane<'_> {
 }
 
 /// Runs a kernel on a warp; how many lanes panicked.
-fn on_a_warp(device: &Device, group: u64, kernel: impl Fn(&Simulated<'_>, &Lane<'_>) + Sync) -> usize {
+pub fn on_a_warp(device: &Device, group: u64, kernel: impl Fn(&Simulated<'_>, &Lane<'_>) + Sync) -> usize {
     let warp = Warp::new();
     thread::scope(|scope| {
         let lanes: Vec<_> = (0..WIDTH)
@@ -131,7 +138,7 @@ fn on_a_warp(device: &Device, group: u64, kernel: impl Fn(&Simulated<'_>, &Lane<
 }
 
 /// Runs a kernel on a warp and what the host does meanwhile; how many lanes panicked.
-fn with_a_warp<I: RingMessage, O: RingMessage>(
+pub fn with_a_warp<I: RingMessage, O: RingMessage>(
     rig: &mut Rig<'_, I, O>,
     device: &Device,
     kernel: impl Fn(&Simulated<'_>, &Lane<'_>, &Launch) + Sync + Send,
@@ -226,6 +233,59 @@ fn a_warp_counts_what_one_thread_counts() {
         assert_eq!((panicked, rig.end()), (0, (State::Terminated, 0, None)));
         assert_eq!((rig.received(), ground.totals()), (expected.clone(), counts.clone()), "batches of {batch}");
         assert_eq!(rig.telemetry.snapshot().expect("nobody writes any more").dropped, 3);
+    }
+}
+
+#[test]
+fn a_warp_changes_what_one_thread_changes() {
+    let data = noise(5000, 3);
+    let chunks = [(0, 0), (16, 1), (32, 15), (48, 16), (64, 17), (96, 511), (608, 512), (1120, 3880)];
+    let shape = Shape::default();
+    let (memory, ground) = (shape.memory::<Apply, Applied>(), Bytes::of(&data));
+    let device = Device::new([memory.range(), ground.range()]);
+    let mut rig = Rig::<Apply, Applied>::new(&memory, shape);
+    let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
+        // SAFETY: the rig and the ground outlive it, and nobody else uses them meanwhile.
+        unsafe { transform::transform(machine, lanes, launch, ground.address(), 5000) }
+    };
+    let panicked = with_a_warp(&mut rig, &device, kernel, |rig| {
+        for (id, &(offset, length)) in chunks.iter().enumerate() {
+            rig.send(Apply { id: id as u64, offset, length, operation: Operation::Add(200).word() });
+        }
+        rig.command(Command::DRAIN);
+        rig.until_state(State::Terminated);
+    });
+    assert_eq!((panicked, rig.end()), (0, (State::Terminated, 0, None)));
+    assert!(rig.received().iter().enumerate().all(|(id, answer)| *answer == Applied { id: id as u64, status: 0 }));
+    let within = |place: u64| chunks.iter().any(|&(offset, length)| (offset..offset + length).contains(&place));
+    let expected: Vec<u8> = (0..).zip(&data).map(|(place, byte)| if within(place) { byte.wrapping_add(200) } else { *byte }).collect();
+    assert!(bytes(&ground, 5000) == expected);
+}
+
+#[test]
+fn a_warp_sums_up_in_the_order_of_one_thread() {
+    for number in [Number::Whole, Number::Float] {
+        let data = words(1000, number);
+        let lengths = [0, 1, 31, 32, 33, 64, 999, 1000];
+        let all: Vec<u8> = data.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let shape = Shape::default();
+        let (memory, ground, rows) = (shape.memory::<Reduce, Reduced>(), Bytes::of(&all), Bytes::zeroed(size_of::<Rows>()));
+        let device = Device::new([memory.range(), ground.range(), rows.range()]);
+        let mut rig = Rig::<Reduce, Reduced>::new(&memory, shape);
+        let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
+            // SAFETY: the rig, the ground and the rows outlive it, and nobody else uses them meanwhile.
+            unsafe { reduce::reduce(machine, lanes, launch, ground.address(), 8000, rows.address()) }
+        };
+        let panicked = with_a_warp(&mut rig, &device, kernel, |rig| {
+            for (id, &length) in lengths.iter().enumerate() {
+                rig.send(Reduce { id: id as u64, offset: 0, length: length as u64 * 8, number: number as u64 });
+            }
+            rig.command(Command::DRAIN);
+            rig.until_state(State::Terminated);
+        });
+        assert_eq!((panicked, rig.end()), (0, (State::Terminated, 0, None)));
+        let expected: Vec<Reduced> = (0..).zip(lengths).map(|(id, length)| Reduced { id, ..reduced(&data[..length], number) }).collect();
+        assert_eq!(rig.received(), expected, "{number:?}: the same bits");
     }
 }
 

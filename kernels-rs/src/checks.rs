@@ -1,0 +1,60 @@
+//! The kernels that `ringmem::conformance` launches, for backends whose devices run PTX.
+
+use core::ptr::NonNull;
+
+use ringmem_layouts::kernel::{DevicePointer, Kernel};
+use ringmem_layouts::{Machine, Word};
+
+use crate::Lanes;
+
+/// Two words.
+pub const HOLD: Kernel<(DevicePointer<[u64; 2]>,)> = Kernel::new("hold");
+/// Bytes, and how many.
+pub const INCREMENT: Kernel<(DevicePointer<u8>, u64)> = Kernel::new("increment");
+
+/// However it is held, a kernel leaves after so many nanoseconds: longer than any check takes.
+const LONGEST_NS: u64 = 90_000_000_000;
+
+/// Stores 1 to the first of two words, and leaves when the second is not 0. Lane 0 works, the others leave at once.
+///
+/// # Safety
+///
+/// Two words are mapped at the address, live until this returns.
+#[inline(always)]
+pub unsafe fn hold<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: u64) {
+    let Some(place) = machine.at(words, 2 * size_of::<M::Word>() as u64, align_of::<M::Word>() as u64) else { return };
+    if lanes.lane() != 0 {
+        return;
+    }
+    // SAFETY: mapped, aligned, live and made of words, by `at` and the caller's promise.
+    let [runs, leave] = unsafe { place.cast::<[M::Word; 2]>().as_ref() };
+    // SYNC POINT: the kernel runs. Pairs with whoever holds it.
+    M::Word::publish_all([(runs, 1)]);
+    let begun = lanes.now_ns();
+    let mut times: u32 = 0;
+    // SYNC POINT: the kernel may leave. Pairs with whoever holds it.
+    while leave.load_acquire() == 0 && lanes.now_ns().saturating_sub(begun) < LONGEST_NS {
+        lanes.pause(times);
+        times = times.saturating_add(1);
+    }
+}
+
+/// Adds 1 to each of so many bytes, wrapping.
+///
+/// # Safety
+///
+/// The bytes are mapped at the address, live until this returns, and nobody else's.
+#[inline(always)]
+pub unsafe fn increment<M: Machine, L: Lanes>(machine: &M, lanes: &L, bytes: u64, count: u64) {
+    let Some(first): Option<NonNull<u8>> = machine.at(bytes, count, 1) else { return };
+    let mut i = u64::from(lanes.lane());
+    while i < count {
+        // SAFETY: within the bytes.
+        let byte = unsafe { first.add(i as usize) };
+        // SAFETY: mapped, and this lane's alone: the caller's promise.
+        let value = unsafe { byte.read() };
+        // SAFETY: as above.
+        unsafe { byte.write(value.wrapping_add(1)) };
+        i += u64::from(L::WIDTH);
+    }
+}

@@ -1,0 +1,148 @@
+//! Kernels that run once over whole buffers, all groups of a launch together: [`copy`], [`fill`], [`vector_add`].
+//!
+//! 1. Neighbouring lanes touch neighbouring 16 bytes, and each lane has four loads under way before its first store; the groups take turns.
+//! 2. Places that are not aligned to 16 bytes are right too, one element at a time.
+//! 3. Any number of groups gives the same bytes. Nothing waits.
+//! 4. A place that is not mapped or not aligned to its elements: nothing is done. There is no control block to say so in; a host looks at what
+//!    it launches.
+
+use ringmem_layouts::Machine;
+use ringmem_layouts::kernel::{DevicePointer, Kernel};
+
+use crate::Lanes;
+
+/// Target, source, bytes; the two are apart.
+pub const COPY: Kernel<(DevicePointer<u8>, DevicePointer<u8>, u64)> = Kernel::new("copy");
+/// Target, words, the word that each becomes.
+pub const FILL: Kernel<(DevicePointer<u64>, u64, u64)> = Kernel::new("fill");
+/// Sums, both summands, elements of each; the sums may be one of the summands.
+pub const VECTOR_ADD: Kernel<(Elements, Elements, Elements, u64)> = Kernel::new("vector_add");
+
+type Elements = DevicePointer<f32>;
+
+/// Four loads before the first store: enough to have a bus busy, and few enough to stay in registers.
+const UNROLL: u64 = 4;
+
+/// What a lane moves at once: the widest access that every architecture has.
+#[repr(C, align(16))]
+struct Words(u64, u64);
+
+#[repr(C, align(16))]
+struct Floats(f32, f32, f32, f32);
+
+/// Calls `step` with the indices below `count` that are this lane's, as many at once as [`UNROLL`] where so many are left.
+#[inline(always)]
+fn each<L: Lanes>(lanes: &L, count: u64, mut four: impl FnMut([u64; UNROLL as usize]), mut one: impl FnMut(u64)) {
+    let stride = lanes.groups() * u64::from(L::WIDTH);
+    let mut index = lanes.group() * u64::from(L::WIDTH) + u64::from(lanes.lane());
+    // A count is at most the bytes of a machine's memory, so no sum wraps.
+    while index + (UNROLL - 1) * stride < count {
+        four([index, index + stride, index + 2 * stride, index + 3 * stride]);
+        index += UNROLL * stride;
+    }
+    while index < count {
+        one(index);
+        index += stride;
+    }
+}
+
+/// Stores what is loaded, for each index below `count`. Values are scalars and tuples of them: a struct goes through local memory.
+#[inline(always)]
+fn move_each<V, L: Lanes>(lanes: &L, count: u64, load: impl Fn(u64) -> V, store: impl Fn(u64, V)) {
+    let four = |[a, b, c, d]: [u64; UNROLL as usize]| {
+        let (of_a, of_b, of_c, of_d) = (load(a), load(b), load(c), load(d));
+        store(a, of_a);
+        store(b, of_b);
+        store(c, of_c);
+        store(d, of_d);
+    };
+    each(lanes, count, four, |index| store(index, load(index)));
+}
+
+const fn is_wide(places: u64) -> bool {
+    places.is_multiple_of(16)
+}
+
+/// The kernel [`COPY`], for any machine.
+///
+/// # Safety
+///
+/// What is mapped at both places is initialised, live until every group has returned, and used by nobody else; the two do not overlap.
+#[inline(always)]
+pub unsafe fn copy<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: u64, from: u64, bytes: u64) {
+    let (Some(target), Some(source)) = (machine.at(to, bytes, 1), machine.at(from, bytes, 1)) else { return };
+    let whole = if is_wide(to | from) { bytes / 16 } else { 0 };
+    let (wide_target, wide_source) = (target.cast::<Words>(), source.cast::<Words>());
+    let load_wide = |index: u64| {
+        // SAFETY: below the count of whole pieces, which is not 0 only where both are aligned to 16.
+        let Words(low, high) = unsafe { wide_source.add(index as usize).as_ref() };
+        (*low, *high)
+    };
+    // SAFETY: as above; the lanes of all groups take turns at indices.
+    let store_wide = |index: u64, (low, high)| unsafe { wide_target.add(index as usize).write(Words(low, high)) };
+    move_each(lanes, whole, load_wide, store_wide);
+    // SAFETY: below the bytes, and in no whole piece.
+    let load = |index: u64| unsafe { source.add((whole * 16 + index) as usize).read() };
+    // SAFETY: as above; the lanes of all groups take turns at indices.
+    let store = |index: u64, byte| unsafe { target.add((whole * 16 + index) as usize).write(byte) };
+    move_each(lanes, bytes - whole * 16, load, store);
+}
+
+/// The kernel [`FILL`], for any machine.
+///
+/// # Safety
+///
+/// What is mapped at the place is live until every group has returned, and used by nobody else.
+#[inline(always)]
+pub unsafe fn fill<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: u64, count: u64, value: u64) {
+    let Some(bytes) = count.checked_mul(8) else { return };
+    let Some(target) = machine.at(to, bytes, 8) else { return };
+    let target = target.cast::<u64>();
+    // One word up to a multiple of 16, pieces, and perhaps one word after them.
+    let before = if is_wide(to) { 0 } else { count.min(1) };
+    let (pieces, after) = ((count - before) / 2, (count - before) % 2);
+    // SAFETY: within the words.
+    let wide = unsafe { target.add(before as usize) }.cast::<Words>();
+    // SAFETY: below the count, and aligned to 16 after the word before; the lanes of all groups take turns at indices.
+    let store = |index: u64| unsafe { wide.add(index as usize).write(Words(value, value)) };
+    each(lanes, pieces, |four| four.into_iter().for_each(store), store);
+    if lanes.group() == 0 && lanes.lane() == 0 {
+        if before == 1 {
+            // SAFETY: the first word, which no piece covers.
+            unsafe { target.write(value) };
+        }
+        if after == 1 {
+            // SAFETY: the last word, which no piece covers.
+            unsafe { target.add((count - 1) as usize).write(value) };
+        }
+    }
+}
+
+/// The kernel [`VECTOR_ADD`], for any machine.
+///
+/// # Safety
+///
+/// What is mapped at the three places is initialised, live until every group has returned, and used by nobody else; the sums are one of the
+/// summands or apart from both.
+#[inline(always)]
+pub unsafe fn vector_add<M: Machine, L: Lanes>(machine: &M, lanes: &L, sums: u64, a: u64, b: u64, count: u64) {
+    let Some(bytes) = count.checked_mul(4) else { return };
+    let places = (machine.at(sums, bytes, 4), machine.at(a, bytes, 4), machine.at(b, bytes, 4));
+    let (Some(to), Some(left), Some(right)) = places else { return };
+    let (to, left, right) = (to.cast::<f32>(), left.cast::<f32>(), right.cast::<f32>());
+    let whole = if is_wide(sums | a | b) { count / 4 } else { 0 };
+    let (wide_to, wide_left, wide_right) = (to.cast::<Floats>(), left.cast::<Floats>(), right.cast::<Floats>());
+    let sum_of_four = |index: u64| {
+        // SAFETY: below the count of whole pieces, which is not 0 only where all three are aligned to 16.
+        let (x, y) = unsafe { (wide_left.add(index as usize).as_ref(), wide_right.add(index as usize).as_ref()) };
+        (x.0 + y.0, x.1 + y.1, x.2 + y.2, x.3 + y.3)
+    };
+    // SAFETY: as above; the lanes of all groups take turns at indices.
+    let store_four = |index: u64, (a, b, c, d)| unsafe { wide_to.add(index as usize).write(Floats(a, b, c, d)) };
+    move_each(lanes, whole, sum_of_four, store_four);
+    // SAFETY: below the count, and in no whole piece.
+    let sum = |index: u64| unsafe { left.add((whole * 4 + index) as usize).read() + right.add((whole * 4 + index) as usize).read() };
+    // SAFETY: as above; the lanes of all groups take turns at indices.
+    let store = |index: u64, sum| unsafe { to.add((whole * 4 + index) as usize).write(sum) };
+    move_each(lanes, count - whole * 4, sum, store);
+}

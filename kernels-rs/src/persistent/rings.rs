@@ -1,0 +1,129 @@
+//! [`Rings`]: a kernel's two rings, as all lanes of a group hold them together.
+
+mod aggregated;
+mod flagged;
+mod indexed;
+
+use core::ptr::NonNull;
+
+use ringmem_layouts::control::Fault;
+use ringmem_layouts::ring::RingFlags;
+use ringmem_layouts::{Machine, RingHeader, RingMessage};
+
+use super::{Batch, Split};
+use crate::Lanes;
+
+pub use aggregated::Aggregated;
+pub use flagged::Flagged;
+pub use indexed::Indexed;
+
+/// An index claims what cannot be.
+pub struct Corrupt;
+
+/// How long a wait may last, by the lanes' clock.
+#[derive(Clone, Copy)]
+pub struct Patience {
+    /// Nanoseconds.
+    pub ns: u64,
+}
+
+/// An input and an output ring. Every lane holds an equal copy and calls every method, in the same order.
+pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
+    /// Where what the headers do not tell lies.
+    type Places: Copy;
+
+    /// Finds both rings by their headers' addresses.
+    ///
+    /// # Safety
+    ///
+    /// What is mapped at the addresses is live for `'a` and shared only by the rings' protocol.
+    unsafe fn attach(machine: &M, input: u64, output: u64, places: Self::Places) -> Result<Self, Fault>;
+
+    /// How many messages all lanes take now, at most `batch`.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`].
+    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt>;
+
+    /// The messages that were taken.
+    ///
+    /// # Safety
+    ///
+    /// `count` is what the last [`take`](Self::take) gave, and they have not been published.
+    unsafe fn batch(&self, count: u64) -> Batch<'_, 'a, I, O, M>;
+
+    /// What each lane does for its answers before the barrier.
+    ///
+    /// # Safety
+    ///
+    /// As [`batch`](Self::batch).
+    #[inline(always)]
+    unsafe fn prepare<L: Lanes>(&self, lanes: &L, count: u64) {
+        let _ = (lanes, count);
+    }
+
+    /// Publishes the answers and releases the messages, with one fence.
+    ///
+    /// # Errors
+    ///
+    /// Why it could not: then nothing was published.
+    ///
+    /// # Safety
+    ///
+    /// As [`batch`](Self::batch); every slot was answered and [prepared](Self::prepare), and a barrier has passed since.
+    unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, patience: Patience) -> Result<(), Fault>;
+
+    /// Messages that wait, as far as was looked.
+    fn waiting(&self) -> u64;
+
+    /// Answers that wait, as far as was looked.
+    fn unread(&self) -> u64;
+}
+
+/// A ring's parts, each mapped; both headers say the same.
+pub struct Parts<'a, S, M: Machine> {
+    pub own: &'a RingHeader<M::Word>,
+    pub peer: &'a RingHeader<M::Word>,
+    pub slots: NonNull<S>,
+    pub capacity: u64,
+}
+
+/// Finds a ring of `T` whose slots are `S`: in one piece at `own`, or with the peer's header and the slots elsewhere.
+///
+/// # Safety
+///
+/// What is mapped at the addresses is live for `'a`; headers are made of words.
+#[inline(always)]
+pub unsafe fn ring<'a, M: Machine, T: RingMessage, S>(
+    machine: &M,
+    kind: RingFlags,
+    own: u64,
+    apart: Option<(u64, u64)>,
+) -> Result<Parts<'a, S, M>, Fault> {
+    let header = |address: u64| {
+        let place = machine.at(address, 384, 128).ok_or(Fault::Address)?;
+        // SAFETY: mapped and aligned, checked by `at`; the rest is the caller's promise.
+        Ok::<_, Fault>(unsafe { place.cast::<RingHeader<M::Word>>().as_ref() })
+    };
+    let found = header(own)?;
+    let layout = found.geometry_of::<T>(kind).map_err(|_| Fault::Ring)?;
+    let (peer, slots) = apart.unwrap_or((own, own.wrapping_add(layout.slots_offset())));
+    let bytes = layout.capacity() * layout.slot_size();
+    let slots = machine.at(slots, bytes, align_of::<S>() as u64).ok_or(Fault::Address)?;
+    let peer = header(peer)?;
+    if !core::ptr::eq(peer, found) && peer.geometry_of::<T>(kind) != Ok(layout) {
+        return Err(Fault::Ring);
+    }
+    Ok(Parts { own: found, peer, slots: slots.cast(), capacity: layout.capacity() })
+}
+
+impl Split {
+    const fn input(self) -> (u64, u64) {
+        (self.input_peer, self.input_slots)
+    }
+
+    const fn output(self) -> (u64, u64) {
+        (self.output_peer, self.output_slots)
+    }
+}

@@ -1,0 +1,130 @@
+//! [`Aggregated`]: an SPSC ring of each group's own, and one SPSC ring that all groups answer into.
+
+use core::mem::ManuallyDrop;
+
+use ringmem_layouts::control::Fault;
+use ringmem_layouts::ring::RingFlags;
+use ringmem_layouts::ring::aggregate::{Aggregate, Producer};
+use ringmem_layouts::ring::spsc::Consumer;
+use ringmem_layouts::{Counter, Machine, RingMessage, Word};
+
+use super::{Corrupt, Patience, Rings, ring};
+use crate::Lanes;
+use crate::persistent::{Batch, LOOK_EVERY};
+
+/// One group's hands: lane 0 reserves for all lanes, with one read-modify-write a batch.
+pub struct Aggregated<'a, I, O, M: Machine> {
+    input: ManuallyDrop<Consumer<'a, I, M>>,
+    output: Producer<'a, O, M, M::Word>,
+}
+
+impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I, O, M> for Aggregated<'a, I, O, M> {
+    /// Address of the [`Aggregate`].
+    type Places = u64;
+
+    #[inline(always)]
+    unsafe fn attach(machine: &M, input: u64, output: u64, shared: u64) -> Result<Self, Fault> {
+        // SAFETY: the caller's promise.
+        let input = unsafe { ring::<M, I, _>(machine, RingFlags::SPSC, input, None)? };
+        // SAFETY: as above.
+        let output = unsafe { ring::<M, O, _>(machine, RingFlags::SPSC, output, None)? };
+        let shared = machine.at(shared, size_of::<Aggregate<u64>>() as u64, 128).ok_or(Fault::Address)?;
+        // SAFETY: mapped and aligned, checked by `at`; words, live by the caller's promise.
+        let shared = unsafe { shared.cast::<Aggregate<M::Word>>().as_ref() };
+        // SAFETY: checked, mapped for the whole ring, and this is its only consumer.
+        let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
+            .map(ManuallyDrop::new)
+            .map_err(|_| Fault::Ring)?;
+        // SAFETY: checked, mapped for the whole ring; its other producers are groups of this launch, with the same counters.
+        let output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity, shared) };
+        Ok(Self { input, output })
+    }
+
+    #[inline(always)]
+    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt> {
+        let (mut tail, mut begin, mut count, mut whole) = (0, 0, 0, true);
+        if lanes.lane() == 0 {
+            tail = self.input.head().wrapping_add(self.input.available());
+            if self.input.available() < batch {
+                tail = self.input.poll();
+            }
+            let waiting = tail.wrapping_sub(self.input.head());
+            // Reserved for messages that are there and only where there is room: a reservation waits for nobody but those before it.
+            if waiting > 0 && waiting <= self.input.capacity() {
+                match self.output.reserve(waiting.min(batch)) {
+                    Ok(reserved) => (begin, count) = reserved,
+                    Err(_) => whole = false,
+                }
+            }
+        }
+        let (tail, begin, count) = (lanes.broadcast(tail), lanes.broadcast(begin), lanes.broadcast(count));
+        let whole = lanes.broadcast(u64::from(whole)) != 0;
+        lanes.barrier();
+        // SAFETY: lane 0 polled it, or held it already; the barrier makes visible to all what it saw.
+        unsafe { self.input.accept(tail) }.map_err(|_| Corrupt)?;
+        if !whole {
+            return Err(Corrupt);
+        }
+        if count > 0 {
+            // SAFETY: lane 0 reserved it; the barrier as above.
+            unsafe { self.output.accept(begin, count) };
+        }
+        Ok(count)
+    }
+
+    #[inline(always)]
+    unsafe fn batch(&self, count: u64) -> Batch<'_, 'a, I, O, M> {
+        // SAFETY: `take` gave what is available and reserved.
+        unsafe { Batch::new(self.input.row(), self.output.row(), count) }
+    }
+
+    #[inline(always)]
+    unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, patience: Patience) -> Result<(), Fault> {
+        // SAFETY: `take` gave at most what is available, and every lane is done with it.
+        unsafe { self.input.advance(count) };
+        let mut in_time = true;
+        if lanes.lane() == 0 {
+            in_time = wait_for_turn(&self.output, lanes, patience);
+            if in_time {
+                // SAFETY: goes straight to `publish_all`, in its turn; the barrier has passed, so no lane is at these slots any more.
+                let answers = unsafe { self.output.publication() };
+                // SAFETY: as above.
+                let slots = unsafe { self.input.publication() };
+                // SYNC POINT: answers published and slots released. Pairs with the host's Consumer::poll and Producer::poll.
+                M::Word::publish_all([answers, slots]);
+                // SAFETY: published just now.
+                unsafe { self.output.pass() };
+            }
+        }
+        if lanes.broadcast(u64::from(in_time)) != 0 { Ok(()) } else { Err(Fault::Deadline) }
+    }
+
+    #[inline(always)]
+    fn waiting(&self) -> u64 {
+        self.input.available()
+    }
+
+    #[inline(always)]
+    fn unread(&self) -> u64 {
+        self.output.waiting()
+    }
+}
+
+/// Lane 0 waits until all earlier reservations are published: `false` if that takes longer than its patience.
+#[inline(always)]
+fn wait_for_turn<T: RingMessage, M: Machine<Word: Counter>, L: Lanes>(
+    output: &Producer<'_, T, M, M::Word>,
+    lanes: &L,
+    patience: Patience,
+) -> bool {
+    let begun = lanes.now_ns();
+    let mut times: u32 = 0;
+    while !output.is_its_turn() {
+        if times % LOOK_EVERY == LOOK_EVERY - 1 && lanes.now_ns().saturating_sub(begun) > patience.ns {
+            return false;
+        }
+        lanes.pause(times);
+        times = times.checked_add(1).unwrap_or(1 << 31);
+    }
+    true
+}

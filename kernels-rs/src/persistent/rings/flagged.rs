@@ -1,0 +1,112 @@
+//! [`Flagged`]: two rings with a flag in each slot. What is polled is the slot, by a lane of its own for each.
+
+use core::mem::ManuallyDrop;
+
+use ringmem_layouts::control::Fault;
+use ringmem_layouts::ring::RingFlags;
+use ringmem_layouts::ring::flagged::{Consumer, Producer};
+use ringmem_layouts::{Machine, RingMessage, Word};
+
+use super::{Corrupt, Patience, Rings, ring};
+use crate::Lanes;
+use crate::persistent::{Batch, Split};
+
+/// Dropping the ends would publish what they hold, by every lane: they are never dropped.
+pub struct Flagged<'a, I, O, M: Machine> {
+    input: ManuallyDrop<Consumer<'a, I, M>>,
+    output: ManuallyDrop<Producer<'a, O, M>>,
+    /// Messages that the last look saw and that have not been answered.
+    seen: u64,
+}
+
+impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flagged<'a, I, O, M> {
+    type Places = Option<Split>;
+
+    #[inline(always)]
+    unsafe fn attach(machine: &M, input: u64, output: u64, split: Option<Split>) -> Result<Self, Fault> {
+        // SAFETY: the caller's promise.
+        let input = unsafe { ring::<M, I, _>(machine, RingFlags::FLAGGED, input, split.map(Split::input))? };
+        // SAFETY: as above.
+        let output = unsafe { ring::<M, O, _>(machine, RingFlags::FLAGGED, output, split.map(Split::output))? };
+        // Not by `new`: what it would say of a ring that it refuses goes through local memory.
+        // SAFETY: checked, mapped for the whole ring, and this is its only consumer.
+        let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) };
+        // SAFETY: checked, mapped for the whole ring, and this is its only producer.
+        let output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) };
+        Ok(Self { input: ManuallyDrop::new(input), output: ManuallyDrop::new(output), seen: 0 })
+    }
+
+    #[inline(always)]
+    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt> {
+        let mut head = 0;
+        if lanes.lane() == 0 {
+            head = self.output.tail().wrapping_add(self.output.free()).wrapping_sub(self.output.capacity());
+            if self.output.free() < batch {
+                head = self.output.poll();
+            }
+        }
+        let head = lanes.broadcast(head);
+        let most = batch.min(self.input.capacity());
+        let width = u64::from(L::WIDTH);
+        let mut seen = 0;
+        while seen < most {
+            let mine = seen + u64::from(lanes.lane());
+            // A flag counts only where all before it are up: those of a batch rise before its first, which is the last to be stored.
+            let row = lanes.ballot(mine < most && self.input.is_there(mine)).trailing_ones();
+            seen += u64::from(row);
+            if u64::from(row) < width {
+                break;
+            }
+        }
+        lanes.barrier();
+        self.seen = seen;
+        // SAFETY: lane 0 polled it, or held it already; the barrier makes visible to all what every lane saw.
+        let free = unsafe { self.output.accept(head) }.map_err(|_| Corrupt)?;
+        Ok(seen.min(free))
+    }
+
+    #[inline(always)]
+    unsafe fn batch(&self, count: u64) -> Batch<'_, 'a, I, O, M> {
+        // SAFETY: `take` gave at most what is there and free.
+        unsafe { Batch::new(self.input.row(), self.output.row(), count) }
+    }
+
+    #[inline(always)]
+    unsafe fn prepare<L: Lanes>(&self, lanes: &L, count: u64) {
+        // The first flag is the one that publishes.
+        let mut offset = if lanes.lane() == 0 { u64::from(L::WIDTH) } else { u64::from(lanes.lane()) };
+        while offset < count {
+            // SAFETY: neither the first nor beyond what is free; the barrier comes after its slot is written, and before the publication.
+            unsafe { self.output.raise(offset) };
+            offset += u64::from(L::WIDTH);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, _: Patience) -> Result<(), Fault> {
+        // SAFETY: so many are there, and every lane is done with them.
+        unsafe { self.input.advance(count) };
+        if lanes.lane() == 0 {
+            // SAFETY: goes straight to `publish_all`; the barrier has passed, so all slots are written and all other flags are up.
+            let answers = unsafe { self.output.publication() };
+            // SAFETY: as above, and no lane is at the input's slots any more.
+            let slots = unsafe { self.input.publication() };
+            // SYNC POINT: answers published and slots released, with one fence. Pairs with the host's Consumer::is_there and Producer::poll.
+            M::Word::publish_all([answers, slots]);
+        }
+        // SAFETY: at most what is free, and lane 0 has published it.
+        unsafe { self.output.advance(count) };
+        self.seen -= count;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn waiting(&self) -> u64 {
+        self.seen
+    }
+
+    #[inline(always)]
+    fn unread(&self) -> u64 {
+        self.output.capacity() - self.output.free()
+    }
+}

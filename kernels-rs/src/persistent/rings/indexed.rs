@@ -1,0 +1,95 @@
+//! [`Indexed`]: two SPSC rings, each side's index in a header.
+
+use core::mem::ManuallyDrop;
+
+use ringmem_layouts::control::Fault;
+use ringmem_layouts::ring::RingFlags;
+use ringmem_layouts::ring::spsc::{Consumer, Producer};
+use ringmem_layouts::{Machine, RingMessage, Word};
+
+use super::{Corrupt, Patience, Rings, ring};
+use crate::Lanes;
+use crate::persistent::{Batch, Split};
+
+/// The ends are never dropped: they are not announced, since every lane holds them, so dropping them would do nothing but ask whether to.
+pub struct Indexed<'a, I, O, M: Machine> {
+    input: ManuallyDrop<Consumer<'a, I, M>>,
+    output: ManuallyDrop<Producer<'a, O, M>>,
+}
+
+impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Indexed<'a, I, O, M> {
+    type Places = Option<Split>;
+
+    #[inline(always)]
+    unsafe fn attach(machine: &M, input: u64, output: u64, split: Option<Split>) -> Result<Self, Fault> {
+        // SAFETY: the caller's promise.
+        let input = unsafe { ring::<M, I, _>(machine, RingFlags::SPSC, input, split.map(Split::input))? };
+        // SAFETY: as above.
+        let output = unsafe { ring::<M, O, _>(machine, RingFlags::SPSC, output, split.map(Split::output))? };
+        // SAFETY: checked, mapped for the whole ring, and this is its only consumer.
+        let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
+            .map(ManuallyDrop::new)
+            .map_err(|_| Fault::Ring)?;
+        // SAFETY: checked, mapped for the whole ring, and this is its only producer.
+        let output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) }
+            .map(ManuallyDrop::new)
+            .map_err(|_| Fault::Ring)?;
+        Ok(Self { input, output })
+    }
+
+    #[inline(always)]
+    fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt> {
+        // Lane 0 looks only for what it does not know already; what it does not look for stays as it is.
+        let (mut tail, mut head) = (0, 0);
+        if lanes.lane() == 0 {
+            tail = self.input.head().wrapping_add(self.input.available());
+            head = self.output.tail().wrapping_add(self.output.free()).wrapping_sub(self.output.capacity());
+            if self.input.available() < batch {
+                tail = self.input.poll();
+            }
+            if self.output.free() < batch {
+                head = self.output.poll();
+            }
+        }
+        let (tail, head) = (lanes.broadcast(tail), lanes.broadcast(head));
+        lanes.barrier();
+        // SAFETY: lane 0 polled it, or held it already; the barrier makes visible to all what it saw.
+        let available = unsafe { self.input.accept(tail) }.map_err(|_| Corrupt)?;
+        // SAFETY: as above.
+        let free = unsafe { self.output.accept(head) }.map_err(|_| Corrupt)?;
+        Ok(available.min(free).min(batch))
+    }
+
+    #[inline(always)]
+    unsafe fn batch(&self, count: u64) -> Batch<'_, 'a, I, O, M> {
+        // SAFETY: `take` gave at most what is available and free.
+        unsafe { Batch::new(self.input.row(), self.output.row(), count) }
+    }
+
+    #[inline(always)]
+    unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, _: Patience) -> Result<(), Fault> {
+        // SAFETY: `take` gave at most what is available, and every lane is done with it.
+        unsafe { self.input.advance(count) };
+        // SAFETY: `take` gave at most what is free, and every slot has been answered.
+        unsafe { self.output.advance(count) };
+        if lanes.lane() == 0 {
+            // SAFETY: goes straight to `publish_all`; the barrier has passed, so no lane is at these slots any more.
+            let answers = unsafe { self.output.publication() };
+            // SAFETY: as above.
+            let slots = unsafe { self.input.publication() };
+            // SYNC POINT: answers published and slots released, with one fence. Pairs with the host's Consumer::poll and Producer::poll.
+            M::Word::publish_all([answers, slots]);
+        }
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn waiting(&self) -> u64 {
+        self.input.available()
+    }
+
+    #[inline(always)]
+    fn unread(&self) -> u64 {
+        self.output.capacity() - self.output.free()
+    }
+}

@@ -1,0 +1,350 @@
+//! `reduce`: sum, least and greatest of the numbers in chunks in device memory.
+//!
+//! 1. A chunk is a run of little-endian words, whole numbers or floats. Each chunk has an answer of its own; the host [joins](Reduced::join) them, in order.
+//! 2. The order of additions is that of [`WIDTH`] rows: number `i` is added to row `i % WIDTH`, and at the end the rows in order. It is the same however many
+//!    lanes there are, so a sum of floats has the same bits on a device and on the host.
+//! 3. The least and the greatest float are those of [`f64::total_cmp`]: a negative zero is below zero, and a NaN beyond everything.
+
+use core::ptr::NonNull;
+
+use ringmem_layouts::control::Fault;
+use ringmem_layouts::kernel::{DevicePointer, Epoch, Kernel};
+use ringmem_layouts::{ControlBlock, Machine, RingMessage, layout_table};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::{Batch, Handler, Lanes, Launch, persistent, refuse};
+
+/// [`ECHO`](crate::echo::ECHO)'s, then the data, its length in bytes, and where to work.
+pub const REDUCE: Kernel<Arguments> = Kernel::new("reduce");
+
+type Arguments = (DevicePointer<ControlBlock<u64>>, Epoch, u64, u64, DevicePointer<u64>, u64, DevicePointer<Rows>);
+
+/// Rows that are summed up beside each other.
+pub const WIDTH: usize = 32;
+
+/// What the words are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
+pub enum Number {
+    /// `u64`; sums wrap.
+    Whole = 0,
+    /// `f64`.
+    Float = 1,
+}
+
+impl Number {
+    /// Of its number.
+    #[must_use]
+    pub const fn of(word: u64) -> Option<Self> {
+        match word {
+            0 => Some(Self::Whole),
+            1 => Some(Self::Float),
+            _ => None,
+        }
+    }
+
+    /// Both are sums; so is what this gives.
+    #[inline(always)]
+    #[must_use]
+    const fn add(self, sum: u64, word: u64) -> u64 {
+        match self {
+            Self::Whole => sum.wrapping_add(word),
+            Self::Float => (f64::from_bits(sum) + f64::from_bits(word)).to_bits(),
+        }
+    }
+
+    /// Words in the order of what they mean; done twice, it is undone.
+    #[inline(always)]
+    const fn key(self, word: u64) -> u64 {
+        match self {
+            Self::Whole => word,
+            Self::Float => {
+                let negative = (word as i64 >> 63) as u64;
+                word ^ (negative >> 1) ^ (1 << 63)
+            }
+        }
+    }
+
+    #[inline(always)]
+    const fn word(self, key: u64) -> u64 {
+        match self {
+            Self::Whole => key,
+            Self::Float => {
+                let word = key ^ (1 << 63);
+                let negative = (word as i64 >> 63) as u64;
+                word ^ (negative >> 1)
+            }
+        }
+    }
+}
+
+/// "Reduce these words", 32 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(32))]
+pub struct Reduce {
+    /// Comes back with the answer.
+    pub id: u64,
+    /// Bytes from the start of the data, a multiple of 8.
+    pub offset: u64,
+    /// Bytes, a multiple of 8.
+    pub length: u64,
+    /// [`Number`].
+    pub number: u64,
+}
+
+layout_table! {
+    Reduce: size 32, align 32;
+    0  id: u64, "host";
+    8  offset: u64, "host";
+    16 length: u64, "host";
+    24 number: u64, "host";
+}
+
+impl RingMessage for Reduce {
+    const KIND: u64 = 6;
+}
+
+/// "This is what they come to", 64 bytes. Numbers are bits, and meaningless where there are none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(64))]
+pub struct Reduced {
+    /// The chunk's.
+    pub id: u64,
+    /// 0 when reduced, 1 when refused: outside the data, misaligned or no such numbers.
+    pub status: u64,
+    /// How many numbers.
+    pub count: u64,
+    /// Their sum. A float's that is no number is [`f64::NAN`].
+    pub sum: u64,
+    /// The least.
+    pub least: u64,
+    /// The greatest.
+    pub greatest: u64,
+    /// Zero.
+    pub _reserved: [u64; 2],
+}
+
+layout_table! {
+    Reduced: size 64, align 64;
+    0  id: u64, "device";
+    8  status: u64, "device";
+    16 count: u64, "device";
+    24 sum: u64, "device";
+    32 least: u64, "device";
+    40 greatest: u64, "device";
+    48 _reserved: [u64; 2], "nobody";
+}
+
+impl RingMessage for Reduced {
+    const KIND: u64 = 7;
+}
+
+impl Reduced {
+    /// Of no numbers.
+    pub const NONE: Self = Self { id: 0, status: 0, count: 0, sum: 0, least: 0, greatest: 0, _reserved: [0; 2] };
+
+    /// Of these numbers and those of `next`, which come after them: for floats the order matters. The identity stays.
+    #[must_use]
+    pub fn join(self, number: Number, next: Self) -> Self {
+        match (self.count, next.count) {
+            (_, 0) => self,
+            (0, _) => Self { id: self.id, status: self.status, ..next },
+            _ => Self {
+                count: self.count + next.count,
+                sum: canonical(number, number.add(self.sum, next.sum)),
+                least: number.word(number.key(self.least).min(number.key(next.least))),
+                greatest: number.word(number.key(self.greatest).max(number.key(next.greatest))),
+                ..self
+            },
+        }
+    }
+}
+
+/// Which NaN an addition gives differs from machine to machine.
+#[inline(always)]
+const fn canonical(number: Number, sum: u64) -> u64 {
+    match number {
+        Number::Float if f64::from_bits(sum).is_nan() => f64::NAN.to_bits(),
+        _ => sum,
+    }
+}
+
+/// What one row has come to; the least and the greatest as keys.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Row {
+    /// The sum.
+    pub sum: u64,
+    /// The least key.
+    pub least: u64,
+    /// The greatest key.
+    pub greatest: u64,
+}
+
+layout_table! {
+    Row: size 24, align 8;
+    0  sum: u64, "device";
+    8  least: u64, "device";
+    16 greatest: u64, "device";
+}
+
+impl Row {
+    const NONE: Self = Self { sum: 0, least: u64::MAX, greatest: 0 };
+
+    #[inline(always)]
+    fn add(self, number: Number, word: u64) -> Self {
+        let key = number.key(word);
+        Self { sum: number.add(self.sum, word), least: self.least.min(key), greatest: self.greatest.max(key) }
+    }
+}
+
+/// What the kernel works in, in device memory.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(128))]
+pub struct Rows {
+    /// Each its lanes' own, between two barriers.
+    pub rows: [Row; WIDTH],
+}
+
+layout_table! {
+    Rows: size 768, align 128;
+    0 rows: [Row; 32], "device, while a chunk is reduced";
+}
+
+/// Adds up this lane's rows of `words` words.
+///
+/// # Safety
+///
+/// So many words at `data`, aligned, are valid for reads and not written meanwhile; `rows` are used by nobody else but lanes of this width, one of each number.
+#[inline(always)]
+unsafe fn add_up(lane: u32, width: u32, data: NonNull<u64>, words: u64, number: Number, rows: NonNull<Row>) {
+    if width as usize == WIDTH {
+        // One row, in registers.
+        let mut row = Row::NONE;
+        let mut i = u64::from(lane);
+        while i < words {
+            // SAFETY: within the words.
+            let word = unsafe { data.add(i as usize).read() };
+            row = row.add(number, u64::from_le(word));
+            i += WIDTH as u64;
+        }
+        // SAFETY: this lane's row.
+        unsafe { rows.add(lane as usize).write(row) };
+        return;
+    }
+    // All at once: the words are read from beginning to end.
+    let mut own = [Row::NONE; WIDTH];
+    let mut block = 0;
+    while block < words {
+        let mut i = lane as usize;
+        while i < WIDTH && block + (i as u64) < words {
+            // SAFETY: within the words.
+            let word = unsafe { data.add(block as usize + i).read() };
+            own[i] = own[i].add(number, u64::from_le(word));
+            i += width as usize;
+        }
+        block += WIDTH as u64;
+    }
+    let mut i = lane as usize;
+    while i < WIDTH {
+        // SAFETY: one of this lane's rows.
+        unsafe { rows.add(i).write(own[i]) };
+        i += width as usize;
+    }
+}
+
+/// All rows as one, in order.
+///
+/// # Safety
+///
+/// The rows have been written, and nobody writes to them.
+#[inline(always)]
+unsafe fn settle(rows: NonNull<Row>, words: u64, number: Number, id: u64) -> Reduced {
+    // SAFETY: the first row.
+    let mut all = unsafe { rows.read() };
+    let mut row = 1;
+    while row < WIDTH && (row as u64) < words {
+        // SAFETY: below the width.
+        let next = unsafe { rows.add(row).read() };
+        all = Row { sum: number.add(all.sum, next.sum), least: all.least.min(next.least), greatest: all.greatest.max(next.greatest) };
+        row += 1;
+    }
+    if words == 0 {
+        return Reduced { id, ..Reduced::NONE };
+    }
+    let (least, greatest) = (number.word(all.least), number.word(all.greatest));
+    Reduced { id, count: words, sum: canonical(number, all.sum), least, greatest, ..Reduced::NONE }
+}
+
+struct Handle {
+    data: NonNull<u8>,
+    length: u64,
+    rows: NonNull<Row>,
+}
+
+impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
+    type Input = Reduce;
+    type Output = Reduced;
+
+    #[inline(always)]
+    fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, Reduce, Reduced, M>) -> u64 {
+        let mut refused = 0;
+        let mut index = 0;
+        while index < batch.len() {
+            // SAFETY: below the length.
+            let chunk = unsafe { batch.message(index, |chunk| *chunk) };
+            let inside = chunk.offset.checked_add(chunk.length).is_some_and(|end| end <= self.length);
+            let accepted = inside && (chunk.offset | chunk.length) % 8 == 0;
+            let number = if accepted { Number::of(chunk.number) } else { None };
+            if let Some(number) = number {
+                // SAFETY: inside the data and aligned, as just checked; the host leaves a chunk alone until it is answered, and every lane is here.
+                unsafe {
+                    let data = self.data.add(chunk.offset as usize).cast();
+                    add_up(lanes.lane(), L::WIDTH, data, chunk.length / 8, number, self.rows);
+                }
+            }
+            lanes.barrier();
+            if lanes.lane() == 0 {
+                let answer = match number {
+                    // SAFETY: every row has been written, and the others wait at the next barrier.
+                    Some(number) => unsafe { settle(self.rows, chunk.length / 8, number, chunk.id) },
+                    None => Reduced { id: chunk.id, status: 1, ..Reduced::NONE },
+                };
+                refused += answer.status;
+                // SAFETY: below the length, and only lane 0 is here.
+                unsafe { batch.exchange(index, |_, slot| *slot = answer) };
+            }
+            lanes.barrier();
+            index += 1;
+        }
+        refused
+    }
+}
+
+/// The kernel, for any machine: `length` bytes of data at `data`, and [`Rows`] at `rows`, both device addresses.
+///
+/// # Safety
+///
+/// As [`persistent`]; data and rows are live until this returns, the rows are used by nobody else, and a chunk is not written between its message and its
+/// answer.
+#[inline(always)]
+pub unsafe fn reduce<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, data: u64, length: u64, rows: u64) {
+    let (Some(data), Some(rows)) = (machine.at(data, length, 8), machine.at(rows, size_of::<Rows>() as u64, 128)) else {
+        // SAFETY: the caller's promise.
+        return unsafe { refuse(machine, lanes, launch, Fault::Address) };
+    };
+    // SAFETY: the caller's promise.
+    unsafe { persistent(machine, lanes, launch, &mut Handle { data, length, rows: rows.cast() }) }
+}
+
+/// The same on the calling thread, over memory.
+#[cfg(not(target_os = "cuda"))]
+#[must_use]
+pub fn reference(words: &[u64], number: Number) -> Reduced {
+    let mut rows = [Row::NONE; WIDTH];
+    let (data, place, count) = (NonNull::from(words).cast(), NonNull::from(&mut rows).cast(), words.len() as u64);
+    // SAFETY: so many words, borrowed, and rows of this call's own; one lane is all of them.
+    unsafe { add_up(0, 1, data, count, number, place) };
+    // SAFETY: written just now.
+    unsafe { settle(place, count, number, 0) }
+}

@@ -1,0 +1,206 @@
+//! `transform`: changes each byte of chunks in device memory, where they are.
+//!
+//! 1. A chunk is a run of bytes that begins at a multiple of 16; a lane takes 16 of them at a time, and the rest byte by byte.
+//! 2. Eight bytes are added at once: the upper bits are kept apart, so that no carry leaves its byte.
+
+use core::ptr::NonNull;
+
+use ringmem_layouts::control::Fault;
+use ringmem_layouts::kernel::{DevicePointer, Epoch, Kernel};
+use ringmem_layouts::{ControlBlock, Machine, RingMessage, layout_table};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+use crate::{Batch, Handler, Lanes, Launch, persistent, refuse};
+
+/// [`ECHO`](crate::echo::ECHO)'s, then the data and its length in bytes.
+pub const TRANSFORM: Kernel<Arguments> = Kernel::new("transform");
+
+type Arguments = (DevicePointer<ControlBlock<u64>>, Epoch, u64, u64, DevicePointer<u8>, u64);
+
+/// What becomes of a byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// The sum with this one, modulo 256.
+    Add(u8),
+    /// The exclusive or with this one.
+    Xor(u8),
+}
+
+impl Operation {
+    const ADD: u64 = 1 << 8;
+    const XOR: u64 = 2 << 8;
+
+    /// As a word of [`Apply`].
+    #[must_use]
+    pub const fn word(self) -> u64 {
+        match self {
+            Self::Add(operand) => Self::ADD | operand as u64,
+            Self::Xor(operand) => Self::XOR | operand as u64,
+        }
+    }
+
+    /// What a word of [`Apply`] says; `None` for what is no operation.
+    #[must_use]
+    pub const fn of(word: u64) -> Option<Self> {
+        let operand = word as u8;
+        match word & !0xff {
+            Self::ADD => Some(Self::Add(operand)),
+            Self::XOR => Some(Self::Xor(operand)),
+            _ => None,
+        }
+    }
+
+    /// Of one byte.
+    #[inline(always)]
+    #[must_use]
+    pub const fn apply(self, byte: u8) -> u8 {
+        match self {
+            Self::Add(operand) => byte.wrapping_add(operand),
+            Self::Xor(operand) => byte ^ operand,
+        }
+    }
+
+    /// Of eight bytes at once.
+    #[inline(always)]
+    #[must_use]
+    pub const fn apply_to_eight(self, bytes: u64) -> u64 {
+        const EACH: u64 = 0x0101_0101_0101_0101;
+        const LOW: u64 = 0x7f * EACH;
+        match self {
+            Self::Add(operand) => {
+                let operand = operand as u64 * EACH;
+                ((bytes & LOW) + (operand & LOW)) ^ ((bytes ^ operand) & !LOW)
+            }
+            Self::Xor(operand) => bytes ^ (operand as u64 * EACH),
+        }
+    }
+}
+
+/// "Change these bytes", 32 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(32))]
+pub struct Apply {
+    /// Comes back with the answer.
+    pub id: u64,
+    /// Bytes from the start of the data, a multiple of 16.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// [`Operation::word`].
+    pub operation: u64,
+}
+
+layout_table! {
+    Apply: size 32, align 32;
+    0  id: u64, "host";
+    8  offset: u64, "host";
+    16 length: u64, "host";
+    24 operation: u64, "host";
+}
+
+impl RingMessage for Apply {
+    const KIND: u64 = 4;
+}
+
+/// "They are changed", 16 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(16))]
+pub struct Applied {
+    /// The chunk's.
+    pub id: u64,
+    /// 0 when changed, 1 when refused: outside the data, misaligned or no operation.
+    pub status: u64,
+}
+
+layout_table! {
+    Applied: size 16, align 16;
+    0 id: u64, "device";
+    8 status: u64, "device";
+}
+
+impl RingMessage for Applied {
+    const KIND: u64 = 5;
+}
+
+/// What a lane loads and stores at once.
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+struct Sixteen([u64; 2]);
+
+/// Changes this lane's share of `length` bytes.
+///
+/// # Safety
+///
+/// `length` bytes at `data`, aligned to 16, are valid for reads and writes, and only lanes of this width use them meanwhile, one of each number.
+#[inline(always)]
+unsafe fn change(lane: u32, width: u32, data: NonNull<u8>, length: u64, operation: Operation) {
+    let wide = data.cast::<Sixteen>();
+    let whole = length / 16;
+    let mut i = u64::from(lane);
+    while i < whole {
+        // SAFETY: within the length, aligned as the caller promises, and this lane's turn.
+        let place = unsafe { wide.add(i as usize) };
+        // SAFETY: as above.
+        let Sixteen([low, high]) = unsafe { place.read() };
+        // SAFETY: as above.
+        unsafe { place.write(Sixteen([operation.apply_to_eight(low), operation.apply_to_eight(high)])) };
+        i += u64::from(width);
+    }
+    let mut i = whole * 16 + u64::from(lane);
+    while i < length {
+        // SAFETY: within the length, and this lane's turn.
+        let place = unsafe { data.add(i as usize) };
+        // SAFETY: as above.
+        unsafe { place.write(operation.apply(place.read())) };
+        i += u64::from(width);
+    }
+}
+
+struct Handle {
+    data: NonNull<u8>,
+    length: u64,
+}
+
+impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
+    type Input = Apply;
+    type Output = Applied;
+
+    #[inline(always)]
+    fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, Apply, Applied, M>) -> u64 {
+        let mut refused = 0;
+        let mut index = 0;
+        while index < batch.len() {
+            // SAFETY: below the length.
+            let chunk = unsafe { batch.message(index, |chunk| *chunk) };
+            let inside = chunk.offset.checked_add(chunk.length).is_some_and(|end| end <= self.length) && chunk.offset % 16 == 0;
+            let operation = if inside { Operation::of(chunk.operation) } else { None };
+            if let Some(operation) = operation {
+                // SAFETY: inside the data and aligned, as just checked; the host leaves a chunk alone until it is answered, and every lane is here.
+                unsafe { change(lanes.lane(), L::WIDTH, self.data.add(chunk.offset as usize), chunk.length, operation) };
+            }
+            if lanes.lane() == 0 {
+                let status = u64::from(operation.is_none());
+                refused += status;
+                // SAFETY: below the length, and only lane 0 is here.
+                unsafe { batch.exchange(index, |_, slot| *slot = Applied { id: chunk.id, status }) };
+            }
+            index += 1;
+        }
+        refused
+    }
+}
+
+/// The kernel, for any machine: `length` bytes of data at `data`, a device address.
+///
+/// # Safety
+///
+/// As [`persistent`]; the data is live until this returns, and a chunk is used by nobody else between its message and its answer.
+#[inline(always)]
+pub unsafe fn transform<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, data: u64, length: u64) {
+    let Some(data) = machine.at(data, length, 16) else {
+        // SAFETY: the caller's promise.
+        return unsafe { refuse(machine, lanes, launch, Fault::Address) };
+    };
+    // SAFETY: the caller's promise.
+    unsafe { persistent(machine, lanes, launch, &mut Handle { data, length }) }
+}

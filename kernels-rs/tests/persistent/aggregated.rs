@@ -1,0 +1,215 @@
+//! `echo_aggregated`: groups with an input ring each that answer into one ring.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+
+use ringmem_kernels::echo::{self, Echo};
+use ringmem_kernels::{Simulated, Single};
+use ringmem_layouts::control::{Command, Fault, State};
+use ringmem_layouts::image::KernelHost;
+use ringmem_layouts::ring::aggregate::Aggregate;
+use ringmem_layouts::ring::spsc::{Consumer, PopError};
+use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout, Word};
+
+use crate::memory::{Bytes, Device};
+use crate::rig::{Rig, Shape, until};
+use crate::warp::on_a_warp;
+
+const OUTPUT: u64 = 128;
+
+/// The `id`-th message to a group.
+fn message(group: u64, id: u64) -> Echo {
+    Echo { words: std::array::from_fn(|word| [group, id][word % 2]) }
+}
+
+/// The counters, and the ring that all groups answer into.
+struct Shared {
+    memory: Bytes,
+    layout: RingLayout,
+}
+
+impl Shared {
+    fn new(capacity: u64, start: u64) -> Self {
+        let layout = RingLayout::of::<Echo>(capacity).expect("a geometry");
+        let memory = Bytes::zeroed((OUTPUT + layout.size()) as usize);
+        // SAFETY: within the memory; nobody has it yet.
+        unsafe { memory.place::<Aggregate<HostWord>>(0).write(Aggregate::starting_at(start)) };
+        // SAFETY: as above.
+        unsafe { memory.place::<RingHeader<HostWord>>(OUTPUT).as_ref().format::<Echo>(&layout, start) };
+        Self { memory, layout }
+    }
+
+    fn receiver(&self) -> Consumer<'_, Echo, Host> {
+        // SAFETY: as long as its layout; the one consumer.
+        unsafe { Consumer::from_raw(self.memory.place(OUTPUT), self.layout.size()) }.expect("just formatted")
+    }
+
+    fn counters(&self) -> &Aggregate<HostWord> {
+        // SAFETY: initialised by `new`; words.
+        unsafe { self.memory.place(0).as_ref() }
+    }
+}
+
+/// Tells one rig's kernel to answer into the shared ring; as group `group` of a row of blocks.
+fn joins(rig: &mut Rig<'_, Echo, Echo>, shared: &Shared, group: u64) {
+    rig.block.output_ring.store(shared.memory.address() + OUTPUT, Relaxed);
+    rig.launch.controls = rig.launch.controls.wrapping_sub(group * 128);
+}
+
+/// One thread as a group of its own.
+struct Group<'a> {
+    device: &'a Device,
+    number: u64,
+}
+
+impl KernelHost for Group<'_> {
+    fn translate(&self, address: u64, bytes: u64) -> Option<std::ptr::NonNull<u8>> {
+        self.device.translate(address, bytes)
+    }
+    fn now_ns(&self) -> u64 {
+        // Asked between a reservation and its publication: there the others are to come in between.
+        thread::yield_now();
+        self.device.now_ns()
+    }
+    fn group(&self) -> u64 {
+        self.number
+    }
+    fn pause(&self, times: u32) {
+        self.device.pause(times);
+    }
+}
+
+/// Sends `count` messages to each group, takes all answers, and looks at each: every group's come once, in order.
+fn converse(rigs: &mut [Rig<'_, Echo, Echo>], shared: &Shared, count: u64) {
+    let mut receiver = shared.receiver();
+    let mut sent = vec![0; rigs.len()];
+    let mut answered = vec![0; rigs.len()];
+    rigs.iter_mut().for_each(|rig| rig.command(Command::ACTIVATE));
+    until("all is answered", || {
+        for (group, rig) in rigs.iter_mut().enumerate() {
+            while sent[group] < count && rig.sender.push(message(group as u64, sent[group])).is_ok() {
+                sent[group] += 1;
+            }
+        }
+        loop {
+            match receiver.pop() {
+                Ok(answer) => {
+                    let group = answer.words[0] as usize;
+                    assert_eq!(answer, message(group as u64, answered[group]), "whole and in its group's order");
+                    answered[group] += 1;
+                }
+                Err(PopError::Empty) => break,
+                Err(PopError::Corrupt(corrupt)) => panic!("{corrupt}"),
+            }
+        }
+        answered.iter().all(|answered| *answered == count)
+    });
+    rigs.iter_mut().for_each(|rig| rig.command(Command::DRAIN));
+}
+
+#[test]
+fn groups_that_answer_into_one_ring_lose_double_and_tear_nothing() {
+    for (groups, capacity, batch, start) in [(1, 1, 1, 0), (2, 2, 8, u64::MAX), (4, 8, 8, u64::MAX - 100), (4, 64, 32, 0)] {
+        let shape = Shape { batch, ..Shape::default() };
+        let shared = Shared::new(capacity, start);
+        let memories: Vec<Bytes> = (0..groups).map(|_| shape.memory::<Echo, Echo>()).collect();
+        let device = Device::new(memories.iter().map(Bytes::range).chain([shared.memory.range()]));
+        let mut rigs: Vec<_> = memories.iter().map(|memory| Rig::<Echo, Echo>::new(memory, shape)).collect();
+        rigs.iter_mut().zip(0..).for_each(|(rig, group)| joins(rig, &shared, group));
+        let launches: Vec<_> = rigs.iter().map(|rig| rig.launch).collect();
+        thread::scope(|scope| {
+            for (launch, number) in launches.into_iter().zip(0..) {
+                let (device, counters) = (&device, shared.memory.address());
+                scope.spawn(move || {
+                    let host = Group { device, number };
+                    // SAFETY: rigs and ring outlive it, and this test is the only other side.
+                    unsafe { echo::echo_aggregated(&Simulated(&host), &Single(&host), &launch, counters) }
+                });
+            }
+            converse(&mut rigs, &shared, 500);
+        });
+        for rig in &rigs {
+            assert_eq!((rig.end(), rig.snapshot().processed), ((State::Terminated, 0, None), 500), "{groups} groups");
+        }
+        let all = start.wrapping_add(500 * groups);
+        assert_eq!([shared.counters().reserved.load(Relaxed), shared.counters().published.load(Relaxed)], [all; 2]);
+    }
+}
+
+#[test]
+fn two_warps_answer_into_one_ring() {
+    let shape = Shape { batch: 40, ..Shape::default() };
+    let shared = Shared::new(64, u64::MAX - 9);
+    let memories = [shape.memory::<Echo, Echo>(), shape.memory::<Echo, Echo>()];
+    let device = Device::new(memories.iter().map(Bytes::range).chain([shared.memory.range()]));
+    let mut rigs: Vec<_> = memories.iter().map(|memory| Rig::<Echo, Echo>::new(memory, shape)).collect();
+    rigs.iter_mut().zip(0..).for_each(|(rig, group)| joins(rig, &shared, group));
+    let launches: Vec<_> = rigs.iter().map(|rig| rig.launch).collect();
+    thread::scope(|scope| {
+        for (launch, group) in launches.into_iter().zip(0..) {
+            let (device, counters) = (&device, shared.memory.address());
+            scope.spawn(move || {
+                // SAFETY: rigs and ring outlive it, and this test is the only other side.
+                on_a_warp(device, group, |machine, lanes| unsafe { echo::echo_aggregated(machine, lanes, &launch, counters) })
+            });
+        }
+        converse(&mut rigs, &shared, 100);
+    });
+    assert_eq!([rigs[0].end(), rigs[1].end()], [(State::Terminated, 0, None); 2]);
+}
+
+#[test]
+fn behind_a_reservation_that_is_never_published_a_group_gives_up() {
+    let shape = Shape::default();
+    let (shared, memory) = (Shared::new(64, 0), shape.memory::<Echo, Echo>());
+    let device = Device::with_manual_clock([memory.range(), shared.memory.range()]);
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    joins(&mut rig, &shared, 0);
+    rig.launch.idle_ns = 1_000;
+    // Somebody else's, who died with it.
+    shared.counters().reserved.fetch_add(1, Relaxed);
+    let counters = shared.memory.address();
+    rig.run_image("echo_aggregated", &[counters], &device, |rig| {
+        rig.command(Command::ACTIVATE);
+        rig.send(message(0, 0));
+        until("its batch is reserved", || shared.counters().reserved.load(Relaxed) == 2);
+        device.advance(1_000);
+        until("it looks at the clock", || device.pauses.load(Relaxed) > 10_000);
+        assert_eq!(rig.state(), Some(State::Active), "the deadline itself is not past it");
+        device.advance(1);
+        rig.until_state(State::Faulted);
+    });
+    assert_eq!(rig.end(), (State::Faulted, 1, Some(Fault::Deadline)));
+    assert_eq!((rig.snapshot().processed, shared.receiver().pop()), (0, Err(PopError::Empty)), "nothing overtakes what came before");
+}
+
+#[test]
+fn an_index_that_cannot_be_and_counters_that_are_not_there_are_named() {
+    let shape = Shape::default();
+    let (shared, memory) = (Shared::new(64, 0), shape.memory::<Echo, Echo>());
+    let device = Device::new([memory.range(), shared.memory.range()]);
+    for counters in [0, shared.memory.address() + 8, shared.memory.address() ^ 1 << 62] {
+        let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+        joins(&mut rig, &shared, 0);
+        rig.run_image("echo_aggregated", &[counters], &device, |_| {});
+        assert_eq!(rig.end(), (State::Faulted, 1, Some(Fault::Address)), "{counters:#x}");
+    }
+    for wrong in [2, 2_u64.wrapping_neg()] {
+        let shared = Shared::new(1, 0);
+        let device = Device::new([memory.range(), shared.memory.range()]);
+        let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+        joins(&mut rig, &shared, 0);
+        let counters = shared.memory.address();
+        rig.run_image("echo_aggregated", &[counters], &device, |rig| {
+            rig.command(Command::ACTIVATE);
+            // SAFETY: a live header, of words.
+            let header: &RingHeader<HostWord> = unsafe { shared.memory.place(OUTPUT).as_ref() };
+            Word::store_release(&header.consumer.head, wrong);
+            // The first has room as far as the kernel has looked; for the second it looks.
+            rig.send(message(0, 0));
+            rig.send(message(0, 1));
+            rig.until_state(State::Faulted);
+        });
+        assert_eq!(rig.end(), (State::Faulted, 1, Some(Fault::Corrupt)), "{wrong}");
+    }
+}

@@ -1,0 +1,121 @@
+//! `echo_flagged`: the same kernel between rings with a flag in each slot.
+
+use ringmem_kernels::echo::{self, Echo};
+use ringmem_kernels::{Launch, Simulated};
+use ringmem_layouts::control::{Command, Fault, State};
+use ringmem_layouts::ring::RingFlags;
+use ringmem_layouts::ring::flagged::{Consumer, Producer};
+use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout};
+
+use crate::echo::message;
+use crate::memory::{Bytes, Device};
+use crate::rig::{Rig, Shape, until};
+use crate::warp::{Lane, with_a_warp};
+
+/// Two rings with flags, beside those of a rig; the rig's block names them.
+struct Rings<'a> {
+    sender: Producer<'a, Echo, Host>,
+    receiver: Consumer<'a, Echo, Host>,
+}
+
+fn layout(capacity: u64) -> RingLayout {
+    RingLayout::of_kind::<Echo>(RingFlags::FLAGGED, capacity).expect("a geometry")
+}
+
+fn memory(shape: Shape) -> Bytes {
+    Bytes::zeroed((layout(shape.input).size().next_multiple_of(128) + layout(shape.output).size()) as usize)
+}
+
+impl<'a> Rings<'a> {
+    fn new(memory: &'a Bytes, shape: Shape, rig: &Rig<'_, Echo, Echo>) -> Self {
+        use std::sync::atomic::Ordering::Relaxed;
+        let (input, output) = (layout(shape.input), layout(shape.output));
+        let at = input.size().next_multiple_of(128);
+        for (offset, layout, word) in [(0, &input, &rig.block.input_ring), (at, &output, &rig.block.output_ring)] {
+            // SAFETY: within the memory; words, zeroed, and nobody is attached.
+            unsafe { memory.place::<RingHeader<HostWord>>(offset).as_ref().format::<Echo>(layout, shape.start) };
+            word.store(memory.address() + offset, Relaxed);
+        }
+        // SAFETY: as long as its layout, and the kernel is the other end.
+        let sender = unsafe { Producer::from_raw(memory.place(0), input.size()) }.expect("just formatted");
+        // SAFETY: as above.
+        let receiver = unsafe { Consumer::from_raw(memory.place(at), output.size()) }.expect("just formatted");
+        Self { sender, receiver }
+    }
+
+    /// Sends so many messages, in slices of `slice`, and takes the answers as they come. Compares each.
+    fn converse(&mut self, count: u64, slice: usize) {
+        let (mut sent, mut answered) = (0, 0);
+        while answered < count {
+            let values: Vec<Echo> = (sent..count).take(slice).map(message).collect();
+            sent += self.sender.push_slice(&values).expect("an index that can be") as u64;
+            until("there is an answer", || self.receiver.pop().is_ok_and(|answer| answer == message(answered)));
+            answered += 1;
+        }
+    }
+}
+
+#[test]
+fn every_message_is_answered_in_order_whatever_the_batch() {
+    for batch in [1, 8, 128] {
+        for (capacity, start) in [(1, 0), (2, u64::MAX), (64, 0), (256, u64::MAX - 100)] {
+            let shape = Shape { batch, input: capacity, output: capacity, start };
+            let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
+            let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
+            let mut rings = Rings::new(&of_rings, shape, &rig);
+            let device = Device::new([of_rig.range(), of_rings.range()]);
+            rig.run_image("echo_flagged", &[], &device, |rig| {
+                rig.command(Command::ACTIVATE);
+                rings.converse(300, 5);
+                rig.command(Command::DRAIN);
+            });
+            assert_eq!(rig.end(), (State::Terminated, 0, None));
+            assert_eq!((rig.snapshot().processed, rings.receiver.len()), (300, 0));
+        }
+    }
+}
+
+#[test]
+fn the_lanes_of_a_warp_each_poll_a_slot() {
+    for (batch, capacity, slice) in [(32, 64, 40), (128, 256, 100), (40, 16, 3)] {
+        let shape = Shape { batch, input: capacity, output: capacity, start: u64::MAX - 9 };
+        let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
+        let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
+        let mut rings = Rings::new(&of_rings, shape, &rig);
+        let device = Device::new([of_rig.range(), of_rings.range()]);
+        // SAFETY: rig and rings outlive it, and this test is the only other side.
+        let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| unsafe { echo::echo_flagged(machine, lanes, launch) };
+        let panicked = with_a_warp(&mut rig, &device, kernel, |rig| {
+            rig.command(Command::ACTIVATE);
+            rings.converse(200, slice);
+            rig.command(Command::DRAIN);
+            rig.until_state(State::Terminated);
+        });
+        assert_eq!((panicked, rig.end(), rings.receiver.len()), (0, (State::Terminated, 0, None), 0));
+    }
+}
+
+#[test]
+fn what_waits_when_a_drain_begins_is_answered_though_there_is_little_room() {
+    let shape = Shape { batch: 8, input: 64, output: 2, start: 0 };
+    let (of_rig, of_rings) = (shape.memory::<Echo, Echo>(), memory(shape));
+    let mut rig = Rig::<Echo, Echo>::new(&of_rig, shape);
+    let mut rings = Rings::new(&of_rings, shape, &rig);
+    let device = Device::new([of_rig.range(), of_rings.range()]);
+    (0..20).for_each(|id| rings.sender.push(message(id)).expect("room for twenty"));
+    rig.run_image("echo_flagged", &[], &device, |rig| {
+        rig.command(Command::DRAIN);
+        rig.until_beats(50);
+        (0..20).for_each(|id| until("there is an answer", || rings.receiver.pop().is_ok_and(|answer| answer == message(id))));
+    });
+    assert_eq!((rig.end(), rig.snapshot().processed), ((State::Terminated, 0, None), 20));
+}
+
+#[test]
+fn rings_of_another_kind_are_refused() {
+    let shape = Shape::default();
+    let memory = shape.memory::<Echo, Echo>();
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    rig.run_image("echo_flagged", &[], &Device::new([memory.range()]), |_| {});
+    assert_eq!(rig.end(), (State::Faulted, 1, Some(Fault::Ring)));
+}
