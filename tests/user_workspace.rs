@@ -49,8 +49,14 @@ fn workspace(name: &str, members: &[String]) -> PathBuf {
     copy
 }
 
+/// Without a compiler for GPUs, which would be called for each copy.
 fn cargo(workspace: &Path, arguments: &[&str]) -> Output {
-    Command::new(env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into()))
+    command(workspace, arguments).env("RINGMEM_RUSTC", "/none").output().unwrap()
+}
+
+fn command(workspace: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into()));
+    command
         .args(arguments)
         .arg("--offline")
         .current_dir(workspace)
@@ -58,9 +64,8 @@ fn cargo(workspace: &Path, arguments: &[&str]) -> Output {
         .env("CARGO_TARGET_DIR", Path::new(env!("CARGO_TARGET_TMPDIR")).join("user_workspace/target"))
         // Flags that a sanitizer run was built with are none of these programs' business.
         .env_remove("RUSTFLAGS")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS")
-        .output()
-        .unwrap()
+        .env_remove("CARGO_ENCODED_RUSTFLAGS");
+    command
 }
 
 /// `text` with `from`, which it has once, replaced.
@@ -101,7 +106,34 @@ fn text(bytes: &[u8]) -> String {
 fn the_example_runs() {
     let output = cargo(&workspace("as_it_is", &[]), &["run", "--quiet"]);
     assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("1000 particles moved by one second\n", ""));
+    assert_eq!(text(&output.stdout), "1000 particles moved by one second\n");
+    // Cargo says this of its own accord or not at all; nobody else says anything.
+    assert!(text(&output.stderr).lines().all(|line| line.starts_with("warning: particles-kernels@")), "{}", text(&output.stderr));
+}
+
+#[test]
+fn its_kernels_are_compiled_for_a_gpu() {
+    let workspace = workspace("compiled", &[]);
+    let out = workspace.join("out");
+    let manifest = fs::read_to_string(workspace.join("kernels/build.rs")).unwrap();
+    // The file is looked for where this test knows it.
+    let copied = format!("fs::copy(std::path::Path::new(&env::var_os(\"OUT_DIR\").unwrap()).join(\"kernels.ptx\"), {out:?}).ok();");
+    let main =
+        format!("use std::{{env, fs}};\nfn main() {{\n    ringmem_ptx_builder::embed(\"kernels.ptx\").unwrap();\n    {copied}\n}}\n");
+    assert!(manifest.contains("ringmem_ptx_builder::embed(\"kernels.ptx\")"), "{manifest}");
+    write(workspace.join("kernels/build.rs"), &main);
+    let output = command(&workspace, &["build", "-vv", "-p", "particles-kernels"]).output().unwrap();
+    let said = text(&output.stdout) + &text(&output.stderr);
+    assert!(output.status.success(), "{said}");
+    let ptx = fs::read_to_string(&out).unwrap();
+    if ptx.is_empty() {
+        assert!(said.contains("no compiler with the source of core") && said.contains("apt-get install rustc-web"), "{said}");
+        eprintln!("not compiled for a GPU: there is no compiler for one here");
+        return;
+    }
+    assert!(ptx.contains(".visible .entry step(") && ptx.contains(".visible .global .align 8 .b8 RINGMEM_ABI[8]"), "{ptx}");
+    // Ours alone.
+    assert_eq!(ptx.matches(".entry ").count(), 1);
 }
 
 const STRUCT: usize = 1;

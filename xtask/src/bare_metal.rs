@@ -6,7 +6,9 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::{Failure, compiler};
+use ringmem_ptx_builder::Compiler;
+
+use crate::Failure;
 
 const TARGET: &str = "thumbv7em-none-eabihf";
 const PROGRAM: &str = "ringmem-bare-metal";
@@ -26,7 +28,7 @@ pub fn run() -> Result<(), Failure> {
     for (program, package) in [(LINKER, "binutils-arm-none-eabi"), (SYMBOLS, "binutils-arm-none-eabi"), (EMULATOR, "qemu-system-arm")] {
         present(program, package)?;
     }
-    let compiler = compiler::find()?;
+    let compiler = Compiler::find()?;
     println!("{}: {}", compiler.found, compiler.version);
     let target = crate::target().with_file_name("bare-metal");
     let status = compiler
@@ -55,7 +57,7 @@ fn present(program: &str, package: &str) -> Result<(), Failure> {
 /// Prints the bytes of each operation and of what it calls out of line; `memcpy` is not the rings'.
 fn sizes(program: &Path) -> Result<(), Failure> {
     let path = program.to_str().ok_or("the target directory's name is not text")?;
-    let symbols = compiler::answer(Path::new(SYMBOLS), &["--demangle", "--print-size", "--size-sort", "--radix=d", path])?;
+    let symbols = crate::answer(Path::new(SYMBOLS), &["--demangle", "--print-size", "--size-sort", "--radix=d", path])?;
     let code = of_the_rings(&symbols);
     if code.is_empty() {
         return Err(format!("{path}: no symbol of a ring").into());

@@ -3,19 +3,20 @@
 //! 1. No table excuses these ([`rules`]): an ordered or atomic access without its order or of a scope that the host is outside of; a load through
 //!    the non-coherent cache; local memory; a missing `RINGMEM_ABI`.
 //! 2. Everything else is counted per function and compared with a table that is checked in ([`against`]), so that a change of the protocol as
-//!    compiled is seen in review. A narrower scope (`atom.gpu`, a counter in device memory) and a trap pass only where the table lists them.
+//!    compiled is seen in review. A narrower scope (`atom.gpu`, a counter in device memory), a trap and a loop that looks at shared words pass
+//!    only where the table lists them.
 //!
 //! It does not show that the orders suffice: loom does that, on the host, with the same source.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::Failure;
 use crate::module::{Function, Operation};
 pub use crate::module::{Module, is_panic, readable};
+use crate::{Failure, loops};
 
-const COLUMNS: [&str; 8] =
-    ["ld.acquire.sys", "ld.relaxed.sys", "st.relaxed.sys", "st.release.sys", "fence", "atom.sys", "atom.gpu", "trap"];
+const COLUMNS: [&str; 10] =
+    ["ld.acquire.sys", "ld.relaxed.sys", "st.relaxed.sys", "st.release.sys", "fence", "atom.sys", "atom.gpu", "trap", "wait", "scan"];
 
 type Counts = [u64; COLUMNS.len()];
 
@@ -111,6 +112,8 @@ fn counts(function: &Function, module: &Module) -> Counts {
         };
         counts[column] += 1;
     }
+    let loops = loops::of(function);
+    [counts[8], counts[9]] = [loops.waits, loops.scans];
     counts
 }
 
@@ -149,6 +152,10 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "# Memory operations per kernel in the PTX beside this file; `cargo xtask ptx-check --bless` writes it.")?;
         writeln!(f, "# atom.gpu: only on counters in device memory. trap: traps, and calls of functions that trap.")?;
+        writeln!(
+            f,
+            "# Loops that look at shared words: wait reads the clock too, scan has to end by itself; kernels-rs/src/lib.rs lists them."
+        )?;
         let width = self.0.keys().map(String::len).chain(["function".len()]).max().unwrap_or_default();
         write!(f, "{:width$}", "function")?;
         COLUMNS.iter().try_for_each(|column| write!(f, "  {column}"))?;
@@ -219,7 +226,7 @@ mod tests {
         let module = module(GOOD);
         assert!(rules(&module).is_empty());
         let table = Table::of(&module);
-        assert_eq!(table.0["kernel"], [1, 1, 1, 1, 1, 1, 0, 0]);
+        assert_eq!(table.0["kernel"], [1, 1, 1, 1, 1, 1, 0, 0, 0, 0]);
         let again = Table::parse(&table.to_string()).unwrap();
         assert_eq!(again.0, table.0);
         assert!(against(&module, &again).is_empty());
@@ -289,6 +296,14 @@ mod tests {
             let found: Vec<String> = against(&module(&format!("{GOOD}\n{body}")), &table).iter().map(ToString::to_string).collect();
             assert_eq!(found, ["kernel: expected 0 x trap, got 1"], "{body}");
         }
+    }
+
+    #[test]
+    fn a_wait_that_lost_its_clock_is_found() {
+        let timed = "$L1:\n\tld.acquire.sys.b64 %rd1, [%rd2];\n\tmov.u64 %rd3, %globaltimer;\n\t@%p1 bra $L1;";
+        let without = module(&timed.replace("\tmov.u64 %rd3, %globaltimer;\n", ""));
+        let found: Vec<String> = against(&without, &Table::of(&module(timed))).iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["kernel: expected 1 x wait, got 0", "kernel: expected 0 x scan, got 1"]);
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use std::path::PathBuf;
 
-use crate::{Failure, check, compiler};
+use ringmem_ptx_builder::{Builder, Compiler};
+
+use crate::{Failure, check};
 
 const PACKAGE: &str = "ringmem-kernels";
 const MADE_BY: &str = "// Made by `cargo xtask ptx` with ";
@@ -53,9 +55,9 @@ pub fn compare() -> Result<(), Failure> {
 
 /// The text and the version of its compiler.
 fn fresh() -> Result<(String, String), Failure> {
-    let compiler = compiler::find()?;
+    let compiler = Compiler::find()?;
     println!("compiling {PACKAGE} with {}: {}", compiler.found, compiler.version);
-    let raw = compiler.ptx(&crate::root().join("Cargo.toml"), PACKAGE)?;
+    let raw = Builder::new(crate::root().join("Cargo.toml"), PACKAGE).target(crate::target()).build(&compiler)?.text;
     let text = format!("{MADE_BY}{}\n{}", compiler.version, normalised(&raw));
     // What names this machine would differ on the next one.
     let home = std::env::var("HOME").unwrap_or_default();

@@ -2,17 +2,20 @@
 
 mod bare_metal;
 mod check;
-mod compiler;
+mod gpu_bundle;
 mod gpu_smoke;
 mod image;
 mod layouts;
+mod loops;
 mod module;
 mod planted;
 mod ptxas;
+mod sass;
 
 use std::error::Error;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 /// A failure, in words for whoever typed the command.
 type Failure = Box<dyn Error>;
@@ -25,9 +28,11 @@ cargo xtask COMMAND
   ptx-check [FILE]          memory operations, traps and local memory of the PTX against kernels-rs/ptx/memory-operations.txt
   ptx-check --bless [FILE]  rewrites that table
   ptx-check --planted       compiles a kernel whose ordering is lost and demands that the check finds it
-  ptxas [FILE]              assembles the PTX for sm_75 to sm_100; demands no stack frame and no spills
+  ptxas [FILE]              assembles the PTX for sm_75 to sm_100; demands no stack frame and no spills, and, where nvdisasm is
+                            there, few instructions a batch
   layouts                   writes docs/layouts.md and the pictures in docs/layouts
   layouts --check           compares them with the structs, writes nothing
+  gpu-bundle                makes target/gpu-bundle: programs, PTX and run.sh for a machine with a GPU and nothing else
   gpu-smoke                 makes target/gpu-smoke: the first-light program for a machine with a GPU
   bare-metal                runs the rings on a Cortex-M4 under QEMU, between an interrupt and main, and prints the bytes of their code
 
@@ -47,6 +52,7 @@ fn main() -> ExitCode {
         ["ptx-check", file] if !file.starts_with('-') => check_file(file.as_ref()),
         ["layouts"] => layouts::write(),
         ["layouts", "--check"] => layouts::compare(),
+        ["gpu-bundle"] => gpu_bundle::run(),
         ["gpu-smoke"] => gpu_smoke::run(),
         ["bare-metal"] => bare_metal::run(),
         ["ptxas"] => ptxas::run(&image::path()),
@@ -77,6 +83,13 @@ fn root() -> PathBuf {
 /// Where commands build: beside what cargo builds, never in the same directory, so neither waits for the other's lock.
 fn target() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into())).join("ptx")
+}
+
+/// What a program prints.
+fn answer(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Result<String, Failure> {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    Ok(ringmem_ptx_builder::output(command)?)
 }
 
 /// As [`std::fs::read_to_string`], and the error names the file.

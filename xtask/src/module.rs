@@ -1,6 +1,6 @@
 //! PTX text as functions and their operations: what the checks need of it, nothing more.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Failure;
 
@@ -24,6 +24,8 @@ pub struct Function {
     pub parameters: usize,
     /// In order, declarations included.
     pub operations: Vec<Operation>,
+    /// Which operation follows a label.
+    pub labels: BTreeMap<String, usize>,
 }
 
 /// One statement of a body.
@@ -33,6 +35,8 @@ pub struct Operation {
     pub line: usize,
     /// Without label and predicate, blanks as one.
     pub text: String,
+    /// Had a predicate: may be passed over.
+    pub predicated: bool,
 }
 
 impl Module {
@@ -76,7 +80,12 @@ impl Module {
                     }
                 }
                 ':' if characters.peek() == Some(&':') => statement.extend([c, characters.next().unwrap_or_default()]),
-                ':' if depth > 0 && !statement.contains(' ') => statement.clear(),
+                ':' if depth > 0 && !statement.contains(' ') => {
+                    let label = std::mem::take(&mut statement);
+                    if let Some(function) = module.functions.last_mut() {
+                        function.labels.insert(label, function.operations.len());
+                    }
+                }
                 c if c.is_whitespace() => {
                     line += u32::from(c == '\n') as usize;
                     if !statement.is_empty() && !statement.ends_with(' ') {
@@ -138,15 +147,16 @@ impl Function {
         if name.is_empty() {
             return Err(nameless().into());
         }
-        Ok(Self { name, entry, parameters: rest[end..].matches(".param ").count(), operations: Vec::new() })
+        Ok(Self { name, entry, parameters: rest[end..].matches(".param ").count(), operations: Vec::new(), labels: BTreeMap::new() })
     }
 }
 
 impl Operation {
     fn new(line: usize, statement: &str) -> Self {
         let statement = statement.trim();
-        let text = if statement.starts_with('@') { statement.split_once(' ').map_or("", |(_, rest)| rest) } else { statement };
-        Self { line, text: text.trim().to_owned() }
+        let predicated = statement.starts_with('@');
+        let text = if predicated { statement.split_once(' ').map_or("", |(_, rest)| rest) } else { statement };
+        Self { line, text: text.trim().to_owned(), predicated }
     }
 
     /// `ld.acquire.sys.b64`.

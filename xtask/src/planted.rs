@@ -1,6 +1,8 @@
 //! A kernel whose ordering rustc loses: the check must find it in real PTX, not only in a sample.
 
-use crate::{Failure, check, compiler};
+use ringmem_ptx_builder::{Builder, Compiler};
+
+use crate::{Failure, check};
 
 const MANIFEST: &str = "\
 [package]
@@ -41,7 +43,7 @@ pub unsafe extern "ptx-kernel" fn planted(counter: *const AtomicU64) {
 
 /// Compiles it, checks it, fails unless that fails.
 pub fn run() -> Result<(), Failure> {
-    let compiler = match compiler::find() {
+    let compiler = match Compiler::find() {
         Ok(compiler) => compiler,
         Err(why) => {
             println!("skipped: no PTX compiler\n{why}");
@@ -52,7 +54,8 @@ pub fn run() -> Result<(), Failure> {
     std::fs::create_dir_all(&place)?;
     crate::write(&place.join("Cargo.toml"), MANIFEST)?;
     crate::write(&place.join("lib.rs"), SOURCE)?;
-    let module = check::Module::parse(&compiler.ptx(&place.join("Cargo.toml"), "planted")?)?;
+    let built = Builder::new(place.join("Cargo.toml"), "planted").target(crate::target()).build(&compiler)?;
+    let module = check::Module::parse(&built.text)?;
     match &check::rules(&module)[..] {
         [finding] if finding.what == check::What::Scope => {
             println!("the planted kernel is found: {finding}");

@@ -1,11 +1,13 @@
-//! NVIDIA's assembler over the PTX: every kernel must assemble everywhere, with its values in registers.
+//! NVIDIA's assembler over the PTX: every kernel must assemble everywhere, with its values in registers; where its disassembler is there too,
+//! a batch is counted in the machine code.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::check::{is_panic, readable};
-use crate::{Failure, compiler};
+use crate::{Failure, sass};
 
 const ARCHITECTURES: [&str; 4] = ["sm_75", "sm_80", "sm_90", "sm_100"];
 
@@ -22,16 +24,16 @@ struct Properties {
 /// Assembles a file for every architecture, prints a table, and fails where a function has a stack frame or spills.
 pub fn run(file: &Path) -> Result<(), Failure> {
     let ptxas = find()?;
-    let version = compiler::answer(&ptxas, &["--version"])?;
+    let version = crate::answer(&ptxas, &["--version"])?;
     let release = version.lines().find(|line| line.contains("release")).unwrap_or("unknown release");
     println!("{}: {release}", ptxas.display());
     let cubins = crate::target().join("cubin");
     std::fs::create_dir_all(&cubins)?;
+    let cubin = |architecture| cubins.join(file.file_stem().unwrap_or_default()).with_extension(format!("{architecture}.cubin"));
     let mut faults = Vec::new();
     println!("{:40} {:>7} {:>9} {:>5} {:>12} {:>11}", "function", "arch", "registers", "stack", "spill stores", "spill loads");
     for architecture in ARCHITECTURES {
-        let cubin = cubins.join(file.file_stem().unwrap_or_default()).with_extension(format!("{architecture}.cubin"));
-        let output = Command::new(&ptxas).args(["-v", "--gpu-name", architecture, "-o"]).arg(cubin).arg(file).output();
+        let output = Command::new(&ptxas).args(["-v", "--gpu-name", architecture, "-o"]).arg(cubin(architecture)).arg(file).output();
         let output = output.map_err(|error| format!("{}: {error}", ptxas.display()))?;
         let said = String::from_utf8_lossy(&output.stderr);
         if !output.status.success() {
@@ -55,7 +57,26 @@ pub fn run(file: &Path) -> Result<(), Failure> {
             }
         }
     }
+    match find_disassembler(&ptxas) {
+        Some(disassembler) => {
+            println!("{}", sass::head());
+            for architecture in ARCHITECTURES {
+                let text = crate::answer(&disassembler, &[OsStr::new("-c"), cubin(architecture).as_os_str()])?;
+                faults.extend(sass::report(architecture, &text)?);
+            }
+        }
+        None => println!(
+            "machine code not looked at: no nvdisasm beside ptxas or in PATH; `pip install 'nvidia-cuda-nvdisasm==13.*'` brings one"
+        ),
+    }
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n").into()) }
+}
+
+/// `nvdisasm`, which pip puts where it puts the assembler.
+fn find_disassembler(ptxas: &Path) -> Option<PathBuf> {
+    let on_path = std::env::var_os("PATH").into_iter().flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
+    let beside = ptxas.parent().map(Path::to_owned);
+    beside.into_iter().chain(on_path).map(|directory| directory.join("nvdisasm")).find(|program| program.is_file())
 }
 
 /// `RINGMEM_PTXAS`, then PATH, then what `pip install nvidia-cuda-nvcc` leaves.
@@ -65,7 +86,7 @@ fn find() -> Result<PathBuf, Failure> {
     }
     let on_path = std::env::var_os("PATH").into_iter().flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
     let packages = "import site; print('\\n'.join([*site.getsitepackages(), site.getusersitepackages()]))";
-    let packages = compiler::answer(Path::new("python3"), &["-c", packages]).unwrap_or_default();
+    let packages = crate::answer(Path::new("python3"), &["-c", packages]).unwrap_or_default();
     let in_packages = packages.lines().filter_map(|place| std::fs::read_dir(Path::new(place).join("nvidia")).ok());
     let in_packages = in_packages.flatten().flatten().map(|package| package.path().join("bin"));
     on_path.chain(in_packages).map(|directory| directory.join("ptxas")).find(|program| program.is_file()).ok_or_else(|| {

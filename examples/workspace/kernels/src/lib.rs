@@ -1,7 +1,10 @@
 //! The kernels. [`step`] knows neither host nor device; [`IMAGE`] holds it for both.
 #![no_std]
+#![cfg_attr(target_os = "cuda", feature(abi_ptx))]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+#[cfg(target_os = "cuda")]
+mod device;
 #[cfg(not(target_os = "cuda"))]
 mod host;
 
@@ -10,7 +13,11 @@ pub use host::IMAGE;
 
 use particles_shared::{ABI, Particle, Vector};
 use ringmem_kernels::{Batch, Handler, Lanes, Launch, persistent};
-use ringmem_layouts::Machine;
+use ringmem_layouts::kernel::{DevicePointer, Epoch, Kernel};
+use ringmem_layouts::{ControlBlock, Machine};
+
+/// What every persistent kernel takes: its control block, its epoch, nanoseconds until it leaves an idle ring, messages a batch.
+pub const STEP: Kernel<(DevicePointer<ControlBlock<u64>>, Epoch, u64, u64)> = Kernel::new("step");
 
 /// Moves each particle by one second.
 struct Step;

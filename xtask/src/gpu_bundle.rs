@@ -1,0 +1,71 @@
+//! `cargo xtask gpu-bundle`: everything that a machine with a GPU and a driver is asked, and nothing that it would have to have.
+//!
+//! `target/gpu-bundle` holds the programs (`ringmem`, `gpu_suite`, `gpu_smoke`), the PTX, the cubins where an assembler is here, `run.sh`, and the C++
+//! and Python twins as text, which are built and run there if they can be.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Failure, image, ptxas, root, target};
+
+/// What the whole may take: it is carried to another machine.
+const MOST: u64 = 60 << 20;
+const TEXTS: [&str; 3] = ["run.sh", "echo_twin.cu", "pools.py"];
+
+/// Builds the programs and puts all into `target/gpu-bundle`.
+pub fn run() -> Result<(), Failure> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let built = std::path::absolute(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from))?;
+    let status = Command::new(cargo)
+        .args(["build", "--profile", "bundle", "--package", "ringmem", "--features", "cli,cuda,testing"])
+        .args(["--bin", "ringmem", "--example", "gpu_suite", "--example", "gpu_smoke", "--target-dir"])
+        .arg(&built)
+        .current_dir(root())
+        .status()?;
+    if !status.success() {
+        return Err("the programs do not build".into());
+    }
+    let folder = built.join("gpu-bundle");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)?;
+    }
+    fs::create_dir_all(&folder)?;
+    let profile = built.join("bundle");
+    for program in [profile.join("ringmem"), profile.join("examples/gpu_suite"), profile.join("examples/gpu_smoke")] {
+        copy(&program, &folder)?;
+    }
+    for text in TEXTS {
+        copy(&root().join("examples/gpu_suite").join(text), &folder)?;
+    }
+    copy(&image::path(), &folder)?;
+    // The driver compiles the text where there is no cubin of its architecture: these are for those who look into them.
+    match ptxas::run(&image::path()) {
+        Ok(()) => cubins(&folder)?,
+        Err(why) => println!("without cubins: {why}"),
+    }
+    let bytes = fs::read_dir(&folder)?.map(|entry| Ok(entry?.metadata()?.len())).sum::<Result<u64, std::io::Error>>()?;
+    if bytes > MOST {
+        return Err(format!("{}: {bytes} bytes, more than {MOST}", folder.display()).into());
+    }
+    println!("{}, {} KiB: copy it to a machine with a GPU and run run.sh there", folder.display(), bytes >> 10);
+    Ok(())
+}
+
+fn cubins(folder: &Path) -> Result<(), Failure> {
+    for entry in fs::read_dir(target().join("cubin"))? {
+        let path = entry?.path();
+        // Others are of kernels that were planted.
+        if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ringmem.")) {
+            copy(&path, folder)?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies a file with its mode.
+fn copy(file: &Path, folder: &Path) -> Result<(), Failure> {
+    let name = file.file_name().ok_or("a file has a name")?;
+    fs::copy(file, folder.join(name)).map_err(|error| format!("{}: {error}", file.display()))?;
+    Ok(())
+}

@@ -1,0 +1,342 @@
+//! What a batch costs in the machine code that the assembler makes: instructions on the way of one batch, counted in its disassembly.
+//!
+//! 1. The way: from the loop that moves payload through the fence that publishes it, the counters behind that, and the next look at the rings,
+//!    back to the loop. Between these it is the shortest: a full batch that finds work and room, refuses nothing, looks at no command and
+//!    writes no telemetry record, which happen once in 16 batches and once in 100 us.
+//! 2. A warp executes what any of its lanes does. Lane 0 alone executes the counters, so they are given as a share of both: of the warp's
+//!    instructions, and of its lanes'. What they cost is the difference to the same kernel without them.
+//!
+//! It counts instructions; it does not time them.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::fmt;
+
+use crate::Failure;
+
+/// Messages of the batch that is counted: 64 bytes each, four to a lane of 32.
+const BATCH: u64 = 128;
+const LANES: u64 = 32;
+const MESSAGES_PER_LOOP: u64 = 32;
+/// Wide accesses of one lane for its share of [`MESSAGES_PER_LOOP`] messages.
+const MOST_WIDE: u64 = 4;
+/// The most that counters may be of the instructions of all lanes, in thousandths.
+const MOST_ACCOUNTS: u64 = 20;
+/// `processed` in the control block: nothing else is stored there.
+const PROCESSED: &str = "+0x58]";
+
+/// The kernels that move 64-byte messages, and how many fences of each scope a batch of theirs may have.
+const MOVERS: [(&str, u64); 5] = [("echo", 1), ("echo_split", 1), ("echo_flagged", 1), ("echo_bare", 1), ("echo_aggregated", 2)];
+
+/// A row of instructions that is entered at its start and left at its end.
+#[derive(Debug, Default)]
+struct Block {
+    /// Without predicate.
+    instructions: Vec<String>,
+    next: Vec<usize>,
+}
+
+impl Block {
+    fn count(&self, is: impl Fn(&str) -> bool) -> u64 {
+        self.instructions.iter().filter(|text| is(text)).count() as u64
+    }
+}
+
+/// One kernel's code.
+#[derive(Debug, Default)]
+pub struct Code {
+    blocks: Vec<Block>,
+}
+
+fn is_wide(text: &str, access: &str) -> bool {
+    let opcode = text.split(' ').next().unwrap_or_default();
+    opcode.starts_with(access) && opcode.contains(".128") && !opcode.contains("STRONG")
+}
+
+fn is_fence(text: &str) -> bool {
+    text.starts_with("MEMBAR")
+}
+
+fn is_store_of(text: &str, place: &str) -> bool {
+    text.starts_with("ST") && text.contains("STRONG.SYS") && text.contains(place)
+}
+
+/// An acquire is a strong load and what makes later loads see as much.
+fn looks(block: &Block) -> bool {
+    let loads = block.instructions.iter().position(|text| text.starts_with("LD") && text.contains("STRONG.SYS"));
+    loads.is_some_and(|at| block.instructions[at..].iter().any(|text| text.starts_with("CCTL.IVALL")))
+}
+
+/// Reads what `nvdisasm -c` prints, by kernel.
+pub fn parse(text: &str) -> Result<BTreeMap<String, Code>, Failure> {
+    let mut kernels = BTreeMap::new();
+    for section in text.split("\n.text.").skip(1) {
+        let (name, body) = section.split_once(':').ok_or("a section without a name")?;
+        let body = body.split("\n\t.section").next().unwrap_or_default();
+        kernels.insert(name.trim().to_owned(), Code::parse(body)?);
+    }
+    if kernels.is_empty() { Err("the disassembler names no kernel".into()) } else { Ok(kernels) }
+}
+
+impl Code {
+    fn parse(body: &str) -> Result<Self, Failure> {
+        let mut blocks = vec![Block::default()];
+        let mut labels = BTreeMap::new();
+        // Targets by name: a label may stand further down.
+        let mut jumps = Vec::new();
+        let mut falls = true;
+        for line in body.lines().map(str::trim) {
+            if let Some(label) = line.strip_suffix(':').filter(|label| label.starts_with('.')) {
+                open(&mut blocks, falls);
+                falls = true;
+                labels.insert(label.to_owned(), blocks.len() - 1);
+                continue;
+            }
+            // `/*0a10*/   @!P0 BRA `(.L_x_1) ;`, and lines that hold nothing but an encoding.
+            let Some(text) = line.strip_prefix("/*").and_then(|rest| rest.split_once("*/")).map(|(_, rest)| rest.trim()) else { continue };
+            let Some((text, _)) = text.split_once(';') else { continue };
+            let (predicated, text) = match text.trim().strip_prefix('@') {
+                Some(rest) => (true, rest.split_once(' ').map_or("", |(_, text)| text.trim())),
+                None => (false, text.trim()),
+            };
+            if text == "NOP" {
+                continue;
+            }
+            let last = blocks.len() - 1;
+            blocks[last].instructions.push(text.to_owned());
+            let opcode = text.split(' ').next().unwrap_or_default();
+            // `BRA.DIV` is taken by a warp that is not whole: never, after a barrier.
+            let leaves = matches!(opcode, "EXIT" | "RET" | "BRX" | "KILL");
+            if opcode == "BRA" || opcode == "BRA.U" || leaves {
+                if let Some(target) = text.split_once("`(").and_then(|(_, rest)| rest.split_once(')')).map(|(label, _)| label) {
+                    jumps.push((last, target.to_owned()));
+                }
+                open(&mut blocks, predicated);
+                falls = true;
+            }
+        }
+        for (from, target) in jumps {
+            let to = *labels.get(&target).ok_or_else(|| format!("a branch to {target}, which is nowhere"))?;
+            blocks[from].next.push(to);
+        }
+        Ok(Self { blocks })
+    }
+
+    /// Instructions of the shortest way from the end of one block to the end of another, and the blocks on it.
+    fn way(&self, from: usize, to: impl Fn(&Block) -> bool) -> Option<(u64, Vec<usize>)> {
+        let mut best = BTreeMap::new();
+        let mut queue = BinaryHeap::from([Reverse((0, from, Vec::new()))]);
+        while let Some(Reverse((length, at, path))) = queue.pop() {
+            if !path.is_empty() && to(&self.blocks[at]) {
+                return Some((length, path));
+            }
+            for &next in &self.blocks[at].next {
+                let longer = length + self.blocks[next].instructions.len() as u64;
+                if best.get(&next).is_none_or(|&known| longer < known) {
+                    best.insert(next, longer);
+                    queue.push(Reverse((longer, next, [&path[..], &[next]].concat())));
+                }
+            }
+        }
+        None
+    }
+
+    /// The loop that moves payload: its instructions, wide loads and wide stores, and the block where it loads.
+    fn payload_loop(&self) -> Option<(u64, u64, u64, usize)> {
+        let loads = |block: &Block| block.count(|text| is_wide(text, "LD"));
+        let stores = |block: &Block| block.count(|text| is_wide(text, "ST"));
+        let first = self.blocks.iter().position(|block| loads(block) > 0)?;
+        let own = |block: &Block| core::ptr::eq(block, &self.blocks[first]);
+        let (length, path) = self.way(first, own)?;
+        let all = |count: &dyn Fn(&Block) -> u64| path.iter().map(|&at| count(&self.blocks[at])).sum();
+        Some((length, all(&loads), all(&stores), first))
+    }
+
+    /// Everything else of a batch: its instructions and fences.
+    fn rest(&self, payload: usize, accounts: bool) -> Option<(u64, u64)> {
+        let own = |block: &Block| core::ptr::eq(block, &self.blocks[payload]);
+        let (mut length, mut path) = self.way(payload, |block| !own(block) && block.count(is_fence) > 0)?;
+        if accounts {
+            let (more, way) = self.way(*path.last()?, |block| block.count(|text| is_store_of(text, PROCESSED)) > 0)?;
+            length += more;
+            path.extend(way);
+        }
+        // Whichever look it is that a batch takes: the nearest may be one that leads elsewhere.
+        let through = |look: &Block| {
+            let (to, mut way) = self.way(*path.last()?, |block| core::ptr::eq(block, look))?;
+            let (back, rest) = self.way(*way.last()?, own)?;
+            way.extend(rest);
+            Some((to + back, way))
+        };
+        let (more, way) = self.blocks.iter().filter(|block| looks(block)).filter_map(through).min()?;
+        path.extend(way);
+        let fences = path.iter().map(|&at| self.blocks[at].count(is_fence)).sum();
+        // The loop itself is counted apart.
+        Some((length + more - self.blocks[payload].instructions.len() as u64, fences))
+    }
+}
+
+fn open(blocks: &mut Vec<Block>, falls: bool) {
+    let next = blocks.len();
+    if falls {
+        blocks[next - 1].next.push(next);
+    }
+    blocks.push(Block::default());
+}
+
+/// What one batch of a kernel costs.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Cost {
+    loads: u64,
+    stores: u64,
+    per_loop: u64,
+    rest: u64,
+    fences: u64,
+}
+
+impl Cost {
+    fn of(code: &Code, accounts: bool) -> Option<Self> {
+        let (per_loop, loads, stores, payload) = code.payload_loop()?;
+        let (rest, fences) = code.rest(payload, accounts)?;
+        Some(Self { loads, stores, per_loop, rest, fences })
+    }
+
+    /// Instructions of a warp for a batch.
+    const fn batch(&self) -> u64 {
+        BATCH / MESSAGES_PER_LOOP * self.per_loop + self.rest
+    }
+
+    /// Instructions of all lanes, at least: everything outside of the loop as if lane 0 alone did it.
+    const fn of_lanes(&self) -> u64 {
+        BATCH / MESSAGES_PER_LOOP * self.per_loop * LANES + self.rest
+    }
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { loads, stores, per_loop, rest, fences } = self;
+        write!(f, "{loads:>10} {stores:>11} {per_loop:>12} {rest:>12} {fences:>6} {:>12}", self.batch())
+    }
+}
+
+/// Prints the table of one architecture, and says where it is beyond its bounds.
+pub fn report(architecture: &str, text: &str) -> Result<Vec<String>, Failure> {
+    let kernels = parse(text)?;
+    let mut faults = Vec::new();
+    let mut bare = None;
+    for (name, fences) in MOVERS {
+        let code = kernels.get(name).ok_or_else(|| format!("no kernel {name} for {architecture}"))?;
+        let Some(cost) = Cost::of(code, name != "echo_bare") else {
+            faults.push(format!(
+                "{name} for {architecture}: expected a loop of wide accesses, a fence and a look at the rings, got no way through them"
+            ));
+            continue;
+        };
+        println!("{name:20} {architecture:>7} {cost}");
+        if cost.loads > MOST_WIDE || cost.stores > MOST_WIDE {
+            let (loads, stores) = (cost.loads, cost.stores);
+            faults.push(format!(
+                "{name} for {architecture}: expected {MOST_WIDE} wide loads and stores for 64 bytes a lane, got {loads} and {stores}"
+            ));
+        }
+        if cost.fences > fences {
+            faults.push(format!("{name} for {architecture}: expected {fences} fences a batch, got {}", cost.fences));
+        }
+        if name == "echo_bare" {
+            bare = Some(cost.batch());
+        }
+    }
+    let echo = kernels.get("echo").and_then(|code| Cost::of(code, true));
+    if let (Some(echo), Some(bare)) = (echo, bare) {
+        let accounts = echo.batch().saturating_sub(bare);
+        let share = |of: u64| accounts * 1000 / of.max(1);
+        let (warp, lanes) = (share(echo.batch()), share(echo.of_lanes()));
+        println!(
+            "{:20} {architecture:>7} {accounts} instructions of {}: {}.{} % of the warp's, {}.{} % of its lanes'",
+            "counters and clock",
+            echo.batch(),
+            warp / 10,
+            warp % 10,
+            lanes / 10,
+            lanes % 10
+        );
+        if lanes > MOST_ACCOUNTS {
+            faults.push(format!("echo for {architecture}: expected counters to be at most {MOST_ACCOUNTS} thousandths, got {lanes}"));
+        }
+    }
+    Ok(faults)
+}
+
+/// The head of the table.
+pub fn head() -> String {
+    let columns = format!(
+        "{:>10} {:>11} {:>12} {:>12} {:>6} {:>12}",
+        "wide loads", "wide stores", "per 32 msgs", "rest of it", "fences", "batch of 128"
+    );
+    format!("{:20} {:>7} {columns}", "SASS, one batch", "arch")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel as nvdisasm writes one, much shortened: looks, moves, publishes, counts.
+    const SAID: &str = "
+	.section	.text.echo,\"ax\",@progbits
+.text.echo:
+        /*0000*/                   S2R R0, SR_LANEID ;                /* 0x1 */
+.L_x_1:
+        /*0010*/               @P2 BRA `(.L_x_2) ;
+        /*0020*/              @!P0 LD.E.64.STRONG.SYS R22, desc[UR8][R50.64] ;
+        /*0030*/              @!P0 CCTL.IVALL ;
+.L_x_2:
+        /*0040*/               @P1 EXIT ;
+.L_x_3:
+        /*0050*/              @!P0 LD.E.128 R20, desc[UR8][R30.64] ;
+        /*0060*/                   ST.E.128 desc[UR8][R70.64], R20 ;
+        /*0070*/              @!P0 BRA `(.L_x_3) ;
+        /*0080*/               @P2 BRA `(.L_x_5) ;
+        /*0090*/                   MEMBAR.ALL.SYS ;
+        /*00a0*/                   ST.E.64.STRONG.SYS desc[UR8][R44.64], R12 ;
+.L_x_5:
+        /*00b0*/               @P2 BRA `(.L_x_1) ;
+        /*00c0*/                   ST.E.64.STRONG.SYS desc[UR8][R54.64+0x58], R20 ;
+        /*00d0*/               @P3 BRA `(.L_x_1) ;
+        /*00e0*/                   MEMBAR.ALL.SYS ;
+        /*00f0*/                   BRA `(.L_x_1) ;
+.L_x_6:
+        /*0100*/                   BRA `(.L_x_6);
+        /*0110*/                   NOP;
+	.section	.text.other,\"ax\",@progbits
+.text.other:
+        /*0000*/                   EXIT ;
+";
+
+    #[test]
+    fn a_batch_goes_through_loop_fence_counters_and_look() {
+        let kernels = parse(SAID).unwrap();
+        assert_eq!(kernels.keys().collect::<Vec<_>>(), ["echo", "other"]);
+        let cost = Cost::of(&kernels["echo"], true).unwrap();
+        // The branch, fence and store; the branch, store and branch; the branch, look and its end; the exit that is not taken.
+        assert_eq!(cost, Cost { loads: 1, stores: 1, per_loop: 3, rest: 1 + 2 + 1 + 2 + 1 + 2 + 1, fences: 1 });
+        let bare = Cost::of(&kernels["echo"], false).unwrap();
+        assert_eq!(cost.rest - bare.rest, 2, "the store of the counter and the branch behind it");
+        assert!(Cost::of(&kernels["other"], true).is_none());
+    }
+
+    #[test]
+    fn a_fence_more_or_a_narrow_access_is_a_fault() {
+        let whole = |text: &str| {
+            let one = text.split("\n\t.section\t.text.other").next().unwrap();
+            MOVERS.iter().map(|(name, _)| one.replace("text.echo", &format!("text.{name}"))).collect::<String>()
+        };
+        assert_eq!(report("sm_0", &whole(SAID)).unwrap(), Vec::<String>::new());
+        let twice = SAID.replace("ST.E.64.STRONG.SYS desc[UR8][R44.64], R12 ;", "MEMBAR.ALL.SYS ;");
+        assert!(report("sm_0", &whole(&twice)).unwrap()[0].contains("expected 1 fences a batch, got 2"));
+        let narrow = SAID.replace("LD.E.128", "LD.E.64");
+        assert!(report("sm_0", &whole(&narrow)).unwrap()[0].contains("got no way through them"));
+        let five = SAID.replace("        /*0060*/", &("        /*0060*/ LD.E.128 R1, [R2] ;\n".repeat(4) + "        /*0060*/"));
+        assert!(report("sm_0", &whole(&five)).unwrap()[0].contains("got 5 and 1"));
+        assert!(report("sm_0", "").is_err());
+    }
+}
