@@ -2,21 +2,36 @@
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicU8, AtomicU64, fence};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, fence};
+use std::sync::{Arc, Mutex};
 
 use crate::code::{Answer, Code};
+use crate::managed::Managed;
+use crate::ordered::Ordered;
+use crate::stream::Point;
 
 /// What memory from the double holds before anything was written to it, and after it was freed.
 pub const POISON: u8 = 0xDB;
 
-/// What a block is aligned to, as a place and as an address.
+/// What a block is aligned to as an address, and as a place.
 pub const ALIGN: u64 = 4096;
+/// What a smaller block is aligned to as a place, unless the host sees that: a whole page for each would cost more than the call.
+const ALIGN_SMALL: u64 = 512;
+/// Smaller memory that the host sees begins off a page, as where a driver cuts it from larger pieces: it promises no more than 256 bytes.
+const CUT: u64 = 64 << 10;
+
+/// Bytes of a block: all of them are written, so the machine must have them.
+const MOST: u64 = 4 << 30;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
+    /// `cuMemAlloc_v2`.
     Device,
+    /// `cuMemAllocAsync` and `cuMemAllocFromPoolAsync`.
+    Ordered,
+    /// `cuMemAllocManaged`: at one address for host and devices.
+    Managed,
     /// `cuMemHostAlloc`.
     Pinned,
     /// `cuMemHostRegister_v2`: the caller's memory.
@@ -33,7 +48,18 @@ pub struct Block {
     place: NonNull<u8>,
     pub len: u64,
     pub kind: Kind,
-    owned: Option<Layout>,
+    /// The device that it is of, or in whose context it was made.
+    pub device: u32,
+    /// What the host asked for with it.
+    pub flags: u32,
+    /// Where what is its own begins, and how it was allocated.
+    owned: Option<(NonNull<u8>, Layout)>,
+    /// What stream-ordered memory is besides.
+    pub ordered: Option<Ordered>,
+    /// What managed memory is besides.
+    pub managed: Option<Managed>,
+    /// The last use by each stream.
+    pub uses: Mutex<Vec<Point>>,
 }
 
 // SAFETY: an address and how to free it; every access argues for itself.
@@ -42,24 +68,38 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// Poisoned memory.
-    pub fn new(kind: Kind, len: u64) -> Answer<Self> {
+    /// Poisoned memory of a device, or made in its context.
+    pub fn new(kind: Kind, device: u32, len: u64) -> Answer<Self> {
         let bytes = usize::try_from(len).ok().filter(|&bytes| bytes > 0).ok_or(Code::INVALID_VALUE)?;
-        let layout = Layout::from_size_align(bytes, ALIGN as usize).map_err(|_| Code::OUT_OF_MEMORY)?;
+        if len > MOST {
+            return Err(Code::OUT_OF_MEMORY);
+        }
+        let is_seen = matches!(kind, Kind::Pinned | Kind::Managed);
+        let before = if is_seen && len < CUT { ALIGN_SMALL as usize } else { 0 };
+        let align = if len < ALIGN && !is_seen { ALIGN_SMALL } else { ALIGN };
+        let layout = Layout::from_size_align(bytes + before, align as usize).map_err(|_| Code::OUT_OF_MEMORY)?;
         // SAFETY: not of size zero.
-        let place = NonNull::new(unsafe { alloc(layout) }).ok_or(Code::OUT_OF_MEMORY)?;
-        let block = Self { place, len, kind, owned: Some(layout) };
+        let base = NonNull::new(unsafe { alloc(layout) }).ok_or(Code::OUT_OF_MEMORY)?;
+        // SAFETY: as many bytes were allocated before it.
+        let place = unsafe { base.add(before) };
+        let mut block = Self::borrowed(kind, device, place, len);
+        block.owned = Some((base, layout));
         block.poison();
         Ok(block)
     }
 
     /// The caller's memory.
-    pub const fn borrowed(kind: Kind, place: NonNull<u8>, len: u64) -> Self {
-        Self { place, len, kind, owned: None }
+    pub const fn borrowed(kind: Kind, device: u32, place: NonNull<u8>, len: u64) -> Self {
+        Self { place, len, kind, device, flags: 0, owned: None, ordered: None, managed: None, uses: Mutex::new(Vec::new()) }
     }
 
     pub const fn place(&self) -> NonNull<u8> {
         self.place
+    }
+
+    /// Whether it is memory of the host's own.
+    pub const fn is_host(&self) -> bool {
+        matches!(self.kind, Kind::Pinned | Kind::Registered | Kind::Pageable)
     }
 
     fn poison(&self) {
@@ -70,10 +110,10 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        if let Some(layout) = self.owned {
+        if let Some((base, layout)) = self.owned {
             self.poison();
             // SAFETY: allocated with this layout.
-            unsafe { dealloc(self.place.as_ptr(), layout) };
+            unsafe { dealloc(base.as_ptr(), layout) };
         }
     }
 }
@@ -99,9 +139,14 @@ impl Span {
         unsafe { self.block.place.add(self.offset as usize) }
     }
 
+    /// Where it begins in its block.
+    pub const fn offset(&self) -> u64 {
+        self.offset
+    }
+
     /// The same bytes, in a block of their own.
     pub fn staged(&self) -> Answer<Self> {
-        let block = Arc::new(Block::new(Kind::Pageable, self.len.max(1))?);
+        let block = Arc::new(Block::new(Kind::Pageable, self.block.device, self.len.max(1))?);
         let staged = Self { block, offset: 0, len: self.len };
         staged.copy_from(self);
         Ok(staged)
@@ -143,6 +188,19 @@ impl Span {
         fence(SeqCst);
     }
 
+    /// Fills it with values of four bytes, to a multiple of which it is aligned.
+    pub fn fill_words(&self, value: u32) {
+        debug_assert!(self.len.is_multiple_of(4) && self.place().align_offset(4) == 0);
+        fence(SeqCst);
+        for i in 0..self.len as usize / 4 {
+            // SAFETY: within the span.
+            let word = unsafe { self.place().cast::<u32>().add(i) };
+            // SAFETY: aligned: `cuMemsetD32Async` has checked it, and blocks are aligned alike as place and as address.
+            unsafe { AtomicU32::from_ptr(word.as_ptr()).store(value, Relaxed) };
+        }
+        fence(SeqCst);
+    }
+
     /// Writes a word, after everything before it if `ordered`.
     pub fn write(&self, value: u64, ordered: bool) {
         debug_assert!(self.len == 8 && self.place().align_offset(8) == 0);
@@ -151,6 +209,13 @@ impl Span {
         }
         // SAFETY: eight bytes, aligned: `cuStreamWriteValue64_v2` has checked it, and blocks are aligned alike as place and as address.
         unsafe { AtomicU64::from_ptr(self.place().as_ptr().cast()).store(value, Relaxed) };
+    }
+
+    /// The word, and then everything that was done before it was written.
+    pub fn read(&self) -> u64 {
+        debug_assert!(self.len == 8 && self.place().align_offset(8) == 0);
+        // SAFETY: eight bytes, aligned: `cuStreamWaitValue64_v2` has checked it.
+        unsafe { AtomicU64::from_ptr(self.place().as_ptr().cast()).load(SeqCst) }
     }
 }
 
@@ -161,7 +226,7 @@ mod tests {
     #[test]
     fn a_copy_moves_exactly_its_bytes_at_every_alignment() {
         for (to, from, len) in [(0, 0, 64), (3, 3, 61), (3, 3, 2), (1, 2, 50), (7, 7, 1), (0, 5, 0), (5, 5, 11)] {
-            let [source, target] = [(); 2].map(|()| Arc::new(Block::new(Kind::Device, 128).ok().unwrap()));
+            let [source, target] = [(); 2].map(|()| Arc::new(Block::new(Kind::Device, 0, 128).ok().unwrap()));
             for i in 0..128 {
                 Span::new(&source, i, 1).unwrap().fill(i as u8);
             }

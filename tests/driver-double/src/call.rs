@@ -6,6 +6,7 @@ use std::fmt;
 
 use crate::code::{Answer, Code};
 use crate::driver::Driver;
+use crate::symbol::Symbol;
 
 /// What must have been done before a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,19 +29,23 @@ pub fn current() -> (u64, &'static str) {
 }
 
 /// Numbers a call, lets it fail if that is planned, asks for what it needs, executes and records it.
-pub fn enter(symbol: &'static str, needs: Needs, arguments: &[&dyn fmt::Debug], body: impl FnOnce(&'static Driver) -> Answer) -> u32 {
+pub fn enter(symbol: &'static Symbol, needs: Needs, arguments: &[&dyn fmt::Debug], body: impl FnOnce(&'static Driver) -> Answer) -> u32 {
     let driver = Driver::the();
     let number = driver.record.begin();
-    CURRENT.set((number, symbol));
-    // A thread that is ending has no place for it any more; the record then lacks what it gave.
-    let _ = GAVE.try_with(|gave| gave.borrow_mut().clear());
-    let answer = match driver.faults.due(symbol) {
+    CURRENT.set((number, symbol.name));
+    if driver.record.is_on() {
+        // A thread that is ending has no place for it any more; the record then lacks what it gave.
+        let _ = GAVE.try_with(|gave| gave.borrow_mut().clear());
+    }
+    let answer = match symbol.called() {
         Some(code) => Err(code),
         None => driver.admits(needs).and_then(|()| body(driver)),
     };
     let code = answer.err().unwrap_or(Code::SUCCESS);
-    let gave = GAVE.try_with(|gave| gave.borrow().clone()).unwrap_or_default();
-    driver.record.end(number, symbol, arguments, code, &gave);
+    if driver.record.is_on() {
+        let gave = GAVE.try_with(|gave| gave.borrow().clone()).unwrap_or_default();
+        driver.record.end(number, symbol.name, arguments, code, &gave);
+    }
     code.number()
 }
 
@@ -53,7 +58,9 @@ pub unsafe fn give<T: fmt::Debug>(place: *mut T, value: T) -> Answer {
     if place.is_null() {
         return Err(Code::INVALID_VALUE);
     }
-    let _ = GAVE.try_with(|gave| gave.borrow_mut().push_str(&format!(" {value:#x?}")));
+    if Driver::the().record.is_on() {
+        let _ = GAVE.try_with(|gave| gave.borrow_mut().push_str(&format!(" {value:#x?}")));
+    }
     // SAFETY: the caller's promise.
     unsafe { place.write(value) };
     Ok(())
@@ -107,13 +114,18 @@ impl fmt::Debug for Name {
 /// Exports functions of the driver API: what each needs, its C signature, what it does. The body may return early with `?`.
 macro_rules! calls {
     ($($needs:ident fn $name:ident($($argument:ident: $type:ty),* $(,)?) |$driver:pat_param| $body:block)+) => {
-        pub(crate) const SYMBOLS: &[&str] = &[$(stringify!($name)),+];
+        /// A function and a static of one name cannot stand side by side.
+        #[allow(non_upper_case_globals)]
+        mod symbol {
+            $(pub static $name: crate::symbol::Symbol = crate::symbol::Symbol::new(stringify!($name));)+
+        }
+        pub(crate) static SYMBOLS: &[&crate::symbol::Symbol] = &[$(&symbol::$name),+];
         $(
             #[doc = concat!("`", stringify!($name), "` of the driver API. Safety: pointers are valid as its documentation asks.")]
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($argument: $type),*) -> u32 {
                 let arguments: &[&dyn std::fmt::Debug] = &[$(&$argument),*];
-                crate::call::enter(stringify!($name), crate::call::Needs::$needs, arguments, |$driver| $body)
+                crate::call::enter(&symbol::$name, crate::call::Needs::$needs, arguments, |$driver| $body)
             }
         )+
     };

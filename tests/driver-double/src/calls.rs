@@ -4,12 +4,25 @@ pub mod context;
 pub mod copy;
 pub mod device;
 pub mod event;
+pub mod managed;
 pub mod memory;
 pub mod module;
+pub mod peer;
+pub mod pointer;
+pub mod pool;
 pub mod stream;
+
+use crate::symbol::Symbol;
 
 /// Every symbol of the driver API that is here.
 pub fn symbols() -> impl Iterator<Item = &'static str> {
-    let all = [device::SYMBOLS, context::SYMBOLS, module::SYMBOLS, memory::SYMBOLS, copy::SYMBOLS, stream::SYMBOLS, event::SYMBOLS];
-    all.into_iter().flatten().copied()
+    all().map(|symbol| symbol.name)
+}
+
+/// The same, with their counts and plans.
+pub fn all() -> impl Iterator<Item = &'static Symbol> {
+    let memory = [memory::SYMBOLS, pool::SYMBOLS, managed::SYMBOLS, pointer::SYMBOLS, copy::SYMBOLS];
+    let all =
+        [device::SYMBOLS, peer::SYMBOLS, context::SYMBOLS, module::SYMBOLS, stream::SYMBOLS, event::SYMBOLS].into_iter().chain(memory);
+    all.flatten().copied()
 }

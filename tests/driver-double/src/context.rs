@@ -1,86 +1,88 @@
-//! [`Context`]: the device's primary context, and which threads it is bound to.
+//! [`Context`]: a device's primary context, and which is bound to a thread.
 
 use std::cell::Cell;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::code::{Answer, Code};
 
-/// The primary context's handle, in every life of it.
-pub const HANDLE: usize = 0xD1A0_C000_0000_0010_u64 as usize;
+/// The first device's context's handle, in every life of it; the others' follow.
+const HANDLE: usize = 0xD1A0_C000_0000_0010_u64 as usize;
+const STRIDE: usize = 0x10;
 
 thread_local! {
-    static BOUND: Cell<bool> = const { Cell::new(false) };
+    static BOUND: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-/// Lives from the first retain to the last release.
-#[derive(Default)]
+/// Lives from the first retain to the last release. Without a lock: every call looks at it.
 pub struct Context {
-    state: Mutex<State>,
+    retained: AtomicU64,
+    /// What a kernel broke, as a code's number: every later call answers it until the context's end. 0 is nothing.
+    fault: AtomicU32,
 }
 
-#[derive(Default)]
-struct State {
-    retained: u64,
-    /// What a kernel broke: every later call answers it until the context's end.
-    fault: Option<Code>,
+/// The handle of a device's context.
+pub const fn handle(device: u32) -> usize {
+    HANDLE + device as usize * STRIDE
+}
+
+/// The device whose context has this handle, if there are so many.
+pub fn device(handle: usize, devices: usize) -> Answer<u32> {
+    let offset = handle.checked_sub(HANDLE).filter(|offset| offset.is_multiple_of(STRIDE) && offset / STRIDE < devices);
+    offset.map(|offset| (offset / STRIDE) as u32).ok_or(Code::INVALID_CONTEXT)
+}
+
+/// The device whose context is bound to this thread.
+pub fn bound() -> Option<u32> {
+    BOUND.get()
+}
+
+/// Binds a device's context to this thread, or nothing.
+pub fn bind(device: Option<u32>) {
+    BOUND.set(device);
 }
 
 impl Context {
-    pub fn retain(&self) -> usize {
-        self.state().retained += 1;
-        HANDLE
+    pub const fn new() -> Self {
+        Self { retained: AtomicU64::new(0), fault: AtomicU32::new(0) }
+    }
+
+    pub fn retain(&self) {
+        self.retained.fetch_add(1, AcqRel);
     }
 
     /// How often it is retained.
     pub fn retained(&self) -> u64 {
-        self.state().retained
+        self.retained.load(Acquire)
     }
 
     /// Whether this was the last.
     pub fn release(&self) -> Answer<bool> {
-        let mut state = self.state();
-        state.retained = state.retained.checked_sub(1).ok_or(Code::INVALID_CONTEXT)?;
-        if state.retained == 0 {
-            state.fault = None;
+        let before = self.retained.fetch_update(AcqRel, Acquire, |count| count.checked_sub(1)).map_err(|_| Code::INVALID_CONTEXT)?;
+        if before == 1 {
+            self.fault.store(0, Release);
         }
-        Ok(state.retained == 0)
+        Ok(before == 1)
     }
 
-    /// Binds it to this thread, or nothing for 0.
-    pub fn bind(&self, handle: usize) -> Answer {
-        if handle != 0 && (handle != HANDLE || self.retained() == 0) {
-            return Err(Code::INVALID_CONTEXT);
-        }
-        BOUND.set(handle == HANDLE);
-        Ok(())
-    }
-
-    /// What is bound to this thread.
-    pub fn bound() -> usize {
-        if BOUND.get() { HANDLE } else { 0 }
-    }
-
-    /// Whether this thread may work in it.
+    /// Whether a thread that it is bound to may work in it.
     pub fn check(&self) -> Answer {
-        let state = self.state();
-        match state.fault {
-            _ if !BOUND.get() => Err(Code::INVALID_CONTEXT),
-            _ if state.retained == 0 => Err(Code::CONTEXT_IS_DESTROYED),
+        if self.retained() == 0 {
+            return Err(Code::CONTEXT_IS_DESTROYED);
+        }
+        match Code::known(self.fault.load(Acquire)) {
+            None | Some(Code::SUCCESS) => Ok(()),
             Some(fault) => Err(fault),
-            None => Ok(()),
         }
     }
 
     /// Breaks it.
     pub fn fail(&self, fault: Code) {
-        self.state().fault.get_or_insert(fault);
+        // The first fault stays.
+        let _ = self.fault.compare_exchange(0, fault.number(), AcqRel, Acquire);
     }
 
     pub fn is_broken(&self) -> bool {
-        self.state().fault.is_some()
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.fault.load(Acquire) != 0
     }
 }

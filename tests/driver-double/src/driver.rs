@@ -1,45 +1,59 @@
 //! [`Driver`]: everything there is, once per process.
 
-use std::process;
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::atomic::{AtomicBool, AtomicU8};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use crate::block::Kind;
+use crate::block::{Block, Kind};
 use crate::call::Needs;
 use crate::code::{Answer, Code};
-use crate::context::Context;
+use crate::context;
+use crate::device::Device;
 use crate::engine::Engine;
 use crate::event::Event;
-use crate::faults::Faults;
+use crate::faults;
+use crate::host;
 use crate::leaks::{self, Lost};
 use crate::module::{Kernel, Module};
+use crate::pool::Pool;
 use crate::record::Record;
 use crate::settings::{self, Settings};
 use crate::space::Space;
 use crate::table::Table;
+use crate::violations::Violations;
 
 pub struct Driver {
     pub settings: Settings,
     pub record: Record,
-    pub faults: Faults,
-    pub context: Context,
+    pub devices: Vec<Device>,
     pub space: Space,
     pub engine: Engine,
     pub events: Table<Event>,
     pub modules: Table<Module>,
     pub functions: Table<Kernel>,
+    pub pools: Table<Pool>,
     pub lost: Lost,
-    /// The process that initialised it; 0 before.
-    process: AtomicU32,
+    pub violations: Violations,
+    /// One of the stages below.
+    stage: AtomicU8,
     /// Whether the process is ending.
     gone: AtomicBool,
+    /// Whether memory of a pool was freed that its pool may have to give back when somebody waits.
+    unsettled: AtomicBool,
     born: Instant,
 }
 
+/// Before `cuInit`.
+const NEW: u8 = 0;
+const INITIALISED: u8 = 1;
+/// In a child of a process that was initialised: the streams' threads are not there.
+const FORKED: u8 = 2;
+
 unsafe extern "C" {
     safe fn atexit(callback: extern "C" fn()) -> i32;
+    #[cfg(unix)]
+    safe fn pthread_atfork(prepare: Option<extern "C" fn()>, parent: Option<extern "C" fn()>, child: Option<extern "C" fn()>) -> i32;
 }
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
@@ -47,8 +61,20 @@ static DRIVER: OnceLock<Driver> = OnceLock::new();
 extern "C" fn at_exit() {
     let Some(driver) = DRIVER.get() else { return };
     driver.gone.store(true, Release);
-    if driver.settings.leaks && driver.process.load(Relaxed) == process::id() {
-        leaks::report(driver);
+    if driver.stage.load(Acquire) == INITIALISED {
+        if driver.settings.leaks {
+            leaks::report(driver);
+        }
+        driver.violations.report();
+    }
+}
+
+/// Asking for the process's number in every call would be a system call in every call.
+#[cfg(unix)]
+extern "C" fn in_child() {
+    if let Some(driver) = DRIVER.get() {
+        // A child of a process that was not may initialise itself.
+        let _ = driver.stage.compare_exchange(INITIALISED, FORKED, Release, Relaxed);
     }
 }
 
@@ -57,30 +83,37 @@ impl Driver {
     pub fn the() -> &'static Self {
         DRIVER.get_or_init(|| {
             let settings = Settings::read();
+            faults::plan(&settings.fail);
             // It fails for want of memory, and then only the report is missing.
             atexit(at_exit);
+            #[cfg(unix)]
+            pthread_atfork(None, None, Some(in_child));
+            let pools = Table::new(0x90, "memory pool");
+            let device = |ordinal| Device::new(ordinal, settings.memory, pools.insert(Pool::new(ordinal, true, u64::MAX)));
             Self {
                 record: Record::open(settings.log.as_deref()),
-                faults: Faults::parse(&settings.fail),
-                settings,
-                context: Context::default(),
+                devices: (0..settings.devices).map(device).collect(),
                 space: Space::new(),
-                engine: Engine::new(),
-                events: Table::new(0xE7),
-                modules: Table::new(0x30),
-                functions: Table::new(0xF0),
+                engine: Engine::new(settings.devices as usize, settings.delay),
+                events: Table::new(0xE7, "event"),
+                modules: Table::new(0x30, "module"),
+                functions: Table::new(0xF0, "function of a module"),
+                pools,
                 lost: Lost::default(),
-                process: AtomicU32::new(0),
+                violations: Violations::default(),
+                stage: AtomicU8::new(NEW),
                 gone: AtomicBool::new(false),
+                unsettled: AtomicBool::new(false),
                 born: Instant::now(),
+                settings,
             }
         })
     }
 
     pub fn initialise(&self) -> Answer {
-        match self.process.compare_exchange(0, process::id(), Release, Relaxed) {
+        match self.stage.compare_exchange(NEW, INITIALISED, Release, Relaxed) {
             Ok(_) => settings::announce(),
-            Err(process) if process == process::id() => {}
+            Err(INITIALISED) => {}
             Err(_) => return Err(Code::NOT_INITIALIZED),
         }
         Ok(())
@@ -91,25 +124,82 @@ impl Driver {
         if self.gone.load(Acquire) {
             return Err(Code::DEINITIALIZED);
         }
-        match (needs, self.process.load(Acquire)) {
+        if host::is_inside() {
+            self.violations.of_call("is called by a host function of a stream");
+            return Err(Code::NOT_PERMITTED);
+        }
+        match (needs, self.stage.load(Acquire)) {
             (Needs::Nothing, _) => Ok(()),
-            // After a fork the streams' threads are not there.
-            (_, process) if process != process::id() => Err(Code::NOT_INITIALIZED),
-            (Needs::Init, _) => Ok(()),
-            (Needs::Context, _) => self.context.check(),
+            (Needs::Init, INITIALISED) => Ok(()),
+            (Needs::Context, INITIALISED) => self.current()?.context.check(),
+            _ => Err(Code::NOT_INITIALIZED),
         }
     }
 
-    /// Ends the context: what is in it is lost to its owners.
-    pub fn destroy_context(&self) {
-        self.lost.keep(leaks::live(self));
-        self.engine.destroy_all();
-        self.events.retain(|_| false);
-        self.functions.retain(|_| false);
-        self.modules.retain(|_| false);
-        // Pinned memory stays where it is: its owner may still look at it.
-        let left = self.space.clear();
-        left.into_iter().filter(|block| block.kind == Kind::Pinned).for_each(std::mem::forget);
+    /// The device whose context is bound to this thread.
+    pub fn current(&self) -> Answer<&Device> {
+        context::bound().map(|device| &self.devices[device as usize]).ok_or(Code::INVALID_CONTEXT)
+    }
+
+    /// The device of this ordinal, which is its handle too.
+    pub fn device(&self, ordinal: i32) -> Answer<&Device> {
+        usize::try_from(ordinal).ok().and_then(|ordinal| self.devices.get(ordinal)).ok_or(Code::INVALID_DEVICE)
+    }
+
+    /// The device with this context, alive.
+    pub fn device_of(&self, context: usize) -> Answer<&Device> {
+        let device = &self.devices[context::device(context, self.devices.len())? as usize];
+        if device.context.retained() > 0 { Ok(device) } else { Err(Code::INVALID_CONTEXT) }
+    }
+
+    /// Refuses what a device cannot do.
+    pub fn demand(&self, attribute: i32) -> Answer {
+        if self.settings.attributes.has(attribute) { Ok(()) } else { Err(Code::NOT_SUPPORTED) }
+    }
+
+    /// Ends a device's context: what is in it is lost to its owners.
+    pub fn destroy_context(&self, device: &Device) {
+        let ordinal = device.ordinal;
+        self.lost.keep(leaks::live(self, Some(ordinal)));
+        self.engine.destroy_all(ordinal);
+        self.events.retain(|event| event.device != ordinal);
+        self.functions.retain(|kernel| kernel.device != ordinal);
+        self.modules.retain(|module| module.device != ordinal);
+        let left = self.space.clear(ordinal);
+        let charged = left.iter().filter(|block| matches!(block.kind, Kind::Device | Kind::Global)).map(|block| block.len);
+        device.give_back(charged.sum());
+        // The host's memory stays where it is: its owner may still look at it.
+        left.into_iter().filter(|block| matches!(block.kind, Kind::Pinned | Kind::Managed)).for_each(std::mem::forget);
+        for (handle, _) in self.pools.list(|pool| pool.device == ordinal) {
+            if let Ok(pool) = self.pools.find(handle) {
+                pool.clear(device);
+            }
+        }
+        self.pools.retain(|pool| pool.device != ordinal || pool.is_default);
+        device.forget();
+        for other in &self.devices {
+            other.reach(ordinal, false);
+        }
+    }
+
+    /// A stream has come to a free, or somebody has waited for everything and frees: the block goes, and its bytes back to its pool.
+    pub fn free_ordered(&self, address: u64, block: &Arc<Block>) {
+        // None where the context was destroyed meanwhile.
+        if let (Some(_), Some(ordered)) = (self.space.remove(address), &block.ordered) {
+            ordered.pool.give_back(&self.devices[block.device as usize], block.len);
+            self.unsettled.store(true, Release);
+        }
+    }
+
+    /// After somebody has waited: pools give back what is above their thresholds.
+    pub fn settle(&self) {
+        if self.unsettled.swap(false, Acquire) {
+            for (handle, _) in self.pools.list(|_| true) {
+                if let Ok(pool) = self.pools.find(handle) {
+                    pool.settle(&self.devices[pool.device as usize]);
+                }
+            }
+        }
     }
 
     /// Nanoseconds since the driver was made.

@@ -3,12 +3,16 @@
 //! 1. Work of the legacy stream begins after all earlier work of blocking streams, and later work of those after it.
 //! 2. A wait that a kernel may hold up for ever has a deadline, and then the process ends with a reason.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::attributes::PAGEABLE_MEMORY_ACCESS;
 use crate::block::{Kind, Span};
 use crate::call;
 use crate::code::{Answer, Code};
+use crate::context;
 use crate::driver::Driver;
 use crate::operation::Operation;
 use crate::record::give_up;
@@ -23,31 +27,56 @@ const PER_THREAD: usize = 2;
 pub struct Engine {
     pub streams: Table<Stream>,
     /// Held while something is queued.
-    order: Mutex<Vec<Arc<Stream>>>,
-    legacy: OnceLock<Arc<Stream>>,
+    order: Mutex<Order>,
+    /// Each device's, made when it is first asked for.
+    legacy: Vec<OnceLock<Arc<Stream>>>,
     running: Mutex<Vec<(&'static str, Instant)>>,
+    /// How long every operation is held back.
+    delay: Duration,
+    ids: AtomicU64,
+}
+
+#[derive(Default)]
+struct Order {
+    streams: Vec<Arc<Stream>>,
+    /// How many of them were destroyed, and may have nothing left.
+    closed: usize,
 }
 
 impl Engine {
-    pub const fn new() -> Self {
-        Self { streams: Table::new(0x57), order: Mutex::new(Vec::new()), legacy: OnceLock::new(), running: Mutex::new(Vec::new()) }
+    pub fn new(devices: usize, delay: Duration) -> Self {
+        let legacy = (0..devices).map(|_| OnceLock::new()).collect();
+        Self {
+            streams: Table::new(0x57, "stream"),
+            order: Mutex::default(),
+            legacy,
+            running: Mutex::default(),
+            delay,
+            ids: AtomicU64::new(1),
+        }
     }
 
-    pub fn create(&self, blocking: bool) -> Answer<usize> {
-        let stream = Arc::new(Stream::new(blocking)?);
-        self.order.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&stream));
+    pub fn create(&self, device: u32, blocking: bool) -> Answer<usize> {
+        let stream = Arc::new(self.open(device, blocking)?);
+        self.order().streams.push(Arc::clone(&stream));
         Ok(self.streams.insert_arc(stream))
+    }
+
+    fn open(&self, device: u32, blocking: bool) -> Answer<Stream> {
+        Stream::new(device, self.ids.fetch_add(1, Relaxed), blocking, self.delay)
     }
 
     /// What is queued is still executed.
     pub fn destroy(&self, handle: usize) -> Answer {
+        let mut order = self.order();
         self.streams.remove(handle)?.close();
+        order.closed += 1;
         Ok(())
     }
 
-    /// Destroys all but the legacy stream.
-    pub fn destroy_all(&self) {
-        for (handle, _) in self.streams.list() {
+    /// Destroys all of a device but the legacy stream.
+    pub fn destroy_all(&self, device: u32) {
+        for (handle, _) in self.streams.list(|stream| stream.device == device) {
             // Another thread may have destroyed it meanwhile.
             let _ = self.destroy(handle);
         }
@@ -55,44 +84,60 @@ impl Engine {
 
     pub fn stream(&self, handle: usize) -> Answer<Arc<Stream>> {
         match handle {
-            0 | LEGACY => self.legacy(),
+            0 | LEGACY => self.legacy(context::bound().ok_or(Code::INVALID_CONTEXT)?),
             PER_THREAD => Err(Code::NOT_SUPPORTED),
             _ => self.streams.find(handle),
         }
     }
 
-    fn legacy(&self) -> Answer<Arc<Stream>> {
-        if self.legacy.get().is_none() {
+    fn legacy(&self, device: u32) -> Answer<Arc<Stream>> {
+        let place = &self.legacy[device as usize];
+        if place.get().is_none() {
             // A second one that another thread made meanwhile is never used.
-            let _ = self.legacy.set(Arc::new(Stream::new(true)?));
+            let _ = place.set(Arc::new(self.open(device, true)?));
         }
-        self.legacy.get().cloned().ok_or(Code::UNKNOWN)
+        place.get().cloned().ok_or(Code::UNKNOWN)
+    }
+
+    fn is_legacy(&self, stream: &Arc<Stream>) -> bool {
+        self.legacy[stream.device as usize].get().is_some_and(|legacy| Arc::ptr_eq(legacy, stream))
     }
 
     /// Queues an operation behind its stream, behind what the legacy rule says, and behind `event`.
     pub fn queue(&self, handle: usize, operation: Operation, event: Option<Ticket>) -> Answer<Ticket> {
         let stream = self.stream(handle)?;
-        let mut order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        order.retain(|stream| !stream.is_over());
-        let mut after: Vec<Ticket> = event.into_iter().collect();
-        match self.legacy.get() {
-            Some(legacy) if Arc::ptr_eq(legacy, &stream) => {
-                after.extend(order.iter().filter(|stream| stream.blocking).map(|stream| stream.last()));
-            }
-            Some(legacy) if stream.blocking => after.push(legacy.last()),
-            _ => {}
+        let mut order = self.order();
+        if order.closed > 0 {
+            let before = order.streams.len();
+            order.streams.retain(|stream| !stream.is_over());
+            order.closed -= before - order.streams.len();
         }
-        after.retain(|ticket| !ticket.is_done());
-        stream.queue(operation, after)
+        let mut after: Vec<Ticket> = event.into_iter().collect();
+        if self.is_legacy(&stream) {
+            after.extend(order.blocking(stream.device).map(|stream| stream.last()));
+        } else if stream.blocking {
+            after.extend(self.legacy[stream.device as usize].get().map(|legacy| legacy.last()));
+        }
+        let ticket = stream.next(&after, matches!(operation, Operation::Wait { .. }))?;
+        operation.note(Driver::the(), &ticket);
+        after.retain(|ticket| !ticket.at.is_done());
+        stream.queue(operation, &ticket, after)?;
+        Ok(ticket)
     }
 
-    /// Queues a copy. One from pageable memory has read its source when this returns, and one to it has written.
+    fn order(&self) -> MutexGuard<'_, Order> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a copy. One from pageable memory has read its source when this returns, unless the device reads such memory itself. One to it, and one within
+    /// the host's memory, has written.
     pub fn copy(&self, handle: usize, to: Span, from: Span, patience: Duration) -> Answer<Ticket> {
         if to.overlaps(&from) && to.len > 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let from = if from.block.kind == Kind::Pageable { from.staged()? } else { from };
-        let finish = to.block.kind == Kind::Pageable;
+        let is_late = Driver::the().settings.attributes.has(PAGEABLE_MEMORY_ACCESS);
+        let finish = to.block.kind == Kind::Pageable || to.block.is_host() && from.block.is_host();
+        let from = if from.block.kind == Kind::Pageable && !is_late { from.staged()? } else { from };
         let ticket = self.queue(handle, Operation::Copy { to, from }, None)?;
         if finish {
             self.wait(&ticket, patience);
@@ -103,9 +148,7 @@ impl Engine {
     /// Whether all work of a stream is done; for the legacy stream, that of the blocking ones too.
     pub fn query(&self, handle: usize) -> Answer<bool> {
         let stream = self.stream(handle)?;
-        let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_legacy = self.legacy.get().is_some_and(|legacy| Arc::ptr_eq(legacy, &stream));
-        Ok(stream.last().is_done() && !(is_legacy && order.iter().any(|other| other.blocking && !other.last().is_done())))
+        Ok(stream.query() && (!self.is_legacy(&stream) || self.order().blocking(stream.device).all(|other| other.query())))
     }
 
     /// Waits for one operation.
@@ -115,12 +158,14 @@ impl Engine {
         }
     }
 
-    /// Waits until nothing that is queued anywhere is left.
-    pub fn idle(&self, deadline: Duration) {
+    /// Waits until nothing that is queued on a device is left; on any, without one.
+    pub fn idle(&self, device: Option<u32>, deadline: Duration) {
         let then = Instant::now() + deadline;
-        let last = |stream: &Arc<Stream>| stream.last();
-        let mut tickets: Vec<Ticket> = self.order.lock().unwrap_or_else(PoisonError::into_inner).iter().map(last).collect();
-        tickets.extend(self.legacy.get().map(last));
+        let order = self.order();
+        let all = order.streams.iter().chain(self.legacy.iter().filter_map(OnceLock::get));
+        let tickets: Vec<Ticket> =
+            all.filter(|stream| device.is_none_or(|device| stream.device == device)).map(|stream| stream.last()).collect();
+        drop(order);
         if !tickets.iter().all(|ticket| ticket.wait_until(then)) {
             self.hang(deadline);
         }
@@ -152,5 +197,11 @@ impl Engine {
     /// Names of the kernels that run.
     pub fn running(&self) -> Vec<&'static str> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner).iter().map(|(name, _)| *name).collect()
+    }
+}
+
+impl Order {
+    fn blocking(&self, device: u32) -> impl Iterator<Item = &Arc<Stream>> {
+        self.streams.iter().filter(move |stream| stream.blocking && stream.device == device)
     }
 }

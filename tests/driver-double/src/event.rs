@@ -12,6 +12,7 @@ pub const FLAGS: u32 = 3;
 pub const UNTIMED: u32 = 2;
 
 pub struct Event {
+    pub device: u32,
     timed: bool,
     /// The last recording.
     recorded: Mutex<Option<Recording>>,
@@ -24,8 +25,8 @@ pub struct Recording {
 }
 
 impl Event {
-    pub const fn new(flags: u32) -> Self {
-        Self { timed: flags & UNTIMED == 0, recorded: Mutex::new(None) }
+    pub const fn new(device: u32, flags: u32) -> Self {
+        Self { device, timed: flags & UNTIMED == 0, recorded: Mutex::new(None) }
     }
 
     pub fn record(&self, recording: Recording) {
@@ -41,7 +42,7 @@ impl Event {
     pub fn reached(&self) -> Answer<Instant> {
         let last = self.last();
         let recording = last.as_ref().filter(|_| self.timed).ok_or(Code::INVALID_HANDLE)?;
-        recording.at.get().filter(|_| recording.ticket.is_done()).copied().ok_or(Code::NOT_READY)
+        recording.at.get().filter(|_| recording.ticket.at.is_done()).copied().ok_or(Code::NOT_READY)
     }
 
     fn last(&self) -> MutexGuard<'_, Option<Recording>> {

@@ -1,47 +1,80 @@
-//! [`Faults`]: calls that fail because a test wants them to.
+//! Calls that fail because a test wants them to, and how often each was made.
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::ffi::{CStr, c_char};
 
 use crate::calls;
 use crate::code::Code;
+use crate::driver::Driver;
 use crate::record::give_up;
+use crate::symbol::Symbol;
 
-/// Which call of which symbol fails, and how.
-pub struct Faults {
-    planned: Vec<(String, u64, Code)>,
-    /// Calls so far, of the symbols that are planned for.
-    seen: Mutex<HashMap<&'static str, u64>>,
-}
-
-impl Faults {
-    /// Reads `SYMBOL:N:CODE,...`. A plan that could never come true ends the process.
-    pub fn parse(text: &str) -> Self {
-        let entries = text.split(',').filter(|entry| !entry.is_empty());
-        let planned = entries.map(|entry| planned(entry).unwrap_or_else(|why| give_up(&format!("RINGMEM_DOUBLE_FAIL={text}: {why}"))));
-        Self { planned: planned.collect(), seen: Mutex::default() }
-    }
-
-    /// Counts a call; the code if it is one that fails.
-    pub fn due(&self, symbol: &'static str) -> Option<Code> {
-        let mut of_symbol = self.planned.iter().filter(|plan| plan.0 == symbol).peekable();
-        of_symbol.peek()?;
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = seen.entry(symbol).or_default();
-        *count += 1;
-        of_symbol.find(|plan| plan.1 == *count).map(|plan| plan.2)
+/// Reads `SYMBOL:N:CODE,...`. A plan that could never come true ends the process.
+pub fn plan(text: &str) {
+    for entry in text.split(',').filter(|entry| !entry.is_empty()) {
+        match planned(entry) {
+            Ok((symbol, number, code)) => symbol.fail(number, code),
+            Err(why) => give_up(&format!("RINGMEM_DOUBLE_FAIL={text}: {why}")),
+        }
     }
 }
 
-fn planned(entry: &str) -> Result<(String, u64, Code), String> {
+fn planned(entry: &str) -> Result<(&'static Symbol, u64, Code), String> {
     let parts: Vec<&str> = entry.split(':').collect();
-    let [symbol, count, code] = parts[..] else { return Err(format!("`{entry}` is not SYMBOL:N:CODE")) };
-    if !calls::symbols().any(|known| known == symbol) {
-        return Err(format!("no symbol {symbol}"));
-    }
-    let count = count.parse().ok().filter(|&count| count > 0).ok_or_else(|| format!("`{count}` is no number from 1"))?;
+    let [name, number, code] = parts[..] else { return Err(format!("`{entry}` is not SYMBOL:N:CODE")) };
+    let symbol = calls::all().find(|symbol| symbol.name == name).ok_or_else(|| format!("no symbol {name}"))?;
+    let number = number.parse().ok().filter(|&number| number > 0).ok_or_else(|| format!("`{number}` is no number from 1"))?;
     let code = code.parse().ok().and_then(Code::known).ok_or_else(|| format!("`{code}` is no CUresult with a name here"))?;
-    Ok((symbol.to_owned(), count, code))
+    Ok((symbol, number, code))
+}
+
+/// The symbol of a name, if there is one.
+///
+/// # Safety
+///
+/// `name` is null or a C string.
+unsafe fn named(name: *const c_char) -> Option<&'static Symbol> {
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(name) }.to_str().ok()?;
+    calls::all().find(|symbol| symbol.name == name)
+}
+
+/// Lets the `number`-th call of a symbol, from 1 and since the last [`ringmem_double_reset`], do nothing and return `code`. 0, or 1 for a plan
+/// that could never come true. May be called several times; plans of `RINGMEM_DOUBLE_FAIL` are of the same kind.
+///
+/// # Safety
+///
+/// `symbol` is null, which is refused, or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringmem_double_fail(symbol: *const c_char, number: u64, code: u32) -> u32 {
+    // The plan of the environment is read first.
+    Driver::the();
+    // SAFETY: the caller's promise.
+    match (unsafe { named(symbol) }, Code::known(code)) {
+        (Some(symbol), Some(code)) if number > 0 => symbol.fail(number, code),
+        _ => return Code::INVALID_VALUE.number(),
+    }
+    Code::SUCCESS.number()
+}
+
+/// How often a symbol was called since the last [`ringmem_double_reset`], whatever came of it; `u64::MAX` for no symbol.
+///
+/// # Safety
+///
+/// `symbol` is null or a C string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ringmem_double_calls(symbol: *const c_char) -> u64 {
+    // SAFETY: the caller's promise.
+    unsafe { named(symbol) }.map_or(u64::MAX, Symbol::calls)
+}
+
+/// Forgets every plan, that of the environment too, and every count of calls. What lives goes on living, and violations stay counted.
+#[unsafe(no_mangle)]
+pub extern "C" fn ringmem_double_reset() {
+    Driver::the();
+    calls::all().for_each(Symbol::reset);
 }
 
 #[cfg(test)]
@@ -49,17 +82,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_nth_call_fails() {
-        let faults = Faults::parse("cuMemAlloc_v2:2:2,cuMemFree_v2:1:1,cuMemAlloc_v2:3:999");
-        let of = |symbol| faults.due(symbol).map(Code::number);
-        assert_eq!([of("cuMemAlloc_v2"), of("cuMemAlloc_v2"), of("cuMemAlloc_v2"), of("cuMemAlloc_v2")], [None, Some(2), Some(999), None]);
-        assert_eq!([of("cuMemFree_v2"), of("cuMemFree_v2"), of("cuInit")], [Some(1), None, None]);
-    }
-
-    #[test]
     fn a_plan_that_cannot_come_true_is_refused() {
         for entry in ["cuMemAlloc:1:2", "cuMemAlloc_v2:0:2", "cuMemAlloc_v2:1:12345", "cuMemAlloc_v2:1", "cuMemAlloc_v2:one:2"] {
             assert!(planned(entry).is_err(), "{entry}");
         }
+        assert!(planned("cuMemAlloc_v2:3:2").is_ok_and(|(symbol, number, _)| (symbol.name, number) == ("cuMemAlloc_v2", 3)));
     }
 }

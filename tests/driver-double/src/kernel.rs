@@ -9,8 +9,11 @@ use std::time::Duration;
 
 use ringmem_layouts::image::{Entry, KernelHost};
 
+use crate::block::Kind;
 use crate::code::Code;
+use crate::device::Device;
 use crate::driver::Driver;
+use crate::stream::Ticket;
 
 /// Multiprocessors of the device.
 pub const MULTIPROCESSORS: u64 = 4;
@@ -26,15 +29,20 @@ pub struct Launch {
 }
 
 /// The device as one block sees it.
-struct Group {
+struct Group<'a> {
     driver: &'static Driver,
+    device: &'static Device,
+    ticket: &'a Ticket,
+    kernel: &'static str,
     index: u64,
+    groups: u64,
 }
 
 impl Launch {
     /// Runs every block to its end; as many at once as the device holds, the others after them.
-    pub fn execute(self, driver: &'static Driver) {
+    pub fn execute(self, driver: &'static Driver, device: u32, ticket: &Ticket) {
         let Self { entry, arguments, groups } = self;
+        let device = &driver.devices[device as usize];
         driver.engine.runs(entry.name);
         let next = AtomicU64::new(0);
         let multiprocessor = || {
@@ -43,13 +51,13 @@ impl Launch {
                 if index >= groups {
                     return;
                 }
-                let group = Group { driver, index };
+                let group = Group { driver, device, ticket, kernel: entry.name, index, groups };
                 // SAFETY: the invariant.
                 let ended = catch_unwind(AssertUnwindSafe(|| unsafe { (entry.run)(&group, &arguments) }));
                 if let Err(payload) = ended {
                     // It may panic again when it is dropped.
                     std::mem::forget(payload);
-                    driver.context.fail(Code::LAUNCH_FAILED);
+                    device.context.fail(Code::LAUNCH_FAILED);
                 }
             }
         };
@@ -58,7 +66,7 @@ impl Launch {
                 let thread = thread::Builder::new().name(format!("double-{}", entry.name));
                 if thread.spawn_scoped(scope, multiprocessor).is_err() {
                     // Fewer threads would run fewer blocks at once than was promised.
-                    driver.context.fail(Code::LAUNCH_OUT_OF_RESOURCES);
+                    device.context.fail(Code::LAUNCH_OUT_OF_RESOURCES);
                 }
             }
         });
@@ -66,9 +74,20 @@ impl Launch {
     }
 }
 
-impl KernelHost for Group {
+impl KernelHost for Group<'_> {
     fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
-        self.driver.space.resolve(address, bytes).ok().map(|span| span.place())
+        let span = self.driver.space.reach(address, bytes).ok()?;
+        let block = &span.block;
+        let may = match (block.kind, &block.ordered) {
+            // The host's is everybody's.
+            (Kind::Pinned | Kind::Registered | Kind::Managed, _) => true,
+            (_, Some(ordered)) => ordered.is_ready() && ordered.pool.lets(self.device.ordinal),
+            (_, None) => self.device.reaches(block.device),
+        };
+        if let Some(wrong) = block.ordered.as_ref().and_then(|_| block.used_by(self.ticket)) {
+            self.driver.violations.add(format!("kernel `{}`: {wrong}", self.kernel));
+        }
+        may.then(|| span.place())
     }
 
     fn now_ns(&self) -> u64 {
@@ -79,6 +98,10 @@ impl KernelHost for Group {
 
     fn group(&self) -> u64 {
         self.index
+    }
+
+    fn groups(&self) -> u64 {
+        self.groups
     }
 
     /// Spins little, then yields, then sleeps: kernels and their hosts share few cores.

@@ -28,26 +28,37 @@ impl Lost {
     }
 }
 
-/// How many things were made and never given back: allocations, registrations, streams, events, modules, retains of the context, and what
-/// went down with a context.
+/// How many things were made and never given back: allocations, registrations, pools, streams, events, modules, retains of the contexts, and
+/// what went down with a context. What a stream frees is given back when that is queued.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringmem_double_live() -> u64 {
     all(Driver::the()).len() as u64
 }
 
+/// How many bytes of memory were allocated and never given back, on all devices and of the host; registrations are the caller's.
+#[unsafe(no_mangle)]
+pub extern "C" fn ringmem_double_live_bytes() -> u64 {
+    let live = Driver::the().space.live();
+    live.iter().filter(|block| !matches!(block.kind, Kind::Registered)).map(|block| block.len).sum()
+}
+
 /// Everything that is not given back.
 fn all(driver: &Driver) -> Vec<Left> {
     let mut all = driver.lost.things.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    all.extend(live(driver));
-    all.extend((0..driver.context.retained()).map(|_| Left { what: "retain of the primary context", which: String::new() }));
+    all.extend(live(driver, None));
+    let retained = driver.devices.iter().map(|device| device.context.retained()).sum();
+    all.extend((0..retained).map(|_| Left { what: "retain of the primary context", which: String::new() }));
     all
 }
 
-/// Everything in the context.
-pub fn live(driver: &Driver) -> Vec<Left> {
-    let block = |Live { address, kind, len, made }| {
+/// Everything in a device's context, or in any.
+pub fn live(driver: &Driver, of: Option<u32>) -> Vec<Left> {
+    let is = |device| of.is_none_or(|of| of == device);
+    let block = |Live { address, kind, len, made, .. }| {
         let what = match kind {
             Kind::Device => "device memory",
+            Kind::Ordered => "stream-ordered memory",
+            Kind::Managed => "managed memory",
             Kind::Pinned => "pinned memory",
             Kind::Registered => "registration of host memory",
             Kind::Global | Kind::Pageable => "memory of the double",
@@ -55,10 +66,11 @@ pub fn live(driver: &Driver) -> Vec<Left> {
         Left { what, which: format!(" {address:#x}, {len} bytes, call {made}") }
     };
     let handle = |what| move |(handle, made)| Left { what, which: format!(" {handle:#x}, call {made}") };
-    let mut live: Vec<Left> = driver.space.live().into_iter().map(block).collect();
-    live.extend(driver.engine.streams.list().into_iter().map(handle("stream")));
-    live.extend(driver.events.list().into_iter().map(handle("event")));
-    live.extend(driver.modules.list().into_iter().map(handle("module")));
+    let mut live: Vec<Left> = driver.space.live().into_iter().filter(|block| is(block.device)).map(block).collect();
+    live.extend(driver.pools.list(|pool| is(pool.device) && !pool.is_default).into_iter().map(handle("memory pool")));
+    live.extend(driver.engine.streams.list(|stream| is(stream.device)).into_iter().map(handle("stream")));
+    live.extend(driver.events.list(|event| is(event.device)).into_iter().map(handle("event")));
+    live.extend(driver.modules.list(|module| is(module.device)).into_iter().map(handle("module")));
     live
 }
 

@@ -1,16 +1,20 @@
 //! A test double of the CUDA driver: what `libcuda.so` exports, over host memory and host threads. **It is no GPU**, and a figure from it
 //! is never a GPU figure.
 //!
-//! 1. Device memory is apart: its addresses can be dereferenced by nobody and are never handed out twice. It and pinned
+//! 1. Device memory is apart: its addresses can be dereferenced by nobody and are never handed out twice. It, pinned and managed
 //!    memory hold [`POISON`] until written.
 //! 2. Every address that a call names is checked: it lies in one live allocation, whole, or the call is refused.
 //! 3. Streams are threads. A copy from pinned memory reads its source when it is executed, not when it is called.
 //! 4. `cuLaunchKernel` runs the host build of the entry that the PTX names, a thread for each block.
 //! 5. What may wait for ever on a real driver while a kernel runs waits here too, then says why and aborts: a hang is never silent.
 //! 6. A handle that was destroyed, a thread without a context, a child of `fork` and a call after exit get the error that they would get.
+//! 7. An order of calls that a driver answers with no error, and that is wrong all the same, is counted by [`ringmem_double_violations`]. What orders two
+//!    uses of stream-ordered memory is an event, the legacy rule, or that the host has waited, asked, or been told by a word or function of a
+//!    stream, never that one happens to be over. A stream that has waited for a word is believed: it may come after anything.
+//! 8. Devices reach each other's memory only as the matrix allows and the caller has asked, each direction for itself.
 //!
-//! It does not check access inside a kernel beyond [`translate`](ringmem_layouts::image::KernelHost::translate), does not model speed, and
-//! has one device.
+//! It does not check access inside a kernel beyond [`translate`](ringmem_layouts::image::KernelHost::translate), and does not model speed. Pools keep bytes, not
+//! addresses; advice on managed memory is kept and has no effect.
 //!
 //! | variable | effect |
 //! |---|---|
@@ -18,6 +22,21 @@
 //! | `RINGMEM_DOUBLE_FAIL=SYMBOL:N:CODE,...` | the N-th call of the symbol, from 1, does nothing and returns the code |
 //! | `RINGMEM_DOUBLE_LEAKS=1` | reports on stderr at exit what was not given back; [`ringmem_double_live`] counts it at any time |
 //! | `RINGMEM_DOUBLE_DEADLINE_MS=MS` | how long a call of guarantee 5 waits, 10 s unless told |
+//! | `RINGMEM_DOUBLE_DELAY_US=US` | holds every operation of a stream back for so long before it is executed, none unless told |
+//! | `RINGMEM_DOUBLE_DEVICES=N` | how many devices there are, 1 to 64, 1 unless told |
+//! | `RINGMEM_DOUBLE_MEMORY=BYTES` | what each has, 2 GiB unless told |
+//! | `RINGMEM_DOUBLE_PEERS=0>1,1>2` | whose kernels can be let into whose memory; `all`, unless told, or `none` |
+//! | `RINGMEM_DOUBLE_ATTRIBUTES=NUMBER=VALUE,...` | what the devices say of themselves, by number of `CUdevice_attribute`; `NUMBER=-` for a driver that does not know the number |
+//!
+//! What follows from an attribute: with 88 `PAGEABLE_MEMORY_ACCESS` a copy reads pageable memory when it is executed, too; 83 `MANAGED_MEMORY`, 89 `CONCURRENT_MANAGED_ACCESS` (prefetches and advice name a device), 95 `COOPERATIVE_LAUNCH`,
+//! 98 `CAN_FLUSH_REMOTE_WRITES`, 99 `HOST_REGISTER_SUPPORTED`, 115 `MEMORY_POOLS_SUPPORTED` and 122 `CAN_USE_64_BIT_STREAM_MEM_OPS` refuse their calls where they are 0. The
+//! others, 86 `HOST_NATIVE_ATOMIC_SUPPORTED` among them, are only said.
+//!
+//! # Failing every call in turn
+//!
+//! A test in one process plans with [`ringmem_double_fail`], and counts with [`ringmem_double_calls`]: [`ringmem_double_reset`], do the work once, note how often each
+//! symbol was called; then for each symbol and each of so many calls reset, plan that one, do the work, and ask that
+//! [`ringmem_double_live`] is what it was before.
 //!
 //! # How it is found
 //!
@@ -34,23 +53,34 @@
 
 #[macro_use]
 mod call;
+mod attributes;
 mod block;
 mod calls;
 mod code;
 mod context;
+mod device;
 mod driver;
 mod engine;
 mod event;
 mod faults;
+mod host;
+mod jit;
 mod kernel;
 mod leaks;
+mod managed;
 mod module;
 mod operation;
+mod ordered;
+mod peers;
+mod pool;
 mod record;
 mod settings;
 mod space;
 mod stream;
+mod symbol;
 mod table;
+mod violations;
+mod word;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -62,11 +92,17 @@ pub use calls::context::*;
 pub use calls::copy::*;
 pub use calls::device::*;
 pub use calls::event::*;
+pub use calls::managed::*;
 pub use calls::memory::*;
 pub use calls::module::*;
+pub use calls::peer::*;
+pub use calls::pointer::*;
+pub use calls::pool::*;
 pub use calls::stream::*;
 pub use calls::symbols;
-pub use leaks::ringmem_double_live;
+pub use faults::{ringmem_double_calls, ringmem_double_fail, ringmem_double_reset};
+pub use leaks::{ringmem_double_live, ringmem_double_live_bytes};
+pub use violations::ringmem_double_violations;
 
 /// What it calls itself wherever it speaks.
 pub const NAME: &str = "ringmem driver double, not a GPU";

@@ -11,12 +11,14 @@ use ringmem_layouts::image::Entry;
 use crate::NAME;
 use crate::block::{Block, Kind};
 use crate::code::{Answer, Code};
+use crate::device::Device;
 use crate::driver::Driver;
 
 /// The one global that is known.
 pub const ABI_SYMBOL: &str = "RINGMEM_ABI";
 
 pub struct Module {
+    pub device: u32,
     /// In the order of the text.
     kernels: Vec<Arc<Kernel>>,
     /// Where the ABI's eight bytes lie.
@@ -26,14 +28,16 @@ pub struct Module {
 /// A kernel of a module; what a function handle stands for.
 pub struct Kernel {
     pub entry: Entry,
+    pub device: u32,
     loaded: AtomicBool,
 }
 
 impl Module {
-    /// Reads a text and finds the host build of each of its kernels.
-    pub fn load(driver: &Driver, text: &str) -> Answer<Self> {
-        let refuse = |why: &str| {
+    /// Reads a text and finds the host build of each of its kernels. Why it does not, is told on stderr and in `log`.
+    pub fn load(driver: &Driver, device: &Device, text: &str, log: &mut String) -> Answer<Self> {
+        let mut refuse = |why: &str| {
             eprintln!("{NAME}: PTX refused: {why}");
+            log.push_str(why);
             Err(Code::INVALID_PTX)
         };
         let text = without_comments(text);
@@ -49,7 +53,7 @@ impl Module {
         for (name, parameters) in entries(&text) {
             match IMAGE.host.iter().find(|entry| entry.name == name) {
                 Some(entry) if entry.arguments == parameters => {
-                    kernels.push(Arc::new(Kernel { entry: *entry, loaded: AtomicBool::new(driver.settings.eager) }))
+                    kernels.push(Arc::new(Kernel { entry: *entry, device: device.ordinal, loaded: AtomicBool::new(driver.settings.eager) }))
                 }
                 Some(entry) => {
                     return refuse(&format!("`{name}` has {parameters} parameters, its host build {} arguments", entry.arguments));
@@ -57,10 +61,15 @@ impl Module {
                 None => return refuse(&format!("`{name}` has no host build")),
             }
         }
-        let address = driver.space.allocate(Kind::Global, 8)?;
-        let global = driver.space.resolve(address, 8)?;
-        global.write(abi, true);
-        Ok(Self { kernels, abi: address })
+        if driver.settings.eager {
+            // Its kernels are loaded with it.
+            driver.engine.idle(Some(device.ordinal), driver.settings.deadline);
+        }
+        device.take(8)?;
+        let global = Arc::new(Block::new(Kind::Global, device.ordinal, 8).inspect_err(|_| device.give_back(8))?);
+        let address = driver.space.place(&global);
+        driver.space.resolve(address, 8)?.write(abi, true);
+        Ok(Self { device: device.ordinal, kernels, abi: address })
     }
 
     pub fn kernel(&self, name: &str) -> Answer<&Arc<Kernel>> {
@@ -72,8 +81,10 @@ impl Module {
     }
 
     /// Gives its globals back.
-    pub fn unload(&self, driver: &Driver) -> Answer<Arc<Block>> {
-        driver.space.remove(self.abi, Kind::Global)
+    pub fn unload(&self, driver: &Driver) {
+        if driver.space.remove(self.abi).is_some() {
+            driver.devices[self.device as usize].give_back(8);
+        }
     }
 }
 
@@ -81,7 +92,7 @@ impl Kernel {
     /// Loads it on first use, which waits for every kernel that runs.
     pub fn load(&self, driver: &Driver) {
         if !self.loaded.swap(true, AcqRel) {
-            driver.engine.idle(driver.settings.deadline);
+            driver.engine.idle(Some(self.device), driver.settings.deadline);
         }
     }
 }

@@ -3,12 +3,22 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use crate::block::Span;
+use crate::block::{Block, Kind, Span};
 use crate::driver::Driver;
+use crate::host::HostFunction;
 use crate::kernel::Launch;
+use crate::stream::Ticket;
+use crate::word::Condition;
 
 /// It holds on to all memory that it names.
 pub enum Operation {
+    /// Stream-ordered memory may be used from here on.
+    Allocate(Arc<Block>),
+    /// And from here on no longer.
+    Free {
+        address: u64,
+        block: Arc<Block>,
+    },
     Copy {
         to: Span,
         from: Span,
@@ -17,31 +27,80 @@ pub enum Operation {
         to: Span,
         byte: u8,
     },
+    FillWords {
+        to: Span,
+        value: u32,
+    },
     /// A word, after everything before it if `ordered`.
     Write {
         to: Span,
         value: u64,
         ordered: bool,
     },
+    /// Until a word is as it shall be.
+    Wait {
+        of: Span,
+        condition: Condition,
+    },
     Launch(Launch),
+    Call(HostFunction),
     /// An event is reached.
     Stamp(Arc<OnceLock<Instant>>),
-    /// Nothing: what matters is what it waits for.
-    Mark,
+    /// Nothing: what matters is what it waits for, and what memory it names.
+    Mark(Option<Span>),
 }
 
 impl Operation {
+    /// Notes on the memory that it names that it is queued here, and what is wrong with that.
+    pub fn note(&self, driver: &Driver, ticket: &Ticket) {
+        let (one, other) = match self {
+            Self::Allocate(block) => {
+                if let Some(ordered) = &block.ordered {
+                    ordered.made_at(ticket);
+                }
+                return;
+            }
+            Self::Free { block, .. } => {
+                if let Some(wrong) = block.freed_by(ticket) {
+                    driver.violations.of_call(&wrong);
+                }
+                return;
+            }
+            Self::Copy { to, from } => (Some(to), Some(from)),
+            Self::Fill { to, .. } | Self::FillWords { to, .. } | Self::Write { to, .. } | Self::Wait { of: to, .. } => (Some(to), None),
+            Self::Mark(span) => (span.as_ref(), None),
+            Self::Launch(_) | Self::Call(_) | Self::Stamp(_) => (None, None),
+        };
+        for wrong in [one, other].into_iter().flatten().filter_map(|span| span.block.used_by(ticket)) {
+            driver.violations.of_call(&wrong);
+        }
+    }
+
+    /// Whether the host learns by it how far the stream has come.
+    pub fn tells_host(&self) -> bool {
+        match self {
+            Self::Write { to, .. } => matches!(to.block.kind, Kind::Pinned | Kind::Registered),
+            Self::Call(_) => true,
+            _ => false,
+        }
+    }
+
     /// On the stream's thread. In a broken context nothing is executed but what others wait for.
-    pub fn execute(self, driver: &'static Driver) {
-        let broken = driver.context.is_broken();
+    pub fn execute(self, driver: &'static Driver, device: u32, ticket: &Ticket) {
+        let is_broken = || driver.devices[device as usize].context.is_broken();
         match self {
             Self::Stamp(at) => drop(at.set(Instant::now())),
-            _ if broken => {}
+            Self::Allocate(block) => block.ordered.iter().for_each(|ordered| ordered.get_ready()),
+            Self::Free { address, block } => driver.free_ordered(address, &block),
+            _ if is_broken() => {}
             Self::Copy { to, from } => to.copy_from(&from),
             Self::Fill { to, byte } => to.fill(byte),
+            Self::FillWords { to, value } => to.fill_words(value),
             Self::Write { to, value, ordered } => to.write(value, ordered),
-            Self::Launch(launch) => launch.execute(driver),
-            Self::Mark => {}
+            Self::Wait { of, condition } => condition.wait(driver, device, &of),
+            Self::Launch(launch) => launch.execute(driver, device, ticket),
+            Self::Call(function) => function.call(&driver.engine),
+            Self::Mark(_) => {}
         }
     }
 }

@@ -31,6 +31,11 @@ impl Record {
         Self { calls: AtomicU64::new(0), file }
     }
 
+    /// Whether anybody wants lines.
+    pub const fn is_on(&self) -> bool {
+        self.file.is_some()
+    }
+
     /// The number of a call that begins, from 1.
     pub fn begin(&self) -> u64 {
         self.calls.fetch_add(1, Relaxed) + 1
@@ -43,9 +48,6 @@ impl Record {
 
     /// One line: `12 t1 cuMemAlloc_v2(0x7ffd.., 0x400) = CUDA_SUCCESS (0) -> 0xd180..`.
     pub fn end(&self, number: u64, symbol: &str, arguments: &[&dyn Debug], answer: Code, gave: &str) {
-        if self.file.is_none() {
-            return;
-        }
         let mut line = format!("{number} t{} {symbol}(", thread());
         for (index, argument) in arguments.iter().enumerate() {
             let comma = if index == 0 { "" } else { ", " };

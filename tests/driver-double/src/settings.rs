@@ -4,7 +4,12 @@ use std::env;
 use std::ffi::OsString;
 use std::time::Duration;
 
+use crate::attributes::Attributes;
+use crate::peers::Peers;
 use crate::{NAME, record};
+
+/// A bit of a word stands for each.
+const MOST_DEVICES: u64 = 64;
 
 /// What was asked for. A variable that cannot be understood ends the process: a test that asked for nothing would pass.
 pub struct Settings {
@@ -13,23 +18,44 @@ pub struct Settings {
     pub leaks: bool,
     /// How long a call that a running kernel holds up is waited for.
     pub deadline: Duration,
+    /// How long every operation of a stream is held back.
+    pub delay: Duration,
     /// Whether a module's functions are loaded with it; else each at its first use.
     pub eager: bool,
+    pub devices: u32,
+    /// Bytes that each device has.
+    pub memory: u64,
+    /// Whose kernels may be let into whose memory.
+    pub peers: Peers,
+    pub attributes: Attributes,
 }
 
 impl Settings {
     pub fn read() -> Self {
         let text = |name: &str| env::var(name).unwrap_or_default();
-        let deadline = match text("RINGMEM_DOUBLE_DEADLINE_MS").as_str() {
-            "" => 10_000,
-            number => number.parse().unwrap_or_else(|_| record::give_up(&format!("RINGMEM_DOUBLE_DEADLINE_MS={number} is no number"))),
+        let number = |name: &str, otherwise: u64| match text(name).as_str() {
+            "" => otherwise,
+            number => number.parse().unwrap_or_else(|_| record::give_up(&format!("{name}={number} is no number"))),
         };
+        let devices = number("RINGMEM_DOUBLE_DEVICES", 1);
+        if !(1..=MOST_DEVICES).contains(&devices) {
+            record::give_up(&format!("RINGMEM_DOUBLE_DEVICES={devices} is not 1 to {MOST_DEVICES}"));
+        }
+        let devices = devices as u32;
+        let peers = text("RINGMEM_DOUBLE_PEERS");
+        let attributes = text("RINGMEM_DOUBLE_ATTRIBUTES");
         Self {
             log: env::var_os("RINGMEM_DOUBLE_LOG").filter(|file| !file.is_empty()),
             fail: text("RINGMEM_DOUBLE_FAIL"),
             leaks: text("RINGMEM_DOUBLE_LEAKS") == "1",
-            deadline: Duration::from_millis(deadline),
+            deadline: Duration::from_millis(number("RINGMEM_DOUBLE_DEADLINE_MS", 10_000)),
+            delay: Duration::from_micros(number("RINGMEM_DOUBLE_DELAY_US", 0)),
             eager: text("CUDA_MODULE_LOADING") == "EAGER",
+            devices,
+            memory: number("RINGMEM_DOUBLE_MEMORY", 2 << 30),
+            peers: Peers::parse(&peers, devices).unwrap_or_else(|why| record::give_up(&format!("RINGMEM_DOUBLE_PEERS={peers}: {why}"))),
+            attributes: Attributes::parse(&attributes)
+                .unwrap_or_else(|why| record::give_up(&format!("RINGMEM_DOUBLE_ATTRIBUTES={attributes}: {why}"))),
         }
     }
 

@@ -1,8 +1,8 @@
 //! [`Space`]: every block that an address may lie in.
 //!
 //! 1. A device address begins in a window where a process has nothing, is never given twice, and has a gap on both sides.
-//! 2. Host memory has its own address, which the device uses too.
-//! 3. An address range is whole in one live block, or refused.
+//! 2. Host memory has its own address, which the devices use too.
+//! 3. An address range is whole in one live block, or refused. What a stream frees is refused as soon as that is queued.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -11,13 +11,13 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use crate::block::{ALIGN, Block, Kind, Span};
 use crate::call;
 use crate::code::{Answer, Code};
+use crate::driver::Driver;
 
 /// Non-canonical on x86-64; one of the operating system's own on AArch64, which ignores the top byte.
 const WINDOW: u64 = 0xD180_0000_0000_0000;
 const WINDOW_END: u64 = 0xD190_0000_0000_0000;
-
-/// What the device says it has.
-pub const TOTAL: u64 = 2 << 30;
+/// Stream-ordered memory begins here, so that an address tells later what it was.
+const ORDERED: u64 = 0xD188_0000_0000_0000;
 
 /// INVARIANT: blocks do not overlap.
 pub struct Space {
@@ -27,7 +27,7 @@ pub struct Space {
 struct State {
     blocks: BTreeMap<u64, Listed>,
     next: u64,
-    used: u64,
+    next_ordered: u64,
 }
 
 struct Listed {
@@ -41,44 +41,35 @@ pub struct Live {
     pub address: u64,
     pub kind: Kind,
     pub len: u64,
+    pub device: u32,
     pub made: u64,
 }
 
 impl Space {
     pub const fn new() -> Self {
-        Self { state: RwLock::new(State { blocks: BTreeMap::new(), next: WINDOW + ALIGN, used: 0 }) }
+        Self { state: RwLock::new(State { blocks: BTreeMap::new(), next: WINDOW + ALIGN, next_ordered: ORDERED + ALIGN }) }
     }
 
-    /// Memory of the device, at an address of the window.
-    pub fn allocate(&self, kind: Kind, len: u64) -> Answer<u64> {
-        if len > TOTAL - self.read().used {
-            return Err(Code::OUT_OF_MEMORY);
-        }
-        // Outside the lock: poisoning takes time.
-        let block = Block::new(kind, len)?;
+    /// Lists memory of a device at an address of the window. Whoever calls has taken its bytes from the device.
+    pub fn place(&self, block: &Arc<Block>) -> u64 {
         let mut state = self.write();
-        // Another thread may have been faster.
-        if len > TOTAL - state.used {
-            return Err(Code::OUT_OF_MEMORY);
-        }
-        let address = state.next;
-        state.next = (address + len).next_multiple_of(ALIGN) + ALIGN;
-        state.used += len;
-        state.list(address, block);
-        Ok(address)
+        let next = if block.kind == Kind::Ordered { &mut state.next_ordered } else { &mut state.next };
+        let address = *next;
+        *next = after(address, block.len);
+        state.list(address, Arc::clone(block));
+        address
     }
 
-    /// Page-locked host memory, at its own address.
-    pub fn allocate_host(&self, len: u64) -> Answer<u64> {
-        let block = Block::new(Kind::Pinned, len)?;
+    /// Lists memory that host and devices know by its own address.
+    pub fn place_host(&self, block: Block) -> u64 {
         let address = block.place().addr().get() as u64;
-        self.write().list(address, block);
-        Ok(address)
+        self.write().list(address, Arc::new(block));
+        address
     }
 
     /// Host memory of the caller, from now on known to the device.
-    pub fn register(&self, place: NonNull<u8>, len: u64) -> Answer {
-        let address = place.addr().get() as u64;
+    pub fn register(&self, block: Block) -> Answer {
+        let (address, len) = (block.place().addr().get() as u64, block.len);
         let mut state = self.write();
         if len == 0 || address.checked_add(len).is_none() || in_window(address) {
             return Err(Code::INVALID_VALUE);
@@ -86,42 +77,63 @@ impl Space {
         if state.touches(address, len) {
             return Err(Code::HOST_MEMORY_ALREADY_REGISTERED);
         }
-        state.list(address, Block::borrowed(Kind::Registered, place, len));
+        state.list(address, Arc::new(block));
         Ok(())
     }
 
-    /// Whether a block of this kind begins at this address.
-    pub fn has(&self, address: u64, kind: Kind) -> bool {
-        self.read().blocks.get(&address).is_some_and(|listed| listed.block.kind == kind)
+    /// The block of this kind that begins at this address.
+    pub fn begins(&self, address: u64, kind: Kind) -> Option<Arc<Block>> {
+        self.read().blocks.get(&address).filter(|listed| listed.block.kind == kind).map(|listed| Arc::clone(&listed.block))
     }
 
-    /// Takes a block out; whoever still has a span of it keeps it alive.
-    pub fn remove(&self, address: u64, kind: Kind) -> Answer<Arc<Block>> {
-        let mut state = self.write();
-        match state.blocks.remove(&address) {
-            Some(listed) if listed.block.kind == kind => {
-                state.used -= if is_device(kind) { listed.block.len } else { 0 };
-                Ok(listed.block)
+    /// Takes a block out, if it is still there; whoever has a span of it keeps it alive.
+    pub fn remove(&self, address: u64) -> Option<Arc<Block>> {
+        self.write().blocks.remove(&address).map(|listed| listed.block)
+    }
+
+    /// Takes out everything of a device's context.
+    pub fn clear(&self, device: u32) -> Vec<Arc<Block>> {
+        let mut taken = Vec::new();
+        self.write().blocks.retain(|_, listed| {
+            let stays = listed.block.device != device;
+            if !stays {
+                taken.push(Arc::clone(&listed.block));
             }
-            other => {
-                other.into_iter().for_each(|listed| drop(state.blocks.insert(address, listed)));
+            stays
+        });
+        taken
+    }
+
+    /// What an address means to a call.
+    pub fn resolve(&self, address: u64, len: u64) -> Answer<Span> {
+        match self.reach(address, len) {
+            Ok(span) if span.block.ordered.as_ref().is_none_or(|ordered| !ordered.is_freed()) => Ok(span),
+            Err(code) if !self.was_ordered(address) => Err(code),
+            _ => {
+                Driver::the().violations.of_call(&format!("uses {address:#x} after a stream was told to free it"));
                 Err(Code::INVALID_VALUE)
             }
         }
     }
 
-    /// Takes everything out.
-    pub fn clear(&self) -> Vec<Arc<Block>> {
-        let mut state = self.write();
-        state.used = 0;
-        std::mem::take(&mut state.blocks).into_values().map(|listed| listed.block).collect()
-    }
-
-    /// What the device sees at an address.
-    pub fn resolve(&self, address: u64, len: u64) -> Answer<Span> {
+    /// What there is at an address.
+    pub fn reach(&self, address: u64, len: u64) -> Answer<Span> {
         let state = self.read();
         let (&start, listed) = state.blocks.range(..=address).next_back().ok_or(Code::INVALID_VALUE)?;
         Span::new(&listed.block, address - start, len).ok_or(Code::INVALID_VALUE)
+    }
+
+    /// Whether an address lay in stream-ordered memory that is no more.
+    pub fn was_ordered(&self, address: u64) -> bool {
+        let state = self.read();
+        let before = state.blocks.range(..=address).next_back();
+        (ORDERED + ALIGN..state.next_ordered).contains(&address)
+            && before.is_none_or(|(&start, live)| after(start, live.block.len) <= address)
+    }
+
+    /// Where the block of an address begins, and the number of the call that made it.
+    pub fn start(&self, address: u64) -> Option<(u64, u64)> {
+        self.read().blocks.range(..=address).next_back().map(|(&start, listed)| (start, listed.made))
     }
 
     /// What a host pointer names: known memory, whole, or the caller's own, none of it known.
@@ -134,22 +146,19 @@ impl Space {
         if self.read().touches(address, len) {
             return self.resolve(address, len);
         }
-        Span::new(&Arc::new(Block::borrowed(Kind::Pageable, place, len)), 0, len).ok_or(Code::INVALID_VALUE)
+        Span::new(&Arc::new(Block::borrowed(Kind::Pageable, 0, place, len)), 0, len).ok_or(Code::INVALID_VALUE)
     }
 
-    /// Bytes of the device that are taken.
-    pub fn used(&self) -> u64 {
-        self.read().used
-    }
-
-    /// Every block that a caller has to give back.
+    /// Every block that a caller has to give back. What a stream frees is given back.
     pub fn live(&self) -> Vec<Live> {
         let state = self.read();
-        let all = state.blocks.iter().map(|(&address, listed)| {
-            let Block { kind, len, .. } = *listed.block;
-            Live { address, kind, len, made: listed.made }
-        });
-        all.filter(|live| live.kind != Kind::Global).collect()
+        let owed = |block: &Block| block.kind != Kind::Global && block.ordered.as_ref().is_none_or(|ordered| !ordered.is_freed());
+        let live = state.blocks.iter().filter(|(_, listed)| owed(&listed.block));
+        live.map(|(&address, listed)| {
+            let Block { kind, len, device, .. } = *listed.block;
+            Live { address, kind, len, device, made: listed.made }
+        })
+        .collect()
     }
 
     fn read(&self) -> RwLockReadGuard<'_, State> {
@@ -162,8 +171,8 @@ impl Space {
 }
 
 impl State {
-    fn list(&mut self, address: u64, block: Block) {
-        self.blocks.insert(address, Listed { block: Arc::new(block), made: call::current().0 });
+    fn list(&mut self, address: u64, block: Arc<Block>) {
+        self.blocks.insert(address, Listed { block, made: call::current().0 });
     }
 
     /// Whether a block has one of these bytes.
@@ -173,8 +182,9 @@ impl State {
     }
 }
 
-fn is_device(kind: Kind) -> bool {
-    matches!(kind, Kind::Device | Kind::Global)
+/// Where the next block begins.
+fn after(address: u64, len: u64) -> u64 {
+    (address + len).next_multiple_of(ALIGN) + ALIGN
 }
 
 fn in_window(address: u64) -> bool {

@@ -1,9 +1,11 @@
-//! [`Stream`]: a thread that executes what is queued, in order, and [`Ticket`], a place in its queue.
+//! [`Stream`]: a thread that executes what is queued, in order; [`Ticket`], a place in its queue, and what that comes after.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use std::sync::mpsc::{self, Sender};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::code::{Answer, Code};
 use crate::driver::Driver;
@@ -12,6 +14,9 @@ use crate::operation::Operation;
 pub struct Stream {
     /// Whether the legacy stream and it wait for each other.
     pub blocking: bool,
+    pub device: u32,
+    /// Never given twice.
+    pub id: u64,
     queue: Mutex<Queue>,
     progress: Arc<Progress>,
 }
@@ -20,88 +25,232 @@ struct Queue {
     /// None once it is destroyed; what is queued is executed all the same.
     sender: Option<Sender<Work>>,
     queued: u64,
+    past: Arc<[Point]>,
+    waits_for_words: bool,
 }
 
 struct Work {
     operation: Operation,
+    ticket: Ticket,
     /// What it waits for besides its own stream.
     after: Vec<Ticket>,
 }
 
 /// How much of its queue a stream has executed.
-#[derive(Default)]
 struct Progress {
-    executed: Mutex<u64>,
+    stream: u64,
+    /// Counts up under the lock, so that nobody who waits misses it; read without.
+    executed: AtomicU64,
+    /// How many wait: who has nobody to wake asks nothing of the system.
+    waiting: Mutex<usize>,
     changed: Condvar,
+    /// How much the host knows to be executed: it has waited for it, asked, or been told by a word or a function of its own.
+    observed: AtomicU64,
+}
+
+/// A place in a stream.
+#[derive(Clone)]
+pub struct Point {
+    progress: Arc<Progress>,
+    number: u64,
 }
 
 /// An operation of a stream.
 #[derive(Clone)]
 pub struct Ticket {
-    progress: Arc<Progress>,
-    number: u64,
+    pub at: Point,
+    /// The last place in each other stream that it comes after. What the host has observed need not be here.
+    past: Arc<[Point]>,
+    /// Whether its stream has waited for a word: who wrote that, and after what, nobody knows, so it may come after anything.
+    waits_for_words: bool,
 }
 
 impl Stream {
-    pub fn new(blocking: bool) -> Answer<Self> {
-        let progress = Arc::new(Progress::default());
+    pub fn new(device: u32, id: u64, blocking: bool, delay: Duration) -> Answer<Self> {
+        let (executed, observed) = (AtomicU64::new(0), AtomicU64::new(0));
+        let progress = Arc::new(Progress { stream: id, executed, waiting: Mutex::new(0), changed: Condvar::new(), observed });
         let (sender, receiver) = mpsc::channel::<Work>();
         let executor = {
             let progress = Arc::clone(&progress);
             move || {
-                for Work { operation, after } in receiver {
+                for Work { operation, ticket, after } in receiver {
                     after.iter().for_each(Ticket::wait);
-                    operation.execute(Driver::the());
-                    *progress.executed.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-                    progress.changed.notify_all();
+                    if !delay.is_zero() {
+                        thread::sleep(delay);
+                    }
+                    if operation.tells_host() {
+                        // Before it: the host may act as soon as it sees it.
+                        ticket.observe();
+                    }
+                    operation.execute(Driver::the(), device, &ticket);
+                    progress.step();
                 }
             }
         };
         thread::Builder::new().name("double-stream".into()).spawn(executor).map_err(|_| Code::OPERATING_SYSTEM)?;
-        Ok(Self { blocking, queue: Mutex::new(Queue { sender: Some(sender), queued: 0 }), progress })
+        let queue = Mutex::new(Queue { sender: Some(sender), queued: 0, past: Arc::new([]), waits_for_words: false });
+        Ok(Self { blocking, device, id, queue, progress })
     }
 
-    /// Queues an operation. Only under the engine's order, which keeps tickets from waiting for each other in a circle.
-    pub fn queue(&self, operation: Operation, after: Vec<Ticket>) -> Answer<Ticket> {
-        let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The ticket of what is queued next, after these too, and after a word if it `waits` for one.
+    pub fn next(&self, after: &[Ticket], waits: bool) -> Answer<Ticket> {
+        let mut queue = self.state();
+        if queue.sender.is_none() {
+            return Err(Code::INVALID_HANDLE);
+        }
+        queue.waits_for_words |= waits || after.iter().any(|ticket| ticket.waits_for_words);
+        let mut next = queue.ticket(&self.progress, queue.queued + 1);
+        for ticket in after {
+            for point in ticket.past.iter().chain([&ticket.at]) {
+                next.learn(point);
+            }
+        }
+        queue.past = Arc::clone(&next.past);
+        Ok(next)
+    }
+
+    /// Queues an operation with the ticket of [`next`](Self::next). Only under the engine's order, which keeps tickets from waiting for each other in a
+    /// circle, and lets nothing else come between.
+    pub fn queue(&self, operation: Operation, ticket: &Ticket, after: Vec<Ticket>) -> Answer {
+        let mut queue = self.state();
         let sender = queue.sender.as_ref().ok_or(Code::INVALID_HANDLE)?;
-        sender.send(Work { operation, after }).map_err(|_| Code::UNKNOWN)?;
-        queue.queued += 1;
-        Ok(Ticket { progress: Arc::clone(&self.progress), number: queue.queued })
+        sender.send(Work { operation, ticket: ticket.clone(), after }).map_err(|_| Code::UNKNOWN)?;
+        queue.queued = ticket.at.number;
+        Ok(())
     }
 
     /// The end of the queue as it is now.
     pub fn last(&self) -> Ticket {
-        let number = self.queue.lock().unwrap_or_else(PoisonError::into_inner).queued;
-        Ticket { progress: Arc::clone(&self.progress), number }
+        let queue = self.state();
+        queue.ticket(&self.progress, queue.queued)
+    }
+
+    /// Whether everything is done; then the host has observed it.
+    pub fn query(&self) -> bool {
+        let queue = self.state();
+        let is_done = self.progress.executed.load(Acquire) >= queue.queued;
+        if is_done && self.progress.observed.load(Acquire) < queue.queued {
+            self.progress.observed.fetch_max(queue.queued, AcqRel);
+            queue.past.iter().for_each(Point::observe);
+        }
+        is_done
     }
 
     /// Takes nothing any more.
     pub fn close(&self) {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).sender = None;
+        self.state().sender = None;
     }
 
     /// Whether it is closed and has nothing left.
     pub fn is_over(&self) -> bool {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).sender.is_none() && self.last().is_done()
+        let is_closed = self.state().sender.is_none();
+        is_closed && self.last().at.is_done()
+    }
+
+    fn state(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Queue {
+    fn ticket(&self, progress: &Arc<Progress>, number: u64) -> Ticket {
+        let at = Point { progress: Arc::clone(progress), number };
+        Ticket { at, past: Arc::clone(&self.past), waits_for_words: self.waits_for_words }
+    }
+}
+
+impl Progress {
+    fn step(&self) {
+        let waiting = self.waiting();
+        self.executed.fetch_add(1, Release);
+        if *waiting > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, usize> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Point {
+    pub fn is_done(&self) -> bool {
+        self.progress.executed.load(Acquire) >= self.number
+    }
+
+    /// The stream's id.
+    pub fn stream(&self) -> u64 {
+        self.progress.stream
+    }
+
+    pub fn is_of(&self, stream: &Self) -> bool {
+        Arc::ptr_eq(&self.progress, &stream.progress)
+    }
+
+    fn observe(&self) {
+        self.progress.observed.fetch_max(self.number, AcqRel);
+    }
+
+    pub fn is_observed(&self) -> bool {
+        self.progress.observed.load(Acquire) >= self.number
     }
 }
 
 impl Ticket {
-    pub fn is_done(&self) -> bool {
-        *self.progress.executed.lock().unwrap_or_else(PoisonError::into_inner) >= self.number
+    /// Whether it comes after a place for sure, not by luck.
+    pub fn follows(&self, point: &Point) -> bool {
+        let covers = |known: &Point| known.is_of(point) && known.number >= point.number;
+        self.waits_for_words || covers(&self.at) || point.is_observed() || self.past.iter().any(covers)
+    }
+
+    fn learn(&mut self, point: &Point) {
+        if !self.follows(point) {
+            let others = self.past.iter().filter(|known| !known.is_of(point) && !known.is_observed());
+            self.past = others.chain([point]).cloned().collect();
+        }
+    }
+
+    /// The host knows that it was executed, and with it what it comes after.
+    pub fn observe(&self) {
+        if !self.at.is_observed() {
+            self.past.iter().chain([&self.at]).for_each(Point::observe);
+        }
     }
 
     fn wait(&self) {
-        let executed = self.progress.executed.lock().unwrap_or_else(PoisonError::into_inner);
-        drop(self.progress.changed.wait_while(executed, |executed| *executed < self.number));
+        if self.at.is_done() {
+            return;
+        }
+        let mut waiting = self.at.progress.waiting();
+        *waiting += 1;
+        while !self.at.is_done() {
+            waiting = self.at.progress.changed.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        *waiting -= 1;
     }
 
-    /// Whether it is done by then.
+    /// Whether it is done by then. The host has observed it if so.
     pub fn wait_until(&self, then: Instant) -> bool {
-        let executed = self.progress.executed.lock().unwrap_or_else(PoisonError::into_inner);
-        let left = then.saturating_duration_since(Instant::now());
-        let waited = self.progress.changed.wait_timeout_while(executed, left, |executed| *executed < self.number);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        let mut waiting = self.at.progress.waiting();
+        *waiting += 1;
+        while !self.at.is_done() {
+            let left = then.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            waiting = self.at.progress.changed.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *waiting -= 1;
+        drop(waiting);
+        self.query()
+    }
+
+    /// Whether it is done; then the host has observed it.
+    pub fn query(&self) -> bool {
+        let is_done = self.at.is_done();
+        if is_done {
+            self.observe();
+        }
+        is_done
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::call;
 use crate::code::{Answer, Code};
+use crate::driver::Driver;
 
 /// Handles lie where a process has nothing: whoever follows one faults.
 const HANDLES: usize = 0xD1A0_0000_0000_0000_u64 as usize;
@@ -12,6 +13,8 @@ const HANDLES: usize = 0xD1A0_0000_0000_0000_u64 as usize;
 /// Things of one kind by handle. A handle is never used twice, and one of another kind is not found.
 pub struct Table<T> {
     kind: usize,
+    /// What they are, in a word.
+    what: &'static str,
     rows: Mutex<Rows<T>>,
 }
 
@@ -28,8 +31,8 @@ struct Row<T> {
 
 impl<T> Table<T> {
     /// A table whose handles carry `kind`, below 256.
-    pub const fn new(kind: usize) -> Self {
-        Self { kind, rows: Mutex::new(Rows { next: 1, live: BTreeMap::new() }) }
+    pub const fn new(kind: usize, what: &'static str) -> Self {
+        Self { kind, what, rows: Mutex::new(Rows { next: 1, live: BTreeMap::new() }) }
     }
 
     pub fn insert(&self, thing: T) -> usize {
@@ -38,27 +41,46 @@ impl<T> Table<T> {
 
     pub fn insert_arc(&self, thing: Arc<T>) -> usize {
         let mut rows = self.rows();
-        let handle = HANDLES | self.kind << 40 | rows.next << 4;
+        let handle = self.handle(rows.next);
         rows.next += 1;
         rows.live.insert(handle, Row { thing, made: call::current().0 });
         handle
     }
 
     pub fn find(&self, handle: usize) -> Answer<Arc<T>> {
-        self.rows().live.get(&handle).map(|row| Arc::clone(&row.thing)).ok_or(Code::INVALID_HANDLE)
+        let rows = self.rows();
+        rows.live.get(&handle).map(|row| Arc::clone(&row.thing)).ok_or_else(|| self.refuse(&rows, handle))
     }
 
     pub fn remove(&self, handle: usize) -> Answer<Arc<T>> {
-        self.rows().live.remove(&handle).map(|row| row.thing).ok_or(Code::INVALID_HANDLE)
+        let mut rows = self.rows();
+        rows.live.remove(&handle).map(|row| row.thing).ok_or_else(|| self.refuse(&rows, handle))
+    }
+
+    /// The handle of a thing.
+    pub fn handle_of(&self, thing: &Arc<T>) -> Option<usize> {
+        self.rows().live.iter().find(|(_, row)| Arc::ptr_eq(&row.thing, thing)).map(|(&handle, _)| handle)
     }
 
     pub fn retain(&self, keep: impl Fn(&T) -> bool) {
         self.rows().live.retain(|_, row| keep(&row.thing));
     }
 
-    /// Handle and number of the making call of each.
-    pub fn list(&self) -> Vec<(usize, u64)> {
-        self.rows().live.iter().map(|(&handle, row)| (handle, row.made)).collect()
+    /// Handle and number of the making call of each such thing.
+    pub fn list(&self, such: impl Fn(&T) -> bool) -> Vec<(usize, u64)> {
+        self.rows().live.iter().filter(|(_, row)| such(&row.thing)).map(|(&handle, row)| (handle, row.made)).collect()
+    }
+
+    /// To a driver it may be any memory.
+    fn refuse(&self, rows: &Rows<T>, handle: usize) -> Code {
+        if (self.handle(1)..self.handle(rows.next)).contains(&handle) {
+            Driver::the().violations.of_call(&format!("uses {} {handle:#x}, which was destroyed", self.what));
+        }
+        Code::INVALID_HANDLE
+    }
+
+    const fn handle(&self, index: usize) -> usize {
+        HANDLES | self.kind << 40 | index << 4
     }
 
     fn rows(&self) -> MutexGuard<'_, Rows<T>> {

@@ -28,6 +28,73 @@ fn the_nth_call_of_a_symbol_fails_and_does_nothing() {
     });
 }
 
+/// As a test of a backend does it: each symbol of a piece of work, each of its calls, one after the other.
+#[test]
+fn every_call_of_a_piece_of_work_can_be_made_to_fail_in_one_process() {
+    alone("every_call_of_a_piece_of_work_can_be_made_to_fail_in_one_process", &[("RINGMEM_DOUBLE_FAIL", "cuMemsetD8Async:1:719")], || {
+        begin();
+        let symbols =
+            [c"cuMemAlloc_v2", c"cuStreamCreate", c"cuMemsetD8Async", c"cuStreamSynchronize", c"cuStreamDestroy_v2", c"cuMemFree_v2"];
+        // SAFETY: takes a C string.
+        let counts = || symbols.map(|symbol| unsafe { ringmem_double_calls(symbol.as_ptr()) });
+        assert_eq!(work(), [719]);
+        ringmem_double_reset();
+        assert_eq!(counts(), [0; 6]);
+        assert_eq!(work(), []);
+        let whole = counts();
+        assert_eq!(whole, [1, 1, 2, 1, 1, 1]);
+        for (symbol, calls) in symbols.into_iter().zip(whole) {
+            for number in 1..=calls {
+                ringmem_double_reset();
+                // SAFETY: takes a C string.
+                ok(unsafe { ringmem_double_fail(symbol.as_ptr(), number, 304) });
+                assert_eq!((work(), ringmem_double_live(), ringmem_double_live_bytes()), (vec![304], 1, 0), "{symbol:?}, {number}");
+                // SAFETY: as above.
+                assert!(unsafe { ringmem_double_calls(symbol.as_ptr()) } >= number);
+            }
+        }
+        // SAFETY: as above; null is refused.
+        unsafe {
+            assert_eq!(ringmem_double_fail(c"cuMemAlloc".as_ptr(), 1, 2), 1);
+            assert_eq!(ringmem_double_fail(c"cuMemAlloc_v2".as_ptr(), 0, 2), 1);
+            assert_eq!(ringmem_double_fail(c"cuMemAlloc_v2".as_ptr(), 1, 12345), 1);
+            assert_eq!(ringmem_double_fail(std::ptr::null(), 1, 2), 1);
+            assert_eq!(ringmem_double_calls(c"cuMemAlloc".as_ptr()), u64::MAX);
+        }
+        assert_eq!(ringmem_double_violations(), 0);
+    });
+}
+
+/// Fills memory twice on a stream and gives all back; what it was told on the way. What gives back is tried again.
+fn work() -> Vec<u32> {
+    let mut told = Vec::new();
+    let mut tell = |code: u32| {
+        told.extend((code != 0).then_some(code));
+        code == 0
+    };
+    let (mut at, mut on) = (0, 0);
+    // SAFETY: live memory and handles.
+    unsafe {
+        if tell(cuMemAlloc_v2(&raw mut at, 64)) {
+            if tell(cuStreamCreate(&raw mut on, NON_BLOCKING)) {
+                for byte in 0..2 {
+                    tell(cuMemsetD8Async(at, byte, 64, on));
+                }
+                if !tell(cuStreamSynchronize(on)) {
+                    ok(cuStreamSynchronize(on));
+                }
+                if !tell(cuStreamDestroy_v2(on)) {
+                    ok(cuStreamDestroy_v2(on));
+                }
+            }
+            if !tell(cuMemFree_v2(at)) {
+                ok(cuMemFree_v2(at));
+            }
+        }
+    }
+    told
+}
+
 #[test]
 fn a_plan_that_cannot_come_true_ends_the_process() {
     for plan in ["cuMemAllocc:1:2", "cuMemAlloc_v2:0:2", "cuMemAlloc_v2:1:12345"] {

@@ -181,6 +181,8 @@ fn what_is_taken_is_counted() {
             assert_eq!(cuMemAlloc_v2(&raw mut address, 0), 1);
             assert_eq!(cuMemHostAlloc(&raw mut pointer, 0, 0), 1);
             assert_eq!(cuMemHostAlloc(&raw mut pointer, 8, 16), 1);
+            // More than is reasonable to write.
+            assert_eq!([cuMemHostAlloc(&raw mut pointer, 1 << 40, 0), cuMemAllocManaged(&raw mut address, 1 << 40, 1)], [2; 2]);
             assert_eq!((address, pointer), (0, null_mut()));
             ok(cuMemFree_v2(at));
             ok(cuMemGetInfo_v2(&raw mut free, &raw mut total));
@@ -188,4 +190,54 @@ fn what_is_taken_is_counted() {
         assert_eq!((total, free), (2 << 30, 2 << 30));
         assert_ne!(device(1000), at);
     });
+}
+
+#[test]
+fn memory_that_the_host_sees_lies_on_no_page_unless_it_is_large() {
+    alone("memory_that_the_host_sees_lies_on_no_page_unless_it_is_large", &[], || {
+        begin();
+        for bytes in [1, 100, 4096, 60_000] {
+            let mut managed = 0;
+            // SAFETY: writes one address.
+            ok(unsafe { cuMemAllocManaged(&raw mut managed, bytes, 1) });
+            for address in [pinned(bytes).addr().get() as u64, managed] {
+                assert!(address.is_multiple_of(256) && !address.is_multiple_of(4096), "{bytes}: {address:#x}");
+            }
+        }
+        assert!(pinned(1 << 20).addr().get().is_multiple_of(4096));
+    });
+}
+
+#[test]
+fn a_copy_within_the_host_s_memory_is_done_when_the_call_returns() {
+    alone("a_copy_within_the_host_s_memory_is_done_when_the_call_returns", &[("RINGMEM_DOUBLE_DELAY_US", "20000")], || {
+        begin();
+        let (from, to, stream) = (pinned(64), pinned(64), stream(NON_BLOCKING));
+        // SAFETY: live memory, which nothing uses after the call.
+        unsafe {
+            from.write_bytes(9, 64);
+            ok(cuMemcpyHtoDAsync_v2(to.addr().get() as u64, from.as_ptr().cast(), 64, stream));
+            assert_eq!(to.cast::<[u8; 64]>().read(), [9; 64]);
+        }
+    });
+}
+
+#[test]
+fn a_device_that_reads_pageable_memory_itself_reads_it_when_it_copies() {
+    for attributes in ["88=0", "88=1"] {
+        let environment = [("RINGMEM_DOUBLE_ATTRIBUTES", attributes), ("RINGMEM_DOUBLE_DELAY_US", "20000")];
+        alone("a_device_that_reads_pageable_memory_itself_reads_it_when_it_copies", &environment, || {
+            let expected = if std::env::var("RINGMEM_DOUBLE_ATTRIBUTES").is_ok_and(|text| text == "88=1") { 2 } else { 1 };
+            begin();
+            let (at, stream, mut own) = (device(1), stream(NON_BLOCKING), Box::new(1_u8));
+            let place = &raw mut *own;
+            // SAFETY: live memory; the host's byte is written as a whole, by this thread alone.
+            unsafe {
+                ok(cuMemcpyHtoDAsync_v2(at, place.cast(), 1, stream));
+                place.write_volatile(2);
+                ok(cuStreamSynchronize(stream));
+            }
+            assert_eq!(bytes_at(at, 1), [expected]);
+        });
+    }
 }

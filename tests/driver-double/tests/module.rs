@@ -97,3 +97,28 @@ fn a_launch_that_no_kernel_here_understands_is_refused() {
         assert_eq!(bytes_at(at + 128, 8), 1_u64.to_le_bytes());
     });
 }
+
+#[test]
+fn the_log_says_why_an_image_is_refused() {
+    alone("the_log_says_why_an_image_is_refused", &[], || {
+        begin();
+        let (mut module, text) = (0, ptx(IMAGE.abi.hash, &[("nobody", 4)]));
+        let (mut info, mut error) = ([b'x'; 8], [b'x'; 16]);
+        let mut options = [3, 4, 5, 6];
+        let size = |bytes: usize| std::ptr::without_provenance_mut::<c_void>(bytes);
+        let mut values: [*mut c_void; 4] = [info.as_mut_ptr().cast(), size(8), error.as_mut_ptr().cast(), size(16)];
+        let mut load = |text: &CString| {
+            // SAFETY: a C string, and so many options, with buffers as long as they are said to be.
+            unsafe { cuModuleLoadDataEx(&raw mut module, text.as_ptr().cast(), 4, options.as_mut_ptr(), values.as_mut_ptr()) }
+        };
+        assert_eq!(load(&text), 218);
+        assert_eq!((&error, info[0], values[1].addr(), values[3].addr()), (b"`nobody` has no\0", 0, 0, 15));
+        let mut other = 0;
+        // SAFETY: a C string, and no options.
+        unsafe {
+            assert_eq!(cuModuleLoadDataEx(&raw mut other, text.as_ptr().cast(), 1, null_mut(), null_mut()), 1);
+            ok(cuModuleLoadDataEx(&raw mut other, ptx(IMAGE.abi.hash, &[("echo", 4)]).as_ptr().cast(), 0, null_mut(), null_mut()));
+        }
+        function(other, c"echo");
+    });
+}

@@ -8,7 +8,7 @@ use std::ptr::{null, null_mut};
 use std::thread;
 
 use alone::{aborts, alone};
-use rig::{Held, NON_BLOCKING, begin, bytes_at, device, event, function, launch, module, ok, pinned, stream};
+use rig::{Held, NON_BLOCKING, begin, bytes_at, device, event, function, launch, module, ok, ordered, pinned, stream};
 use ringmem_driver_double::*;
 
 #[test]
@@ -76,7 +76,7 @@ fn a_released_context_is_destroyed_with_what_is_in_it() {
 
 #[test]
 fn a_destroyed_handle_is_invalid() {
-    alone("a_destroyed_handle_is_invalid", &[], || {
+    let stderr = alone("a_destroyed_handle_is_invalid", &[], || {
         begin();
         let (stream, event, module, at) = (stream(NON_BLOCKING), event(0), module(), device(8));
         let function = function(module, c"echo");
@@ -125,7 +125,12 @@ fn a_destroyed_handle_is_invalid() {
                 assert_eq!(code, 400);
             }
         }
+        // Not those that never were: an event's is none of a stream, nor is 0.
+        assert_eq!(ringmem_double_violations(), 8 + 6 + 5);
     });
+    for what in ["stream", "event", "module", "function of a module"] {
+        assert!(stderr.contains(&format!(": uses {what} 0xd1a0")) && stderr.contains(", which was destroyed\n"), "{what}: {stderr}");
+    }
 }
 
 /// Each may wait for a kernel for ever.
@@ -137,14 +142,28 @@ fn a_call_that_a_kernel_holds_up_ends_the_process_with_a_reason() {
         begin();
         let (on_device, on_host, mut own) = (device(64), pinned(64), [0_u8; 64]);
         ok(cuMemHostRegister_v2(own.as_mut_ptr().cast(), 64, 0));
+        let (in_order, event, mut managed, mut pageable) = (ordered(64, 0), event(2), 0, [0_u8; 8]);
+        ok(cuMemAllocManaged(&raw mut managed, 64, 1));
+        ok(cuCtxSynchronize());
         let held = Held::new(flags);
         match name {
             "cuMemFree_v2" => cuMemFree_v2(on_device),
+            "cuMemFree_v2 of managed memory" => cuMemFree_v2(managed),
+            "cuMemFree_v2 of stream-ordered memory" => cuMemFree_v2(in_order),
             "cuMemFreeHost" => cuMemFreeHost(on_host.as_ptr().cast()),
             "cuMemHostUnregister" => cuMemHostUnregister(own.as_mut_ptr().cast()),
             "cuModuleUnload" => cuModuleUnload(held.module),
             "cuCtxSynchronize" => cuCtxSynchronize(),
             "cuStreamSynchronize" => cuStreamSynchronize(held.stream),
+            "cuEventSynchronize" => {
+                ok(cuEventRecord(event, held.stream));
+                cuEventSynchronize(event)
+            }
+            "cuMemcpyDtoHAsync_v2 to pageable memory" => cuMemcpyDtoHAsync_v2(pageable.as_mut_ptr().cast(), on_device, 8, held.stream),
+            "cuModuleLoadData" => {
+                module();
+                0
+            }
             "cuFuncLoad" => cuFuncLoad(function(held.module, c"echo")),
             "cuLaunchKernel" => launch(function(held.module, c"order_of_stores"), 1, stream(NON_BLOCKING), &[0; 3]),
             "cuMemcpyHtoD_v2" => cuMemcpyHtoD_v2(on_device, on_host.as_ptr().cast(), 64),
@@ -154,13 +173,19 @@ fn a_call_that_a_kernel_holds_up_ends_the_process_with_a_reason() {
     };
     let held_up = [
         "cuMemFree_v2",
+        "cuMemFree_v2 of managed memory",
+        "cuMemFree_v2 of stream-ordered memory",
         "cuMemFreeHost",
         "cuMemHostUnregister",
         "cuModuleUnload",
         "cuCtxSynchronize",
         "cuStreamSynchronize",
+        "cuEventSynchronize",
+        "cuMemcpyDtoHAsync_v2 to pageable memory",
         "cuFuncLoad",
         "cuLaunchKernel",
+        // Where kernels are loaded with their modules.
+        "cuModuleLoadData",
         // The kernel's stream is a blocking one.
         "cuMemcpyHtoD_v2",
         "cuDevicePrimaryCtxRelease_v2",
@@ -169,16 +194,23 @@ fn a_call_that_a_kernel_holds_up_ends_the_process_with_a_reason() {
     for name in held_up {
         let log = directory.path().join(name);
         let log_name = log.to_string_lossy();
-        let variables = [("RINGMEM_DOUBLE_DEADLINE_MS", "50"), ("RINGMEM_DOUBLE_LOG", &*log_name), ("RINGMEM_TEST_CALL", name)];
+        let loading = if name == "cuModuleLoadData" { "EAGER" } else { "" };
+        let variables = [
+            ("RINGMEM_DOUBLE_DEADLINE_MS", "50"),
+            ("RINGMEM_DOUBLE_LOG", &*log_name),
+            ("RINGMEM_TEST_CALL", name),
+            ("CUDA_MODULE_LOADING", loading),
+        ];
         let stderr = aborts(TEST, &variables, || {
             let name = std::env::var("RINGMEM_TEST_CALL").expect("the parent sets it");
             let flags = if name == "cuMemcpyHtoD_v2" { 0 } else { NON_BLOCKING };
             panic!("{name} returned {}", call(&name, flags));
         });
-        assert!(stderr.contains(&format!("{name}, has waited")) && stderr.contains("`ping_pong`"), "{stderr}");
+        let symbol = name.split(' ').next().expect("a symbol");
+        assert!(stderr.contains(&format!("{symbol}, has waited")) && stderr.contains("`ping_pong`"), "{stderr}");
         assert!(stderr.contains("ringmem driver double, not a GPU"), "{stderr}");
         let log = std::fs::read_to_string(&log).expect("the log");
-        assert!(log.lines().last().is_some_and(|line| line.contains(name) && line.ends_with("never returned")), "{log}");
+        assert!(log.lines().last().is_some_and(|line| line.contains(symbol) && line.ends_with("never returned")), "{log}");
     }
 }
 

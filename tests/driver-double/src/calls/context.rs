@@ -1,45 +1,46 @@
-//! The primary context.
+//! The primary contexts.
 
 use crate::call::give;
 use crate::code::Code;
-use crate::context::Context;
+use crate::context;
 
 calls! {
     Init fn cuDevicePrimaryCtxRetain(context: *mut usize, device: i32) |driver| {
-        if device != 0 {
-            return Err(Code::INVALID_DEVICE);
-        }
+        let device = driver.device(device)?;
         if context.is_null() {
             return Err(Code::INVALID_VALUE);
         }
+        device.context.retain();
         // SAFETY: the caller's promise.
-        unsafe { give(context, driver.context.retain()) }
+        unsafe { give(context, context::handle(device.ordinal)) }
     }
 
     Init fn cuDevicePrimaryCtxRelease_v2(device: i32) |driver| {
-        if device != 0 {
-            return Err(Code::INVALID_DEVICE);
+        let device = driver.device(device)?;
+        if device.context.retained() == 1 {
+            driver.engine.idle(Some(device.ordinal), driver.settings.deadline);
         }
-        if driver.context.retained() == 1 {
-            driver.engine.idle(driver.settings.deadline);
-        }
-        if driver.context.release()? {
-            driver.destroy_context();
+        if device.context.release()? {
+            driver.destroy_context(device);
         }
         Ok(())
     }
 
     Init fn cuCtxGetCurrent(context: *mut usize) |_| {
         // SAFETY: the caller's promise.
-        unsafe { give(context, Context::bound()) }
+        unsafe { give(context, context::bound().map_or(0, context::handle)) }
     }
 
     Init fn cuCtxSetCurrent(context: usize) |driver| {
-        driver.context.bind(context)
+        let device = if context == 0 { None } else { Some(driver.device_of(context)?.ordinal) };
+        context::bind(device);
+        Ok(())
     }
 
     Context fn cuCtxSynchronize() |driver| {
-        driver.engine.idle(driver.settings.deadline);
-        driver.context.check()
+        let device = driver.current()?;
+        driver.engine.idle(Some(device.ordinal), driver.settings.deadline);
+        driver.settle();
+        device.context.check()
     }
 }

@@ -2,9 +2,10 @@
 
 use std::ffi::c_void;
 
-use crate::code::Answer;
+use crate::code::{Answer, Code};
 use crate::driver::Driver;
 use crate::operation::Operation;
+use crate::stream::Ticket;
 
 fn upload(driver: &Driver, to: u64, from: *const c_void, bytes: usize, stream: usize, wait: bool) -> Answer {
     let from = driver.space.host(from.cast(), bytes as u64)?;
@@ -27,6 +28,22 @@ fn download(driver: &Driver, to: *mut c_void, from: u64, bytes: usize, stream: u
 fn within(driver: &Driver, to: u64, from: u64, bytes: usize, stream: usize) -> Answer {
     let (to, from) = (driver.space.resolve(to, bytes as u64)?, driver.space.resolve(from, bytes as u64)?);
     driver.engine.copy(stream, to, from, driver.settings.deadline).map(drop)
+}
+
+/// Between the memory of two devices, or within one; each end lies where its context says.
+fn across(
+    driver: &Driver,
+    (to, to_context): (u64, usize),
+    (from, from_context): (u64, usize),
+    bytes: usize,
+    stream: usize,
+) -> Answer<Ticket> {
+    let ends = [(to, to_context), (from, from_context)].map(|(address, context)| {
+        let (device, span) = (driver.device_of(context)?, driver.space.resolve(address, bytes as u64)?);
+        if span.block.device == device.ordinal { Ok(span) } else { Err(Code::INVALID_VALUE) }
+    });
+    let [to, from] = ends;
+    driver.engine.copy(stream, to?, from?, driver.settings.deadline)
 }
 
 fn fill(driver: &Driver, to: u64, byte: u8, bytes: usize, stream: usize) -> Answer {
@@ -65,5 +82,23 @@ calls! {
 
     Context fn cuMemsetD8Async(to: u64, byte: u8, bytes: usize, stream: usize) |driver| {
         fill(driver, to, byte, bytes, stream)
+    }
+
+    Context fn cuMemsetD32Async(to: u64, value: u32, count: usize, stream: usize) |driver| {
+        let bytes = count.checked_mul(4).ok_or(Code::INVALID_VALUE)?;
+        let to = driver.space.resolve(to, bytes as u64)?;
+        if to.place().addr().get() & 3 != 0 {
+            return Err(Code::INVALID_VALUE);
+        }
+        driver.engine.queue(stream, Operation::FillWords { to, value }, None).map(drop)
+    }
+
+    // As a copy within a device, it does not wait on the host.
+    Context fn cuMemcpyPeer(to: u64, to_context: usize, from: u64, from_context: usize, bytes: usize) |driver| {
+        across(driver, (to, to_context), (from, from_context), bytes, 0).map(drop)
+    }
+
+    Context fn cuMemcpyPeerAsync(to: u64, to_context: usize, from: u64, from_context: usize, bytes: usize, stream: usize) |driver| {
+        across(driver, (to, to_context), (from, from_context), bytes, stream).map(drop)
     }
 }

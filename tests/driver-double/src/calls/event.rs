@@ -23,11 +23,14 @@ calls! {
             return Err(Code::INVALID_VALUE);
         }
         // SAFETY: the caller's promise.
-        unsafe { give(event, driver.events.insert(Event::new(flags))) }
+        unsafe { give(event, driver.events.insert(Event::new(driver.current()?.ordinal, flags))) }
     }
 
     Context fn cuEventRecord(event: usize, stream: usize) |driver| {
         let event = driver.events.find(event)?;
+        if driver.engine.stream(stream)?.device != event.device {
+            return Err(Code::INVALID_HANDLE);
+        }
         let at = Arc::new(OnceLock::new());
         let ticket = driver.engine.queue(stream, Operation::Stamp(Arc::clone(&at)), None)?;
         event.record(Recording { ticket, at });
@@ -35,7 +38,7 @@ calls! {
     }
 
     Context fn cuEventQuery(event: usize) |driver| {
-        let done = driver.events.find(event)?.ticket().is_none_or(|ticket| ticket.is_done());
+        let done = driver.events.find(event)?.ticket().is_none_or(|ticket| ticket.query());
         done.then_some(()).ok_or(Code::NOT_READY)
     }
 
@@ -43,7 +46,8 @@ calls! {
         if let Some(ticket) = driver.events.find(event)?.ticket() {
             driver.engine.wait(&ticket, driver.settings.patience());
         }
-        driver.context.check()
+        driver.settle();
+        driver.current()?.context.check()
     }
 
     Context fn cuEventElapsedTime(milliseconds: *mut f32, start: usize, end: usize) |driver| {

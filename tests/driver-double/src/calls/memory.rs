@@ -2,26 +2,48 @@
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
-use crate::block::Kind;
+use crate::attributes::HOST_REGISTER_SUPPORTED;
+use crate::block::{Block, Kind};
 use crate::call::give;
 use crate::code::{Answer, Code};
 use crate::driver::Driver;
-use crate::space::TOTAL;
+use crate::ordered::Ordered;
 
 /// `CU_MEMHOSTALLOC_PORTABLE | DEVICEMAP | WRITECOMBINED`. None changes anything: all pinned memory is both of the first, and write-combining
 /// is not modelled.
 const HOST_ALLOC_FLAGS: u32 = 7;
+/// `CU_MEMHOSTALLOC_DEVICEMAP`, which all pinned memory is where addresses are unified.
+const DEVICE_MAP: u32 = 2;
 /// `CU_MEMHOSTREGISTER_PORTABLE | DEVICEMAP | READ_ONLY`.
 const HOST_REGISTER_FLAGS: u32 = 0b1011;
 
-/// Takes a block back when nothing can be using it any more: waits for every kernel, as a real driver may.
-fn take_back(driver: &Driver, address: u64, kind: Kind, otherwise: Code) -> Answer {
-    if !driver.space.has(address, kind) {
+/// Takes a block of one of these kinds back when nothing can be using it any more: waits for every kernel of its device, or of any where they
+/// all know it, as a real driver may.
+fn take_back(driver: &Driver, address: u64, kinds: &[Kind], otherwise: Code) -> Answer {
+    let Some(block) = kinds.iter().find_map(|&kind| driver.space.begins(address, kind)) else {
+        if driver.space.was_ordered(address) {
+            driver.violations.of_call(&format!("frees {address:#x} a second time"));
+        }
+        return Err(otherwise);
+    };
+    if block.ordered.as_ref().is_some_and(Ordered::is_freed) {
+        driver.violations.of_call(&format!("frees {address:#x}, which a stream was told to free"));
         return Err(otherwise);
     }
-    driver.engine.idle(driver.settings.deadline);
-    driver.space.remove(address, kind).map(drop)
+    if block.is_in_flight() {
+        driver.violations.of_call(&format!("takes {address:#x} back while queued work uses it"));
+    }
+    let is_device = matches!(block.kind, Kind::Device | Kind::Ordered);
+    driver.engine.idle(is_device.then_some(block.device), driver.settings.deadline);
+    match block.kind {
+        Kind::Ordered => driver.free_ordered(address, &block),
+        Kind::Device if driver.space.remove(address).is_some() => driver.devices[block.device as usize].give_back(block.len),
+        _ => drop(driver.space.remove(address)),
+    }
+    driver.settle();
+    Ok(())
 }
 
 fn allowed(flags: u32, known: u32) -> Answer {
@@ -33,19 +55,23 @@ calls! {
         if address.is_null() {
             return Err(Code::INVALID_VALUE);
         }
+        let (device, len) = (driver.current()?, bytes as u64);
+        device.take(len)?;
+        let block = Block::new(Kind::Device, device.ordinal, len).inspect_err(|_| device.give_back(len))?;
         // SAFETY: the caller's promise.
-        unsafe { give(address, driver.space.allocate(Kind::Device, bytes as u64)?) }
+        unsafe { give(address, driver.space.place(&Arc::new(block))) }
     }
 
     Context fn cuMemFree_v2(address: u64) |driver| {
-        take_back(driver, address, Kind::Device, Code::INVALID_VALUE)
+        take_back(driver, address, &[Kind::Device, Kind::Ordered, Kind::Managed], Code::INVALID_VALUE)
     }
 
     Context fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |driver| {
+        let device = driver.current()?;
         // SAFETY: the caller's promise.
-        unsafe { give(free, (TOTAL - driver.space.used()) as usize)? };
+        unsafe { give(free, (device.total - device.used()) as usize)? };
         // SAFETY: as above.
-        unsafe { give(total, TOTAL as usize) }
+        unsafe { give(total, device.total as usize) }
     }
 
     Context fn cuMemHostAlloc(pointer: *mut *mut c_void, bytes: usize, flags: u32) |driver| {
@@ -53,14 +79,16 @@ calls! {
         if pointer.is_null() {
             return Err(Code::INVALID_VALUE);
         }
-        let address = driver.space.allocate_host(bytes as u64)?;
-        let place = driver.space.resolve(address, 0)?.place();
+        let mut block = Block::new(Kind::Pinned, driver.current()?.ordinal, bytes as u64)?;
+        block.flags = flags;
+        let place = block.place();
+        driver.space.place_host(block);
         // SAFETY: the caller's promise.
         unsafe { give(pointer, place.as_ptr().cast()) }
     }
 
     Context fn cuMemFreeHost(pointer: *mut c_void) |driver| {
-        take_back(driver, pointer.addr() as u64, Kind::Pinned, Code::INVALID_VALUE)
+        take_back(driver, pointer.addr() as u64, &[Kind::Pinned], Code::INVALID_VALUE)
     }
 
     Context fn cuMemHostGetDevicePointer_v2(address: *mut u64, pointer: *mut c_void, flags: u32) |driver| {
@@ -73,13 +101,24 @@ calls! {
         unsafe { give(address, pointer.addr() as u64) }
     }
 
+    Context fn cuMemHostGetFlags(flags: *mut u32, pointer: *mut c_void) |driver| {
+        let known = driver.space.resolve(pointer.addr() as u64, 1)?;
+        if known.block.kind != Kind::Pinned {
+            return Err(Code::INVALID_VALUE);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { give(flags, known.block.flags | DEVICE_MAP) }
+    }
+
     Context fn cuMemHostRegister_v2(pointer: *mut c_void, bytes: usize, flags: u32) |driver| {
         allowed(flags, HOST_REGISTER_FLAGS)?;
-        driver.space.register(NonNull::new(pointer.cast()).ok_or(Code::INVALID_VALUE)?, bytes as u64)
+        driver.demand(HOST_REGISTER_SUPPORTED)?;
+        let place = NonNull::new(pointer.cast()).ok_or(Code::INVALID_VALUE)?;
+        driver.space.register(Block::borrowed(Kind::Registered, driver.current()?.ordinal, place, bytes as u64))
     }
 
     Context fn cuMemHostUnregister(pointer: *mut c_void) |driver| {
         let refusal = if pointer.is_null() { Code::INVALID_VALUE } else { Code::HOST_MEMORY_NOT_REGISTERED };
-        take_back(driver, pointer.addr() as u64, Kind::Registered, refusal)
+        take_back(driver, pointer.addr() as u64, &[Kind::Registered], refusal)
     }
 }

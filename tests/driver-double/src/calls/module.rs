@@ -2,9 +2,12 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
+use crate::attributes::COOPERATIVE_LAUNCH;
 use crate::call::{Name, give};
 use crate::code::{Answer, Code};
-use crate::kernel::{BLOCKS_EACH, Launch};
+use crate::driver::Driver;
+use crate::jit::{ERROR_LOG, INFO_LOG, Log};
+use crate::kernel::{BLOCKS_EACH, Launch, MULTIPROCESSORS};
 use crate::module::{ABI_SYMBOL, Module};
 use crate::operation::Operation;
 
@@ -33,27 +36,81 @@ unsafe fn arguments(parameters: *mut *mut c_void, count: usize) -> Answer<Vec<u6
         .collect()
 }
 
+/// Loads a module of the current context; why it was refused is written to `log`.
+///
+/// # Safety
+///
+/// `module` is null, which is refused, or valid for a write; `image` is null, a C string, or a binary with a zero in it.
+unsafe fn load(driver: &Driver, module: *mut usize, image: *const c_void, log: &mut String) -> Answer {
+    if module.is_null() || image.is_null() {
+        return Err(Code::INVALID_VALUE);
+    }
+    // SAFETY: an image that is no binary is a C string, by the caller's promise; a binary ends this at its first zero.
+    let text = unsafe { CStr::from_ptr(image.cast::<c_char>()) };
+    let text = text.to_str().map_err(|_| Code::INVALID_IMAGE)?;
+    if text.starts_with("\x7fELF") {
+        return Err(Code::NO_BINARY_FOR_GPU);
+    }
+    let loaded = Module::load(driver, driver.current()?, text, log)?;
+    // SAFETY: the caller's promise.
+    unsafe { give(module, driver.modules.insert(loaded)) }
+}
+
+/// Blocks of the grid, and threads of a block, in three directions.
+struct Shape {
+    grid: [u32; 3],
+    block: [u32; 3],
+}
+
+/// # Safety
+///
+/// As [`arguments`], for as many as the function has; the arguments are what `Entry::run` asks for.
+unsafe fn launch(driver: &Driver, function: usize, shape: &Shape, stream: usize, parameters: *mut *mut c_void) -> Answer {
+    let function = driver.functions.find(function)?;
+    if driver.engine.stream(stream)?.device != function.device {
+        return Err(Code::INVALID_HANDLE);
+    }
+    let [groups, 1, 1] = shape.grid else { return Err(Code::INVALID_VALUE) };
+    if groups == 0 || shape.block != [WARP, 1, 1] {
+        return Err(Code::INVALID_VALUE);
+    }
+    // SAFETY: the caller's promise.
+    let arguments = unsafe { arguments(parameters, function.entry.arguments)? };
+    function.load(driver);
+    let launch = Launch { entry: function.entry, arguments, groups: groups.into() };
+    driver.engine.queue(stream, Operation::Launch(launch), None).map(drop)
+}
+
 calls! {
     Context fn cuModuleLoadData(module: *mut usize, image: *const c_void) |driver| {
-        if module.is_null() || image.is_null() {
-            return Err(Code::INVALID_VALUE);
-        }
-        // SAFETY: an image that is no binary is a C string, by the caller's promise; a binary ends this at its first zero.
-        let text = unsafe { CStr::from_ptr(image.cast::<c_char>()) };
-        let text = text.to_str().map_err(|_| Code::INVALID_IMAGE)?;
-        if text.starts_with("\x7fELF") {
-            return Err(Code::NO_BINARY_FOR_GPU);
-        }
         // SAFETY: the caller's promise.
-        unsafe { give(module, driver.modules.insert(Module::load(driver, text)?)) }
+        unsafe { load(driver, module, image, &mut String::new()) }
+    }
+
+    // Of the options only the logs mean something.
+    Context fn cuModuleLoadDataEx(module: *mut usize, image: *const c_void, count: u32, options: *mut u32, values: *mut *mut c_void) |driver| {
+        // SAFETY: the caller's promise.
+        let info = unsafe { Log::find(count, options, values, INFO_LOG)? };
+        // SAFETY: as above.
+        let error = unsafe { Log::find(count, options, values, ERROR_LOG)? };
+        let mut why = String::new();
+        // SAFETY: as above.
+        let loaded = unsafe { load(driver, module, image, &mut why) };
+        for (log, text) in [(info, ""), (error, why.as_str())] {
+            if let Some(log) = log {
+                log.write(text);
+            }
+        }
+        loaded
     }
 
     Context fn cuModuleUnload(module: usize) |driver| {
-        driver.modules.find(module)?;
-        driver.engine.idle(driver.settings.deadline);
+        let device = driver.modules.find(module)?.device;
+        driver.engine.idle(Some(device), driver.settings.deadline);
         let module = driver.modules.remove(module)?;
         driver.functions.retain(|kernel| !module.has(kernel));
-        module.unload(driver).map(drop)
+        module.unload(driver);
+        Ok(())
     }
 
     Context fn cuModuleGetFunction(function: *mut usize, module: usize, name: Name) |driver| {
@@ -110,18 +167,34 @@ calls! {
         parameters: *mut *mut c_void,
         extra: *mut *mut c_void,
     ) |driver| {
-        let function = driver.functions.find(function)?;
-        driver.engine.stream(stream)?;
+        driver.functions.find(function)?;
         if !extra.is_null() {
             return Err(Code::NOT_SUPPORTED);
         }
-        if grid_x == 0 || [grid_y, grid_z] != [1, 1] || [block_x, block_y, block_z] != [WARP, 1, 1] {
-            return Err(Code::INVALID_VALUE);
+        let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z] };
+        // SAFETY: the caller's promise.
+        unsafe { launch(driver, function, &shape, stream, parameters) }
+    }
+
+    Context fn cuLaunchCooperativeKernel(
+        function: usize,
+        grid_x: u32,
+        grid_y: u32,
+        grid_z: u32,
+        block_x: u32,
+        block_y: u32,
+        block_z: u32,
+        _shared_bytes: u32,
+        stream: usize,
+        parameters: *mut *mut c_void,
+    ) |driver| {
+        driver.demand(COOPERATIVE_LAUNCH)?;
+        let shape = Shape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z] };
+        // Its blocks may wait for each other, so they must all be there.
+        if u64::from(grid_x) > MULTIPROCESSORS * BLOCKS_EACH {
+            return Err(Code::COOPERATIVE_LAUNCH_TOO_LARGE);
         }
         // SAFETY: the caller's promise.
-        let arguments = unsafe { arguments(parameters, function.entry.arguments)? };
-        function.load(driver);
-        let launch = Launch { entry: function.entry, arguments, groups: grid_x.into() };
-        driver.engine.queue(stream, Operation::Launch(launch), None).map(drop)
+        unsafe { launch(driver, function, &shape, stream, parameters) }
     }
 }

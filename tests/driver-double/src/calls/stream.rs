@@ -1,21 +1,63 @@
-//! Streams, and the words that they write.
+//! Streams, the words that they write and wait for, and the functions that they call.
 
+use std::ffi::c_void;
+
+use crate::attributes::{CAN_FLUSH_REMOTE_WRITES, CAN_USE_STREAM_WORDS};
+use crate::block::{Kind, Span};
 use crate::call::give;
-use crate::code::Code;
+use crate::code::{Answer, Code};
+use crate::driver::Driver;
+use crate::host::HostFunction;
 use crate::operation::Operation;
+use crate::word::{Condition, FLUSH};
 
 /// `CU_STREAM_NON_BLOCKING`.
 const NON_BLOCKING: u32 = 1;
 /// `CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER`.
 const NO_MEMORY_BARRIER: u32 = 1;
 
+fn create(driver: &Driver, stream: *mut usize, flags: u32) -> Answer {
+    if stream.is_null() || flags & !NON_BLOCKING != 0 {
+        return Err(Code::INVALID_VALUE);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { give(stream, driver.engine.create(driver.current()?.ordinal, flags & NON_BLOCKING == 0)?) }
+}
+
+/// A word that a stream may write or wait for: aligned, and not of managed memory.
+fn word(driver: &Driver, address: u64) -> Answer<Span> {
+    let span = driver.space.resolve(address, 8)?;
+    if address.is_multiple_of(8) && span.block.kind != Kind::Managed { Ok(span) } else { Err(Code::INVALID_VALUE) }
+}
+
 calls! {
     Context fn cuStreamCreate(stream: *mut usize, flags: u32) |driver| {
-        if stream.is_null() || flags & !NON_BLOCKING != 0 {
-            return Err(Code::INVALID_VALUE);
-        }
+        create(driver, stream, flags)
+    }
+
+    Context fn cuStreamCreateWithPriority(stream: *mut usize, flags: u32, _priority: i32) |driver| {
+        // A priority out of range is brought into it, and every stream is a thread like the others.
+        create(driver, stream, flags)
+    }
+
+    Context fn cuStreamGetId(stream: usize, id: *mut u64) |driver| {
         // SAFETY: the caller's promise.
-        unsafe { give(stream, driver.engine.create(flags & NON_BLOCKING == 0)?) }
+        unsafe { give(id, driver.engine.stream(stream)?.id) }
+    }
+
+    Context fn cuLaunchHostFunc(stream: usize, function: Option<unsafe extern "C" fn(*mut c_void)>, data: *mut c_void) |driver| {
+        let function = function.ok_or(Code::INVALID_VALUE)?;
+        driver.engine.queue(stream, Operation::Call(HostFunction { function, data }), None).map(drop)
+    }
+
+    Context fn cuStreamWaitValue64_v2(stream: usize, address: u64, value: u64, flags: u32) |driver| {
+        driver.demand(CAN_USE_STREAM_WORDS)?;
+        let condition = Condition::new(flags, value)?;
+        if flags & FLUSH != 0 {
+            driver.demand(CAN_FLUSH_REMOTE_WRITES)?;
+        }
+        let of = word(driver, address)?;
+        driver.engine.queue(stream, Operation::Wait { of, condition }, None).map(drop)
     }
 
     Context fn cuStreamDestroy_v2(stream: usize) |driver| {
@@ -23,9 +65,10 @@ calls! {
     }
 
     Context fn cuStreamSynchronize(stream: usize) |driver| {
-        let ticket = driver.engine.queue(stream, Operation::Mark, None)?;
+        let ticket = driver.engine.queue(stream, Operation::Mark(None), None)?;
         driver.engine.wait(&ticket, driver.settings.patience());
-        driver.context.check()
+        driver.settle();
+        driver.current()?.context.check()
     }
 
     Context fn cuStreamQuery(stream: usize) |driver| {
@@ -37,14 +80,15 @@ calls! {
             return Err(Code::INVALID_VALUE);
         }
         let ticket = driver.events.find(event)?.ticket();
-        driver.engine.queue(stream, Operation::Mark, ticket).map(drop)
+        driver.engine.queue(stream, Operation::Mark(None), ticket).map(drop)
     }
 
     Context fn cuStreamWriteValue64_v2(stream: usize, address: u64, value: u64, flags: u32) |driver| {
-        if !address.is_multiple_of(8) || flags & !NO_MEMORY_BARRIER != 0 {
+        driver.demand(CAN_USE_STREAM_WORDS)?;
+        if flags & !NO_MEMORY_BARRIER != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        let to = driver.space.resolve(address, 8)?;
+        let to = word(driver, address)?;
         let ordered = flags & NO_MEMORY_BARRIER == 0;
         driver.engine.queue(stream, Operation::Write { to, value, ordered }, None).map(drop)
     }

@@ -54,6 +54,13 @@ pub fn stream(flags: u32) -> usize {
     stream
 }
 
+pub fn ordered(bytes: usize, stream: usize) -> u64 {
+    let mut address = 0;
+    // SAFETY: writes one address.
+    ok(unsafe { cuMemAllocAsync(&raw mut address, bytes, stream) });
+    address
+}
+
 pub fn event(flags: u32) -> usize {
     let mut event = 0;
     // SAFETY: writes one handle.

@@ -1,0 +1,107 @@
+//! What is known of an address.
+
+use std::ffi::c_void;
+
+use crate::block::{Kind, Span};
+use crate::call::give;
+use crate::code::{Answer, Code};
+use crate::context;
+use crate::driver::Driver;
+use crate::managed::NOWHERE;
+
+/// `CU_MEMORYTYPE_HOST`.
+const HOST: u32 = 1;
+/// `CU_MEMORYTYPE_DEVICE`, managed memory's too.
+const DEVICE: u32 = 2;
+
+/// An attribute's value, in the width in which it is given.
+enum Value {
+    Word(u64),
+    Number(i32),
+    Flag(bool),
+}
+
+/// The value of a `CUpointer_attribute`; what an unknown address has, is what a driver gives for it.
+fn attribute(driver: &Driver, number: u32, address: u64, known: Option<&Span>) -> Answer<Value> {
+    let block = known.map(|span| &span.block);
+    let is_host = block.is_some_and(|block| matches!(block.kind, Kind::Pinned | Kind::Registered | Kind::Managed));
+    let start = block.and_then(|_| driver.space.start(address));
+    let word = |word: Option<u64>| Ok(Value::Word(word.unwrap_or(0)));
+    match number {
+        1 => word(block.map(|block| context::handle(block.device) as u64)),
+        2 => {
+            let of_host = block.is_some_and(|block| block.kind != Kind::Managed) && is_host;
+            Ok(Value::Number(block.map_or(0, |_| if of_host { HOST } else { DEVICE }.cast_signed())))
+        }
+        3 => word(block.map(|_| address)),
+        // A device's has none.
+        4 => match (block, is_host) {
+            (Some(_), false) => Err(Code::INVALID_VALUE),
+            _ => word(block.map(|_| address)),
+        },
+        7 => word(start.map(|(_, made)| made)),
+        8 => Ok(Value::Flag(block.is_some_and(|block| block.kind == Kind::Managed))),
+        9 => Ok(Value::Number(block.map_or(NOWHERE, |block| block.device.cast_signed()))),
+        11 => word(start.map(|(start, _)| start)),
+        12 => word(block.map(|block| block.len)),
+        13 => Ok(Value::Flag(block.is_some())),
+        17 => {
+            let pool = block.and_then(|block| block.ordered.as_ref()).map(|ordered| &ordered.pool);
+            word(pool.map(|pool| driver.pools.handle_of(pool).unwrap_or(0) as u64))
+        }
+        _ => Err(Code::INVALID_VALUE),
+    }
+}
+
+/// # Safety
+///
+/// `place` is null, which is refused, or valid for a write as wide as the attribute.
+unsafe fn write(place: *mut c_void, value: Value) -> Answer {
+    match value {
+        // SAFETY: the caller's promise.
+        Value::Word(word) => unsafe { give(place.cast::<u64>(), word) },
+        // SAFETY: as above.
+        Value::Number(number) => unsafe { give(place.cast::<i32>(), number) },
+        // SAFETY: as above; C's `bool`.
+        Value::Flag(flag) => unsafe { give(place.cast::<u8>(), flag.into()) },
+    }
+}
+
+calls! {
+    Context fn cuMemGetAddressRange_v2(base: *mut u64, bytes: *mut usize, address: u64) |driver| {
+        let block = driver.space.resolve(address, 1).map_err(|_| Code::NOT_FOUND)?.block;
+        let (start, _) = driver.space.start(address).ok_or(Code::NOT_FOUND)?;
+        if !base.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { give(base, start)? };
+        }
+        if !bytes.is_null() {
+            // SAFETY: the caller's promise.
+            unsafe { give(bytes, block.len as usize)? };
+        }
+        Ok(())
+    }
+
+    Context fn cuPointerGetAttribute(data: *mut c_void, number: u32, address: u64) |driver| {
+        let span = driver.space.resolve(address, 1)?;
+        // SAFETY: the caller's promise.
+        unsafe { write(data, attribute(driver, number, address, Some(&span))?) }
+    }
+
+    Context fn cuPointerGetAttributes(count: u32, numbers: *mut u32, data: *mut *mut c_void, address: u64) |driver| {
+        if numbers.is_null() || data.is_null() {
+            return Err(Code::INVALID_VALUE);
+        }
+        // What is unknown is no error here.
+        let span = driver.space.resolve(address, 1).ok();
+        for i in 0..count as usize {
+            // SAFETY: the caller's promise: so many of both.
+            let number = unsafe { numbers.add(i).read() };
+            // SAFETY: as above.
+            let place = unsafe { data.add(i).read() };
+            // SAFETY: as above.
+            unsafe { write(place, attribute(driver, number, address, span.as_ref())?)? };
+        }
+        Ok(())
+    }
+}

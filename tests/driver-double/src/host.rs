@@ -1,0 +1,38 @@
+//! [`HostFunction`]: a function of the caller that a stream calls.
+
+use std::cell::Cell;
+use std::ffi::c_void;
+
+use crate::engine::Engine;
+
+/// What a hang is told with.
+const NAME: &str = "a host function";
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// INVARIANT: whoever queued it promised over the ABI that it may be called with `data` on another thread.
+pub struct HostFunction {
+    pub function: unsafe extern "C" fn(*mut c_void),
+    pub data: *mut c_void,
+}
+
+// SAFETY: the invariant.
+unsafe impl Send for HostFunction {}
+
+impl HostFunction {
+    pub fn call(self, engine: &Engine) {
+        engine.runs(NAME);
+        INSIDE.set(true);
+        // SAFETY: the invariant.
+        unsafe { (self.function)(self.data) };
+        INSIDE.set(false);
+        engine.left(NAME);
+    }
+}
+
+/// Whether this thread is in one, where nothing of the driver may be called.
+pub fn is_inside() -> bool {
+    INSIDE.get()
+}

@@ -1,0 +1,102 @@
+//! [`Ordered`]: memory that is allocated and freed in the order of a stream, and what is wrong to do with it. Whatever other memory is used for is
+//! noted here too, for the sake of who frees it.
+//!
+//! What an allocation, a use and a free come after is known from streams, events, the legacy rule and what the host has observed, never from
+//! what happens to be executed already: a violation is found in every run, also in those that luck saves.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::{Arc, MutexGuard, OnceLock, PoisonError};
+
+use crate::block::{Block, Kind};
+use crate::pool::Pool;
+use crate::stream::{Point, Ticket};
+
+/// From so many streams on, uses that nobody can ask about any more are forgotten.
+const FEW: usize = 8;
+
+pub struct Ordered {
+    pub pool: Arc<Pool>,
+    /// Where it was allocated.
+    made: OnceLock<Point>,
+    /// Whether its stream has come so far.
+    is_ready: AtomicBool,
+    /// Where it is freed, if it is.
+    freed: OnceLock<Ticket>,
+}
+
+impl Ordered {
+    pub const fn new(pool: Arc<Pool>) -> Self {
+        Self { pool, made: OnceLock::new(), is_ready: AtomicBool::new(false), freed: OnceLock::new() }
+    }
+
+    /// It is allocated here.
+    pub fn made_at(&self, ticket: &Ticket) {
+        // Done once, by who made it.
+        let _ = self.made.set(ticket.at.clone());
+    }
+
+    /// Its stream has come to the allocation.
+    pub fn get_ready(&self) {
+        self.is_ready.store(true, Release);
+    }
+
+    pub fn is_ready(&self) -> bool {
+        self.is_ready.load(Acquire)
+    }
+
+    /// Whether a free of it is queued.
+    pub fn is_freed(&self) -> bool {
+        self.freed.get().is_some()
+    }
+}
+
+impl Block {
+    /// Notes a use; what is wrong with it, in words.
+    pub fn used_by(&self, ticket: &Ticket) -> Option<String> {
+        if matches!(self.kind, Kind::Pageable | Kind::Global) {
+            return None;
+        }
+        let mut uses = self.list();
+        match uses.iter_mut().find(|point| point.is_of(&ticket.at)) {
+            Some(point) => *point = ticket.at.clone(),
+            None => {
+                if uses.len() >= FEW {
+                    uses.retain(|point| !(point.is_done() && point.is_observed()));
+                }
+                uses.push(ticket.at.clone());
+            }
+        }
+        drop(uses);
+        let ordered = self.ordered.as_ref()?;
+        let by = ticket.at.stream();
+        match (ordered.made.get(), ordered.freed.get()) {
+            (Some(made), _) if !ticket.follows(made) => {
+                Some(format!("stream {by} uses memory of stream {}, and nothing orders that after its allocation", made.stream()))
+            }
+            (_, Some(freed)) if !freed.follows(&ticket.at) => {
+                Some(format!("stream {by} uses memory that stream {} frees, and nothing orders that before", freed.at.stream()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Notes that it is freed in the order of a stream; what is wrong with that.
+    pub fn freed_by(&self, ticket: &Ticket) -> Option<String> {
+        let ordered = self.ordered.as_ref()?;
+        let made = ordered.made.get().cloned();
+        // Who frees it twice has been refused.
+        let _ = ordered.freed.set(ticket.clone());
+        let first = self.list().iter().chain(&made).find(|point| !ticket.follows(point))?.stream();
+        Some(format!("stream {} frees memory that stream {first} has work on, and nothing orders the free after that", ticket.at.stream()))
+    }
+
+    /// Whether work on it is queued or running.
+    pub fn is_in_flight(&self) -> bool {
+        self.list().iter().any(|point| !point.is_done())
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Point>> {
+        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

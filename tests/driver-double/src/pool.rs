@@ -1,0 +1,137 @@
+//! [`Pool`]: memory in the order of streams, as numbers. Addresses are never used twice, so what a pool keeps is bytes that its device counts as taken.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::code::{Answer, Code};
+use crate::device::Device;
+
+pub struct Pool {
+    pub device: u32,
+    /// Whether it is the one that its device has from the start.
+    pub is_default: bool,
+    /// Most bytes that it may take.
+    limit: u64,
+    state: Mutex<State>,
+    /// How often it took memory from its device, and how often it gave some back.
+    pub moves: [AtomicU64; 2],
+}
+
+/// INVARIANT: `used <= reserved <= limit`.
+pub struct State {
+    /// Bytes in allocations.
+    pub used: u64,
+    pub used_high: u64,
+    /// Bytes that it holds of its device.
+    pub reserved: u64,
+    pub reserved_high: u64,
+    /// How much it keeps when somebody waits for the device.
+    pub threshold: u64,
+    /// `REUSE_FOLLOW_EVENT_DEPENDENCIES` and the two after it. Kept, and nothing else: nothing is used twice.
+    pub reuse: [i32; 3],
+    /// A bit for each device that may reach its memory.
+    pub access: u64,
+    /// Nothing is allocated any more.
+    pub is_destroyed: bool,
+}
+
+impl Pool {
+    pub const fn new(device: u32, is_default: bool, limit: u64) -> Self {
+        let (used, used_high, reserved, reserved_high) = (0, 0, 0, 0);
+        let state =
+            State { used, used_high, reserved, reserved_high, threshold: 0, reuse: [1; 3], access: 1 << device, is_destroyed: false };
+        Self { device, is_default, limit, state: Mutex::new(state), moves: [const { AtomicU64::new(0) }; 2] }
+    }
+
+    /// Bytes for an allocation, of what it keeps or else of its device.
+    pub fn take(&self, device: &Device, bytes: u64) -> Answer {
+        let mut state = self.state();
+        let used = state.used.checked_add(bytes).filter(|&used| used <= self.limit).ok_or(Code::OUT_OF_MEMORY)?;
+        if used > state.reserved {
+            device.take(used - state.reserved)?;
+            self.moves[0].fetch_add(1, Relaxed);
+            state.reserved = used;
+        }
+        state.used = used;
+        state.used_high = state.used_high.max(used);
+        state.reserved_high = state.reserved_high.max(state.reserved);
+        Ok(())
+    }
+
+    /// Bytes of an allocation come back. It keeps them until somebody waits for the device.
+    pub fn give_back(&self, device: &Device, bytes: u64) {
+        let mut state = self.state();
+        state.used -= bytes;
+        let is_destroyed = state.is_destroyed;
+        drop(state);
+        if is_destroyed {
+            self.keep(device, 0);
+        }
+    }
+
+    /// Somebody has waited for the device: more than the threshold goes back to it.
+    pub fn settle(&self, device: &Device) {
+        let threshold = self.state().threshold;
+        self.keep(device, threshold);
+    }
+
+    /// Gives back to the device what is neither in an allocation nor among so many bytes.
+    pub fn keep(&self, device: &Device, bytes: u64) {
+        let mut state = self.state();
+        let kept = state.reserved.min(state.used.max(bytes));
+        if kept < state.reserved {
+            device.give_back(state.reserved - kept);
+            self.moves[1].fetch_add(1, Relaxed);
+            state.reserved = kept;
+        }
+    }
+
+    /// Nothing of it is left after its context's end.
+    pub fn clear(&self, device: &Device) {
+        self.state().used = 0;
+        self.keep(device, 0);
+    }
+
+    /// Whether a device may reach its memory.
+    pub fn lets(&self, device: u32) -> bool {
+        self.state().access >> device & 1 == 1
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_it_keeps_is_used_again_and_what_is_above_the_threshold_goes_back() {
+        let (device, pool) = (Device::new(0, 1000, 0), Pool::new(0, true, 900));
+        let numbers = || {
+            let state = pool.state();
+            (state.used, state.reserved, device.used(), pool.moves.each_ref().map(|moves| moves.load(Relaxed)))
+        };
+        assert!(pool.take(&device, 300).is_ok() && pool.take(&device, 200).is_ok());
+        assert_eq!(numbers(), (500, 500, 500, [2, 0]));
+        pool.give_back(&device, 300);
+        assert_eq!(numbers(), (200, 500, 500, [2, 0]));
+        assert!(pool.take(&device, 250).is_ok());
+        assert_eq!(numbers(), (450, 500, 500, [2, 0]));
+        pool.settle(&device);
+        assert_eq!(numbers(), (450, 450, 450, [2, 1]));
+        pool.state().threshold = 100;
+        pool.give_back(&device, 450);
+        pool.settle(&device);
+        assert_eq!(numbers(), (0, 100, 100, [2, 2]));
+        assert_eq!(pool.take(&device, 901).map_err(Code::number), Err(2));
+        assert!(device.take(500).is_ok());
+        assert_eq!(pool.take(&device, 600).map_err(Code::number), Err(2));
+        pool.clear(&device);
+        assert_eq!(numbers(), (0, 0, 500, [2, 3]));
+        let state = pool.state();
+        assert_eq!((state.used_high, state.reserved_high), (500, 500));
+    }
+}

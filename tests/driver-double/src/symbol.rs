@@ -1,0 +1,68 @@
+//! [`Symbol`]: a function that is exported: how often it was called, and which of its calls fail.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::code::Code;
+
+pub struct Symbol {
+    pub name: &'static str,
+    calls: AtomicU64,
+    /// Whether there is a plan: who has none takes no lock.
+    has_plan: AtomicBool,
+    plan: Mutex<Vec<(u64, Code)>>,
+}
+
+impl Symbol {
+    pub const fn new(name: &'static str) -> Self {
+        Self { name, calls: AtomicU64::new(0), has_plan: AtomicBool::new(false), plan: Mutex::new(Vec::new()) }
+    }
+
+    /// Counts a call; the code if it is one that fails.
+    pub fn called(&self) -> Option<Code> {
+        let count = self.calls.fetch_add(1, Relaxed) + 1;
+        if !self.has_plan.load(Relaxed) {
+            return None;
+        }
+        self.plan().iter().find(|(number, _)| *number == count).map(|(_, code)| *code)
+    }
+
+    /// Lets the `number`-th call fail, counted from 1 as [`calls`](Self::calls) does.
+    pub fn fail(&self, number: u64, code: Code) {
+        self.plan().push((number, code));
+        self.has_plan.store(true, Relaxed);
+    }
+
+    /// Calls since the last reset.
+    pub fn calls(&self) -> u64 {
+        self.calls.load(Relaxed)
+    }
+
+    /// Forgets its calls and its plan.
+    pub fn reset(&self) {
+        self.has_plan.store(false, Relaxed);
+        self.plan().clear();
+        self.calls.store(0, Relaxed);
+    }
+
+    fn plan(&self) -> MutexGuard<'_, Vec<(u64, Code)>> {
+        self.plan.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_nth_call_fails() {
+        let symbol = Symbol::new("any");
+        symbol.fail(2, Code::OUT_OF_MEMORY);
+        symbol.fail(3, Code::UNKNOWN);
+        let call = || symbol.called().map(Code::number);
+        assert_eq!([call(), call(), call(), call()], [None, Some(2), Some(999), None]);
+        symbol.reset();
+        assert_eq!((symbol.calls(), call(), call(), symbol.calls()), (0, None, None, 2));
+    }
+}

@@ -1,0 +1,58 @@
+//! [`Violations`]: what was called in an order that a driver answers with no error, and that is wrong all the same.
+
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::NAME;
+use crate::call;
+use crate::driver::Driver;
+
+/// So many are told in words.
+const TOLD: usize = 100;
+
+#[derive(Default)]
+pub struct Violations {
+    count: AtomicU64,
+    told: Mutex<Vec<String>>,
+}
+
+impl Violations {
+    /// Counts one of the call that this thread is in.
+    pub fn of_call(&self, what: &str) {
+        let (number, symbol) = call::current();
+        self.add(format!("call {number}, {symbol}: {what}"));
+    }
+
+    /// Counts one. The same words are counted once: a kernel looks at an address again and again.
+    pub fn add(&self, text: String) {
+        let mut told = self.told();
+        if told.contains(&text) {
+            return;
+        }
+        self.count.fetch_add(1, Relaxed);
+        if told.len() < TOLD {
+            told.push(text);
+        }
+    }
+
+    pub fn report(&self) {
+        let count = self.count.load(Relaxed);
+        if count > 0 {
+            eprintln!("{NAME}: {count} violations of the order of calls");
+            self.told().iter().for_each(|text| eprintln!("  {text}"));
+        }
+    }
+
+    fn told(&self) -> MutexGuard<'_, Vec<String>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How often calls came in an order that a driver may answer with no error, and that is wrong all the same: memory freed while queued work names
+/// it, used on a stream that nothing orders after its allocation or before its free, used after that; a handle used after it was destroyed; a call
+/// from within a host function. Each is told on stderr at exit.
+#[unsafe(no_mangle)]
+pub extern "C" fn ringmem_double_violations() -> u64 {
+    Driver::the().violations.count.load(Relaxed)
+}

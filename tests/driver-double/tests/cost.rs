@@ -1,0 +1,61 @@
+//! What a call costs whose line nobody wants: no heap, where it makes nothing.
+
+mod alone;
+mod rig;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use alone::alone;
+use rig::{NON_BLOCKING, begin, device, event, ok, pinned, stream};
+use ringmem_driver_double::*;
+
+thread_local! {
+    static TAKEN: Cell<u64> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+// SAFETY: the system's, which is asked with the same arguments.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        // A thread that is ending has no place for it any more.
+        let _ = TAKEN.try_with(|taken| taken.set(taken.get() + 1));
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(place, layout) };
+    }
+}
+
+/// Streams take a piece of heap for every 31 operations, so what is queued is not among these.
+#[test]
+fn a_call_that_makes_nothing_and_is_not_logged_takes_no_heap() {
+    alone("a_call_that_makes_nothing_and_is_not_logged_takes_no_heap", &[], || {
+        begin();
+        let (stream, event, host, at) = (stream(NON_BLOCKING), event(2), pinned(64), device(64));
+        let (mut free, mut total, mut context, mut number, mut address) = (0, 0, 0, 0, 0);
+        // SAFETY: live memory and handles, and places for what is given.
+        let mut calls = || unsafe {
+            ok(cuMemGetInfo_v2(&raw mut free, &raw mut total));
+            ok(cuCtxGetCurrent(&raw mut context));
+            ok(cuCtxSetCurrent(context));
+            ok(cuDeviceGetAttribute(&raw mut number, 16, 0));
+            ok(cuMemHostGetDevicePointer_v2(&raw mut address, host.as_ptr().cast(), 0));
+            ok(cuMemGetAddressRange_v2(&raw mut address, &raw mut free, at));
+            ok(cuStreamQuery(stream));
+            ok(cuEventQuery(event));
+            assert_eq!(cuMemFree_v2(1), 1);
+        };
+        calls();
+        let before = TAKEN.get();
+        (0..100).for_each(|_| calls());
+        assert_eq!(TAKEN.get() - before, 0);
+    });
+}
