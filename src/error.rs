@@ -31,8 +31,8 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A size that cannot be had, whatever is free.
-    #[error("asked for {asked} bytes where {least} to {most} are possible")]
+    /// A size that cannot be had, whatever is free: bytes, or groups of a launch.
+    #[error("asked for {asked} where {least} to {most} are possible")]
     Size {
         /// What was asked for.
         asked: u64,
@@ -194,11 +194,31 @@ pub enum Error {
         /// Which call of it, from 1.
         number: u64,
     },
+    /// Bytes that arrived as others than were sent. What arrived is there.
+    #[error("the {len} bytes at offset {offset} have CRC-32C {got:#010x} where those they were copied from have {expected:#010x}")]
+    Corrupted {
+        /// Where the first chunk that differs begins.
+        offset: u64,
+        /// How long that chunk is.
+        len: u64,
+        /// The sum of the source.
+        expected: u32,
+        /// The sum of the target.
+        got: u32,
+    },
     /// A word that was to be published after operations of which one failed; nothing was stored.
     #[error("nothing was published: operation {failed} of the stream had failed")]
     Unpublished {
         /// Its number, the last that failed.
         failed: u64,
+    },
+    /// An event whose time was asked for before it was reached, or that never will be.
+    #[error("operation {number} of stream {stream} has not been executed")]
+    NotReached {
+        /// The stream's.
+        stream: u64,
+        /// The operation's, in its stream.
+        number: u64,
     },
     /// The operating system gave no memory.
     #[error("the system maps no {bytes} bytes")]
@@ -349,6 +369,18 @@ pub enum Error {
         code: u32,
         /// The number's name.
         name: &'static str,
+    },
+    /// The driver's compiler or linker refused an image.
+    #[error("{call}: {name} ({code}): {log}")]
+    Compiler {
+        /// The call.
+        call: &'static str,
+        /// Its number.
+        code: u32,
+        /// The number's name.
+        name: &'static str,
+        /// What the compiler wrote.
+        log: Box<str>,
     },
     /// The stream's thread is gone and will not execute this.
     #[error("the stream executes no more")]

@@ -1,10 +1,14 @@
 //! The memory that a CPU and a GPU share while a kernel keeps running.
 //!
 //! Without features this crate is [`ringmem_layouts`] and nothing else: the bytes and protocols that both sides see, `no_std`, no
-//! allocator. The feature `std` adds the host: `backend`, so far with one backend whose devices are simulated and whose streams are threads;
-//! `memory`, one buffer type over any memory; `pool`, memory handed out over and over; `manager`, named buffers that grow; `registry`,
-//! buffers by number, in messages too; `mirror`, a host copy and a device copy kept in step; `stream`, queues of copies and kernels; `bridge`,
-//! messages between a host's rings and a kernel's; `channel`, a persistent kernel and its rings.
+//! allocator. The feature `std` adds the host: `backend`, who gives memory and runs kernels, one whose devices are simulated and, with the
+//! feature `cuda`, one over a driver; `memory`, one buffer type over any memory; `pool`, memory handed out over and over; `manager`, named
+//! buffers that grow; `registry`, buffers by number, in messages too; `mirror`, a host copy and a device copy kept in step; `stream`, queues of
+//! copies and kernels, waited for by threads and tasks; `frames`, buffers in turn for a host that looks on; `transfer`, how bytes are moved well,
+//! and in chunks; `streaming`, data larger than device memory; `peer`, copies between devices; `bridge`, messages between a host's rings and a
+//! kernel's; `channel`, a persistent kernel and its rings; `wait`, ends of rings that sleep; `shared`, rings between processes; `cache`, what was
+//! used last; `config`, all settings in one value; `visibility`, what host and device see of each other; `describe`, layouts for people and for
+//! other compilers.
 //! The feature `testing` adds `conformance`, the suite that every backend passes.
 //!
 //! ```
@@ -50,11 +54,20 @@ pub mod describe;
 #[cfg(feature = "std")]
 pub mod error;
 #[cfg(feature = "std")]
+pub mod frames;
+// What the models in unit tests run on.
+#[cfg(all(test, feature = "std"))]
+#[path = "../layouts/tests/loom_machine/mod.rs"]
+#[allow(dead_code, reason = "made for the rings' own models")]
+mod loom_machine;
+#[cfg(feature = "std")]
 pub mod manager;
 #[cfg(feature = "std")]
 pub mod memory;
 #[cfg(feature = "std")]
 pub mod mirror;
+#[cfg(feature = "std")]
+pub mod peer;
 #[cfg(feature = "std")]
 pub mod pool;
 #[cfg(feature = "std")]
@@ -64,6 +77,10 @@ pub mod registry;
 pub mod shared;
 #[cfg(feature = "std")]
 pub mod stream;
+#[cfg(feature = "std")]
+pub mod streaming;
+#[cfg(feature = "std")]
+pub mod transfer;
 #[cfg(feature = "std")]
 pub mod visibility;
 #[cfg(feature = "std")]

@@ -29,6 +29,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("Kernel", include_str!("channel.rs")),
     ("Thread", include_str!("host_sim/limits.rs")),
     ("Unpublished", include_str!("host_sim/words.rs")),
+    ("NotReached", include_str!("events/moments.rs")),
+    ("Corrupted", include_str!("peers/integrity.rs")),
     ("AlreadyExists", include_str!("manager/limit.rs")),
     ("NotFound", include_str!("manager/names.rs")),
     ("OtherConfig", include_str!("manager/names.rs")),
@@ -43,6 +45,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     // On the driver double.
     ("NoDriver", include_str!("gpu_smoke.rs")),
     ("Driver", include_str!("gpu_smoke.rs")),
+    ("Compiler", include_str!("cuda/ends.rs")),
 ];
 
 const KERNELS: &[Entry] = &[Entry { name: "panic", arguments: 0, run: panics }];

@@ -6,22 +6,30 @@
 //! 3. What is queued on a stream is executed in order, and has a [`Ticket`]; numbers of streams are never used twice.
 //! 4. Bad input is an error before anything is done, and names the facts.
 //!
-//! There is one so far: [`host`], whose device is simulated. With the feature `cuda`, `cuda` asks for a driver.
+//! There are two: [`host`], whose device is simulated, and with the feature `cuda` one over NVIDIA's driver, `cuda`, which no GPU has run yet.
 
 mod block;
+mod bytes;
+mod counters;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+mod ended;
 pub mod host;
+mod panic;
+mod ranges;
 mod ticket;
+mod watch;
 
 use core::alloc::Layout;
 use core::fmt;
 use core::ptr::{self, NonNull};
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use core::task::Waker;
 use core::time::Duration;
 use std::boxed::Box;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+use std::time::Instant;
 
 use ringmem_layouts::image::Entry;
 use ringmem_layouts::{Abi, Image};
@@ -64,6 +72,12 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// [`NoDevice`](crate::Error::NoDevice).
     fn capabilities(&self, device: u32) -> Result<Capabilities>;
+
+    /// What time it is for who measures its work, in ns from some moment: the process's clock, unless the devices are simulated and keep another.
+    fn now_ns(&self) -> u64 {
+        static BEGUN: OnceLock<Instant> = OnceLock::new();
+        u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
 
     /// How much memory a device has; `None` where nobody knows.
     ///
@@ -186,6 +200,34 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// [`StreamClosed`](crate::Error::StreamClosed), what the driver said.
     fn mark(&self, stream: StreamId) -> Result<Ticket>;
 
+    /// A ticket as [`mark`](Self::mark) gives one, of which is remembered when it was reached, until it is [forgotten](Self::forget). Whoever waits for it
+    /// is told what the first operation before it failed with that nobody was told of, as by [`synchronize`](Self::synchronize).
+    ///
+    /// With a driver: an event with timing (`cuEventCreate`, `cuEventRecord`), kept under the ticket. Where nothing is timed, a mark.
+    ///
+    /// # Errors
+    ///
+    /// As [`mark`](Self::mark).
+    fn record(&self, stream: StreamId) -> Result<Ticket> {
+        self.mark(stream)
+    }
+
+    /// How long after one recorded ticket another was reached, on any stream: nothing if it was reached before. With a driver `cuEventElapsedTime`.
+    ///
+    /// # Errors
+    ///
+    /// [`NotReached`](crate::Error::NotReached), also for one that failed; [`Unsupported`](crate::Error::Unsupported) for one that was not recorded, or was
+    /// forgotten, and where nothing is timed.
+    fn elapsed(&self, from: Ticket, to: Ticket) -> Result<Duration> {
+        let _ = (from, to);
+        Err(crate::Error::Unsupported { what: "the time of a ticket that was not recorded" })
+    }
+
+    /// Forgets when a recorded ticket was reached, or will be. With a driver `cuEventDestroy`.
+    fn forget(&self, ticket: Ticket) {
+        let _ = ticket;
+    }
+
     /// Whether everything before a ticket was executed. A stream that was closed and has ended has reached all its tickets.
     fn reached(&self, ticket: Ticket) -> bool;
 
@@ -193,7 +235,8 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What the ticket's operation failed with. It is told once.
+    /// What the ticket's operation failed with. It is told once, also of a stream that was closed and has ended, as long as the backend remembers it: those
+    /// here remember the last 64 that ended with something to tell.
     fn wait(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool>;
 
     /// Waits until everything that was queued on a stream so far has been executed.
@@ -226,6 +269,14 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Holds on to a value until its uses are over, and drops it then.
     fn keep(&self, value: Box<dyn Send>, uses: &Uses);
+
+    /// Wakes a task when a ticket is reached, at once if it has been, and drops its waker then. Nobody need call the backend for that.
+    ///
+    /// A backend that has nobody to do so leaves it to a thread of this process, which looks whether the ticket is [`reached`](Self::reached), first often
+    /// and at last every millisecond, while there is any to look for. With a driver: `cuLaunchHostFunc` after the ticket's event, on a stream of its own.
+    fn notify(self: Arc<Self>, ticket: Ticket, waker: Waker) {
+        watch::watch(self.erased(), ticket, waker);
+    }
 
     /// Counts an error that nobody was there to be told of: a free in a destructor.
     fn unreported(&self, error: crate::Error);

@@ -6,9 +6,17 @@ use super::HostBackend;
 use super::arena::{ALIGN, POISON};
 use super::log::Facts;
 use super::mapping::Mapping;
-use super::ranges::{Owner, Range};
+use super::shared::Shared;
+use crate::backend::ranges::Range;
 use crate::backend::{Block, DeviceAddress, MemoryLocation, Options, Request, StreamId};
 use crate::{Error, Result};
+
+/// What goes when a range goes.
+pub(super) enum Owner {
+    /// A part of the device's arena, from an offset on.
+    Arena(u64),
+    Mapping(#[allow(dead_code, reason = "to be dropped")] Mapping),
+}
 
 impl HostBackend {
     /// A block that is the caller's until it is freed. What was freed before and is no longer used is there for it, also where a stream has still to
@@ -39,7 +47,7 @@ impl HostBackend {
             MemoryLocation::Device => self.carve(request, on)?,
             MemoryLocation::Pinned | MemoryLocation::Host | MemoryLocation::Unified => self.map(request)?,
         };
-        let host = (location != MemoryLocation::Device).then_some(range.place.0);
+        let host = (location != MemoryLocation::Device).then_some(range.place);
         self.shared.ranges.insert(address.get(), range);
         self.shared.counts.of(location).allocated(layout.size() as u64);
         let device_address = (location != MemoryLocation::Host).then_some(address);
@@ -47,7 +55,7 @@ impl HostBackend {
     }
 
     /// A part of a device's arena.
-    fn carve(&self, request: &Request, on: Option<StreamId>) -> Result<(Range, DeviceAddress, bool)> {
+    fn carve(&self, request: &Request, on: Option<StreamId>) -> Result<(Range<Owner>, DeviceAddress, bool)> {
         let Request { location, device, layout, options } = *request;
         let arena = self.shared.arena(device)?;
         let (bytes, align) = (layout.size() as u64, layout.align() as u64);
@@ -59,11 +67,12 @@ impl HostBackend {
         unsafe { arena.overwrite(offset, bytes, if options.contains(Options::ZEROED) { 0 } else { POISON }) };
         // SAFETY: just taken.
         let place = unsafe { arena.place(offset) };
-        Ok((Range { layout, location, options, device, place, owner: Owner::Arena(offset), is_dead: false }, arena.address(offset), false))
+        let range = Range { layout, location, options, device, place: place.0, owner: Owner::Arena(offset), is_dead: false };
+        Ok((range, arena.address(offset), false))
     }
 
     /// Pages of the host's; whether they are locked.
-    fn map(&self, request: &Request) -> Result<(Range, DeviceAddress, bool)> {
+    fn map(&self, request: &Request) -> Result<(Range<Owner>, DeviceAddress, bool)> {
         let Request { location, device, layout, options } = *request;
         if layout.align() as u64 > ALIGN {
             return Err(Error::Align { asked: layout.align() as u64, most: ALIGN });
@@ -79,8 +88,8 @@ impl HostBackend {
                 return Err(Error::Unsupported { what: "locking so many pages into memory" });
             }
         }
-        let place = mapping.place();
-        let address = DeviceAddress::new(place.0.addr().get() as u64);
+        let place = mapping.place().0;
+        let address = DeviceAddress::new(place.addr().get() as u64);
         Ok((Range { layout, location, options, device, place, owner: Owner::Mapping(mapping), is_dead: false }, address, is_pinned))
     }
 
@@ -91,6 +100,21 @@ impl HostBackend {
             (_, Err(error)) => error,
             (MemoryLocation::Host | MemoryLocation::Pinned, Ok(_)) => Error::Map { bytes, source: io::ErrorKind::OutOfMemory.into() },
             (MemoryLocation::Device | MemoryLocation::Unified, Ok(arena)) => arena.shortage(bytes, request.layout.align() as u64),
+        }
+    }
+}
+
+impl Range<Owner> {
+    pub fn give_back(self, shared: &Shared) {
+        if self.location == MemoryLocation::Pinned {
+            shared.budget.give(self.bytes());
+        }
+        if let Owner::Arena(offset) = self.owner
+            && let Ok(arena) = shared.arena(self.device)
+        {
+            // SAFETY: taken for this range, which was listed once and has just been removed; its uses are over, and a kernel that still used it would
+            // break its launch's promise.
+            unsafe { arena.give(offset, self.bytes()) };
         }
     }
 }

@@ -8,9 +8,9 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
-use super::counters::Live;
 use super::mapping::{Mapping, Place};
 use super::pager::Pages;
+use crate::backend::counters::Live;
 use crate::backend::{DeviceAddress, MemoryInfo};
 use crate::memory::holes::{Holes, Shortage};
 use crate::{Error, Result};

@@ -1,6 +1,7 @@
 //! The verbs of [`Backend`] over simulated devices.
 
 use core::sync::atomic::Ordering::Relaxed;
+use core::task::Waker;
 use core::time::Duration;
 use std::boxed::Box;
 use std::sync::{Arc, PoisonError};
@@ -14,7 +15,7 @@ use super::link::{Route, Work};
 use super::log::{Facts, Phase};
 use super::operation::{self, Operation};
 use super::queue::Queue;
-use super::ranges::address;
+use crate::backend::ranges::address;
 use crate::backend::{
     Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Place, Prefetch, Request, StreamId, Ticket,
     Uses, entry,
@@ -47,6 +48,11 @@ unsafe impl Backend for HostBackend {
     fn capabilities(&self, device: u32) -> Result<Capabilities> {
         self.shared.arena(device)?;
         Ok(Capabilities { peers: self.shared.peers.of(device), ..self.shared.capabilities.clone() })
+    }
+
+    /// In a link model the model's: there wall time has no part in any figure.
+    fn now_ns(&self) -> u64 {
+        self.model_now().unwrap_or_else(|| self.shared.now_ns())
     }
 
     fn memory_info(&self, device: u32) -> Result<Option<MemoryInfo>> {
@@ -111,7 +117,7 @@ unsafe impl Backend for HostBackend {
     unsafe fn copy(&self, copy: &Copy, on: StreamId) -> Result<Ticket> {
         self.queue(Facts::copy(copy, Some(on)), on, |_| {
             let (route, pageable) = self.shared.check_copy(copy)?;
-            Ok((Operation::Copy(*copy, pageable), Work::Bytes(route, copy.bytes)))
+            Ok((Operation::Copy(*copy, route, pageable), Work::Bytes(route, copy.bytes)))
         })
     }
 
@@ -140,7 +146,7 @@ unsafe impl Backend for HostBackend {
         let Prefetch { address, bytes, to } = *prefetch;
         let facts = Facts { bytes, from: Some(address.get()), ..Facts::of(Verb::Prefetch, Some(on)) };
         self.queue(facts, on, |stream| {
-            if self.shared.ranges.read().find(address.get(), bytes, false, Verb::Prefetch)?.location != MemoryLocation::Unified {
+            if self.shared.ranges.read().find(address.get(), bytes, false, Verb::Prefetch.name())?.location != MemoryLocation::Unified {
                 return Err(Error::Unsupported { what: "a prefetch of memory that is not managed" });
             }
             let route = match to {
@@ -178,14 +184,33 @@ unsafe impl Backend for HostBackend {
         )
     }
 
+    fn record(&self, stream: StreamId) -> Result<Ticket> {
+        self.queue(Facts::of(Verb::Record, Some(stream)), stream, |_| Ok((Operation::Record(Arc::default()), Work::Nothing)))
+    }
+
+    fn elapsed(&self, from: Ticket, to: Ticket) -> Result<Duration> {
+        let (from, to) = (self.recorded(from)?, self.recorded(to)?);
+        Ok(Duration::from_nanos(to.saturating_sub(from)))
+    }
+
+    fn forget(&self, ticket: Ticket) {
+        // A stream that is not there has forgotten all.
+        if let Some(stream) = self.shared.stream(ticket.stream) {
+            stream.forget(ticket.number);
+        }
+    }
+
     fn reached(&self, ticket: Ticket) -> bool {
         self.shared.reached(ticket)
     }
 
     fn wait(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {
-        self.waited(Verb::Wait, ticket.stream, Some(ticket.number), || match self.shared.stream(ticket.stream) {
-            Some(stream) => stream.wait(ticket.number, timeout),
-            None => Ok(true),
+        let shared = &self.shared;
+        self.waited(Verb::Wait, ticket.stream, Some(ticket.number), || {
+            match shared.stream(ticket.stream).or_else(|| shared.ended.get(ticket.stream)) {
+                Some(stream) => stream.wait(ticket.number, timeout),
+                None => Ok(true),
+            }
         })
     }
 
@@ -222,8 +247,9 @@ unsafe impl Backend for HostBackend {
         self.queue(Facts::of(Verb::Launch, Some(on)), on, |stream| {
             let entries = self.shared.modules.read().unwrap_or_else(PoisonError::into_inner).get(&module).copied().unwrap_or(&[]);
             let entry = entry(entries, name, arguments.len())?;
-            if groups == 0 {
-                return Err(Error::Size { asked: 0, least: 1, most: u64::from(u32::MAX) });
+            let most = self.shared.resident_groups;
+            if groups == 0 || groups > most {
+                return Err(Error::Size { asked: groups.into(), least: 1, most: most.into() });
             }
             let operation = Operation::Launch(operation::Launch { entry, arguments: arguments.into(), groups });
             Ok((operation, Work::Kernel { device: stream.device, name: entry.name, arguments }))
@@ -232,6 +258,14 @@ unsafe impl Backend for HostBackend {
 
     fn keep(&self, value: Box<dyn Send>, uses: &Uses) {
         self.shared.limbo.after(&self.shared, uses, Held::Value(value));
+    }
+
+    fn notify(self: Arc<Self>, ticket: Ticket, waker: Waker) {
+        match self.shared.stream(ticket.stream) {
+            Some(stream) => stream.notify(&self.shared, ticket.number, waker),
+            // It has executed all that it had.
+            None => waker.wake(),
+        }
     }
 
     fn unreported(&self, _error: Error) {

@@ -35,6 +35,7 @@ pub struct Builder {
     pinned_budget: Option<u64>,
     host_memory: Option<u64>,
     pub(super) knows_memory: bool,
+    pub(super) resident_groups: u32,
 }
 
 impl Builder {
@@ -62,6 +63,7 @@ impl Builder {
             pinned_budget: None,
             host_memory: None,
             knows_memory: true,
+            resident_groups: u32::MAX,
         }
     }
 
@@ -80,6 +82,13 @@ impl Builder {
     /// A device for each of these, with a memory of so many bytes: instead of [`device_memory`](Self::device_memory) and [`devices`](Self::devices).
     pub fn device_memories(mut self, bytes: impl IntoIterator<Item = u64>) -> Self {
         self.memories = bytes.into_iter().collect();
+        self
+    }
+
+    /// How many groups of one launch a device can run at once: a launch of more is refused before it is queued, since groups may wait for each
+    /// other. Any number unless set; then a launch that gets not as many threads fails when it is executed.
+    pub const fn resident_groups(mut self, groups: u32) -> Self {
+        self.resident_groups = groups;
         self
     }
 

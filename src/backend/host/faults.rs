@@ -5,6 +5,7 @@
 //! 2. Calls are counted when they are made, whether they succeed or not: what strikes at the execution of a queued operation was decided at its call.
 //! 3. A call that is struck does nothing. A free frees all the same, and a wait has waited, a stream's for another too: others rely on both.
 //! 4. An allocation that is struck says that memory is short, with what is really free. Everything else is [`Injected`](Error::Injected).
+//! 5. A copy can also be made to [succeed with a wrong bit](Fault::flipping). Nobody is told.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64};
@@ -49,11 +50,13 @@ pub enum Verb {
     DisablePeer,
     /// [`host_access`](crate::backend::Backend::host_access) to managed memory.
     HostAccess,
+    /// [`record`](crate::backend::Backend::record).
+    Record,
 }
 
 impl Verb {
     /// Every verb.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Allocate,
         Self::Free,
         Self::Copy,
@@ -70,6 +73,7 @@ impl Verb {
         Self::EnablePeer,
         Self::DisablePeer,
         Self::HostAccess,
+        Self::Record,
     ];
 
     /// The name in errors.
@@ -92,6 +96,7 @@ impl Verb {
             Self::EnablePeer => "enable_peer",
             Self::DisablePeer => "disable_peer",
             Self::HostAccess => "host_access",
+            Self::Record => "record",
         }
     }
 }
@@ -101,6 +106,7 @@ impl Verb {
 pub struct Fault {
     which: Which,
     when_executed: bool,
+    flips: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -114,13 +120,13 @@ impl Fault {
     /// The n-th call from now on, counted from 1.
     #[must_use]
     pub const fn nth(n: u64) -> Self {
-        Self { which: Which::Nth(n), when_executed: false }
+        Self { which: Which::Nth(n), when_executed: false, flips: None }
     }
 
     /// The n-th call from now on and all after it.
     #[must_use]
     pub const fn from(n: u64) -> Self {
-        Self { which: Which::From(n), when_executed: false }
+        Self { which: Which::From(n), when_executed: false, flips: None }
     }
 
     /// Each call with a probability from 0 to 1. The same seed strikes the same calls.
@@ -128,7 +134,7 @@ impl Fault {
     pub fn random(probability: f64, seed: u64) -> Self {
         // Saturates at both ends, and is 0 for what is no number.
         let below = (probability * u64::MAX as f64) as u64;
-        Self { which: Which::Chance { below, seed }, when_executed: false }
+        Self { which: Which::Chance { below, seed }, when_executed: false, flips: None }
     }
 
     /// Not at the call: the operation is queued, and fails when it would be executed. What is not queued fails at its call as ever.
@@ -137,7 +143,17 @@ impl Fault {
         Self { when_executed: true, ..self }
     }
 
-    fn strikes(&self, number: u64) -> bool {
+    /// Not a failure: the copy is made, and one bit of the byte at `at`, counted round its length, arrives flipped. Of calls that are no copy, and of
+    /// copies to memory that is not the backend's, nothing becomes.
+    #[must_use]
+    pub const fn flipping(self, at: u64) -> Self {
+        Self { flips: Some(at), when_executed: true, ..self }
+    }
+
+    fn strikes(&self, verb: Verb, number: u64) -> bool {
+        if self.flips.is_some() && !matches!(verb, Verb::Copy) {
+            return false;
+        }
         match self.which {
             Which::Nth(n) => number == n,
             Which::From(n) => number >= n,
@@ -193,6 +209,8 @@ pub(super) struct Plan {
 #[derive(Clone, Copy)]
 pub(super) struct Struck {
     pub when_executed: bool,
+    /// It does not fail, but this byte of what it copied is wrong.
+    pub flips: Option<u64>,
     verb: Verb,
     number: u64,
 }
@@ -215,8 +233,9 @@ impl Plan {
             return None;
         }
         let rules = self.rules.lock().unwrap_or_else(PoisonError::into_inner);
-        let (_, fault, _) = rules.iter().find(|(of, fault, before)| *of == verb && number > *before && fault.strikes(number - before))?;
-        Some(Struck { when_executed: fault.when_executed, verb, number })
+        let (_, fault, _) =
+            rules.iter().find(|(of, fault, before)| *of == verb && number > *before && fault.strikes(verb, number - before))?;
+        Some(Struck { when_executed: fault.when_executed, flips: fault.flips, verb, number })
     }
 }
 

@@ -6,9 +6,9 @@ use std::boxed::Box;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
-use super::panic::caught;
-use super::ranges::address;
 use super::shared::Shared;
+use crate::backend::panic::caught;
+use crate::backend::ranges::address;
 use crate::backend::{Block, Uses};
 
 /// Streams look here after each operation; so what waits goes right after its last use.

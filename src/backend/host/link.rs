@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::vec::Vec;
 
+use crate::backend::counters::Counts;
 use crate::backend::{StreamId, Ticket};
 
 /// Latencies in ns, rates in bytes per ns, which is GB/s.
@@ -73,6 +74,23 @@ pub(super) enum Route {
     Staged { from: u32, to: u32 },
     /// Within the host.
     Host,
+}
+
+impl Route {
+    /// Counts a copy that took it.
+    pub fn counted(self, counts: &Counts, bytes: u64) {
+        match self {
+            Self::Upload { pageable, .. } => counts.uploads[usize::from(pageable)].add(bytes),
+            Self::Download { pageable, .. } => counts.downloads[usize::from(pageable)].add(bytes),
+            Self::Device(_) => counts.device_copies.add(bytes),
+            Self::Peer { .. } => counts.peer_copies.add(bytes),
+            Self::Staged { .. } => {
+                counts.downloads[0].add(bytes);
+                counts.uploads[0].add(bytes);
+            }
+            Self::Host => counts.host_copies.add(bytes),
+        }
+    }
 }
 
 /// What takes time.

@@ -18,7 +18,6 @@ mod allocation;
 mod arena;
 mod backend;
 mod builder;
-mod counters;
 mod faults;
 mod limbo;
 mod link;
@@ -26,13 +25,12 @@ mod log;
 mod mapping;
 mod operation;
 mod pager;
-mod panic;
 mod peers;
 mod pinned;
 mod queue;
 mod queueing;
-mod ranges;
 mod shared;
+mod tasks;
 
 use core::fmt;
 use std::sync::Arc;
@@ -43,9 +41,9 @@ use crate::Result;
 use crate::backend::{Backend, Block, Options, Ticket};
 use shared::Shared;
 
+pub use crate::backend::counters::{Counters, Live, Tally};
 pub use arena::POISON;
 pub use builder::Builder;
-pub use counters::{Counters, Live, Tally};
 pub use faults::{Fault, Faults, Verb};
 pub use link::{KernelTime, Link};
 pub use log::{Call, Phase};
@@ -69,7 +67,8 @@ impl HostBackend {
     /// What has been done so far.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.shared.counts.read()
+        let counters = self.shared.counts.read();
+        Counters { unreported: counters.unreported + self.shared.ended.untold(), ..counters }
     }
 
     /// How often a verb was called, whatever came of it. Calls are counted where somebody watches them: in a backend that was built with

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::{Relaxed, Release};
 use std::boxed::Box;
 use std::io;
 use std::sync::{Arc, OnceLock};
@@ -14,17 +14,18 @@ use ringmem_layouts::image::Entry;
 use super::faults::Verb;
 use super::link::Route;
 use super::log::Facts;
-use super::panic::caught;
 use super::queue::Queue;
-use super::ranges::Found;
 use super::shared::{Group, Shared};
+use crate::backend::bytes::{aligned, filled, moved};
+use crate::backend::panic::caught;
+use crate::backend::ranges::Found;
 use crate::backend::{Copy, Fill, MemoryLocation, Place, Prefetch, StreamId};
 use crate::{Error, Result};
 
 /// INVARIANT: whoever queued it made the promise of the backend's verb.
 pub(super) enum Operation {
-    /// With whether its target and its source are pageable.
-    Copy(Copy, [bool; 2]),
+    /// With its way, and whether its target and its source are pageable: as they were at the call.
+    Copy(Copy, Route, [bool; 2]),
     /// With whether its target is pageable.
     Fill(Fill, bool),
     /// With the number of the operation since which nothing may have failed, and whether the word is pageable.
@@ -36,6 +37,8 @@ pub(super) enum Operation {
     },
     Prefetch(Prefetch),
     Launch(Launch),
+    /// What time it is when it is executed.
+    Record(Arc<OnceLock<u64>>),
     /// Waits for an operation of another stream.
     After {
         stream: Arc<Queue>,
@@ -56,18 +59,22 @@ impl Operation {
     pub fn execute(self, shared: &Shared, device: u32, facts: &Facts) -> Result<()> {
         match self {
             // SAFETY: the invariant. What was freed meanwhile waits for this operation.
-            Self::Copy(copy, pageable) => unsafe { shared.copy(&copy, Some(pageable), facts.stream) }.map(drop),
+            Self::Copy(copy, route, pageable) => unsafe { shared.copy(&copy, Some((route, pageable)), facts.stream) }.map(drop),
             // SAFETY: as above.
             Self::Fill(fill, pageable) => unsafe { shared.fill(&fill, Some(pageable), facts.stream) }.map(drop),
             // SAFETY: as above.
             Self::Publish { word, value, pageable, .. } => unsafe { shared.publish(word, value, Some(pageable)) }.map(drop),
             Self::Prefetch(Prefetch { address, bytes, to }) => {
-                let found = shared.ranges.read().find(address.get(), bytes, true, Verb::Prefetch)?;
+                let found = shared.ranges.read().find(address.get(), bytes, true, Verb::Prefetch.name())?;
                 shared.touch(&found, bytes, to, facts);
                 shared.counts.prefetches.add(bytes);
                 Ok(())
             }
             Self::Launch(launch) => launch.execute(shared, device, facts),
+            Self::Record(at) => {
+                at.get_or_init(|| shared.now_ns());
+                Ok(())
+            }
             Self::After { stream, number, .. } => {
                 // Its failure is its waiter's.
                 stream.wait_for(number);
@@ -80,7 +87,7 @@ impl Operation {
 impl Launch {
     fn execute(&self, shared: &Shared, device: u32, facts: &Facts) -> Result<()> {
         let run = |number| {
-            let group = Group { shared, device, number, facts };
+            let group = Group { shared, device, number, groups: u64::from(self.groups), facts };
             // SAFETY: the invariant.
             let ended = caught(|| unsafe { (self.entry.run)(&group, &self.arguments) });
             ended.ok_or_else(|| {
@@ -111,8 +118,8 @@ impl Shared {
     /// Both ends of a copy, target first, and the way between them.
     fn ends(&self, copy: &Copy, queued: Option<[bool; 2]>) -> Result<(Found, Found, Route)> {
         let ranges = self.ranges.read();
-        let to = ranges.end(copy.to, copy.bytes, queued.map(|[to, _]| to), Verb::Copy)?;
-        let from = ranges.end(copy.from, copy.bytes, queued.map(|[_, from]| from), Verb::Copy)?;
+        let to = ranges.end(copy.to, copy.bytes, queued.map(|[to, _]| to), Verb::Copy.name())?;
+        let from = ranges.end(copy.from, copy.bytes, queued.map(|[_, from]| from), Verb::Copy.name())?;
         drop(ranges);
         let pageable = |host: &Found| host.location == MemoryLocation::Host;
         let route = match (from.location == MemoryLocation::Device, to.location == MemoryLocation::Device) {
@@ -140,15 +147,10 @@ impl Shared {
     }
 
     fn target(&self, fill: &Fill, queued: Option<bool>) -> Result<(Found, Route)> {
-        if !matches!(fill.size, 1 | 2 | 4 | 8) {
-            return Err(Error::Unsupported { what: "a fill with elements of another size than 1, 2, 4 or 8 bytes" });
-        }
-        let found = self.ranges.read().end(fill.to, fill.bytes(), queued, Verb::Fill)?;
+        fill.check_size()?;
+        let found = self.ranges.read().end(fill.to, fill.bytes(), queued, Verb::Fill.name())?;
         // Also what the host never sees: in an arena a place is aligned as its address is.
-        let (size, address) = (u64::from(fill.size), found.place.as_ptr().addr() as u64);
-        if !address.is_multiple_of(size) {
-            return Err(Error::Cast { bytes: fill.bytes(), align: 1 << address.trailing_zeros(), size, needed: size });
-        }
+        aligned(found.place.as_ptr().addr() as u64, fill.bytes(), u64::from(fill.size))?;
         let route = if found.location == MemoryLocation::Device { Route::Device(found.device) } else { Route::Host };
         Ok((found, route))
     }
@@ -156,8 +158,10 @@ impl Shared {
     /// # Safety
     ///
     /// The promise of `Backend::copy_now`.
-    pub unsafe fn copy(&self, copy: &Copy, queued: Option<[bool; 2]>, stream: Option<StreamId>) -> Result<Route> {
-        let (to, from, route) = self.ends(copy, queued)?;
+    pub unsafe fn copy(&self, copy: &Copy, queued: Option<(Route, [bool; 2])>, stream: Option<StreamId>) -> Result<Route> {
+        let (to, from, route) = self.ends(copy, queued.map(|(_, pageable)| pageable))?;
+        // A peer enabled or disabled since the call changes nothing.
+        let route = queued.map_or(route, |(route, _)| route);
         for (end, other) in [(&to, &from), (&from, &to)] {
             if end.location == MemoryLocation::Unified {
                 let by = (other.location == MemoryLocation::Device).then_some(other.device);
@@ -171,18 +175,28 @@ impl Shared {
             // SAFETY: both checked for so many bytes, or promised; apart and nobody else's: the caller's promise.
             unsafe { moved(to.place, from.place, copy.bytes as usize) };
         }
-        self.counts.copied(route, copy.bytes);
+        route.counted(&self.counts, copy.bytes);
         Ok(route)
+    }
+
+    /// Flips a bit of what a copy has written, while that is still the copy's own.
+    pub fn flip(&self, copied: &Facts, at: u64) {
+        let (Some(to), Some(at)) = (copied.to, at.checked_rem(copied.bytes)) else { return };
+        // What is in no range is the caller's, of which only an address is known here.
+        let Ok(found) = self.ranges.read().find(to, copied.bytes, true, Verb::Copy.name()) else { return };
+        // SAFETY: within what was copied.
+        let place = unsafe { found.place.add(at as usize) };
+        // SAFETY: a byte of the target, which nobody else uses before the copy is over: the copy's promise.
+        let byte = unsafe { place.read() };
+        // SAFETY: as above.
+        unsafe { place.write(byte ^ 1) };
     }
 
     /// Where a word is to be published, and the way there.
     pub fn check_word(&self, word: Place, queued: Option<bool>) -> Result<(Found, Route)> {
         let bytes = size_of::<u64>() as u64;
-        let found = self.ranges.read().end(word, bytes, queued, Verb::Publish)?;
-        let address = found.place.as_ptr().addr() as u64;
-        if !address.is_multiple_of(bytes) {
-            return Err(Error::Cast { bytes, align: 1 << address.trailing_zeros(), size: bytes, needed: bytes });
-        }
+        let found = self.ranges.read().end(word, bytes, queued, Verb::Publish.name())?;
+        aligned(found.place.as_ptr().addr() as u64, bytes, bytes)?;
         let route = if found.location == MemoryLocation::Device { Route::Device(found.device) } else { Route::Host };
         Ok((found, route))
     }
@@ -210,35 +224,10 @@ impl Shared {
         }
         let place = found.place;
         // SAFETY: so many elements, nobody else's: checked, and the caller's promise.
-        unsafe {
-            match fill.size {
-                1 => place.write_bytes(fill.pattern as u8, fill.count as usize),
-                2 => repeat(place.as_ptr().cast(), (fill.pattern as u16).to_le(), fill.count),
-                4 => repeat(place.as_ptr().cast(), (fill.pattern as u32).to_le(), fill.count),
-                // The element's first byte is the pattern's lowest, whatever the machine's order.
-                _ => repeat(place.as_ptr().cast(), fill.pattern.to_le(), fill.count),
-            }
-        }
+        unsafe { filled(place, fill) };
         self.counts.fills.add(fill.bytes());
         Ok(route)
     }
-}
-
-/// Copies; one word as one.
-///
-/// # Safety
-///
-/// Both places are valid for so many bytes, and apart from each other. If that is one word at each, others may access them as words.
-unsafe fn moved(to: NonNull<u8>, from: NonNull<u8>, bytes: usize) {
-    let is_word = |place: NonNull<u8>| place.as_ptr().addr().is_multiple_of(size_of::<u64>());
-    if bytes != size_of::<u64>() || !is_word(to) || !is_word(from) {
-        // SAFETY: the caller's promise.
-        return unsafe { to.copy_from_nonoverlapping(from, bytes) };
-    }
-    // SAFETY: valid and aligned for a word; others access it as one.
-    let (to, from) = unsafe { (AtomicU64::from_ptr(to.as_ptr().cast()), AtomicU64::from_ptr(from.as_ptr().cast())) };
-    // SYNC POINT: published. Pairs with whoever published the source, and whoever acquires the target.
-    to.store(from.load(Acquire), Release);
 }
 
 /// Copies from a device to another as it goes without a way between them: into the host's memory, and out of it.
@@ -258,16 +247,6 @@ unsafe fn over_the_host(to: NonNull<u8>, from: NonNull<u8>, bytes: usize) {
         unsafe { host.copy_from_nonoverlapping(from, len) };
         // SAFETY: as above.
         unsafe { to.copy_from_nonoverlapping(host, len) };
-    }
-}
-
-/// # Safety
-///
-/// `count` elements at `first` are valid for writes, and it is aligned.
-unsafe fn repeat<T: core::marker::Copy>(first: *mut T, value: T, count: u64) {
-    for i in 0..count as usize {
-        // SAFETY: the caller's promise.
-        unsafe { first.add(i).write(value) };
     }
 }
 

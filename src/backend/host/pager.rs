@@ -15,10 +15,10 @@ use std::vec::Vec;
 use super::arena::Arena;
 use super::faults::Verb;
 use super::log::{Facts, Phase};
-use super::ranges::{Found, address};
 use super::shared::Shared;
 use crate::Result;
 use crate::backend::Block;
+use crate::backend::ranges::{Found, address};
 
 /// What of managed memory moves between host and devices.
 pub(super) struct Pager {
@@ -112,7 +112,7 @@ impl Shared {
         if self.pager.resident.load(Relaxed) == 0 {
             return;
         }
-        let found = self.ranges.read().find(address(block), facts.bytes, false, Verb::HostAccess);
+        let found = self.ranges.read().find(address(block), facts.bytes, false, Verb::HostAccess.name());
         if let Ok(found) = found {
             self.touch(&found, facts.bytes, None, facts);
         }

@@ -1,12 +1,15 @@
 //! A stream: a thread that executes what is queued, in order.
 
 use core::cell::Cell;
+use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU64, AtomicUsize};
+use core::task::Waker;
 use core::time::Duration;
+use std::collections::HashMap;
 use std::format;
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 use std::vec::Vec;
@@ -14,9 +17,11 @@ use std::vec::Vec;
 use super::faults::Struck;
 use super::log::{Facts, Phase};
 use super::operation::Operation;
-use super::panic::caught;
 use super::shared::Shared;
+use super::tasks::Tasks;
 use crate::backend::StreamId;
+use crate::backend::ended::Untold;
+use crate::backend::panic::caught;
 use crate::{Error, Result};
 
 /// An operation on its way, and the call that queued it.
@@ -29,6 +34,9 @@ pub(super) struct Item {
 
 /// A number and what has it; a mark has nothing, and is reached with what is before it.
 type Numbered = (u64, Option<Item>);
+
+/// When numbers were executed, in ns of the clock.
+type Records = HashMap<u64, Arc<OnceLock<u64>>>;
 
 thread_local! {
     /// Whether this thread is a stream's. One that waited for another to end would keep it from ending if that one waited for it.
@@ -49,6 +57,9 @@ pub(super) struct Queue {
     waits: AtomicUsize,
     /// Operations that failed, in order, whom nobody was told of.
     failures: Mutex<Vec<(u64, Error)>>,
+    /// Of the recorded numbers that nobody has forgotten.
+    records: Mutex<Records>,
+    tasks: Tasks,
     changed: Condvar,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -65,6 +76,8 @@ impl Queue {
             launches: AtomicUsize::new(0),
             waits: AtomicUsize::new(0),
             failures: Mutex::default(),
+            records: Mutex::default(),
+            tasks: Tasks::default(),
             changed: Condvar::new(),
             thread: Mutex::default(),
         });
@@ -109,14 +122,18 @@ impl Queue {
                 self.changed.notify_all();
                 next.ok()
             };
+            self.wake(shared);
             shared.limbo.drain(shared);
             next = next.or_else(|| operations.recv().ok());
         }
-        shared.streams.write().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        {
+            // Under the lock, so that nobody who has something to be told finds it neither here nor there.
+            let mut streams = shared.streams.write().unwrap_or_else(PoisonError::into_inner);
+            let forgotten = streams.remove(&id).map_or(0, |queue| shared.ended.keep(id, queue));
+            shared.counts.unreported.fetch_add(forgotten, Relaxed);
+        }
         // What waited for this stream alone is over now, if it was not before.
         shared.limbo.drain(shared);
-        // Errors that nobody has asked for.
-        shared.counts.unreported.fetch_add(self.failures().len() as u64, Relaxed);
     }
 
     /// Executes an operation and writes it down. After a panic of what is not a kernel, a clock for one, nothing is executed any more, but fails:
@@ -124,7 +141,8 @@ impl Queue {
     fn execute(&self, shared: &Shared, number: u64, item: Item, is_broken: &mut bool, last_failed: u64) -> Result<()> {
         let Item { operation, facts, struck } = item;
         let count = self.count(&operation);
-        let refusal = if *is_broken { Some(Error::StreamClosed) } else { struck.map(|struck| struck.error()) };
+        let flips = struck.and_then(|struck| struck.flips);
+        let refusal = if *is_broken { Some(Error::StreamClosed) } else { struck.filter(|_| flips.is_none()).map(|struck| struck.error()) };
         let outcome = caught(|| {
             let outcome = match (refusal, operation) {
                 (None, Operation::Publish { since, .. }) if last_failed >= since => Err(Error::Unpublished { failed: last_failed }),
@@ -133,6 +151,9 @@ impl Queue {
                 (Some(error), wait @ Operation::After { .. }) => wait.execute(shared, self.device, &facts).and(Err(error)),
                 (Some(error), _) => Err(error),
             };
+            if let (Ok(()), Some(at)) = (&outcome, flips) {
+                shared.flip(&facts, at);
+            }
             shared.log(&facts, Phase::Executed, Some(number), outcome.is_ok());
             outcome
         });
@@ -154,6 +175,9 @@ impl Queue {
         let count = self.count(&item.operation);
         if let Some(count) = count {
             count.fetch_add(1, Relaxed);
+        }
+        if let Operation::Record(at) = &item.operation {
+            self.records().insert(number, Arc::clone(at));
         }
         if open.send((number, Some(item))).is_err() {
             if let Some(count) = count {
@@ -214,13 +238,22 @@ impl Queue {
         self.done.load(Acquire) >= number
     }
 
-    /// Waits until an operation was executed, not longer than `timeout`: whether it was. Its own failure is told once.
+    /// When a number was executed, if it has been; `None` for one that is not recorded.
+    pub fn recorded(&self, number: u64) -> Option<Option<u64>> {
+        self.records().get(&number).map(|at| at.get().copied())
+    }
+
+    pub fn forget(&self, number: u64) {
+        self.records().remove(&number);
+    }
+
+    /// Waits until an operation was executed, not longer than `timeout`: whether it was. Its own failure is told once; by a recorded number, also those
+    /// before.
     pub fn wait(&self, number: u64, timeout: Option<Duration>) -> Result<bool> {
         let Some(mut failures) = self.wait_locked(number, timeout) else { return Ok(false) };
-        match failures.iter().position(|&(failed, _)| failed == number) {
-            Some(index) => Err(failures.remove(index).1),
-            None => Ok(true),
-        }
+        // Most often nothing has failed, and nobody need know whether it is recorded.
+        let first = if failures.is_empty() || self.recorded(number).is_none() { number } else { 0 };
+        tell(&mut failures, first..=number).map(|()| true)
     }
 
     /// Waits until everything was executed that is queued now. The first failure of that is told, the others have been; those of what was queued
@@ -228,10 +261,24 @@ impl Queue {
     pub fn synchronize(&self) -> Result<()> {
         let last = self.last();
         let Some(mut failures) = self.wait_locked(last, None) else { return Ok(()) };
-        let over = failures.partition_point(|&(failed, _)| failed <= last);
-        match failures.drain(..over).next() {
-            Some((_, error)) => Err(error),
-            None => Ok(()),
+        tell(&mut failures, 0..=last)
+    }
+
+    /// Wakes a task when a number is reached.
+    pub fn notify(&self, shared: &Shared, number: u64, waker: Waker) {
+        self.tasks.add(number, waker);
+        // It may have been reached meanwhile, and the stream have found nobody: under the tasks' lock one of the two has seen the other.
+        if self.reached(number) {
+            self.wake(shared);
+        }
+    }
+
+    /// Wakes those whose number was reached. A panic of a waker is nobody's here: it is counted.
+    fn wake(&self, shared: &Shared) {
+        for waker in self.tasks.over(self.done.load(Acquire)) {
+            if caught(|| waker.wake()).is_none() {
+                shared.counts.unreported.fetch_add(1, Relaxed);
+            }
         }
     }
 
@@ -281,5 +328,25 @@ impl Queue {
 
     fn failures(&self) -> MutexGuard<'_, Vec<(u64, Error)>> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn records(&self) -> MutexGuard<'_, Records> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Untold for Queue {
+    fn untold(&self) -> u64 {
+        self.failures().len() as u64
+    }
+}
+
+/// Tells the first failure of some numbers, and drops those after it.
+fn tell(failures: &mut Vec<(u64, Error)>, numbers: RangeInclusive<u64>) -> Result<()> {
+    let begin = failures.partition_point(|(failed, _)| failed < numbers.start());
+    let end = failures.partition_point(|(failed, _)| failed <= numbers.end());
+    match failures.drain(begin..end).next() {
+        Some((_, error)) => Err(error),
+        None => Ok(()),
     }
 }

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 use super::HostBackend;
-use super::faults::Verb;
+use super::faults::{Struck, Verb};
 use super::link::{Route, Work};
 use super::log::{Facts, Phase};
 use super::operation::Operation;
@@ -15,6 +15,16 @@ use crate::{Error, Result};
 impl HostBackend {
     pub(super) fn stream(&self, id: StreamId) -> Result<Arc<Queue>> {
         self.shared.stream(id).ok_or(Error::StreamClosed)
+    }
+
+    /// When a recorded ticket was reached: by the clock, or in the model of the link where there is one.
+    pub(super) fn recorded(&self, ticket: Ticket) -> Result<u64> {
+        let Ticket { stream, number } = ticket;
+        match self.stream(stream)?.recorded(number) {
+            None => Err(Error::Unsupported { what: "the time of a ticket that was not recorded" }),
+            Some(None) => Err(Error::NotReached { stream: stream.get(), number }),
+            Some(Some(at)) => Ok(self.shared.model.as_ref().map_or(at, |model| model.end(ticket))),
+        }
     }
 
     /// A call that is over when it returns.
@@ -28,6 +38,7 @@ impl HostBackend {
     fn watched_call<T>(&self, facts: &Facts, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let outcome = match self.shared.plan.next(facts.verb) {
             None => run(),
+            Some(Struck { flips: Some(at), .. }) => run().inspect(|_| self.shared.flip(facts, at)),
             Some(struck) => Err(struck.error()),
         };
         self.shared.log(facts, Phase::Called, None, outcome.is_ok());
@@ -116,11 +127,11 @@ impl HostBackend {
 #[cfg(feature = "tracing")]
 fn traced(operation: &Operation, on: StreamId) {
     match operation {
-        Operation::Copy(copy, _) => tracing::trace!(stream = on.get(), bytes = copy.bytes, "copy queued"),
+        Operation::Copy(copy, ..) => tracing::trace!(stream = on.get(), bytes = copy.bytes, "copy queued"),
         Operation::Fill(fill, _) => tracing::trace!(stream = on.get(), bytes = fill.bytes(), "fill queued"),
         Operation::Prefetch(prefetch) => tracing::trace!(stream = on.get(), bytes = prefetch.bytes, "prefetch queued"),
         Operation::Launch(launch) => tracing::debug!(stream = on.get(), kernel = launch.entry.name, "launch queued"),
-        Operation::Publish { .. } | Operation::After { .. } => {}
+        Operation::Publish { .. } | Operation::Record(_) | Operation::After { .. } => {}
     }
 }
 

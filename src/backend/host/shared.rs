@@ -13,7 +13,6 @@ use std::vec::Vec;
 use ringmem_layouts::image::{Entry, KernelHost};
 
 use super::arena::{Arena, MOST};
-use super::counters::Counts;
 use super::faults::{Faults, Plan, Verb};
 use super::limbo::Limbo;
 use super::link::Model;
@@ -22,7 +21,11 @@ use super::pager::Pager;
 use super::peers::Peers;
 use super::pinned::Budget;
 use super::queue::Queue;
-use super::ranges::{Range, Ranges};
+use crate::backend::counters::Counts;
+use crate::backend::ended::Ended;
+use crate::backend::ranges::{Range, Ranges};
+
+use super::allocation::Owner;
 use super::{Builder, Clock};
 use crate::backend::{Capabilities, MemoryLocation, ModuleId, StreamId, Ticket, Uses};
 use crate::{Error, Result};
@@ -33,14 +36,16 @@ pub(super) struct Shared {
     /// Each device's memory.
     pub arenas: Vec<Arena>,
     /// All live memory.
-    pub ranges: Ranges,
+    pub ranges: Ranges<Owner>,
     pub streams: RwLock<HashMap<StreamId, Arc<Queue>>>,
+    pub ended: Ended<Queue>,
     pub modules: RwLock<HashMap<ModuleId, &'static [Entry]>>,
     pub limbo: Limbo,
     pub counts: Counts,
     /// Of every device, but for the peers.
     pub capabilities: Capabilities,
     pub knows_memory: bool,
+    pub resident_groups: u32,
     pub peers: Peers,
     pub budget: Budget,
     pub pager: Pager,
@@ -69,11 +74,13 @@ impl Shared {
             id: crate::backend::next_id(),
             ranges: Ranges::default(),
             streams: RwLock::default(),
+            ended: Ended::default(),
             modules: RwLock::default(),
             limbo: Limbo::default(),
             counts: Counts::default(),
             capabilities: builder.capabilities.clone(),
             knows_memory: builder.knows_memory,
+            resident_groups: builder.resident_groups,
             peers: Peers::new(devices, &builder.peers)?,
             budget: Budget::new(builder.budget()),
             pager: Pager::new(page),
@@ -104,7 +111,7 @@ impl Shared {
     }
 
     /// Gives the memory of a range back that is listed no more.
-    pub fn release(&self, address: u64, range: Range) {
+    pub fn release(&self, address: u64, range: Range<Owner>) {
         let (location, bytes) = (range.location, range.bytes());
         if location == MemoryLocation::Unified {
             self.forget_pages(address, bytes);
@@ -153,6 +160,8 @@ pub(super) struct Group<'a> {
     /// Where it runs.
     pub device: u32,
     pub number: u64,
+    /// How many there are.
+    pub groups: u64,
     /// Of its launch.
     pub facts: &'a Facts,
 }
@@ -160,7 +169,7 @@ pub(super) struct Group<'a> {
 impl KernelHost for Group<'_> {
     fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
         // What was freed after the launch waits for it.
-        let found = self.shared.ranges.read().find(address, bytes, true, Verb::Launch).ok()?;
+        let found = self.shared.ranges.read().find(address, bytes, true, Verb::Launch.name()).ok()?;
         let is_seen = match found.location {
             MemoryLocation::Host => false,
             MemoryLocation::Device => self.shared.peers.reaches(self.device, found.device),
@@ -178,6 +187,10 @@ impl KernelHost for Group<'_> {
 
     fn group(&self) -> u64 {
         self.number
+    }
+
+    fn groups(&self) -> u64 {
+        self.groups
     }
 
     /// Spins, then yields, then sleeps: with more polling threads than cores, the one that is waited for must get to run.

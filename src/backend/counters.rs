@@ -3,8 +3,7 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-use super::link::Route;
-use crate::backend::MemoryLocation;
+use super::MemoryLocation;
 
 /// What a backend has done. Each is counted when it has been done and before anybody is told so: whoever has waited for an operation
 /// sees it here. Several threads' figures are each exact, and read one after the other.
@@ -101,7 +100,7 @@ pub struct Live {
 
 /// The counters while they count.
 #[derive(Default)]
-pub(super) struct Counts {
+pub(crate) struct Counts {
     pub device: Memory,
     pub pinned: Memory,
     pub unified: Memory,
@@ -136,21 +135,6 @@ impl Counts {
             MemoryLocation::Device => &self.device,
             MemoryLocation::Pinned => &self.pinned,
             MemoryLocation::Unified => &self.unified,
-        }
-    }
-
-    /// Counts a copy.
-    pub fn copied(&self, route: Route, bytes: u64) {
-        match route {
-            Route::Upload { pageable, .. } => self.uploads[usize::from(pageable)].add(bytes),
-            Route::Download { pageable, .. } => self.downloads[usize::from(pageable)].add(bytes),
-            Route::Device(_) => self.device_copies.add(bytes),
-            Route::Peer { .. } => self.peer_copies.add(bytes),
-            Route::Staged { .. } => {
-                self.downloads[0].add(bytes);
-                self.uploads[0].add(bytes);
-            }
-            Route::Host => self.host_copies.add(bytes),
         }
     }
 
@@ -193,7 +177,7 @@ impl Counts {
 }
 
 #[derive(Default)]
-pub(super) struct Count {
+pub(crate) struct Count {
     count: AtomicU64,
     bytes: AtomicU64,
 }
@@ -211,7 +195,7 @@ impl Count {
 
 /// One kind of memory.
 #[derive(Default)]
-pub(super) struct Memory {
+pub(crate) struct Memory {
     allocations: Count,
     frees: Count,
     live: AtomicU64,

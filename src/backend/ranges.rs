@@ -6,42 +6,38 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use super::faults::Verb;
-use super::mapping::{self, Mapping};
-use super::shared::Shared;
-use crate::backend::{Block, MemoryLocation, Options, Place};
+use super::{Block, MemoryLocation, Options, Place};
 use crate::{Error, Result};
 
-/// INVARIANT: ranges do not overlap, and each is mapped at its place until it is removed.
-#[derive(Default)]
-pub(super) struct Ranges {
-    by_address: RwLock<BTreeMap<u64, Range>>,
+/// INVARIANT: ranges do not overlap, and each is there until it is removed: mapped at its place, or a device's at the address that is its place.
+pub(crate) struct Ranges<O> {
+    by_address: RwLock<BTreeMap<u64, Range<O>>>,
 }
 
 /// One allocation.
-pub(super) struct Range {
+pub(crate) struct Range<O> {
     /// As asked for.
     pub layout: Layout,
     pub location: MemoryLocation,
     pub options: Options,
     /// Whose, or near whom.
     pub device: u32,
-    pub place: mapping::Place,
-    pub owner: Owner,
+    /// Where the backend finds it; for a device's memory that the process cannot reach, a number.
+    pub place: NonNull<u8>,
+    /// What goes when it goes.
+    pub owner: O,
     /// Freed, and waiting for its last use: new calls find it gone.
     pub is_dead: bool,
 }
 
-/// What goes when a range goes.
-pub(super) enum Owner {
-    /// A part of the device's arena, from an offset on.
-    Arena(u64),
-    Mapping(#[allow(dead_code, reason = "to be dropped")] Mapping),
-}
+// SAFETY: the place is a number with provenance; reading or writing through it is unsafe and argued where it is done.
+unsafe impl<O: Send> Send for Range<O> {}
+// SAFETY: as above.
+unsafe impl<O: Sync> Sync for Range<O> {}
 
-/// Where bytes are for the host backend, and whose they are.
+/// Where bytes are for a backend, and whose they are.
 #[derive(Clone, Copy)]
-pub(super) struct Found {
+pub(crate) struct Found {
     pub place: NonNull<u8>,
     pub location: MemoryLocation,
     pub device: u32,
@@ -53,10 +49,16 @@ pub(super) struct Found {
 }
 
 /// The ranges, while nobody adds or removes one.
-pub(super) struct Listed<'a>(RwLockReadGuard<'a, BTreeMap<u64, Range>>);
+pub(crate) struct Listed<'a, O>(RwLockReadGuard<'a, BTreeMap<u64, Range<O>>>);
 
-impl Ranges {
-    pub fn insert(&self, address: u64, range: Range) {
+impl<O> Default for Ranges<O> {
+    fn default() -> Self {
+        Self { by_address: RwLock::default() }
+    }
+}
+
+impl<O> Ranges<O> {
+    pub fn insert(&self, address: u64, range: Range<O>) {
         self.by_address.write().unwrap_or_else(PoisonError::into_inner).insert(address, range);
     }
 
@@ -70,7 +72,7 @@ impl Ranges {
     }
 
     /// Takes out a block that is freed and used by nobody. What [`kill`](Self::kill) refuses is refused.
-    pub fn take(&self, block: &Block) -> Result<Range> {
+    pub fn take(&self, block: &Block) -> Result<Range<O>> {
         let mut ranges = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
         let Entry::Occupied(entry) = ranges.entry(address(block)) else { return Err(foreign(block)) };
         entry.get().is_live_as(block)?;
@@ -78,7 +80,7 @@ impl Ranges {
     }
 
     /// Takes out a block that was killed, before the memory itself goes.
-    pub fn remove(&self, block: &Block) -> Option<Range> {
+    pub fn remove(&self, block: &Block) -> Option<Range<O>> {
         self.by_address.write().unwrap_or_else(PoisonError::into_inner).remove(&address(block))
     }
 
@@ -87,20 +89,20 @@ impl Ranges {
         self.read().0.get(&address(block)).filter(|range| !range.is_dead).map(|range| range.options)
     }
 
-    pub fn read(&self) -> Listed<'_> {
+    pub fn read(&self) -> Listed<'_, O> {
         Listed(self.by_address.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Listed<'_> {
+impl<O> Listed<'_, O> {
     /// The place of `bytes` bytes at a device's or a managed address, for a call. Dead ranges are there for what was queued before they died.
-    pub fn find(&self, address: u64, bytes: u64, dead: bool, call: Verb) -> Result<Found> {
-        let Some((range, offset)) = self.at(address) else { return Err(Error::Foreign { call: call.name(), address }) };
+    pub fn find(&self, address: u64, bytes: u64, dead: bool, call: &'static str) -> Result<Found> {
+        let Some((range, offset)) = self.at(address) else { return Err(Error::Foreign { call, address }) };
         range.found(offset, address, bytes, dead, call)
     }
 
     /// Where one end of a copy is; `queued` is whether it was pageable when it was queued, so that a range which has vanished since is missed.
-    pub fn end(&self, place: Place, bytes: u64, queued: Option<bool>, call: Verb) -> Result<Found> {
+    pub fn end(&self, place: Place, bytes: u64, queued: Option<bool>, call: &'static str) -> Result<Found> {
         let host = match place {
             Place::Device(address) => return self.find(address.get(), bytes, queued.is_some(), call),
             Place::Host(host) => host,
@@ -109,13 +111,26 @@ impl Listed<'_> {
         // What was the caller's when it was queued is so until it is executed.
         match if queued == Some(true) { None } else { self.at(address) } {
             Some((range, offset)) => range.found(offset, address, bytes, queued.is_some(), call),
-            None if queued == Some(false) => Err(Error::Foreign { call: call.name(), address }),
+            None if queued == Some(false) => Err(Error::Foreign { call, address }),
             None => Ok(Found { place: host, location: MemoryLocation::Host, device: 0, start: address, offset: 0, in_no_range: true }),
         }
     }
 
+    /// What goes when a block goes.
+    #[cfg(feature = "cuda")]
+    pub fn owner(&self, block: &Block) -> Option<&O> {
+        self.0.get(&address(block)).map(|range| &range.owner)
+    }
+
+    /// Whether a range has one of these bytes.
+    #[cfg(feature = "cuda")]
+    pub fn overlaps(&self, address: u64, bytes: u64) -> bool {
+        let before = self.0.range(..address.saturating_add(bytes)).next_back();
+        before.is_some_and(|(&start, range)| start.saturating_add(range.bytes()) > address)
+    }
+
     /// The range that an address is in, and how far in.
-    fn at(&self, address: u64) -> Option<(&Range, u64)> {
+    fn at(&self, address: u64) -> Option<(&Range<O>, u64)> {
         let (&start, range) = self.0.range(..=address).next_back()?;
         let offset = address - start;
         (offset < range.bytes()).then_some((range, offset))
@@ -123,10 +138,10 @@ impl Listed<'_> {
 }
 
 fn foreign(block: &Block) -> Error {
-    Error::Foreign { call: Verb::Free.name(), address: address(block) }
+    Error::Foreign { call: "free", address: address(block) }
 }
 
-impl Range {
+impl<O> Range<O> {
     pub fn bytes(&self) -> u64 {
         self.layout.size() as u64
     }
@@ -142,34 +157,21 @@ impl Range {
     }
 
     /// `bytes` bytes at an address that is `offset` in.
-    fn found(&self, offset: u64, address: u64, bytes: u64, dead: bool, call: Verb) -> Result<Found> {
+    fn found(&self, offset: u64, address: u64, bytes: u64, dead: bool, call: &'static str) -> Result<Found> {
         if self.is_dead && !dead {
-            return Err(Error::Foreign { call: call.name(), address });
+            return Err(Error::Foreign { call, address });
         }
         if bytes > self.bytes() - offset {
             return Err(Error::Range { offset, len: bytes, size: self.bytes() });
         }
-        // SAFETY: `offset` is within the range, which is mapped while it is listed.
-        let place = unsafe { self.place.0.add(offset as usize) };
+        // No place is beyond the end of the numbers, so this changes none.
+        let place = NonNull::new(self.place.as_ptr().wrapping_add(offset as usize)).unwrap_or(self.place);
         Ok(Found { place, location: self.location, device: self.device, start: address - offset, offset, in_no_range: false })
-    }
-
-    pub fn give_back(self, shared: &Shared) {
-        if self.location == MemoryLocation::Pinned {
-            shared.budget.give(self.bytes());
-        }
-        if let Owner::Arena(offset) = self.owner
-            && let Ok(arena) = shared.arena(self.device)
-        {
-            // SAFETY: taken for this range, which was listed once and has just been removed; its uses are over, and a kernel that still used it would
-            // break its launch's promise.
-            unsafe { arena.give(offset, self.bytes()) };
-        }
     }
 }
 
 /// What a block is listed under.
-pub(super) fn address(block: &Block) -> u64 {
+pub(crate) fn address(block: &Block) -> u64 {
     match (block.host, block.device_address) {
         (Some(host), _) => host.as_ptr().addr() as u64,
         (None, address) => address.map_or(0, |address| address.get()),

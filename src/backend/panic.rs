@@ -4,7 +4,7 @@ use core::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What `run` returns; `None` if it panics. The panic hook has shown why.
-pub(super) fn caught<R>(run: impl FnOnce() -> R) -> Option<R> {
+pub(crate) fn caught<R>(run: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(outcome) => Some(outcome),
         Err(payload) => {

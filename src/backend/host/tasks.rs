@@ -1,0 +1,34 @@
+//! Tasks that wait for operations of a stream.
+
+use core::task::Waker;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::vec::Vec;
+
+/// By the number that each waits for. Apart from what waits in limbo: a stream looks at those only whose time has come, however many there are.
+#[derive(Default)]
+pub(super) struct Tasks {
+    waiting: Mutex<BTreeMap<u64, Vec<Waker>>>,
+}
+
+impl Tasks {
+    /// One more. Whoever adds one looks afterwards whether its number was reached meanwhile.
+    pub fn add(&self, number: u64, waker: Waker) {
+        self.with(|waiting| waiting.entry(number).or_default().push(waker));
+    }
+
+    /// Takes those out that wait for a number up to this.
+    pub fn over(&self, number: u64) -> Vec<Waker> {
+        let mut over = Vec::new();
+        self.with(|waiting| {
+            while let Some(first) = waiting.first_entry().filter(|first| *first.key() <= number) {
+                over.append(&mut first.remove());
+            }
+        });
+        over
+    }
+
+    fn with<R>(&self, look: impl FnOnce(&mut BTreeMap<u64, Vec<Waker>>) -> R) -> R {
+        look(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}

@@ -1,0 +1,143 @@
+//! A thread that looks whether tickets are reached, for backends that tell nobody by themselves.
+
+use core::mem::take;
+use core::task::Waker;
+use core::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::vec::Vec;
+
+use super::panic::caught;
+use super::{Backend, Ticket};
+
+/// How long it sleeps between two looks, the first time after something has happened.
+const LEAST: Duration = Duration::from_micros(20);
+/// And when nothing has for long.
+const MOST: Duration = Duration::from_millis(1);
+
+/// A task that waits for a ticket.
+struct Watched {
+    backend: Arc<dyn Backend>,
+    ticket: Ticket,
+    waker: Waker,
+}
+
+/// What the thread takes over at its next look.
+struct Watch {
+    new: Vec<Watched>,
+    /// There is a thread, which has seen, or will see, what is new.
+    runs: bool,
+}
+
+static WATCH: Mutex<Watch> = Mutex::new(Watch { new: Vec::new(), runs: false });
+
+/// Wakes a task when a ticket is reached. Where the system gives no thread it is woken at once, to ask again.
+pub(super) fn watch(backend: Arc<dyn Backend>, ticket: Ticket, waker: Waker) {
+    let mut watch = state();
+    watch.new.push(Watched { backend, ticket, waker });
+    if !watch.runs {
+        watch.runs = thread::Builder::new().name("ringmem-watch".into()).spawn(run).is_ok();
+    }
+    let unwatched = if watch.runs { Vec::new() } else { take(&mut watch.new) };
+    drop(watch);
+    unwatched.into_iter().for_each(Watched::wake);
+}
+
+/// Until there is nothing to look for.
+fn run() {
+    let (mut watched, mut pause) = (Vec::<Watched>::new(), LEAST);
+    loop {
+        let known = watched.len();
+        {
+            let mut watch = state();
+            watched.append(&mut watch.new);
+            if watched.is_empty() {
+                watch.runs = false;
+                return;
+            }
+        }
+        let is_new = watched.len() > known;
+        let over: Vec<_> = watched.extract_if(.., |watched| watched.backend.reached(watched.ticket)).collect();
+        pause = if is_new || !over.is_empty() { LEAST } else { MOST.min(pause * 2) };
+        over.into_iter().for_each(Watched::wake);
+        thread::sleep(pause);
+    }
+}
+
+impl Watched {
+    /// A panic on the way is the task's, or the backend's that goes with it: the next is woken all the same.
+    fn wake(self) {
+        caught(|| self.waker.wake());
+        caught(|| drop(self.backend));
+    }
+}
+
+fn state() -> MutexGuard<'static, Watch> {
+    WATCH.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use core::sync::atomic::AtomicU64;
+    use core::sync::atomic::Ordering::Relaxed;
+    use std::task::Wake;
+    use std::time::Instant;
+
+    use super::*;
+    use crate::backend::host::HostBackend;
+    use crate::stream::Stream;
+
+    const LIMIT: Duration = Duration::from_secs(30);
+
+    #[derive(Default)]
+    struct Task(AtomicU64);
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    struct Panics;
+
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("a waker that a test asked for");
+        }
+    }
+
+    fn eventually(fact: &str, holds: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !holds() {
+            assert!(begun.elapsed() < LIMIT, "not in time: {fact}");
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_task_is_woken_once_when_its_ticket_is_reached_whatever_becomes_of_others() {
+        // A moment is not recorded while somebody holds it: the clock waits.
+        let gate = Arc::new(Mutex::new(()));
+        let clock = Arc::clone(&gate);
+        let clock = move || {
+            drop(clock.lock());
+            0
+        };
+        let backend = HostBackend::builder().device_memory(1 << 20).clock(Arc::new(clock)).build().expect("a backend");
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let dynamic = Arc::clone(&backend).erased();
+        for _ in 0..3 {
+            let held = gate.lock().expect("nobody panicked");
+            let (ticket, task) = (backend.record(stream.id()).expect("it is queued"), Arc::new(Task::default()));
+            watch(Arc::clone(&dynamic), ticket, Waker::from(Arc::new(Panics)));
+            watch(Arc::clone(&dynamic), ticket, Waker::from(Arc::clone(&task)));
+            thread::sleep(MOST * 5);
+            assert_eq!(task.0.load(Relaxed), 0, "it is not executed");
+            drop(held);
+            eventually("the task is woken", || task.0.load(Relaxed) == 1);
+            // The thread ends when there is nothing to look for; the next round has another.
+            eventually("nothing is kept", || Arc::strong_count(&task) == 1 && !state().runs);
+            assert_eq!(task.0.load(Relaxed), 1);
+        }
+    }
+}
