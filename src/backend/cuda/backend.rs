@@ -1,0 +1,206 @@
+//! The verbs of [`Backend`] over the driver.
+
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+use std::boxed::Box;
+use std::sync::{Arc, PoisonError};
+
+use ringmem_layouts::{Abi, Image};
+
+use super::limbo::Held;
+use super::queue::{Lasts, Queue};
+use super::{CudaBackend, process};
+use crate::backend::{
+    Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Place, Prefetch, Request, StreamId, Ticket,
+    Uses,
+};
+use crate::{Error, Result};
+
+// SAFETY: blocks are the driver's or a pool's, which nobody else has until they are freed, long and aligned as `give` checks, zeroed where the host
+// sees them; `Limbo` keeps them for their uses, and the driver's streams execute in order.
+unsafe impl Backend for CudaBackend {
+    fn id(&self) -> u64 {
+        self.shared.id
+    }
+
+    fn erased(self: Arc<Self>) -> Arc<dyn Backend> {
+        self
+    }
+
+    fn name(&self) -> &'static str {
+        "cuda"
+    }
+
+    fn devices(&self) -> u32 {
+        self.shared.devices.len() as u32
+    }
+
+    fn capabilities(&self, device: u32) -> Result<Capabilities> {
+        self.shared.able(device)
+    }
+
+    fn memory_info(&self, device: u32) -> Result<Option<MemoryInfo>> {
+        let home = self.shared.device(device)?;
+        self.shared.tidy();
+        let (free, total) = self.shared.memory(home)?;
+        Ok(Some(MemoryInfo { total, free }))
+    }
+
+    fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
+        // What is over makes room.
+        self.shared.tidy();
+        self.shared.give(request, on)
+    }
+
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
+        if !process::is_home() {
+            return process::admits("cuMemFree_v2");
+        }
+        self.shared.ranges.kill(block)?;
+        let outcome = self.shared.limbo.after(&self.shared, uses, Held::Block(Block { ready: None, ..*block }));
+        self.shared.tidy();
+        outcome
+    }
+
+    unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.shared.copy_at_once(copy) }
+    }
+
+    unsafe fn fill_now(&self, fill: &Fill) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.shared.fill_at_once(fill) }
+    }
+
+    fn open_stream(&self, device: u32) -> Result<StreamId> {
+        let home = self.shared.device(device)?;
+        Queue::open(home, &self.shared.counts).map(|queue| self.shared.list(queue))
+    }
+
+    fn close_stream(&self, stream: StreamId) {
+        if let Some(queue) = self.shared.listed(stream) {
+            if queue.close() {
+                self.shared.closing.fetch_add(1, Relaxed);
+            }
+            self.shared.tidy();
+        }
+    }
+
+    unsafe fn copy(&self, copy: &Copy, on: StreamId) -> Result<Ticket> {
+        // SAFETY: the caller's promise.
+        unsafe { self.shared.copy_queued(copy, on) }
+    }
+
+    unsafe fn fill(&self, fill: &Fill, on: StreamId) -> Result<Ticket> {
+        // SAFETY: the caller's promise.
+        unsafe { self.shared.fill_queued(fill, on) }
+    }
+
+    unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.shared.publish_at_once(word, value) }
+    }
+
+    unsafe fn publish(&self, word: Place, value: u64, since: Ticket, on: StreamId) -> Result<Ticket> {
+        // SAFETY: the caller's promise.
+        unsafe { self.shared.publish_queued(word, value, since.number, on) }
+    }
+
+    fn after(&self, ticket: Ticket, stream: StreamId) -> Result<()> {
+        let queue = self.shared.stream(stream)?;
+        let Some(other) = self.shared.listed(ticket.stream).filter(|other| !other.reached(ticket.number)) else { return Ok(()) };
+        // It may have been reached meanwhile.
+        let Some(event) = other.event(ticket.number)? else { return Ok(()) };
+        let lasts = if other.may_last() { Lasts::Wait } else { Lasts::Bytes(0) };
+        let wait = |stream| {
+            // SAFETY: both are live.
+            unsafe { self.shared.calls().cuStreamWaitEvent(stream, event.handle(), 0) }
+        };
+        queue.push(lasts, None, |making| making.call(wait)).map(drop)
+    }
+
+    fn mark(&self, stream: StreamId) -> Result<Ticket> {
+        Ok(Ticket { stream, number: self.shared.stream(stream)?.mark()? })
+    }
+
+    fn record(&self, stream: StreamId) -> Result<Ticket> {
+        self.shared.record_moment(stream)
+    }
+
+    fn elapsed(&self, from: Ticket, to: Ticket) -> Result<Duration> {
+        self.shared.elapsed_between(from, to)
+    }
+
+    fn forget(&self, ticket: Ticket) {
+        self.shared.forget_moment(ticket);
+    }
+
+    fn reached(&self, ticket: Ticket) -> bool {
+        self.shared.is_reached(ticket)
+    }
+
+    fn wait(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {
+        if !process::is_home() {
+            return process::admits("cuEventQuery").map(|()| true);
+        }
+        let shared = &self.shared;
+        let Some(queue) = shared.listed(ticket.stream).or_else(|| shared.ended.get(ticket.stream)) else { return Ok(true) };
+        let outcome = queue.wait(ticket.number, timeout, shared.moments.has(ticket));
+        if !matches!(outcome, Ok(false)) {
+            self.shared.tidy();
+        }
+        outcome
+    }
+
+    fn synchronize(&self, stream: StreamId) -> Result<()> {
+        let outcome = self.shared.stream(stream)?.synchronize();
+        self.shared.tidy();
+        outcome?;
+        self.shared.counts.synchronizations.fetch_add(1, Relaxed);
+        Ok(())
+    }
+
+    fn load(&self, image: &Image, expected: &Abi) -> Result<ModuleId> {
+        self.shared.load_image(image, expected)
+    }
+
+    fn unload(&self, module: ModuleId) {
+        // The driver's module stays.
+        self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).remove(&module);
+    }
+
+    unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
+        // SAFETY: the caller's promise.
+        unsafe { self.shared.launch_queued(launch, on) }
+    }
+
+    fn keep(&self, value: Box<dyn Send>, uses: &Uses) {
+        // A value's end says nothing.
+        let _ = self.shared.limbo.after(&self.shared, uses, Held::Value(value));
+        self.shared.tidy();
+        self.shared.watch();
+    }
+
+    fn unreported(&self, _error: Error) {
+        self.shared.counts.unreported.fetch_add(1, Relaxed);
+    }
+
+    fn host_access(&self, block: &Block) -> Result<()> {
+        if block.location != MemoryLocation::Unified {
+            return Ok(());
+        }
+        self.shared.host_may_touch(self.shared.device(block.device)?)
+    }
+
+    fn prefetch(&self, prefetch: &Prefetch, on: StreamId) -> Result<Ticket> {
+        self.shared.prefetch_queued(prefetch, on)
+    }
+
+    fn enable_peer(&self, device: u32, peer: u32) -> Result<()> {
+        self.shared.set_peer(device, peer, true)
+    }
+
+    fn disable_peer(&self, device: u32, peer: u32) -> Result<()> {
+        self.shared.set_peer(device, peer, false)
+    }
+}

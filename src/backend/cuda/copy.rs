@@ -1,0 +1,227 @@
+//! Copies: which call of the driver moves the bytes.
+//!
+//! | from | to | at once | queued |
+//! |---|---|---|---|
+//! | host | host | the processor | a host function: between host memories the driver's own copy keeps who queues it |
+//! | host | device | a lane | the stream; pageable memory in parts through pinned memory that host functions fill |
+//! | device | host | a lane | the stream; pageable memory likewise |
+//! | device | the same | a lane | the stream |
+//! | device | another | a lane | the stream; directly where one was let reach the other, else the driver goes over the host |
+//!
+//! One word at once goes over the lane's own word, so that the host's access is one load or one store. A host function runs when the stream comes to
+//! it, so a pageable source is read then too, and nobody who queues waits. A driver without host functions reads it when it is queued, and keeps who
+//! queues a copy to pageable memory until that is done. Managed memory that the host must not touch under a kernel is a device's here.
+
+use core::ptr::NonNull;
+use std::boxed::Box;
+use std::ffi::c_void;
+
+use cudarc::driver::sys::CUstream;
+
+use super::Shared;
+use super::device::Device;
+use super::queue::{Lasts, Making};
+use super::staging;
+use super::tally::{Done, Way};
+use crate::Result;
+use crate::backend::bytes::{is_word, moved};
+use crate::backend::ranges::Found;
+use crate::backend::{Copy, MemoryLocation, StreamId, Ticket};
+
+/// Both ends of a copy that were found, and the way between them.
+struct Ends {
+    to: Found,
+    from: Found,
+    way: Way,
+}
+
+impl Ends {
+    fn is_pageable(&self) -> bool {
+        [&self.to, &self.from].iter().any(|end| end.location == MemoryLocation::Host)
+    }
+
+    fn done(&self, bytes: u64) -> Done {
+        Done::Copy(self.way, self.is_pageable(), bytes)
+    }
+}
+
+pub(super) fn address(found: &Found) -> u64 {
+    found.place.as_ptr().addr() as u64
+}
+
+impl Shared {
+    fn ends(&self, copy: &Copy) -> Result<Ends> {
+        let ranges = self.ranges.read();
+        let to = ranges.end(copy.to, copy.bytes, None, "copy")?;
+        let from = ranges.end(copy.from, copy.bytes, None, "copy")?;
+        drop(ranges);
+        let way = match (self.is_far(&from)?, self.is_far(&to)?) {
+            (false, false) => Way::Host,
+            (false, true) => Way::Up,
+            (true, false) => Way::Down,
+            (true, true) if from.device == to.device => Way::Device,
+            (true, true) if self.reach_each_other(from.device, to.device) => Way::Peer,
+            (true, true) => Way::Staged,
+        };
+        Ok(Ends { to, from, way })
+    }
+
+    /// Whether the host leaves memory to the driver: a device's, and managed memory that it must not meet a kernel in.
+    pub(super) fn is_far(&self, found: &Found) -> Result<bool> {
+        Ok(match found.location {
+            MemoryLocation::Device => true,
+            MemoryLocation::Unified => !self.device(found.device)?.facts.concurrent_managed_access,
+            MemoryLocation::Pinned | MemoryLocation::Host => false,
+        })
+    }
+
+    /// The call that copies where no pageable memory is waited for.
+    fn issue(&self, ends: &Ends, bytes: usize, home: &Device, stream: CUstream) -> Result<()> {
+        let Ends { to, from, way } = ends;
+        let (target, source) = (address(to), address(from));
+        let calls = home.calls;
+        // SAFETY: both ends are live for so many bytes, found in this backend's memory or promised by the caller, who keeps them until the copy is over.
+        // Pinned memory has one address on both sides.
+        unsafe {
+            match way {
+                Way::Host | Way::Up => calls.cuMemcpyHtoDAsync_v2(target, from.place.as_ptr().cast(), bytes, stream),
+                Way::Down => calls.cuMemcpyDtoHAsync_v2(to.place.as_ptr().cast(), source, bytes, stream),
+                Way::Device => calls.cuMemcpyDtoDAsync_v2(target, source, bytes, stream),
+                Way::Peer | Way::Staged => {
+                    let [to, from] = [self.device(to.device)?.context(), self.device(from.device)?.context()];
+                    calls.cuMemcpyPeerAsync(target, to.0, source, from.0, bytes, stream)
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The promise of `Backend::copy_now`.
+    pub(super) unsafe fn copy_at_once(&self, copy: &Copy) -> Result<()> {
+        let ends = self.ends(copy)?;
+        let bytes = copy.bytes as usize;
+        let word = is_word(address(&ends.to), address(&ends.from), copy.bytes);
+        match ends.way {
+            Way::Host => {
+                drain();
+                // SAFETY: both checked for so many bytes, or promised; apart and nobody else's, but for one word: the caller's promise.
+                unsafe { moved(ends.to.place, ends.from.place, bytes) };
+                drain();
+            }
+            Way::Up if word => self.device(ends.to.device)?.now(|lane| {
+                // SAFETY: the caller's promise; the lane's word is this thread's.
+                unsafe { moved(lane.word.cast(), ends.from.place, bytes) };
+                // SAFETY: a live word of the device; the lane's lives until it is synchronised.
+                unsafe { self.calls().cuMemcpyHtoDAsync_v2(address(&ends.to), lane.word.as_ptr().cast(), bytes, lane.stream()) }
+            })?,
+            Way::Down if word => self.device(ends.from.device)?.now(|lane| {
+                // SAFETY: as above.
+                unsafe { self.calls().cuMemcpyDtoHAsync_v2(lane.word.as_ptr().cast(), address(&ends.from), bytes, lane.stream()) }?;
+                // SAFETY: the lane's own stream.
+                unsafe { self.calls().cuStreamSynchronize(lane.stream()) }?;
+                // SAFETY: the caller's promise; the word has been written, and is this thread's.
+                unsafe { moved(ends.to.place, lane.word.cast(), bytes) };
+                Ok(())
+            })?,
+            _ => {
+                let home = self.device(if ends.way == Way::Up { ends.to.device } else { ends.from.device })?;
+                home.now(|lane| self.issue(&ends, bytes, home, lane.stream()))?;
+            }
+        }
+        ends.done(copy.bytes).count(&self.counts);
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// The promise of `Backend::copy`.
+    pub(super) unsafe fn copy_queued(&self, copy: &Copy, on: StreamId) -> Result<Ticket> {
+        let queue = self.stream(on)?;
+        let ends = self.ends(copy)?;
+        let bytes = copy.bytes as usize;
+        let number = queue.push(Lasts::Bytes(copy.bytes), Some(ends.done(copy.bytes)), |making| {
+            let calls = queue.device.calls;
+            let by_host = ends.way == Way::Host || ends.is_pageable();
+            if !by_host || calls.cuLaunchHostFunc.is_none() && !(ends.way == Way::Host && ends.is_pageable()) {
+                return making.call(|stream| self.issue(&ends, bytes, &queue.device, stream));
+            }
+            let (to, from) = (Spot(ends.to.place), Spot(ends.from.place));
+            if ends.way == Way::Host {
+                // SAFETY: both are valid for so many bytes until this is over, apart and nobody else's, but for one word: the caller's promise.
+                return self.host(making, move || unsafe { moved(to.get(), from.get(), bytes) });
+            }
+            let staging = Spot(making.staging()?.place());
+            for begin in (0..bytes).step_by(staging::BYTES) {
+                let len = staging::BYTES.min(bytes - begin);
+                let part = Ends { to: part(&ends.to, begin), from: part(&ends.from, begin), way: ends.way };
+                // The stream does one after the other, so that one piece of pinned memory serves all.
+                if ends.way == Way::Up {
+                    let from = Spot(part.from.place);
+                    // SAFETY: so many bytes are left of the source, and the staging has as many, which are this operation's.
+                    self.host(making, move || unsafe { moved(staging.get(), from.get(), len) })?;
+                    let part = Ends { from: Found { place: staging.get(), ..part.from }, ..part };
+                    making.call(|stream| self.issue(&part, len, &queue.device, stream))?;
+                } else {
+                    let to = Spot(part.to.place);
+                    let part = Ends { to: Found { place: staging.get(), ..part.to }, ..part };
+                    making.call(|stream| self.issue(&part, len, &queue.device, stream))?;
+                    // SAFETY: as above.
+                    self.host(making, move || unsafe { moved(to.get(), staging.get(), len) })?;
+                }
+            }
+            Ok(())
+        })?;
+        Ok(Ticket { stream: on, number })
+    }
+
+    /// Queues host code.
+    pub(super) fn host(&self, making: &mut Making<'_>, job: impl FnOnce() + Send + 'static) -> Result<()> {
+        unsafe extern "C" fn run(data: *mut c_void) {
+            // SAFETY: what was passed with this function, once.
+            let job = unsafe { Box::from_raw(data.cast::<Box<dyn FnOnce() + Send>>()) };
+            job();
+            drain();
+        }
+        let data = Box::into_raw(Box::new(Box::new(job) as Box<dyn FnOnce() + Send>));
+        // SAFETY: the function takes what it is passed, once. In a context that breaks it never runs, and what it was passed is lost.
+        let queued = making.call(|stream| unsafe { self.calls().cuLaunchHostFunc(stream, run, data.cast()) });
+        if queued.is_err() {
+            // SAFETY: it was not taken.
+            drop(unsafe { Box::from_raw(data) });
+        }
+        queued
+    }
+}
+
+/// A place that a host function is told.
+#[derive(Clone, Copy)]
+pub(super) struct Spot(NonNull<u8>);
+
+// SAFETY: a number with provenance; whoever follows it argues for itself.
+unsafe impl Send for Spot {}
+
+impl Spot {
+    pub const fn new(place: NonNull<u8>) -> Self {
+        Self(place)
+    }
+
+    pub const fn get(self) -> NonNull<u8> {
+        self.0
+    }
+}
+
+/// Lets what was written to write-combined memory be seen before what is written from here on, which a release store does not see to.
+pub(super) fn drain() {
+    // SAFETY: every processor of this architecture has it.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        core::arch::x86_64::_mm_sfence();
+    }
+}
+
+/// What is `begin` bytes in.
+fn part(found: &Found, begin: usize) -> Found {
+    let place = NonNull::new(found.place.as_ptr().wrapping_add(begin)).unwrap_or(found.place);
+    Found { place, ..*found }
+}

@@ -1,0 +1,191 @@
+//! [`Driver`]: the library of the driver, loaded and initialised, and what it drives.
+//!
+//! Asking never panics. cudarc's first call does where no driver is installed, so this opens the library itself, and keeps it.
+
+use core::fmt;
+use std::ffi::{CStr, c_int};
+use std::string::String;
+use std::sync::OnceLock;
+use std::vec::Vec;
+
+use cudarc::driver::sys::CUdevice;
+use libloading::Library;
+
+use super::call::Calls;
+use super::process;
+use crate::{Error, Result};
+
+/// Where a driver's library may lie, in the order that is tried.
+#[cfg(windows)]
+const NAMES: &[&str; 1] = &["nvcuda.dll"];
+/// Where a driver's library may lie, in the order that is tried.
+#[cfg(not(windows))]
+const NAMES: &[&str; 2] = &["libcuda.so.1", "libcuda.so"];
+
+/// Numbers of `CUdevice_attribute`, which cudarc's names mean differently from release to release.
+pub(super) mod attribute {
+    use std::ffi::c_int;
+
+    pub const PROCESSORS: c_int = 16;
+    pub const INTEGRATED: c_int = 18;
+    pub const CAN_MAP_HOST_MEMORY: c_int = 19;
+    pub const UNIFIED_ADDRESSING: c_int = 41;
+    pub const CAPABILITY_MAJOR: c_int = 75;
+    pub const CAPABILITY_MINOR: c_int = 76;
+    pub const MANAGED_MEMORY: c_int = 83;
+    pub const HOST_NATIVE_ATOMICS: c_int = 86;
+    pub const CONCURRENT_MANAGED_ACCESS: c_int = 89;
+    pub const COOPERATIVE_LAUNCH: c_int = 95;
+    pub const MEMORY_POOLS: c_int = 115;
+    /// Of `cuStreamWriteValue64_v2`; 93 was of the function before it.
+    pub const WRITES_WORDS: c_int = 122;
+}
+
+/// A driver that is loaded and initialised.
+#[derive(Clone, Copy)]
+pub struct Driver {
+    version: u32,
+    calls: &'static Calls,
+}
+
+/// One GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gpu {
+    /// Ordinal, from 0.
+    pub ordinal: u32,
+    /// As the driver names it.
+    pub name: String,
+    /// Compute capability, major and minor.
+    pub capability: (u32, u32),
+    /// Bytes in all.
+    pub memory: u64,
+    /// Read-modify-write operations of CPU and GPU on one word of host memory are atomic.
+    pub native_host_atomics: bool,
+    /// Managed memory may be touched by the host while a kernel runs.
+    pub concurrent_managed_access: bool,
+}
+
+impl Driver {
+    /// Loads and initialises the driver.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoDriver`] if there is none, or one too old to have every function that is needed; [`Error::Driver`] with what it said.
+    pub fn load() -> Result<Self> {
+        let calls = calls()?;
+        let mut version = 0;
+        // SAFETY: takes no pointer.
+        unsafe { calls.cuInit(0) }?;
+        process::settle();
+        // SAFETY: writes one integer.
+        unsafe { calls.cuDriverGetVersion(&raw mut version) }?;
+        Ok(Self { version: version.try_into().unwrap_or(0), calls })
+    }
+
+    /// 1000 x major + 10 x minor of the newest CUDA that it runs.
+    #[must_use]
+    pub const fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Every GPU that it drives.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`] with what it said.
+    pub fn gpus(&self) -> Result<Vec<Gpu>> {
+        (0..self.count()?).map(|ordinal| self.gpu(ordinal)).collect()
+    }
+
+    pub(super) const fn calls(&self) -> &'static Calls {
+        self.calls
+    }
+
+    pub(super) fn count(&self) -> Result<u32> {
+        let mut count = 0;
+        // SAFETY: initialised; writes one integer.
+        unsafe { self.calls.cuDeviceGetCount(&raw mut count) }?;
+        Ok(count.try_into().unwrap_or(0))
+    }
+
+    pub(super) fn device(&self, ordinal: u32) -> Result<CUdevice> {
+        let mut device = 0;
+        // SAFETY: writes one handle.
+        unsafe { self.calls.cuDeviceGet(&raw mut device, ordinal.cast_signed()) }?;
+        Ok(device)
+    }
+
+    /// An attribute of a device; what is negative is 0.
+    pub(super) fn attribute(&self, device: CUdevice, which: c_int) -> Result<u32> {
+        let mut value = 0;
+        // SAFETY: writes one integer.
+        unsafe { self.calls.cuDeviceGetAttribute(&raw mut value, which, device) }?;
+        Ok(value.try_into().unwrap_or(0))
+    }
+
+    fn gpu(&self, ordinal: u32) -> Result<Gpu> {
+        let device = self.device(ordinal)?;
+        let (mut name, mut memory) = ([0_u8; 256], 0);
+        // SAFETY: the buffer is as long as it is said to be.
+        unsafe { self.calls.cuDeviceGetName(name.as_mut_ptr().cast(), name.len() as c_int, device) }?;
+        // SAFETY: writes one integer.
+        unsafe { self.calls.cuDeviceTotalMem_v2(&raw mut memory, device) }?;
+        let ask = |which| self.attribute(device, which);
+        Ok(Gpu {
+            ordinal,
+            name: CStr::from_bytes_until_nul(&name).map(CStr::to_string_lossy).unwrap_or_default().into_owned(),
+            capability: (ask(attribute::CAPABILITY_MAJOR)?, ask(attribute::CAPABILITY_MINOR)?),
+            memory: memory as u64,
+            native_host_atomics: ask(attribute::HOST_NATIVE_ATOMICS)? != 0,
+            concurrent_managed_access: ask(attribute::CONCURRENT_MANAGED_ACCESS)? != 0,
+        })
+    }
+}
+
+/// The driver's functions, looked up once.
+fn calls() -> Result<&'static Calls> {
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    static CALLS: OnceLock<Calls> = OnceLock::new();
+    if let Some(calls) = CALLS.get() {
+        return Ok(calls);
+    }
+    let missing = |source: libloading::Error| Error::NoDriver { tried: NAMES, source: source.into() };
+    let library = match LIBRARY.get() {
+        Some(library) => library,
+        // Kept for ever, so that cudarc's later look finds the same one. Another thread's is as good.
+        None => {
+            let found = open().map_err(missing)?;
+            LIBRARY.get_or_init(|| found)
+        }
+    };
+    let found = Calls::of(library).map_err(missing)?;
+    Ok(CALLS.get_or_init(|| found))
+}
+
+/// The first library of those names that can be loaded; what the loader says of the last.
+fn open() -> core::result::Result<Library, libloading::Error> {
+    let [first, others @ ..] = NAMES;
+    // SAFETY: a CUDA driver's initialisers ask nothing of their caller.
+    let load = |name: &str| unsafe { Library::new(name) };
+    others.iter().fold(load(first), |found, name| found.or_else(|_| load(name)))
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("version", &self.version).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn asking_for_a_driver_answers_and_never_panics() {
+        match Driver::load() {
+            Ok(driver) => assert!(driver.version() >= 1000),
+            Err(Error::NoDriver { tried, .. }) => assert_eq!(tried, NAMES),
+            Err(error) => assert!(matches!(error, Error::Driver { .. }), "{error}"),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! [`Event`]: a place in a stream that can be asked for and waited for; used again and again.
+
+use core::ptr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::vec::Vec;
+
+use cudarc::driver::sys::{CUevent, CUevent_st, CUstream};
+
+use super::call::{Calls, Handle};
+use super::code::number;
+use crate::{Error, Result};
+
+/// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING`: whoever waits sleeps.
+const FLAGS: u32 = 3;
+
+/// Events that nobody uses.
+pub(super) struct Events {
+    calls: &'static Calls,
+    idle: Mutex<Vec<Handle<CUevent_st>>>,
+}
+
+/// Goes back to the idle ones when nobody waits for it any more.
+pub(super) struct Event {
+    handle: Handle<CUevent_st>,
+    home: Arc<Events>,
+}
+
+impl Events {
+    pub const fn new(calls: &'static Calls) -> Self {
+        Self { calls, idle: Mutex::new(Vec::new()) }
+    }
+
+    /// An event at the end of a stream as it is now. The context is bound.
+    pub fn record(self: &Arc<Self>, stream: CUstream) -> Result<Event> {
+        let idle = self.idle().pop();
+        let handle = match idle {
+            Some(handle) => handle,
+            None => {
+                let mut handle = ptr::null_mut();
+                // SAFETY: writes one handle.
+                unsafe { self.calls.cuEventCreate(&raw mut handle, FLAGS) }?;
+                Handle(handle)
+            }
+        };
+        let event = Event { handle, home: Arc::clone(self) };
+        // SAFETY: nobody else uses the event; the stream is the caller's, and live.
+        unsafe { self.calls.cuEventRecord(event.handle.0, stream) }?;
+        Ok(event)
+    }
+
+    /// Destroys the idle ones.
+    pub fn give_back(&self) {
+        let idle = std::mem::take(&mut *self.idle());
+        for event in idle {
+            // SAFETY: nobody uses it. What is not destroyed goes with the context.
+            let _ = unsafe { self.calls.cuEventDestroy_v2(event.0) };
+        }
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Handle<CUevent_st>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Event {
+    pub const fn handle(&self) -> CUevent {
+        self.handle.0
+    }
+
+    /// Whether it was reached. The context is bound.
+    pub fn is_reached(&self) -> Result<bool> {
+        // SAFETY: a live event.
+        match unsafe { self.home.calls.cuEventQuery(self.handle.0) } {
+            Ok(()) => Ok(true),
+            Err(Error::Driver { code: number::NOT_READY, .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Waits until it is reached. The context is bound.
+    pub fn wait(&self) -> Result<()> {
+        // SAFETY: a live event, which is recorded anew only when nobody has this.
+        unsafe { self.home.calls.cuEventSynchronize(self.handle.0) }
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        self.home.idle().push(self.handle);
+    }
+}

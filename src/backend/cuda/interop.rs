@@ -1,0 +1,196 @@
+//! cudarc's contexts, streams and memory as this backend's, and the other way round; memory of the host that others have allocated.
+
+use core::alloc::Layout;
+use core::fmt;
+use core::ptr::{self, NonNull};
+use std::boxed::Box;
+use std::sync::Arc;
+
+use cudarc::driver::sys::{CUcontext, CUstream};
+use cudarc::driver::{CudaContext, CudaStream};
+
+use super::call::{Handle, check};
+use super::memory::Owner;
+use super::queue::Queue;
+use super::{CudaBackend, Shared};
+use crate::backend::ranges::Range;
+use crate::backend::{Backend, Block, DeviceAddress, MemoryLocation, Options, StreamId, Uses};
+use crate::{Error, Result};
+
+/// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
+const EVERYWHERE: u32 = 3;
+
+impl CudaBackend {
+    /// The ordinal of a context of cudarc's that is a device's primary one, as this backend's are.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](Error::Unsupported) for another context; [`NoDevice`](Error::NoDevice), what the driver said.
+    pub fn ordinal_of(&self, context: &CudaContext) -> Result<u32> {
+        let ordinal = u32::try_from(context.ordinal()).unwrap_or(u32::MAX);
+        if self.shared.device(ordinal)?.context().0 != context.cu_ctx() {
+            return Err(Error::Unsupported { what: "a context that is not its device's primary one" });
+        }
+        Ok(ordinal)
+    }
+
+    /// A device's context as cudarc's: the same one, retained once more.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDevice`](Error::NoDevice), what the driver said.
+    pub fn context(&self, device: u32) -> Result<Arc<CudaContext>> {
+        self.shared.device(device)?;
+        match CudaContext::new(device as usize) {
+            Ok(context) => Ok(context),
+            Err(error) => Err(check("CudaContext::new", error.0).err().unwrap_or(Error::StreamClosed)),
+        }
+    }
+
+    /// The driver's handle of a device's context, which is valid while this backend is.
+    ///
+    /// # Errors
+    ///
+    /// As [`context`](Self::context).
+    pub fn raw_context(&self, device: u32) -> Result<CUcontext> {
+        Ok(self.shared.device(device)?.context().0)
+    }
+
+    /// A stream of cudarc's as one of this backend's. Closing it waits as for any other, and destroys nothing.
+    ///
+    /// What is queued on it elsewhere is ordered with what is queued here, and not waited for by a [`Ticket`](crate::backend::Ticket) of before.
+    ///
+    /// # Errors
+    ///
+    /// As [`ordinal_of`](Self::ordinal_of); [`Unsupported`](Error::Unsupported) for the legacy stream, which waits for every other.
+    pub fn adopt_stream(&self, stream: &Arc<CudaStream>) -> Result<StreamId> {
+        if stream.cu_stream().is_null() {
+            return Err(Error::Unsupported { what: "the legacy stream" });
+        }
+        let home = self.shared.device(self.ordinal_of(stream.context())?)?;
+        Ok(self.shared.list(Queue::adopt(home, &self.shared.counts, Arc::clone(stream))))
+    }
+
+    /// The driver's handle of a stream, which is valid until it is closed.
+    ///
+    /// # Errors
+    ///
+    /// [`StreamClosed`](Error::StreamClosed).
+    pub fn raw_stream(&self, stream: StreamId) -> Result<CUstream> {
+        Ok(self.shared.stream(stream)?.handle())
+    }
+
+    /// Device memory of somebody else's as a block, which may be copied and filled like any other. Freeing it drops `keeps`, after its uses.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDevice`](Error::NoDevice), what the driver said; [`Size`](Error::Size) for no bytes, [`Unsupported`](Error::Unsupported) for what is known already.
+    ///
+    /// # Safety
+    ///
+    /// So many bytes at the address are that device's memory until `keeps` is dropped, and nobody else touches them but in an order that streams see to.
+    pub unsafe fn adopt(&self, device: u32, address: DeviceAddress, layout: Layout, keeps: Box<dyn Send + Sync>) -> Result<Block> {
+        self.shared.device(device)?;
+        let place = NonNull::new(ptr::without_provenance_mut(address.get() as usize));
+        let (Some(place), 1..) = (place, layout.size()) else {
+            return Err(Error::Size { asked: layout.size() as u64, least: 1, most: isize::MAX as u64 });
+        };
+        self.shared.is_new(address.get(), layout)?;
+        let (location, options) = (MemoryLocation::Device, Options::empty());
+        let owner = Owner::Adopted(keeps);
+        self.shared.ranges.insert(address.get(), Range { layout, location, options, device, place, owner, is_dead: false });
+        self.shared.counts.of(location).allocated(layout.size() as u64);
+        let device_address = Some(address);
+        Ok(Block { device_address, host: None, layout, location, device, is_pinned: false, ready: None, tag: 0 })
+    }
+
+    /// Locks memory that somebody else has allocated, and lets every device see it: copies to and from it are then as quick as of pinned memory.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDevice`](Error::NoDevice), [`Size`](Error::Size), what the driver said; [`Unsupported`](Error::Unsupported) for what is known already, or where a device
+    /// sees it at another address.
+    ///
+    /// # Safety
+    ///
+    /// The bytes are valid until they are unlocked: what is returned has gone, all that was queued with them is over, and no kernel of this backend runs.
+    /// [`waiting`](Self::waiting) says whether something is still to be unlocked.
+    pub unsafe fn register(self: &Arc<Self>, device: u32, place: NonNull<u8>, bytes: usize) -> Result<Registered> {
+        let home = self.shared.device(device)?;
+        let layout = Layout::from_size_align(bytes, 1).ok().filter(|layout| layout.size() > 0);
+        let Some(layout) = layout else { return Err(Error::Size { asked: bytes as u64, least: 1, most: isize::MAX as u64 }) };
+        let start = place.as_ptr().addr() as u64;
+        self.shared.is_new(start, layout)?;
+        let _bound = home.bind()?;
+        // SAFETY: so many bytes are the caller's.
+        unsafe { home.calls.cuMemHostRegister_v2(place.as_ptr().cast(), bytes, EVERYWHERE) }?;
+        let mut address = 0;
+        // SAFETY: just registered; writes one address.
+        let mapped = unsafe { home.calls.cuMemHostGetDevicePointer_v2(&raw mut address, place.as_ptr().cast(), 0) };
+        if mapped.is_err() || address != start {
+            // SAFETY: just registered, and used by nobody.
+            unsafe { home.calls.cuMemHostUnregister(place.as_ptr().cast()) }?;
+            mapped?;
+            return Err(Error::Unsupported { what: "registered memory at another address of the device's" });
+        }
+        let (location, options) = (MemoryLocation::Pinned, Options::empty());
+        let owner = Owner::Registered(Handle(place.as_ptr()));
+        self.shared.ranges.insert(start, Range { layout, location, options, device, place, owner, is_dead: false });
+        self.shared.counts.of(location).allocated(bytes as u64);
+        let block = Block {
+            device_address: Some(DeviceAddress::new(start)),
+            host: Some(place),
+            layout,
+            location,
+            device,
+            is_pinned: true,
+            ready: None,
+            tag: 0,
+        };
+        Ok(Registered { backend: Arc::clone(self), block, uses: Uses::NONE })
+    }
+}
+
+impl Shared {
+    fn is_new(&self, address: u64, layout: Layout) -> Result<()> {
+        if self.ranges.read().overlaps(address, layout.size() as u64) {
+            return Err(Error::Unsupported { what: "memory that this backend knows already" });
+        }
+        Ok(())
+    }
+}
+
+/// Memory of the host that is locked for as long as this is there, and longer where a kernel runs.
+pub struct Registered {
+    backend: Arc<CudaBackend>,
+    block: Block,
+    uses: Uses,
+}
+
+impl Registered {
+    /// The memory, as pinned memory of the backend's.
+    #[must_use]
+    pub const fn block(&self) -> &Block {
+        &self.block
+    }
+
+    /// Where operations that use it are listed; it is unlocked after them.
+    pub const fn uses(&mut self) -> &mut Uses {
+        &mut self.uses
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        // SAFETY: its own block, freed once, after the uses that were listed: the promise of `register`.
+        if let Err(error) = unsafe { self.backend.free(&self.block, &self.uses) } {
+            self.backend.unreported(error);
+        }
+    }
+}
+
+impl fmt::Debug for Registered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Registered").field(&self.block).finish()
+    }
+}

@@ -1,0 +1,260 @@
+//! Where a block comes from, and how it goes.
+
+use core::alloc::Layout;
+use core::ptr::{self, NonNull};
+use std::alloc::{alloc_zeroed, dealloc};
+use std::boxed::Box;
+use std::io;
+
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
+
+use super::Shared;
+use super::call::Handle;
+use super::code::number;
+use super::device::Device;
+use super::facts::LARGEST_ALIGN;
+use super::queue::Lasts;
+use super::staging::locked;
+use crate::backend::ranges::Range;
+use crate::backend::{Block, DeviceAddress, MemoryLocation, Options, Request, StreamId, Ticket};
+use crate::{Error, Result};
+
+/// What goes when a range goes, and how.
+pub(super) enum Owner {
+    /// `cuMemFree_v2`: the driver's, or managed.
+    Driver(CUdeviceptr),
+    /// `cuMemFreeAsync`.
+    Pool(CUdeviceptr),
+    /// `cuMemFreeHost`.
+    Pinned(Handle<u8>),
+    /// `cuMemHostUnregister`; the memory is the caller's.
+    Registered(Handle<u8>),
+    /// The allocator's.
+    Pageable(Handle<u8>, Layout),
+    /// Somebody else's, which is let go of.
+    Adopted(#[allow(dead_code, reason = "to be dropped")] Box<dyn Send + Sync>),
+}
+
+impl Owner {
+    /// Whether its end waits for every kernel.
+    pub const fn waits(&self) -> bool {
+        matches!(self, Self::Driver(_) | Self::Pinned(_) | Self::Registered(_))
+    }
+}
+
+/// What a driver promises of each allocation, a device's or the host's: small ones of pinned and managed memory are cut from larger pieces.
+const GRANTED: u64 = 256;
+/// `CU_MEMHOSTALLOC_WRITECOMBINED`.
+const WRITE_COMBINED: u32 = 4;
+/// `CU_MEM_ATTACH_GLOBAL`.
+const GLOBAL: u32 = 1;
+
+/// Memory that is somebody's from now on.
+struct Given {
+    owner: Owner,
+    /// Where the driver's allocation begins.
+    base: u64,
+    ready: Option<Ticket>,
+}
+
+impl Shared {
+    pub(super) fn give(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
+        let Request { location, device, layout, options } = *request;
+        if let Some(on) = on {
+            self.stream(on)?;
+        }
+        let home = self.device(device)?;
+        let (size, align) = (layout.size() as u64, layout.align() as u64);
+        if size == 0 {
+            return Err(Error::Size { asked: 0, least: 1, most: isize::MAX as u64 });
+        }
+        if align > LARGEST_ALIGN {
+            return Err(Error::Align { asked: align, most: LARGEST_ALIGN });
+        }
+        let pinned_only = Options::WRITE_COMBINED | Options::PORTABLE | Options::MAPPED | Options::MUST_PIN;
+        if location != MemoryLocation::Pinned && options.intersects(pinned_only) {
+            return Err(Error::Unsupported { what: "an option of pinned memory, for another kind of memory," });
+        }
+        // What the driver's alignment may lack of a larger one.
+        let bytes = layout.size().checked_add(align.saturating_sub(GRANTED) as usize).ok_or_else(|| self.shortage(home, request))?;
+        let given = match location {
+            MemoryLocation::Device => self.give_device(home, request, bytes, on)?,
+            MemoryLocation::Pinned => self.give_pinned(home, request, bytes)?,
+            MemoryLocation::Unified => self.give_managed(home, request, bytes)?,
+            MemoryLocation::Host => give_pageable(layout)?,
+        };
+        let start = given.base.next_multiple_of(align);
+        // For a device's memory a number that is never followed.
+        let place = match &given.owner {
+            Owner::Pinned(base) | Owner::Pageable(base, _) => base.0.wrapping_add((start - given.base) as usize),
+            _ if location == MemoryLocation::Unified => ptr::with_exposed_provenance_mut(start as usize),
+            _ => ptr::without_provenance_mut(start as usize),
+        };
+        let Some(place) = NonNull::new(place) else { return Err(Error::Unsupported { what: "memory at address 0" }) };
+        self.ranges.insert(start, Range { layout, location, options, device, place, owner: given.owner, is_dead: false });
+        self.counts.of(location).allocated(size);
+        Ok(Block {
+            device_address: (location != MemoryLocation::Host).then_some(DeviceAddress::new(start)),
+            host: (location != MemoryLocation::Device).then_some(place),
+            layout,
+            location,
+            device,
+            is_pinned: location == MemoryLocation::Pinned,
+            ready: given.ready,
+            tag: 0,
+        })
+    }
+
+    fn give_device(&self, home: &Device, request: &Request, bytes: usize, on: Option<StreamId>) -> Result<Given> {
+        let calls = home.calls;
+        let is_zeroed = request.options.contains(Options::ZEROED);
+        let zero = |address, stream: CUstream| {
+            // SAFETY: just allocated, as long.
+            if is_zeroed { unsafe { calls.cuMemsetD8Async(address, 0, bytes, stream) } } else { Ok(()) }
+        };
+        let Some(pool) = &home.pool else {
+            let _bound = home.bind()?;
+            let mut address = 0;
+            // SAFETY: writes one address.
+            let said = unsafe { calls.cuMemAlloc_v2(&raw mut address, bytes) };
+            said.map_err(|error| self.short(error, home, request))?;
+            if let Err(error) = if is_zeroed { home.now(|lane| zero(address, lane.stream())) } else { Ok(()) } {
+                // SAFETY: just allocated, and nothing that was queued uses it any more. What it says is of less interest than the error.
+                let _ = unsafe { calls.cuMemFree_v2(address) };
+                return Err(error);
+            }
+            return Ok(Given { owner: Owner::Driver(address), base: address, ready: None });
+        };
+        let mut address = 0;
+        let mut take = |stream: CUstream| {
+            address = pool.take(bytes, stream).map_err(|error| self.short(error, home, request))?;
+            zero(address, stream).inspect_err(|_| {
+                // Here it is in order after its allocation. SAFETY: of the pool, freed once, and used by nobody. What it says is of less interest than the error.
+                let _ = unsafe { calls.cuMemFreeAsync(address, stream) };
+                address = 0;
+            })
+        };
+        let outcome = match on {
+            None => home.now(|lane| take(lane.stream())).map(|()| None),
+            Some(on) => {
+                let queue = self.stream(on)?;
+                let lasts = Lasts::Bytes(if is_zeroed { bytes as u64 } else { 0 });
+                queue.push(lasts, None, |making| making.call(&mut take)).map(|number| Some(Ticket { stream: on, number }))
+            }
+        };
+        match outcome {
+            Ok(ready) => Ok(Given { owner: Owner::Pool(address), base: address, ready }),
+            Err(error) => {
+                if address != 0 {
+                    self.give_back(home, address)?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    fn give_pinned(&self, home: &Device, request: &Request, bytes: usize) -> Result<Given> {
+        let _bound = home.bind()?;
+        let flags = if request.options.contains(Options::WRITE_COMBINED) { WRITE_COMBINED } else { 0 };
+        let place = locked(home.calls, bytes, flags).map_err(|error| self.short(error, home, request))?;
+        // SAFETY: just allocated, as long.
+        unsafe { place.write_bytes(0, bytes) };
+        Ok(Given { owner: Owner::Pinned(Handle(place.as_ptr())), base: place.as_ptr().addr() as u64, ready: None })
+    }
+
+    fn give_managed(&self, home: &Device, request: &Request, bytes: usize) -> Result<Given> {
+        if !home.facts.managed {
+            return Err(Error::Unsupported { what: "managed memory" });
+        }
+        let _alone = (!home.facts.concurrent_managed_access).then(|| self.alone());
+        self.host_may_touch(home)?;
+        let _bound = home.bind()?;
+        let mut address = 0;
+        // SAFETY: writes one address.
+        let said = unsafe { home.calls.cuMemAllocManaged(&raw mut address, bytes, GLOBAL) };
+        said.map_err(|error| self.short(error, home, request))?;
+        let place = ptr::with_exposed_provenance_mut::<u8>(address as usize);
+        // SAFETY: just allocated, as long, at one address for both sides; no kernel is in the way, by the look above.
+        unsafe { place.write_bytes(0, bytes) };
+        Ok(Given { owner: Owner::Driver(address), base: address, ready: None })
+    }
+
+    /// Gives the memory of a range back that is listed no more.
+    pub(super) fn release(&self, range: Range<Owner>) -> Result<()> {
+        self.counts.of(range.location).freed(range.bytes());
+        let home = self.device(range.device)?;
+        // Where it cannot be bound it may be so already; what needs no context goes in any case.
+        let _bound = home.bind();
+        self.release_owned(home, range.owner)
+    }
+
+    fn release_owned(&self, home: &Device, owner: Owner) -> Result<()> {
+        match owner {
+            // SAFETY: allocated by this call's counterpart and listed until now, so freed once; its uses are over.
+            Owner::Driver(address) => unsafe { home.calls.cuMemFree_v2(address) },
+            Owner::Pool(address) => self.give_back(home, address),
+            // SAFETY: as above.
+            Owner::Pinned(place) => unsafe { home.calls.cuMemFreeHost(place.0.cast()) },
+            // SAFETY: registered once, and its uses are over.
+            Owner::Registered(place) => unsafe { home.calls.cuMemHostUnregister(place.0.cast()) },
+            Owner::Pageable(place, layout) => {
+                // SAFETY: allocated with this layout.
+                unsafe { dealloc(place.0, layout) };
+                Ok(())
+            }
+            Owner::Adopted(_) => Ok(()),
+        }
+    }
+
+    /// Gives a pool's memory back, on a stream where nothing is in front of it.
+    fn give_back(&self, home: &Device, address: CUdeviceptr) -> Result<()> {
+        // SAFETY: of the device's pool, freed once; its uses are over.
+        home.now(|lane| unsafe { home.calls.cuMemFreeAsync(address, lane.stream()) })
+    }
+
+    /// The driver's answer to a request: in figures where memory is short.
+    fn short(&self, error: Error, home: &Device, request: &Request) -> Error {
+        match error {
+            Error::Driver { code: number::OUT_OF_MEMORY, .. } => self.shortage(home, request),
+            error => error,
+        }
+    }
+
+    /// What is said where memory is short. The driver does not tell what the largest piece is: at most what is free, and less than was refused.
+    fn shortage(&self, home: &Device, request: &Request) -> Error {
+        let requested = request.layout.size() as u64;
+        match request.location {
+            MemoryLocation::Host | MemoryLocation::Pinned => Error::Map { bytes: requested, source: io::ErrorKind::OutOfMemory.into() },
+            MemoryLocation::Device | MemoryLocation::Unified => {
+                let free = self.memory(home).map_or(0, |(free, _)| free);
+                Error::OutOfMemory { requested, free, largest: free.min(requested.saturating_sub(1)) }
+            }
+        }
+    }
+
+    /// Bytes of a device that are free, with what its pool keeps, and all of them.
+    pub(super) fn memory(&self, home: &Device) -> Result<(u64, u64)> {
+        let _bound = home.bind()?;
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: writes two integers.
+        unsafe { home.calls.cuMemGetInfo_v2(&raw mut free, &raw mut total) }?;
+        let kept = home.pool.as_ref().map_or(Ok(0), |pool| pool.idle())?;
+        Ok((free as u64 + kept, total as u64))
+    }
+
+    /// Refuses what would have the host touch managed memory under a kernel that must not meet it there.
+    pub(super) fn host_may_touch(&self, home: &Device) -> Result<()> {
+        if !home.facts.concurrent_managed_access && self.has_kernels() {
+            return Err(Error::Busy { what: "a kernel is queued or running, and the host may not touch managed memory meanwhile" });
+        }
+        Ok(())
+    }
+}
+
+fn give_pageable(layout: Layout) -> Result<Given> {
+    // SAFETY: of at least one byte: the caller has looked.
+    let Some(place) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
+        return Err(Error::Map { bytes: layout.size() as u64, source: io::ErrorKind::OutOfMemory.into() });
+    };
+    Ok(Given { owner: Owner::Pageable(Handle(place.as_ptr()), layout), base: place.as_ptr().addr() as u64, ready: None })
+}

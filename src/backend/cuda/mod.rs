@@ -1,0 +1,338 @@
+//! CUDA: a backend over NVIDIA's driver.
+//!
+//! **It has not run on a GPU yet.** What is said here is shown on a test double of the driver (`tests/driver-double`) and by the driver's
+//! documentation; no figure of it exists.
+//!
+//! 1. Asking for a driver never panics, and neither does any call: [`Driver::load`] opens the library, looks every function up, and says what is
+//!    missing. Every answer becomes an [`Error`] at once, with call, number and name: even printing cudarc's own error asks the driver.
+//! 2. Streams are the driver's, and wait for no other. A [`Ticket`] is a number of its stream, and events say which are over.
+//! 3. Nothing that may wait for a running kernel is called while one runs: device memory comes from a pool, functions are loaded with their modules,
+//!    and the frees that would wait go to a list that is emptied later, by who next waits, allocates, frees or closes a stream. Kernels of others on the
+//!    same device are not known here. A thread looks while a value is kept for its uses, and only then.
+//! 4. A block is in a table until it is freed, so an address that is nobody's, or too many bytes, is an error before the driver is asked.
+//! 5. In a process that is ending and in a fork no call reaches the driver.
+//!
+//! Streams share the driver's queues to a device, 8 unless told: what is behind a kernel in one stream can hold another stream up. A program with a persistent
+//! kernel and more streams than that sets `CUDA_DEVICE_MAX_CONNECTIONS=32` before the driver is loaded.
+//!
+//! [`cudarc`] is here so that a program calls the same driver, and its contexts, streams and memory can be [adopted](CudaBackend::adopt_stream).
+//!
+//! ```no_run
+//! use ringmem::backend::cuda::CudaBackend;
+//! use ringmem::memory::{Device, GpuBuffer};
+//!
+//! # fn main() -> ringmem::Result<()> {
+//! let backend = CudaBackend::open()?;
+//! let buffer = GpuBuffer::<f32, _>::new(Device::new(&backend, 0), 1 << 20)?;
+//! # drop(buffer);
+//! # Ok(()) }
+//! ```
+
+mod backend;
+mod call;
+mod code;
+mod copy;
+mod device;
+mod driver;
+mod event;
+mod facts;
+mod fill;
+mod interop;
+mod limbo;
+mod memory;
+mod module;
+mod moment;
+mod peers;
+mod pool;
+mod prefetch;
+mod process;
+mod progress;
+mod queue;
+mod staging;
+mod tally;
+mod watch;
+
+use core::fmt;
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
+use core::time::Duration;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
+use std::vec::Vec;
+
+pub use cudarc;
+
+use self::call::Calls;
+use self::device::Device;
+use self::limbo::Limbo;
+use self::memory::Owner;
+use self::module::Loaded;
+use self::moment::Moments;
+use self::queue::Queue;
+use self::watch::Watch;
+use crate::backend::counters::Counts;
+use crate::backend::ended::Ended;
+use crate::backend::ranges::Ranges;
+use crate::backend::{ModuleId, StreamId, Ticket, Uses};
+use crate::{Error, Result};
+
+pub use self::call::check;
+pub use self::driver::{Driver, Gpu};
+pub use self::interop::Registered;
+pub use self::prefetch::Advice;
+pub use crate::backend::counters::{Counters, Live, Tally};
+
+/// The GPUs of this machine. A device's context is retained at its first use, and let go with the last reference to this.
+pub struct CudaBackend {
+    shared: Arc<Shared>,
+}
+
+/// What a backend and the thread that watches for it hold on to.
+struct Shared {
+    id: u64,
+    driver: Driver,
+    settings: Settings,
+    /// By ordinal; those that were used.
+    devices: Vec<OnceLock<Arc<Device>>>,
+    /// Held while one is opened.
+    opening: Mutex<()>,
+    ranges: Ranges<Owner>,
+    streams: RwLock<HashMap<StreamId, Arc<Queue>>>,
+    ended: Ended<Queue>,
+    /// Streams that were closed and are listed.
+    closing: AtomicUsize,
+    images: Mutex<Vec<Arc<Loaded>>>,
+    modules: RwLock<HashMap<ModuleId, Arc<Loaded>>>,
+    moments: Moments,
+    limbo: Limbo,
+    /// Held for reading by who queues a kernel, for writing by who calls what would wait for one.
+    launching: RwLock<()>,
+    watch: Watch,
+    counts: Arc<Counts>,
+}
+
+/// How long a kernel may take to leave when the backend goes, until the memory is left to it.
+const LEAVING: Duration = Duration::from_secs(2);
+
+/// What a backend is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Device memory comes from a stream-ordered pool of this backend's where driver and device have them: allocating and freeing then waits for no
+    /// kernel. Otherwise each block is the driver's.
+    pub stream_ordered: bool,
+    /// Bytes that the pool of a device keeps when they are freed, instead of giving them back to the system at the next synchronisation.
+    pub threshold: u64,
+}
+
+impl Default for Settings {
+    /// A pool that keeps everything.
+    fn default() -> Self {
+        Self { stream_ordered: true, threshold: u64::MAX }
+    }
+}
+
+impl CudaBackend {
+    /// The GPUs of this machine.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDriver`](Error::NoDriver), [`NoDevice`](Error::NoDevice) where the driver drives none, [`Driver`](Error::Driver) with what it said.
+    pub fn open() -> Result<Arc<Self>> {
+        Self::with(Settings::default())
+    }
+
+    /// The GPUs of this machine.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub fn with(settings: Settings) -> Result<Arc<Self>> {
+        let driver = Driver::load()?;
+        let count = driver.count()?;
+        if count == 0 {
+            return Err(Error::NoDevice { asked: 0, devices: 0 });
+        }
+        let shared = Shared {
+            id: crate::backend::next_id(),
+            driver,
+            settings,
+            devices: (0..count).map(|_| OnceLock::new()).collect(),
+            opening: Mutex::default(),
+            ranges: Ranges::default(),
+            streams: RwLock::default(),
+            ended: Ended::default(),
+            closing: AtomicUsize::new(0),
+            images: Mutex::default(),
+            modules: RwLock::default(),
+            moments: Moments::default(),
+            limbo: Limbo::default(),
+            launching: RwLock::default(),
+            watch: Watch::default(),
+            counts: Arc::default(),
+        };
+        Ok(Arc::new(Self { shared: Arc::new(shared) }))
+    }
+
+    /// The driver.
+    #[must_use]
+    pub fn driver(&self) -> &Driver {
+        &self.shared.driver
+    }
+
+    /// What has been done so far, as [`Counters`] of the host backend: an operation is counted when it is seen to be over. What this backend does for
+    /// itself is not counted, nor are pages.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        for queue in self.shared.queues() {
+            // Counts what is over.
+            let _ = queue.reached(queue.last());
+        }
+        self.shared.tidy();
+        let counters = self.shared.counts.read();
+        Counters { unreported: counters.unreported + self.shared.ended.untold(), ..counters }
+    }
+
+    /// Blocks and values that wait for their uses, or for a kernel to end, before they go.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.shared.tidy();
+        self.shared.limbo.len()
+    }
+
+    /// Gives the system back what the pool of a device keeps and nobody uses.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDevice`](Error::NoDevice), what the driver said.
+    pub fn trim(&self, device: u32) -> Result<()> {
+        let home = self.shared.device(device)?;
+        let _bound = home.bind()?;
+        home.pool.as_ref().map_or(Ok(()), |pool| pool.trim())
+    }
+}
+
+impl Shared {
+    fn calls(&self) -> &'static Calls {
+        self.driver.calls()
+    }
+
+    /// A device, opened if it was not.
+    fn device(&self, ordinal: u32) -> Result<&Arc<Device>> {
+        let Some(place) = self.devices.get(ordinal as usize) else {
+            return Err(Error::NoDevice { asked: ordinal, devices: self.devices.len() as u32 });
+        };
+        if let Some(device) = place.get() {
+            return Ok(device);
+        }
+        let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
+        if place.get().is_none() {
+            // Nobody else sets it meanwhile.
+            let _ = place.set(Device::open(&self.driver, ordinal, &self.settings)?);
+        }
+        place.get().ok_or(Error::NoDevice { asked: ordinal, devices: self.devices.len() as u32 })
+    }
+
+    fn is_open(&self, ordinal: u32) -> bool {
+        self.devices.get(ordinal as usize).is_some_and(|place| place.get().is_some())
+    }
+
+    /// In a fork there is none: the thread that held a lock may not be there to let go of it, so nothing that a destructor calls takes one.
+    fn listed(&self, id: StreamId) -> Option<Arc<Queue>> {
+        if !process::is_home() {
+            return None;
+        }
+        self.streams.read().unwrap_or_else(PoisonError::into_inner).get(&id).map(Arc::clone)
+    }
+
+    fn stream(&self, id: StreamId) -> Result<Arc<Queue>> {
+        process::admits("cuCtxGetCurrent")?;
+        self.listed(id).ok_or(Error::StreamClosed)
+    }
+
+    fn queues(&self) -> Vec<Arc<Queue>> {
+        self.streams.read().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect()
+    }
+
+    /// Lists a stream.
+    fn list(&self, queue: Queue) -> StreamId {
+        let id = StreamId::next();
+        self.streams.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(queue));
+        self.counts.streams.fetch_add(1, Relaxed);
+        id
+    }
+
+    /// A stream that is not there has executed all that it had.
+    fn is_reached(&self, ticket: Ticket) -> bool {
+        self.listed(ticket.stream).is_none_or(|queue| queue.reached(ticket.number))
+    }
+
+    fn are_over(&self, uses: &Uses) -> bool {
+        uses.iter().all(|ticket| self.is_reached(ticket))
+    }
+
+    /// While this is held nobody queues a kernel: what a look for kernels found stays true.
+    fn alone(&self) -> RwLockWriteGuard<'_, ()> {
+        self.launching.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a kernel of this backend is queued or running, on any device.
+    fn has_kernels(&self) -> bool {
+        self.queues().iter().any(|queue| queue.has_kernels())
+    }
+
+    /// Lets go of what may go.
+    fn tidy(&self) {
+        if !process::is_home() {
+            return;
+        }
+        if self.closing.load(Relaxed) > 0 {
+            let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
+            for (id, queue) in streams.extract_if(|_, queue| queue.is_over()) {
+                self.closing.fetch_sub(1, Relaxed);
+                self.counts.unreported.fetch_add(self.ended.keep(id, queue), Relaxed);
+            }
+        }
+        self.limbo.drain(self);
+    }
+}
+
+impl Drop for CudaBackend {
+    /// All that was made of it has gone, but for what was closed or dropped under a kernel that still runs. Then nothing is given back: it would wait for
+    /// that kernel.
+    fn drop(&mut self) {
+        if !process::is_home() {
+            return;
+        }
+        let shared = &self.shared;
+        shared.watch.end();
+        for queue in shared.queues() {
+            if queue.close() {
+                shared.closing.fetch_add(1, Relaxed);
+            }
+        }
+        // A kernel that was told to leave may be on its way.
+        let queues = shared.queues();
+        let is_left = !queues.iter().all(|queue| queue.settles(LEAVING));
+        if !is_left {
+            // What was behind a kernel takes no longer than its bytes.
+            queues.iter().for_each(|queue| queue.settle());
+        }
+        shared.tidy();
+        for device in shared.devices.iter().filter_map(OnceLock::get) {
+            if is_left {
+                device.leave();
+            } else {
+                // Where it cannot be bound it may be so already.
+                let _bound = device.bind();
+                shared.unload_all(device);
+                shared.moments.give_back(device);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for CudaBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CudaBackend").field("id", &self.shared.id).field("devices", &self.shared.devices.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,244 @@
+//! Modules: an image's kernels, loaded once on each device that launches one.
+//!
+//! 1. A module stays loaded as long as the backend: unloading one waits for every kernel that runs. An image is a constant, so there are few.
+//! 2. Every function is loaded with its module, not at its first launch, which would wait for every kernel that runs.
+//! 3. Loading while a kernel runs may wait for it too, lazily or eagerly, so it is refused then.
+
+use core::ptr;
+use std::boxed::Box;
+use std::ffi::{CString, c_int, c_void};
+use std::string::String;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::vec::Vec;
+
+use cudarc::driver::sys::{CUfunc_st, CUfunction, CUmod_st};
+use ringmem_layouts::image::Entry;
+use ringmem_layouts::{Abi, Image};
+
+use super::Shared;
+use super::call::{Calls, Handle};
+use super::device::Device;
+use super::queue::Lasts;
+use crate::backend::{Launch, ModuleId, StreamId, Ticket, entry};
+use crate::{Error, Result};
+
+/// Lanes of a group: one warp.
+const WARP: u32 = 32;
+
+/// An image that was loaded at least once.
+pub(super) struct Loaded {
+    image: Image,
+    /// Each device's, by ordinal.
+    there: Mutex<Vec<(u32, Arc<There>)>>,
+}
+
+/// A module on one device.
+struct There {
+    module: Handle<CUmod_st>,
+    /// As many and in the same order as the image's entries.
+    kernels: Vec<Kernel>,
+}
+
+#[derive(Clone, Copy)]
+struct Kernel {
+    function: Handle<CUfunc_st>,
+    /// Groups that the device runs at once.
+    most: u32,
+}
+
+impl Shared {
+    pub(super) fn load_image(&self, image: &Image, expected: &Abi) -> Result<ModuleId> {
+        if image.abi.hash != expected.hash {
+            return Err(Error::Abi { expected: *expected, got: image.abi });
+        }
+        let known = self.images().iter().find(|loaded| is_same(&loaded.image, image)).cloned();
+        let loaded = match known {
+            Some(loaded) => loaded,
+            None => {
+                let loaded = Arc::new(Loaded { image: *image, there: Mutex::default() });
+                // On a device that is in use; on the others when they launch one.
+                let first = (0..self.devices.len() as u32).find(|&ordinal| self.is_open(ordinal)).unwrap_or(0);
+                loaded.on(self, self.device(first)?)?;
+                self.images().push(Arc::clone(&loaded));
+                loaded
+            }
+        };
+        let id = ModuleId::next();
+        self.modules.write().unwrap_or_else(PoisonError::into_inner).insert(id, loaded);
+        Ok(id)
+    }
+
+    /// Unloads everything from a device. Nobody launches any of it any more; the context is bound.
+    pub(super) fn unload_all(&self, device: &Device) {
+        self.images().iter().for_each(|image| image.unload(device));
+    }
+
+    fn images(&self) -> MutexGuard<'_, Vec<Arc<Loaded>>> {
+        self.images.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// # Safety
+    ///
+    /// The promise of `Backend::launch`.
+    pub(super) unsafe fn launch_queued(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
+        let Launch { module, name, arguments, groups } = *launch;
+        let queue = self.stream(on)?;
+        let loaded = self.modules.read().unwrap_or_else(PoisonError::into_inner).get(&module).cloned();
+        let entries = loaded.as_ref().map_or(&[][..], |loaded| loaded.image.host);
+        let wanted = entry(entries, name, arguments.len())?;
+        let Some(loaded) = loaded else { return Err(Error::UnknownKernel { asked: name.into(), known: entries }) };
+        let there = loaded.on(self, &queue.device)?;
+        let place = entries.iter().position(|entry| entry.name == wanted.name);
+        let Some(kernel) = place.and_then(|place| there.kernels.get(place)) else {
+            return Err(Error::UnknownKernel { asked: name.into(), known: entries });
+        };
+        // Groups may wait for each other, so all must run at once.
+        if groups == 0 || groups > kernel.most {
+            return Err(Error::Size { asked: groups.into(), least: 1, most: kernel.most.into() });
+        }
+        let _launching = self.launching.read().unwrap_or_else(PoisonError::into_inner);
+        let number = queue.push(Lasts::Kernel, None, |making| {
+            let mut places: Vec<*mut c_void> = arguments.iter().map(|argument| (&raw const *argument).cast_mut().cast()).collect();
+            let (calls, function, places) = (queue.device.calls, kernel.function.0, places.as_mut_ptr());
+            making.call(|stream| {
+                if groups > 1 && queue.device.facts.cooperative {
+                    // SAFETY: a loaded function, and one pointer for each of its arguments, which the driver copies before it returns; the rest is the caller's
+                    // promise.
+                    unsafe { calls.cuLaunchCooperativeKernel(function, groups, 1, 1, WARP, 1, 1, 0, stream, places) }
+                } else {
+                    // SAFETY: as above.
+                    unsafe { calls.cuLaunchKernel(function, groups, 1, 1, WARP, 1, 1, 0, stream, places, ptr::null_mut()) }
+                }
+            })
+        })?;
+        self.counts.launches.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
+        #[cfg(feature = "tracing")]
+        tracing::debug!(stream = on.get(), kernel = wanted.name, "launch queued");
+        Ok(Ticket { stream: on, number })
+    }
+}
+
+/// Whether a device would get the same of two images. A constant has another address in each place that names it.
+fn is_same(one: &Image, other: &Image) -> bool {
+    let shape = |image: &Image| image.host.iter().map(|entry| (entry.name, entry.arguments)).collect::<Vec<_>>();
+    one.abi.hash == other.abi.hash && one.ptx == other.ptx && shape(one) == shape(other)
+}
+
+impl Loaded {
+    /// The module on a device, loaded if it was not.
+    fn on(&self, backend: &Shared, device: &Device) -> Result<Arc<There>> {
+        let mut there = self.there.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, found)) = there.iter().find(|(ordinal, _)| *ordinal == device.ordinal) {
+            return Ok(Arc::clone(found));
+        }
+        let _bound = device.bind()?;
+        let _alone = backend.alone();
+        if backend.has_kernels() {
+            return Err(Error::Busy { what: "a kernel runs, and loading another module may wait for it: load it before" });
+        }
+        let loaded = Arc::new(There::load(device, &self.image)?);
+        there.push((device.ordinal, Arc::clone(&loaded)));
+        Ok(loaded)
+    }
+
+    fn unload(&self, device: &Device) {
+        let mut there = self.there.lock().unwrap_or_else(PoisonError::into_inner);
+        for (_, there) in there.extract_if(.., |(ordinal, _)| *ordinal == device.ordinal) {
+            there.unload(device.calls);
+        }
+    }
+}
+
+impl There {
+    /// Loads a module and each of its functions, and compares its ABI. The context is bound.
+    fn load(device: &Device, image: &Image) -> Result<Self> {
+        let calls = device.calls;
+        let module = compile(calls, image.ptx)?;
+        let mut there = Self { module, kernels: Vec::with_capacity(image.host.len()) };
+        let filled = there.check_abi(device, image).and_then(|()| {
+            for entry in image.host {
+                there.kernels.push(there.kernel(device, entry)?);
+            }
+            Ok(())
+        });
+        match filled {
+            Ok(()) => Ok(there),
+            Err(error) => {
+                there.unload(calls);
+                Err(error)
+            }
+        }
+    }
+
+    fn check_abi(&self, device: &Device, image: &Image) -> Result<()> {
+        let (mut address, mut bytes) = (0, 0);
+        // SAFETY: a live module, and a name that ends with 0; writes two integers.
+        unsafe { device.calls.cuModuleGetGlobal_v2(&raw mut address, &raw mut bytes, self.module.0, c"RINGMEM_ABI".as_ptr()) }?;
+        let hash = if bytes == size_of::<u64>() {
+            device.now(|lane| {
+                // SAFETY: the global is as long, and the lane's word is this thread's until it is synchronised.
+                unsafe { device.calls.cuMemcpyDtoHAsync_v2(lane.word.as_ptr().cast(), address, size_of::<u64>(), lane.stream()) }?;
+                // SAFETY: the lane's own stream.
+                unsafe { device.calls.cuStreamSynchronize(lane.stream()) }?;
+                // SAFETY: written, and this thread's.
+                Ok(unsafe { lane.word.read() })
+            })?
+        } else {
+            0
+        };
+        if hash == image.abi.hash {
+            return Ok(());
+        }
+        // Of the text's own layouts nothing is known but the hash.
+        Err(Error::Abi { expected: image.abi, got: Abi { layouts: &[], hash } })
+    }
+
+    fn kernel(&self, device: &Device, entry: &Entry) -> Result<Kernel> {
+        let calls = device.calls;
+        let Ok(name) = CString::new(entry.name) else { return Err(Error::Unsupported { what: "a kernel's name with a zero in it" }) };
+        let mut function: CUfunction = ptr::null_mut();
+        // SAFETY: a live module, and a name that ends with 0; writes one handle.
+        unsafe { calls.cuModuleGetFunction(&raw mut function, self.module.0, name.as_ptr()) }?;
+        if calls.cuFuncLoad.is_some() {
+            // SAFETY: a function of a live module.
+            unsafe { calls.cuFuncLoad(function) }?;
+        }
+        let mut groups = 0;
+        // SAFETY: as above; writes one integer.
+        unsafe { calls.cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut groups, function, WARP.cast_signed(), 0) }?;
+        let most = groups.unsigned_abs().saturating_mul(device.facts.processors);
+        Ok(Kernel { function: Handle(function), most })
+    }
+
+    fn unload(&self, calls: &Calls) {
+        // SAFETY: loaded once, and nothing of it is launched any more. What is not unloaded goes with the context.
+        let _ = unsafe { calls.cuModuleUnload(self.module.0) };
+    }
+}
+
+/// Hands a text to the driver's compiler, or a binary to its loader.
+fn compile(calls: &Calls, image: &[u8]) -> Result<Handle<CUmod_st>> {
+    /// `CU_JIT_ERROR_LOG_BUFFER`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
+    const LOG: [c_int; 2] = [5, 6];
+    // A text ends with 0, which the file of one does not have.
+    let text: Vec<u8> = image.iter().copied().chain([0]).collect();
+    let mut module = ptr::null_mut();
+    if calls.cuModuleLoadDataEx.is_none() {
+        // SAFETY: ends with 0; writes one handle.
+        unsafe { calls.cuModuleLoadData(&raw mut module, text.as_ptr().cast()) }?;
+        return Ok(Handle(module));
+    }
+    let (mut options, mut log) = (LOG, std::vec![0_u8; 8 << 10]);
+    let mut values = [log.as_mut_ptr().cast(), ptr::without_provenance_mut::<c_void>(log.len())];
+    // SAFETY: ends with 0; two options and a value for each, the log as long as it is said to be; writes one handle.
+    let said = unsafe { calls.cuModuleLoadDataEx(&raw mut module, text.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr()) };
+    match said {
+        Ok(()) => Ok(Handle(module)),
+        Err(Error::Driver { call, code, name }) => {
+            let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
+            let log: Box<str> = String::from_utf8_lossy(&log[..end]).trim().into();
+            Err(if log.is_empty() { Error::Driver { call, code, name } } else { Error::Compiler { call, code, name, log } })
+        }
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,73 @@
+//! Devices that reach each other's memory.
+
+use core::sync::atomic::Ordering::Relaxed;
+use std::sync::PoisonError;
+
+use super::Shared;
+use super::code::number;
+use super::device::Device;
+use crate::{Error, Result};
+
+impl Shared {
+    /// Whether a device can be let reach another's memory.
+    pub(super) fn reaches(&self, device: &Device, peer: u32) -> Result<bool> {
+        if device.ordinal == peer || device.calls.cuDeviceCanAccessPeer.is_none() {
+            return Ok(false);
+        }
+        let (other, mut can) = (self.driver.device(peer)?, 0);
+        // SAFETY: writes one integer.
+        unsafe { device.calls.cuDeviceCanAccessPeer(&raw mut can, device.handle, other) }?;
+        Ok(can != 0)
+    }
+
+    /// Whether one of two devices was let reach the other's memory.
+    pub(super) fn reach_each_other(&self, one: u32, other: u32) -> bool {
+        let reaches = |device: u32, peer: u32| {
+            self.device(device).is_ok_and(|device| device.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(&peer))
+        };
+        reaches(one, other) || reaches(other, one)
+    }
+
+    /// Lets a device reach another's memory, or lets it no more.
+    pub(super) fn set_peer(&self, device: u32, peer: u32, enabled: bool) -> Result<()> {
+        let (home, other) = (self.device(device)?, self.device(peer)?);
+        if device == peer {
+            return Ok(());
+        }
+        if !self.reaches(home, peer)? {
+            return Err(Error::Unsupported { what: "reaching that device's memory from this one" });
+        }
+        let mut peers = home.peers.lock().unwrap_or_else(PoisonError::into_inner);
+        if peers.contains(&peer) == enabled {
+            return Ok(());
+        }
+        let _bound = home.bind()?;
+        let context = other.context().0;
+        let said = if enabled {
+            // SAFETY: a live context.
+            unsafe { home.calls.cuCtxEnablePeerAccess(context, 0) }
+        } else {
+            // SAFETY: as above.
+            unsafe { home.calls.cuCtxDisablePeerAccess(context) }
+        };
+        match said {
+            Ok(()) => {}
+            // Others of this process share the context, and were first.
+            Err(Error::Driver { code: number::PEER_ACCESS_ALREADY_ENABLED, .. }) if enabled => {}
+            Err(Error::Driver { code: number::PEER_ACCESS_NOT_ENABLED, .. }) if !enabled => {}
+            Err(error) => return Err(error),
+        }
+        // What comes from a pool has an access of its own.
+        if let Some(pool) = &other.pool {
+            pool.share(device, enabled)?;
+        }
+        let counts = &self.counts;
+        if enabled { &counts.peer_enables } else { &counts.peer_disables }.fetch_add(1, Relaxed);
+        if enabled {
+            peers.insert(peer);
+        } else {
+            peers.remove(&peer);
+        }
+        Ok(())
+    }
+}

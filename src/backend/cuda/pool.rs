@@ -1,0 +1,122 @@
+//! [`Pool`]: device memory in the order of streams, kept when it is freed.
+//!
+//! A pool of this backend's own, not the device's default one, whose threshold is everybody's: 0, so that what is free goes back to the system at
+//! each synchronisation.
+
+use core::ptr;
+use std::ffi::{c_int, c_uchar, c_ushort, c_void};
+
+use cudarc::driver::sys::{CUdeviceptr, CUmemPoolHandle_st, CUstream};
+
+use super::call::{Calls, Handle};
+use crate::{Error, Result};
+
+/// `CUmemPoolProps`, which grew names for its reserved bytes from release to release, and no byte.
+#[repr(C)]
+pub(super) struct Properties {
+    allocation: c_int,
+    handles: c_int,
+    location: c_int,
+    device: c_int,
+    security: *mut c_void,
+    most: usize,
+    usage: c_ushort,
+    reserved: [c_uchar; 54],
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+pub(super) struct Access {
+    location: c_int,
+    device: c_int,
+    flags: c_int,
+}
+
+const _: () = assert!(size_of::<Properties>() == 88 && size_of::<Access>() == 12);
+
+/// `CU_MEM_ALLOCATION_TYPE_PINNED`.
+const PINNED: c_int = 1;
+/// `CU_MEM_LOCATION_TYPE_DEVICE`.
+const ON_A_DEVICE: c_int = 1;
+/// `CU_MEM_ACCESS_FLAGS_PROT_NONE`.
+const NO_ACCESS: c_int = 0;
+/// `CU_MEM_ACCESS_FLAGS_PROT_READWRITE`.
+const READ_WRITE: c_int = 3;
+/// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`.
+const THRESHOLD: c_int = 4;
+/// `CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT`.
+const RESERVED: c_int = 5;
+/// `CU_MEMPOOL_ATTR_USED_MEM_CURRENT`.
+const USED: c_int = 7;
+
+pub(super) struct Pool {
+    calls: &'static Calls,
+    handle: Handle<CUmemPoolHandle_st>,
+}
+
+impl Pool {
+    /// A pool that keeps up to `threshold` bytes that are free; `None` where the driver has no pools. The context is bound.
+    pub fn new(calls: &'static Calls, device: u32, threshold: u64) -> Result<Option<Self>> {
+        if calls.cuMemAllocFromPoolAsync.is_none() || calls.cuMemFreeAsync.is_none() || calls.cuMemPoolCreate.is_none() {
+            return Ok(None);
+        }
+        let properties = Properties {
+            allocation: PINNED,
+            handles: 0,
+            location: ON_A_DEVICE,
+            device: device.cast_signed(),
+            security: ptr::null_mut(),
+            most: 0,
+            usage: 0,
+            reserved: [0; 54],
+        };
+        let mut handle = ptr::null_mut();
+        // SAFETY: a whole structure is read; writes one handle.
+        unsafe { calls.cuMemPoolCreate(&raw mut handle, &raw const properties) }?;
+        let pool = Self { calls, handle: Handle(handle) };
+        let mut value = threshold;
+        // SAFETY: a live pool; reads 64 bits.
+        unsafe { calls.cuMemPoolSetAttribute(handle, THRESHOLD, (&raw mut value).cast()) }?;
+        Ok(Some(pool))
+    }
+
+    /// Memory that may be used from this place of a stream on.
+    pub fn take(&self, bytes: usize, stream: CUstream) -> Result<CUdeviceptr> {
+        let mut address = 0;
+        // SAFETY: a live pool and stream; writes one address.
+        unsafe { self.calls.cuMemAllocFromPoolAsync(&raw mut address, bytes, self.handle.0, stream) }?;
+        Ok(address)
+    }
+
+    /// Bytes that it holds and nobody uses. A context is bound.
+    pub fn idle(&self) -> Result<u64> {
+        let ask = |which| {
+            let mut value = 0_u64;
+            // SAFETY: a live pool; writes 64 bits.
+            unsafe { self.calls.cuMemPoolGetAttribute(self.handle.0, which, (&raw mut value).cast()) }?;
+            Ok::<u64, Error>(value)
+        };
+        Ok(ask(RESERVED)?.saturating_sub(ask(USED)?))
+    }
+
+    /// Gives the system back what nobody uses. A context is bound.
+    pub fn trim(&self) -> Result<()> {
+        // SAFETY: a live pool.
+        unsafe { self.calls.cuMemPoolTrimTo(self.handle.0, 0) }
+    }
+
+    /// Lets a device reach all that is and will be of this pool, or lets it no more.
+    pub fn share(&self, device: u32, is_shared: bool) -> Result<()> {
+        let flags = if is_shared { READ_WRITE } else { NO_ACCESS };
+        let access = Access { location: ON_A_DEVICE, device: device.cast_signed(), flags };
+        // SAFETY: a live pool; one structure is read.
+        unsafe { self.calls.cuMemPoolSetAccess(self.handle.0, &raw const access, 1) }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        // SAFETY: created once, and nothing of it is used any more. What is not destroyed goes with the process.
+        let _ = unsafe { self.calls.cuMemPoolDestroy(self.handle.0) };
+    }
+}

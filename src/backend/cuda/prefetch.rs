@@ -1,0 +1,76 @@
+//! Managed memory that is moved ahead, and advice about it.
+
+use super::queue::Lasts;
+use super::tally::Done;
+use super::{CudaBackend, Shared};
+use crate::backend::{Block, MemoryLocation, Prefetch, StreamId, Ticket};
+use crate::{Error, Result};
+
+/// What a device may be told of managed memory: `CUmem_advise`. Advice changes where pages lie and how they are mapped, and no byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Advice {
+    /// Mostly read: each side keeps a copy.
+    ReadMostly,
+    /// The same no more.
+    NotReadMostly,
+    /// The pages stay there if they can: on a device, or on the host for `None`.
+    Prefer(Option<u32>),
+    /// The pages stay nowhere in particular.
+    NoPreference,
+    /// That side maps the pages wherever they are, and they do not move for it.
+    MappedBy(Option<u32>),
+    /// That side does so no more.
+    NotMappedBy(Option<u32>),
+}
+
+/// `CU_DEVICE_CPU`.
+const HOST: i32 = -1;
+
+impl Shared {
+    pub(super) fn prefetch_queued(&self, prefetch: &Prefetch, on: StreamId) -> Result<Ticket> {
+        let Prefetch { address, bytes, to } = *prefetch;
+        let queue = self.stream(on)?;
+        if self.ranges.read().find(address.get(), bytes, false, "prefetch")?.location != MemoryLocation::Unified {
+            return Err(Error::Unsupported { what: "a prefetch of memory that is not managed" });
+        }
+        let to = self.side(to)?;
+        let number = queue.push(Lasts::Bytes(bytes), Some(Done::Prefetch(bytes)), |making| {
+            // SAFETY: live managed memory: just found, and whoever frees it waits for this.
+            making.call(|stream| unsafe { self.calls().cuMemPrefetchAsync(address.get(), bytes as usize, to, stream) })
+        })?;
+        Ok(Ticket { stream: on, number })
+    }
+
+    /// A side as the driver numbers it.
+    fn side(&self, device: Option<u32>) -> Result<i32> {
+        device.map_or(Ok(HOST), |device| Ok(self.device(device)?.handle))
+    }
+}
+
+impl CudaBackend {
+    /// Tells the driver how a block of managed memory will be used.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](Error::Unsupported) for other memory, [`Foreign`](Error::Foreign) for another backend's, [`NoDevice`](Error::NoDevice), what the driver said.
+    pub fn advise(&self, block: &Block, advice: Advice) -> Result<()> {
+        let Some(address) = block.device_address.filter(|_| block.location == MemoryLocation::Unified) else {
+            return Err(Error::Unsupported { what: "advice about memory that is not managed" });
+        };
+        let bytes = block.layout.size() as u64;
+        self.shared.ranges.read().find(address.get(), bytes, false, "advise")?;
+        let (number, side) = match advice {
+            Advice::ReadMostly => (1, None),
+            Advice::NotReadMostly => (2, None),
+            Advice::Prefer(side) => (3, side),
+            Advice::NoPreference => (4, None),
+            Advice::MappedBy(side) => (5, side),
+            Advice::NotMappedBy(side) => (6, side),
+        };
+        let (side, home) = (self.shared.side(side)?, self.shared.device(block.device)?);
+        let _bound = home.bind()?;
+        // SAFETY: live managed memory, just found.
+        unsafe { home.calls.cuMemAdvise(address.get(), bytes as usize, number, side) }
+    }
+}

@@ -1,0 +1,50 @@
+//! Who may call the driver: the process that loaded it, until it begins to end.
+//!
+//! A driver may be gone before the last of a process's values is dropped, and in a fork none of its handles is valid. A call then crashes in
+//! many processes and hangs in others, so none is made: it answers what the driver would.
+
+use core::sync::atomic::AtomicBool;
+use core::sync::atomic::Ordering::Relaxed;
+use std::ffi::c_int;
+use std::sync::OnceLock;
+
+use super::call::checked;
+use super::code::number;
+use crate::Result;
+use crate::pool::process::Process;
+
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+static HOME: OnceLock<Process> = OnceLock::new();
+
+unsafe extern "C" {
+    safe fn atexit(callback: extern "C" fn()) -> c_int;
+}
+
+extern "C" fn ending() {
+    IS_ENDING.store(true, Relaxed);
+}
+
+/// This process is the driver's. Called when it is initialised: what is registered last is called first, so this sees the end before the driver.
+pub(super) fn settle() {
+    HOME.get_or_init(|| {
+        // Where there is no room for it, the driver's own answer is what is left.
+        atexit(ending);
+        Process::this()
+    });
+}
+
+/// Whether a call may reach the driver.
+pub(super) fn admits(call: &'static str) -> Result<()> {
+    if IS_ENDING.load(Relaxed) {
+        return checked(call, number::DEINITIALIZED);
+    }
+    if !is_home() {
+        return checked(call, number::NOT_INITIALIZED);
+    }
+    Ok(())
+}
+
+/// Whether this process is no fork of the driver's.
+pub(super) fn is_home() -> bool {
+    HOME.get().is_none_or(Process::is_this)
+}

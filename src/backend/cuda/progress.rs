@@ -1,0 +1,206 @@
+//! Which of what was queued on a [`Queue`] is over: how to ask, how to wait, and what is done then.
+
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::time::Duration;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use super::call::checked;
+use super::code::{is_final, number};
+use super::event::Event;
+use super::queue::{After, Queue, State};
+use crate::{Error, Result};
+
+/// So often in a row a driver may fail to say whether something is over before it is held to be broken.
+const TRIES: u32 = 1000;
+
+impl Queue {
+    pub fn reached(&self, number: u64) -> bool {
+        // SYNC POINT: operation over. Pairs with look.
+        if self.done.load(Acquire) >= number {
+            return true;
+        }
+        let mut state = self.state();
+        match self.ask(&mut state, number) {
+            Ok(()) => state.troubles = 0,
+            Err(error) => {
+                state.troubles += 1;
+                if is_final(&error) || state.troubles > TRIES {
+                    self.end(&mut state, error);
+                }
+            }
+        }
+        self.done.load(Acquire) >= number
+    }
+
+    /// Looks whether a number is over, by its event; where there is room for none, by all of the stream.
+    fn ask(&self, state: &mut State, number: u64) -> Result<()> {
+        let _bound = self.device.bind()?;
+        if self.cover(state, number).is_ok() {
+            return self.look(state);
+        }
+        // SAFETY: the stream is live: a closed one has an event for its last number.
+        match unsafe { self.device.calls.cuStreamQuery(self.handle()) } {
+            Ok(()) => {
+                state.events.clear();
+                let last = state.last;
+                self.over(state, last);
+                Ok(())
+            }
+            Err(Error::Driver { code: number::NOT_READY, .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// An event that is reached with a number, or after it.
+    pub fn event(&self, number: u64) -> Result<Option<Arc<Event>>> {
+        let _bound = self.device.bind()?;
+        let mut state = self.state();
+        self.cover(&mut state, number)?;
+        Ok(state.events.iter().find(|(covered, _)| *covered >= number).map(|(_, event)| Arc::clone(event)))
+    }
+
+    /// Whether a kernel is queued or running.
+    pub fn has_kernels(&self) -> bool {
+        let launch = self.launch.load(Acquire);
+        launch > 0 && !self.reached(launch)
+    }
+
+    /// Whether no kernel is queued or running, or is no more within that time.
+    pub fn settles(&self, timeout: Duration) -> bool {
+        self.wait_for(self.launch.load(Acquire), Some(timeout))
+    }
+
+    /// Waits until all of it is over.
+    pub fn settle(&self) {
+        self.wait_for(self.last(), None);
+    }
+
+    /// Whether it ends when a kernel does, its own or another stream's.
+    pub fn may_last(&self) -> bool {
+        let lasting = self.lasting.load(Acquire);
+        lasting > 0 && !self.reached(lasting)
+    }
+
+    /// Waits until a number is over, not longer than `timeout`: whether it is. Its own failure is told once, or for all `up to` it the first; a
+    /// broken context's always.
+    pub fn wait(&self, number: u64, timeout: Option<Duration>, up_to: bool) -> Result<bool> {
+        if !self.wait_for(number, timeout) {
+            return Ok(false);
+        }
+        if up_to {
+            return self.tell(number).map(|()| true);
+        }
+        let mut state = self.state();
+        if let Some(index) = state.failures.iter().position(|&(failed, _)| failed == number) {
+            return Err(state.failures.remove(index).1);
+        }
+        state.told(number).map(|()| true)
+    }
+
+    /// Waits until all that is queued now is over. The first failure of it is told, the others have been.
+    pub fn synchronize(&self) -> Result<()> {
+        let last = self.last();
+        self.wait_for(last, None);
+        self.tell(last)
+    }
+
+    /// The first failure up to a number; the others have been told.
+    fn tell(&self, last: u64) -> Result<()> {
+        let mut state = self.state();
+        let over = state.failures.partition_point(|&(failed, _)| failed <= last);
+        let first = state.failures.drain(..over).next();
+        first.map_or_else(|| state.told(last), |(_, error)| Err(error))
+    }
+
+    pub(super) fn wait_for(&self, number: u64, timeout: Option<Duration>) -> bool {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        // What is short is over before a sleeper would be woken.
+        for times in 0.. {
+            if self.reached(number) {
+                return true;
+            }
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            match (left, times) {
+                (Some(Duration::ZERO), _) => return false,
+                (_, 0..50) => core::hint::spin_loop(),
+                (_, 50..100) => thread::yield_now(),
+                (Some(left), _) => thread::sleep(left.min(Duration::from_micros(50))),
+                (None, _) => match self.event(number) {
+                    // What it fails with is met by the next look.
+                    Ok(Some(event)) => drop(self.device.bind().and_then(|_bound| event.wait())),
+                    Ok(None) | Err(_) => thread::yield_now(),
+                },
+            }
+        }
+        true
+    }
+
+    /// Looks which numbers are over, and does what waits for that. The context is bound.
+    pub(super) fn look(&self, state: &mut State) -> Result<()> {
+        let mut over = None;
+        while let Some((number, event)) = state.events.front() {
+            match event.is_reached() {
+                Ok(true) => {
+                    over = Some(*number);
+                    state.events.pop_front();
+                }
+                Ok(false) => break,
+                Err(error) => return Err(error),
+            }
+        }
+        if let Some(number) = over {
+            self.over(state, number);
+        }
+        Ok(())
+    }
+
+    fn over(&self, state: &mut State, number: u64) {
+        while state.after.front().is_some_and(|&(after, _)| after <= number) {
+            if let Some((_, After::Count(done))) = state.after.pop_front() {
+                done.count(&self.counts);
+            }
+        }
+        // SYNC POINT: operation over. Pairs with reached.
+        self.done.fetch_max(number, Release);
+    }
+
+    /// Nothing more is executed: all is over, and fails.
+    fn end(&self, state: &mut State, error: Error) {
+        if let (Error::Driver { call, code, .. }, None) = (error, state.broken) {
+            state.broken = Some((self.done.load(Relaxed), call, code));
+        }
+        state.events.clear();
+        state.after.clear();
+        self.done.fetch_max(state.last, Release);
+    }
+
+    /// Sees to it that an event covers a number that is not over.
+    pub(super) fn cover(&self, state: &mut State, number: u64) -> Result<()> {
+        if state.events.back().is_some_and(|&(covered, _)| covered >= number) || self.done.load(Relaxed) >= number {
+            return Ok(());
+        }
+        self.record(state)
+    }
+
+    /// Records an event for all that is queued, if none covers it. The context is bound.
+    pub(super) fn record(&self, state: &mut State) -> Result<()> {
+        let covered = state.events.back().map_or_else(|| self.done.load(Relaxed), |&(number, _)| number);
+        if covered < state.last {
+            let event = self.device.events.record(self.handle())?;
+            state.events.push_back((state.last, Arc::new(event)));
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// What a broken context says to who waits for a number that was not over before.
+    fn told(&self, number: u64) -> Result<()> {
+        match self.broken {
+            Some((over, call, code)) if number > over => checked(call, code),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! [`Queue`]: a stream, and which of what was queued on it is over.
+//!
+//! 1. Operations have numbers. An event covers all up to the number at which it was recorded: one after each large operation and before each that
+//!    may last, and where somebody asks, one for all that is queued. So a flush of small copies and an index costs one event, and nobody who waits
+//!    for a copy waits for a kernel behind it.
+//! 2. What was seen to be over once is asked of nobody again.
+//! 3. A call that failed before anything was queued is its caller's error. One of several that make up an operation leaves a number that fails, since a
+//!    part of it may be executed. A context that a kernel broke has ended all: whoever waits is told.
+
+use core::mem;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::vec::Vec;
+
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::{CUstream, CUstream_st};
+
+use super::call::Handle;
+use super::device::Device;
+use super::event::Event;
+use super::staging::Staging;
+use super::tally::Done;
+use crate::backend::counters::Counts;
+use crate::backend::ended::Untold;
+use crate::{Error, Result};
+
+/// From so many bytes on an operation has an event of its own: what takes 5 us and more is worth not being waited for by mistake.
+const LARGE: u64 = 64 << 10;
+/// So many small operations have one at least.
+const RUN: u64 = 32;
+/// So many events wait before somebody looks which are over.
+const MANY: usize = 64;
+
+pub(super) struct Queue {
+    pub(super) counts: Arc<Counts>,
+    stream: Owned,
+    state: Mutex<State>,
+    /// All up to this number are over.
+    pub(super) done: AtomicU64,
+    /// The last launch.
+    pub(super) launch: AtomicU64,
+    /// The last operation that ends when a kernel does, its own stream's or another's.
+    pub(super) lasting: AtomicU64,
+    // Last: its events go back to the device before that goes.
+    pub device: Arc<Device>,
+}
+
+enum Owned {
+    /// Destroyed when the queue is closed.
+    Here(Handle<CUstream_st>),
+    /// cudarc's.
+    There(Arc<CudaStream>),
+}
+
+#[derive(Default)]
+pub(super) struct State {
+    /// The last number that was given away.
+    pub last: u64,
+    /// Numbers and the events that cover all up to them, in order.
+    pub events: VecDeque<(u64, Arc<Event>)>,
+    /// What is done when a number is over.
+    pub after: VecDeque<(u64, After)>,
+    /// Numbers that failed, in order, of which nobody was told.
+    pub failures: Vec<(u64, Error)>,
+    /// The last number that failed.
+    pub failed: u64,
+    /// What the context broke with, and the last number that was over before.
+    pub broken: Option<(u64, &'static str, u32)>,
+    /// How often in a row the driver did not say whether something is over.
+    pub troubles: u32,
+    pub is_closed: bool,
+}
+
+pub(super) enum After {
+    Count(Done),
+    Free(#[allow(dead_code, reason = "to be dropped")] Staging),
+}
+
+/// How long an operation may take.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Lasts {
+    /// As long as so many bytes do.
+    Bytes(u64),
+    /// As long as a kernel that others have queued.
+    Wait,
+    /// As long as it likes.
+    Kernel,
+}
+
+/// An operation while its calls are made.
+pub(super) struct Making<'a> {
+    queue: &'a Queue,
+    kept: Vec<Staging>,
+    has_begun: bool,
+}
+
+impl Making<'_> {
+    /// One call of it.
+    pub fn call(&mut self, call: impl FnOnce(CUstream) -> Result<()>) -> Result<()> {
+        call(self.queue.handle())?;
+        self.has_begun = true;
+        Ok(())
+    }
+
+    /// Pinned memory that is its own until it is over.
+    pub fn staging(&mut self) -> Result<&Staging> {
+        let staging = self.queue.device.stagings.take()?;
+        self.kept.push(staging);
+        self.kept.last().ok_or(Error::StreamClosed)
+    }
+}
+
+impl Queue {
+    /// A stream of its own.
+    pub fn open(device: &Arc<Device>, counts: &Arc<Counts>) -> Result<Self> {
+        let _bound = device.bind()?;
+        Ok(Self::new(device, counts, Owned::Here(device.stream()?)))
+    }
+
+    /// cudarc's stream.
+    pub fn adopt(device: &Arc<Device>, counts: &Arc<Counts>, stream: Arc<CudaStream>) -> Self {
+        Self::new(device, counts, Owned::There(stream))
+    }
+
+    fn new(device: &Arc<Device>, counts: &Arc<Counts>, stream: Owned) -> Self {
+        let [done, launch, lasting] = [const { AtomicU64::new(0) }; 3];
+        Self { device: Arc::clone(device), counts: Arc::clone(counts), stream, state: Mutex::default(), done, launch, lasting }
+    }
+
+    pub fn handle(&self) -> CUstream {
+        match &self.stream {
+            Owned::Here(stream) => stream.0,
+            Owned::There(stream) => stream.cu_stream(),
+        }
+    }
+
+    /// Queues an operation that `make` makes the calls of; its number.
+    pub fn push(&self, lasts: Lasts, done: Option<Done>, make: impl FnOnce(&mut Making<'_>) -> Result<()>) -> Result<u64> {
+        self.push_since(None, lasts, done, make)
+    }
+
+    /// Queues an operation, but where something has failed from the number `since` on: then it fails in its turn.
+    pub fn push_since(
+        &self,
+        since: Option<u64>,
+        lasts: Lasts,
+        done: Option<Done>,
+        make: impl FnOnce(&mut Making<'_>) -> Result<()>,
+    ) -> Result<u64> {
+        let _bound = self.device.bind()?;
+        let mut state = self.state();
+        if state.is_closed {
+            return Err(Error::StreamClosed);
+        }
+        if !matches!(lasts, Lasts::Bytes(_)) {
+            // Who waits for what is before it does not wait for it.
+            self.record(&mut state)?;
+        }
+        let mut making = Making { queue: self, kept: Vec::new(), has_begun: false };
+        let made = match since {
+            Some(since) if state.failed > 0 && state.failed >= since => {
+                making.has_begun = true;
+                Err(Error::Unpublished { failed: state.failed })
+            }
+            _ => make(&mut making),
+        };
+        let Making { kept, has_begun, .. } = making;
+        let number = state.last + 1;
+        match made {
+            Ok(()) => state.after.extend(done.map(|done| (number, After::Count(done)))),
+            Err(error) if has_begun => {
+                state.failures.push((number, error));
+                state.failed = number;
+            }
+            Err(error) => return Err(error),
+        }
+        state.last = number;
+        state.after.extend(kept.into_iter().map(|staging| (number, After::Free(staging))));
+        if lasts == Lasts::Kernel {
+            self.launch.store(number, Release);
+        }
+        if !matches!(lasts, Lasts::Bytes(_)) {
+            self.lasting.store(number, Release);
+        }
+        let covered = state.events.back().map_or_else(|| self.done.load(Relaxed), |(number, _)| *number);
+        if matches!(lasts, Lasts::Bytes(LARGE..)) || number - covered >= RUN {
+            // One that fails is met again by who asks.
+            let _ = self.record(&mut state);
+        }
+        if state.events.len() >= MANY {
+            // What fails is met again, too.
+            let _ = self.look(&mut state);
+        }
+        Ok(number)
+    }
+
+    /// A number that is over when all before it is.
+    pub fn mark(&self) -> Result<u64> {
+        let mut state = self.state();
+        if state.is_closed {
+            return Err(Error::StreamClosed);
+        }
+        state.last += 1;
+        let (number, before) = (state.last, state.last - 1);
+        // Nothing was queued for it: the event that covers what is before it covers it.
+        match state.events.back_mut() {
+            Some((covered, _)) if *covered == before => *covered = number,
+            None if self.done.load(Acquire) >= before => self.done.store(number, Release),
+            _ => {}
+        }
+        Ok(number)
+    }
+
+    /// The last number that was given away.
+    pub fn last(&self) -> u64 {
+        self.state().last
+    }
+
+    /// Takes no more operations. Waits for those it has, unless a launch or a wait for another stream's is among them.
+    /// Whether it was open.
+    pub fn close(&self) -> bool {
+        let last = {
+            let mut state = self.state();
+            if mem::replace(&mut state.is_closed, true) {
+                return false;
+            }
+            state.last
+        };
+        if !self.may_last() {
+            self.wait_for(last, None);
+        }
+        // Where it cannot be bound it may be so already.
+        let _bound = self.device.bind();
+        let mut state = self.state();
+        // Without an event for its end the stream must stay, to be asked.
+        if let (Owned::Here(stream), Ok(())) = (&self.stream, self.cover(&mut state, last)) {
+            // SAFETY: ours, and nobody queues anything any more. The driver executes what is queued.
+            let _ = unsafe { self.device.calls.cuStreamDestroy_v2(stream.0) };
+        }
+        true
+    }
+
+    /// Whether it is closed and all of it is over.
+    pub fn is_over(&self) -> bool {
+        let (is_closed, last) = {
+            let state = self.state();
+            (state.is_closed, state.last)
+        };
+        is_closed && self.reached(last)
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Untold for Queue {
+    fn untold(&self) -> u64 {
+        self.state().failures.len() as u64
+    }
+}

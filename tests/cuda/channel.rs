@@ -1,0 +1,186 @@
+//! Persistent kernels, messages by every strategy, and what goes on around a kernel that runs.
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use ringmem::backend::cuda::CudaBackend;
+use ringmem::backend::{Backend, MemoryLocation};
+use ringmem::bridge::{Placement, TransferStrategy};
+use ringmem::channel::{Channel, Options};
+use ringmem::control::{Command, State};
+use ringmem::image::Entry;
+use ringmem::memory::{Buffer, Device, GpuBuffer, Pinned, PinnedBuffer};
+use ringmem::ring::spsc::PopError;
+use ringmem::stream::{Module, Stream};
+use ringmem::{Abi, Error, Image};
+use ringmem_kernels::echo::Echo;
+use ringmem_kernels::{ABI, IMAGE};
+
+use crate::rig::{self, LIMIT, alone};
+
+/// Not all of the image's kernels: another image.
+const FEWER: &[Entry] = IMAGE.host.split_at(1).0;
+
+fn open(backend: &Arc<CudaBackend>, options: &Options<'_>) -> Channel<Echo, Echo> {
+    let module = Module::load(backend, &IMAGE, &ABI).expect("our ABI");
+    // SAFETY: `echo` takes no arguments of its own.
+    unsafe { Channel::open(backend, 0, &module, options) }.expect("a channel")
+}
+
+fn message(id: u64) -> Echo {
+    Echo { words: [id, !id, id << 7, 3, 4, 5, 6, id.wrapping_mul(id)] }
+}
+
+/// Sends messages and receives each of them, in order.
+fn exchange(channel: &mut Channel<Echo, Echo>, first: u64, count: u64) {
+    let (mut sent, mut received, begun) = (first, first, Instant::now());
+    while received < first + count {
+        while sent < first + count && channel.send(message(sent)).is_ok() {
+            sent += 1;
+        }
+        match channel.receive() {
+            Ok(answer) => {
+                assert_eq!(answer, message(received));
+                received += 1;
+            }
+            Err(PopError::Empty) => {
+                channel.check().expect("it runs");
+                assert!(begun.elapsed() < LIMIT, "{received} of {count} came back");
+                thread::yield_now();
+            }
+            Err(PopError::Corrupt(corrupt)) => panic!("{corrupt}"),
+        }
+    }
+}
+
+fn split(slots: MemoryLocation, header: MemoryLocation) -> Placement {
+    Placement { slots, peer_header: Some(header) }
+}
+
+alone! {
+    fn every_strategy_brings_every_message_once_and_in_order() {
+        let backend = rig::open();
+        let strategies =
+            [TransferStrategy::Unified, TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 1 }];
+        for strategy in strategies {
+            // Small rings wrap and fill up.
+            let options =
+                Options { strategy: Some(strategy), input_capacity: 16, output_capacity: 8, start: u64::MAX - 20, ..Options::new("echo") };
+            let mut channel = open(&backend, &options);
+            exchange(&mut channel, 0, 500);
+            let closed = channel.close().expect("it ends as told");
+            assert_eq!((closed.control.processed, closed.control.kernel_state()), (500, Some(State::Terminated)), "{strategy:?}");
+        }
+    }
+
+    fn a_strategy_is_chosen_by_what_the_device_says() {
+        let backend = rig::open();
+        let mut channel = open(&backend, &Options::new("echo"));
+        let before = backend.counters();
+        exchange(&mut channel, 0, 100);
+        let after = backend.counters();
+        assert_eq!((after.uploads, after.downloads, after.publications), (before.uploads, before.downloads, before.publications), "one ring");
+        channel.close().expect("it ends as told");
+    }
+
+    fn without_a_view_of_pinned_memory_every_message_is_moved_by_the_copy_engine() with("RINGMEM_VISIBILITY" = "dma") {
+        let backend = rig::open();
+        let mut channel = open(&backend, &Options::new("echo"));
+        exchange(&mut channel, 0, 300);
+        let counters = backend.counters();
+        assert!(counters.uploads.count > 0 && counters.downloads.count > 0 && counters.publications > 0, "{counters:?}");
+        channel.close().expect("it ends as told");
+    }
+
+    fn rings_with_a_header_on_each_side_work_by_the_copy_engine_too() {
+        let backend = rig::open();
+        for strategy in [TransferStrategy::Sync, TransferStrategy::Async] {
+            let placement = [split(MemoryLocation::Device, MemoryLocation::Pinned), split(MemoryLocation::Pinned, MemoryLocation::Device)];
+            let options = Options { strategy: Some(strategy), placement, ..Options::new("echo_split") };
+            let mut channel = open(&backend, &options);
+            exchange(&mut channel, 0, 200);
+            channel.close().expect("it ends as told");
+        }
+    }
+
+    fn under_a_running_kernel_memory_comes_and_goes_and_nothing_waits_for_it() {
+        for stream_ordered in [true, false] {
+            let settings = ringmem::backend::cuda::Settings { stream_ordered, ..Default::default() };
+            let backend = CudaBackend::with(settings).expect("a driver");
+            let mut channel = open(&backend, &Options::new("echo"));
+            exchange(&mut channel, 0, 10);
+            let before = backend.waiting();
+            // A call that waited for the kernel would end the process: the double has a deadline for those.
+            let stream = Stream::new(&backend, 0).expect("a stream");
+            for round in 0..10_u8 {
+                let mut gpu = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 5000).expect("room");
+                gpu.fill(round).expect("a fill");
+                let pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 5000).expect("room");
+                let (gpu, pinned) = stream.copy(gpu, pinned).expect("as many").wait().expect("done");
+                assert_eq!(pinned.as_slice().expect("nothing is queued"), [round; 5000]);
+                drop((gpu, pinned));
+                let other = Stream::new(&backend, 0).expect("a stream");
+                drop(Module::load(&backend, &IMAGE, &ABI).expect("it is loaded already"));
+                drop(other);
+            }
+            // What only a synchronising call frees waits for the kernel: the pinned buffers, and without a pool the others.
+            let expected = if stream_ordered { 10 } else { 20 };
+            assert_eq!(backend.waiting() - before, expected);
+            channel.close().expect("it ends as told");
+            assert_eq!(backend.waiting(), 0);
+        }
+    }
+
+    fn another_image_is_refused_while_a_kernel_runs_and_loaded_afterwards() {
+        let backend = rig::open();
+        let channel = open(&backend, &Options::new("echo"));
+        let other = Image { host: FEWER, ..IMAGE };
+        let error = Module::load(&backend, &other, &ABI).expect_err("a kernel runs");
+        assert!(matches!(error, Error::Busy { .. }), "{error}");
+        channel.close().expect("it ends as told");
+        Module::load(&backend, &other, &ABI).expect("nothing runs");
+    }
+
+    fn another_image_is_refused_while_a_kernel_runs_also_where_the_driver_loads_eagerly() with("CUDA_MODULE_LOADING" = "EAGER") {
+        let backend = rig::open();
+        let channel = open(&backend, &Options::new("echo"));
+        let other = Image { host: FEWER, ..IMAGE };
+        assert!(matches!(Module::load(&backend, &other, &ABI), Err(Error::Busy { .. })));
+        channel.close().expect("it ends as told");
+    }
+
+    fn a_kernel_that_is_told_by_its_handle_s_drop_leaves_and_its_memory_goes() {
+        let backend = rig::open();
+        let mut channel = open(&backend, &Options::new("echo"));
+        channel.command(Command::PAUSE).expect("it is acted on");
+        drop(channel);
+        assert_eq!((backend.counters().pinned_live.bytes, backend.waiting()), (0, 0));
+    }
+
+    fn more_groups_than_the_device_runs_at_once_are_refused() {
+        let backend = rig::open();
+        let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let launch = |groups| ringmem::backend::Launch { module: backend.load(&IMAGE, &ABI).expect("loaded"), name: "increment", arguments: &[0, 0], groups };
+        for groups in [0, 65] {
+            // SAFETY: it is not launched.
+            let error = unsafe { backend.launch(&launch(groups), stream.id()) }.expect_err("not so many");
+            assert!(matches!(error, Error::Size { asked, least: 1, most: 64 } if asked == u64::from(groups)), "{error}");
+        }
+        let mut buffer = Buffer::<u8, _>::from_slice(Device::new(&backend, 0), &[0; 100]).expect("room");
+        let arguments = [buffer.device_address().expect("it has one").get(), 0];
+        // SAFETY: no bytes are touched.
+        let ticket = unsafe { backend.launch(&ringmem::backend::Launch { arguments: &arguments, ..launch(64) }, stream.id()) }.expect("as many as fit");
+        assert!(backend.wait(ticket, Some(LIMIT)).expect("done"));
+        buffer.zero().expect("a fill");
+        drop(module);
+    }
+
+    fn an_image_whose_text_is_of_another_abi_is_refused() {
+        let backend = rig::open();
+        let mine = Abi::of(ringmem::LAYOUTS);
+        let error = Module::load(&backend, &Image { abi: mine, ..IMAGE }, &mine).expect_err("the text says otherwise");
+        assert!(matches!(error, Error::Abi { expected, got } if expected == mine && got.hash == ABI.hash), "{error}");
+    }
+}

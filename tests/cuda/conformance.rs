@@ -1,0 +1,45 @@
+//! The suite that every backend passes.
+
+use std::sync::Arc;
+
+use ringmem::conformance::{CHECKS, Subject};
+use ringmem_kernels::IMAGE;
+
+use crate::rig::{self, Alone};
+
+/// What the double's device has here: a check takes all of it.
+const MEMORY: u64 = 64 << 20;
+
+fn subject() -> Subject {
+    let backend = rig::open();
+    let counted = Arc::clone(&backend);
+    Subject::new(backend).with_image(IMAGE).counting(move || counted.counters().into())
+}
+
+fn run(path: &'static str, name: &str) {
+    let alone = Alone::new(path).with("RINGMEM_DOUBLE_MEMORY", MEMORY);
+    let check = CHECKS.iter().find(|check| check.name == name).expect("a check of that name");
+    // What it forgets is the driver's to miss.
+    if name == "what_is_forgotten_is_never_freed_and_hurts_nobody" {
+        if alone.is_here() {
+            check.run(subject())
+        } else {
+            drop(alone.run())
+        }
+        return;
+    }
+    rig::clean(&alone, || check.run(subject()));
+}
+
+macro_rules! tests {
+    ($($name:ident,)*) => {
+        $(
+            #[test]
+            fn $name() {
+                run(concat!(module_path!(), "::", stringify!($name)), stringify!($name));
+            }
+        )*
+    };
+}
+
+ringmem::for_each_check!(tests);

@@ -1,0 +1,142 @@
+//! Where a driver is none, is going, or is another process's; and what its compiler says.
+
+use std::os::unix::fs::symlink;
+use std::sync::{Arc, OnceLock};
+
+use ringmem::backend::Backend;
+use ringmem::backend::cuda::{CudaBackend, Driver};
+use ringmem::image::Entry;
+use ringmem::memory::{Buffer, Device, GpuBuffer};
+use ringmem::stream::{Module, Stream};
+use ringmem::{Error, Image};
+use ringmem_kernels::{ABI, IMAGE};
+
+use crate::rig::{self, Alone, Double, alone};
+
+/// A library of the system's that is no driver.
+fn no_driver() -> Option<&'static str> {
+    ["/lib/x86_64-linux-gnu/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6", "/usr/lib64/libm.so.6", "/usr/lib/libm.so.6"]
+        .into_iter()
+        .find(|path| std::path::Path::new(path).exists())
+}
+
+#[test]
+fn a_library_that_lacks_a_function_is_no_driver_and_no_panic() {
+    let Some(library) = no_driver() else {
+        println!("skipped: no library to stand for an old driver");
+        return;
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    symlink(library, folder.path().join("libcuda.so.1")).expect("a link");
+    let alone = Alone::new(concat!(module_path!(), "::a_library_that_lacks_a_function_is_no_driver_and_no_panic"));
+    let alone = alone.with("LD_LIBRARY_PATH", folder.path().display());
+    if !alone.is_here() {
+        alone.run();
+        return;
+    }
+    let error = CudaBackend::open().expect_err("it has no function of a driver");
+    let Error::NoDriver { source, .. } = error else { panic!("{error}") };
+    assert!(source.to_string().contains("cu"), "{source}");
+}
+
+#[test]
+fn a_driver_that_is_a_stub_has_no_device_or_fails_later_says_so() {
+    let path = concat!(module_path!(), "::a_driver_that_is_a_stub_has_no_device_or_fails_later_says_so");
+    if Alone::new(path).is_here() {
+        let error = CudaBackend::open().and_then(|backend| backend.capabilities(0).map(drop)).expect_err("a call fails");
+        let Error::Driver { call, code, name } = error else { panic!("{error}") };
+        println!("{call} said {name}, {code}");
+        return;
+    }
+    for (plan, expected) in [
+        ("cuInit:1:34", "cuInit said CUDA_ERROR_STUB_LIBRARY, 34"),
+        ("cuInit:1:100", "cuInit said CUDA_ERROR_NO_DEVICE, 100"),
+        ("cuDeviceGetCount:1:999", "cuDeviceGetCount said CUDA_ERROR_UNKNOWN, 999"),
+        ("cuDevicePrimaryCtxRetain:1:2", "cuDevicePrimaryCtxRetain said CUDA_ERROR_OUT_OF_MEMORY, 2"),
+    ] {
+        let output = Alone::new(path).with("RINGMEM_DOUBLE_FAIL", plan).output();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains(expected), "{plan}: {said} {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+alone! {
+    fn in_a_fork_nothing_reaches_the_driver_and_nothing_crashes() {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let mut buffer = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room");
+        buffer.fill(1).expect("a fill");
+        let double = Double::new();
+        let before = double.all_calls();
+        // SAFETY: the child calls nothing but this library, whose locks nobody holds, and leaves at once.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let refused = [
+                buffer.fill(2).err(),
+                Stream::new(&backend, 0).err(),
+                backend.memory_info(0).err(),
+                Driver::load().err(),
+                stream.synchronize().err(),
+            ];
+            let all = refused.iter().flatten().filter(|error| matches!(error, Error::Driver { code: 3, .. })).count();
+            drop((buffer, stream, backend));
+            let is_silent = double.all_calls() == before;
+            // SAFETY: ends the child, and nothing of the parent's is run.
+            unsafe { libc::_exit(if all >= 4 && is_silent { 0 } else { 1 }) };
+        }
+        let mut status = 0;
+        // SAFETY: writes one integer.
+        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        assert_eq!(status, 0, "the child's own");
+        assert_eq!(buffer.to_vec().expect("the parent's driver"), [1; 100]);
+    }
+
+    fn what_the_compiler_says_of_a_text_is_in_the_error() {
+        let backend = rig::open();
+        let broken = Image { ptx: b".version 6.3\n.target sm_70\n.visible .entry hold(.param .u64 a, .param .u64 b) { ret; }\n", ..IMAGE };
+        let error = Module::load(&backend, &broken, &ABI).expect_err("it is no image");
+        let Error::Compiler { call, code, name, log } = &error else { panic!("{error}") };
+        assert_eq!((*call, *code, *name), ("cuModuleLoadDataEx", 218, "CUDA_ERROR_INVALID_PTX"));
+        assert!(!log.is_empty() && error.to_string().contains(&**log), "{error}");
+        let error = Module::load(&backend, &Image { host: MORE, ..IMAGE }, &ABI).expect_err("the text has no such kernel");
+        assert!(matches!(error, Error::Driver { call: "cuModuleGetFunction", code: 500, .. }), "{error}");
+        Module::load(&backend, &IMAGE, &ABI).expect("the image");
+    }
+}
+
+const MORE: &[Entry] = &[Entry { name: "nobody", arguments: 0, run: nobody }];
+
+fn nobody(_: &dyn ringmem::image::KernelHost, _: &[u64]) {}
+
+/// What is left to the end of the process.
+static LEFT: OnceLock<Left> = OnceLock::new();
+
+type Left = (Arc<CudaBackend>, Buffer<u8, Device<CudaBackend>>);
+
+unsafe extern "C" {
+    safe fn atexit(callback: extern "C" fn()) -> i32;
+}
+
+extern "C" fn at_the_end() {
+    let Some((backend, buffer)) = LEFT.get() else { return };
+    let double = Double::new();
+    let before = double.all_calls();
+    let [one, other] = [buffer.to_vec().err(), backend.memory_info(0).err()];
+    eprintln!("at the end: {one:?}, {other:?}, {} calls", double.all_calls() - before);
+}
+
+#[test]
+fn while_a_process_ends_nothing_reaches_the_driver() {
+    let alone = Alone::new(concat!(module_path!(), "::while_a_process_ends_nothing_reaches_the_driver"));
+    if !alone.is_here() {
+        let said = alone.run();
+        assert!(said.contains(", 0 calls"), "{said}");
+        assert_eq!(said.matches("code: 4, name: \"CUDA_ERROR_DEINITIALIZED\"").count(), 2, "{said}");
+        return;
+    }
+    // Registered before the driver, so called after it has gone.
+    assert_eq!(atexit(at_the_end), 0);
+    let backend = rig::open();
+    let buffer = Buffer::new(Device::new(&backend, 0), 100).expect("room");
+    assert!(LEFT.set((backend, buffer)).is_ok());
+}

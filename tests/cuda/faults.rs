@@ -1,0 +1,145 @@
+//! Each function of the driver that a workload calls fails, at its first calls and at some of the later ones: nothing panics, nothing hangs,
+//! and nothing is left with the driver.
+
+use std::sync::Arc;
+
+use ringmem::backend::cuda::{CudaBackend, Settings};
+use ringmem::backend::{Backend, Fill, MemoryInfo, Place};
+use ringmem::bridge::TransferStrategy;
+use ringmem::channel::{Channel, Options};
+use ringmem::memory::{Buffer, Device, Host, Pinned, Unified};
+use ringmem::stream::{Module, Stream};
+use ringmem::{Error, Rejected};
+use ringmem_kernels::echo::Echo;
+use ringmem_kernels::{ABI, IMAGE};
+
+use crate::rig::{Alone, Double};
+
+/// What gives something back. Where it fails that stays with the driver, which has said so.
+const RELEASES: [&str; 10] = [
+    "cuMemFree_v2",
+    "cuMemFreeAsync",
+    "cuMemFreeHost",
+    "cuMemPoolDestroy",
+    "cuStreamDestroy_v2",
+    "cuEventDestroy_v2",
+    "cuModuleUnload",
+    "cuDevicePrimaryCtxRelease_v2",
+    // A context that cannot be bound where none is: nothing in it can be given back.
+    "cuCtxSetCurrent",
+    // Whose call it is that fails depends on who comes first: the thread that looks on, or the test.
+    "cuCtxGetCurrent",
+];
+
+/// Something of everything.
+fn work(stream_ordered: bool) -> Result<(), Error> {
+    let backend = CudaBackend::with(Settings { stream_ordered, ..Settings::default() })?;
+    backend.capabilities(0)?;
+    let _: Option<MemoryInfo> = backend.memory_info(0)?;
+    let (stream, other) = (Stream::new(&backend, 0)?, Stream::new(&backend, 0)?);
+    let module = Module::load(&backend, &IMAGE, &ABI)?;
+    let mut gpu = Buffer::<u64, _>::new_on(Device::new(&backend, 0), 40_000, &stream)?;
+    gpu.fill(0x0102_0304_0506_0708)?;
+    let host = Buffer::<u64, _>::new(Host::new(&backend, 0), 40_000)?;
+    let pinned = Buffer::<u64, _>::new(Pinned::new(&backend, 0), 40_000)?;
+    let (host, gpu) = stream.copy(host, gpu).map_err(Rejected::into_error)?.ordered();
+    let (gpu, pinned) = other.copy(gpu, pinned).map_err(Rejected::into_error)?.ordered();
+    let mut gpu = stream.fill(gpu, 1..100, 0x0102_0304_0506_0708).map_err(Rejected::into_error)?.ordered();
+    let address = gpu.device_address().map_or(0, |address| address.get());
+    // SAFETY: the buffer's bytes, and it lists the launch.
+    drop(unsafe { stream.launch(&module, "increment", &[address, 1000]) }?);
+    gpu.used_by(&stream)?;
+    let unified = Buffer::<u64, _>::new(Unified::new(&backend, 0), 1000)?;
+    let unified = stream.prefetch(unified, Some(0)).map_err(Rejected::into_error)?.wait().map_err(Rejected::into_error)?;
+    stream.synchronize()?;
+    other.synchronize()?;
+    gpu.close()?;
+    pinned.close()?;
+    host.close()?;
+    unified.close()?;
+    word(&backend)?;
+    for strategy in [TransferStrategy::Unified, TransferStrategy::Async] {
+        // SAFETY: `echo` takes no arguments of its own.
+        let mut channel: Channel<Echo, Echo> =
+            unsafe { Channel::open(&backend, 0, &module, &Options { strategy: Some(strategy), ..Options::new("echo") }) }?;
+        // A full ring and a broken kernel show in the close.
+        let _ = channel.send(Echo { words: [1; 8] });
+        channel.close()?;
+    }
+    Ok(())
+}
+
+/// One word there and back, at once and queued.
+fn word(backend: &Arc<CudaBackend>) -> Result<(), Error> {
+    let mut words = Buffer::<u64, _>::new(Device::new(backend, 0), 2)?;
+    let stream = Stream::new(backend, 0)?;
+    let Some(address) = words.device_address() else { return Ok(()) };
+    let place = Place::Device(address);
+    // SAFETY: the buffer's first word, which nobody else uses, until the stream has been waited for.
+    unsafe {
+        backend.publish_now(place, 3)?;
+        backend.fill_now(&Fill { to: place, pattern: 5, size: 8, count: 1 })?;
+    }
+    // SAFETY: as above.
+    let copied = stream.fill(words, ..1, 4).map_err(Rejected::into_error)?.wait().map_err(Rejected::into_error)?;
+    words = copied;
+    assert_eq!(words.to_vec()?[0], 4);
+    Ok(())
+}
+
+fn every_call_in_turn(stream_ordered: bool) {
+    let double = Double::new();
+    work(stream_ordered).expect("nothing fails yet");
+    assert_eq!(double.settled(0), 0);
+    double.reset();
+    work(stream_ordered).expect("nothing fails yet");
+    let counts: Vec<(&str, u64)> =
+        ringmem_driver_double::symbols().map(|symbol| (symbol, double.calls(symbol))).filter(|(_, calls)| *calls > 0).collect();
+    assert!(counts.len() > 30, "{counts:?}");
+    let mut failures = 0;
+    for (symbol, calls) in counts {
+        // Polls are as many as it takes; the first of them and the last stand for the others.
+        let most = calls.min(60);
+        for number in (1..=most).filter(|number| *number <= 12 || number % 7 == 0 || *number == most) {
+            for code in [1, 2, 999] {
+                double.reset();
+                double.fail(symbol, number, code);
+                let before = double.live();
+                let error = work(stream_ordered).err();
+                failures += u64::from(error.is_some());
+                // Shortage is told in figures.
+                if let Some(Error::Driver { call, code: told, name }) = error {
+                    assert!(
+                        (call, told) == (symbol, code) && name.starts_with("CUDA_ERROR_"),
+                        "{symbol}, {code}: {call} said {name}, {told}"
+                    );
+                }
+                let expected = if symbol == "cuCtxSetCurrent" { 100 } else { u64::from(RELEASES.contains(&symbol)) };
+                let left = double.settled(before + expected) - before;
+                assert!(left <= expected, "call {number} of {symbol} answered {code}: {left} left");
+            }
+        }
+    }
+    assert!(failures > 100, "{failures} of them were seen");
+    double.reset();
+}
+
+fn run(path: &'static str, stream_ordered: bool) {
+    let alone = Alone::new(path);
+    if alone.is_here() {
+        return every_call_in_turn(stream_ordered);
+    }
+    // What could not be given back is told at the end.
+    let said = alone.run();
+    assert!(!said.contains("violations"), "{said}");
+}
+
+#[test]
+fn no_failing_call_leaves_anything_where_memory_comes_from_a_pool() {
+    run(concat!(module_path!(), "::no_failing_call_leaves_anything_where_memory_comes_from_a_pool"), true);
+}
+
+#[test]
+fn no_failing_call_leaves_anything_where_memory_comes_from_the_driver() {
+    run(concat!(module_path!(), "::no_failing_call_leaves_anything_where_memory_comes_from_the_driver"), false);
+}

@@ -1,0 +1,59 @@
+//! cudarc and this backend in one program.
+
+use std::alloc::Layout;
+
+use ringmem::Error;
+use ringmem::backend::cuda::cudarc::driver::{CudaContext, DevicePtr};
+use ringmem::backend::{Backend, Copy, DeviceAddress, Place, Uses};
+use ringmem::memory::{Device, GpuBuffer};
+
+use crate::rig::{self, alone};
+
+alone! {
+    fn a_context_is_the_same_one_on_both_sides() {
+        let backend = rig::open();
+        let theirs = CudaContext::new(0).expect("cudarc's");
+        assert_eq!(backend.ordinal_of(&theirs).expect("the primary one"), 0);
+        let ours = backend.context(0).expect("device 0");
+        assert_eq!((ours.cu_ctx(), backend.raw_context(0).expect("device 0")), (theirs.cu_ctx(), theirs.cu_ctx()));
+        assert!(matches!(backend.context(7), Err(Error::NoDevice { asked: 7, .. })));
+    }
+
+    fn a_stream_of_cudarc_s_takes_operations_and_outlives_its_adoption() {
+        let backend = rig::open();
+        let context = CudaContext::new(0).expect("cudarc's");
+        let stream = context.new_stream().expect("a stream");
+        let id = backend.adopt_stream(&stream).expect("of the primary context");
+        assert_eq!(backend.raw_stream(id).expect("it is open"), stream.cu_stream());
+        let buffer = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room");
+        let fill = ringmem::backend::Fill::of(Place::Device(buffer.device_address().expect("it has one")), 6_u8, 100);
+        // SAFETY: the buffer's bytes, waited for.
+        let ticket = unsafe { backend.fill(&fill, id) }.expect("queued");
+        backend.wait(ticket, None).expect("done");
+        assert_eq!(buffer.to_vec().expect("a copy"), [6; 100]);
+        backend.close_stream(id);
+        assert!(matches!(backend.raw_stream(id), Err(Error::StreamClosed)));
+        stream.synchronize().expect("it is still cudarc's");
+        assert!(matches!(backend.adopt_stream(&context.default_stream()), Err(Error::Unsupported { .. })));
+    }
+
+    fn memory_of_cudarc_s_is_copied_like_any_other_until_it_is_let_go() {
+        let backend = rig::open();
+        let stream = CudaContext::new(0).expect("cudarc's").new_stream().expect("a stream");
+        let slice = stream.clone_htod(&[8_u8; 64]).expect("memory");
+        stream.synchronize().expect("done");
+        let address = DeviceAddress::new(slice.device_ptr(&stream).0);
+        let keeps = Box::new(slice);
+        // SAFETY: the slice's bytes, which it keeps, and nobody else touches.
+        let block = unsafe { backend.adopt(0, address, Layout::new::<[u8; 64]>(), keeps) }.expect("it is new");
+        let mut bytes = [0_u8; 64];
+        let copy = Copy { to: Place::Host(std::ptr::NonNull::from(&mut bytes).cast()), from: Place::Device(address), bytes: 64 };
+        // SAFETY: both live.
+        unsafe { backend.copy_now(&copy) }.expect("a copy");
+        assert_eq!(bytes, [8; 64]);
+        // SAFETY: nothing uses it.
+        unsafe { backend.free(&block, &Uses::NONE) }.expect("a live block");
+        // SAFETY: refused.
+        assert!(matches!(unsafe { backend.copy_now(&copy) }, Err(Error::Foreign { .. })));
+    }
+}

@@ -1,0 +1,201 @@
+//! Memory of every kind: pools, pinned, managed, registered.
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use ringmem::backend::cuda::{Advice, CudaBackend, Settings};
+use ringmem::backend::{Backend, Block, Copy, MemoryLocation, Options, Place, Request, Uses};
+use ringmem::bridge::TransferStrategy;
+use ringmem::memory::{Buffer, Device, Pinned, Unified, UnifiedBuffer};
+use ringmem::stream::Stream;
+use ringmem::{Error, MemoryVisibility};
+
+use crate::held::Held;
+use crate::rig::{self, Double, alone};
+
+fn request(location: MemoryLocation, bytes: usize, align: usize, options: Options) -> Request {
+    Request { location, device: 0, layout: Layout::from_size_align(bytes, align).expect("a layout"), options }
+}
+
+fn free(backend: &Arc<CudaBackend>, block: &Block) -> Result<(), Error> {
+    // SAFETY: nothing uses the block.
+    unsafe { backend.free(block, &Uses::NONE) }
+}
+
+alone! {
+    fn a_pool_keeps_what_is_freed_and_gives_it_back_when_told() {
+        let (backend, double) = (rig::open(), Double::new());
+        assert!(backend.capabilities(0).expect("device 0").stream_ordered);
+        let before = backend.memory_info(0).expect("device 0");
+        for _ in 0..10 {
+            drop(Buffer::<u8, _>::new(Device::new(&backend, 0), 1 << 20).expect("room"));
+        }
+        assert_eq!(backend.memory_info(0).expect("device 0"), before, "what the pool keeps is free");
+        assert_eq!((double.calls("cuMemAlloc_v2"), double.calls("cuMemAllocFromPoolAsync"), double.calls("cuMemFreeAsync")), (0, 10, 10));
+        backend.trim(0).expect("nothing is used");
+        assert_eq!((backend.memory_info(0).expect("device 0"), double.calls("cuMemPoolTrimTo")), (before, 1));
+    }
+
+    fn memory_in_the_order_of_a_stream_is_ready_when_the_stream_says_so() {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let block = backend.allocate(&request(MemoryLocation::Device, 100, 8, Options::ZEROED), Some(stream.id())).expect("room");
+        let ready = block.ready.expect("a ticket");
+        assert_eq!(ready.stream, stream.id());
+        backend.wait(ready, None).expect("done");
+        free(&backend, &block).expect("a live block");
+        let settings = Settings { stream_ordered: false, ..Settings::default() };
+        let plain = CudaBackend::with(settings).expect("a driver");
+        assert!(!plain.capabilities(0).expect("device 0").stream_ordered);
+        let stream = Stream::new(&plain, 0).expect("a stream");
+        let block = plain.allocate(&request(MemoryLocation::Device, 100, 8, Options::ZEROED), Some(stream.id())).expect("room");
+        assert_eq!(block.ready, None);
+        free(&plain, &block).expect("a live block");
+    }
+
+    fn a_device_without_pools_gets_its_memory_from_the_driver() with("RINGMEM_DOUBLE_ATTRIBUTES" = "115=0") {
+        let (backend, double) = (rig::open(), Double::new());
+        assert!(!backend.capabilities(0).expect("device 0").stream_ordered);
+        drop(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"));
+        assert_eq!((double.calls("cuMemAlloc_v2"), double.calls("cuMemFree_v2")), (1, 1));
+    }
+
+    fn any_alignment_up_to_the_largest_is_had_everywhere() {
+        let backend = rig::open();
+        let most = backend.capabilities(0).expect("device 0").largest_align as usize;
+        for location in [MemoryLocation::Host, MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified] {
+            for align in [512, 8192, most] {
+                let block = backend.allocate(&request(location, 10, align, Options::empty()), None).expect("room");
+                let address = block.host.map_or(0, |host| host.as_ptr().addr() as u64) | block.device_address.map_or(0, |address| address.get());
+                assert!(address.is_multiple_of(align as u64), "{block:?}");
+                free(&backend, &block).expect("a live block");
+            }
+        }
+    }
+
+    fn a_block_is_freed_once_and_as_what_it_is() {
+        let backend = rig::open();
+        let block = backend.allocate(&request(MemoryLocation::Pinned, 100, 8, Options::WRITE_COMBINED), None).expect("room");
+        let wrong = Block { layout: Layout::new::<u8>(), ready: None, ..block };
+        assert!(matches!(free(&backend, &wrong), Err(Error::WrongBlock { .. })));
+        free(&backend, &block).expect("a live block");
+        assert!(matches!(free(&backend, &block), Err(Error::Foreign { call: "free", .. })));
+        let place = Place::Device(block.device_address.expect("it had one"));
+        // SAFETY: refused.
+        let error = unsafe { backend.copy_now(&Copy { to: place, from: place, bytes: 1 }) }.expect_err("it is gone");
+        assert!(matches!(error, Error::Foreign { call: "copy", .. }), "{error}");
+    }
+
+    fn what_a_driver_says_of_a_free_is_told_and_the_block_is_gone() {
+        let settings = Settings { stream_ordered: false, ..Settings::default() };
+        let (backend, double) = (CudaBackend::with(settings).expect("a driver"), Double::new());
+        let block = backend.allocate(&request(MemoryLocation::Device, 100, 8, Options::empty()), None).expect("room");
+        double.reset();
+        double.fail("cuMemFree_v2", 1, 999);
+        let error = free(&backend, &block).expect_err("the driver refuses");
+        assert!(matches!(error, Error::Driver { call: "cuMemFree_v2", code: 999, name: "CUDA_ERROR_UNKNOWN" }), "{error}");
+        assert_eq!(backend.counters().device_live.bytes, 0);
+        let address = block.device_address.expect("it had one").get();
+        // What the double still has is given back behind the backend's back.
+        // SAFETY: the signature, and an address that nobody uses.
+        let said = unsafe {
+            let library = libloading::Library::new("libcuda.so.1").expect("the double");
+            library.get::<unsafe extern "C" fn(u64) -> u32>(b"cuMemFree_v2\0").expect("a symbol")(address)
+        };
+        assert_eq!(said, 0);
+    }
+
+    fn managed_memory_is_advised_moved_ahead_and_copied_by_anybody() {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let mut managed = UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 5000).expect("managed memory");
+        managed.as_mut_slice().expect("nothing is queued").fill(3);
+        let block = backend.allocate(&request(MemoryLocation::Unified, 4096, 8, Options::empty()), None).expect("room");
+        for advice in [Advice::ReadMostly, Advice::NotReadMostly, Advice::Prefer(Some(0)), Advice::Prefer(None), Advice::NoPreference] {
+            backend.advise(&block, advice).expect("advice");
+        }
+        backend.advise(&block, Advice::MappedBy(Some(0))).expect("advice");
+        backend.advise(&block, Advice::NotMappedBy(Some(0))).expect("advice");
+        assert!(matches!(backend.advise(&block, Advice::Prefer(Some(9))), Err(Error::NoDevice { asked: 9, .. })));
+        free(&backend, &block).expect("a live block");
+        assert!(matches!(backend.advise(&block, Advice::ReadMostly), Err(Error::Foreign { .. })));
+        let managed = stream.prefetch(managed, Some(0)).expect("a hint").wait().expect("done");
+        let managed = stream.prefetch(managed, None).expect("a hint").wait().expect("done");
+        assert_eq!(backend.counters().prefetches.bytes, 10_000);
+        let gpu = Buffer::<u8, _>::new(Device::new(&backend, 0), 5000).expect("room");
+        let (managed, gpu) = stream.copy(managed, gpu).expect("as many").wait().expect("done");
+        assert_eq!(gpu.to_vec().expect("a copy"), [3; 5000]);
+        drop(managed);
+    }
+
+    fn managed_memory_is_refused_where_a_device_has_none() with("RINGMEM_DOUBLE_ATTRIBUTES" = "83=0") {
+        let backend = rig::open();
+        assert!(!backend.capabilities(0).expect("device 0").unified);
+        let error = UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 8).expect_err("there is none");
+        assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    }
+
+    fn the_host_does_not_touch_managed_memory_under_a_kernel_where_it_must_not() with("RINGMEM_DOUBLE_ATTRIBUTES" = "89=0") {
+        let backend = rig::open();
+        let mut managed = UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 100).expect("managed memory");
+        assert!(!backend.capabilities(0).expect("device 0").concurrent_managed_access);
+        managed.as_mut_slice().expect("no kernel runs").fill(1);
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let held = Held::on(&stream);
+        assert!(matches!(managed.as_slice(), Err(Error::Busy { .. })));
+        let error = UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 100).expect_err("it would be zeroed");
+        assert!(matches!(error, Error::Busy { .. }), "{error}");
+        drop(held);
+        stream.synchronize().expect("done");
+        assert_eq!(managed.as_slice().expect("no kernel runs"), [1; 100]);
+    }
+
+    fn what_a_device_says_of_itself_is_what_it_can_do() {
+        let backend = rig::open();
+        let able = backend.capabilities(0).expect("device 0");
+        assert!(able.unified && able.concurrent_managed_access && able.system_scope && able.stream_ordered);
+        assert!(!able.host_native_atomics && !able.shared_memory);
+        assert!(backend.system_atomics(0).expect("device 0").is_none(), "over PCIe nothing shows it");
+    }
+
+    fn a_device_that_says_little_can_do_little() with("RINGMEM_DOUBLE_ATTRIBUTES" = "75=6,89=0,86=1,18=1") {
+        let backend = rig::open();
+        let able = backend.capabilities(0).expect("device 0");
+        assert!(!able.system_scope && !able.concurrent_managed_access && able.host_native_atomics && able.shared_memory);
+        assert!(backend.system_atomics(0).expect("device 0").is_some(), "it says so");
+        let visibility = MemoryVisibility::detect(&backend, 0).expect("device 0").visibility;
+        assert_eq!((visibility, TransferStrategy::for_device(visibility, &able)), (MemoryVisibility::DeviceScope, TransferStrategy::Async));
+    }
+
+    fn memory_that_was_registered_is_as_good_as_pinned_until_it_goes() {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let mut bytes = vec![7_u8; 10_000];
+        let place = NonNull::from(&mut bytes[..]).cast::<u8>();
+        // SAFETY: the vector outlives the registration, and all that is queued is waited for.
+        let registered = unsafe { backend.register(0, place, bytes.len()) }.expect("it can be locked");
+        // SAFETY: as above; refused.
+        let again = unsafe { backend.register(0, place, 1) }.expect_err("it is known");
+        assert!(matches!(again, Error::Unsupported { .. }), "{again}");
+        let gpu = Buffer::<u8, _>::new(Device::new(&backend, 0), 10_000).expect("room");
+        let to = Place::Device(gpu.device_address().expect("it has one"));
+        let copy = Copy { to, from: Place::Host(place), bytes: 10_000 };
+        // SAFETY: both live, waited for below.
+        let ticket = unsafe { backend.copy(&copy, stream.id()) }.expect("queued");
+        backend.wait(ticket, None).expect("done");
+        let counters = backend.counters();
+        assert_eq!((counters.uploads.count, counters.staged.count, counters.pinned_live.bytes), (1, 0, 10_000));
+        assert_eq!(gpu.to_vec().expect("a copy"), [7; 10_000]);
+        drop(registered);
+        assert_eq!(backend.counters().pinned_live.bytes, 0);
+    }
+
+    fn a_shortage_is_told_in_figures() with("RINGMEM_DOUBLE_MEMORY" = 1 << 20) {
+        let backend = rig::open();
+        let error = Buffer::<u8, _>::new(Device::new(&backend, 0), 2 << 20).expect_err("not so much");
+        assert!(matches!(error, Error::OutOfMemory { requested, free, largest } if requested == 2 << 20 && free <= 1 << 20 && largest == free), "{error}");
+        let pinned = Buffer::<u8, _>::new(Pinned::new(&backend, 0), 100).expect("room");
+        assert!(pinned.is_pinned());
+    }
+}

@@ -1,0 +1,66 @@
+//! The program where a driver drives something, and where none does.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::rig;
+
+fn run(libraries: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringmem"));
+    command.args(arguments).env("LD_LIBRARY_PATH", libraries).env("RINGMEM_DOUBLE_LEAKS", "1").env_remove("RINGMEM_VISIBILITY");
+    command.output().expect("the program")
+}
+
+/// What it prints on the double, of which it leaves nothing behind.
+fn answer(arguments: &[&str]) -> Value {
+    let output = run(rig::libraries(), arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
+    assert!(said.contains(": 0 leaked") && !said.contains("violations"), "{arguments:?}: {said}");
+    serde_json::from_slice(&output.stdout).expect("one object")
+}
+
+#[test]
+fn messages_and_a_file_go_through_a_kernel_that_a_driver_runs() {
+    for wanted in ["cuda", "auto"] {
+        let demo = answer(&["demo", "--messages", "20000", "--json", "--backend", wanted]);
+        assert_eq!((&demo["backend"], &demo["lost"], &demo["doubled"], &demo["wrong"]), (&"cuda".into(), &0.into(), &0.into(), &0.into()));
+        assert!(demo["why"].as_str().is_some_and(|why| why.contains("not a GPU")), "{demo}");
+    }
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let bytes: Vec<u8> = (0..300_001_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    std::fs::write(&file, &bytes).expect("a file");
+    let path = file.path().to_str().expect("text");
+    let streamed = answer(&["stream", path, "--chunk-size", "16KiB", "--json", "--backend", "cuda"]);
+    assert_eq!((&streamed["verified"], &streamed["bytes"], &streamed["backend"]), (&true.into(), &bytes.len().into(), &"cuda".into()));
+}
+
+#[test]
+fn the_doctor_asks_the_driver_s_device_and_a_layout_is_compared_with_its_module() {
+    let said = answer(&["doctor", "--json"]);
+    assert_eq!((&said["backend"], said["devices"].as_array().map(Vec::len)), (&"cuda".into(), Some(1)), "{said}");
+    assert_eq!((&said["visibility"], &said["strategy"]), (&"system".into(), &"unified".into()), "{said}");
+    assert!(said["chosen"].as_str().is_some_and(|why| why.contains("not a GPU")), "{said}");
+    assert!(answer(&["layout", "--json", "--backend", "cuda"]).is_object());
+}
+
+#[test]
+fn without_a_driver_auto_says_why_it_took_the_host_and_cuda_fails_in_one_line() {
+    if ringmem::backend::cuda::Driver::load().is_ok() {
+        println!("skipped: there is a driver here");
+        return;
+    }
+    let nothing = tempfile::tempdir().expect("a folder");
+    let output = run(nothing.path(), &["demo", "--messages", "100", "--json"]);
+    let demo: Value = serde_json::from_slice(&output.stdout).expect("one object");
+    assert_eq!(demo["backend"], "host");
+    assert!(demo["why"].as_str().is_some_and(|why| why.contains("no CUDA driver")), "{demo}");
+    for arguments in [&["demo", "--backend", "cuda"][..], &["doctor", "--backend", "cuda"], &["layout", "--backend", "cuda"]] {
+        let output = run(nothing.path(), arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        assert!(said.starts_with("ringmem: no CUDA driver"), "{said}");
+    }
+}

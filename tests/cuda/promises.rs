@@ -1,0 +1,241 @@
+//! What a driver does not promise, and answers with no error: alignment, when memory of the host is read, what waits for what.
+
+use std::alloc::Layout;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::mpsc;
+use std::thread;
+
+use ringmem::Error;
+use ringmem::backend::cuda::{CudaBackend, Settings};
+use ringmem::backend::{Backend, Block, Copy, Fill, MemoryLocation, Options, Place, Request, Ticket, Uses};
+use ringmem::memory::{Buffer, Device, Pinned, PinnedBuffer};
+use ringmem::stream::Stream;
+
+use crate::held::Held;
+use crate::rig::{self, Double, alone};
+
+fn request(location: MemoryLocation, bytes: usize, align: usize, options: Options) -> Request {
+    Request { location, device: 0, layout: Layout::from_size_align(bytes, align).expect("a layout"), options }
+}
+
+fn free(backend: &CudaBackend, block: &Block) {
+    // SAFETY: nothing uses the block.
+    unsafe { backend.free(block, &Uses::NONE) }.expect("a live block");
+}
+
+fn place(block: &Block) -> Place {
+    Place::Device(block.device_address.expect("a device sees it"))
+}
+
+alone! {
+    fn a_block_lies_within_what_the_driver_gave_for_it_at_every_alignment() {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        for location in [MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified] {
+            for align in [8, 256, 512, 1024, 4096, 8192] {
+                let block = backend.allocate(&request(location, 4096, align, Options::empty()), None).expect("room");
+                let other = backend.allocate(&request(MemoryLocation::Device, 4096, 8, Options::empty()), None).expect("room");
+                // The driver knows where its allocation ends.
+                for copy in [Copy { to: place(&other), from: place(&block), bytes: 4096 }, Copy { to: place(&block), from: place(&other), bytes: 4096 }] {
+                    // SAFETY: both live, waited for.
+                    let ticket = unsafe { backend.copy(&copy, stream.id()) }.unwrap_or_else(|error| panic!("{location:?}, {align}: {error}"));
+                    backend.wait(ticket, None).expect("done");
+                }
+                free(&backend, &block);
+                free(&backend, &other);
+            }
+        }
+    }
+
+    fn a_word_of_managed_memory_is_published_like_any_other() {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let block = backend.allocate(&request(MemoryLocation::Unified, 16, 8, Options::empty()), None).expect("room");
+        let host = block.host.expect("the host sees it").cast::<u64>();
+        let since = backend.mark(stream.id()).expect("a ticket");
+        // SAFETY: a live word, waited for; then read by nobody else.
+        let read = unsafe {
+            backend.publish_now(place(&block), 4).expect("stored");
+            let first = host.read();
+            let ticket = backend.publish(place(&block), 5, since, stream.id()).expect("queued");
+            backend.wait(ticket, None).expect("done");
+            [first, host.read()]
+        };
+        assert_eq!(read, [4, 5]);
+        free(&backend, &block);
+    }
+
+    fn who_queues_a_copy_within_pinned_memory_waits_for_no_kernel() with("RINGMEM_DOUBLE_DEADLINE_MS" = 3000) {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let from = Buffer::<u8, _>::from_slice(Pinned::new(&backend, 0), &[6; 100]).expect("room");
+        let to = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 100).expect("room");
+        let held = Held::on(&stream);
+        let copy = stream.copy(from, to).expect("as many");
+        drop(held);
+        let (from, to) = copy.wait().expect("done");
+        assert_eq!(to.as_slice().expect("nothing is queued"), [6; 100]);
+        drop(from);
+    }
+
+    fn what_is_freed_while_another_thread_launches_waits_for_no_kernel() with("RINGMEM_DOUBLE_DEADLINE_MS" = 3000) {
+        let backend = CudaBackend::with(Settings { stream_ordered: false, ..Settings::default() }).expect("a driver");
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        drop(Held::on(&stream));
+        stream.synchronize().expect("done");
+        let (freed, done) = (mpsc::sync_channel(0), AtomicBool::new(false));
+        thread::scope(|scope| {
+            let (backend, done, sender) = (&backend, &done, freed.0);
+            scope.spawn(move || {
+                while !done.load(Acquire) {
+                    drop(PinnedBuffer::<u8, _>::new(Pinned::new(backend, 0), 8).expect("room"));
+                    // Who listens has a kernel, and ends it only then.
+                    let _ = sender.try_send(());
+                }
+            });
+            for _ in 0..ROUNDS {
+                let held = Held::on(&stream);
+                // Two, so that one at least began after the kernel.
+                for _ in 0..2 {
+                    freed.1.recv_timeout(rig::LIMIT).expect("a free that does not wait for the kernel");
+                }
+                drop(held);
+                stream.synchronize().expect("done");
+            }
+            done.store(true, Release);
+        });
+        backend.memory_info(0).expect("device 0");
+        assert_eq!(backend.waiting(), 0);
+    }
+
+    fn a_driver_that_knows_neither_pools_nor_words_drives_its_devices() with("RINGMEM_DOUBLE_ATTRIBUTES" = "115=-,122=-") {
+        published_and_read();
+    }
+
+    fn words_of_streams_are_asked_for_by_the_number_of_the_function_that_writes_them() with("RINGMEM_DOUBLE_ATTRIBUTES" = "122=0,93=1") {
+        published_and_read();
+    }
+
+    fn an_element_of_eight_bytes_is_filled_where_pageable_memory_is_read_late()
+    with("RINGMEM_DOUBLE_ATTRIBUTES" = "88=1", "RINGMEM_DOUBLE_DELAY_US" = 2000) {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let mut tickets: Vec<(Block, Ticket)> = Vec::new();
+        for round in 1..5_u64 {
+            let block = backend.allocate(&request(MemoryLocation::Device, 80, 8, Options::empty()), None).expect("room");
+            // SAFETY: live bytes, waited for below.
+            let ticket = unsafe { backend.fill(&Fill::of(place(&block), round << 33 | round, 10), stream.id()) }.expect("queued");
+            tickets.push((block, ticket));
+        }
+        for (round, (block, ticket)) in (1..5_u64).zip(tickets) {
+            backend.wait(ticket, None).expect("done");
+            assert_eq!(words(&backend, &block), [round << 33 | round; 10]);
+            // SAFETY: live bytes that nobody else uses.
+            unsafe { backend.fill_now(&Fill::of(place(&block), round << 34 | round, 10)) }.expect("done");
+            assert_eq!(words(&backend, &block), [round << 34 | round; 10]);
+            free(&backend, &block);
+        }
+    }
+
+    fn memory_whose_zeroing_fails_goes_in_the_order_of_its_stream() {
+        let (backend, double) = (rig::open(), Double::new());
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let held = Held::on(&stream);
+        double.reset();
+        double.fail("cuMemsetD8Async", 1, 999);
+        let error = backend.allocate(&request(MemoryLocation::Device, 100, 8, Options::ZEROED), Some(stream.id())).expect_err("it is not zeroed");
+        assert!(matches!(error, Error::Driver { call: "cuMemsetD8Async", code: 999, .. }), "{error}");
+        assert_eq!(backend.counters().device_live.bytes, 0);
+        drop(held);
+    }
+
+    fn what_is_behind_a_kernel_of_a_closed_stream_is_over_before_the_driver_goes() with("RINGMEM_DOUBLE_DELAY_US" = 30_000) {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let held = Held::on(&stream);
+        // Whoever asks for kernels has an event right behind this one.
+        drop(PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 100).expect("room"));
+        let pending = stream.copy(
+            Buffer::<u8, _>::from_slice(Pinned::new(&backend, 0), &[1; 100]).expect("room"),
+            Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"),
+        );
+        drop((pending.expect("as many"), held, stream, backend));
+    }
+
+    fn a_fork_waits_for_no_lock_of_a_thread_that_it_has_not() with("RINGMEM_DOUBLE_DELAY_US" = 500_000) {
+        let (backend, double) = (rig::open(), Double::new());
+        let [one, other] = [(); 2].map(|()| PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 8).expect("room"));
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let before = double.calls("cuMemFreeHost");
+        let filled = stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 8).expect("room"), .., 1).expect("a fill");
+        // The driver waits for the fill, and whoever called it holds a lock meanwhile.
+        let freeing = thread::spawn(move || drop(one));
+        while double.calls("cuMemFreeHost") == before {
+            thread::yield_now();
+        }
+        // SAFETY: the child calls nothing but this library, and leaves at once; or it is ended.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: takes an integer.
+            unsafe { libc::alarm(5) };
+            drop((other, filled, stream, backend));
+            // SAFETY: ends the child, and nothing of the parent's is run.
+            unsafe { libc::_exit(0) };
+        }
+        let mut status = 0;
+        // SAFETY: writes one integer.
+        assert_eq!((unsafe { libc::waitpid(child, &raw mut status, 0) }, status), (child, 0));
+        freeing.join().expect("it is freed");
+        drop(filled.wait().expect("done"));
+    }
+
+    fn the_host_leaves_managed_memory_to_the_driver_under_a_kernel_where_it_must() with("RINGMEM_DOUBLE_ATTRIBUTES" = "89=0") {
+        let (backend, double) = (rig::open(), Double::new());
+        let block = backend.allocate(&request(MemoryLocation::Unified, 80, 8, Options::empty()), None).expect("room");
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let held = Held::on(&stream);
+        let calls = || double.calls("cuMemcpyHtoDAsync_v2") + double.calls("cuMemcpyDtoHAsync_v2") + double.calls("cuMemsetD8Async");
+        let (before, mut bytes) = (calls(), [3_u64; 10]);
+        let own = Place::Host(std::ptr::NonNull::from(&mut bytes).cast());
+        // SAFETY: live bytes that nobody else uses.
+        unsafe {
+            backend.copy_now(&Copy { to: place(&block), from: own, bytes: 80 }).expect("done");
+            backend.fill_now(&Fill { to: place(&block), pattern: 1, size: 1, count: 8 }).expect("done");
+            backend.publish_now(Place::Host(block.host.expect("it sees it")), 9).expect("done");
+            backend.copy_now(&Copy { to: own, from: place(&block), bytes: 80 }).expect("done");
+        }
+        assert_eq!((bytes, calls() - before), ([9, 3, 3, 3, 3, 3, 3, 3, 3, 3], 4));
+        drop(held);
+        stream.synchronize().expect("done");
+        free(&backend, &block);
+    }
+}
+
+/// Enough for a launch to come between another thread's look and its call.
+const ROUNDS: u32 = 300;
+
+/// A word of a device's that is published both ways.
+fn published_and_read() {
+    let backend = rig::open();
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let block = backend.allocate(&request(MemoryLocation::Device, 80, 8, Options::ZEROED), None).expect("room");
+    let since = backend.mark(stream.id()).expect("a ticket");
+    // SAFETY: a live word, waited for.
+    let ticket = unsafe { backend.publish(place(&block), 5, since, stream.id()) }.expect("queued");
+    backend.wait(ticket, None).expect("done");
+    assert_eq!(words(&backend, &block)[..2], [5, 0]);
+    // SAFETY: a live word.
+    unsafe { backend.publish_now(place(&block), 6) }.expect("done");
+    assert_eq!(words(&backend, &block)[..2], [6, 0]);
+    free(&backend, &block);
+}
+
+/// The first ten words of a block.
+fn words(backend: &CudaBackend, block: &Block) -> [u64; 10] {
+    let mut words = [0; 10];
+    let to = Place::Host(std::ptr::NonNull::from(&mut words).cast());
+    // SAFETY: live bytes on both sides.
+    unsafe { backend.copy_now(&Copy { to, from: place(block), bytes: 80 }) }.expect("a copy");
+    words
+}

@@ -1,0 +1,175 @@
+//! Every test here runs in a process of its own, whose driver is the double: what one leaves or breaks is no other's.
+
+use std::env;
+use std::ffi::{CString, c_char};
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use libloading::Library;
+use ringmem::backend::cuda::CudaBackend;
+
+/// Names the test that a child process runs.
+const CHILD: &str = "RINGMEM_TEST_ON_THE_DOUBLE";
+/// No child takes longer.
+pub const LIMIT: Duration = Duration::from_secs(120);
+/// What goes goes within that time.
+const SETTLING: Duration = Duration::from_secs(10);
+
+/// Where the double lies under both of a driver's names.
+pub fn libraries() -> &'static PathBuf {
+    static LIBRARIES: OnceLock<PathBuf> = OnceLock::new();
+    LIBRARIES.get_or_init(|| {
+        let double = ringmem_driver_double::library().expect("the double is built");
+        let folder = double.parent().expect("it lies in a folder").join("named");
+        fs::create_dir_all(&folder).expect("a folder");
+        for name in ["libcuda.so", "libcuda.so.1"] {
+            // Another test program may have been faster.
+            let _ = std::os::unix::fs::symlink(&double, folder.join(name));
+        }
+        folder
+    })
+}
+
+/// How a test is run again.
+pub struct Alone {
+    name: &'static str,
+    environment: Vec<(&'static str, String)>,
+}
+
+impl Alone {
+    /// A test of this file, by its path.
+    pub fn new(path: &'static str) -> Self {
+        Self { name: path.split_once("::").map_or(path, |(_, name)| name), environment: Vec::new() }
+    }
+
+    pub fn with(mut self, name: &'static str, value: impl ToString) -> Self {
+        self.environment.push((name, value.to_string()));
+        self
+    }
+
+    /// Whether this is the child, which does what is to be done.
+    pub fn is_here(&self) -> bool {
+        env::var(CHILD).is_ok_and(|name| name == self.name)
+    }
+
+    /// Runs the test in a child, which must end well.
+    pub fn run(&self) -> String {
+        let output = self.output();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{}: {}\n{said}\n{}", self.name, output.status, String::from_utf8_lossy(&output.stdout));
+        said
+    }
+
+    /// Runs the test in a child.
+    pub fn output(&self) -> Output {
+        let mut command = Command::new(env::current_exe().expect("this program"));
+        command.args([self.name, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, self.name);
+        command.env("LD_LIBRARY_PATH", libraries()).env("RINGMEM_DOUBLE_LEAKS", "1").env_remove("RINGMEM_VISIBILITY");
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a child");
+        let begun = Instant::now();
+        // A child writes little: its pipes do not fill.
+        while child.try_wait().expect("a child").is_none() {
+            if begun.elapsed() > LIMIT {
+                child.kill().expect("a child");
+                panic!("{}: not done in time\n{}", self.name, String::from_utf8_lossy(&child.wait_with_output().expect("a child").stderr));
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        child.wait_with_output().expect("a child")
+    }
+}
+
+/// Runs `body` in a child that must leave nothing with the driver.
+pub fn clean(alone: &Alone, body: impl FnOnce()) {
+    if alone.is_here() {
+        body();
+        // What is left at the end is told there.
+        Double::new().settled(0);
+        return;
+    }
+    let said = alone.run();
+    assert!(said.contains(": 0 leaked") && !said.contains("violations"), "{said}");
+}
+
+/// The backend of a child, whose driver is the double.
+pub fn open() -> std::sync::Arc<CudaBackend> {
+    let backend = CudaBackend::open().expect("a driver");
+    let gpus = backend.driver().gpus().expect("its devices");
+    assert!(gpus.iter().all(|gpu| gpu.name.contains("not a GPU")), "{gpus:?}");
+    backend
+}
+
+/// What the double says of itself, in the child that has opened it.
+pub struct Double(Library);
+
+impl Double {
+    pub fn new() -> Self {
+        // SAFETY: its initialisers do nothing.
+        Self(unsafe { Library::new("libcuda.so.1") }.expect("the double"))
+    }
+
+    /// How often a symbol was called.
+    pub fn calls(&self, symbol: &str) -> u64 {
+        let symbol = CString::new(symbol).expect("a name");
+        // SAFETY: the function's signature, and a C string.
+        unsafe { self.0.get::<unsafe extern "C" fn(*const c_char) -> u64>(b"ringmem_double_calls\0").expect("it has it")(symbol.as_ptr()) }
+    }
+
+    /// How often anything was called.
+    pub fn all_calls(&self) -> u64 {
+        ringmem_driver_double::symbols().map(|symbol| self.calls(symbol)).sum()
+    }
+
+    /// Lets the `number`-th call of a symbol fail from now on.
+    pub fn fail(&self, symbol: &str, number: u64, code: u32) {
+        let symbol = CString::new(symbol).expect("a name");
+        // SAFETY: as above.
+        let said = unsafe {
+            let fail = self.0.get::<unsafe extern "C" fn(*const c_char, u64, u32) -> u32>(b"ringmem_double_fail\0").expect("it has it");
+            fail(symbol.as_ptr(), number, code)
+        };
+        assert_eq!(said, 0);
+    }
+
+    /// Forgets plans and counts.
+    pub fn reset(&self) {
+        // SAFETY: the function's signature.
+        unsafe { self.0.get::<unsafe extern "C" fn()>(b"ringmem_double_reset\0").expect("it has it")() }
+    }
+
+    /// How much was made and not given back.
+    pub fn live(&self) -> u64 {
+        // SAFETY: the function's signature.
+        unsafe { self.0.get::<unsafe extern "C" fn() -> u64>(b"ringmem_double_live\0").expect("it has it")() }
+    }
+
+    /// The same, when it is no more than `most`, or does not become so in time: the last to hold a backend may be a value that its own thread drops.
+    pub fn settled(&self, most: u64) -> u64 {
+        let begun = Instant::now();
+        while self.live() > most && begun.elapsed() < SETTLING {
+            thread::sleep(Duration::from_millis(1));
+        }
+        self.live()
+    }
+}
+
+/// Tests that each run in a child and leave nothing: `name` or `name with "VARIABLE" = value`.
+macro_rules! alone {
+    ($($(#[$attribute:meta])* fn $name:ident() $(with($($variable:literal = $value:expr),+))? $body:block)+) => {
+        $(
+            $(#[$attribute])*
+            #[test]
+            fn $name() {
+                let alone = crate::rig::Alone::new(concat!(module_path!(), "::", stringify!($name)));
+                $($(let alone = alone.with($variable, $value);)+)?
+                crate::rig::clean(&alone, || $body);
+            }
+        )+
+    };
+}
+pub(crate) use alone;

@@ -1,0 +1,205 @@
+//! Tickets, what they cover, what fails, and copies that others would wait for.
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use ringmem::Error;
+use ringmem::backend::{Backend, Copy, Place, Ticket};
+use ringmem::memory::{Buffer, Device, Host, Pinned, PinnedBuffer};
+use ringmem::stream::Stream;
+
+use crate::held::Held;
+use crate::rig::{self, Alone, Double, LIMIT, alone};
+
+alone! {
+    fn who_waits_for_a_copy_does_not_wait_for_the_kernel_behind_it() {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let filled = stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), .., 1).expect("a fill");
+        let held = Held::on(&stream);
+        let Ok(done) = filled.wait_timeout(LIMIT) else { panic!("the fill waits for the kernel") };
+        done.expect("done");
+        let behind = stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), .., 1).expect("a fill");
+        let Err(behind) = behind.wait_timeout(Duration::from_millis(20)) else { panic!("the kernel is in front of it") };
+        drop(held);
+        behind.wait().expect("done");
+    }
+
+    fn small_operations_share_an_event_and_large_ones_have_their_own() {
+        let (backend, double) = (rig::open(), Double::new());
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let mut buffer = Buffer::<u8, _>::new(Device::new(&backend, 0), 1 << 20).expect("room");
+        let records = || double.calls("cuEventRecord");
+        let before = records();
+        for _ in 0..20 {
+            buffer = stream.fill(buffer, ..10, 1).expect("a fill").ordered();
+        }
+        assert_eq!(records(), before);
+        stream.synchronize().expect("done");
+        assert_eq!(records(), before + 1);
+        for _ in 0..3 {
+            buffer = stream.fill(buffer, .., 1).expect("a fill").ordered();
+        }
+        assert_eq!(records(), before + 4);
+        stream.synchronize().expect("done");
+        assert_eq!(records(), before + 4, "the last one's event is the stream's end");
+        drop(buffer);
+    }
+
+    fn what_was_seen_to_be_over_is_asked_of_nobody_again() {
+        let (backend, double) = (rig::open(), Double::new());
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        drop(stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), .., 1).expect("a fill").wait().expect("done"));
+        let last = Ticket { stream: stream.id(), number: 1 };
+        let before = double.all_calls();
+        assert!((0..1000).all(|_| backend.reached(last)));
+        assert_eq!(double.all_calls(), before);
+    }
+
+    fn pageable_memory_is_read_and_written_when_the_stream_comes_to_it_and_nobody_waits() {
+        const LEN: usize = (2 << 20) + 777;
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let mut source = Buffer::<u8, _>::new(Host::new(&backend, 0), LEN).expect("room");
+        source.as_mut_slice().expect("nothing is queued").fill(1);
+        let first = source.as_ptr().expect("bytes");
+        let gpu = Buffer::<u8, _>::new(Device::new(&backend, 0), LEN).expect("room");
+        let held = Held::on(&stream);
+        let (source, gpu) = stream.copy(source, gpu).expect("as many").ordered();
+        let (gpu, target) = stream.copy(gpu, Buffer::<u8, _>::new(Host::new(&backend, 0), LEN).expect("room")).expect("as many").ordered();
+        let pinned = Buffer::<u8, _>::new(Pinned::new(&backend, 0), LEN).expect("room");
+        let copied = stream.copy(target, pinned).expect("as many");
+        // SAFETY: the operation keeps the memory, and the kernel in front of it keeps everybody from reading it.
+        unsafe { first.write_bytes(2, LEN) };
+        drop(held);
+        let (target, pinned) = copied.wait().expect("done");
+        assert!(target.as_slice().expect("nothing is queued").iter().all(|&byte| byte == 2));
+        assert!(pinned.as_slice().expect("nothing is queued").iter().all(|&byte| byte == 2));
+        let counters = backend.counters();
+        assert_eq!((counters.staged.count, counters.host_copies.count), (2, 1));
+        drop((source, gpu));
+    }
+
+    fn nothing_is_published_after_what_failed_half_way_and_each_is_told_once() {
+        let (backend, double) = (rig::open(), Double::new());
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let gpu = Buffer::<u64, _>::new(Device::new(&backend, 0), 100).expect("room");
+        let mut word = PinnedBuffer::<u64, _>::new(Pinned::new(&backend, 0), 1).expect("room");
+        let place = Place::Host(word.as_ptr().expect("a word").cast());
+        double.reset();
+        // The pattern is written, and not spread.
+        double.fail("cuMemcpyDtoDAsync_v2", 1, 999);
+        let filled = stream.fill(gpu, .., 0x0102_0304_0506_0708).expect("its first call was made");
+        let since = Ticket { stream: stream.id(), number: 1 };
+        // SAFETY: a word of a live buffer that nobody else uses.
+        let refused = unsafe { backend.publish(place, 7, since, stream.id()) }.expect("it is queued");
+        assert!(matches!(backend.wait(refused, Some(LIMIT)), Err(Error::Unpublished { failed: 1 })));
+        assert!(backend.wait(refused, Some(LIMIT)).expect("told once"));
+        let error = filled.wait().expect_err("half of it").into_error();
+        assert!(matches!(error, Error::Driver { call: "cuMemcpyDtoDAsync_v2", code: 999, .. }), "{error}");
+        assert_eq!(word.as_slice().expect("nothing is queued"), [0]);
+        let later = Ticket { stream: stream.id(), number: 3 };
+        // SAFETY: as above.
+        let stored = unsafe { backend.publish(place, 8, later, stream.id()) }.expect("it is queued");
+        assert!(backend.wait(stored, Some(LIMIT)).expect("nothing failed since"));
+        assert_eq!(word.as_mut_slice().expect("nothing is queued"), [8]);
+        stream.synchronize().expect("all were told");
+    }
+
+    fn what_failed_on_a_stream_that_has_gone_is_told_by_the_buffer() {
+        let (backend, double) = (rig::open(), Double::new());
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let gpu = Buffer::<u64, _>::new(Device::new(&backend, 0), 100).expect("room");
+        double.reset();
+        double.fail("cuMemcpyDtoDAsync_v2", 1, 999);
+        let filled = stream.fill(gpu, .., 0x0102_0304_0506_0708).expect("its first call was made").ordered();
+        drop(stream);
+        assert_eq!(backend.counters().unreported, 1, "so far");
+        let error = filled.to_vec().expect_err("half of it");
+        assert!(matches!(error, Error::Driver { call: "cuMemcpyDtoDAsync_v2", code: 999, .. }), "{error}");
+        assert_eq!(backend.counters().unreported, 0);
+    }
+
+    fn a_word_is_published_wherever_it_is_also_where_streams_write_none() with("RINGMEM_DOUBLE_ATTRIBUTES" = "122=0,93=0") {
+        words();
+    }
+
+    fn a_word_is_published_wherever_it_is() {
+        words();
+    }
+
+    fn a_look_that_fails_is_repeated_and_no_stream_is_given_up_for_it() {
+        let (backend, double) = (rig::open(), Double::new());
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        for symbol in ["cuEventQuery", "cuEventCreate", "cuEventRecord", "cuEventSynchronize", "cuCtxGetCurrent"] {
+            let pending = stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), .., 1).expect("a fill");
+            double.reset();
+            double.fail(symbol, 1, 999);
+            pending.wait().unwrap_or_else(|error| panic!("{symbol}: {error}"));
+        }
+    }
+
+    fn a_stream_that_is_closed_takes_nothing_and_has_reached_everything() {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let (id, ticket) = (stream.id(), Ticket { stream: stream.id(), number: 1 });
+        drop(stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), .., 1).expect("a fill").ordered());
+        drop(stream);
+        assert!(backend.reached(ticket) && backend.wait(ticket, None).expect("over"));
+        assert!(matches!(backend.mark(id), Err(Error::StreamClosed)));
+        assert!(matches!(backend.synchronize(id), Err(Error::StreamClosed)));
+        backend.close_stream(id);
+    }
+}
+
+#[test]
+fn a_context_that_breaks_ends_every_wait_and_tells_whoever_waits() {
+    let alone = Alone::new(concat!(module_path!(), "::a_context_that_breaks_ends_every_wait_and_tells_whoever_waits"));
+    if !alone.is_here() {
+        // The double goes on with what a real driver would have ended, and says that memory was freed under it.
+        assert!(alone.run().contains(": 0 leaked"));
+        return;
+    }
+    let (backend, double) = (rig::open(), Double::new());
+    let (stream, other) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
+    let buffer = || Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room");
+    other.fill(buffer(), .., 1).expect("a fill").wait().expect("done");
+    let pending = stream.fill(buffer(), .., 1).expect("a fill");
+    double.reset();
+    double.fail("cuEventQuery", 1, 719);
+    let error = pending.wait().expect_err("the context is broken").into_error();
+    assert!(matches!(error, Error::Driver { call: "cuEventQuery", code: 719, name: "CUDA_ERROR_LAUNCH_FAILED" }), "{error}");
+    assert!(matches!(stream.synchronize(), Err(Error::Driver { code: 719, .. })));
+}
+
+fn words() {
+    let backend = rig::open();
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let device = Buffer::<u64, _>::new(Device::new(&backend, 0), 1).expect("room");
+    let pinned = Buffer::<u64, _>::new(Pinned::new(&backend, 0), 1).expect("room");
+    let host = Buffer::<u64, _>::new(Host::new(&backend, 0), 1).expect("room");
+    let places = [
+        Place::Device(device.device_address().expect("it has one")),
+        Place::Host(pinned.as_ptr().expect("a word").cast()),
+        Place::Host(host.as_ptr().expect("a word").cast()),
+    ];
+    let read = |place| {
+        let word = AtomicU64::new(0);
+        let to = Place::Host(std::ptr::NonNull::from(&word).cast());
+        // SAFETY: one word at each end, live.
+        unsafe { backend.copy_now(&Copy { to, from: place, bytes: 8 }) }.expect("a copy");
+        word.into_inner()
+    };
+    for (i, place) in places.into_iter().enumerate() {
+        let value = 100 + i as u64;
+        // SAFETY: a word of a live buffer.
+        unsafe { backend.publish_now(place, value) }.expect("published");
+        assert_eq!(read(place), value, "{place:?}");
+        let since = Ticket { stream: stream.id(), number: u64::MAX };
+        // SAFETY: as above; waited for below.
+        let ticket = unsafe { backend.publish(place, value + 50, since, stream.id()) }.expect("queued");
+        assert!(backend.wait(ticket, Some(LIMIT)).expect("published"));
+        assert_eq!(read(place), value + 50, "{place:?}");
+    }
+    assert_eq!(backend.counters().publications, 6);
+}
