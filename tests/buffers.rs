@@ -11,9 +11,9 @@ use std::alloc::Layout;
 use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -367,4 +367,18 @@ fn a_closure_that_panics_writes_nothing_to_the_device_and_the_buffer_stays_good(
     assert_eq!(pinned.as_slice().expect("nothing is queued"), [2, 2, 2, 2, 2, 1, 1, 1, 1, 1], "the memory itself");
     drop((device, pinned));
     assert_eq!((backend.counters().device_live.bytes, backend.counters().pinned_live.bytes), (0, 0));
+}
+
+#[test]
+fn buffers_of_a_memory_that_stays_count_no_owner() {
+    static MEMORY: OnceLock<Device> = OnceLock::new();
+    let memory = MEMORY.get_or_init(|| Device::new(&HostBackend::builder().build().expect("a backend").erased(), 0));
+    let owners = || Arc::strong_count(memory.backend());
+    let before = owners();
+    let buffers: Vec<_> = (0..10_u8).map(|number| Buffer::<u8, &'static Device>::from_slice(memory, &[number; 9]).expect("room")).collect();
+    assert_eq!(owners(), before);
+    assert!(buffers.iter().zip(0..).all(|(buffer, number)| buffer.to_vec().expect("a copy") == [number; 9]));
+    drop(buffers);
+    let info = memory.backend().memory_info(0).expect("a device").expect("known");
+    assert_eq!((owners(), info.used()), (before, 0));
 }

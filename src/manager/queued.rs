@@ -8,7 +8,8 @@ use core::ops::RangeBounds;
 
 use super::LeaseMut;
 use crate::backend::Ticket;
-use crate::memory::{Buffer, Memory, end};
+use crate::frames::{Lists, Resident};
+use crate::memory::{Buffer, Memory, Slice, end};
 use crate::stream::{Queue, Queued, Stream};
 use crate::{DeviceBytes, Error, Rejected, Result};
 
@@ -58,6 +59,15 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
         self.list(stream, queued, ()).map(drop).map_err(Rejected::into_error)
     }
 
+    /// Makes what is queued on a stream from now on wait for everything that is listed as a use of the buffer: for launches.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::ready_on`].
+    pub fn ready_on(&self, stream: &Stream) -> Result<()> {
+        self.entry.held.buffer.ready_on(stream)
+    }
+
     /// Lists what is queued on a stream now as a use of the buffer: for launches, which name its memory by [address](Self::device_address).
     ///
     /// # Errors
@@ -67,6 +77,22 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
         self.entry.held.buffer.used_by(stream)
     }
 
+    fn list<V: Queued>(&mut self, stream: &Stream, queued: Result<Option<Ticket>>, other: V) -> Queue<V> {
+        if let Ok(Some(ticket)) = queued {
+            self.used(ticket);
+        }
+        stream.pending(queued, other)
+    }
+}
+
+impl<T: DeviceBytes, M: Memory> Resident<T> for LeaseMut<'_, T, M> {}
+
+impl<T: DeviceBytes, M: Memory> Lists<T> for LeaseMut<'_, T, M> {
+    type Memory = M;
+
+    fn elements(&self) -> Slice<'_, T, M> {
+        self.view()
+    }
     fn may_queue(&self) -> Result<()> {
         if self.entry.card.config.is_async {
             Ok(())
@@ -74,12 +100,8 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
             Err(Error::Unsupported { what: "a queued transfer of a buffer that is not configured for them" })
         }
     }
-
-    fn list<V: Queued>(&mut self, stream: &Stream, queued: Result<Option<Ticket>>, other: V) -> Queue<V> {
-        if let Ok(Some(ticket)) = queued {
-            self.entry.held.buffer.used(ticket);
-            self.shared.counts.queued();
-        }
-        stream.pending(queued, other)
+    fn used(&mut self, ticket: Ticket) {
+        self.entry.held.buffer.used(ticket);
+        self.shared.counts.queued();
     }
 }

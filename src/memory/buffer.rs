@@ -9,6 +9,8 @@ use core::ops::RangeBounds;
 use core::ptr::{self, NonNull};
 use std::vec::Vec;
 
+use ringmem_layouts::kernel::DevicePointer;
+
 use super::slice::{self, View};
 use super::{DeviceReadable, HostReadable, Memory, Slice, SliceMut};
 use crate::DeviceBytes;
@@ -306,6 +308,15 @@ impl<T, M: Memory> Buffer<T, M> {
         self.block.device_address
     }
 
+    /// Where kernels find its first element; `None` without bytes. What a [typed launch](crate::stream::Stream::start) takes.
+    #[must_use]
+    pub fn device_pointer(&self) -> Option<DevicePointer<T>>
+    where
+        M::Visibility: DeviceReadable,
+    {
+        self.block.device_address.map(|address| DevicePointer::new(address.get()))
+    }
+
     /// Frees it after its uses, and says what the driver said. Dropping does the same and counts an error as unreported.
     ///
     /// # Errors
@@ -325,6 +336,18 @@ impl<T, M: Memory> Buffer<T, M> {
     pub fn settle(&mut self) -> Result<()> {
         let uses = replace(&mut self.uses, Uses::NONE);
         self.memory.backend().settle(&uses)
+    }
+
+    /// Makes what is queued on a stream from now on wait for everything that is listed as a use: for launches, which name memory by its address and are to be
+    /// [listed](Self::used_by) then.
+    ///
+    /// # Errors
+    ///
+    /// [`OtherBackend`](Error::OtherBackend), what the driver said; the stream may then wait for some of them.
+    pub fn ready_on(&self, stream: &Stream) -> Result<()> {
+        let backend = self.memory.backend();
+        let id = stream.on(&**backend)?;
+        self.uses.iter().filter(|ticket| ticket.stream != id).try_for_each(|ticket| backend.after(ticket, id))
     }
 
     /// Lists what is queued on a stream now as a use, so that the memory outlives it and other operations wait for it: for launches, which name memory

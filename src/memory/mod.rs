@@ -10,7 +10,7 @@
 //!
 //! Memories over memories: [`Limited`], [`Logged`], [`Failing`], [`Statistics`], [`Aligned`], [`Tracked`], [`Arena`]. Each is a [`Memory`] over another,
 //! forwards its visibility, and composes with every other in any order. `Arc<dyn Memory<Visibility = V>>` is one too: which memory, chosen at run
-//! time; who may touch it, still checked. Where the memory below fails to free, what an adaptor counted for the block is let go all the same.
+//! time; who may touch it, still checked. So is `&'static M`, for a program that keeps its memory as long as it runs: buffers of it count no owner. Where the memory below fails to free, what an adaptor counted for the block is let go all the same.
 
 mod aligned;
 mod arena;
@@ -50,7 +50,7 @@ pub use logged::Logged;
 pub(crate) use pages::{Page, Pages};
 pub use prefetching::Prefetching;
 pub use slice::{Slice, SliceMut};
-pub(crate) use slice::{View, end, range, same_backend};
+pub(crate) use slice::{View, end, range, same_backend, same_size};
 pub use statistics::{Figures, Scope, Statistics};
 pub use trace::{Event, Outcome, Trace, TraceError};
 pub use tracked::{AtExit, Leak, Named, Report, Tracked};
@@ -112,14 +112,16 @@ pub(crate) fn address(block: &Block) -> u64 {
 }
 
 macro_rules! forwards {
-    ($($pointer:ident),*) => {$(
+    ($($pointer:ty),*) => {$(
         // SAFETY: what it points to makes the promise.
-        unsafe impl<M: Memory + ?Sized> Memory for $pointer<M> {
+        unsafe impl<M: Memory + ?Sized> Memory for $pointer {
             type Visibility = M::Visibility;
 
+            #[inline(always)]
             fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
                 (**self).alloc(layout, on)
             }
+            #[inline(always)]
             unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
                 // SAFETY: the caller's promise.
                 unsafe { (**self).free(block, uses) }
@@ -133,4 +135,4 @@ macro_rules! forwards {
         }
     )*};
 }
-forwards!(Arc, Box);
+forwards!(Arc<M>, Box<M>, &'static M);

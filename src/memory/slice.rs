@@ -8,7 +8,7 @@ use std::vec::Vec;
 
 use super::{DeviceReadable, HostReadable, Memory};
 use crate::DeviceBytes;
-use crate::backend::{Backend, Block, Copy, DeviceAddress, Fill, Place, Uses};
+use crate::backend::{Backend, Block, Copy, DeviceAddress, Fill, MemoryLocation, Place, Uses};
 use crate::{Error, Result};
 
 /// Where some bytes of a buffer are, and who has to be waited for.
@@ -119,6 +119,12 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         unsafe { self.view.place() }
     }
 
+    /// The device in whose own memory they are; `None` where the host sees them.
+    pub(crate) fn device(&self) -> Option<u32> {
+        let block = self.view.block;
+        (block.location == MemoryLocation::Device).then_some(block.device)
+    }
+
     /// Whose they are.
     pub(crate) fn memory(&self) -> &'a M {
         self.view.memory
@@ -127,6 +133,11 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
     /// Who has to be waited for.
     pub(crate) fn uses(&self) -> &'a Uses {
         self.view.uses
+    }
+
+    /// Waits until nothing queued uses them.
+    pub(crate) fn settle(&self) -> Result<()> {
+        self.view.settle()
     }
 
     /// Elements.
@@ -401,7 +412,7 @@ fn zeroes<'a, T: DeviceBytes>(len: usize) -> &'a [T] {
 }
 
 /// Refuses another number of elements.
-fn same_size<T>(expected: usize, got: usize) -> Result<()> {
+pub(crate) fn same_size<T>(expected: usize, got: usize) -> Result<()> {
     if expected == got {
         return Ok(());
     }

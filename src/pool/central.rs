@@ -16,6 +16,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64};
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::vec::Vec;
 
 use super::Classes;
@@ -377,7 +378,7 @@ impl<M: Memory> Drop for Central<M> {
             }
             // Neither listed nor stood for by another: waited for here.
             while !backend.reached(ticket) {
-                std::thread::yield_now();
+                thread::sleep(room::GLANCE);
             }
         }
         for slab in slabs.into_iter().flatten() {

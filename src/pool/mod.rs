@@ -123,6 +123,18 @@ impl<M: Memory> Pool<M> {
         self.trim_to(0)
     }
 
+    /// A block; where it `waits`, also for frees and by the callback.
+    #[inline(always)]
+    fn take_or_make(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<Block> {
+        if let Some(stream) = on {
+            stream.on(&**self.backend())?;
+        }
+        match self.take_newest(layout) {
+            Some(block) => Ok(block),
+            None => self.allocate(layout, on, waits).map(|entry| self.shared.block(&entry, layout)),
+        }
+    }
+
     /// What its threads share, in its own process.
     fn here(&self) -> Result<&Central<M>> {
         if self.shared.process.is_this() {
@@ -140,13 +152,7 @@ unsafe impl<M: Memory> Memory for Pool<M> {
 
     #[inline(always)]
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
-        if let Some(stream) = on {
-            stream.on(&**self.backend())?;
-        }
-        match self.take_newest(layout) {
-            Some(block) => Ok(block),
-            None => self.allocate(layout, on).map(|entry| self.shared.block(&entry, layout)),
-        }
+        self.take_or_make(layout, on, true)
     }
 
     #[inline(always)]

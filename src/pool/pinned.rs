@@ -140,9 +140,12 @@ unsafe impl<B: Backend + ?Sized> Memory for PinnedPool<B> {
 
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
         let ((pool, other), asked, budget) = (self.pools(layout), layout.size() as u64, self.budget());
-        let outcome = match pool.alloc(layout, on) {
-            // What the other keeps is of the same budget.
-            Err(Error::OutOfMemory { .. }) if asked <= budget && other.trim_to(0) > 0 => pool.alloc(layout, on),
+        let outcome = match pool.take_or_make(layout, on, false) {
+            // What the other keeps is of the same budget, and goes before anybody is waited for.
+            Err(Error::OutOfMemory { .. }) if asked <= budget => {
+                other.trim_to(0);
+                pool.alloc(layout, on)
+            }
             outcome => outcome,
         };
         outcome.map_err(|error| match (error, self.locked()) {
@@ -174,5 +177,44 @@ impl<B: Backend + ?Sized> Clone for PinnedPool<B> {
 impl<B: Backend + ?Sized> fmt::Debug for PinnedPool<B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PinnedPool").field("budget", &self.budget()).field("statistics", &self.statistics()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+    use crate::backend::Ticket;
+    use crate::backend::host::HostBackend;
+
+    const MIB: usize = 1 << 20;
+
+    #[test]
+    fn what_is_idle_of_one_kind_goes_before_frees_of_the_other_are_waited_for() {
+        let backend = HostBackend::builder().build().expect("a backend");
+        let memory = Pinned::new(&backend, 0);
+        let patient = |builder: Builder<_>| builder.patience(Duration::from_secs(3600));
+        let pool = PinnedPool::with(memory, 2 << 20, patient).expect("a pool");
+        // A stream that goes on when something is executed on another.
+        let [used, other] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
+        backend.after(Ticket { stream: other.id(), number: 1 }, used.id()).expect("two streams");
+        let layout = |bytes| Layout::from_size_align(bytes, 1).expect("a layout");
+        let [short, long] = [1000, MIB].map(|bytes| pool.alloc(layout(bytes), None).expect("the budget"));
+        let uses = Uses::of(backend.mark(used.id()).expect("a stream"));
+        // SAFETY: freed once; nobody uses the one but nobody, and the other but what is marked.
+        unsafe { pool.free(short, &Uses::NONE).and_then(|()| pool.free(long, &uses)) }.expect("its own");
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn({
+            let pool = pool.clone();
+            move || sender.send(pool.alloc(layout(MIB), None))
+        });
+        let got = receiver.recv_timeout(Duration::from_secs(60));
+        backend.mark(other.id()).expect("a stream");
+        used.synchronize().expect("both are executed");
+        let block = got.expect("nobody is waited for").expect("what the other kind had");
+        // SAFETY: freed once, and used by nobody.
+        unsafe { pool.free(block, &Uses::NONE) }.expect("its own");
     }
 }

@@ -29,14 +29,14 @@ impl<M: Memory> Pool<M> {
         self.bin(shared.plain_class_of(layout)?, take).flatten()
     }
 
-    /// What a block is made of in every other case.
+    /// What a block is made of in every other case. Who `waits` does so for frees, and has the callback called, where that makes room.
     #[inline(never)]
-    pub(super) fn allocate(&self, layout: Layout, on: Option<&Stream>) -> Result<Entry> {
-        let Some(class) = self.here()?.class_of(layout) else { return self.shared.allocate_direct(layout, on) };
+    pub(super) fn allocate(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<Entry> {
+        let Some(class) = self.here()?.class_of(layout) else { return self.shared.allocate_direct(layout, on, waits) };
         let requested = layout.size() as u64;
         let cached = if self.shared.is_exact { None } else { self.take_cached(class, on) };
         let is_hit = cached.is_some();
-        let entry = cached.map_or_else(|| self.shared.find(self.shared.whole(class, requested), requested), Ok)?;
+        let entry = cached.map_or_else(|| self.shared.find(self.shared.whole(class, requested), requested, waits), Ok)?;
         let entry = self.shared.reused(entry, layout, on)?;
         self.count(class, |counted| counted.request(requested, is_hit));
         Ok(entry)

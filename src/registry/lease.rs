@@ -62,45 +62,6 @@ impl<'a, T, M: Memory> Lease<'a, T, M> {
         Lease { stored: ManuallyDrop::new(stored.into_owned()), used: this.used, _elements: PhantomData }
     }
 
-    /// The buffer's id.
-    #[must_use]
-    pub fn id(&self) -> BufferId<T> {
-        BufferId::new(self.stored.registry(), self.stored.id())
-    }
-
-    /// Elements.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.stored.buffer.len() / size_of::<T>()
-    }
-
-    /// Whether there are no elements.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.stored.buffer.is_empty()
-    }
-
-    /// Bytes.
-    #[must_use]
-    pub fn size_bytes(&self) -> usize {
-        self.stored.buffer.size_bytes()
-    }
-
-    /// Where it is.
-    #[must_use]
-    pub fn location(&self) -> MemoryLocation {
-        self.stored.buffer.location()
-    }
-
-    /// Where kernels find it as long as somebody has a lease; `None` without bytes.
-    #[must_use]
-    pub fn device_address(&self) -> Option<DeviceAddress>
-    where
-        M::Visibility: DeviceReadable,
-    {
-        self.stored.buffer.device_address()
-    }
-
     /// Keeps the lease for what is queued on a stream now, also if this is dropped: for launches, which name memory by its address. If it is forgotten,
     /// the registry's buffers are never freed.
     ///
@@ -218,37 +179,13 @@ impl<'a, T, M: Memory> LeaseMut<'a, T, M> {
         LeaseMut { stored: self.stored.into_owned(), _elements: PhantomData }
     }
 
-    /// The buffer's id.
-    #[must_use]
-    pub fn id(&self) -> BufferId<T> {
-        BufferId::new(self.stored.registry(), self.stored.id())
-    }
-
-    /// Elements.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.stored.buffer.len() / size_of::<T>()
-    }
-
-    /// Whether there are no elements.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.stored.buffer.is_empty()
-    }
-
-    /// Bytes.
-    #[must_use]
-    pub fn size_bytes(&self) -> usize {
-        self.stored.buffer.size_bytes()
-    }
-
-    /// Where kernels find it as long as this lives; `None` without bytes.
-    #[must_use]
-    pub fn device_address(&self) -> Option<DeviceAddress>
-    where
-        M::Visibility: DeviceReadable,
-    {
-        self.stored.buffer.device_address()
+    /// Makes what is queued on a stream from now on wait for everything that is listed as a use: for launches.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::ready_on`].
+    pub fn ready_on(&self, stream: &Stream) -> Result<()> {
+        self.stored.buffer.ready_on(stream)
     }
 
     /// Lists what is queued on a stream now as a use, as [`Buffer::used_by`] does: for launches, which name memory by its address. Whoever has the
@@ -265,6 +202,55 @@ impl<'a, T, M: Memory> LeaseMut<'a, T, M> {
         &mut self.stored.buffer
     }
 }
+
+/// What both kinds of lease say of their buffer.
+macro_rules! says_of_its_buffer {
+    ($lease:ident) => {
+        impl<T, M: Memory> $lease<'_, T, M> {
+            /// The buffer's id.
+            #[must_use]
+            pub fn id(&self) -> BufferId<T> {
+                BufferId::new(self.stored.registry(), self.stored.id())
+            }
+
+            /// Elements.
+            #[must_use]
+            pub fn len(&self) -> usize {
+                self.stored.buffer.len() / size_of::<T>()
+            }
+
+            /// Whether there are no elements.
+            #[must_use]
+            pub fn is_empty(&self) -> bool {
+                self.stored.buffer.is_empty()
+            }
+
+            /// Bytes.
+            #[must_use]
+            pub fn size_bytes(&self) -> usize {
+                self.stored.buffer.size_bytes()
+            }
+
+            /// Where it is.
+            #[must_use]
+            pub fn location(&self) -> MemoryLocation {
+                self.stored.buffer.location()
+            }
+
+            /// Where kernels find it as long as this lives; `None` without bytes.
+            #[must_use]
+            pub fn device_address(&self) -> Option<DeviceAddress>
+            where
+                M::Visibility: DeviceReadable,
+            {
+                self.stored.buffer.device_address()
+            }
+        }
+    };
+}
+
+says_of_its_buffer!(Lease);
+says_of_its_buffer!(LeaseMut);
 
 impl<T, M: Memory> fmt::Debug for LeaseMut<'_, T, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -3,6 +3,7 @@
 use super::{Lease, LeaseMut};
 use crate::DeviceBytes;
 use crate::backend::Ticket;
+use crate::frames::{Lists, Resident};
 use crate::memory::{Memory, Slice};
 use crate::stream::{Operand, Place, Queued, Settle, Source, Target};
 
@@ -50,6 +51,19 @@ impl<T: DeviceBytes, M: Memory> Place<T, M> for LeaseMut<'static, T, M> {
 impl<T, M: Memory> Settle for LeaseMut<'static, T, M> {
     fn settled(&mut self, ticket: Ticket) {
         self.buffer_mut().settled(ticket);
+    }
+    fn used(&mut self, ticket: Ticket) {
+        self.buffer_mut().used(ticket);
+    }
+}
+
+impl<T: DeviceBytes, M: Memory> Resident<T> for LeaseMut<'_, T, M> {}
+
+impl<T: DeviceBytes, M: Memory> Lists<T> for LeaseMut<'_, T, M> {
+    type Memory = M;
+
+    fn elements(&self) -> Slice<'_, T, M> {
+        self.view()
     }
     fn used(&mut self, ticket: Ticket) {
         self.buffer_mut().used(ticket);

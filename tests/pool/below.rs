@@ -1,6 +1,9 @@
 //! Pools over memories that count, list, limit or pool themselves: each has its blocks back as it gave them, and what it refuses is made room for.
 
 use std::alloc::Layout;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
 use ringmem::Error;
@@ -150,4 +153,45 @@ fn a_slab_that_cannot_be_waited_for_goes_back_after_it_is_ready() {
     assert_eq!((&**freed.lock().unwrap(), pool.statistics().reserved_bytes), (&[1][..], 0));
     drop(give(&pool, KIB));
     assert_eq!(pool.statistics().reserved_bytes, 32 * MIB);
+}
+
+/// A device's memory that panics when it is asked, if it is told to.
+#[derive(Clone)]
+struct Panicking(Device<HostBackend>, Arc<AtomicBool>);
+
+// SAFETY: the blocks are the device's.
+unsafe impl Memory for Panicking {
+    type Visibility = DeviceOnly;
+
+    fn alloc(&self, layout: Layout, on: Option<&Stream>) -> ringmem::Result<Block> {
+        assert!(!self.1.load(Relaxed), "told to");
+        self.0.alloc(layout, on)
+    }
+    unsafe fn free(&self, block: Block, uses: &Uses) -> ringmem::Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.free(block, uses) }
+    }
+    fn backend(&self) -> &Arc<dyn Backend> {
+        self.0.backend()
+    }
+    fn device(&self) -> u32 {
+        self.0.device()
+    }
+}
+
+#[test]
+fn what_a_memory_that_panics_was_to_give_is_not_counted() {
+    let backend = backend(64 * MIB);
+    let panics = Arc::new(AtomicBool::new(true));
+    for pool in direct(|| Panicking(Device::new(&backend, 0), Arc::clone(&panics))) {
+        panics.store(true, Relaxed);
+        for bytes in [KIB, 5 * KIB] {
+            assert!(catch_unwind(AssertUnwindSafe(|| give(&pool, bytes))).is_err());
+        }
+        assert_eq!(pool.statistics().reserved_bytes, 0);
+        panics.store(false, Relaxed);
+        drop((give(&pool, KIB), give(&pool, 5 * KIB)));
+        pool.trim_to(0);
+        assert_eq!(pool.statistics().reserved_bytes, 0);
+    }
 }

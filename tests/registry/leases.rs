@@ -5,6 +5,12 @@ fn a_buffer_lives_as_long_as_its_last_lease() {
     let (backend, registry) = (backend(), Registry::new());
     let id = registry.register(buffer(&backend, &[1_u32, 2, 3, 4])).expect("room");
     let leases = [registry.lease(id).expect("live"), registry.lease(id).expect("live").into_owned()];
+    let lease = &leases[1];
+    assert_eq!(
+        (lease.id(), lease.len(), lease.is_empty(), lease.size_bytes(), lease.location()),
+        (id, 4, false, 16, MemoryLocation::Device)
+    );
+    assert!(lease.device_address().is_some());
     assert_eq!(registry.release(id).expect("live"), 2);
     assert_eq!(id_error(registry.lease(id)), IdError::Released { index: 0, leases: 2 });
     assert_eq!(id_error(registry.release(id)), IdError::Released { index: 0, leases: 2 });
@@ -37,6 +43,10 @@ fn what_is_released_while_somebody_writes_goes_when_he_has_done() {
     let mut alone = registry.lease_mut(id).expect("live").into_owned();
     assert_eq!(registry.release(id).expect("live"), 1);
     alone.view_mut().fill(5).expect("live");
+    assert_eq!(
+        (alone.id(), alone.len(), alone.is_empty(), alone.size_bytes(), alone.location()),
+        (id, 1, false, 4, MemoryLocation::Device)
+    );
     assert_eq!((alone.view().to_vec().expect("live"), blocks(&backend)), (vec![5], 1));
     drop(alone);
     assert_eq!((blocks(&backend), registry.statistics().freed), (0, 1));

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
+use ringmem::backend::MemoryLocation;
 use ringmem::backend::host::HostBackend;
 use ringmem::memory::{Buffer, Device, GpuBuffer};
 use ringmem::registry::{IdError, Registry};

@@ -2,6 +2,7 @@
 
 use core::alloc::Layout;
 use core::cell::Cell;
+use core::mem;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use std::collections::HashSet;
@@ -18,8 +19,8 @@ use crate::pool::tag::Tag;
 use crate::stream::Stream;
 use crate::{Error, Result};
 
-/// How often a request that waits for frees looks for them.
-const GLANCE: Duration = Duration::from_micros(50);
+/// How often whoever waits for frees looks for them.
+pub(super) const GLANCE: Duration = Duration::from_micros(50);
 
 type Way<'a, T> = &'a dyn Fn() -> Result<Option<T>>;
 
@@ -48,14 +49,14 @@ fn short(error: Error) -> Result<(u64, u64)> {
 }
 
 impl<M: Memory> Central<M> {
-    /// A part of `whole` bytes, or of at least `requested` where that is all there is.
-    pub fn find(&self, whole: u64, requested: u64) -> Result<Entry> {
+    /// A part of `whole` bytes, or of at least `requested` where that is all there is. Who `waits` does so for frees, and has the callback called.
+    pub fn find(&self, whole: u64, requested: u64, waits: bool) -> Result<Entry> {
         let requested = requested.max(1);
-        self.take(whole).map_or_else(|| self.make_room(whole, requested), Ok)
+        self.take(whole).map_or_else(|| self.make_room(whole, requested, waits), Ok)
     }
 
     #[cold]
-    fn make_room(&self, whole: u64, requested: u64) -> Result<Entry> {
+    fn make_room(&self, whole: u64, requested: u64, waits: bool) -> Result<Entry> {
         let (refused, seen) = (Cell::new((0, 0)), self.moved_by_others());
         let grow = || self.grow(whole, requested, &refused);
         let fits = || self.take(whole).or_else(|| self.take(requested));
@@ -92,7 +93,8 @@ impl<M: Memory> Central<M> {
             },
         ];
         // What is longer than the limit is not had by emptying everything.
-        let found = first(if requested > self.limit { &[] } else { &ways })?;
+        let count = if requested > self.limit { 0 } else { ways.len() - if waits { 0 } else { 2 } };
+        let found = first(&ways[..count])?;
         found.ok_or_else(|| {
             let (state, (free, largest)) = (self.lock(), refused.get());
             let left = self.limit - state.reserved;
@@ -103,7 +105,7 @@ impl<M: Memory> Central<M> {
 
     /// A block outside the slabs.
     #[cold]
-    pub fn allocate_direct(&self, layout: Layout, on: Option<&Stream>) -> Result<Entry> {
+    pub fn allocate_direct(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<Entry> {
         let requested = layout.size() as u64;
         let (refused, seen) = (Cell::new((0, 0)), self.moved_by_others());
         let try_now = || {
@@ -134,7 +136,8 @@ impl<M: Memory> Central<M> {
                 if self.out_of_memory.as_ref().is_some_and(|callback| callback(requested)) { after_trim(0) } else { Ok(None) }
             },
         ];
-        let found = first(if requested > self.limit { &ways[..1] } else { &ways })?;
+        let count = if requested > self.limit { 1 } else { ways.len() - if waits { 0 } else { 2 } };
+        let found = first(&ways[..count])?;
         let (free, largest) = refused.get();
         let mut block = found.ok_or(Error::OutOfMemory { requested, free, largest })?;
         self.lock().direct.insert(address(&block), block.tag);
@@ -256,19 +259,13 @@ impl<M: Memory> Central<M> {
     /// A block of the memory, already reserved.
     fn ask(&self, bytes: u64, align: usize, on: Option<&Stream>) -> Result<Block> {
         let most = isize::MAX as u64;
+        let reserved = Reserved { central: self, bytes };
         let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, align).ok());
-        let asked =
-            layout.ok_or(Error::Size { asked: bytes, least: 1, most }).and_then(|layout| self.below(|memory| memory.alloc(layout, on)));
-        match asked {
-            Ok(block) => {
-                self.counts.allocations.fetch_add(1, Relaxed);
-                Ok(block)
-            }
-            Err(error) => {
-                self.lock().reserved -= bytes;
-                Err(error)
-            }
-        }
+        let layout = layout.ok_or(Error::Size { asked: bytes, least: 1, most })?;
+        let block = self.below(|memory| memory.alloc(layout, on))?;
+        mem::forget(reserved);
+        self.counts.allocations.fetch_add(1, Relaxed);
+        Ok(block)
     }
 
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
@@ -278,7 +275,7 @@ impl<M: Memory> Central<M> {
         let mut entries = Vec::new();
         let mut outcome = Ok(());
         for _ in 0..count {
-            match self.find(whole, whole) {
+            match self.find(whole, whole, true) {
                 Ok(entry) => entries.push((Uses::NONE, entry)),
                 Err(error) => {
                     outcome = Err(error);
@@ -344,5 +341,17 @@ impl<M: Memory> Central<M> {
         } else {
             state.leaving.push((*uses, bytes));
         }
+    }
+}
+
+/// Bytes that are reserved for a block that has not come yet; when this is dropped, none has.
+struct Reserved<'a, M: Memory> {
+    central: &'a Central<M>,
+    bytes: u64,
+}
+
+impl<M: Memory> Drop for Reserved<'_, M> {
+    fn drop(&mut self) {
+        self.central.lock().reserved -= self.bytes;
     }
 }

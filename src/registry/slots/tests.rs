@@ -2,10 +2,6 @@ use super::*;
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
-#[path = "../../../layouts/tests/loom_machine/mod.rs"]
-#[allow(dead_code, reason = "made for the rings' own models")]
-mod loom_machine;
-
 fn table<V>() -> Arc<Slots<V>> {
     Arc::new(Slots::new())
 }
@@ -261,8 +257,8 @@ fn eight_threads_never_find_another_value_and_drop_each_once() {
 
 mod model {
     use super::super::gate::{Gate, Hold, Refusal};
-    use super::loom_machine::{LoomCell, LoomWord, RMW_RELAXED, STRONG, Side, WRITER_PUBLISHES_RELAXED, check, must_fail, take_side};
     use crate::SlotCell;
+    use crate::loom_machine::{LoomCell, LoomWord, RMW_RELAXED, STRONG, Side, WRITER_PUBLISHES_RELAXED, check, must_fail, take_side};
     use loom::sync::Arc;
     use loom::sync::atomic::{AtomicUsize, Ordering::Relaxed};
     use loom::thread;

@@ -1,9 +1,12 @@
+use core::panic::Location;
 use core::sync::atomic::AtomicBool;
 use std::collections::HashSet;
 use std::thread;
 use std::vec::Vec;
 
+use super::slot::LOCATIONS;
 use super::*;
+use crate::backend::StreamId;
 
 #[track_caller]
 fn record(number: u64) -> Record {
@@ -142,4 +145,82 @@ fn records_are_read_whole_while_others_come_and_go() {
         assert!(reader.join().is_ok() && ends.iter().all(Result::is_ok));
     });
     assert_eq!(slots.records().count(), kept.len());
+}
+
+/// Every interleaving of one slot.
+mod models {
+    use super::super::slot::Slot;
+    use super::{assert_whole, record};
+    use crate::loom_machine::{LoomWord, READER_LOOKS_RELAXED, STRONG, Side, WRITER_PUBLISHES_RELAXED, check, must_fail, take_side};
+    use core::sync::atomic::AtomicBool;
+    use core::sync::atomic::Ordering::Relaxed;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    const TORN: &str = "torn";
+
+    /// Which records some reader saw.
+    static SEEN: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
+
+    fn give<const WEAK: u8>(slot: &Slot<LoomWord<WEAK>>, number: u64) -> Option<u32> {
+        slot.claim().map(|claim| claim.fill(&record(number)))
+    }
+
+    /// One block after another in one slot, and somebody who reads whatever is there.
+    fn read_while_written<const WEAK: u8>() {
+        let slot = Arc::new(Slot::<LoomWord<WEAK>>::new());
+        // The reader is the other thread: loom goes back from a load to the store before it, and not from a store past its thread's own load.
+        let reader = thread::spawn({
+            let slot = Arc::clone(&slot);
+            move || {
+                take_side(Side::Reader);
+                let record = slot.read()?;
+                assert_whole(&record);
+                Some(record.number)
+            }
+        });
+        take_side(Side::Writer);
+        let turn = give(&slot, 1).expect("free");
+        assert_eq!(slot.take(turn).map(|record| record.number), Some(1));
+        assert!(slot.take(turn).is_none(), "once");
+        give(&slot, 2).expect("free again");
+        if let (STRONG, Some(number)) = (WEAK, reader.join().unwrap()) {
+            SEEN[number as usize - 1].store(true, Relaxed);
+        }
+        assert_eq!(slot.read().map(|record| record.number), Some(2));
+    }
+
+    #[test]
+    fn a_record_is_read_whole_or_not_at_all() {
+        check(3, read_while_written::<STRONG>);
+        assert!(SEEN.iter().all(|seen| seen.load(Relaxed)), "the model saw too little");
+    }
+
+    #[test]
+    fn words_that_are_written_or_read_without_order_are_torn() {
+        must_fail(TORN, 3, read_while_written::<WRITER_PUBLISHES_RELAXED>);
+        must_fail(TORN, 3, read_while_written::<READER_LOOKS_RELAXED>);
+    }
+
+    #[test]
+    fn a_slot_is_one_claim_s_at_a_time_and_what_it_holds_its_owner_s() {
+        check(3, || {
+            let slot = Arc::new(Slot::<LoomWord<STRONG>>::new());
+            let turn_of = |number| {
+                let slot = Arc::clone(&slot);
+                move || {
+                    let turn = give(&slot, number)?;
+                    let record = slot.take(turn).expect("its own");
+                    assert_eq!(record.number, number);
+                    assert_whole(&record);
+                    Some(turn)
+                }
+            };
+            let other = thread::spawn(turn_of(1));
+            let one = turn_of(2)();
+            let turns = [one, other.join().unwrap()];
+            assert!(turns != [None, None] && (turns[0] != turns[1]), "{turns:?}");
+            assert!(slot.is_free());
+        });
+    }
 }

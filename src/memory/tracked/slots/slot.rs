@@ -1,0 +1,165 @@
+//! [`Slot`]: one record, written by one and read by any.
+//!
+//! 1. A slot is free, claimed or live. Who claims it is the only one that writes to it until it is free again.
+//! 2. A record is read whole or not at all: the slot is live, and in the same turn, before and after. Every word is written by release and read
+//!    by acquire, so that who reads a word of a later turn sees that turn's claim.
+
+use core::array;
+use core::mem::forget;
+use core::panic::Location;
+use core::ptr;
+
+use ringmem_layouts::RmwWord;
+
+use crate::backend::{MemoryLocation, StreamId};
+
+/// What is kept of a block.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Record {
+    pub number: u64,
+    /// When it was asked for, by the tracker's clock.
+    pub since: u64,
+    pub bytes: u64,
+    pub align: u64,
+    pub address: u64,
+    /// The block's, as the memory below gave it.
+    pub tag: u64,
+    pub stream: Option<StreamId>,
+    pub location: MemoryLocation,
+    /// 0 for none.
+    pub name: u32,
+    pub has_backtrace: bool,
+    pub caller: &'static Location<'static>,
+}
+
+/// On the host 72 bytes.
+pub(super) struct Slot<W> {
+    /// The turn, which goes up with each claim, above [`TURN`]; the phase below.
+    state: W,
+    // INVARIANT: in a slot that is live, or has been since it was claimed last, what `words` makes of a record.
+    record: [W; 8],
+}
+
+const PHASE: u64 = 3;
+const FREE: u64 = 0;
+const CLAIMED: u64 = 1;
+const LIVE: u64 = 2;
+const TURN: u32 = 2;
+
+impl<W: RmwWord> Slot<W> {
+    pub fn new() -> Self {
+        Self { state: W::new(0), record: array::from_fn(|_| W::new(0)) }
+    }
+
+    pub fn is_free(&self) -> bool {
+        self.state.load() & PHASE == FREE
+    }
+
+    /// The slot, for a block to come, if it is free.
+    pub fn claim(&self) -> Option<Claim<'_, W>> {
+        let state = self.state.load();
+        if state & PHASE != FREE {
+            return None;
+        }
+        let claimed = state.wrapping_add(1 << TURN) | CLAIMED;
+        // SYNC POINT: slot freed. Pairs with `take`, and with the drop of a claim.
+        self.state.compare_exchange(state, claimed).ok()?;
+        Some(Claim { slot: self, state: claimed })
+    }
+
+    /// The record of a turn, of which this is the low half, and the slot free again; `None` where that is not live. For whoever was given the
+    /// block: nobody else takes it.
+    pub fn take(&self, turn: u32) -> Option<Record> {
+        // Live since before its block was given, which came here from there.
+        let state = self.state.load();
+        if state & PHASE != LIVE || turn_of(state) != turn {
+            return None;
+        }
+        let record = record(array::from_fn(|index| self.record[index].load()));
+        // SYNC POINT: slot freed. Pairs with `claim`: the record has been read before it is written over.
+        self.state.store_release(state & !PHASE | FREE);
+        record
+    }
+
+    /// The record, if it is live.
+    pub fn read(&self) -> Option<Record> {
+        // SYNC POINT: record written. Pairs with `Claim::fill`.
+        let before = self.state.load_acquire();
+        if before & PHASE != LIVE {
+            return None;
+        }
+        // SYNC POINT: record begun. Pairs with the stores in `Claim::fill`.
+        let words = array::from_fn(|index| self.record[index].load_acquire());
+        // Torn, it would be no record.
+        if self.state.load() == before { record(words) } else { None }
+    }
+}
+
+/// A slot that nobody else writes to. Free again when it is dropped without a block.
+pub(super) struct Claim<'a, W: RmwWord> {
+    slot: &'a Slot<W>,
+    /// The slot's.
+    state: u64,
+}
+
+impl<W: RmwWord> Claim<'_, W> {
+    /// Lists a block; the low half of its turn.
+    pub fn fill(self, record: &Record) -> u32 {
+        let Self { slot, state } = self;
+        forget(self);
+        for (word, value) in slot.record.iter().zip(words(record)) {
+            // SYNC POINT: record begun. Pairs with the loads in `Slot::read`: who sees a word of this record sees the claim after it.
+            word.store_release(value);
+        }
+        let live = state & !PHASE | LIVE;
+        // SYNC POINT: record written. Pairs with the first load in `Slot::read`.
+        slot.state.store_release(live);
+        turn_of(live)
+    }
+}
+
+impl<W: RmwWord> Drop for Claim<'_, W> {
+    fn drop(&mut self) {
+        // SYNC POINT: slot freed. Pairs with `Slot::claim`.
+        self.slot.state.store_release(self.state & !PHASE | FREE);
+    }
+}
+
+const fn turn_of(state: u64) -> u32 {
+    (state >> TURN) as u32
+}
+
+// The facts: the name in the high 32 bits; then a bit for a backtrace, the location, and the alignment's logarithm in the low 8.
+const NAME: u32 = 32;
+const BACKTRACE: u64 = 1 << 16;
+const LOCATION: u32 = 8;
+pub(super) const LOCATIONS: [MemoryLocation; 4] =
+    [MemoryLocation::Host, MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified];
+
+fn words(record: &Record) -> [u64; 8] {
+    let location = LOCATIONS.iter().position(|&location| location == record.location).unwrap_or(0) as u64;
+    let backtrace = if record.has_backtrace { BACKTRACE } else { 0 };
+    let facts = u64::from(record.name) << NAME | backtrace | location << LOCATION | u64::from(record.align.trailing_zeros());
+    let stream = record.stream.map_or(0, StreamId::get);
+    let caller = ptr::from_ref(record.caller).expose_provenance() as u64;
+    [record.number, record.since, record.bytes, record.address, record.tag, stream, facts, caller]
+}
+
+/// The record that makes these words, all of one record; `None` before the first.
+fn record([number, since, bytes, address, tag, stream, facts, caller]: [u64; 8]) -> Option<Record> {
+    let caller: *const Location<'static> = ptr::with_exposed_provenance(caller as usize);
+    Some(Record {
+        number,
+        since,
+        bytes,
+        align: 1 << (facts & 63),
+        address,
+        tag,
+        stream: StreamId::numbered(stream),
+        location: LOCATIONS[(facts >> LOCATION & 3) as usize],
+        name: (facts >> NAME) as u32,
+        has_backtrace: facts & BACKTRACE != 0,
+        // SAFETY: null, or a reference that lives for ever and is only read through: words have no other.
+        caller: unsafe { caller.as_ref() }?,
+    })
+}
