@@ -4,8 +4,13 @@
 //!    meanwhile, so nothing that a caller drops or forgets is freed under it.
 //! 2. An operation waits for whatever else is queued on its buffers, on whatever stream that is.
 //! 3. What is refused was not queued, and comes back.
+//! 4. What is queued can be waited for by a thread, by a deadline, by a task of any executor ([`Completion`]), and by another stream ([`Event`]).
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
+mod completion;
+mod event;
+mod launch;
+mod metrics;
 mod module;
 mod operand;
 mod pending;
@@ -14,13 +19,19 @@ mod set;
 
 use core::fmt;
 use core::ops::RangeBounds;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
+
+use ringmem_layouts::kernel::{Arguments, Kernel};
 
 use crate::DeviceBytes;
 use crate::backend::{Backend, Copy, Fill, Launch, Prefetch, StreamId, Ticket, Uses};
 use crate::memory::{Buffer, DeviceReadable, Memory, Slice, end, same_backend};
 use crate::{Error, Rejected, Result};
 
+pub use completion::Completion;
+pub use event::Event;
+pub use launch::Operands;
+pub use metrics::{Kernels, Metrics, Traffic};
 pub use module::Module;
 pub(crate) use operand::sealed::Place;
 pub use operand::{Operand, Source, Target};
@@ -28,6 +39,8 @@ pub(crate) use pending::sealed::Settle;
 pub use pending::{Pending, Queued};
 pub use policy::{Action, ErrorGuard, ErrorPolicy, Guarded, Kind};
 pub use set::{Failures, Role, StreamSet};
+
+use metrics::{Meter, Work};
 
 /// A stream of a device. Clones are the same stream; what is queued is executed also when the last of them is gone.
 ///
@@ -44,6 +57,8 @@ struct Shared {
     backend: Arc<dyn Backend>,
     id: StreamId,
     device: u32,
+    /// From when on somebody asks for metrics.
+    meter: OnceLock<Meter>,
 }
 
 impl Stream {
@@ -55,7 +70,7 @@ impl Stream {
     pub fn new<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> Result<Self> {
         let backend = Arc::clone(backend).erased();
         let id = backend.open_stream(device)?;
-        Ok(Self { shared: Arc::new(Shared { backend, id, device }) })
+        Ok(Self { shared: Arc::new(Shared { backend, id, device, meter: OnceLock::new() }) })
     }
 
     /// Its number, never used twice in a process.
@@ -143,8 +158,9 @@ impl Stream {
         let (Some(source), Some(target), 1..) = (from.place(), to.place(), bytes) else { return Ok(None) };
         let copy = Copy { to: target, from: source, bytes };
         let last = last.map(Uses::from);
+        let work = Work::copy(from.device(), to.device(), bytes);
         // SAFETY: both within their buffers, by the slices' invariant; the caller's promise.
-        self.queue(&[from.uses(), to.uses(), &last[0], &last[1]], |backend, id| unsafe { backend.copy(&copy, id) }).map(Some)
+        self.queue(&[from.uses(), to.uses(), &last[0], &last[1]], work, |backend, id| unsafe { backend.copy(&copy, id) }).map(Some)
     }
 
     /// Queues that elements become `value`, after their uses and `last`; `None` where there was nothing to do.
@@ -162,7 +178,7 @@ impl Stream {
         let (Some(place), count @ 1..) = (to.place(), to.len() as u64) else { return Ok(None) };
         let fill = Fill::of(place, value, count);
         // SAFETY: within the buffer, by the slice's invariant; the caller's promise.
-        self.queue(&[to.uses(), &Uses::from(last)], |backend, id| unsafe { backend.fill(&fill, id) }).map(Some)
+        self.queue(&[to.uses(), &Uses::from(last)], Work::fill(fill.bytes()), |backend, id| unsafe { backend.fill(&fill, id) }).map(Some)
     }
 
     /// Queues that managed memory is moved to a device, or to the host for `None`: a hint that changes no byte.
@@ -179,12 +195,13 @@ impl Stream {
             self.owns(buffer.memory())?;
             let Some(address) = buffer.device_address() else { return Ok(None) };
             let prefetch = Prefetch { address, bytes: buffer.size_bytes() as u64, to };
-            self.queue(&[buffer.uses()], |backend, id| backend.prefetch(&prefetch, id)).map(Some)
+            self.queue(&[buffer.uses()], Work::prefetch(prefetch.bytes), |backend, id| backend.prefetch(&prefetch, id)).map(Some)
         })();
         self.pending(queued, buffer)
     }
 
-    /// Queues a kernel with one group.
+    /// Queues a kernel with one group, by its name and with arguments as numbers. [`start`](Self::start) is the typed form, and
+    /// [`launch_with`](Self::launch_with) owns the buffers that it works on.
     ///
     /// # Errors
     ///
@@ -202,11 +219,64 @@ impl Stream {
     /// - where the device has no [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), nobody holds a host slice of
     ///   managed memory.
     pub unsafe fn launch(&self, module: &Module, name: &str, arguments: &[u64]) -> Result<Pending<()>> {
-        same_backend(&*self.shared.backend, &**module.backend())?;
-        let launch = Launch { module: module.id(), name, arguments, groups: 1 };
         // SAFETY: the caller's promise.
-        let ticket = self.queue(&[], |backend, id| unsafe { backend.launch(&launch, id) })?;
+        unsafe { self.queue_launch(module, name, arguments, 1) }
+    }
+
+    /// # Safety
+    ///
+    /// As [`launch`](Self::launch).
+    unsafe fn queue_launch(&self, module: &Module, name: &str, arguments: &[u64], groups: u32) -> Result<Pending<()>> {
+        same_backend(&*self.shared.backend, &**module.backend())?;
+        let launch = Launch { module: module.id(), name, arguments, groups };
+        // SAFETY: the caller's promise.
+        let ticket = self.queue(&[], Work::Kernel, |backend, id| unsafe { backend.launch(&launch, id) })?;
         Ok(Pending::new((), Some(ticket), self.clone()))
+    }
+
+    /// Queues a kernel with so many groups: the typed form of [`launch`](Self::launch). Arguments of other types than the
+    /// [kernel](ringmem_layouts::kernel)'s, or another number of them, do not compile.
+    ///
+    /// ```
+    /// use ringmem::backend::host::HostBackend;
+    /// use ringmem::kernel::{DevicePointer, Kernel};
+    /// use ringmem::memory::{Device, GpuBuffer};
+    /// use ringmem::stream::{Module, Stream};
+    /// # use ringmem::{Abi, Image, image::KernelHost};
+    ///
+    /// /// Adds one to so many words from the first on.
+    /// const INCREMENT: Kernel<(DevicePointer<u64>, u64)> = Kernel::new("increment");
+    /// # unsafe fn run(host: &dyn KernelHost, words: &[u64]) {
+    /// #     let Some((first, count)) = INCREMENT.arguments(words) else { return };
+    /// #     for place in (0..count).filter_map(|i| host.translate(first.add(i).address(), 8)) {
+    /// #         // SAFETY: a live word, the launch's alone.
+    /// #         unsafe { *place.cast::<u64>().as_mut() += 1 };
+    /// #     }
+    /// # }
+    /// # const ABI: Abi = Abi::of(&[]);
+    /// # const IMAGE: Image = Image { ptx: b"", host: &[INCREMENT.entry(run)], abi: ABI };
+    ///
+    /// let backend = HostBackend::builder().device_memory(1 << 20).build()?;
+    /// let module = Module::load(&backend, &IMAGE, &ABI)?;
+    /// let stream = Stream::new(&backend, 0)?;
+    /// let words = GpuBuffer::<u64, _>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
+    /// let first = words.device_pointer().expect("it has bytes");
+    /// // SAFETY: the words live until the launch has been waited for, and nobody else touches them meanwhile.
+    /// unsafe { stream.start(&module, &INCREMENT, (first, 3), 1) }?.wait()?;
+    /// assert_eq!(words.to_vec()?, [2, 3, 4]);
+    /// # Ok::<(), ringmem::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`launch`](Self::launch), and [`Size`](Error::Size) for no groups or more than the device can run at once.
+    ///
+    /// # Safety
+    ///
+    /// As [`launch`](Self::launch); a pointer's type says what its elements are, not that they are there.
+    pub unsafe fn start<A: Arguments>(&self, module: &Module, kernel: &Kernel<A>, arguments: A, groups: u32) -> Result<Pending<()>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.queue_launch(module, kernel.name(), arguments.words().as_ref(), groups) }
     }
 
     /// Makes what is queued here from now on wait for everything that is queued on another stream now.
@@ -244,15 +314,20 @@ impl Stream {
     }
 
     /// Queues an operation after the uses of what it touches; its ticket.
-    fn queue(&self, uses: &[&Uses], operation: impl FnOnce(&dyn Backend, StreamId) -> Result<Ticket>) -> Result<Ticket> {
-        let Shared { backend, id, .. } = &*self.shared;
-        for ticket in uses.iter().flat_map(|uses| uses.iter()) {
-            // Also a ticket that was reached: whether there is something to wait for is the backend's to say, which may keep another time than ours.
-            if ticket.stream != *id {
-                backend.after(ticket, *id)?;
-            }
+    fn queue(&self, uses: &[&Uses], work: Work, operation: impl FnOnce(&dyn Backend, StreamId) -> Result<Ticket>) -> Result<Ticket> {
+        uses.iter().try_for_each(|uses| self.come_after(uses))?;
+        let Shared { backend, id, meter, .. } = &*self.shared;
+        match meter.get() {
+            None => operation(&**backend, *id),
+            Some(meter) => meter.timed(&**backend, *id, work, operation),
         }
-        operation(&**backend, *id)
+    }
+
+    /// Makes what is queued here from now on wait for uses on other streams.
+    fn come_after(&self, uses: &Uses) -> Result<()> {
+        let Shared { backend, id, .. } = &*self.shared;
+        // Also a ticket that was reached: whether there is something to wait for is the backend's to say, which may keep another time than ours.
+        uses.iter().filter(|ticket| ticket.stream != *id).try_for_each(|ticket| backend.after(ticket, *id))
     }
 
     /// What was queued, or what was refused. `queued` has no ticket where there was nothing to do.
@@ -269,6 +344,9 @@ pub type Queue<T> = Result<Pending<T>, Rejected<T>>;
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        if let Some(meter) = self.meter.get() {
+            meter.forget(&*self.backend);
+        }
         self.backend.close_stream(self.id);
     }
 }

@@ -3,13 +3,14 @@
 
 use core::fmt;
 use core::time::Duration;
+use std::sync::Arc;
 
 use super::Stream;
-use crate::backend::Ticket;
+use crate::backend::{Backend, Ticket};
 use crate::memory::{Buffer, Memory};
 use crate::{Error, Rejected, Result};
 
-/// An operation that was queued, and the `T` that comes back from it.
+/// An operation that was queued, and the `T` that comes back from it. To be waited for, or [awaited](super::Completion).
 ///
 /// Dropped, the operation is executed all the same and its `T` goes after it; forgotten, the `T` is never freed, nor the stream closed. An error that
 /// nobody was told of comes out of [`Stream::synchronize`].
@@ -69,13 +70,17 @@ impl<T: Queued> Pending<T> {
     /// What comes back, at once: to be queued again, after this operation wherever that is. The host sees nothing of it before it is done.
     ///
     /// An error of this operation is told once: by the first blocking operation on one of the buffers if nothing else was queued on it, or else by
-    /// [`Stream::synchronize`].
+    /// [`Stream::synchronize`]; the former also when the stream has gone.
     pub fn ordered(self) -> T {
         self.value
     }
 
     pub(crate) fn ticket(&self) -> Option<Ticket> {
         self.ticket
+    }
+
+    pub(super) fn backend(&self) -> &Arc<dyn Backend> {
+        self.stream.backend()
     }
 
     fn wait_until(mut self, timeout: Option<Duration>) -> Result<Result<T, Rejected<T>>, Self> {

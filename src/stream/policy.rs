@@ -78,9 +78,12 @@ impl Kind {
         match error {
             Error::OutOfMemory { .. } | Error::Limit { .. } | Error::PinnedBudget { .. } | Error::Map { .. } => Self::Memory,
             Error::KernelPanicked { .. } | Error::Kernel { .. } | Error::Injected { call: "launch", .. } => Self::Launch,
-            Error::Driver { .. } | Error::Injected { .. } | Error::Unpublished { .. } | Error::System { .. } | Error::Thread { .. } => {
-                Self::Other
-            }
+            Error::Driver { .. }
+            | Error::Injected { .. }
+            | Error::Corrupted { .. }
+            | Error::Unpublished { .. }
+            | Error::System { .. }
+            | Error::Thread { .. } => Self::Other,
             _ => Self::Misuse,
         }
     }

@@ -1,0 +1,149 @@
+//! [`Completion`]: a queued operation as a future.
+#![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
+
+use core::fmt;
+use core::future::{Future, IntoFuture};
+use core::mem::swap;
+use core::pin::Pin;
+use core::task::{Context, Poll, Waker, ready};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Wake;
+
+use super::{Pending, Queued};
+use crate::Rejected;
+use crate::backend::{Backend, Ticket};
+
+/// A [`Pending`] that is awaited, on any executor: the operation is under way already, whether anybody polls this or not.
+///
+/// 1. The task that polled last is woken once, when the operation has been executed, and need not poll meanwhile.
+/// 2. Dropped before that, it is the [`Pending`] dropped: the operation is executed, its operands go after it, and nobody is woken. So a branch of a
+///    `select!` that loses has freed nothing that is in use; poll it by reference to go on with it later.
+/// 3. Forgotten, the operands are never freed.
+/// 4. Polled again after it was ready, it is pending for ever.
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
+/// use ringmem::stream::Stream;
+///
+/// # fn main() -> ringmem::Result<()> {
+/// # futures::executor::block_on(async {
+/// let backend = HostBackend::builder().build()?;
+/// let stream = Stream::new(&backend, 0)?;
+/// let pinned = PinnedBuffer::<u8, _>::from_slice(Pinned::new(&backend, 0), &[7; 64])?;
+/// let device = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 64)?;
+/// let (pinned, device) = stream.copy(pinned, device)?.await?; // or the error, with both
+/// # assert_eq!(device.to_vec()?, [7; 64]);
+/// # drop(pinned);
+/// # Ok(())
+/// # })
+/// # }
+/// ```
+#[must_use = "dropping it drops the buffers of the operation"]
+pub struct Completion<T: Queued> {
+    /// `None` once it was ready.
+    pending: Option<Pending<T>>,
+    listener: Listener,
+}
+
+/// The operands are never pinned.
+impl<T: Queued> Unpin for Completion<T> {}
+
+impl<T: Queued> Future for Completion<T> {
+    type Output = Result<T, Rejected<T>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { pending, listener } = &mut *self;
+        let Some(queued) = pending else { return Poll::Pending };
+        if let Some(ticket) = queued.ticket() {
+            ready!(listener.poll(queued.backend(), ticket, cx));
+        }
+        match pending.take().map(Pending::try_take) {
+            Some(Ok(outcome)) => Poll::Ready(outcome),
+            // A backend that says one thing and then another is asked again.
+            not_done => {
+                *pending = not_done.and_then(Result::err);
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl<T: Queued> IntoFuture for Pending<T> {
+    type Output = Result<T, Rejected<T>>;
+    type IntoFuture = Completion<T>;
+
+    fn into_future(self) -> Completion<T> {
+        Completion { pending: Some(self), listener: Listener::default() }
+    }
+}
+
+impl<T: Queued> fmt::Debug for Completion<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Completion").field("pending", &self.pending).finish()
+    }
+}
+
+/// Who is to be woken when a ticket is reached.
+#[derive(Default)]
+pub(super) struct Listener {
+    /// The backend's, from the first poll until the ticket is reached.
+    bell: Weak<Bell>,
+}
+
+/// Wakes when it goes. The backend has it as a waker for its ticket, so it goes when that is reached; whoever else holds it for an instant then wakes
+/// in the backend's stead, with the waker that was put there last.
+struct Bell {
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Listener {
+    /// Ready if a ticket is reached, which is always the same one; else the task is woken when it is.
+    pub fn poll(&mut self, backend: &Arc<dyn Backend>, ticket: Ticket, cx: &Context<'_>) -> Poll<()> {
+        if backend.reached(ticket) {
+            return Poll::Ready(());
+        }
+        // Cloned and dropped outside the lock: a waker is somebody else's code.
+        let mut waker = Some(cx.waker().clone());
+        match self.bell.upgrade() {
+            Some(bell) => swap(&mut *bell.waker(), &mut waker),
+            None => {
+                let bell = Arc::new(Bell { waker: Mutex::new(waker) });
+                self.bell = Arc::downgrade(&bell);
+                Arc::clone(backend).notify(ticket, Waker::from(bell));
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(bell) = self.bell.upgrade() {
+            let waker = bell.waker().take();
+            drop(waker);
+        }
+    }
+}
+
+impl Bell {
+    fn waker(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.waker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // It goes with this, or with who is just putting another waker there.
+    }
+}
+
+impl Drop for Bell {
+    fn drop(&mut self) {
+        let waker = self.waker().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}

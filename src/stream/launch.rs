@@ -1,0 +1,128 @@
+//! Launches that own what they work on: a chain of kernels over buffers that never leave the device.
+#![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
+
+use std::vec::Vec;
+
+use super::metrics::Work;
+use super::{Module, Operand, Queue, Queued, Stream};
+use crate::Result;
+use crate::backend::{DeviceAddress, Launch, Uses};
+use crate::memory::{DeviceReadable, Memory, same_backend};
+use sealed::Shown;
+
+/// What a launch owns while it is queued: buffers and leases that devices see, alone or in pairs of pairs.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be given to a launch",
+    label = "the stream takes it by value and gives it back",
+    note = "a `Buffer`, a `Lease` or a `LeaseMut` that devices see, or `(a, (b, c))` of them"
+)]
+pub trait Operands: Queued + sealed::Places {}
+
+impl<A: Operand> Operands for A where A::Memory: Memory<Visibility: DeviceReadable> {}
+impl<A: Operands, B: Operands> Operands for (A, B) {}
+
+impl Stream {
+    /// Queues a kernel with one group that works on `operands`. The stream owns them until it has left, and gives them back: the next launch of a chain
+    /// takes them as they come, on this stream or another, and nothing is copied in between.
+    ///
+    /// The kernel's arguments are the operands' device addresses in their order, 0 for one without bytes, and then `arguments`.
+    ///
+    /// ```
+    /// # fn main() -> ringmem::Result<()> {
+    /// use ringmem::backend::host::HostBackend;
+    /// use ringmem::image::{Entry, KernelHost};
+    /// use ringmem::memory::{Device, GpuBuffer};
+    /// use ringmem::stream::{Module, Stream};
+    /// use ringmem::{Abi, Image, LAYOUTS};
+    ///
+    /// /// Adds the third argument to so many numbers.
+    /// unsafe fn add(host: &dyn KernelHost, arguments: &[u64]) {
+    ///     let Some(first) = host.translate(arguments[0], 8 * arguments[1]) else { return };
+    ///     for index in 0..arguments[1] as usize {
+    ///         // SAFETY: translated for so many, which the launch owns.
+    ///         unsafe { *first.cast::<u64>().add(index).as_mut() += arguments[2] };
+    ///     }
+    /// }
+    ///
+    /// let kernels = &[Entry { name: "add", arguments: 3, run: add }];
+    /// let backend = HostBackend::builder().build()?;
+    /// let module = Module::load(&backend, &Image { ptx: b"", host: kernels, abi: Abi::of(LAYOUTS) }, &Abi::of(LAYOUTS))?;
+    /// let stream = Stream::new(&backend, 0)?;
+    /// let numbers = GpuBuffer::<u64, _>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
+    /// // SAFETY: `add` uses three numbers, and they are the launch's.
+    /// let numbers = unsafe { stream.launch_with(&module, "add", numbers, &[3, 10]) }?.ordered();
+    /// // SAFETY: as above.
+    /// let numbers = unsafe { stream.launch_with(&module, "add", numbers, &[3, 100]) }?.wait()?;
+    /// assert_eq!(numbers.to_vec()?, [111, 112, 113]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The operands, as [`launch`](Self::launch) or with [`OtherBackend`](crate::Error::OtherBackend) for one of them; nothing was queued.
+    ///
+    /// # Safety
+    ///
+    /// The arguments are what the kernel takes, and it touches nothing but the operands, writes to none that is a [`Lease`](crate::registry::Lease), and leaves by
+    /// itself; what else it touches is promised as for [`launch`](Self::launch).
+    pub unsafe fn launch_with<T: Operands>(&self, module: &Module, name: &str, operands: T, arguments: &[u64]) -> Queue<T> {
+        let backend = self.backend();
+        let queued = (|| {
+            same_backend(&**backend, &**module.backend())?;
+            let mut all = Vec::new();
+            operands.each(&mut |shown| {
+                same_backend(&**backend, shown.backend)?;
+                all.push(shown.address.map_or(0, DeviceAddress::get));
+                Ok(())
+            })?;
+            all.extend_from_slice(arguments);
+            // When all have been looked at: what is refused has queued nothing.
+            operands.each(&mut |Shown { uses, last, .. }| {
+                self.come_after(uses)?;
+                self.come_after(&Uses::from(last))
+            })?;
+            let launch = Launch { module: module.id(), name, arguments: &all, groups: 1 };
+            // SAFETY: the caller's promise; the operands come after whatever used them, list this launch, and are nobody else's until it has left.
+            self.queue(&[], Work::Kernel, |backend, id| unsafe { backend.launch(&launch, id) }).map(Some)
+        })();
+        self.pending(queued, operands)
+    }
+}
+
+mod sealed {
+    use super::{DeviceReadable, Memory, Operand, Result, Uses};
+    use crate::backend::{Backend, DeviceAddress, Ticket};
+
+    /// An operand, as a launch sees it.
+    pub struct Shown<'a> {
+        pub backend: &'a dyn Backend,
+        pub address: Option<DeviceAddress>,
+        pub uses: &'a Uses,
+        /// What it comes after besides.
+        pub last: Option<Ticket>,
+    }
+
+    pub trait Places {
+        /// Looks at each operand, in order, until one is refused.
+        fn each(&self, look: &mut dyn FnMut(Shown<'_>) -> Result<()>) -> Result<()>;
+    }
+
+    impl<A: Operand> Places for A
+    where
+        A::Memory: Memory<Visibility: DeviceReadable>,
+    {
+        fn each(&self, look: &mut dyn FnMut(Shown<'_>) -> Result<()>) -> Result<()> {
+            let elements = self.elements();
+            let (backend, address) = (&**elements.memory().backend(), elements.device_address());
+            look(Shown { backend, address, uses: elements.uses(), last: self.last() })
+        }
+    }
+
+    impl<A: Places, B: Places> Places for (A, B) {
+        fn each(&self, look: &mut dyn FnMut(Shown<'_>) -> Result<()>) -> Result<()> {
+            self.0.each(look)?;
+            self.1.each(look)
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What a stream has done and what it took, exactly.
+
+use ringmem::backend::host::{Fault, Faults, Verb};
+use ringmem::backend::{Backend, Ticket};
+use ringmem::image::{Entry, KernelHost};
+use ringmem::stream::{Kernels, Metrics, Module, Traffic};
+use ringmem::{Error, Image};
+use ringmem_kernels::{ABI, IMAGE};
+
+use super::*;
+
+const WORKS: Image = Image { host: &[Entry { name: "work", arguments: 1, run: work }], ..IMAGE };
+
+/// What it takes is the model's to say.
+unsafe fn work(_: &dyn KernelHost, _: &[u64]) {}
+
+fn traffic(count: u64, bytes: u64, ns: u64) -> Traffic {
+    Traffic { count, bytes, time: Duration::from_nanos(ns) }
+}
+
+fn metrics(stream: &Stream) -> Metrics {
+    stream.synchronize().expect("nothing failed");
+    stream.metrics().expect("it is measured")
+}
+
+#[test]
+fn each_direction_has_its_count_its_bytes_its_time_and_its_bandwidth() {
+    let backend = build(builder().devices(2).peer(0, 1).link(link()));
+    let stream = stream(&backend);
+    stream.measure().expect("the host backend has a clock");
+    stream.measure().expect("and goes on");
+    let other = GpuBuffer::<u8, _>::new(Device::new(&backend, 1), 10_000).expect("room");
+    let (mut host, mut near) = (pinned(&backend, 10_000), gpu(&backend, 10_000));
+    for _ in 0..3 {
+        (host, near) = stream.copy(host, near).expect("it is queued").ordered();
+    }
+    for _ in 0..2 {
+        (near, host) = stream.copy_range(near, ..5000, host, 0).expect("it is queued").ordered();
+    }
+    let (near, next) = stream.copy(near, gpu(&backend, 10_000)).expect("it is queued").ordered();
+    let (near, other) = stream.copy_range(near, ..8000, other, 0).expect("it is queued").ordered();
+    backend.enable_peer(0, 1).expect("it can be reached");
+    let (near, other) = stream.copy_range(near, ..8000, other, 0).expect("it is queued").ordered();
+    let (host, second) = stream.copy(host, pinned(&backend, 10_000)).expect("it is queued").ordered();
+    let near = stream.fill(near, ..200, 1).expect("it is queued").ordered();
+    let nothing = stream.fill(gpu(&backend, 0), .., 1).expect("nothing to do").ordered();
+    let metrics = metrics(&stream);
+    assert_eq!(metrics.uploads, traffic(3, 30_000, 6000));
+    assert_eq!(metrics.downloads, traffic(2, 10_000, 3000));
+    assert_eq!(metrics.device_copies, traffic(1, 10_000, 100));
+    assert_eq!(metrics.peer_copies, traffic(2, 16_000, 3600 + 3000), "over the host and directly");
+    assert_eq!(metrics.host_copies, traffic(1, 10_000, 500));
+    assert_eq!(metrics.fills, traffic(1, 200, 2));
+    assert_eq!((metrics.kernels.count, metrics.prefetches, metrics.lost), (0, Traffic::default(), 0));
+    assert_eq!((metrics.uploads.bandwidth(), metrics.fills.bandwidth()), (Some(5.0), Some(100.0)));
+    assert_eq!(metrics.prefetches.bandwidth(), None);
+    let uploads = backend.counters().uploads;
+    assert_eq!((uploads.count, uploads.bytes), (3 + 1, 30_000 + 8000), "the backend counts the one over the host as both of its halves");
+    drop((near, next, other, host, second, nothing));
+}
+
+#[test]
+fn a_peer_enabled_after_the_call_changes_nothing_of_a_copy() {
+    let backend = build(builder().devices(2).peer(0, 1).link(link()));
+    let stream = stream(&backend);
+    let held = Held::new(&backend, &stream);
+    let other = GpuBuffer::<u8, _>::new(Device::new(&backend, 1), 64).expect("room");
+    let (near, other) = stream.copy(gpu(&backend, 64), other).expect("it is queued").ordered();
+    backend.enable_peer(0, 1).expect("it can be reached");
+    held.let_go();
+    stream.synchronize().expect("nothing failed");
+    let counters = backend.counters();
+    assert_eq!((counters.downloads.bytes, counters.uploads.bytes, counters.peer_copies.count), (64, 64, 0));
+    drop((near, other));
+}
+
+#[test]
+fn the_times_of_the_last_hundred_kernels_are_remembered() {
+    let backend = build(builder().link(link()));
+    let stream = stream(&backend);
+    stream.measure().expect("the host backend has a clock");
+    let module = Module::load(&backend, &WORKS, &ABI).expect("our ABI");
+    for ns in 1..=150 {
+        // SAFETY: it touches nothing.
+        drop(unsafe { stream.launch(&module, "work", &[ns]) }.expect("it is queued"));
+    }
+    let kernels = metrics(&stream).kernels;
+    assert_eq!((kernels.count, kernels.time), (150, Duration::from_nanos(150 * 151 / 2)));
+    assert!(kernels.last().map(|time| time.as_nanos()).eq(51..=150), "{kernels:?}");
+    assert_eq!(kernels.last().len(), Kernels::LAST);
+}
+
+#[test]
+fn who_measures_nothing_pays_nothing() {
+    let backend = build(builder().faults(Faults::new()));
+    let stream = stream(&backend);
+    drop(stream.fill(gpu(&backend, 64), .., 1).expect("it is queued"));
+    stream.synchronize().expect("nothing failed");
+    assert_eq!((stream.metrics(), backend.calls(Verb::Record)), (None, Some(0)));
+}
+
+#[test]
+fn what_is_under_way_is_not_counted_yet_and_reading_does_not_wait() {
+    let backend = build(builder());
+    let stream = stream(&backend);
+    stream.measure().expect("the host backend has a clock");
+    let held = Held::new(&backend, &stream);
+    let filled = stream.fill(gpu(&backend, 64), .., 1).expect("it is queued").ordered();
+    let before = stream.metrics().expect("it is measured");
+    assert_eq!((before.fills.count, before.kernels.count), (0, 0));
+    held.let_go();
+    let after = metrics(&stream);
+    assert_eq!((after.fills.count, after.fills.bytes, after.kernels.count), (1, 64, 1));
+    assert!(after.kernels.time > Duration::ZERO);
+    drop(filled);
+}
+
+#[test]
+fn what_is_refused_is_in_no_figure_and_what_cannot_be_timed_is_said() {
+    // Of each measured operation two moments; the first is that by which it is asked whether there are any.
+    let record = |nth| (Verb::Record, Fault::nth(nth));
+    let planned = [record(2), record(4), (Verb::Fill, Fault::nth(2)), (Verb::Record, Fault::nth(7).when_executed())];
+    let faults = planned.into_iter().fold(Faults::new(), |faults, (verb, fault)| faults.on(verb, fault));
+    let backend = build(builder().faults(faults));
+    let stream = stream(&backend);
+    stream.measure().expect("the first is recorded");
+    let refused = stream.fill(gpu(&backend, 64), .., 1).expect_err("no moment before it");
+    assert!(matches!(refused.error, Error::Injected { call: "record", number: 2 }));
+    assert_eq!(backend.calls(Verb::Fill), Some(0), "nothing was queued");
+    let untimed = stream.fill(refused.value, .., 2).expect("no moment after it");
+    let gpu = untimed.wait().expect("it is executed all the same");
+    assert_eq!(gpu.to_vec().expect("a copy"), [2; 64]);
+    let refused = stream.fill(gpu, .., 3).expect_err("planned");
+    let unmeasured = stream.fill(refused.value, .., 4).expect("what is after it fails later").wait().expect("and is not its own");
+    assert!(matches!(stream.synchronize(), Err(Error::Injected { call: "record", number: 7 })));
+    let filled = stream.fill(unmeasured, .., 5).expect("nothing more is planned").ordered();
+    let metrics = metrics(&stream);
+    assert_eq!((metrics.fills.count, metrics.fills.bytes, metrics.lost), (1, 64, 2));
+    drop(filled);
+}
+
+#[test]
+fn moments_are_forgotten_when_they_were_read_and_with_the_stream() {
+    let backend = build(builder());
+    let stream = stream(&backend);
+    let ticket = |number| Ticket { stream: stream.id(), number };
+    // The first was to ask whether there are any; of each operation there is one before it and one after.
+    let [first, second] = [[2, 4], [6, 8]].map(|both| both.map(ticket));
+    stream.measure().expect("the host backend has a clock");
+    let filled = stream.fill(gpu(&backend, 64), .., 1).expect("it is queued").ordered();
+    stream.synchronize().expect("nothing failed");
+    assert!(backend.elapsed(first[0], first[1]).is_ok());
+    assert_eq!(stream.metrics().map(|metrics| metrics.fills.count), Some(1));
+    assert!(first.iter().all(|&ticket| is_forgotten(&backend, ticket)));
+    let other = super::stream(&backend);
+    let held = Held::new(&backend, &other);
+    stream.wait_for(&other).expect("one backend");
+    let filled = stream.fill(filled, .., 2).expect("it is queued").ordered();
+    assert!(matches!(backend.elapsed(second[0], second[1]), Err(Error::NotReached { .. })), "a kernel is in front of it");
+    drop(stream);
+    assert!(second.iter().all(|&ticket| is_forgotten(&backend, ticket)));
+    held.let_go();
+    drop(filled);
+}
+
+fn is_forgotten(backend: &Clean, ticket: Ticket) -> bool {
+    matches!(backend.elapsed(ticket, ticket), Err(Error::Unsupported { .. }))
+}
+
+#[test]
+fn clones_on_many_threads_are_measured_together() {
+    let backend = build(builder());
+    let measured = stream(&backend);
+    measured.measure().expect("the host backend has a clock");
+    thread::scope(|scope| {
+        for thread in 1..=4 {
+            let (stream, mut buffer) = (measured.clone(), gpu(&backend, thread * 10));
+            scope.spawn(move || {
+                for _ in 0..50 {
+                    buffer = stream.fill(buffer, .., 1).expect("it is queued").ordered();
+                }
+            });
+        }
+    });
+    let metrics = metrics(&measured);
+    assert_eq!((metrics.fills.count, metrics.fills.bytes, metrics.lost), (200, 50 * 100, 0));
+}
