@@ -1,0 +1,212 @@
+//! [`bandwidth`]: what the ways between a host and a device carry; [`diagnose`]: what to do about one that carries too little.
+
+use core::fmt;
+use std::vec::Vec;
+
+use crate::backend::Backend;
+use crate::memory::{Buffer, Device, GpuBuffer, Host, Memory, Pinned};
+use crate::stream::{Pending, Stream};
+use crate::{MemoryVisibility, Rejected, Result};
+
+/// Bytes that were moved, and the time that it took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Bytes.
+    pub bytes: u64,
+    /// Nanoseconds.
+    pub ns: u64,
+}
+
+impl Rate {
+    /// Bytes per nanosecond, which is GB/s of 10^9 bytes; `None` where no time has passed.
+    #[must_use]
+    pub fn gb_per_s(self) -> Option<f64> {
+        (self.ns > 0).then(|| self.bytes as f64 / self.ns as f64)
+    }
+}
+
+/// What the ways between a host and a device carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bandwidth {
+    /// From pinned memory to the device.
+    pub up: Rate,
+    /// From the device to pinned memory.
+    pub down: Rate,
+    /// From pageable memory to the device.
+    pub pageable_up: Rate,
+    /// From the device to pageable memory.
+    pub pageable_down: Rate,
+    /// Within the device.
+    pub on_device: Rate,
+    /// Whether what was to be pinned really was.
+    pub is_pinned: bool,
+}
+
+/// How often each way is measured; the quickest counts, since what else the machine does only adds.
+const TIMES: usize = 4;
+
+/// Measures the ways between the host and a stream's device with copies of so many bytes, which are queued on it one at a time and waited for. The time is
+/// [`Backend::now_ns`]: in a link model the model's.
+///
+/// # Errors
+///
+/// [`Size`](crate::Error::Size) for no bytes; what the memory or a copy fails with.
+pub fn bandwidth(stream: &Stream, bytes: usize) -> Result<Bandwidth> {
+    if bytes == 0 {
+        return Err(crate::Error::Size { asked: 0, least: 1, most: isize::MAX as u64 });
+    }
+    let (backend, device) = (stream.backend(), stream.device());
+    let on_device = || GpuBuffer::<u8>::new(Device::new(backend, device), bytes);
+    let pinned = Buffer::<u8, _>::new(Pinned::<dyn Backend>::new(backend, device), bytes)?;
+    let pageable = Buffer::<u8, _>::new(Host::<dyn Backend>::new(backend, device), bytes)?;
+    let is_pinned = pinned.is_pinned();
+    let (up, (pinned, target)) = measure(stream, pinned, on_device()?)?;
+    let (down, (target, pinned)) = measure(stream, target, pinned)?;
+    drop(pinned);
+    let (pageable_up, (pageable, target)) = measure(stream, pageable, target)?;
+    let (pageable_down, (target, _)) = measure(stream, target, pageable)?;
+    let (on_device, _) = measure(stream, target, on_device()?)?;
+    Ok(Bandwidth { up, down, pageable_up, pageable_down, on_device, is_pinned })
+}
+
+/// What a copy takes and gives back.
+type Ends<A, B> = (Buffer<u8, A>, Buffer<u8, B>);
+
+/// The quickest copy of all of one buffer to all of another, once it has been made; and both.
+fn measure<A: Memory, B: Memory>(stream: &Stream, from: Buffer<u8, A>, to: Buffer<u8, B>) -> Result<(Rate, Ends<A, B>)> {
+    let (bytes, backend) = (from.size_bytes() as u64, stream.backend());
+    let mut both = (from, to);
+    let mut least = u64::MAX;
+    for time in 0..=TIMES {
+        let begun = backend.now_ns();
+        both = stream.copy(both.0, both.1).and_then(Pending::wait).map_err(Rejected::into_error)?;
+        let took = backend.now_ns().saturating_sub(begun);
+        // The first one pays for pages that nobody has touched.
+        if time > 0 {
+            least = least.min(took);
+        }
+    }
+    Ok((Rate { bytes, ns: least }, both))
+}
+
+/// A way that carries less has something wrong with it, GB/s: any bus of the last fifteen years carries more.
+pub const LEAST_GB_PER_S: u64 = 2;
+
+/// Fewer bytes say more of how long a transfer takes to begin than of what the way carries.
+const FEW: u64 = 1 << 20;
+
+/// What is known of a rate besides its figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Circumstances {
+    /// Whether the host's memory was page-locked.
+    pub is_pinned: bool,
+    /// What host and device see of each other.
+    pub visibility: MemoryVisibility,
+}
+
+/// What may be the matter with a slow way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Suggestion {
+    /// The memory is pageable: each transfer is copied twice.
+    Pin,
+    /// The transfers are small: what they take is taken by their beginning.
+    Join,
+    /// Host and device see little of each other, as under WSL and Windows: the driver is between.
+    Native,
+    /// It is the link.
+    Link,
+}
+
+impl fmt::Display for Suggestion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Pin => "the memory is pageable: pin it (`Pinned`, or a pool of it), and see that the limit of locked memory allows it",
+            Self::Join => "the transfers are small: join them (`transfer::Coalescer`), or measure with more bytes",
+            Self::Native => {
+                "a driver that shares the device with another system, as under WSL and Windows: keep data on the device, or run without it"
+            }
+            Self::Link => "the link itself: look at the slot's lanes and generation, at a device that sleeps, and at who else uses it",
+        })
+    }
+}
+
+/// What is to be said of a rate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Diagnosis {
+    /// Nothing.
+    Fine,
+    /// No time has passed, so nobody knows.
+    Unknown,
+    /// It is below [`LEAST_GB_PER_S`], and why that may be, the likeliest first.
+    Slow(Vec<Suggestion>),
+}
+
+/// Judges what a way between a host and a device carries.
+///
+/// | rate | memory | bytes | visibility | verdict |
+/// |---|---|---|---|---|
+/// | no time | | | | `Unknown` |
+/// | 2 GB/s and above | | | | `Fine` |
+/// | below | pageable | | | `Slow`: [`Pin`](Suggestion::Pin), and what follows |
+/// | below | | below 1 MiB | | `Slow`: [`Join`](Suggestion::Join), and what follows |
+/// | below | | | not `SystemScope` | `Slow`: [`Native`](Suggestion::Native) |
+/// | below | pinned | 1 MiB and above | `SystemScope` | `Slow`: [`Link`](Suggestion::Link) |
+#[must_use]
+pub fn diagnose(rate: Rate, circumstances: Circumstances) -> Diagnosis {
+    let Circumstances { is_pinned, visibility } = circumstances;
+    if rate.ns == 0 {
+        return Diagnosis::Unknown;
+    }
+    if u128::from(rate.bytes) >= u128::from(LEAST_GB_PER_S) * u128::from(rate.ns) {
+        return Diagnosis::Fine;
+    }
+    let apply = [
+        (Suggestion::Pin, !is_pinned),
+        (Suggestion::Join, rate.bytes < FEW),
+        (Suggestion::Native, visibility != MemoryVisibility::SystemScope),
+    ];
+    let mut suggestions: Vec<_> = apply.into_iter().filter_map(|(suggestion, applies)| applies.then_some(suggestion)).collect();
+    if suggestions.is_empty() {
+        suggestions.push(Suggestion::Link);
+    }
+    Diagnosis::Slow(suggestions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Diagnosis::{Fine, Slow, Unknown};
+    use super::MemoryVisibility::{DeviceScope, ExplicitDma, SystemScope};
+    use super::Suggestion::{Join, Link, Native, Pin};
+    use super::*;
+    use std::vec;
+
+    #[test]
+    fn below_two_gigabytes_a_second_something_is_said_to_be_wrong_and_what() {
+        const MIB: u64 = 1 << 20;
+        for (bytes, ns, is_pinned, visibility, expected) in [
+            (0, 0, true, SystemScope, Unknown),
+            (MIB, 0, false, ExplicitDma, Unknown),
+            (u64::MAX, u64::MAX / 2, false, DeviceScope, Fine),
+            (2_000_000, 1_000_000, false, DeviceScope, Fine),
+            (1, 1, true, SystemScope, Slow(vec![Join])),
+            (1_999_999, 1_000_000, true, SystemScope, Slow(vec![Link])),
+            (u64::MAX, u64::MAX, true, SystemScope, Slow(vec![Link])),
+            (MIB, MIB, false, SystemScope, Slow(vec![Pin])),
+            (MIB - 1, MIB, true, SystemScope, Slow(vec![Join])),
+            (MIB - 1, MIB, false, SystemScope, Slow(vec![Pin, Join])),
+            (MIB, MIB, true, DeviceScope, Slow(vec![Native])),
+            (MIB, MIB, true, ExplicitDma, Slow(vec![Native])),
+            (MIB - 1, MIB, false, DeviceScope, Slow(vec![Pin, Join, Native])),
+        ] {
+            let circumstances = Circumstances { is_pinned, visibility };
+            assert_eq!(diagnose(Rate { bytes, ns }, circumstances), expected, "{bytes} bytes in {ns} ns, {circumstances:?}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_bytes_by_nanoseconds() {
+        assert_eq!(Rate { bytes: 24_000, ns: 2000 }.gb_per_s(), Some(12.0));
+        assert_eq!(Rate { bytes: 24_000, ns: 0 }.gb_per_s(), None);
+    }
+}

@@ -1,0 +1,359 @@
+//! [`Chunked`]: a copy in chunks, of which a few are queued at a time.
+#![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
+
+use core::fmt;
+use core::ops::Range;
+use core::time::Duration;
+use std::boxed::Box;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Chunks;
+use crate::backend::Ticket;
+use crate::memory::{Both, Buffer, Memory, Reservation, same_size};
+use crate::stream::{Source, Stream, Target};
+use crate::{DeviceBytes, Error, Rejected, Result};
+
+/// The most chunks that are queued at once.
+pub const MOST_DEPTH: u32 = 8;
+
+/// How far a transfer has come, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Those that have arrived: all before this many, and the end of a chunk.
+    pub done: u64,
+    /// All of them.
+    pub bytes: u64,
+}
+
+/// A copy that is queued in chunks, at most so many of them at once, and that owns both ends until it is over.
+///
+/// 1. The chunks are [whole elements](Chunks) and are copied in order. What is queued of them never exceeds the depth.
+/// 2. The next ones are queued by whoever [waits](Self::wait) or [polls](Self::poll); the first are queued when this is made.
+/// 3. After a failure nothing more is queued. What was is waited for, and both ends come back with the first error: the target has every byte
+///    before the last [progress](Self::progress).
+/// 4. Dropped, the chunks that are queued are executed, no more are, and both ends go after them; forgotten, the ends are never freed.
+///
+/// ```
+/// # fn main() -> ringmem::Result<()> {
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
+/// use ringmem::stream::Stream;
+/// use ringmem::transfer::Chunked;
+///
+/// let backend = HostBackend::builder().build()?;
+/// let stream = Stream::new(&backend, 0)?;
+/// let pinned = PinnedBuffer::<u32, _>::from_slice(Pinned::new(&backend, 0), &[7; 1000])?;
+/// let device = GpuBuffer::<u32, _>::new(Device::new(&backend, 0), 1000)?;
+///
+/// let mut chunks = Vec::new();
+/// let copy = Chunked::new(&stream, pinned, device, 1500, 2)?;
+/// let (_pinned, device) = copy.wait_with(|progress| chunks.push(progress.done))?;
+/// assert_eq!(chunks, [1500, 3000, 4000]);
+/// assert_eq!(device.to_vec()?, [7; 1000]);
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "dropping it drops the buffers of the copy, and leaves the rest of it undone"]
+pub struct Chunked<A: Source, B: Target<Element = A::Element>> {
+    from: A,
+    to: B,
+    way: Way<A::Element>,
+    /// What has not been queued.
+    left: Chunks,
+    /// Of chunks that are queued at once.
+    depth: usize,
+    /// What is queued, the oldest first.
+    flights: VecDeque<Flight>,
+    progress: Progress,
+    /// A chunk has not arrived: those behind it count for nothing.
+    is_torn: bool,
+    failed: Option<Error>,
+    /// Of those who may be under way at once.
+    _place: Option<Reservation>,
+}
+
+/// What a copy gives: both ends, or both ends and why not.
+pub type Copied<A, B> = Result<(A, B), Rejected<(A, B)>>;
+
+/// How a copy is to be done.
+pub(crate) struct Plan<T> {
+    pub way: Way<T>,
+    pub chunks: Chunks,
+    /// From [`check_depth`].
+    pub depth: usize,
+    pub place: Option<Reservation>,
+}
+
+/// A chunk that is queued.
+struct Flight {
+    /// Of its copies that nobody has waited for; the first of two comes first.
+    tickets: [Option<Ticket>; 2],
+    bytes: u64,
+    is_whole: bool,
+}
+
+/// Pinned elements, of whatever memory gives them.
+type Between<T> = Buffer<T, Arc<dyn Memory<Visibility = Both>>>;
+
+/// How chunks get from one end to the other.
+pub(crate) enum Way<T> {
+    /// By one copy each.
+    Direct(Stream),
+    /// Over pinned memory, by two copies on two streams. A buffer lists its last use, so the second copy out of it comes after the first into it, and
+    /// the first of a later chunk after that.
+    Staged {
+        out: Stream,
+        into: Stream,
+        // INVARIANT: as many as chunks may be queued, so one at least where there is a chunk; `turn` is one of them.
+        staging: Box<[Between<T>]>,
+        turn: usize,
+    },
+}
+
+impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
+    /// A copy of all of `from` to all of `to` in chunks of at most `chunk` bytes, of which at most `depth` are queued on the stream at once.
+    ///
+    /// # Errors
+    ///
+    /// Both ends, and nothing was queued: [`SizeMismatch`](Error::SizeMismatch), [`Size`](Error::Size) for a chunk shorter than an element,
+    /// [`Unsupported`](Error::Unsupported) for a depth of 0 or more than [`MOST_DEPTH`]; as [`Stream::copy`] for the first chunk.
+    pub fn new(stream: &Stream, from: A, to: B, chunk: u64, depth: u32) -> Result<Self, Rejected<(A, B)>> {
+        let planned = (|| {
+            let (target, source) = (to.elements().len(), from.elements().len());
+            same_size::<A::Element>(target, source)?;
+            let chunks = Chunks::new(source as u64, size_of::<A::Element>() as u64, chunk)?;
+            Ok(Plan { way: Way::Direct(stream.clone()), chunks, depth: check_depth(depth)?, place: None })
+        })();
+        Self::planned(from, to, planned)
+    }
+
+    /// What was planned, begun; or both ends.
+    pub(crate) fn planned(from: A, to: B, planned: Result<Plan<A::Element>>) -> Result<Self, Rejected<(A, B)>> {
+        match planned {
+            Ok(plan) => Self::idle(from, to, plan).begun(),
+            Err(error) => Err(Rejected { error, value: (from, to) }),
+        }
+    }
+
+    /// What was planned, and nothing of it is queued.
+    pub(crate) fn idle(from: A, to: B, Plan { way, chunks, depth, place }: Plan<A::Element>) -> Self {
+        let progress = Progress { done: 0, bytes: chunks.bytes() };
+        let flights = VecDeque::with_capacity(depth);
+        Self { from, to, way, left: chunks, depth, flights, progress, is_torn: false, failed: None, _place: place }
+    }
+
+    /// Queues the first chunks. If not even one could be, both ends come back.
+    fn begun(mut self) -> Result<Self, Rejected<(A, B)>> {
+        self.fill();
+        match self.failed.take() {
+            Some(error) if self.flights.is_empty() => Err(Rejected { error, value: (self.from, self.to) }),
+            failed => Ok(Self { failed, ..self }),
+        }
+    }
+
+    /// How far it has come, as far as somebody has waited or polled.
+    #[must_use]
+    pub const fn progress(&self) -> Progress {
+        self.progress
+    }
+
+    /// Takes note of what is over and queues what there is room for, without waiting; whether all is over. An error is kept for
+    /// [`wait`](Self::wait).
+    pub fn poll(&mut self) -> bool {
+        self.drive(Some(Duration::ZERO), |_| {})
+    }
+
+    /// Waits as long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// What a chunk failed with first, and both ends.
+    pub fn wait(self) -> Copied<A, B> {
+        self.wait_with(|_| {})
+    }
+
+    /// The same, and `progress` is told of each chunk that has arrived, in order.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait).
+    pub fn wait_with(mut self, progress: impl FnMut(Progress)) -> Copied<A, B> {
+        self.drive(None, progress);
+        self.finish()
+    }
+
+    /// Waits no longer than `timeout`, in all.
+    ///
+    /// # Errors
+    ///
+    /// `self` when the time is up. Inside, as [`wait`](Self::wait).
+    pub fn wait_timeout(mut self, timeout: Duration) -> Result<Copied<A, B>, Self> {
+        if self.drive(Some(timeout), |_| {}) { Ok(self.finish()) } else { Err(self) }
+    }
+
+    /// Waits for chunks and queues others, not longer than `timeout`; whether all is over.
+    pub(crate) fn drive(&mut self, timeout: Option<Duration>, mut progress: impl FnMut(Progress)) -> bool {
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        self.fill();
+        while !self.flights.is_empty() {
+            let before = self.progress;
+            if !self.land(left()) {
+                return false;
+            }
+            // Before anybody is told: the streams have work meanwhile.
+            self.fill();
+            if self.progress != before {
+                progress(self.progress);
+            }
+        }
+        true
+    }
+
+    /// What the copy failed with, once.
+    pub(crate) fn failure(&mut self) -> Option<Error> {
+        self.failed.take()
+    }
+
+    fn finish(self) -> Copied<A, B> {
+        let value = (self.from, self.to);
+        match self.failed {
+            None => Ok(value),
+            Some(error) => Err(Rejected { error, value }),
+        }
+    }
+
+    fn fill(&mut self) {
+        while self.failed.is_none() && self.flights.len() < self.depth {
+            let Some(range) = self.left.next() else { return };
+            self.failed = self.queue(range).err();
+        }
+    }
+
+    /// Queues a chunk; where only half of it could be, that is waited for too.
+    fn queue(&mut self, range: Range<u64>) -> Result<()> {
+        let element = size_of::<A::Element>() as u64;
+        // Elements that have no bytes have no chunks, and a buffer's bytes can be counted.
+        let [start, end] = [range.start, range.end].map(|byte| (byte / element) as usize);
+        let mut flight = Flight { tickets: [None; 2], bytes: range.end - range.start, is_whole: false };
+        let queued = self.way.queue(&mut self.from, &mut self.to, start..end, &mut flight.tickets);
+        flight.is_whole = queued.is_ok();
+        if flight.is_whole || flight.tickets[0].is_some() {
+            self.flights.push_back(flight);
+        }
+        queued
+    }
+
+    /// Waits for the oldest chunk that is queued, not longer than `timeout`; whether it is over.
+    fn land(&mut self, timeout: Option<Duration>) -> bool {
+        let Some(flight) = self.flights.front_mut() else { return true };
+        let backend = self.way.stream().backend();
+        for place in &mut flight.tickets {
+            let Some(ticket) = *place else { continue };
+            match backend.wait(ticket, timeout) {
+                Ok(false) => return false,
+                Ok(true) => {}
+                Err(error) => {
+                    flight.is_whole = false;
+                    self.failed.get_or_insert(error);
+                }
+            }
+            *place = None;
+            self.from.settled(ticket);
+            self.to.settled(ticket);
+        }
+        self.is_torn |= !flight.is_whole;
+        if !self.is_torn {
+            self.progress.done += flight.bytes;
+        }
+        self.flights.pop_front();
+        true
+    }
+}
+
+impl<A: Source, B: Target<Element = A::Element>> fmt::Debug for Chunked<A, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { progress, depth, flights, failed, .. } = self;
+        f.debug_struct("Chunked")
+            .field("progress", progress)
+            .field("depth", depth)
+            .field("queued", &flights.len())
+            .field("failed", failed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<T: DeviceBytes> Way<T> {
+    /// One that goes over `depth` buffers of `elements` elements each.
+    pub fn staged(out: &Stream, into: &Stream, memory: &Arc<dyn Memory<Visibility = Both>>, elements: usize, depth: usize) -> Result<Self> {
+        let staging = (0..depth).map(|_| Buffer::new(Arc::clone(memory), elements)).collect::<Result<_>>()?;
+        Ok(Self::Staged { out: out.clone(), into: into.clone(), staging, turn: 0 })
+    }
+
+    /// A stream of the backend.
+    const fn stream(&self) -> &Stream {
+        match self {
+            Self::Direct(stream) | Self::Staged { out: stream, .. } => stream,
+        }
+    }
+
+    /// Queues the copies of some elements; their tickets also where there is one and no other.
+    fn queue<A: Source<Element = T>, B: Target<Element = T>>(
+        &mut self,
+        from: &mut A,
+        to: &mut B,
+        range: Range<usize>,
+        tickets: &mut [Option<Ticket>; 2],
+    ) -> Result<()> {
+        let (at, len) = (range.start, range.len());
+        match self {
+            Self::Direct(stream) => tickets[0] = hop(stream, from, range, to, at)?,
+            Self::Staged { out, into, staging, turn } => {
+                let place = *turn;
+                *turn = (place + 1) % staging.len();
+                let between = &mut staging[place];
+                tickets[0] = hop(out, from, range, between, 0)?;
+                tickets[1] = hop(into, between, 0..len, to, at)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Queues one copy, which both buffers list.
+fn hop<A: Source, B: Target<Element = A::Element>>(
+    stream: &Stream,
+    from: &mut A,
+    range: Range<usize>,
+    to: &mut B,
+    at: usize,
+) -> Result<Option<Ticket>> {
+    let last = [from.last(), to.last()];
+    let target = to.elements().slice(at..at + range.len())?;
+    let source = from.elements().slice(range)?;
+    // SAFETY: the operation owns both, or has them lent until it is over: two buffers, of which nobody else writes to the one or uses the other. Both
+    // list it at once.
+    let ticket = unsafe { stream.queue_copy(source, target, last) }?;
+    if let Some(ticket) = ticket {
+        from.used(ticket);
+        to.used(ticket);
+    }
+    Ok(ticket)
+}
+
+/// Refuses a depth that there is not.
+pub(crate) fn check_depth(depth: u32) -> Result<usize> {
+    if (1..=MOST_DEPTH).contains(&depth) { Ok(depth as usize) } else { Err(Error::Unsupported { what: "a depth outside 1 to 8" }) }
+}
+
+/// A copy of what is lent, which is over when this goes.
+pub(crate) struct Ended<A: Source, B: Target<Element = A::Element>>(pub Chunked<A, B>);
+
+impl<A: Source, B: Target<Element = A::Element>> Drop for Ended<A, B> {
+    fn drop(&mut self) {
+        self.0.left.skip_all();
+        self.0.drive(None, |_| {});
+    }
+}

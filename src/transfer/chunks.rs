@@ -1,0 +1,81 @@
+//! [`Chunks`]: many elements as ranges of bytes.
+
+use core::iter::FusedIterator;
+use core::ops::Range;
+
+use crate::{Error, Result};
+
+/// The bytes of so many elements, cut into ranges.
+///
+/// 1. The ranges begin at byte 0, follow each other without a gap and end with the last byte.
+/// 2. Each is a whole number of elements: as many as fit into a chunk, and in the last range those that are left.
+/// 3. What makes no sense is refused before there is a range.
+///
+/// ```
+/// use ringmem::transfer::Chunks;
+///
+/// // Ten elements of 12 bytes, in chunks of at most 50.
+/// let chunks: Vec<_> = Chunks::new(10, 12, 50)?.collect();
+/// assert_eq!(chunks, [0..48, 48..96, 96..120]);
+/// # Ok::<(), ringmem::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Chunks {
+    next: u64,
+    end: u64,
+    // INVARIANT: not 0.
+    step: u64,
+}
+
+impl Chunks {
+    /// `elements` elements of `size` bytes each, in ranges of at most `chunk` bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Size`](Error::Size) for a chunk that is shorter than an element, or of no bytes, and for more bytes than an address can span.
+    pub fn new(elements: u64, size: u64, chunk: u64) -> Result<Self> {
+        let (least, most) = (size.max(1), isize::MAX as u64);
+        if chunk < least {
+            return Err(Error::Size { asked: chunk, least, most });
+        }
+        let asked = elements.saturating_mul(size);
+        if asked > most {
+            return Err(Error::Size { asked, least: 0, most });
+        }
+        Ok(Self { next: 0, end: asked, step: chunk - chunk % least })
+    }
+
+    /// Bytes of every range but the last.
+    #[must_use]
+    pub const fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// All bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.end
+    }
+
+    /// Leaves out what has not been asked for.
+    pub(crate) const fn skip_all(&mut self) {
+        self.next = self.end;
+    }
+}
+
+impl Iterator for Chunks {
+    type Item = Range<u64>;
+
+    fn next(&mut self) -> Option<Range<u64>> {
+        let start = self.next;
+        self.next += self.step.min(self.end - start);
+        (start < self.next).then_some(start..self.next)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = usize::try_from((self.end - self.next).div_ceil(self.step)).ok();
+        (left.unwrap_or(usize::MAX), left)
+    }
+}
+
+impl FusedIterator for Chunks {}

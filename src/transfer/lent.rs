@@ -1,0 +1,49 @@
+//! [`Lent`]: a borrowed end of a transfer that is over before its call returns.
+
+use crate::DeviceBytes;
+use crate::backend::Ticket;
+use crate::memory::{Memory, Slice};
+use crate::stream::{Operand, Place, Queued, Settle, Source, Target};
+
+/// Elements that queued copies use while their caller waits.
+///
+/// The buffer does not list what is queued with it; this does.
+pub(crate) struct Lent<'a, T, M> {
+    view: Slice<'a, T, M>,
+    last: Option<Ticket>,
+}
+
+impl<'a, T, M> Lent<'a, T, M> {
+    /// # Safety
+    ///
+    /// What is queued with it is over before the elements' borrow ends, whatever panics; and where they are written, they are the caller's alone.
+    pub const unsafe fn new(view: Slice<'a, T, M>) -> Self {
+        Self { view, last: None }
+    }
+}
+
+impl<T: DeviceBytes, M: Memory> Operand for Lent<'_, T, M> {
+    type Element = T;
+    type Memory = M;
+}
+impl<T: DeviceBytes, M: Memory> Source for Lent<'_, T, M> {}
+impl<T: DeviceBytes, M: Memory> Target for Lent<'_, T, M> {}
+impl<T: DeviceBytes, M: Memory> Queued for Lent<'_, T, M> {}
+
+impl<T: DeviceBytes, M: Memory> Place<T, M> for Lent<'_, T, M> {
+    fn elements(&self) -> Slice<'_, T, M> {
+        self.view
+    }
+    fn last(&self) -> Option<Ticket> {
+        self.last
+    }
+}
+
+impl<T, M> Settle for Lent<'_, T, M> {
+    fn settled(&mut self, ticket: Ticket) {
+        self.last = self.last.filter(|&last| last != ticket);
+    }
+    fn used(&mut self, ticket: Ticket) {
+        self.last = Some(ticket);
+    }
+}

@@ -1,0 +1,73 @@
+//! Ranges of elements, split where their bytes begin at multiples of a power of two.
+//!
+//! No copy of this crate is made quicker by it: drivers split for themselves, and a transfer over a bus takes what its bytes take wherever they begin
+//! (workload `split-64k` of the bench `movement`). It is there for what asks for such lengths: vector loads, direct I/O, other pages.
+
+use core::ops::Range;
+
+use crate::layouts::align::{align_down, align_up};
+
+/// A range of elements in three: `body` begins and ends at whole units, `head` and `tail` are less than a unit each. Together they are the range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// Before the first whole unit; all of it where there is no boundary within.
+    pub head: Range<usize>,
+    /// Whole units.
+    pub body: Range<usize>,
+    /// After the last whole unit.
+    pub tail: Range<usize>,
+}
+
+/// How many `T` lie between two that begin at multiples of `align` bytes: `align` over its greatest divisor in common with the size of a `T`.
+/// `None` if there is no such alignment.
+#[must_use]
+pub const fn period<T>(align: u64) -> Option<usize> {
+    if !align.is_power_of_two() {
+        return None;
+    }
+    let shared = (size_of::<T>() as u64).trailing_zeros();
+    // Elements without bytes begin everywhere: 64 zeros.
+    let period = if shared >= align.trailing_zeros() { 1 } else { align >> shared };
+    if period > usize::MAX as u64 { None } else { Some(period as usize) }
+}
+
+/// The least number of `T`, not below `len`, that takes a multiple of `align` bytes; `None` if there is none, or no such alignment.
+///
+/// ```
+/// use ringmem::transfer::padded;
+/// // Whole pages of floats.
+/// assert_eq!(padded::<f32>(1000, 4096), Some((1000 + 1023) & !1023));
+/// ```
+#[must_use]
+pub const fn padded<T>(len: usize, align: u64) -> Option<usize> {
+    let Some(period) = period::<T>(align) else { return None };
+    match align_up(len as u64, period as u64) {
+        Some(padded) if padded <= usize::MAX as u64 => Some(padded as usize),
+        _ => None,
+    }
+}
+
+/// Splits a range of `T`, counted from one that begins at a multiple of `align` bytes. `None` for a range that ends before it begins, and if
+/// there is no such alignment.
+///
+/// ```
+/// use ringmem::transfer::split;
+/// let parts = split::<f32>(5..200, 256).expect("a power of two");
+/// assert_eq!((parts.head, parts.body, parts.tail), (5..64, 64..192, 192..200));
+/// ```
+#[must_use]
+pub const fn split<T>(range: Range<usize>, align: u64) -> Option<Parts> {
+    let (start, end) = (range.start, range.end);
+    let Some(period) = period::<T>(align) else { return None };
+    if start > end {
+        return None;
+    }
+    let (Some(first), Some(last)) = (align_up(start as u64, period as u64), align_down(end as u64, period as u64)) else {
+        return Some(Parts { head: start..end, body: end..end, tail: end..end });
+    };
+    if first > last {
+        return Some(Parts { head: start..end, body: end..end, tail: end..end });
+    }
+    let (first, last) = (first as usize, last as usize);
+    Some(Parts { head: start..first, body: first..last, tail: last..end })
+}
