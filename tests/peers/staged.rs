@@ -1,0 +1,129 @@
+//! Over the host: in what order, in how much memory, and how long it would take.
+
+use std::collections::HashMap;
+
+use ringmem::backend::host::{Call, Link, Phase};
+use ringmem::memory::PinnedBuffer;
+
+use super::*;
+
+/// Copies that were executed into pinned memory and out of it, by where in that: whether each wrote, and which bytes of the whole.
+fn visits(log: &[Call], [source, target]: [u64; 2]) -> HashMap<u64, Vec<(bool, u64)>> {
+    let mut visits: HashMap<u64, Vec<_>> = HashMap::new();
+    for call in log.iter().filter(|call| call.verb == Verb::Copy && call.phase == Phase::Executed && call.ok) {
+        let (from, to) = (call.from.expect("a copy"), call.to.expect("a copy"));
+        let within = |place: u64, buffer: u64| (buffer..buffer + BYTES as u64).contains(&place).then(|| place - buffer);
+        match (within(from, source), within(to, target)) {
+            (Some(at), None) => visits.entry(to).or_default().push((true, at)),
+            (None, Some(at)) => visits.entry(from).or_default().push((false, at)),
+            other => panic!("{call:?}: {other:?}"),
+        }
+    }
+    visits
+}
+
+#[test]
+fn the_second_way_comes_after_the_first_and_nothing_is_overwritten_before_it_was_read() {
+    for depth in [1, 2, 3, 8] {
+        let backend = build(two().log(true));
+        let peers = peers(&backend);
+        let (source, mut target) = (gpu(&backend, 0, &pattern(1)), gpu(&backend, 1, &pattern(2)));
+        let begin = backend.call_log().len();
+        peers.copy_with(&source, &mut target, with(Strategy::Staged { chunk: 100, depth }), |_| {}).expect("a copy");
+        let log = backend.call_log().split_off(begin);
+        let places = [&source, &target].map(|buffer| buffer.device_address().expect("bytes").get());
+        let visits = visits(&log, places);
+        assert_eq!(visits.len(), depth as usize, "so many places, in turn");
+        assert_eq!(visits.values().map(Vec::len).sum::<usize>(), 2 * 101);
+        for visits in visits.values() {
+            for pair in visits.chunks(2) {
+                assert!(matches!(pair, [(true, written), (false, read)] if written == read), "{visits:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn no_more_chunks_are_under_way_than_the_depth() {
+    for strategy in STRATEGIES {
+        let depth = match strategy {
+            Strategy::Pipelined { depth, .. } | Strategy::Staged { depth, .. } => depth,
+            _ => 1,
+        };
+        let backend = build(two().log(true));
+        let (source, mut target) = (gpu(&backend, 0, &pattern(1)), gpu(&backend, 1, &pattern(2)));
+        peers(&backend).copy_with(&source, &mut target, with(strategy), |_| {}).expect("a copy");
+        let ways = if matches!(strategy, Strategy::Staged { .. }) { 2 } else { 1 };
+        let (mut queued, mut most) = (0_u32, 0);
+        for call in backend.call_log().iter().filter(|call| call.phase == Phase::Called && call.ticket.is_some()) {
+            match call.verb {
+                Verb::Copy => queued += 1,
+                Verb::Wait => queued -= 1,
+                _ => {}
+            }
+            most = most.max(queued);
+        }
+        assert_eq!((queued, most), (0, depth * ways), "{strategy:?}: each waited for, and as many at once as it says");
+    }
+}
+
+/// 1 us, and 10 GB/s between devices and to pinned memory alike; 5 to pageable.
+fn link() -> Link {
+    Link { latency_ns: 1000, pinned: 10.0, pageable: 5.0, peer: 10.0, ..Link::default() }
+}
+
+/// What a copy of 80 000 bytes takes in the model.
+fn takes(strategy: Strategy, enabled: bool) -> u64 {
+    let backend = build(two().link(link()));
+    let mut peers = peers(&backend);
+    if enabled {
+        peers.enable(0, 1).expect("it can");
+    }
+    let (source, mut target) = (gpu(&backend, 0, &[1; 80_000]), gpu(&backend, 1, &[2; 80_000]));
+    let now = || backend.model_now().expect("a model");
+    let before = now();
+    peers.copy_with(&source, &mut target, with(strategy), |_| {}).expect("a copy");
+    now() - before
+}
+
+#[test]
+fn both_ways_over_the_host_are_taken_at_once() {
+    // A chunk takes 2 us each way.
+    let staged = |depth| takes(Strategy::Staged { chunk: 10_000, depth }, false);
+    assert_eq!(staged(1), 8 * 4000, "one after the other");
+    for depth in [2, 3, 4, 8] {
+        assert_eq!(staged(depth), 9 * 2000, "{depth} chunks at once: the longer way, and one chunk's other");
+    }
+}
+
+#[test]
+fn a_copy_between_peers_is_twice_as_quick_as_one_over_the_host_at_equal_links() {
+    let direct = takes(Strategy::Direct, true);
+    let staged = takes(Strategy::Staged { chunk: 80_000, depth: 1 }, false);
+    assert_eq!((direct, staged), (9000, 18_000));
+    assert!(staged >= 2 * direct);
+}
+
+#[test]
+fn pinned_memory_is_transferred_in_one_copy_and_twice_as_quickly_as_pageable() {
+    let backend = build(two().link(link()));
+    let mut device = gpu(&backend, 0, &[0; 100_000]);
+    let mut pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 100_000).expect("room");
+    pinned.as_mut_slice().expect("idle").fill(3);
+    let pageable = vec![4; 100_000];
+    let now = || backend.model_now().expect("a model");
+    let mut took = [0; 2];
+    let (counted, ()) = moves(&backend, || {
+        let before = now();
+        device.as_view_mut().copy_from_view(pinned.as_view()).expect("as long");
+        took[0] = now() - before;
+    });
+    assert_eq!(counted[2..], [(1, 100_000), (0, 0)], "not copied a second time");
+    let (counted, ()) = moves(&backend, || {
+        let before = now();
+        device.copy_from(&pageable).expect("as long");
+        took[1] = now() - before;
+    });
+    assert_eq!(counted[2..], [(1, 100_000), (1, 100_000)], "copied a second time");
+    assert_eq!(took, [11_000, 21_000]);
+}
