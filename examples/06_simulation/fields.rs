@@ -4,10 +4,10 @@ use std::hash::{DefaultHasher, Hasher};
 
 use ringmem::backend::host::HostBackend;
 use ringmem::manager::{AnyBuffer, BufferConfig, BufferId, LeaseMut, MemoryManager};
-use ringmem::memory::{Device, Pinned};
-use ringmem::mirror::{Access, MirroredBuffer};
+use ringmem::memory::{Buffer, Device, Pinned};
+use ringmem::mirror::MirroredBuffer;
 use ringmem::pool::Pool;
-use ringmem::stream::{Pending, Stream};
+use ringmem::stream::Stream;
 use ringmem::{DeviceBytes, Result};
 use zerocopy::IntoBytes;
 
@@ -18,7 +18,7 @@ pub type StagingPool = Pool<Pinned<HostBackend>>;
 pub type Manager = MemoryManager<DevicePool>;
 type Mirror<T> = MirroredBuffer<T, StagingPool, DevicePool>;
 
-/// Where mirrors have their two copies: both come back to their pool when the mirror goes.
+/// Where mirrors have their two copies, and frames their snapshots and slots: all come back to their pool when who has them goes.
 pub struct Pools {
     pub device: DevicePool,
     pub staging: StagingPool,
@@ -36,16 +36,11 @@ impl<T: DeviceBytes + IntoBytes> Field<T> {
         Ok(Self { id: manager.create(name, 0, config)?, plain: Vec::new(), element })
     }
 
-    /// Queues a copy of the elements as they are then on a stream, and on another stream one to the host: nobody waits.
-    pub fn picture(&self, manager: &Manager, pools: &Pools, taken_on: &Stream, read_on: &Stream) -> Result<Mirror<T>> {
+    /// Queues a copy of the elements as they are then, on the device: what is queued on the stream next may write them again.
+    pub fn snapshot(&self, manager: &Manager, pools: &Pools, taken_on: &Stream) -> Result<Buffer<T, DevicePool>> {
         let mut lease = manager.lease_mut(self.id)?;
-        let mut mirror = Mirror::new(pools.staging.clone(), pools.device.clone(), lease.len())?;
-        mirror.through(Access::Write, |device| match lease.download(taken_on, .., device).map(Pending::ordered) {
-            Ok(device) => (device, Ok(())),
-            Err(rejected) => (rejected.value, Err(rejected.error)),
-        })??;
-        mirror.sync_to_host_on(read_on)?;
-        Ok(mirror)
+        let copy = Buffer::new(pools.device.clone(), lease.len())?;
+        Ok(lease.download(taken_on, .., copy)?.ordered())
     }
 
     pub fn plain(&self) -> &[T] {

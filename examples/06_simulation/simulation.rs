@@ -1,15 +1,20 @@
-//! What runs: the manager with its buffers over a pool, a kernel, and a stream each for its steps and for who looks on.
+//! What runs: the manager with its buffers over a pool, a kernel with a stream for its steps, and frames of the positions for who looks on.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ringmem::backend::host::HostBackend;
+use ringmem::frames::{self, Policy, Reader, Writer};
 use ringmem::memory::{Device, Pinned};
 use ringmem::pool::Pool;
 use ringmem::stream::{Module, Pending, Stream};
 use ringmem::{Rejected, Result};
 
-use super::fields::{Fields, Leased, Manager, Pools};
-use super::step::{IMAGE, step};
+use super::fields::{Fields, Leased, Manager, Pools, StagingPool};
+use super::step::{IMAGE, Vec3, step};
+
+/// No frame is waited for longer.
+const LIMIT: Duration = Duration::from_secs(30);
 
 pub struct Simulation {
     fields: Fields,
@@ -18,7 +23,8 @@ pub struct Simulation {
     pools: Pools,
     module: Module,
     steps: Stream,
-    reads: Stream,
+    writer: Writer<Vec3, StagingPool>,
+    reader: Reader<Vec3, StagingPool>,
 }
 
 /// Bytes of device memory.
@@ -35,6 +41,7 @@ impl Simulation {
         // Slabs so short that nearly every block has its own: what a buffer leaves behind when it grows can go back to the device.
         let device = Pool::builder(Device::new(backend, 0)).limit(limit).slab(64 << 10).exact(true).build()?;
         let staging = Pool::builder(Pinned::new(backend, 0)).build()?;
+        let (writer, reader) = frames::pair(staging.clone(), 2, Policy::Every { wait: Duration::ZERO })?;
         // Its limit of 6 GiB is far off: here it is the device that runs short.
         let manager = Manager::new(device.clone());
         Ok(Self {
@@ -44,7 +51,8 @@ impl Simulation {
             pools: Pools { device, staging },
             module: Module::load(backend, &IMAGE, &IMAGE.abi)?,
             steps: Stream::new(backend, 0)?,
-            reads: Stream::new(backend, 0)?,
+            writer,
+            reader,
         })
     }
 
@@ -62,11 +70,17 @@ impl Simulation {
     /// Two steps, without waiting between them, and a look at the positions as they were then.
     pub fn advance(&mut self) -> Result<()> {
         let first = self.launch()?;
-        let mut picture = self.fields.positions.picture(&self.manager, &self.pools, &self.steps, &self.reads)?;
-        // It comes after the picture was taken, and goes on while that is brought to the host.
+        let mut snapshot = self.fields.positions.snapshot(&self.manager, &self.pools, &self.steps)?;
+        let started = self.writer.start(&mut snapshot, ..)?;
+        // Freed after the transfer of it.
+        drop(snapshot);
+        // It comes after the snapshot was taken, and goes on while that is brought to the host.
         let second = self.launch()?;
         step(&mut self.fields.plain());
-        assert!(picture.host()? == self.fields.positions.plain(), "the positions between two steps");
+        let frame = self.reader.next(LIMIT)?.expect("in time");
+        assert_eq!(frame.sequence, started);
+        assert!(frame.elements == self.fields.positions.plain(), "the positions between two steps");
+        self.reader.release();
         step(&mut self.fields.plain());
         first.wait().map_err(Rejected::into_error)?;
         second.wait().map_err(Rejected::into_error)

@@ -1,0 +1,149 @@
+//! [`Uploads`]: frames from the host to a device.
+
+use core::fmt;
+use core::ops::RangeBounds;
+use core::time::Duration;
+use std::collections::VecDeque;
+use std::vec::Vec;
+
+use super::{Failed, Resident, fitting, transfers};
+use crate::memory::{Buffer, HostReadable, Memory, Pinned, range};
+use crate::stream::{Pending, Stream};
+use crate::{DeviceBytes, Error, Rejected, Result};
+
+/// Slots that the host fills in turn, each while the others are on their way to the device.
+///
+/// ```
+/// # fn main() -> ringmem::Result<()> {
+/// # use core::time::Duration;
+/// # use ringmem::backend::host::HostBackend;
+/// # use ringmem::frames::Uploads;
+/// # use ringmem::memory::{Device, GpuBuffer, Pinned};
+/// # let backend = HostBackend::builder().build()?;
+/// let mut uploads = Uploads::<u32, _>::new(Pinned::new(&backend, 0), 2, Duration::from_secs(10))?;
+/// let target = || GpuBuffer::<u32, _>::new(Device::new(&backend, 0), 1000);
+/// let mut batches = [target()?, target()?];
+/// for number in 0..10 {
+///     let batch = &mut batches[number as usize % 2];
+///     uploads.send(batch, .., |elements| elements.fill(number))?;
+///     // batch.ready_on(&compute)?, a launch that reads it, batch.used_by(&compute)?: the next but one send comes after that
+/// }
+/// uploads.settle()?;
+/// assert_eq!(batches[1].to_vec()?, [9; 1000]);
+/// # Ok(())
+/// # }
+/// ```
+pub struct Uploads<T, H: Memory = Pinned> {
+    memory: H,
+    stream: Stream,
+    slots: usize,
+    wait: Duration,
+    /// Of the last frame.
+    sequence: u64,
+    free: Vec<Buffer<T, H>>,
+    /// By sequence number. Slots that are neither here nor free have no buffer.
+    flying: VecDeque<(u64, Pending<Buffer<T, H>>)>,
+}
+
+impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> {
+    /// So many slots, whose buffers are of `memory` and allocated when they are first needed, and whose transfers have a stream of their own. None is waited
+    /// for longer than `wait`.
+    ///
+    /// # Errors
+    ///
+    /// As [`pair`](super::pair).
+    pub fn new(memory: H, slots: usize, wait: Duration) -> Result<Self> {
+        let stream = transfers(&memory, slots)?;
+        Ok(Self { memory, stream, slots, wait, sequence: 0, free: Vec::new(), flying: VecDeque::new() })
+    }
+
+    /// Has a slot filled, and queues a copy of it to some elements, after everything that `target` lists as a use: the frame's sequence number, from 1.
+    /// `target` lists the copy, so whatever is done with it next comes after that; for launches see [`ready_on`](Buffer::ready_on).
+    ///
+    /// What `fill` finds in the slot is unspecified. Where every slot is in flight, the oldest transfer is waited for. Whether this one succeeds is said here
+    /// by a later call, and not by what is done with `target`.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed`] of an earlier frame whose transfer failed, once; of this one: [`Busy`](Error::Busy) after the wait, [`Range`](Error::Range),
+    /// [`OtherBackend`](Error::OtherBackend), [`Unsupported`](Error::Unsupported) for a named buffer that is not configured for queued transfers, and what the
+    /// memory refuses to a slot. Nothing was queued, and this frame's number is the next one's.
+    pub fn send(
+        &mut self,
+        target: &mut impl Resident<T>,
+        part: impl RangeBounds<usize>,
+        fill: impl FnOnce(&mut [T]),
+    ) -> Result<u64, Failed> {
+        let next = self.sequence + 1;
+        let refused = |error| Failed { sequence: next, error };
+        target.may_queue().map_err(refused)?;
+        let part = range::<T>(part, target.elements().len()).map_err(refused)?;
+        let slot = self.slot()?;
+        let mut slot = fitting(slot, &self.memory, part.len()).map_err(refused)?;
+        fill(slot.as_mut_slice().map_err(refused)?);
+        let queued = target.elements().slice(part).and_then(|to| {
+            // SAFETY: two buffers that nobody else has here; both list the copy below, before anything else is done with them.
+            unsafe { self.stream.queue_copy(slot.as_view(), to, [None; 2]) }
+        });
+        if let Ok(Some(ticket)) = queued {
+            target.used_in_silence(ticket, &self.stream);
+        }
+        match self.stream.pending(queued, slot) {
+            Ok(pending) => {
+                self.sequence = next;
+                self.flying.push_back((next, pending));
+                Ok(next)
+            }
+            Err(Rejected { error, value }) => {
+                self.free.push(value);
+                Err(refused(error))
+            }
+        }
+    }
+
+    /// Waits for all transfers, for each as long as for a slot.
+    ///
+    /// # Errors
+    ///
+    /// [`Failed`] of the first whose transfer failed, once: the next call goes on after it. [`Busy`](Error::Busy) inside for one that is still in flight.
+    pub fn settle(&mut self) -> Result<(), Failed> {
+        while let Some((sequence, pending)) = self.flying.pop_front() {
+            let slot = self.landed(sequence, pending, sequence)?;
+            self.free.push(slot);
+        }
+        Ok(())
+    }
+
+    /// A slot to be filled, with its buffer if it has one.
+    fn slot(&mut self) -> Result<Option<Buffer<T, H>>, Failed> {
+        if let Some(slot) = self.free.pop() {
+            return Ok(Some(slot));
+        }
+        if self.flying.len() < self.slots {
+            return Ok(None);
+        }
+        let Some((sequence, pending)) = self.flying.pop_front() else { return Ok(None) };
+        self.landed(sequence, pending, self.sequence + 1).map(Some)
+    }
+
+    /// What comes back from a transfer, waited for on behalf of a frame.
+    fn landed(&mut self, sequence: u64, pending: Pending<Buffer<T, H>>, waits: u64) -> Result<Buffer<T, H>, Failed> {
+        match pending.wait_timeout(self.wait) {
+            Ok(Ok(slot)) => Ok(slot),
+            Ok(Err(Rejected { error, value })) => {
+                self.free.push(value);
+                Err(Failed { sequence, error })
+            }
+            Err(pending) => {
+                self.flying.push_front((sequence, pending));
+                Err(Failed { sequence: waits, error: Error::Busy { what: "every slot is in flight" } })
+            }
+        }
+    }
+}
+
+impl<T, H: Memory> fmt::Debug for Uploads<T, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Uploads").field("sequence", &self.sequence).field("in_flight", &self.flying.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,106 @@
+//! [`Writer`]: the half that starts transfers.
+
+use core::fmt;
+use core::ops::RangeBounds;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::slots::{Slots, Transfer, Unread};
+use super::{Policy, Resident, fitting};
+use crate::memory::{Buffer, HostReadable, Memory, Pinned, range};
+use crate::stream::Stream;
+use crate::{DeviceBytes, Error, Rejected, Result};
+
+/// Starts the transfers of frames, in order.
+pub struct Writer<T, H: Memory = Pinned> {
+    memory: H,
+    stream: Stream,
+    policy: Policy,
+    /// Of the last frame.
+    sequence: u64,
+    slots: Arc<Slots<T, H>>,
+}
+
+impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
+    pub(super) fn new(memory: H, stream: Stream, policy: Policy, slots: Arc<Slots<T, H>>) -> Self {
+        Self { memory, stream, policy, sequence: 0, slots }
+    }
+
+    /// Queues a copy of some elements to a slot, after everything that `source` lists as a use: the frame's sequence number, from 1. `source` lists the
+    /// copy, so whatever is done with it next comes after that; for launches see [`ready_on`](Buffer::ready_on).
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`](Error::Busy) by the [policy](Policy), [`Unsupported`](Error::Unsupported) where the reader has gone or a named buffer is not configured for
+    /// queued transfers; [`Range`](Error::Range), [`OtherBackend`](Error::OtherBackend), and what the memory refuses to a slot. Nothing was queued, and no
+    /// number given away.
+    pub fn start(&mut self, source: &mut impl Resident<T>, part: impl RangeBounds<usize>) -> Result<u64> {
+        source.may_queue()?;
+        let part = range::<T>(part, source.elements().len())?;
+        let slot = fitting(self.slot()?, &self.memory, part.len())?;
+        let queued = source.elements().slice(part).and_then(|from| {
+            // SAFETY: two buffers that nobody else has here; both list the copy below, before anything else is done with them.
+            unsafe { self.stream.queue_copy(from, slot.as_view(), [None; 2]) }
+        });
+        if let Ok(Some(ticket)) = queued {
+            source.used_in_silence(ticket, &self.stream);
+        }
+        match self.stream.pending(queued, slot) {
+            Ok(pending) => {
+                self.sequence += 1;
+                let unread = Unread { sequence: self.sequence, transfer: Transfer::Flying(pending) };
+                self.slots.change(|books| books.unread.push_back(unread));
+                Ok(self.sequence)
+            }
+            Err(Rejected { error, value }) => {
+                self.slots.look().free.push(value);
+                Err(error)
+            }
+        }
+    }
+
+    /// A slot for the next frame, by the policy.
+    fn slot(&self) -> Result<Option<Buffer<T, H>>> {
+        let busy = Error::Busy { what: "every slot is held, unread or in flight" };
+        let mut books = self.slots.look();
+        let until = match self.policy {
+            Policy::Newest => None,
+            Policy::Every { wait } => Instant::now().checked_add(wait),
+        };
+        loop {
+            if !books.has_reader {
+                return Err(Error::Unsupported { what: "a frame after its reader has gone" });
+            }
+            if let Some(slot) = books.take_free() {
+                return Ok(slot);
+            }
+            if self.policy == Policy::Newest {
+                let older = books.take_older();
+                drop(books);
+                return older.map(|older| Some(older.into_slot())).ok_or(busy);
+            }
+            let Some(changed) = self.slots.wait(books, until) else { return Err(busy) };
+            books = changed;
+        }
+    }
+}
+
+impl<T, H: Memory> Writer<T, H> {
+    /// Whether there is somebody to read.
+    #[must_use]
+    pub fn has_reader(&self) -> bool {
+        self.slots.look().has_reader
+    }
+}
+
+impl<T, H: Memory> Drop for Writer<T, H> {
+    fn drop(&mut self) {
+        self.slots.change(|books| books.has_writer = false);
+    }
+}
+
+impl<T, H: Memory> fmt::Debug for Writer<T, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Writer").field("policy", &self.policy).field("sequence", &self.sequence).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,207 @@
+//! Calls of the backend fail, each in turn: nothing is lost but the frame that is named, and the frames after it come.
+
+use std::collections::BTreeMap;
+
+use ringmem::Error;
+use ringmem::backend::host::{Fault, Faults, Phase, Verb};
+
+use super::*;
+
+const FRAMES: u64 = 8;
+
+/// What came of a run.
+#[derive(Debug, Default)]
+struct Outcome {
+    /// What was written for each frame.
+    started: BTreeMap<u64, u32>,
+    read: Vec<(u64, u32)>,
+    failed: Vec<u64>,
+    refused: u32,
+}
+
+impl Outcome {
+    fn start(&mut self, rig: &mut Rig, value: u32) {
+        let mut write = || {
+            let source = rig.source.take().expect("it is there");
+            let queued = rig.work.fill(source, .., value);
+            let is_queued = queued.is_ok();
+            rig.source = Some(queued.map_or_else(|rejected| rejected.value, |pending| pending.ordered()));
+            is_queued
+        };
+        // Whatever the test's own calls are refused for.
+        assert!(write() || write(), "struck once");
+        let sequence = rig.writer.start(rig.source.as_mut().expect("it is there"), ..).or_else(|_| {
+            self.refused += 1;
+            rig.writer.start(rig.source.as_mut().expect("it is there"), ..)
+        });
+        assert!(self.started.insert(sequence.expect("struck once"), value).is_none());
+    }
+
+    fn read(&mut self, rig: &mut Rig) -> bool {
+        match rig.reader.next(LIMIT) {
+            Err(Failed { sequence, error }) => {
+                assert!(matches!(error, Error::Injected { .. }), "{error}");
+                self.failed.push(sequence);
+                false
+            }
+            frame => {
+                self.read.extend(whole(frame));
+                true
+            }
+        }
+    }
+}
+
+/// Frames that are all read, each while the next is in flight.
+fn run(faults: &Faults) -> (Rig, Outcome) {
+    let (mut rig, mut outcome) = (Rig::new(2, EVERY), Outcome::default());
+    rig.backend.set_faults(faults);
+    for value in 0..FRAMES as u32 {
+        outcome.start(&mut rig, 100 + value);
+        if value > 0 {
+            outcome.read(&mut rig);
+        }
+        rig.reader.release();
+    }
+    outcome.read(&mut rig);
+    rig.backend.set_faults(&Faults::new());
+    (rig, outcome)
+}
+
+#[test]
+fn whichever_call_fails_nothing_is_lost_but_the_frame_that_is_named() {
+    let verbs = [Verb::Allocate, Verb::Copy, Verb::After, Verb::Mark, Verb::Wait, Verb::Fill];
+    let calls = {
+        let (before, ..) = (Rig::new(2, EVERY), ());
+        let (rig, outcome) = run(&Faults::new());
+        assert_eq!((outcome.read.len(), outcome.refused, outcome.failed.len()), (FRAMES as usize, 0, 0));
+        verbs.map(|verb| rig.backend.calls(verb).expect("watched") - before.backend.calls(verb).expect("watched"))
+    };
+    let mut told = 0;
+    for (verb, calls) in verbs.into_iter().zip(calls) {
+        assert!(calls > 0, "{verb:?}");
+        for number in 1..=calls {
+            for when_executed in [false, true] {
+                let fault = Fault::nth(number);
+                let fault = if when_executed { fault.when_executed() } else { fault };
+                let (mut rig, mut outcome) = run(&Faults::new().on(verb, fault));
+                let what = format!("{verb:?} {number}, executed: {when_executed}: {outcome:?}");
+                assert!(outcome.refused + outcome.failed.len() as u32 <= 1, "{what}");
+                if verb == Verb::Copy {
+                    assert_eq!((outcome.refused, outcome.failed.len()), if when_executed { (0, 1) } else { (1, 0) }, "{what}");
+                }
+                told += outcome.refused + outcome.failed.len() as u32;
+                assert!(outcome.started.keys().copied().eq(1..=FRAMES), "{what}");
+                let expected = outcome.started.iter().filter(|(sequence, _)| !outcome.failed.contains(sequence));
+                // A fill that fails on its stream leaves what was there: who wrote is told, and not who reads.
+                if (verb, when_executed) != (Verb::Fill, true) {
+                    assert!(expected.map(|(&sequence, &value)| (sequence, value)).eq(outcome.read.iter().copied()), "{what}");
+                }
+                outcome.start(&mut rig, 7);
+                assert!(outcome.read(&mut rig), "{what}");
+                assert_eq!(outcome.read.last(), Some(&(FRAMES + 1, 7)), "{what}");
+            }
+        }
+    }
+    assert!(told > 30, "{told} calls");
+}
+
+#[test]
+fn whoever_has_the_source_next_is_not_told_in_the_reader_s_place() {
+    for latest in [false, true] {
+        let mut rig = Rig::new(2, EVERY);
+        rig.arrive(1);
+        rig.backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1).when_executed()));
+        rig.start(2).expect("it fails later");
+        let source = rig.source.as_mut().expect("it is there");
+        source.settle().expect("nothing of its own failed");
+        source.copy_from(&[3; LEN]).expect("nor now");
+        assert_eq!(source.to_vec().expect("live"), [3; LEN]);
+        rig.writer.start(source, ..).expect_err("two are unread");
+        let failed = if latest {
+            rig.reader.latest().expect_err("the reader is told first")
+        } else {
+            assert_eq!(rig.next(), Some((1, 1)));
+            rig.reader.next(LIMIT).expect_err("in its place")
+        };
+        assert!(matches!(failed, Failed { sequence: 2, error: Error::Injected { call: "copy", .. } }), "{failed}");
+        assert_eq!((failed.to_string(), std::error::Error::source(&failed).is_some()), (format!("frame 2: {}", failed.error), true));
+        if latest {
+            assert_eq!(rig.latest(), Some((1, 1)), "and only once");
+        }
+        assert_eq!(rig.arrive(4), 3);
+        assert_eq!(rig.latest(), Some((3, 4)));
+    }
+}
+
+#[test]
+fn a_frame_that_failed_gives_way_as_one_that_nobody_read() {
+    let mut rig = Rig::new(2, Policy::Newest);
+    rig.backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1).when_executed()));
+    rig.start(1).expect("it fails later");
+    rig.landed();
+    rig.arrive(2);
+    assert_eq!(rig.arrive(3), 3, "in the place of the first");
+    assert_eq!(rig.backend.counters().unreported, 1, "whose error nobody was there to be told of");
+    assert_eq!(rig.latest(), Some((3, 3)));
+}
+
+#[test]
+fn where_every_fifth_transfer_fails_what_is_read_is_whole_and_in_order() {
+    for (seed, slots) in [(1, 2), (2, 3), (3, 4)] {
+        let mut rig = Rig::new(slots, Policy::Newest);
+        rig.backend.set_faults(&Faults::new().on(Verb::Copy, Fault::random(0.2, seed).when_executed()));
+        let (mut started, mut failed, mut last) = (BTreeMap::new(), Vec::new(), 0);
+        for value in 1..=300 {
+            if let Ok(sequence) = rig.start(value) {
+                started.insert(sequence, value);
+            }
+            if value % 2 == 0 {
+                rig.landed();
+            }
+            match rig.reader.latest() {
+                Err(Failed { sequence, .. }) => failed.push(sequence),
+                frame => {
+                    if let Some((sequence, value)) = whole(frame) {
+                        assert!(sequence >= last && !failed.contains(&sequence));
+                        assert_eq!(started[&sequence], value);
+                        last = sequence;
+                    }
+                }
+            }
+        }
+        assert!(failed.len() > 10 && last > 100, "{failed:?}, {last}");
+        rig.backend.set_faults(&Faults::new());
+    }
+}
+
+#[test]
+fn a_failure_is_told_however_many_frames_arrive_while_the_reader_looks() {
+    for round in 0..100 {
+        let mut rig = Rig::new(64, EVERY);
+        rig.backend.set_faults(&Faults::new().on(Verb::Copy, Fault::random(0.5, round).when_executed()));
+        let held = Held::new(&rig.backend, &rig.work);
+        for value in 1..=64 {
+            rig.start(value).expect("a slot");
+        }
+        rig.source.as_ref().expect("it is there").ready_on(&rig.work).expect("a live stream");
+        let all = rig.work.record().expect("a live stream");
+        held.let_go();
+        let (mut told, mut is_last) = (0, false);
+        let begun = Instant::now();
+        loop {
+            assert!(begun.elapsed() < LIMIT);
+            // What it says is older than what it is asked for next.
+            let is_over = all.is_done();
+            match rig.reader.latest() {
+                Err(Failed { .. }) => told += 1,
+                Ok(_) if is_last => break,
+                Ok(_) => is_last = is_over,
+            }
+        }
+        let log = rig.backend.call_log();
+        let failed = log.iter().filter(|call| (call.verb, call.phase, call.ok) == (Verb::Copy, Phase::Executed, false)).count();
+        assert!(failed > 0 && told == failed, "round {round}: {told} told of {failed}");
+        rig.backend.set_faults(&Faults::new());
+    }
+}

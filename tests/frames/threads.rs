@@ -1,0 +1,75 @@
+//! A thread that writes and a thread that reads.
+
+use ringmem::Error;
+
+use super::*;
+
+const FRAMES: u32 = 2000;
+/// So many that a frame is not copied in one go.
+const MANY: usize = 4096;
+
+/// Writes frames whose elements are all the number of their write, until so many were started; the pairs of frame and write.
+fn write(mut writer: Writer, backend: &Clean) -> Vec<(u64, u32)> {
+    let work = Stream::new(backend, 0).expect("a stream");
+    let mut source = Some(GpuBuffer::<u32, _>::new(Device::new(backend, 0), MANY).expect("room"));
+    let mut started = Vec::new();
+    for value in 1.. {
+        let mut filled = work.fill(source.take().expect("it is there"), .., value).expect("queued").ordered();
+        match writer.start(&mut filled, ..) {
+            Ok(sequence) => started.push((sequence, value)),
+            Err(Error::Busy { .. }) => thread::yield_now(),
+            Err(error) => panic!("{error}"),
+        }
+        source = Some(filled);
+        if started.len() == FRAMES as usize {
+            break;
+        }
+    }
+    started
+}
+
+/// Reads until nothing more comes.
+fn read(mut reader: Reader, mut look: impl FnMut(&mut Reader) -> Option<(u64, u32)>) -> Vec<(u64, u32)> {
+    let mut frames: Vec<(u64, u32)> = Vec::new();
+    let begun = Instant::now();
+    loop {
+        // Asked first: what was started before is still to come.
+        let is_over = reader.is_over();
+        match look(&mut reader) {
+            Some(frame) if frames.last() != Some(&frame) => {
+                assert!(frames.last().is_none_or(|before| before.0 < frame.0), "{frame:?} after {:?}", frames.last());
+                frames.push(frame);
+            }
+            _ if is_over => return frames,
+            _ => thread::yield_now(),
+        }
+        assert!(begun.elapsed() < 4 * LIMIT, "not in time: the last frame, after {:?}", frames.last());
+    }
+}
+
+fn run(slots: usize, policy: Policy, look: impl FnMut(&mut Reader) -> Option<(u64, u32)> + Send) -> [Vec<(u64, u32)>; 2] {
+    let backend = Clean::build(HostBackend::builder().device_memory(1 << 20));
+    let (writer, reader) = frames::pair(Pinned::new(&backend, 0), slots, policy).expect("a stream");
+    thread::scope(|scope| {
+        let started = scope.spawn(|| write(writer, &backend));
+        let seen = scope.spawn(|| read(reader, look));
+        [started, seen].map(|thread| thread.join().expect("no panic"))
+    })
+}
+
+#[test]
+fn whoever_looks_for_the_newest_sees_whole_frames_in_order_and_the_last_one() {
+    for slots in 2..=4 {
+        let [started, seen] = run(slots, Policy::Newest, |reader| whole(reader.latest()));
+        assert!(seen.iter().all(|frame| started.contains(frame)), "{slots} slots");
+        assert_eq!(seen.last(), started.last(), "{slots} slots");
+    }
+}
+
+#[test]
+fn whoever_reads_every_frame_sees_each_once_and_whole() {
+    for (slots, wait) in [(2, Duration::ZERO), (2, LIMIT), (3, LIMIT)] {
+        let [started, seen] = run(slots, Policy::Every { wait }, |reader| whole(reader.next(Duration::from_millis(1))));
+        assert_eq!(seen, started, "{slots} slots, a wait of {wait:?}");
+    }
+}
