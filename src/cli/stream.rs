@@ -4,21 +4,28 @@
 //!    message of 32 bytes. The host computes no part of the answer.
 //! 2. At most `staging` buffers are filled or being copied, and at most as many chunks are with the kernel as device memory holds.
 //! 3. The answer is compared with one straight pass of the same function over the file; a difference is a failure.
+//! 4. With `--out`, what comes back is written to another file, which is there whole or not at all.
 
-mod pipeline;
+mod copy;
+mod count;
 mod report;
 
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ringmem_kernels::histogram::{self, LONGEST, Work};
+use ringmem_kernels::transform::Operation;
 use zerocopy::{FromZeros, IntoBytes};
 
+use super::place::Wanted;
 use super::source::Source;
-use super::{Backend, Failure, Outcome, size};
+use super::{Failure, Outcome, size};
 use crate::Image;
+use crate::backend::Backend;
 use crate::backend::host::HostBackend;
+use crate::streaming::Streamer;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -33,12 +40,18 @@ pub(super) struct Arguments {
     /// Slots of each ring, a power of two
     #[arg(long, default_value_t = 1024, allow_negative_numbers = true, value_parser = capacity)]
     ring_capacity: u64,
-    /// Device memory that the backend has
+    /// Device memory to be used; the host backend has no more
     #[arg(long, default_value = "256MiB", allow_hyphen_values = true, value_parser = size::parse)]
     device_memory: u64,
+    /// Write what comes back to this file, which is replaced only by a whole one, instead of counting
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// What the kernel does with each byte on the way to --out: add:N or xor:N
+    #[arg(long, requires = "out", value_parser = operation)]
+    transform: Option<Operation>,
     /// Where the kernel runs
-    #[arg(long, value_enum, default_value_t = Backend::Auto)]
-    backend: Backend,
+    #[arg(long, value_enum, default_value_t = Wanted::Auto)]
+    backend: Wanted,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -87,12 +100,31 @@ impl Arguments {
     }
 }
 
+impl Shape {
+    fn streamer(&self, backend: &Arc<dyn Backend>, staging: u64) -> crate::Result<Streamer> {
+        // A few at most: their number has been checked.
+        let few = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        Streamer::builder(backend, 0).chunk(self.chunk).depth(few(self.slots)).staging(few(staging)).build()
+    }
+}
+
 fn capacity(text: &str) -> Result<u64, String> {
     const MOST: u64 = 1 << 20;
     match text.parse::<u64>() {
         Ok(capacity) if capacity.is_power_of_two() && capacity <= MOST => Ok(capacity),
         Ok(capacity) => Err(format!("a ring's capacity is a power of two from 1 to {MOST}, not {capacity}")),
         Err(_) => Err(format!("a ring's capacity is a power of two from 1 to {MOST}")),
+    }
+}
+
+fn operation(text: &str) -> Result<Operation, String> {
+    let wrong = || format!("`{text}` is no transformation: add:N and xor:N are, with N from 0 to 255");
+    let (name, operand) = text.split_once(':').ok_or_else(wrong)?;
+    let operand = operand.parse::<u8>().map_err(|_| wrong())?;
+    match name {
+        "add" => Ok(Operation::Add(operand)),
+        "xor" => Ok(Operation::Xor(operand)),
+        _ => Err(wrong()),
     }
 }
 
@@ -104,19 +136,20 @@ struct Answer {
 }
 
 pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> Outcome {
-    let (Backend::Auto | Backend::Host) = arguments.backend;
-    let source = Source::open(&arguments.file)?;
+    let mut source = Source::open(&arguments.file)?;
+    if let Some(path) = &arguments.out {
+        return copy::run(arguments, path, &mut source, image, out);
+    }
     let shape = arguments.shape(source.length())?;
-    let backend = HostBackend::builder().device_memory(arguments.device_memory).build()?;
-    let mut progress = report::Progress::new(source.length(), arguments.json);
-    let run = pipeline::run(&source, &shape, arguments.ring_capacity, &backend, image, &mut progress, out)?;
-    source.check()?;
-    let (reference, reference_time) = straight_pass(&source)?;
+    let place = arguments.backend.open(HostBackend::builder().device_memory(arguments.device_memory))?;
+    let mut progress = report::Progress::new(source.length(), arguments);
+    let run = count::run(&mut source, &shape, arguments.ring_capacity, &place.backend, image, &mut progress, out)?;
+    let (reference, reference_time) = straight_pass(&mut source)?;
     source.check()?;
     progress.finish();
 
     let verified = run.answer == reference && run.bytes == source.length();
-    let report = report::Report { arguments, shape: &shape, run: &run, reference_time, verified, length: source.length() };
+    let report = report::Report { arguments, place: &place, shape: &shape, run: &run, reference_time, verified, length: source.length() };
     report.print(out)?;
     if verified {
         return Ok(());
@@ -132,7 +165,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> 
 
 /// The kernel's own function, on this thread, over the file piece by piece; the time is that of the function alone, over memory that has
 /// just been filled.
-fn straight_pass(source: &Source) -> Result<(Answer, Duration), Failure> {
+fn straight_pass(source: &mut Source) -> Result<(Answer, Duration), Failure> {
     let mut words = vec![0_u64; 1 << 18];
     let mut work = <Work as FromZeros>::new_box_zeroed().map_err(|_| Failure::Fact("no memory for 256 counters".to_owned()))?;
     let mut answer = Answer { histogram: [0; 256], checksum: 0 };

@@ -1,40 +1,63 @@
 //! What a run looks like: progress while it goes, a page or one object of JSON after it.
 
 use std::io::{self, IsTerminal, Write};
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::{Value, json};
 
-use super::pipeline::Run;
+use super::count::Run;
 use super::{Arguments, Shape};
 use crate::TelemetryBuffer;
+use crate::cli::place::Place;
 use crate::cli::{chart, percentile, percentiles, size};
+use crate::streaming::{self, Interrupted, Job, Stage, Streamed, Streamer};
 
 /// A bar on a terminal; elsewhere a line a second; nothing beside JSON.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     lines: bool,
+    /// Something is done that matters more than who hears of it.
+    writes: bool,
     length: u64,
     shown: Instant,
 }
 
 impl Progress {
-    pub(super) fn new(length: u64, json: bool) -> Self {
-        let terminal = io::stderr().is_terminal() && !json;
+    pub(super) fn new(length: u64, Arguments { json, out, .. }: &Arguments) -> Self {
+        let terminal = io::stderr().is_terminal() && !*json;
         let bar = terminal.then(|| {
             let style = ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {binary_bytes_per_sec}");
             ProgressBar::new(length).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
         });
-        Self { lines: bar.is_none() && !json, bar, length, shown: Instant::now() }
+        Self { lines: bar.is_none() && !*json, bar, writes: out.is_some(), length, shown: Instant::now() }
     }
 
-    pub(super) fn show(&mut self, done: u64, out: &mut dyn Write) -> io::Result<()> {
+    /// Streams a job with a callback that shows how far it is.
+    pub(super) fn watch<S: Stage>(&mut self, streamer: &mut Streamer, job: Job<'_>, stage: &mut S, out: &mut dyn Write) -> Watched {
+        let mut printed = Ok(());
+        let mut shown = |progress: streaming::Progress| match self.show(progress.done, out) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                printed = Err(error);
+                ControlFlow::Break(())
+            }
+        };
+        let streamed = streamer.run(job.on_progress(&mut shown), stage);
+        printed.map(|()| streamed)
+    }
+
+    fn show(&mut self, done: u64, out: &mut dyn Write) -> io::Result<()> {
         if let Some(bar) = &self.bar {
             bar.set_position(done);
         } else if self.lines && self.shown.elapsed() > Duration::from_secs(1) {
             self.shown = Instant::now();
-            writeln!(out, "{} of {}", size::show(done), size::show(self.length))?;
+            match writeln!(out, "{} of {}", size::show(done), size::show(self.length)) {
+                // Nobody listens any more, and the file is still wanted.
+                Err(error) if self.writes && error.kind() == io::ErrorKind::BrokenPipe => self.lines = false,
+                printed => printed?,
+            }
         }
         Ok(())
     }
@@ -53,8 +76,12 @@ impl Drop for Progress {
     }
 }
 
+/// What came of the stream, unless nobody could be told how far it was.
+type Watched = io::Result<Result<Streamed, Interrupted>>;
+
 pub(super) struct Report<'a> {
     pub(super) arguments: &'a Arguments,
+    pub(super) place: &'a Place,
     pub(super) shape: &'a Shape,
     pub(super) run: &'a Run,
     pub(super) length: u64,
@@ -83,7 +110,8 @@ impl Report<'_> {
             "ring": { "input": ring(run.high_water[0]), "output": ring(run.high_water[1]) },
             "telemetry": telemetry(&run.closed.telemetry),
             "max_resident_bytes": max_resident_bytes(),
-            "backend": "host",
+            "backend": self.place.backend.name(),
+            "why": self.place.why,
             "verified": self.verified,
         })
     }
@@ -121,7 +149,7 @@ impl Report<'_> {
             "  memory      {} on the device; {locked} of {buffers} staging buffers page-locked",
             size::show(shape.slots * shape.chunk)
         )?;
-        writeln!(out, "  backend     host: the kernel ran on a thread, device memory is simulated")
+        writeln!(out, "  backend     {}", self.place.words())
     }
 }
 
@@ -138,17 +166,17 @@ fn telemetry(seen: &TelemetryBuffer<u64>) -> Value {
     })
 }
 
-fn nanoseconds(time: Duration) -> u64 {
+pub(super) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Bytes a second; 0 for no bytes.
-fn rate(bytes: u64, time: Duration) -> f64 {
+pub(super) fn rate(bytes: u64, time: Duration) -> f64 {
     if bytes == 0 { 0.0 } else { bytes as f64 / time.as_secs_f64().max(1e-9) }
 }
 
 /// The most memory that this process has had resident, where the system says so.
-fn max_resident_bytes() -> Option<u64> {
+pub(super) fn max_resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;

@@ -1,0 +1,86 @@
+//! A file four times larger than the device's memory, through it: each chunk is changed by a kernel that runs all the time.
+//!
+//! `cargo run --release --features std --example 05_stream_a_file`
+
+use std::error::Error;
+use std::ops::ControlFlow;
+
+use ringmem::backend::host::HostBackend;
+use ringmem::channel::Options;
+use ringmem::stream::Module;
+use ringmem::streaming::{Cause, Chunk, Dialogue, FileSink, FileSource, Job, Persistent, Progress, Streamer};
+use ringmem_kernels::transform::{Applied, Apply, Operation};
+
+/// What is said to the kernel of a chunk, and what is made of its answer.
+struct Add(u8);
+
+impl Dialogue for Add {
+    type Question = Apply;
+    type Answer = Applied;
+
+    fn ask(&mut self, chunk: &Chunk) -> Apply {
+        // Offset and length travel, the bytes are in device memory already.
+        Apply { id: chunk.index, offset: chunk.place, length: chunk.length, operation: Operation::Add(self.0).word() }
+    }
+
+    fn number(answer: &Applied) -> u64 {
+        answer.id
+    }
+
+    fn answered(&mut self, chunk: &Chunk, answer: Applied) -> Result<(), Cause> {
+        if answer.status == 0 { Ok(()) } else { Err(chunk.refused()) }
+    }
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let place = std::env::temp_dir().join(format!("ringmem-example-{}", std::process::id()));
+    std::fs::create_dir_all(&place)?;
+    let outcome = stream(&place);
+    std::fs::remove_dir_all(&place)?;
+    outcome
+}
+
+fn stream(place: &std::path::Path) -> Result<(), Box<dyn Error>> {
+    let (from, to) = (place.join("from"), place.join("to"));
+    let bytes: Vec<u8> = (0..4 << 20).map(|i: u32| (i / 7) as u8).collect();
+    std::fs::write(&from, &bytes)?;
+
+    // Three chunks are under way at once: one is read, one on its way, one with the kernel. So much device memory is all that is taken.
+    let backend = HostBackend::builder().device_memory(1 << 20).build()?;
+    let mut streamer = Streamer::builder(&backend, 0).chunk(256 << 10).depth(3).build()?;
+
+    let module = Module::load(&backend, &ringmem_kernels::IMAGE, &ringmem_kernels::ABI)?;
+    let arguments = [streamer.address(), streamer.size()];
+    let mut options = Options::new("transform");
+    options.arguments = &arguments;
+    // SAFETY: the arguments are the streamer's memory, of which `transform` touches only chunks that it was told of and has not answered.
+    let mut kernel = unsafe { Persistent::open(&streamer, &module, &options, Add(7))? };
+
+    // It is stopped after five chunks, as an error would stop it ...
+    let (mut source, mut sink) = (FileSource::open(&from)?, FileSink::create(&to)?);
+    let mut fifth = |progress: Progress| if progress.chunks == 5 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let stopped = match streamer.run(Job::new(&mut source).to(&mut sink).on_progress(&mut fifth), &mut kernel) {
+        Ok(_) => return Err("nobody stopped it".into()),
+        Err(stopped) => stopped,
+    };
+    println!("stopped: {} KiB are done, because it {}", stopped.done >> 10, stopped.cause);
+    drop(kernel); // it may still have chunks that nobody asks for any more
+
+    // ... and goes on from there, into the same sink.
+    let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).depth(3).build()?;
+    let arguments = [streamer.address(), streamer.size()];
+    options.arguments = &arguments;
+    // SAFETY: as above.
+    let mut kernel = unsafe { Persistent::open(&streamer, &module, &options, Add(7))? };
+    let streamed = streamer.run(Job::new(&mut source).from(stopped.done).to(&mut sink).checksums(), &mut kernel)?;
+    kernel.close()?;
+    println!("then {} KiB in {} chunks, at most {} under way", streamed.bytes >> 10, streamed.chunks, streamed.most_under_way);
+
+    // Until now there is nothing under that name; from now on there is all of it.
+    assert!(!to.exists());
+    sink.commit()?;
+    let written = std::fs::read(&to)?;
+    assert!(written.iter().zip(&bytes).all(|(after, before)| *after == before.wrapping_add(7)));
+    println!("written: {} KiB, each byte 7 more", written.len() >> 10);
+    Ok(())
+}

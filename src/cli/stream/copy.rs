@@ -1,0 +1,177 @@
+//! `--out`: through device memory and back, into another file.
+
+use std::fmt;
+use std::io::{self, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringmem_kernels::transform::{Applied, Apply, Operation};
+use serde_json::json;
+
+use super::report::{Progress, max_resident_bytes, nanoseconds, rate};
+use super::{Arguments, Shape};
+use crate::Image;
+use crate::backend::Backend;
+use crate::backend::host::HostBackend;
+use crate::channel::Options;
+use crate::cli::place::Place;
+use crate::cli::source::{Source, failed};
+use crate::cli::{Failure, Outcome, size};
+use crate::stream::Module;
+use crate::streaming::{Cause, Chunk, Dialogue, FileSink, Interrupted, Job, Persistent, Streamed, Through};
+
+/// What is said of chunks that are to be transformed.
+struct Transform(Operation);
+
+impl Dialogue for Transform {
+    type Question = Apply;
+    type Answer = Applied;
+
+    fn ask(&mut self, chunk: &Chunk) -> Apply {
+        Apply { id: chunk.index, offset: chunk.place, length: chunk.length, operation: self.0.word() }
+    }
+
+    fn number(answer: &Applied) -> u64 {
+        answer.id
+    }
+
+    fn answered(&mut self, chunk: &Chunk, answer: Applied) -> Result<(), Cause> {
+        if answer.status == 0 { Ok(()) } else { Err(chunk.refused()) }
+    }
+}
+
+/// As on the command line.
+struct Named(Operation);
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Operation::Add(operand) => write!(f, "add:{operand}"),
+            Operation::Xor(operand) => write!(f, "xor:{operand}"),
+        }
+    }
+}
+
+/// Writes the file, checks it against what this thread makes of the source, and only then gives it its name.
+pub(super) fn run(arguments: &Arguments, to: &Path, source: &mut Source, image: &Image, out: &mut dyn Write) -> Outcome {
+    let of_sink = |error: io::Error| Failure::Fact(format!("{}: {error}", to.display()));
+    if source.file.is_at(to).map_err(of_sink)? {
+        return Err(Failure::Usage(format!("--out {} is {} itself", to.display(), arguments.file.display())));
+    }
+    let shape = arguments.shape(source.length())?;
+    let place = arguments.backend.open(HostBackend::builder().device_memory(arguments.device_memory))?;
+    let mut sink = FileSink::create(to).map_err(of_sink)?;
+    let begun = Instant::now();
+    let mut progress = Progress::new(source.length(), arguments);
+    let streamed = stream(arguments, &shape, &place.backend, image, source, &mut sink, &mut progress, out)?;
+    let streamed = match streamed {
+        Ok(streamed) => streamed,
+        Err(Interrupted { cause: cause @ Cause::Write { .. }, .. }) => return Err(failed(to, cause)),
+        Err(Interrupted { cause, .. }) => return Err(failed(source.file.path(), cause)),
+    };
+    let elapsed = begun.elapsed();
+    let expected = straight_pass(source, arguments.transform)?;
+    source.check()?;
+    progress.finish();
+    let written = streamed.written.unwrap_or_default();
+    if (written, streamed.bytes) != (expected, source.length()) {
+        return Err(Failure::Fact(format!(
+            "what came back is wrong: {} bytes with checksum {written:08x}, a straight pass gives {} with {expected:08x}; {} is as it was",
+            streamed.bytes,
+            source.length(),
+            to.display()
+        )));
+    }
+    sink.commit().map_err(of_sink)?;
+    print(arguments, to, &shape, &place, &streamed, elapsed, out)?;
+    Ok(())
+}
+
+type Came = Result<Streamed, Interrupted>;
+
+#[expect(clippy::too_many_arguments, reason = "each is another thing")]
+fn stream(
+    arguments: &Arguments,
+    shape: &Shape,
+    backend: &Arc<dyn Backend>,
+    image: &Image,
+    source: &mut Source,
+    sink: &mut FileSink,
+    progress: &mut Progress,
+    out: &mut dyn Write,
+) -> Result<Came, Failure> {
+    // A chunk that comes back needs its buffer to the end.
+    let mut streamer = shape.streamer(backend, shape.slots)?;
+    let job = Job::new(&mut source.file).to(sink).checksums();
+    let Some(operation) = arguments.transform else {
+        return Ok(progress.watch(&mut streamer, job, &mut Through, out)?);
+    };
+    let module = Module::load(backend, image, &ringmem_kernels::ABI)?;
+    let places = [streamer.address(), streamer.size()];
+    let mut options = Options::new("transform");
+    options.arguments = &places;
+    options.input_capacity = arguments.ring_capacity;
+    options.output_capacity = arguments.ring_capacity;
+    // SAFETY: the arguments are the streamer's memory, of which the kernel touches only chunks that it was told of.
+    let mut stage = unsafe { Persistent::open(&streamer, &module, &options, Transform(operation))? };
+    let came = progress.watch(&mut streamer, job, &mut stage, out)?;
+    if came.is_ok() {
+        stage.close().map_err(|cause| failed(&arguments.file, cause))?;
+    }
+    Ok(came)
+}
+
+/// CRC-32C of what should have been written.
+fn straight_pass(source: &mut Source, operation: Option<Operation>) -> Result<u32, Failure> {
+    let mut buffer = vec![0; 1 << 20];
+    let (mut sum, mut offset) = (0, 0);
+    while offset < source.length() {
+        let length = (source.length() - offset).min(buffer.len() as u64) as usize;
+        let bytes = &mut buffer[..length];
+        source.read(bytes, offset)?;
+        if let Some(operation) = operation {
+            bytes.iter_mut().for_each(|byte| *byte = operation.apply(*byte));
+        }
+        sum = crc32c::crc32c_append(sum, bytes);
+        offset += length as u64;
+    }
+    Ok(sum)
+}
+
+fn print(
+    arguments: &Arguments,
+    to: &Path,
+    shape: &Shape,
+    place: &Place,
+    streamed: &Streamed,
+    elapsed: Duration,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let (bytes, throughput) = (streamed.bytes, rate(streamed.bytes, elapsed));
+    let transform = arguments.transform.map(|operation| Named(operation).to_string());
+    let checksum = streamed.written.unwrap_or_default();
+    if arguments.json {
+        let object = json!({
+            "bytes": bytes,
+            "chunks": streamed.chunks,
+            "out": to.display().to_string(),
+            "transform": transform,
+            "checksum": format!("{checksum:08x}"),
+            "elapsed_ns": nanoseconds(elapsed),
+            "throughput_bytes_per_s": throughput,
+            "max_resident_bytes": max_resident_bytes(),
+            "backend": place.backend.name(),
+            "why": place.why,
+            "verified": true,
+        });
+        return writeln!(out, "{object}");
+    }
+    let (from, shown) = (arguments.file.display(), size::show(bytes));
+    writeln!(out, "{from} to {}: {shown} in {} chunks of {}", to.display(), streamed.chunks, size::show(shape.chunk))?;
+    writeln!(out, "  transform   {}", transform.as_deref().unwrap_or("none: the bytes as they are"))?;
+    writeln!(out, "  checksum    {checksum:08x}, verified")?;
+    writeln!(out, "  time        {:.3} ms", elapsed.as_secs_f64() * 1e3)?;
+    writeln!(out, "  throughput  {}/s", size::show(throughput as u64))?;
+    writeln!(out, "  backend     {}", place.words())
+}

@@ -1,0 +1,22 @@
+//! [`Backoff`]: what to do while nothing happens.
+
+use std::time::Duration;
+
+/// Waits in ever larger steps: spin, yield, sleep.
+#[derive(Default)]
+pub(crate) struct Backoff(u32);
+
+impl Backoff {
+    pub(crate) fn reset(&mut self) {
+        self.0 = 0;
+    }
+
+    pub(crate) fn wait(&mut self) {
+        match self.0 {
+            0..64 => std::hint::spin_loop(),
+            64..256 => std::thread::yield_now(),
+            _ => std::thread::sleep(Duration::from_micros(50)),
+        }
+        self.0 = self.0.saturating_add(1);
+    }
+}

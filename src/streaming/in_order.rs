@@ -1,0 +1,55 @@
+//! [`InOrder`]: a fold over chunks that may come in any order.
+
+use std::collections::BTreeMap;
+
+use super::Chunk;
+
+/// Folds what chunks came to in the order of their bytes, so that a sum of floats is the same every time: whichever device was quicker.
+///
+/// What comes before its turn waits here.
+#[derive(Clone, Debug)]
+pub struct InOrder<A, P, F> {
+    folded: A,
+    /// Where the chunk begins whose turn it is.
+    next: u64,
+    waiting: BTreeMap<u64, (u64, P)>,
+    /// Something took the place of what was waiting there.
+    came_again: bool,
+    fold: F,
+}
+
+impl<A, P, F: FnMut(&mut A, P)> InOrder<A, P, F> {
+    /// A fold that has seen nothing.
+    ///
+    /// ```
+    /// use ringmem::streaming::InOrder;
+    ///
+    /// let mut digits = InOrder::new(0, |all: &mut u32, digit: u32| *all = *all * 10 + digit);
+    /// for (offset, digit) in [(8, 2), (0, 1), (16, 3)] {
+    ///     digits.push_at(offset, 8, digit);
+    /// }
+    /// assert_eq!(digits.finish(24), Some(123));
+    /// ```
+    pub const fn new(first: A, fold: F) -> Self {
+        Self { folded: first, next: 0, waiting: BTreeMap::new(), came_again: false, fold }
+    }
+
+    /// What a chunk came to.
+    pub fn push(&mut self, chunk: &Chunk, part: P) {
+        self.push_at(chunk.offset, chunk.length, part);
+    }
+
+    /// What the `length` bytes from `offset` on came to.
+    pub fn push_at(&mut self, offset: u64, length: u64, part: P) {
+        self.came_again |= self.waiting.insert(offset, (length, part)).is_some();
+        while let Some((length, part)) = self.waiting.remove(&self.next) {
+            (self.fold)(&mut self.folded, part);
+            self.next = self.next.saturating_add(length);
+        }
+    }
+
+    /// What all of the first `end` bytes came to; `None` if some are missing, or came again.
+    pub fn finish(self, end: u64) -> Option<A> {
+        (self.next == end && self.waiting.is_empty() && !self.came_again).then_some(self.folded)
+    }
+}

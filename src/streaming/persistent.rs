@@ -1,0 +1,159 @@
+//! [`Persistent`]: chunks as messages to a kernel that runs all the time.
+
+use core::fmt;
+
+use super::stage::{Stage, sealed};
+use super::{Cause, Chunk, Streamer};
+use crate::RingMessage;
+use crate::channel::{Channel, Closed, Options};
+use crate::ring::spsc::{PopError, PushError};
+use crate::stream::Module;
+use crate::{Error, Result};
+
+/// What to say to a kernel of a chunk, and what to make of its answer.
+pub trait Dialogue {
+    /// What the kernel takes.
+    type Question: RingMessage;
+    /// What it says.
+    type Answer: RingMessage;
+
+    /// The message for a chunk that has arrived in device memory. Called once for each, in order.
+    fn ask(&mut self, chunk: &Chunk) -> Self::Question;
+
+    /// The chunk's number, as the kernel gives it back.
+    fn number(answer: &Self::Answer) -> u64;
+
+    /// The answer for a chunk, in order.
+    ///
+    /// # Errors
+    ///
+    /// What stops the stream: [`Chunk::refused`] where the kernel would not take it.
+    fn answered(&mut self, chunk: &Chunk, answer: Self::Answer) -> Result<(), Cause>;
+}
+
+/// A kernel that runs all the time, told of each chunk by a message once its bytes have arrived. It answers when it is done with them.
+///
+/// After a job that was interrupted while the kernel had chunks, every other is refused with [`Busy`](Error::Busy): an answer that comes late would be taken
+/// for that of another chunk with the same number. Drop it and open another.
+pub struct Persistent<D: Dialogue> {
+    channel: Channel<D::Question, D::Answer>,
+    /// What is said, and what was made of the answers.
+    pub dialogue: D,
+    /// What did not fit into the ring, and the chunk that it tells of: of no other, should the job have ended before there was room.
+    unsent: Option<(Chunk, D::Question)>,
+    high_water: [u64; 2],
+    /// Chunks that it was told of and has not answered.
+    unanswered: u64,
+    /// Where the streamer's memory begins.
+    home: u64,
+}
+
+impl<D: Dialogue> Persistent<D> {
+    /// Launches a kernel for the chunks of a streamer, whose memory it then holds for as long as the kernel runs.
+    ///
+    /// # Errors
+    ///
+    /// As [`Channel::open`].
+    ///
+    /// # Safety
+    ///
+    /// As [`Channel::open`]; the [streamer's memory](Streamer::address) may be among what the arguments name, and is kept by this once it is open. Of that memory
+    /// the kernel touches only chunks that it was told of and has not answered yet.
+    pub unsafe fn open(streamer: &Streamer, module: &Module, options: &Options<'_>, dialogue: D) -> Result<Self> {
+        // SAFETY: the caller's promise; what it leaves out is kept below, and nobody writes to a chunk before its answer.
+        let mut channel = unsafe { Channel::open(streamer.backend(), streamer.device(), module, options)? };
+        channel.keep(streamer.memory());
+        Ok(Self { channel, dialogue, unsent: None, high_water: [0; 2], unanswered: 0, home: streamer.address() })
+    }
+
+    /// The channel, to look at or to command.
+    pub fn channel(&mut self) -> &mut Channel<D::Question, D::Answer> {
+        &mut self.channel
+    }
+
+    /// The most messages that were seen waiting for the kernel, and from it.
+    #[must_use]
+    pub const fn high_water(&self) -> [u64; 2] {
+        self.high_water
+    }
+
+    /// Lets the kernel end; the last look at it, and the dialogue.
+    ///
+    /// # Errors
+    ///
+    /// [`Cause::Order`] if it has said more than it was asked; as [`Channel::close`].
+    pub fn close(mut self) -> Result<(Closed, D), Cause> {
+        self.channel.drain()?;
+        if let Some(answer) = self.receive()? {
+            return Err(Cause::Order { got: D::number(&answer), expected: None });
+        }
+        Ok((self.channel.close()?, self.dialogue))
+    }
+
+    fn receive(&mut self) -> Result<Option<D::Answer>, Cause> {
+        self.high_water[1] = self.high_water[1].max(self.channel.output_waiting().unwrap_or(0));
+        match self.channel.receive() {
+            Ok(answer) => Ok(Some(answer)),
+            Err(PopError::Empty) => Ok(None),
+            Err(PopError::Corrupt(corrupt)) => Err(Cause::Ring { ring: "output", corrupt }),
+        }
+    }
+}
+
+impl<D: Dialogue> Stage for Persistent<D> {}
+
+impl<D: Dialogue> sealed::Stage for Persistent<D> {
+    const ASKS: bool = true;
+
+    fn begin(&mut self, home: u64) -> Result<(), Cause> {
+        if home != self.home {
+            // The kernel would look for the chunks where it was told that they are.
+            return Err(Error::Foreign { call: "stream", address: self.home }.into());
+        }
+        if self.unanswered > 0 {
+            return Err(Error::Busy { what: "the kernel may still have chunks of an interrupted stream" }.into());
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, chunk: &Chunk) -> Result<bool, Cause> {
+        let question = match self.unsent.take() {
+            Some((of, question)) if of == *chunk => question,
+            _ => self.dialogue.ask(chunk),
+        };
+        match self.channel.send(question) {
+            Ok(()) => self.unanswered += 1,
+            Err(PushError::Full(question)) => {
+                self.unsent = Some((*chunk, question));
+                return Ok(false);
+            }
+            Err(PushError::Corrupt(question)) => {
+                self.unsent = Some((*chunk, question));
+                return self.channel.input_waiting().map(|_| false).map_err(|corrupt| Cause::Ring { ring: "input", corrupt });
+            }
+        }
+        self.high_water[0] = self.high_water[0].max(self.channel.input_waiting().unwrap_or(0));
+        Ok(true)
+    }
+
+    fn answered(&mut self, chunk: &Chunk) -> Result<bool, Cause> {
+        let Some(answer) = self.receive()? else { return Ok(false) };
+        let got = D::number(&answer);
+        if got != chunk.index {
+            return Err(Cause::Order { got, expected: Some(chunk.index) });
+        }
+        self.unanswered -= 1;
+        self.dialogue.answered(chunk, answer)?;
+        Ok(true)
+    }
+
+    fn check(&mut self) -> Result<(), Cause> {
+        self.channel.check().map_err(Error::into)
+    }
+}
+
+impl<D: Dialogue> fmt::Debug for Persistent<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Persistent").field("channel", &self.channel).field("high_water", &self.high_water).finish_non_exhaustive()
+    }
+}

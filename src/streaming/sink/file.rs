@@ -1,0 +1,152 @@
+//! [`FileSink`]: a file that is there whole or not at all.
+
+use std::ffi::OsString;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf, is_separator};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+use super::{Sink, gap};
+
+/// A file under a temporary name beside its own, until it is [committed](Self::commit).
+///
+/// Dropped before, it is removed, and what had its name has it still. A process that is killed leaves `.NAME.PID-N.ringmem-partial` behind and nothing else, without the NAME where that is very
+/// long.
+#[derive(Debug)]
+pub struct FileSink {
+    file: File,
+    /// What it will be called: of what it replaces, the file itself and no link to it.
+    path: PathBuf,
+    /// Emptied when it is committed.
+    temporary: Option<PathBuf>,
+    /// Bytes from its beginning that are written.
+    end: u64,
+}
+
+/// What a temporary name ends with.
+const SUFFIX: &str = ".ringmem-partial";
+
+impl FileSink {
+    /// A file that will be called `path`, and replace what is called so then, with its permissions.
+    ///
+    /// # Errors
+    ///
+    /// The system's answer; [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that names no file, or something else than a regular file, and for a link
+    /// that leads nowhere.
+    pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
+        let refused = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        // A rename would refuse it, too, but when everything has been written.
+        if path.as_os_str().as_encoded_bytes().last().is_some_and(|last| is_separator(char::from(*last))) {
+            return refused("names a directory");
+        }
+        let replaced = match fs::metadata(path) {
+            Ok(metadata) if metadata.is_file() => Some(metadata.permissions()),
+            Ok(_) => return refused("is there, and no regular file"),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => return refused("is a link that leads nowhere"),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let path = if replaced.is_some() { fs::canonicalize(path)? } else { path.to_owned() };
+        let (file, temporary) = beside(&path)?;
+        let sink = Self { file, path, temporary: Some(temporary), end: 0 };
+        if let Some(permissions) = replaced {
+            sink.file.set_permissions(permissions)?;
+        }
+        Ok(sink)
+    }
+
+    /// Bytes that are written.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.end
+    }
+
+    /// Whether nothing is written.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.end == 0
+    }
+
+    /// Puts all that was written on the disk, and then under its name, at once.
+    ///
+    /// # Errors
+    ///
+    /// The system's answer. What had the name has it still, unless only the last step failed: to put the name itself on the disk.
+    pub fn commit(mut self) -> io::Result<()> {
+        // A write that failed may have left something after the end.
+        self.file.set_len(self.end)?;
+        self.file.sync_all()?;
+        if let Some(temporary) = &self.temporary {
+            fs::rename(temporary, &self.path)?;
+            self.temporary = None;
+        }
+        sync_directory(&self.path)
+    }
+}
+
+impl Sink for FileSink {
+    fn write_at(&mut self, bytes: &[u8], at: u64) -> io::Result<usize> {
+        if at > self.end {
+            return Err(gap(self.end, at));
+        }
+        let count = pwrite(&self.file, bytes, at)?;
+        self.end = at + count as u64;
+        Ok(count)
+    }
+}
+
+impl Drop for FileSink {
+    fn drop(&mut self) {
+        if let Some(temporary) = self.temporary.take() {
+            // What cannot be removed has a name that says what it is.
+            let _ = fs::remove_file(temporary);
+        }
+    }
+}
+
+/// A new file in the same directory, so that a rename is one step.
+fn beside(path: &Path) -> io::Result<(File, PathBuf)> {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "names no file"))?;
+    let mut shown = Some(name);
+    loop {
+        let mut temporary = OsString::from(".");
+        if let Some(name) = shown {
+            temporary.push(name);
+            temporary.push(".");
+        }
+        temporary.push(std::format!("{}-{}{SUFFIX}", std::process::id(), NEXT.fetch_add(1, Relaxed)));
+        let temporary = path.with_file_name(temporary);
+        match OpenOptions::new().write(true).create_new(true).open(&temporary) {
+            Ok(file) => return Ok((file, temporary)),
+            // Of a process that was killed and had this one's number.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            // What is added to it is too much, which says nothing of the name itself.
+            Err(error) if error.kind() == io::ErrorKind::InvalidFilename && shown.is_some() => shown = None,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(unix)]
+fn pwrite(file: &File, bytes: &[u8], at: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::write_at(file, bytes, at)
+}
+
+#[cfg(windows)]
+fn pwrite(file: &File, bytes: &[u8], at: u64) -> io::Result<usize> {
+    std::os::windows::fs::FileExt::seek_write(file, bytes, at)
+}
+
+#[cfg(unix)]
+fn sync_directory(path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(parent)?.sync_all()
+}
+
+/// Elsewhere a directory is not opened as a file.
+#[cfg(windows)]
+fn sync_directory(_: &Path) -> io::Result<()> {
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! [`FileSource`]: a regular file whose length at open is what it promised.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::{Cause, Source, fill};
+
+/// A regular file, read where a stream asks: by `pread`, never by a mapping, which would end the process if the file shrank.
+///
+/// It promises the length that it had when it was opened. A file that is unlinked meanwhile can be read to its end.
+#[derive(Debug)]
+pub struct FileSource {
+    file: File,
+    path: PathBuf,
+    length: u64,
+}
+
+impl FileSource {
+    /// Opens a regular file; never waits, as a FIFO would.
+    ///
+    /// # Errors
+    ///
+    /// The system's answer; [`IsADirectory`](io::ErrorKind::IsADirectory) and [`InvalidInput`](io::ErrorKind::InvalidInput) for what is no regular file.
+    pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
+        let path = path.as_ref();
+        // Asked first, because opening some kinds of file has effects.
+        is_regular(&std::fs::metadata(path)?)?;
+        let file = File::open(path)?;
+        let metadata = file.metadata()?;
+        is_regular(&metadata)?;
+        Ok(Self { file, path: path.to_owned(), length: metadata.len() })
+    }
+
+    /// Bytes, as promised at open.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.length
+    }
+
+    /// Whether it was empty at open.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// As it was opened.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Fills `buffer` from `at` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Cause::Read`]; [`Cause::Truncated`] if the file has not so much.
+    pub fn read_exact(&mut self, buffer: &mut [u8], at: u64) -> Result<(), Cause> {
+        let filled = fill(self, buffer, at)?;
+        if filled < buffer.len() {
+            return Err(Cause::Truncated { at: at + filled as u64, promised: self.length });
+        }
+        Ok(())
+    }
+
+    /// Whether a path leads to this file, also by another name. What is not there does not.
+    ///
+    /// # Errors
+    ///
+    /// The system's answer.
+    pub fn is_at(&self, path: impl AsRef<Path>) -> io::Result<bool> {
+        match self.same(path.as_ref()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            result => result,
+        }
+    }
+
+    #[cfg(unix)]
+    fn same(&self, path: &Path) -> io::Result<bool> {
+        use std::os::unix::fs::MetadataExt;
+        let [ours, theirs] = [self.file.metadata()?, std::fs::metadata(path)?].map(|metadata| (metadata.dev(), metadata.ino()));
+        Ok(ours == theirs)
+    }
+
+    /// Without the numbers of files, by their names: another link to it is not seen.
+    #[cfg(windows)]
+    fn same(&self, path: &Path) -> io::Result<bool> {
+        Ok(std::fs::canonicalize(&self.path)? == std::fs::canonicalize(path)?)
+    }
+}
+
+fn is_regular(metadata: &Metadata) -> io::Result<()> {
+    if metadata.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::IsADirectory, "is a directory, not a regular file"));
+    }
+    if !metadata.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "is a FIFO, socket or device, not a regular file"));
+    }
+    Ok(())
+}
+
+impl Source for FileSource {
+    fn length(&self) -> Option<u64> {
+        Some(self.length)
+    }
+
+    fn read_at(&mut self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        pread(&self.file, buffer, at)
+    }
+
+    fn check(&mut self) -> Result<(), Cause> {
+        let promised = self.length;
+        let now = self.file.metadata().map_err(|source| Cause::Read { at: promised, source })?.len();
+        let goes_on = fill(self, &mut [0], promised)? > 0;
+        match (now == promised, goes_on) {
+            (true, false) => Ok(()),
+            (true, true) => Err(Cause::Endless { promised }),
+            (false, _) => Err(Cause::Changed { promised, now }),
+        }
+    }
+}
+
+#[cfg(unix)]
+fn pread(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    std::os::unix::fs::FileExt::read_at(file, buffer, at)
+}
+
+#[cfg(windows)]
+fn pread(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    std::os::windows::fs::FileExt::seek_read(file, buffer, at)
+}

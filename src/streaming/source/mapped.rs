@@ -1,0 +1,92 @@
+//! [`Mapped`]: a file seen through windows of its mapping.
+
+use core::ptr::{self, NonNull};
+use core::slice;
+use std::fs::File;
+use std::io;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::{Cause, Source};
+
+/// A file that is mapped a chunk at a time: no more of it counts as this process's memory than what is being read.
+///
+/// For filesystems where a mapping is quicker than `pread`; elsewhere a [`FileSource`](super::FileSource) does the same and needs no promise.
+#[derive(Debug)]
+pub struct Mapped {
+    file: File,
+    length: u64,
+}
+
+/// An offset of a mapping is a multiple of this on every system that rustix knows.
+const GRAIN: u64 = 64 << 10;
+
+impl Mapped {
+    /// A file that was opened for reading, from its beginning on.
+    ///
+    /// # Errors
+    ///
+    /// The system's answer.
+    ///
+    /// # Safety
+    ///
+    /// Nobody shortens the file while this lives, or the process ends with SIGBUS where it reads what is gone; and nobody writes to what is being read.
+    pub unsafe fn new(file: File) -> io::Result<Self> {
+        let length = file.metadata()?.len();
+        Ok(Self { file, length })
+    }
+}
+
+impl Source for Mapped {
+    fn length(&self) -> Option<u64> {
+        Some(self.length)
+    }
+
+    fn read_at(&mut self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        // Asked each time: a promise that was broken before is an end, not a signal.
+        let there = self.file.metadata()?.len().min(self.length).saturating_sub(at);
+        let count = buffer.len().min(usize::try_from(there).unwrap_or(usize::MAX));
+        if count == 0 {
+            return Ok(0);
+        }
+        let before = (at % GRAIN) as usize;
+        let window = Window::new(&self.file, at - before as u64, before + count)?;
+        buffer[..count].copy_from_slice(&window.bytes()[before..]);
+        Ok(count)
+    }
+
+    fn check(&mut self) -> Result<(), Cause> {
+        let promised = self.length;
+        let now = self.file.metadata().map_err(|source| Cause::Read { at: promised, source })?.len();
+        if now == promised { Ok(()) } else { Err(Cause::Changed { promised, now }) }
+    }
+}
+
+/// Some bytes of a file, mapped to be read.
+struct Window {
+    /// INVARIANT: `len` bytes from here on are mapped, and were in the file then.
+    place: NonNull<u8>,
+    len: usize,
+}
+
+impl Window {
+    fn new(file: &File, at: u64, len: usize) -> io::Result<Self> {
+        // SAFETY: no address is asked for, so nothing that exists is replaced.
+        let place = unsafe { mmap(ptr::null_mut(), len, ProtFlags::READ, MapFlags::PRIVATE, file, at) }?;
+        let place = NonNull::new(place.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        Ok(Self { place, len })
+    }
+
+    fn bytes(&self) -> &[u8] {
+        // SAFETY: the invariant; nobody shortens the file or writes there, by the promise of `Mapped::new`.
+        unsafe { slice::from_raw_parts(self.place.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this length in `new`, unmapped here only, and `bytes` borrows this. It fails only for what was never mapped.
+        let result = unsafe { munmap(self.place.as_ptr().cast(), self.len) };
+        debug_assert!(result.is_ok());
+    }
+}

@@ -1,0 +1,241 @@
+//! [`Streamer`]: the buffers and streams that chunks go through.
+
+use core::fmt;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::vec::Vec;
+
+use super::pipeline::Run;
+use super::{Cause, Interrupted, Job, Stage, Streamed};
+use crate::backend::{Backend, DeviceAddress};
+use crate::memory::{Arena, Buffer, Device, Pinned, PinnedBuffer};
+use crate::stream::Stream;
+use crate::{Error, Result};
+
+/// A chunk in device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Chunk {
+    /// Its number in its job, from 0.
+    pub index: u64,
+    /// The source's byte that is its first.
+    pub offset: u64,
+    /// Bytes.
+    pub length: u64,
+    /// Where its first byte is for kernels, a multiple of [`Streamer::ALIGN`].
+    pub address: DeviceAddress,
+    /// The same from the [beginning](Streamer::address) of the streamer's memory.
+    pub place: u64,
+}
+
+impl Chunk {
+    /// That a kernel would not take it.
+    #[must_use]
+    pub const fn refused(&self) -> Cause {
+        Cause::Refused { chunk: self.index, place: self.place, length: self.length }
+    }
+}
+
+/// A pinned buffer on the host's side of a transfer.
+pub(super) type Staging = PinnedBuffer<u8>;
+
+/// A chunk's place on the device.
+pub(super) type Slot = Buffer<u8, Arena<Device>>;
+
+/// Some chunks' room in pinned and in device memory, and streams of their own for the way there, the work and the way back.
+pub struct Streamer {
+    backend: Arc<dyn Backend>,
+    device: u32,
+    chunk: usize,
+    element: u64,
+    depth: usize,
+    staging: usize,
+    /// Of `depth` places of `stride` bytes each.
+    arena: Arena<Device>,
+    stride: usize,
+    pub(super) idle: VecDeque<Staging>,
+    pub(super) free: Vec<Slot>,
+    /// Places that a kernel had when its job was interrupted: it may have them still.
+    pub(super) lost: Vec<Slot>,
+    pub(super) upload: Stream,
+    pub(super) work: Stream,
+    pub(super) download: Stream,
+}
+
+/// What a [`Streamer`] will be.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Builder {
+    backend: Arc<dyn Backend>,
+    device: u32,
+    chunk: u64,
+    depth: u32,
+    staging: Option<u32>,
+    element: u64,
+}
+
+impl Streamer {
+    /// To what chunks are aligned in device memory.
+    pub const ALIGN: usize = 256;
+
+    /// A streamer of a device to be: chunks of 4 MiB, three of them, elements of a byte.
+    pub fn builder<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> Builder {
+        Builder { backend: Arc::clone(backend).erased(), device, chunk: 4 << 20, depth: 3, staging: None, element: 1 }
+    }
+
+    /// Streams: returns when the last chunk is done. The streamer can be used again, also after an error.
+    ///
+    /// # Errors
+    ///
+    /// Why it stopped, and what was done until then. What was under way is over, but for a [`Persistent`](super::Persistent) kernel's: the places of those
+    /// chunks are not used again.
+    pub fn run<S: Stage>(&mut self, job: Job<'_>, stage: &mut S) -> Result<Streamed, Interrupted> {
+        let done = job.begin;
+        let ready = stage.begin(self.address()).and_then(|()| self.fill_up().map_err(Cause::Device));
+        ready.map_err(|cause| Interrupted { done, cause })?;
+        Run::new(self, job, stage).finish()
+    }
+
+    /// Where kernels find the first chunk's place; the others follow, each at a multiple of [`ALIGN`](Self::ALIGN).
+    #[must_use]
+    pub fn address(&self) -> u64 {
+        self.arena.device_address().map_or(0, DeviceAddress::get)
+    }
+
+    /// Bytes of device memory from there on.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.arena.size() as u64
+    }
+
+    /// Bytes of a chunk, but for the last: what was asked for, as a whole number of elements.
+    #[must_use]
+    pub const fn chunk(&self) -> u64 {
+        self.chunk as u64
+    }
+
+    /// Staging buffers, and those of them that are really page-locked.
+    #[must_use]
+    pub fn pinned(&self) -> (usize, usize) {
+        (self.idle.len(), self.idle.iter().filter(|buffer| buffer.is_pinned()).count())
+    }
+
+    /// Whose memory it is.
+    #[must_use]
+    pub const fn backend(&self) -> &Arc<dyn Backend> {
+        &self.backend
+    }
+
+    /// Which device's: an ordinal.
+    #[must_use]
+    pub const fn device(&self) -> u32 {
+        self.device
+    }
+
+    /// The device memory, which lives as long as this does.
+    pub(super) fn memory(&self) -> Arena<Device> {
+        self.arena.clone()
+    }
+
+    pub(super) const fn element(&self) -> u64 {
+        self.element
+    }
+
+    pub(super) fn length_of(&self, rest: u64) -> usize {
+        usize::try_from(rest).map_or(self.chunk, |rest| rest.min(self.chunk))
+    }
+
+    /// Buffers for those that an interrupted job had.
+    fn fill_up(&mut self) -> Result<()> {
+        while self.idle.len() < self.staging {
+            self.idle.push_back(Staging::new(Pinned::new(&self.backend, self.device), self.chunk)?);
+        }
+        while self.free.len() + self.lost.len() < self.depth {
+            self.free.push(Slot::new(self.arena.clone(), self.stride)?);
+        }
+        if self.free.is_empty() {
+            return Err(Error::Busy { what: "a kernel may still have every chunk of an interrupted stream" });
+        }
+        Ok(())
+    }
+}
+
+impl Builder {
+    /// Bytes of a chunk at most, rounded down to whole elements, but at least one.
+    pub const fn chunk(mut self, bytes: u64) -> Self {
+        self.chunk = bytes;
+        self
+    }
+
+    /// Chunks under way at most, each in device memory: at least one. One is worked on while another is read and a third transferred; with a sink
+    /// two more are on their way back and being written.
+    pub const fn depth(mut self, chunks: u32) -> Self {
+        self.depth = chunks;
+        self
+    }
+
+    /// Pinned buffers, at least one; as many as chunks under way unless set. Fewer do where nothing comes back, and stay in the caches.
+    pub const fn staging(mut self, buffers: u32) -> Self {
+        self.staging = Some(buffers);
+        self
+    }
+
+    /// Bytes of an element, at least one, which no chunk's end divides.
+    pub const fn element(mut self, bytes: u64) -> Self {
+        self.element = bytes;
+        self
+    }
+
+    /// The streamer, with all its memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Size`](Error::Size) for none of something, or for chunks that no address spans; no such device, no memory, no thread.
+    pub fn build(self) -> Result<Streamer> {
+        let Self { backend, device, chunk, depth, staging, element } = self;
+        let staging = staging.unwrap_or(depth);
+        let most = isize::MAX as u64;
+        for asked in [chunk, u64::from(depth), u64::from(staging), element] {
+            if asked == 0 {
+                return Err(Error::Size { asked, least: 1, most });
+            }
+        }
+        let chunk = (chunk / element).max(1).saturating_mul(element);
+        let stride = chunk.checked_next_multiple_of(Streamer::ALIGN as u64);
+        let sizes = stride.and_then(|stride| Some((stride, stride.checked_mul(u64::from(depth)).filter(|bytes| *bytes <= most)?)));
+        let (stride, bytes) = sizes.ok_or(Error::Size { asked: chunk, least: 1, most: most / u64::from(depth) })?;
+        // Both fit: they are at most `isize::MAX`, or the allocation refuses what this system cannot address.
+        let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let arena = Arena::new(Device::new(&backend, device), size(bytes), Streamer::ALIGN)?;
+        let open = || Stream::new(&backend, device);
+        let (upload, work, download) = (open()?, open()?, open()?);
+        let mut streamer = Streamer {
+            device,
+            chunk: size(chunk),
+            element,
+            depth: depth as usize,
+            staging: staging as usize,
+            arena,
+            stride: size(stride),
+            idle: VecDeque::new(),
+            free: Vec::new(),
+            lost: Vec::new(),
+            upload,
+            work,
+            download,
+            backend,
+        };
+        streamer.fill_up()?;
+        Ok(streamer)
+    }
+}
+
+impl fmt::Debug for Streamer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Streamer")
+            .field("chunk", &self.chunk)
+            .field("depth", &self.depth)
+            .field("device", &self.device)
+            .finish_non_exhaustive()
+    }
+}
