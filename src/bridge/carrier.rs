@@ -10,12 +10,16 @@ use crate::memory::Pages;
 use crate::stream::Stream;
 use crate::{Error, HostWord, Result, Word};
 
+/// The words of the staging.
+const QUEUED: u64 = 0;
+const AT_ONCE: u64 = size_of::<u64>() as u64;
+
 pub(super) struct Carrier {
     backend: Arc<dyn Backend>,
     /// `None` where all is done at once.
     stream: Option<Stream>,
     pub counts: Arc<Counts>,
-    /// Where queued looks are copied to: one word, of one look at a time.
+    /// Where looks are copied to: one word for what is queued, of one look at a time, and one for what is done at once.
     staging: Pages,
     looking: Option<Ticket>,
     /// Looks that were begun, and the last of them that has come back.
@@ -26,7 +30,7 @@ pub(super) struct Carrier {
 
 impl Carrier {
     pub fn new(backend: &Arc<dyn Backend>, device: u32, queued: bool, counts: Arc<Counts>) -> Result<Self> {
-        let staging = Pages::new(backend, device, MemoryLocation::Pinned, size_of::<u64>() as u64)?;
+        let staging = Pages::new(backend, device, MemoryLocation::Pinned, AT_ONCE + size_of::<u64>() as u64)?;
         let stream = if queued { Some(Stream::new(backend, device)?) } else { None };
         Ok(Self { backend: Arc::clone(backend), stream, counts, staging, looking: None, looks: [0; 2], last: None })
     }
@@ -140,7 +144,7 @@ impl Carrier {
             None => {
                 // SAFETY: a word of a live header, which others access as a word, and one of this carrier's alone. Both live until the copy is over: the
                 // ring by `Pair`, and these pages list it.
-                let ticket = unsafe { self.backend.copy(&self.to_staging(from)?.0, stream.id()) }?;
+                let ticket = unsafe { self.backend.copy(&self.to_staging(from, QUEUED)?.0, stream.id()) }?;
                 self.staging.used(ticket)?;
                 (self.looking, self.last) = (Some(ticket), Some(ticket));
                 Ok(None)
@@ -149,7 +153,7 @@ impl Carrier {
                 Ok(false) => Ok(None),
                 Ok(true) => {
                     self.looking = None;
-                    Ok(Some(self.to_staging(from)?.1.load_acquire()))
+                    Ok(Some(self.to_staging(from, QUEUED)?.1.load_acquire()))
                 }
                 Err(error) => {
                     self.looking = None;
@@ -160,15 +164,17 @@ impl Carrier {
     }
 
     /// A copy of a word to where looks are copied to, and that place.
-    fn to_staging(&self, from: Place) -> Result<(Copy, &HostWord)> {
+    fn to_staging(&self, from: Place, word: u64) -> Result<(Copy, &HostWord)> {
         let Some(staged) = self.staging.host() else { return Err(Error::Unsupported { what: "pinned memory at an address of the host" }) };
-        // SAFETY: a page of this carrier's, whose first word is accessed as one.
+        // SAFETY: `QUEUED` or `AT_ONCE`: within a page of this carrier's.
+        let staged = unsafe { staged.add(word as usize) };
+        // SAFETY: these are accessed as words, and live as long as the carrier.
         Ok((Copy { to: Place::Host(staged), from, bytes: size_of::<u64>() as u64 }, unsafe { staged.cast().as_ref() }))
     }
 
-    /// Reads a word at once, while no look is queued.
+    /// Reads a word at once, whatever is queued.
     pub fn read_now(&self, from: Place) -> Result<u64> {
-        let (copy, staged) = self.to_staging(from)?;
+        let (copy, staged) = self.to_staging(from, AT_ONCE)?;
         // SAFETY: a word of a live header, which others access as a word, and one of this carrier's alone.
         unsafe { self.backend.copy_now(&copy) }?;
         Ok(staged.load_acquire())

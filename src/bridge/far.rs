@@ -45,7 +45,7 @@ pub(super) struct Far {
 }
 
 /// Which index word of a header.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Line {
     Head,
     Tail,
@@ -126,6 +126,14 @@ impl Far {
 }
 
 impl Index {
+    /// Where a backend finds the word.
+    pub fn place(self) -> Place {
+        match self {
+            Self::Seen(word) => Place::Host(word.cast()),
+            Self::Copied(place) => place,
+        }
+    }
+
     /// The word, if the host sees it.
     pub fn seen(self) -> Option<u64> {
         match self {

@@ -86,12 +86,13 @@ use std::time::{Duration, Instant};
 
 use carrier::Carrier;
 use down::Down;
-use far::Far;
+use far::{Far, Line};
 use metrics::Counts;
 use near::Near;
 use up::Up;
 
 use crate::backend::{Backend, MemoryLocation, Ticket, Uses};
+use crate::dump::Indices;
 use crate::stream::Pending;
 use crate::{HostWord, MemoryVisibility, Result, RingHeader, RingMessage};
 
@@ -314,6 +315,13 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
                 Some((up.untaken(), looked))
             }
         }
+    }
+
+    /// Where the ends of the kernel's rings are, if those are not the host's.
+    pub(crate) fn twins(&self) -> Option<Result<[Indices; 2]>> {
+        let (Way::Moved(up), Way::Moved(down)) = (&self.up, &self.down) else { return None };
+        let (input, output) = (up.pair.far_indices(Line::Head), down.pair.far_indices(Line::Tail));
+        Some(input.and_then(|input| Ok([input, output?])))
     }
 
     /// The headers of the host's rings.

@@ -5,9 +5,11 @@ use std::boxed::Box;
 use std::sync::Arc;
 
 use super::carrier::Carrier;
-use super::far::Far;
+use super::far::{Far, Line};
 use super::near::Near;
+use crate::Result;
 use crate::backend::Uses;
+use crate::dump::Indices;
 
 /// Both rings live until what was queued between them is over.
 pub(super) struct Pair {
@@ -19,6 +21,15 @@ pub(super) struct Pair {
 impl Pair {
     pub const fn new(near: Arc<Near>, far: Far, carrier: Carrier) -> Self {
         Self { near, far: ManuallyDrop::new(far), carrier }
+    }
+
+    /// Where the far ring's two ends are, of which the kernel is `theirs`: looked at now, and nothing that is queued is waited for.
+    pub fn far_indices(&self, theirs: Line) -> Result<Indices> {
+        let index = |line| {
+            let word = if line == theirs { self.far.read(line)?.place() } else { self.far.written(line)? };
+            self.carrier.read_now(word)
+        };
+        Ok(Indices { head: index(Line::Head)?, tail: index(Line::Tail)?, capacity: self.near.layout.capacity() })
     }
 }
 

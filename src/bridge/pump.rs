@@ -77,10 +77,18 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     }
 
     /// Looks at the kernel's ring that were begun.
-    fn looks(&self) -> u64 {
+    pub(crate) fn looks(&self) -> u64 {
         match &self.down {
             Way::Shared(_) => 0,
             Way::Moved(down) => down.pair.carrier.begun(),
+        }
+    }
+
+    /// Whether all has arrived that was published before so many looks were begun.
+    pub(crate) fn has_brought_all(&self, looks: u64) -> bool {
+        match &self.down {
+            Way::Shared(_) => true,
+            Way::Moved(down) => down.pending() == 0 && down.pair.carrier.has_looked_since(looks),
         }
     }
 
@@ -88,9 +96,9 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     fn is_settled(&self, looks: u64) -> bool {
         let down = match &self.down {
             Way::Shared(_) => true,
-            Way::Moved(down) => down.is_settled() && down.pair.carrier.has_looked_since(looks),
+            Way::Moved(down) => down.is_settled(),
         };
-        self.pending() == [0; 2] && down
+        self.pending() == [0; 2] && self.has_brought_all(looks) && down
     }
 }
 

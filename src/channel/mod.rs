@@ -6,8 +6,28 @@
 //! 3. The memory is given back only when the kernel has left, also if the channel is dropped before.
 //! 4. A kernel that has ended can be launched again on the same rings, as another epoch: what it had not answered is still there.
 //!
-//! It does not wait for messages: a ring that is full or empty says so. Where the kernel's rings are not the host's, sending and receiving
+//! Only [`receive_timeout`](Channel::receive_timeout) waits for messages: else a ring that is full or empty says so. Where the kernel's rings are not the host's, sending and receiving
 //! move messages between them; a batch moves when it is [flushed](Channel::flush), or with whatever is done next.
+//!
+//! ```
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use std::time::Duration;
+//!
+//! use ringmem::backend::host::HostBackend;
+//! use ringmem::channel::{Channel, Options};
+//! use ringmem::stream::Module;
+//! use ringmem_kernels::{ABI, IMAGE, echo::Echo};
+//!
+//! let backend = HostBackend::builder().build()?;
+//! let module = Module::load(&backend, &IMAGE, &ABI)?;
+//! // SAFETY: `echo` takes no arguments of its own: it uses nothing but the channel's memory.
+//! let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("echo")) }?;
+//! channel.send(Echo { words: [7; 8] })?;
+//! assert_eq!(channel.receive_timeout(Duration::from_secs(10))?.words, [7; 8]);
+//! assert_eq!(channel.close()?.control.processed, 1);
+//! # Ok(())
+//! # }
+//! ```
 
 mod options;
 
@@ -20,11 +40,11 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use std::vec::Vec;
 
-use crate::attach::Corrupt;
+use crate::attach::{AttachError, Corrupt};
 use crate::backend::{Backend, Uses};
 use crate::bridge::{self, Opened, Placement, Receiver, RingBufferBridge, Sender, TransferStrategy};
 use crate::control::{Capabilities, Command, Fault, HostSide, Launch, Shared, State};
-use crate::dump::{Dump, Indices};
+use crate::dump::{Dump, Indices, Twins};
 use crate::memory::{Page, Pinned, PinnedBuffer};
 use crate::region::{Plan, kind};
 use crate::ring::spsc::{BatchConsumer, BatchProducer, PopError, PushError};
@@ -238,6 +258,33 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
+    /// Receives an answer, and waits for it no longer than `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: it has left and all its answers were received, or the time is up. What moving messages failed with; [`Error::Attach`] for a ring
+    /// that is corrupt.
+    pub fn receive_timeout(&mut self, timeout: Duration) -> Result<O> {
+        let begun = Instant::now();
+        let (mut times, mut looks) = (0, None);
+        loop {
+            match self.receive() {
+                Ok(answer) => return Ok(answer),
+                Err(PopError::Corrupt(corrupt)) => return Err(AttachError::Corrupt(corrupt).into()),
+                Err(PopError::Empty) => {}
+            }
+            // What it had published when it left may have been on its way then.
+            if looks.is_some_and(|looks| self.bridge.has_brought_all(looks)) || begun.elapsed() > timeout {
+                return Err(self.trouble.take().unwrap_or_else(|| self.fault(begun.elapsed())));
+            }
+            if looks.is_none() && self.has_left() {
+                looks = Some(self.bridge.looks());
+            } else {
+                pause(&mut times);
+            }
+        }
+    }
+
     /// Sends without publishing each message: see [`Producer::batch`](crate::ring::spsc::Producer::batch). Then [`flush`](Self::flush).
     pub fn send_batch(&mut self, every: u64) -> BatchProducer<'_, 'static, I, Host> {
         self.sender.batch(every)
@@ -330,12 +377,22 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
 
     /// Everything about the kernel that can be seen from here, to be printed: what it is doing, and why it does not answer.
     ///
-    /// Its verdict is that of [`watch`](Self::watch). It waits for nothing, also not for a kernel that is stuck.
+    /// Its verdict is that of [`watch`](Self::watch). It moves nothing and waits for nothing, also not for a kernel that is stuck. Where the kernel's rings are
+    /// not the host's, both are shown; what a look at the kernel's failed with, [`check`](Self::check) says.
     pub fn dump(&mut self) -> Dump {
         let control = self.control.snapshot();
         let verdict = self.watchdog.look(&control, nanoseconds(self.opened.elapsed()));
+        // The host's first: what has been moved since can only be further on at the kernel's.
         let [input, output] = self.bridge.headers().map(Indices::of);
-        Dump { control, telemetry: self.telemetry.snapshot(), input, output, verdict }
+        let twins = match self.bridge.twins() {
+            None => Twins::Shared,
+            Some(Ok(seen)) => Twins::Seen(seen),
+            Some(Err(error)) => {
+                self.trouble = Some(error);
+                Twins::Unseen
+            }
+        };
+        Dump { control, telemetry: self.telemetry.snapshot(), input, output, twins, verdict }
     }
 
     /// Gives a command and waits until the kernel has acted on it.
@@ -363,8 +420,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         if let Some(trouble) = self.trouble.take() {
             return Err(trouble);
         }
-        let ended = self.state().is_none_or(State::has_ended) || self.kernel.as_ref().is_none_or(Pending::is_done);
-        if ended { Err(self.fault(Duration::ZERO)) } else { Ok(()) }
+        if self.has_left() { Err(self.fault(Duration::ZERO)) } else { Ok(()) }
+    }
+
+    /// Whether the kernel has left, or says that it leaves.
+    fn has_left(&self) -> bool {
+        self.state().is_none_or(State::has_ended) || self.kernel.as_ref().is_none_or(Pending::is_done)
     }
 
     /// Lets the kernel answer what is in the input ring and waits until it has left. Its answers can still be received; it waits for
@@ -409,13 +470,11 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         let mut times = 0_u32;
         while !done(self) {
             self.pass();
-            let left = self.state().is_none_or(State::has_ended) || self.kernel.as_ref().is_none_or(Pending::is_done);
             // The fact may have come true while we looked at the state.
-            if left && !done(self) || begun.elapsed() > PATIENCE {
+            if self.has_left() && !done(self) || begun.elapsed() > PATIENCE {
                 return Err(self.fault(begun.elapsed()));
             }
-            times = times.saturating_add(1);
-            if times < 100 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
+            pause(&mut times);
         }
         Ok(())
     }
@@ -425,6 +484,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         let (faults, fault): (u32, Option<Fault>) = control.faults();
         Error::Kernel { state: control.kernel_state(), fault, faults, waited }
     }
+}
+
+/// Between two looks of who waits.
+fn pause(times: &mut u32) {
+    *times = times.saturating_add(1);
+    if *times < 100 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
 }
 
 fn nanoseconds(duration: Duration) -> u64 {
