@@ -10,12 +10,14 @@ use ringmem_kernels::echo::Echo;
 use ringmem_kernels::histogram::splitmix64;
 use serde_json::json;
 
-use super::{Backend, Backoff, Failure, Outcome, percentiles, size};
+use super::place::Wanted;
+use super::{Failure, Outcome, percentiles, size};
 use crate::Image;
 use crate::backend::host::HostBackend;
 use crate::channel::{Channel, Options};
 use crate::ring::spsc::{PopError, PushError};
 use crate::stream::Module;
+use crate::streaming::Backoff;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -23,8 +25,8 @@ pub(super) struct Arguments {
     #[arg(long, default_value_t = 1_000_000, allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
     messages: u64,
     /// Where the kernel runs
-    #[arg(long, value_enum, default_value_t = Backend::Auto)]
-    backend: Backend,
+    #[arg(long, value_enum, default_value_t = Wanted::Auto)]
+    backend: Wanted,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -45,11 +47,10 @@ struct Tally {
 }
 
 pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> Outcome {
-    let (Backend::Auto | Backend::Host) = arguments.backend;
-    let backend = HostBackend::builder().device_memory(1 << 20).build()?;
-    let module = Module::load(&backend, image, &ringmem_kernels::ABI)?;
+    let place = arguments.backend.open(HostBackend::builder().device_memory(1 << 20))?;
+    let module = Module::load(&place.backend, image, &ringmem_kernels::ABI)?;
     // SAFETY: `echo` takes no arguments of its own.
-    let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("echo"))? };
+    let mut channel = unsafe { Channel::<Echo, Echo>::open(&place.backend, 0, &module, &Options::new("echo"))? };
 
     let mut tally = Tally { sent: 0, expected: 0, lost: 0, doubled: 0, wrong: 0 };
     let mut round_trips = Vec::new();
@@ -79,17 +80,19 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> 
     if arguments.json {
         let object = json!({
             "messages": arguments.messages, "elapsed_ns": elapsed_ns, "messages_per_s": rate,
-            "round_trip_ns": percentiles(&round_trips), "lost": lost, "doubled": doubled, "wrong": wrong, "backend": "host",
+            "round_trip_ns": percentiles(&round_trips), "lost": lost, "doubled": doubled, "wrong": wrong,
+            "backend": place.backend.name(), "why": place.why,
         });
         writeln!(out, "{object}")?;
     } else {
         let each = size_of::<Echo>() as f64;
-        writeln!(out, "{} messages of {each} bytes to the kernel and back, on the host backend", arguments.messages)?;
+        writeln!(out, "{} messages of {each} bytes to the kernel and back", arguments.messages)?;
         writeln!(out, "  {:.3} s, {:.2} M messages/s, {}/s each way", elapsed.as_secs_f64(), rate / 1e6, size::show((rate * each) as u64))?;
         if let (Some(p50), Some(p99)) = (super::percentile(&round_trips, 50, 100), super::percentile(&round_trips, 99, 100)) {
             writeln!(out, "  round trip of one: p50 {p50} ns, p99 {p99} ns")?;
         }
         writeln!(out, "  {lost} lost, {doubled} doubled, {wrong} wrong")?;
+        writeln!(out, "  backend {}", place.words())?;
     }
     if lost + doubled + wrong > 0 {
         return Err(Failure::Fact(format!("{lost} messages lost, {doubled} doubled, {wrong} wrong")));

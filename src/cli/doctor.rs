@@ -4,15 +4,20 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use super::Outcome;
+use super::place::Wanted;
+use super::{Outcome, gpu};
 use crate::MemoryVisibility;
-use crate::backend::Backend as _;
 use crate::backend::host::{HostBackend, host_memory, pinned_budget};
 use crate::bridge::TransferStrategy;
+use crate::stream::Stream;
+use crate::transfer::{Circumstances, Diagnosis, Rate, Suggestion, bandwidth, diagnose};
 use crate::visibility::{self, Detected};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
+    /// Whose devices to ask
+    #[arg(long, value_enum, default_value_t = Wanted::Auto)]
+    backend: Wanted,
     /// One JSON object instead of lines
     #[arg(long)]
     json: bool,
@@ -26,21 +31,38 @@ struct Limit {
     advice: Option<&'static str>,
 }
 
+/// A way to a device or back, and what it carries.
+struct Way {
+    name: &'static str,
+    rate: Rate,
+    diagnosis: Diagnosis,
+}
+
 pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
-    let backend = HostBackend::builder().build()?;
-    let detected = MemoryVisibility::detect(&backend, 0)?;
+    let place = arguments.backend.open(HostBackend::builder())?;
+    let backend = &place.backend;
+    let detected = MemoryVisibility::detect(backend, 0)?;
     let strategy = TransferStrategy::for_device(detected.visibility, &backend.capabilities(0)?);
     let devices = (0..backend.devices())
         .map(|device| Ok(json!({ "ordinal": device, "memory": backend.memory_info(device)?.map(|memory| memory.total) })))
         .collect::<crate::Result<Vec<Value>>>()?;
-    let (driver, limits) = (driver(), limits());
+    let (driver, limits) = (gpu::driver(), limits());
+    let ways = ways(&Stream::new(backend, 0)?, detected.visibility)?;
     if arguments.json {
+        let ways: Vec<Value> = ways
+            .iter()
+            .map(|Way { name, rate, diagnosis }| {
+                let advice: Vec<String> = advice(diagnosis).iter().map(ToString::to_string).collect();
+                json!({ "name": name, "bytes": rate.bytes, "ns": rate.ns, "gb_per_s": rate.gb_per_s(), "advice": advice })
+            })
+            .collect();
         let limits: Vec<Value> =
             limits.iter().map(|limit| json!({ "name": limit.name, "bytes": limit.bytes, "advice": limit.advice })).collect();
         let Detected { visibility, why, overruled, warning } = detected;
         let object = json!({
             "visibility": visibility.name(), "why": why, "overruled": overruled, "warning": warning,
-            "backend": backend.name(), "devices": devices, "strategy": strategy.name(), "driver": driver, "limits": limits,
+            "backend": backend.name(), "chosen": place.why, "devices": devices, "strategy": strategy.name(), "driver": driver, "limits": limits,
+            "bandwidth": ways,
         });
         return Ok(writeln!(out, "{object}")?);
     }
@@ -49,7 +71,8 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
         writeln!(out, "            {}={said}: {warning}", visibility::VARIABLE)?;
     }
     writeln!(out, "strategy    {}", strategy.name())?;
-    writeln!(out, "backend     {}, {} simulated", backend.name(), counted(devices.len(), "device"))?;
+    let simulated = if backend.is_simulated() { " simulated" } else { "" };
+    writeln!(out, "backend     {}, {}{simulated}: {}", backend.name(), counted(devices.len(), "device"), place.why)?;
     match &driver {
         Value::String(why) => writeln!(out, "CUDA        {why}")?,
         driver => writeln!(out, "CUDA        {driver}")?,
@@ -58,30 +81,43 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
         let bytes = limit.bytes.map_or_else(|| "no limit".to_owned(), |bytes| format!("{} KiB", bytes / 1024));
         writeln!(out, "{:<11} {bytes}{}", limit.name, limit.advice.map(|advice| format!(": {advice}")).unwrap_or_default())?;
     }
+    writeln!(out, "bandwidth   of a {} device, copies of {} MiB", if backend.is_simulated() { "simulated" } else { "real" }, BYTES >> 20)?;
+    for Way { name, rate, diagnosis } in &ways {
+        let figure = rate.gb_per_s().map_or_else(|| "unknown".to_owned(), |rate| format!("{rate:.1} GB/s"));
+        writeln!(out, "  {name:<14} {figure}")?;
+        for suggestion in advice(diagnosis) {
+            writeln!(out, "    slow: {suggestion}")?;
+        }
+    }
     Ok(())
+}
+
+/// Of each copy that is timed.
+const BYTES: usize = 8 << 20;
+
+/// What the ways to a stream's device carry.
+fn ways(stream: &Stream, visibility: MemoryVisibility) -> crate::Result<[Way; 5]> {
+    let measured = bandwidth(stream, BYTES)?;
+    let way = |name, rate, is_pinned| Way { name, rate, diagnosis: diagnose(rate, Circumstances { is_pinned, visibility }) };
+    Ok([
+        way("up", measured.up, measured.is_pinned),
+        way("down", measured.down, measured.is_pinned),
+        way("up, pageable", measured.pageable_up, false),
+        way("down, pageable", measured.pageable_down, false),
+        // No host memory has a part in it.
+        way("on the device", measured.on_device, true),
+    ])
+}
+
+fn advice(diagnosis: &Diagnosis) -> &[Suggestion] {
+    match diagnosis {
+        Diagnosis::Slow(suggestions) => suggestions,
+        Diagnosis::Fine | Diagnosis::Unknown => &[],
+    }
 }
 
 fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
-/// What a CUDA driver drives, or why there is none.
-#[cfg(feature = "cuda")]
-fn driver() -> Value {
-    use crate::backend::cuda::Driver;
-    match Driver::load().and_then(|driver| Ok((driver, driver.gpus()?))) {
-        Ok((driver, gpus)) => {
-            let gpus: Vec<Value> = gpus.iter().map(|gpu| json!({ "name": gpu.name, "memory": gpu.memory })).collect();
-            json!({ "version": driver.version(), "gpus": gpus })
-        }
-        Err(error) => Value::String(format!("{error}: install NVIDIA's driver if there is a GPU")),
-    }
-}
-
-/// What a CUDA driver drives, or why there is none.
-#[cfg(not(feature = "cuda"))]
-fn driver() -> Value {
-    Value::String("not asked for: built without the feature `cuda`".to_owned())
 }
 
 #[cfg(unix)]

@@ -4,7 +4,10 @@ use std::io::Write;
 
 use clap::ValueEnum;
 
+use super::place::Wanted;
 use super::{Failure, Outcome};
+use crate::backend::host::HostBackend;
+use crate::stream::Module;
 use crate::{Abi, Image, describe};
 
 #[derive(clap::Args)]
@@ -14,6 +17,9 @@ pub(super) struct Arguments {
     /// What to print
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
+    /// Load the kernels there, which is refused if they were compiled with other structs
+    #[arg(long, value_enum)]
+    backend: Option<Wanted>,
     /// The same as --format json
     #[arg(long, conflicts_with = "format")]
     json: bool,
@@ -34,6 +40,9 @@ enum Format {
 }
 
 pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> Outcome {
+    if let Some(wanted) = arguments.backend {
+        Module::load(&wanted.open(HostBackend::builder())?.backend, image, &image.abi)?;
+    }
     let abi = match &arguments.name {
         None => image.abi,
         Some(name) => {

@@ -4,10 +4,17 @@
 //! 2. Exit codes: 0 done, 1 it did not work, 2 the arguments make no sense.
 //! 3. Nothing is left running when it returns.
 
+mod bench;
 mod chart;
 mod demo;
 mod doctor;
+#[cfg(feature = "cuda")]
+mod gpu;
+#[cfg(not(feature = "cuda"))]
+#[path = "no_gpu.rs"]
+mod gpu;
 mod layout;
+mod place;
 mod replay;
 mod size;
 mod source;
@@ -18,7 +25,7 @@ use std::fmt;
 use std::io::Write;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
 use crate::Image;
 
@@ -31,7 +38,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Stream a file through device memory and a persistent kernel; print its histogram and checksum
+    /// Stream a file through device memory and a persistent kernel; print its histogram and checksum, or write what becomes of it
     Stream(stream::Arguments),
     /// Send messages to a persistent kernel and back
     Demo(demo::Arguments),
@@ -39,17 +46,10 @@ enum Verb {
     Layout(layout::Arguments),
     /// Say what this machine has, who sees what on it, and what to do about what is short
     Doctor(doctor::Arguments),
+    /// Measure copies, pools and messages on this machine, each beside its peer
+    Bench(bench::Arguments),
     /// Run a trace of allocations on a pool; print hits, peak, fragmentation, waste and time
     Replay(replay::Arguments),
-}
-
-/// Where the kernel runs.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Backend {
-    /// What this machine has; so far the host backend
-    Auto,
-    /// Kernels on a thread, device memory simulated
-    Host,
 }
 
 /// Why a command failed.
@@ -97,6 +97,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, image: &Image, out: &m
             Verb::Demo(arguments) => demo::run(&arguments, image, out),
             Verb::Layout(arguments) => layout::run(&arguments, image, out),
             Verb::Doctor(arguments) => doctor::run(&arguments, out),
+            Verb::Bench(arguments) => bench::run(&arguments, image, out),
             Verb::Replay(arguments) => replay::run(&arguments, out),
         },
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
@@ -119,7 +120,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, image: &Image, out: &m
 /// clap's message without its advice.
 fn first_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "a command is needed: stream, demo, layout, replay or doctor (ringmem --help)".to_owned();
+        return "a command is needed: stream, demo, layout, bench, replay or doctor (ringmem --help)".to_owned();
     }
     let text = error.render().to_string();
     let paragraph = text.split("\n\n").next().unwrap_or_default();
@@ -138,25 +139,6 @@ fn percentiles(sorted: &[u64]) -> serde_json::Value {
     match (percentile(sorted, 50, 100), percentile(sorted, 99, 100)) {
         (Some(p50), Some(p99)) => serde_json::json!({ "p50": p50, "p99": p99 }),
         _ => serde_json::Value::Null,
-    }
-}
-
-/// Waits in ever larger steps while nothing happens: spin, yield, sleep.
-#[derive(Default)]
-struct Backoff(u32);
-
-impl Backoff {
-    fn reset(&mut self) {
-        self.0 = 0;
-    }
-
-    fn wait(&mut self) {
-        match self.0 {
-            0..64 => std::hint::spin_loop(),
-            64..256 => std::thread::yield_now(),
-            _ => std::thread::sleep(std::time::Duration::from_micros(50)),
-        }
-        self.0 = self.0.saturating_add(1);
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::source::Source;
-use super::{Backend, Failure, Outcome as Done, size};
+use super::{Failure, Outcome as Done, size};
 use crate::backend::host::{Builder, HostBackend};
 use crate::memory::{Device, Event, Outcome, Trace};
 use crate::pool::{Classes, Pool, SlabView, Statistics};
@@ -53,6 +53,15 @@ pub(super) struct Arguments {
     json: bool,
 }
 
+/// Where the memory is. What is replayed is counted in the backend, so it is the simulated one.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Backend {
+    /// The host backend
+    Auto,
+    /// Device memory simulated
+    Host,
+}
+
 /// A trace of more bytes is a mistake: it would have tens of millions of events.
 const LONGEST: u64 = 1 << 30;
 /// Each is a thread.
@@ -89,7 +98,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
 }
 
 fn read(path: &Path) -> Result<Trace, Failure> {
-    let source = Source::open(path)?;
+    let mut source = Source::open(path)?;
     let fact = |fact: &dyn std::fmt::Display| Failure::Fact(format!("{}: {fact}", path.display()));
     if source.length() > LONGEST {
         return Err(fact(&format_args!("a trace of more than {}", size::show(LONGEST))));

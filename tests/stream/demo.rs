@@ -18,7 +18,7 @@ fn every_message_comes_back_once() {
             let object = ran.json();
             let mut names: Vec<&str> = object.as_object().expect("an object").keys().map(String::as_str).collect();
             names.sort_unstable();
-            assert_eq!(names, ["backend", "doubled", "elapsed_ns", "lost", "messages", "messages_per_s", "round_trip_ns", "wrong"]);
+            assert_eq!(names, ["backend", "doubled", "elapsed_ns", "lost", "messages", "messages_per_s", "round_trip_ns", "why", "wrong"]);
             assert_eq!((&object["messages"], &object["lost"], &object["doubled"]), (&messages.into(), &0.into(), &0.into()));
             assert!(object["elapsed_ns"].as_u64().is_some_and(|time| time > 0));
             assert!(object["messages_per_s"].as_f64().is_some_and(|rate| rate > 0.0 && rate.is_finite()));

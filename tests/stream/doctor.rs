@@ -8,7 +8,7 @@ use crate::program::{call, finish};
 
 #[test]
 fn the_doctor_says_what_there_is() {
-    let said = call(&IMAGE, ["doctor", "--json"]).json();
+    let said = call(&IMAGE, ["doctor", "--backend", "host", "--json"]).json();
     for (key, values) in
         [("visibility", &["system", "device", "dma"][..]), ("strategy", &["unified", "async", "dma-polling"]), ("backend", &["host"])]
     {
@@ -18,8 +18,25 @@ fn the_doctor_says_what_there_is() {
     assert!(said["devices"].as_array().is_some_and(|devices| devices.len() == 1), "{said}");
     assert!(said["limits"].as_array().is_some_and(|limits| limits.iter().any(|limit| limit["name"] == "pinned")), "{said}");
 
-    let lines = call(&IMAGE, ["doctor"]).out;
-    for line in ["visibility  ", "strategy    ", "backend     host, 1 device simulated", "CUDA        ", "pinned "] {
+    let ways = said["bandwidth"].as_array().expect("ways");
+    let names: Vec<_> = ways.iter().map(|way| way["name"].as_str().expect("text")).collect();
+    assert_eq!(names, ["up", "down", "up, pageable", "down, pageable", "on the device"]);
+    for way in ways {
+        let figure = |name: &str| way[name].as_f64().expect("a number");
+        assert!((figure("gb_per_s") - figure("bytes") / figure("ns")).abs() < 1e-9 && figure("bytes") > 0.0, "{way}");
+        assert_eq!(way["advice"].as_array().expect("a list").is_empty(), figure("gb_per_s") >= 2.0, "{way}");
+    }
+
+    let lines = call(&IMAGE, ["doctor", "--backend", "host"]).out;
+    for line in [
+        "visibility  ",
+        "strategy    ",
+        "backend     host, 1 device simulated",
+        "CUDA        ",
+        "pinned ",
+        "bandwidth   of a simulated device",
+        "  up, pageable   ",
+    ] {
         assert!(lines.contains(line), "{lines}");
     }
 }
@@ -27,7 +44,7 @@ fn the_doctor_says_what_there_is() {
 #[test]
 fn the_environment_is_obeyed_with_a_warning() {
     let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
-    program.arg("doctor").env("RINGMEM_VISIBILITY", "dma");
+    program.args(["doctor", "--backend", "host"]).env("RINGMEM_VISIBILITY", "dma");
     let lines = finish(program).out;
     assert!(lines.starts_with("visibility  dma: the environment says so"), "{lines}");
     assert!(lines.contains("RINGMEM_VISIBILITY=dma: it is not what was detected"), "{lines}");

@@ -39,8 +39,12 @@ fn arguments_that_make_no_sense_are_named() {
     let file = file(b"something");
     let path = text(file.path());
     let cases: &[(&[&str], &[&str])] = &[
-        (&[], &["command", "stream", "demo", "layout", "replay"]),
+        (&[], &["command", "stream", "demo", "layout", "bench", "replay", "doctor"]),
         (&["count"], &["count"]),
+        (&["bench", "everything"], &["everything", "h2d", "round-trip"]),
+        (&["bench", "--bytes", "1KiB"], &["--bytes", "1 KiB", "4 KiB", "8 GiB"]),
+        (&["bench", "--bytes", "9GiB"], &["--bytes", "9 GiB"]),
+        (&["bench", "--seconds", "-1"], &["--seconds"]),
         (&["--json"], &["--json"]),
         (&["stream"], &["FILE"]),
         (&["stream", ""], &["FILE"]),

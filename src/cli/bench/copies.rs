@@ -1,0 +1,173 @@
+//! Bytes from one memory to another: by a stream, by a bridge, beside other work.
+
+use std::time::Instant;
+
+use super::{Failure, Outcome, Rig, Subject, Workload, gpu};
+use crate::backend::{Copy, StreamId};
+use crate::bridge::{Opened, Options, Placement, RingBufferBridge, TransferStrategy};
+use crate::memory::{Buffer, Device, Memory, Pinned};
+use crate::stream::{Pending, Stream};
+use crate::{Rejected, Result};
+use ringmem_kernels::echo::Echo;
+
+type Run<'a> = &'a mut dyn FnMut(Workload<'_>) -> Outcome;
+
+/// Both ends of a copy; `None` while it is under way.
+type Pair<A, B> = Option<(Buffer<u8, A>, Buffer<u8, B>)>;
+
+const DRIVER: &str = "driver, bare copy";
+/// Bytes of messages that go in one flush.
+const FLUSHED: u64 = 1 << 20;
+
+/// One large copy.
+pub(super) fn large(rig: &Rig, name: &'static str, mut run: impl FnMut(Workload<'_>) -> Outcome) -> Outcome {
+    let (pinned, device) = (Pinned::new(&rig.backend, rig.device), Device::new(&rig.backend, rig.device));
+    match name {
+        "h2d" => copy(rig, name, &pinned, &device, &mut run),
+        "d2h" => copy(rig, name, &device, &pinned, &mut run),
+        _ => copy(rig, name, &device, &device, &mut run),
+    }
+}
+
+fn copy<A: Memory + Clone, B: Memory + Clone>(rig: &Rig, name: &'static str, from: &A, to: &B, run: Run<'_>) -> Outcome {
+    let stream = Stream::new(&rig.backend, rig.device)?;
+    let mut from = Buffer::<u8, A>::new(from.clone(), rig.bytes)?;
+    from.fill(7)?;
+    let mut pair = Some((from, Buffer::<u8, B>::new(to.clone(), rig.bytes)?));
+    let bare = Bare::of(&pair, &stream);
+    let ours = || {
+        let begun = Instant::now();
+        queued_copy(&stream, &mut pair)?;
+        Ok(begun.elapsed().as_nanos() as f64)
+    };
+    let mut subjects = vec![
+        Subject { name: "ringmem Stream", turn: Box::new(ours) },
+        // SAFETY: both buffers are as long and in `pair`, whose copy by `ours` is over whenever it returns: turns do not overlap.
+        Subject { name: "backend", turn: Box::new(|| unsafe { bare.run(rig) }) },
+    ];
+    // SAFETY: as above.
+    subjects.extend(rig.driver.as_ref().map(|driver| Subject { name: DRIVER, turn: Box::new(|| unsafe { bare.by(driver) }) }));
+    run(Workload { name, unit: "ns", aim: Some(1.03), subjects })
+}
+
+/// Copies one buffer of a pair to the other, on a stream, and waits for it.
+fn queued_copy<A: Memory, B: Memory>(stream: &Stream, pair: &mut Pair<A, B>) -> Result<(), Failure> {
+    // Gone only where a copy failed, which ended the run.
+    let Some((from, to)) = pair.take() else { return Err(Failure::Fact("a copy failed before".to_owned())) };
+    *pair = Some(stream.copy(from, to).and_then(Pending::wait).map_err(Rejected::into_error)?);
+    Ok(())
+}
+
+/// A copy as the backend itself does it.
+struct Bare {
+    copy: Option<Copy>,
+    on: StreamId,
+}
+
+impl Bare {
+    fn of<A: Memory, B: Memory>(pair: &Pair<A, B>, stream: &Stream) -> Self {
+        let places = pair.as_ref().and_then(|(from, to)| {
+            // SAFETY: the beginning is within a block.
+            Some((unsafe { to.view().place() }?, unsafe { from.view().place() }?, from.size_bytes() as u64))
+        });
+        Self { copy: places.map(|(to, from, bytes)| Copy { to, from, bytes }), on: stream.id() }
+    }
+
+    /// # Safety
+    ///
+    /// As [`Backend::copy`](crate::backend::Backend::copy), until this returns.
+    unsafe fn run(&self, rig: &Rig) -> Result<f64, Failure> {
+        self.timed(|copy| {
+            // SAFETY: the caller's promise.
+            let ticket = unsafe { rig.backend.copy(copy, self.on) }?;
+            rig.backend.wait(ticket, None).map(drop)
+        })
+    }
+
+    /// The same by the driver alone.
+    ///
+    /// # Safety
+    ///
+    /// As above.
+    unsafe fn by(&self, driver: &gpu::Bare) -> Result<f64, Failure> {
+        // SAFETY: the caller's promise.
+        self.timed(|copy| unsafe { driver.copy(copy, self.on) })
+    }
+
+    fn timed(&self, run: impl FnOnce(&Copy) -> crate::Result<()>) -> Result<f64, Failure> {
+        let Some(copy) = &self.copy else { return Err(Failure::Fact("no bytes to copy".to_owned())) };
+        let begun = Instant::now();
+        run(copy)?;
+        Ok(begun.elapsed().as_nanos() as f64)
+    }
+}
+
+/// A fill and a copy at once.
+pub(super) fn overlap(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
+    let [filling, copying] = [(); 2].map(|()| Stream::new(&rig.backend, rig.device));
+    let (filling, copying) = (filling?, copying?);
+    let device = Device::new(&rig.backend, rig.device);
+    // In two parts, as a pipeline has them: what is computed, and what comes next.
+    let half = rig.bytes / 2;
+    let mut filled = Some(Buffer::<u8, _>::new(device.clone(), half)?);
+    let mut pair = Some((Buffer::<u8, _>::new(Pinned::new(&rig.backend, rig.device), half)?, Buffer::<u8, _>::new(device, half)?));
+    let bare = Bare::of(&pair, &copying);
+    let shared = std::cell::RefCell::new((&mut filled, &mut pair));
+    let lost = || Failure::Fact("an operation failed before".to_owned());
+    let fill_alone = || {
+        let (filled, _) = &mut *shared.borrow_mut();
+        let begun = Instant::now();
+        let fill = filling.fill(filled.take().ok_or_else(lost)?, .., 1).map_err(Rejected::into_error)?;
+        **filled = Some(fill.wait().map_err(Rejected::into_error)?);
+        Ok::<f64, Failure>(begun.elapsed().as_nanos() as f64)
+    };
+    let both = || {
+        let (filled, pair) = &mut *shared.borrow_mut();
+        let begun = Instant::now();
+        let fill = filling.fill(filled.take().ok_or_else(lost)?, .., 1).map_err(Rejected::into_error)?;
+        queued_copy(&copying, pair)?;
+        **filled = Some(fill.wait().map_err(Rejected::into_error)?);
+        Ok(begun.elapsed().as_nanos() as f64)
+    };
+    let longer = || {
+        let fill = fill_alone()?;
+        // SAFETY: the pair is idle between turns, and its buffers live.
+        let copy = unsafe { bare.run(rig) }?;
+        Ok(fill.max(copy))
+    };
+    let subjects =
+        vec![Subject { name: "ringmem, both", turn: Box::new(both) }, Subject { name: "the longer alone", turn: Box::new(longer) }];
+    run(Workload { name: "overlap", unit: "ns", aim: Some(1.10), subjects })
+}
+
+/// Messages from a ring to its twin on the device.
+pub(super) fn flush(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
+    let messages = FLUSHED / size_of::<Echo>() as u64;
+    let options = Options { placement: [Placement::DEVICE; 2], capacity: [messages, 1], ..Options::new(TransferStrategy::Sync) };
+    let lines = vec![Echo { words: [7; 8] }; messages as usize];
+    let ours = || {
+        // A ring of its own for each turn: nobody empties it.
+        let Opened { mut sender, mut bridge, .. } = RingBufferBridge::<Echo, Echo>::open(&rig.backend, rig.device, &options)?;
+        sender.push_slice(&lines).map_err(|corrupt| Failure::Fact(corrupt.to_string()))?;
+        let begun = Instant::now();
+        let moved = bridge.flush_to_device()?;
+        let took = begun.elapsed();
+        if moved != messages {
+            return Err(Failure::Fact(format!("{moved} of {messages} messages were flushed")));
+        }
+        Ok(took.as_nanos() as f64)
+    };
+    let mut from = Buffer::<u8, _>::new(Pinned::new(&rig.backend, rig.device), FLUSHED as usize)?;
+    from.fill(7)?;
+    let pair = Some((from, Buffer::<u8, _>::new(Device::new(&rig.backend, rig.device), FLUSHED as usize)?));
+    let stream = Stream::new(&rig.backend, rig.device)?;
+    let bare = Bare::of(&pair, &stream);
+    let mut subjects = vec![
+        Subject { name: "ringmem bridge", turn: Box::new(ours) },
+        // SAFETY: nobody else uses the pair, which is dropped after the run.
+        Subject { name: "backend", turn: Box::new(|| unsafe { bare.run(rig) }) },
+    ];
+    // SAFETY: as above.
+    subjects.extend(rig.driver.as_ref().map(|driver| Subject { name: DRIVER, turn: Box::new(|| unsafe { bare.by(driver) }) }));
+    run(Workload { name: "flush", unit: "ns", aim: Some(1.11), subjects })
+}

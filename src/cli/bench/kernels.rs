@@ -1,0 +1,186 @@
+//! Messages to a kernel that listens, and back.
+
+use std::time::Instant;
+
+use ringmem_kernels::echo::Echo;
+use ringmem_kernels::probe::{self, mode};
+
+use super::{Failure, Outcome, Rig, Subject, Workload};
+use crate::HostWord;
+use crate::Word;
+use crate::channel::{Channel, Options};
+use crate::memory::{Pinned, PinnedBuffer};
+use crate::ring::spsc::{PopError, PushError};
+use crate::stream::Stream;
+use crate::streaming::Backoff;
+
+/// Messages that go one at a time in a turn, and together.
+const ALONE: u64 = 1000;
+const TOGETHER: u64 = 200_000;
+/// Nanoseconds that a probe waits for a number.
+const IDLE_NS: u64 = 5_000_000_000;
+
+type Echoes = Channel<Echo, Echo>;
+
+fn open(rig: &Rig, kernel: &str) -> Result<Echoes, Failure> {
+    // SAFETY: neither `echo` nor `echo_bare` takes arguments of its own.
+    Ok(unsafe { Channel::open(&rig.backend, rig.device, &rig.module, &Options::new(kernel)) }?)
+}
+
+fn corrupt(what: impl std::fmt::Display) -> Failure {
+    Failure::Fact(what.to_string())
+}
+
+/// One message there and back.
+pub(super) fn round_trip(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
+    let mut channel = open(rig, "echo")?;
+    let ours = || {
+        let mut times = Vec::with_capacity(ALONE as usize);
+        for id in 0..ALONE {
+            let begun = Instant::now();
+            channel.send(Echo { words: [id; 8] }).map_err(corrupt)?;
+            let answer = loop {
+                match channel.receive() {
+                    Ok(answer) => break answer,
+                    Err(PopError::Empty) if begun.elapsed().as_nanos() as u64 > IDLE_NS => channel.check()?,
+                    Err(PopError::Empty) => std::hint::spin_loop(),
+                    Err(error) => return Err(corrupt(error)),
+                }
+            };
+            times.push(begun.elapsed().as_nanos() as u64);
+            if answer.words != [id; 8] {
+                return Err(Failure::Fact(format!("message {id} came back as {:?}", answer.words)));
+            }
+        }
+        times.sort_unstable();
+        Ok(times[times.len() / 2] as f64)
+    };
+    let subjects = vec![
+        Subject { name: "ringmem Channel", turn: Box::new(ours) },
+        Subject { name: "one word, ping-pong", turn: Box::new(|| ping_pong(rig)) },
+        Subject { name: "launch and wait", turn: Box::new(|| launch(rig)) },
+    ];
+    run(Workload { name: "round-trip", unit: "ns, p50", aim: Some(2.5), subjects })?;
+    channel.close()?;
+    Ok(())
+}
+
+/// Words that a probe and this thread share.
+fn words(rig: &Rig) -> Result<(PinnedBuffer<u64>, u64), Failure> {
+    // Room to begin at a multiple of 128.
+    let buffer =
+        PinnedBuffer::new(Pinned::<dyn crate::backend::Backend>::new(&rig.backend, rig.device), (probe::BYTES + 128) as usize / 8)?;
+    let address = buffer.device_address().ok_or(crate::Error::Unsupported { what: "pinned memory at an address of the device" })?.get();
+    Ok((buffer, address.next_multiple_of(128)))
+}
+
+/// The floor of the link: a number there and back, through memory that both see.
+fn ping_pong(rig: &Rig) -> Result<f64, Failure> {
+    let stream = Stream::new(&rig.backend, rig.device)?;
+    let (mut buffer, address) = words(rig)?;
+    let Some(first) = buffer.as_ptr() else { return Err(Failure::Fact("pinned memory that the host does not see".to_owned())) };
+    let skipped = address - buffer.device_address().map_or(address, |first| first.get());
+    let at = |line: u64| {
+        // SAFETY: the second word of a line of the probe's, within the buffer, which outlives the kernel: it lists the launch.
+        unsafe { first.byte_add((skipped + line + 8) as usize).cast::<HostWord>().as_ref() }
+    };
+    let (host, device) = (at(probe::HOST_LINE), at(probe::DEVICE_LINE));
+    let arguments = [address, 1, ALONE, IDLE_NS, mode::RELAXED];
+    // SAFETY: the words are live until the launch is over, which the buffer lists, and words on both sides.
+    let kernel = unsafe { stream.launch(&rig.module, "ping_pong", &arguments) }?;
+    buffer.used_by(&stream)?;
+    let mut times = Vec::with_capacity(ALONE as usize);
+    for number in 1..=ALONE {
+        let begun = Instant::now();
+        host.store_release(number);
+        while device.load_acquire() != number {
+            if begun.elapsed().as_nanos() as u64 > IDLE_NS {
+                return Err(Failure::Fact(format!("number {number} did not come back in {} s", IDLE_NS / 1_000_000_000)));
+            }
+        }
+        times.push(begun.elapsed().as_nanos() as u64);
+    }
+    kernel.wait().map_err(crate::Rejected::into_error)?;
+    times.sort_unstable();
+    Ok(times[times.len() / 2] as f64)
+}
+
+/// A kernel that has nothing to do.
+fn launch(rig: &Rig) -> Result<f64, Failure> {
+    const TIMES: u32 = 50;
+    let stream = Stream::new(&rig.backend, rig.device)?;
+    let (mut buffer, address) = words(rig)?;
+    let begun = Instant::now();
+    for _ in 0..TIMES {
+        // SAFETY: the words are live until the launch is over, which is waited for.
+        let kernel = unsafe { stream.launch(&rig.module, "publish", &[address, 0, mode::RELAXED]) }?;
+        kernel.wait().map_err(crate::Rejected::into_error)?;
+    }
+    let took = begun.elapsed().as_nanos() as f64 / f64::from(TIMES);
+    buffer.used_by(&stream)?;
+    Ok(took)
+}
+
+/// Many messages there and back, in batches.
+pub(super) fn messages(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
+    let mut channel = open(rig, "echo")?;
+    let ours = Subject { name: "ringmem Channel", turn: Box::new(|| batches(&mut channel)) };
+    run(Workload { name: "messages", unit: "ns/message", aim: None, subjects: vec![ours] })?;
+    channel.close()?;
+    Ok(())
+}
+
+/// What it costs that a kernel keeps its counters, clock, heartbeat and telemetry.
+pub(super) fn accounts(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
+    // One at a time is heard: a kernel that listens in vain would take the other's turns.
+    let turn = |kernel: &'static str| {
+        move || {
+            let mut channel = open(rig, kernel)?;
+            let took = batches(&mut channel)?;
+            channel.close()?;
+            Ok(took)
+        }
+    };
+    let subjects = vec![
+        Subject { name: "ringmem, echo", turn: Box::new(turn("echo")) },
+        Subject { name: "echo without accounts", turn: Box::new(turn("echo_bare")) },
+    ];
+    run(Workload { name: "accounts", unit: "ns/message", aim: Some(1.02), subjects })
+}
+
+/// Nanoseconds a message.
+fn batches(channel: &mut Echoes) -> Result<f64, Failure> {
+    let (mut sent, mut received) = (0, 0);
+    let mut backoff = Backoff::default();
+    let begun = Instant::now();
+    while received < TOGETHER {
+        let before = (sent, received);
+        let mut sender = channel.send_batch(64);
+        while sent < TOGETHER {
+            match sender.push(Echo { words: [sent; 8] }) {
+                Ok(()) => sent += 1,
+                Err(PushError::Full(_)) => break,
+                Err(error) => return Err(corrupt(error)),
+            }
+        }
+        drop(sender);
+        channel.flush()?;
+        let mut receiver = channel.receive_batch(64);
+        loop {
+            match receiver.pop() {
+                Ok(answer) if answer.words == [received; 8] => received += 1,
+                Ok(answer) => return Err(Failure::Fact(format!("message {received} came back as {:?}", answer.words))),
+                Err(PopError::Empty) => break,
+                Err(error) => return Err(corrupt(error)),
+            }
+        }
+        drop(receiver);
+        if before == (sent, received) {
+            channel.check()?;
+            backoff.wait();
+        } else {
+            backoff.reset();
+        }
+    }
+    Ok(begun.elapsed().as_nanos() as f64 / TOGETHER as f64)
+}

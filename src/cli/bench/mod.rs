@@ -1,0 +1,98 @@
+//! `ringmem bench`: the figures that matter, on this machine, each beside its peer in the same run.
+//!
+//! | workload | ours | beside it |
+//! |---|---|---|
+//! | `h2d`, `d2h`, `d2d` | a copy queued on a stream and waited for; pinned memory at the host's end | the backend's own call on the same buffers |
+//! | `flush` | 1 MiB of messages from a ring to its twin on the device | one bare copy of as many bytes |
+//! | `overlap` | a fill and a copy on two streams at once | the longer of the two alone |
+//! | `pool-64K`, `pool-1M`, `pool-100M` | a block of a pool taken and given back | allocated and freed by the backend |
+//! | `round-trip` | one message to a listening kernel and back | a word to a kernel and back; a launch and a wait for it |
+//! | `messages` | 64 bytes to a kernel and back, in batches | |
+//! | `accounts` | the same | the same to a kernel that keeps no counters, clock, heartbeat and telemetry while there is work |
+//!
+//! On a GPU the driver's own calls are beside the copies and the pools, too: `cuMemcpy...Async` and the wait for it, `cuMemAllocAsync` with the pool's
+//! threshold raised, and `cuMemAlloc`.
+//!
+//! The host backend's devices are this machine's memory and threads: figures of it say so, and are no GPU's.
+
+mod copies;
+mod kernels;
+mod pools;
+mod table;
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use table::{Subject, Table, Workload};
+
+use super::place::Wanted;
+use super::{Failure, Outcome, gpu, size};
+use crate::Image;
+use crate::backend::Backend;
+use crate::backend::host::HostBackend;
+use crate::stream::Module;
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Only these workloads
+    #[arg(value_parser = NAMES)]
+    workloads: Vec<String>,
+    /// Where the kernels run
+    #[arg(long, value_enum, default_value_t = Wanted::Auto)]
+    backend: Wanted,
+    /// Bytes of a large copy
+    #[arg(long, default_value = "256MiB", allow_hyphen_values = true, value_parser = size::parse)]
+    bytes: u64,
+    /// Seconds for each workload, about
+    #[arg(long, default_value_t = 4, allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(0..=600))]
+    seconds: u64,
+    /// One JSON object a row
+    #[arg(long)]
+    json: bool,
+}
+
+const NAMES: [&str; 11] =
+    ["h2d", "d2h", "d2d", "flush", "overlap", "pool-64K", "pool-1M", "pool-100M", "round-trip", "messages", "accounts"];
+/// The most that a large copy copies, and the least: a page.
+const BYTES: std::ops::RangeInclusive<u64> = 4096..=8 << 30;
+
+/// What workloads are measured on.
+struct Rig {
+    backend: Arc<dyn Backend>,
+    device: u32,
+    module: Module,
+    bytes: usize,
+    /// The driver, bound to this thread.
+    driver: Option<gpu::Bare>,
+}
+
+pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> Outcome {
+    if !BYTES.contains(&arguments.bytes) {
+        let [least, most] = [BYTES.start(), BYTES.end()].map(|&bytes| size::show(bytes));
+        return Err(Failure::Usage(format!("--bytes {} is not from {least} to {most}", size::show(arguments.bytes))));
+    }
+    // Two large buffers, pools of a hundred megabytes, rings.
+    let place = arguments.backend.open(HostBackend::builder().device_memory(2 * arguments.bytes + (512 << 20)))?;
+    let (backend, driver) = (place.backend, place.driver);
+    let module = Module::load(&backend, image, &ringmem_kernels::ABI)?;
+    if let Some(driver) = &driver {
+        driver.bind()?;
+    }
+    let rig = Rig { device: 0, module, bytes: arguments.bytes as usize, backend, driver };
+    let mut table = Table { out, json: arguments.json, source: rig.backend.name() };
+    table.head(&place.why)?;
+    for name in NAMES.into_iter().filter(|name| arguments.workloads.is_empty() || arguments.workloads.iter().any(|wanted| wanted == name)) {
+        let time = Duration::from_secs(arguments.seconds);
+        match name {
+            "h2d" | "d2h" | "d2d" => copies::large(&rig, name, |workload| table.run(workload, time))?,
+            "flush" => copies::flush(&rig, |workload| table.run(workload, time))?,
+            "overlap" => copies::overlap(&rig, |workload| table.run(workload, time))?,
+            "round-trip" => kernels::round_trip(&rig, |workload| table.run(workload, time))?,
+            "accounts" => kernels::accounts(&rig, |workload| table.run(workload, time))?,
+            "messages" => kernels::messages(&rig, |workload| table.run(workload, time))?,
+            pool => pools::warm(&rig, pool, |workload| table.run(workload, time))?,
+        }
+    }
+    Ok(())
+}

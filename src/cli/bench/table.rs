@@ -1,0 +1,99 @@
+//! Turns of several subjects, and the rows that they come to.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::Failure;
+
+/// One turn: its figure in the workload's unit, less being better.
+pub(super) type Turn<'a> = Box<dyn FnMut() -> Result<f64, Failure> + 'a>;
+
+/// Who takes turns. Ours begin with `ringmem`.
+pub(super) struct Subject<'a> {
+    pub name: &'static str,
+    pub turn: Turn<'a>,
+}
+
+/// What is measured, in one run, one turn after another.
+pub(super) struct Workload<'a> {
+    pub name: &'static str,
+    pub unit: &'static str,
+    /// The ratio to the best of the others that is aimed at on a GPU.
+    pub aim: Option<f64>,
+    pub subjects: Vec<Subject<'a>>,
+}
+
+/// How many turns at least and at most; between them it ends when its time is over.
+const TURNS: std::ops::RangeInclusive<usize> = 3..=51;
+
+struct Row {
+    median: f64,
+    low: f64,
+    high: f64,
+}
+
+impl Row {
+    fn of(mut samples: Vec<f64>) -> Option<Self> {
+        samples.sort_by(f64::total_cmp);
+        Some(Self { median: *samples.get(samples.len() / 2)?, low: *samples.first()?, high: *samples.last()? })
+    }
+}
+
+/// Where rows go, and whose figures they are.
+pub(super) struct Table<'a> {
+    pub out: &'a mut dyn Write,
+    pub json: bool,
+    /// `host`, or a GPU by name.
+    pub source: &'a str,
+}
+
+impl Table<'_> {
+    /// Says where all this is measured, and why there.
+    pub fn head(&mut self, why: &str) -> Result<(), Failure> {
+        if !self.json {
+            let Self { out, source, .. } = self;
+            writeln!(out, "on the backend {source}: {why}")?;
+            writeln!(
+                out,
+                "{:12} {:20} {:>13} {:>13} {:>13} {:>6} {:>6}  unit",
+                "workload", "subject", "median", "low", "high", "ratio", "aim"
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Measures a workload for about so long, and prints its rows, the quickest first.
+    pub fn run(&mut self, workload: Workload<'_>, time: Duration) -> Result<(), Failure> {
+        let Workload { name, unit, aim, mut subjects } = workload;
+        let mut samples = vec![Vec::new(); subjects.len()];
+        let begun = Instant::now();
+        for round in 0..*TURNS.end() {
+            if round >= *TURNS.start() && begun.elapsed() > time {
+                break;
+            }
+            for (subject, samples) in subjects.iter_mut().zip(&mut samples) {
+                samples.push((subject.turn)()?);
+            }
+        }
+        let mut rows: Vec<_> =
+            subjects.iter().zip(samples).filter_map(|(subject, samples)| Some((subject.name, Row::of(samples)?))).collect();
+        rows.sort_by(|a, b| a.1.median.total_cmp(&b.1.median));
+        let best = rows.iter().find(|(name, _)| !name.starts_with("ringmem")).map(|(_, row)| row.median);
+        for (subject, Row { median, low, high }) in rows {
+            let (ratio, source) = (best.map(|best| median / best), self.source);
+            if self.json {
+                let object = json!({
+                    "bench": "ringmem", "workload": name, "subject": subject, "unit": unit, "median": median, "low": low, "high": high,
+                    "ratio": ratio, "aim": aim, "limit": null, "source": source, "class": "",
+                });
+                writeln!(self.out, "{object}")?;
+            } else {
+                let [ratio, aim] = [ratio, aim].map(|ratio| ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")));
+                writeln!(self.out, "{name:12} {subject:20} {median:13.1} {low:13.1} {high:13.1} {ratio:>6} {aim:>6}  {unit}")?;
+            }
+        }
+        Ok(())
+    }
+}

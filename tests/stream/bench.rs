@@ -1,0 +1,51 @@
+//! `ringmem bench`: every workload has a row of ours and of its peers, and nothing that was measured is out of order.
+
+use ringmem_kernels::IMAGE;
+use serde_json::Value;
+
+use crate::program::call;
+
+/// Workloads, how many of ours each has, and how many peers. `pool-100M` is as the others, and takes seconds.
+const WORKLOADS: [(&str, usize, usize); 10] = [
+    ("h2d", 1, 1),
+    ("d2h", 1, 1),
+    ("d2d", 1, 1),
+    ("flush", 1, 1),
+    ("overlap", 1, 1),
+    ("pool-64K", 1, 1),
+    ("pool-1M", 1, 1),
+    ("round-trip", 1, 2),
+    ("messages", 1, 0),
+    ("accounts", 1, 1),
+];
+
+fn arguments(more: &[&'static str]) -> Vec<&'static str> {
+    ["bench", "--backend", "host", "--seconds", "0", "--bytes", "64KiB"].into_iter().chain(more.iter().copied()).collect()
+}
+
+#[test]
+fn every_workload_has_its_rows() {
+    let names: Vec<&str> = WORKLOADS.iter().map(|&(name, ..)| name).chain(["--json"]).collect();
+    let out = call(&IMAGE, arguments(&names)).out;
+    let rows: Vec<Value> = out.lines().map(|line| serde_json::from_str(line).expect("an object a line")).collect();
+    for (name, ours, peers) in WORKLOADS {
+        let rows: Vec<&Value> = rows.iter().filter(|row| row["workload"] == name).collect();
+        let is_ours = |row: &&&Value| row["subject"].as_str().is_some_and(|subject| subject.starts_with("ringmem"));
+        assert_eq!((rows.iter().filter(is_ours).count(), rows.len()), (ours, ours + peers), "{name}: {out}");
+        for row in &rows {
+            let [low, median, high] = ["low", "median", "high"].map(|key| row[key].as_f64().expect("a number"));
+            assert!(0.0 < low && low <= median && median <= high, "{row}");
+            assert_eq!((row["bench"].as_str(), row["source"].as_str()), (Some("ringmem"), Some("host")), "{row}");
+            assert_eq!(row["ratio"].is_number(), peers > 0, "{row}");
+        }
+    }
+    assert_eq!(rows.len(), WORKLOADS.iter().map(|(_, ours, peers)| ours + peers).sum::<usize>(), "{out}");
+}
+
+#[test]
+fn one_workload_is_measured_alone_and_named_with_its_unit() {
+    let out = call(&IMAGE, arguments(&["pool-64K"])).out;
+    let lines: Vec<&str> = out.lines().collect();
+    assert!(lines.len() == 4 && lines[0] == "on the backend host: asked for" && lines[1].starts_with("workload"), "{out}");
+    assert!(lines[2..].iter().all(|line| line.starts_with("pool-64K") && line.ends_with("ns/block")), "{out}");
+}
