@@ -28,6 +28,20 @@ fn after(line: &str, word: &str) -> f64 {
 }
 
 #[test]
+fn a_kernel_answers_a_thousand_messages_and_shows_what_it_does() {
+    let text = printed("03_persistent_kernel", &[]);
+    // The kernel may still be counting the last batch.
+    assert!(text.contains("\noutput ring  0 of 1024, producer at 1000, consumer at 1000\n") && text.contains("\nso           "), "{text}");
+    assert!(text.lines().last().is_some_and(|line| line.starts_with("1000 messages, ")), "{text}");
+}
+
+#[test]
+fn a_kernel_of_one_s_own_runs_on_the_host_through_the_same_channel() {
+    // 1 to 100, and 2.5 for each.
+    assert_eq!(printed("07_own_kernel", &[]), "5050 pieces sold\n100 orders filled for 12625.00\n");
+}
+
+#[test]
 fn pools_say_what_is_used_available_and_there() {
     let text = printed("04_pools", &[]);
     let shown: Vec<f64> = text
@@ -43,6 +57,15 @@ fn pools_say_what_is_used_available_and_there() {
     assert_eq!(shown, [0.0, 40.0, 72.0, 72.0, 0.0], "{text}");
     assert!(text.contains("a batch of 1 GiB becomes 102.4 MiB"), "{text}");
     assert!(text.contains("100 batches: 1 allocation"), "{text}");
+}
+
+#[test]
+fn a_stopped_stream_goes_on_and_is_written_whole() {
+    let text = printed("05_stream_a_file", &[]);
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "stopped: 1280 KiB are done, because it was told to stop", "{text}");
+    assert_eq!(lines[1], "then 2816 KiB in 44 chunks, at most 3 under way", "{text}");
+    assert_eq!(lines[2..], ["written: 4096 KiB, each byte 7 more"], "{text}");
 }
 
 /// A row of the simulation's chart: nodes, columns of the buffers and of what the pool keeps, MiB of both, and whether a growth was refused.

@@ -1,0 +1,111 @@
+//! Processes that are to be killed, or to lose their context.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{ChildStdout, Command, ExitCode, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+use ringmem::backend::Backend;
+use ringmem::backend::cuda::cudarc::driver::sys::cuDevicePrimaryCtxRelease_v2;
+use ringmem::backend::cuda::{CudaBackend, check};
+use ringmem::channel::Options;
+
+use crate::exchange::{exchange, open, options};
+use crate::report::Failure;
+
+/// A process of this program's, killed when it goes.
+pub struct Child {
+    process: std::process::Child,
+    said: Option<BufReader<ChildStdout>>,
+}
+
+impl Child {
+    pub fn start(part: &str) -> Result<Self, Failure> {
+        let mut command = Command::new(std::env::current_exe()?);
+        // Its stdin ends with this process: then it does, too.
+        let mut process = command.arg(part).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
+        let said = process.stdout.take().map(BufReader::new);
+        Ok(Self { process, said })
+    }
+
+    /// Its next line, or what it ended with.
+    pub fn line(&mut self, timeout: Duration) -> Result<String, Failure> {
+        let Some(mut said) = self.said.take() else { return Err("it was not listened to in time".into()) };
+        let (sender, line) = channel();
+        std::thread::spawn(move || {
+            let mut line = String::new();
+            let read = said.read_line(&mut line).map(|_| line);
+            // Who gave up waiting has killed the child.
+            let _ = sender.send((read, said));
+        });
+        match line.recv_timeout(timeout) {
+            Ok((line, said)) => {
+                self.said = Some(said);
+                Ok(line?.trim().to_owned())
+            }
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                self.kill()?;
+                Err(format!("the child said nothing for {} s", timeout.as_secs()).into())
+            }
+        }
+    }
+
+    pub fn kill(&mut self) -> Result<(), Failure> {
+        self.process.kill()?;
+        self.process.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // One that has ended is not there to be killed.
+        let _ = self.kill();
+    }
+}
+
+/// Opens a channel, exchanges messages, says so, and goes on until it is killed.
+pub fn listens() -> ExitCode {
+    let listening = || -> Result<_, Failure> {
+        let backend = CudaBackend::open()?;
+        let mut channel = open(&backend, &options("echo"))?;
+        exchange(&mut channel, 0, 100)?;
+        println!("listens");
+        std::io::stdout().flush()?;
+        // Until whoever started this has gone.
+        std::io::stdin().read_to_end(&mut Vec::new())?;
+        channel.close()?;
+        Ok(())
+    };
+    match listening() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            println!("{}", failure.to_string().replace('\n', " "));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Destroys the context under a kernel that listens, says what the driver answers from then on, and waits to be killed.
+pub fn loses_its_context() -> ExitCode {
+    let losing = || -> Result<String, Failure> {
+        let backend = CudaBackend::open()?;
+        let mut channel = open(&backend, &Options { idle: Duration::from_secs(2), ..options("echo") })?;
+        exchange(&mut channel, 0, 100)?;
+        // Its memory goes with the context: nothing of it may be touched from here on, not even by a destructor.
+        std::mem::forget(channel);
+        let begun = Instant::now();
+        // SAFETY: takes a device's ordinal. The backend's one reference is given back under it: what its calls meet then is what is asked here.
+        let released = unsafe { cuDevicePrimaryCtxRelease_v2(0) };
+        let took = begun.elapsed();
+        let next = backend.memory_info(0).map_or_else(|error| error.to_string(), |info| format!("{info:?}"));
+        // As above.
+        std::mem::forget(backend);
+        check("cuDevicePrimaryCtxRelease_v2", released)?;
+        Ok(format!("gone after {} ms; the next call: {next}", took.as_millis()))
+    };
+    println!("{}", losing().map_or_else(|failure| failure.to_string().replace('\n', " "), |facts| format!("lost: {facts}")));
+    // Who cannot say it, or has nobody to wait for, ends.
+    let waited = std::io::stdout().flush().and_then(|()| std::io::stdin().read_to_end(&mut Vec::new()));
+    ExitCode::from(u8::from(waited.is_err()))
+}

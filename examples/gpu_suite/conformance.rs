@@ -1,0 +1,26 @@
+//! The suite that every backend passes, a backend of its own for each check.
+
+use std::panic::{set_hook, take_hook};
+use std::sync::Arc;
+
+use ringmem::backend::cuda::CudaBackend;
+use ringmem::conformance::{CHECKS, Subject};
+use ringmem_kernels::IMAGE;
+
+use crate::report::{Failure, Report};
+
+pub fn run(report: &mut Report, _: &Arc<CudaBackend>) -> Result<(), Failure> {
+    // Checks unwind and panic on purpose; a check's own words are in its fact.
+    let hook = take_hook();
+    set_hook(Box::new(|_| ()));
+    for check in CHECKS {
+        report.fact(check.name, || {
+            let backend = CudaBackend::open()?;
+            let counted = Arc::clone(&backend);
+            check.run(Subject::new(backend).with_image(IMAGE).counting(move || counted.counters().into()));
+            Ok("as it should be".to_owned())
+        });
+    }
+    set_hook(hook);
+    Ok(())
+}

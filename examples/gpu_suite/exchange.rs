@@ -1,0 +1,69 @@
+//! Messages with sequence numbers to a kernel that echoes, and back.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringmem::backend::cuda::CudaBackend;
+use ringmem::bridge::TransferStrategy;
+use ringmem::channel::{Channel, Options};
+use ringmem::ring::spsc::{PopError, PushError};
+use ringmem::stream::Module;
+use ringmem_kernels::echo::Echo;
+use ringmem_kernels::{ABI, IMAGE};
+
+use crate::report::Failure;
+
+pub type Echoes = Channel<Echo, Echo>;
+
+/// Every way to a kernel.
+pub const STRATEGIES: [TransferStrategy; 4] =
+    [TransferStrategy::Unified, TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 1 }];
+/// Longer than any message takes.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a kernel waits for a message before it leaves: soon after its host has gone.
+const IDLE: Duration = Duration::from_secs(15);
+
+/// Options of an echo with little patience.
+pub fn options(kernel: &str) -> Options<'_> {
+    Options { idle: IDLE, ..Options::new(kernel) }
+}
+
+pub fn open(backend: &Arc<CudaBackend>, options: &Options<'_>) -> Result<Echoes, Failure> {
+    let module = Module::load(backend, &IMAGE, &ABI)?;
+    // SAFETY: the echoes take no arguments of their own but those that the channel gives them.
+    Ok(unsafe { Channel::open(backend, 0, &module, options) }?)
+}
+
+/// The message of a number: no word of it is another's.
+pub const fn message(number: u64) -> Echo {
+    let turned = number.rotate_left(17);
+    Echo { words: [number, !number, turned, !turned, number ^ 0x5555, number.wrapping_mul(number), number << 7, 7] }
+}
+
+/// Sends `count` messages from number `first` on, and receives each of them once, whole and in order.
+pub fn exchange(channel: &mut Echoes, first: u64, count: u64) -> Result<(), Failure> {
+    let last = first + count;
+    let (mut sent, mut received, mut moved) = (first, first, Instant::now());
+    while received < last {
+        while sent < last {
+            match channel.send(message(sent)) {
+                Ok(()) => sent += 1,
+                Err(PushError::Full(_)) => break,
+                Err(error) => return Err(error.to_string().into()),
+            }
+        }
+        match channel.receive() {
+            Ok(answer) if answer == message(received) => (received, moved) = (received + 1, Instant::now()),
+            Ok(answer) => return Err(format!("message {received} came back as {:?}", answer.words).into()),
+            Err(PopError::Empty) if moved.elapsed() > PATIENCE => {
+                return Err(format!("{received} of {last} came back, then none: {}", channel.dump()).into());
+            }
+            Err(PopError::Empty) => {
+                channel.check()?;
+                std::thread::yield_now();
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

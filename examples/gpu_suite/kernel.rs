@@ -1,0 +1,176 @@
+//! A kernel that keeps running: every way to it, its deadline, its epochs, and what goes on around it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringmem::Error;
+use ringmem::backend::MemoryLocation;
+use ringmem::backend::cuda::CudaBackend;
+use ringmem::bridge::{Placement, TransferStrategy};
+use ringmem::channel::Options;
+use ringmem::control::{Command, Fault, State};
+use ringmem::memory::{Buffer, Device, GpuBuffer, Pinned, PinnedBuffer};
+use ringmem::stream::{Module, Stream};
+use ringmem_kernels::{ABI, IMAGE};
+
+use crate::Scale;
+use crate::child::Child;
+use crate::exchange::{Echoes, STRATEGIES, exchange, open, options};
+use crate::report::{Failure, Report, demand};
+
+/// Both sides' indices wrap soon.
+const NEAR_THE_END: u64 = u64::MAX - 20;
+/// How long a kernel that is to end by its deadline waits.
+const SHORT: Duration = Duration::from_millis(300);
+
+pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Result<(), Failure> {
+    for strategy in STRATEGIES {
+        let few = (scale.messages / 20).min(5_000);
+        report.fact(format!("{few} messages through small rings across the wrap, {}", strategy.name()), || {
+            let small = Options { input_capacity: 16, output_capacity: 8, start: NEAR_THE_END, ..options("echo") };
+            through(backend, &Options { strategy: Some(strategy), ..small }, few)
+        });
+        let many = if strategy == TransferStrategy::Unified { scale.messages } else { scale.messages / 10 };
+        report.fact(format!("{many} messages, {}", strategy.name()), || {
+            through(backend, &Options { strategy: Some(strategy), ..options("echo") }, many)
+        });
+    }
+    for strategy in [TransferStrategy::Sync, TransferStrategy::Async] {
+        report.fact(format!("a header on each side, {}", strategy.name()), || {
+            let split = |slots, header| Placement { slots, peer_header: Some(header) };
+            let placement = [split(MemoryLocation::Device, MemoryLocation::Pinned), split(MemoryLocation::Pinned, MemoryLocation::Device)];
+            through(backend, &Options { strategy: Some(strategy), placement, ..options("echo_split") }, scale.messages / 100)
+        });
+    }
+    report.fact("several kernels at once, each with its rings", || several(backend, scale.messages / 100));
+    report.fact("paused and told to go on", || paused(backend));
+    report.fact("memory comes and goes under a running kernel", || under(backend));
+    report.fact("ended by its deadline, then another epoch on the same rings", || deadline(backend));
+    report.fact("the host process killed under its kernel, and another started", || killed(backend));
+    Ok(())
+}
+
+/// What a sanitizer can watch: copies, fills, a kernel over a buffer, and a few hundred messages.
+pub fn short(report: &mut Report, backend: &Arc<CudaBackend>) -> Result<(), Failure> {
+    report.fact("copies, fills and a kernel", || {
+        let stream = Stream::new(backend, 0)?;
+        let module = Module::load(backend, &IMAGE, &ABI)?;
+        let mut buffer = Buffer::<u8, _>::new(Device::new(backend, 0), 5000)?;
+        buffer.fill(6)?;
+        let address = buffer.device_address().ok_or("device memory has no address")?.get();
+        // SAFETY: the buffer's bytes; it lists the launch, and nobody else touches them.
+        let kernel = unsafe { stream.launch(&module, "increment", &[address, 5000]) }?;
+        buffer.used_by(&stream)?;
+        kernel.wait().map_err(ringmem::Rejected::into_error)?;
+        demand(buffer.to_vec()?.iter().all(|&byte| byte == 7), || "not every byte is one more".to_owned())?;
+        Ok("5000 bytes".to_owned())
+    });
+    report.fact("messages", || through(backend, &options("echo"), 500));
+    Ok(())
+}
+
+/// Opens, exchanges, closes.
+fn through(backend: &Arc<CudaBackend>, options: &Options<'_>, messages: u64) -> Result<String, Failure> {
+    let begun = Instant::now();
+    let mut channel = open(backend, options)?;
+    exchange(&mut channel, 0, messages)?;
+    let took = begun.elapsed();
+    ended(channel, messages)?;
+    Ok(format!("each once, whole and in order, in {} ms", took.as_millis()))
+}
+
+/// Closes a channel whose kernel has answered so many.
+fn ended(channel: Echoes, messages: u64) -> Result<(), Failure> {
+    let control = channel.close()?.control;
+    let (state, processed) = (control.kernel_state(), control.processed);
+    demand((state, processed) == (Some(State::Terminated), messages), || format!("{state:?} after {processed} of {messages} messages"))
+}
+
+fn several(backend: &Arc<CudaBackend>, messages: u64) -> Result<String, Failure> {
+    let mut channels = (0..4).map(|_| open(backend, &options("echo"))).collect::<Result<Vec<_>, Failure>>()?;
+    for round in 0..2 {
+        for channel in &mut channels {
+            exchange(channel, round * messages, messages)?;
+        }
+    }
+    let count = channels.len();
+    channels.into_iter().try_for_each(|channel| ended(channel, 2 * messages))?;
+    Ok(format!("{count} kernels, {messages} messages twice each"))
+}
+
+fn paused(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
+    let mut channel = open(backend, &options("echo"))?;
+    exchange(&mut channel, 0, 100)?;
+    channel.command(Command::PAUSE)?;
+    demand(channel.state() == Some(State::Paused), || format!("it is {:?}", channel.state()))?;
+    channel.command(Command::ACTIVATE)?;
+    exchange(&mut channel, 100, 100)?;
+    ended(channel, 200)?;
+    Ok("200 messages around it".to_owned())
+}
+
+/// No call here may wait for the kernel, which leaves only when it is told to.
+fn under(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
+    const LEN: usize = 1 << 20;
+    let mut channel = open(backend, &options("echo"))?;
+    let stream = Stream::new(backend, 0)?;
+    for round in 0..20 {
+        exchange(&mut channel, u64::from(round) * 50, 50)?;
+        let mut gpu = GpuBuffer::<u8, _>::new(Device::new(backend, 0), LEN)?;
+        gpu.fill(round)?;
+        let pinned = PinnedBuffer::<u8, _>::new(Pinned::new(backend, 0), LEN)?;
+        let copied = stream.copy(gpu, pinned).map_err(ringmem::Rejected::into_error)?;
+        let (gpu, pinned) = copied.wait().map_err(ringmem::Rejected::into_error)?;
+        demand(pinned.as_slice()?.iter().all(|&byte| byte == round), || format!("round {round} came back otherwise"))?;
+        drop((gpu, pinned, Stream::new(backend, 0)?));
+    }
+    let waited = backend.waiting();
+    ended(channel, 1000)?;
+    demand(backend.waiting() == 0, || format!("{} blocks are still kept", backend.waiting()))?;
+    Ok(format!("20 rounds; {waited} blocks were freed when it had left"))
+}
+
+fn deadline(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
+    let options = Options { idle: SHORT, start: NEAR_THE_END, ..options("echo") };
+    let mut channel = open(backend, &options)?;
+    exchange(&mut channel, 0, 50)?;
+    let begun = Instant::now();
+    let left = loop {
+        match channel.check() {
+            Err(error) => break error,
+            Ok(()) if begun.elapsed() > SHORT * 20 => return Err("it listens still".into()),
+            Ok(()) => std::thread::sleep(Duration::from_millis(1)),
+        }
+    };
+    let took = begun.elapsed();
+    demand(matches!(left, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Deadline), .. }), || left.to_string())?;
+    let before = channel.control().kernel_epoch();
+    let begun = Instant::now();
+    loop {
+        // SAFETY: `echo` takes no arguments of its own.
+        match unsafe { channel.restart() } {
+            // It has said that it leaves, and is leaving.
+            Err(Error::Busy { .. }) if begun.elapsed() < SHORT * 20 => std::thread::yield_now(),
+            restarted => break restarted?,
+        }
+    }
+    let after = channel.control().kernel_epoch();
+    demand(after != before, || format!("epoch {after} as before"))?;
+    exchange(&mut channel, 50, 50)?;
+    channel.close()?;
+    Ok(format!("left after {} ms; epoch {before}, then {after}", took.as_millis()))
+}
+
+fn killed(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
+    let mut child = Child::start("child-listens")?;
+    let said = child.line(Duration::from_secs(20))?;
+    demand(said.starts_with("listens"), || format!("the child said {said}"))?;
+    child.kill()?;
+    let begun = Instant::now();
+    through(backend, &options("echo"), 100)?;
+    let mut next = Child::start("child-listens")?;
+    let said = next.line(Duration::from_secs(20))?;
+    demand(said.starts_with("listens"), || format!("the next child said {said}"))?;
+    next.kill()?;
+    Ok(format!("both work, {} ms after it", begun.elapsed().as_millis()))
+}

@@ -1,0 +1,97 @@
+//! What a GPU must do, part by part: the program behind `cargo xtask gpu-bundle`, for a machine that has a driver and nothing else.
+//!
+//! `gpu_suite PART [--quick] [--seconds N]`. One line of JSON on stdout at the end, one line for each fact on stderr as it is found.
+//!
+//! 1. A part is `probe`, `conformance`, `kernel`, `faults`, `short` (what a sanitizer can watch) or `soak`. N is how long the last of them goes on.
+//! 2. A fact that fails, or panics, does not stop those after it. One that could not be tried is skipped, which is not passed.
+//! 3. Every kernel leaves by a deadline of its own, and so does the program: it aborts, and the driver ends what a process has left.
+//!
+//! Exit codes: 0 every fact holds, 1 one does not, 2 the arguments make no sense, 3 no driver or no device, 4 a fact was not tried.
+//!
+//! It has run on a test double of the driver only (`tests/gpu_bundle.rs`), never on a GPU.
+
+mod child;
+mod conformance;
+mod exchange;
+mod faults;
+mod kernel;
+mod report;
+mod soak;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringmem::Error;
+use ringmem::backend::cuda::CudaBackend;
+
+use report::{Failure, Report};
+
+/// How much is done.
+#[derive(Clone, Copy)]
+struct Scale {
+    /// Messages of a run that is to be long.
+    messages: u64,
+    soak: Duration,
+}
+
+const WHOLE: Scale = Scale { messages: 200_000, soak: Duration::from_secs(120) };
+const QUICK: Scale = Scale { messages: 2_000, soak: Duration::from_secs(2) };
+/// Beyond what it was told to soak for, no part takes longer.
+const LIMIT: Duration = Duration::from_secs(150);
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args().skip(1);
+    let part = arguments.next().unwrap_or_default();
+    let (mut scale, mut sense) = (WHOLE, true);
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--quick" => scale = QUICK,
+            "--seconds" => match arguments.next().and_then(|text| text.parse().ok()) {
+                Some(seconds) => scale.soak = Duration::from_secs(seconds),
+                None => sense = false,
+            },
+            _ => sense = false,
+        }
+    }
+    std::thread::spawn(move || {
+        std::thread::sleep(LIMIT + scale.soak);
+        eprintln!("gpu_suite: not done after {} s: ended, and its kernels with it", (LIMIT + scale.soak).as_secs());
+        // Not `exit`: the driver's destructors would wait for the locks of the call that hangs.
+        std::process::abort();
+    });
+    match (part.as_str(), sense) {
+        ("probe", true) => part_of("probe", |_, _| Ok(())),
+        ("conformance", true) => part_of("conformance", conformance::run),
+        ("kernel", true) => part_of("kernel", |report, backend| kernel::run(report, backend, scale)),
+        ("faults", true) => part_of("faults", faults::run),
+        ("short", true) => part_of("short", kernel::short),
+        ("soak", true) => part_of("soak", |report, backend| soak::run(report, backend, scale)),
+        // What other parts start.
+        ("child-listens", true) => child::listens(),
+        ("child-loses-its-context", true) => child::loses_its_context(),
+        _ => {
+            eprintln!("gpu_suite: usage: gpu_suite probe|conformance|kernel|faults|short|soak [--quick] [--seconds N]");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Opens the GPUs and finds a part's facts.
+fn part_of(part: &'static str, run: impl FnOnce(&mut Report, &Arc<CudaBackend>) -> Result<(), Failure>) -> ExitCode {
+    let mut report = Report::new(part);
+    let opened = CudaBackend::open().and_then(|backend| Ok((backend.driver().gpus()?, backend)));
+    match opened {
+        Ok((gpus, backend)) => {
+            report.about(backend.driver().version(), &gpus);
+            if let Err(failure) = run(&mut report, &backend) {
+                report.fact("it ran to its end", || Err(failure));
+            }
+        }
+        Err(error @ (Error::NoDriver { .. } | Error::NoDevice { .. } | Error::Driver { code: 34 | 100 | 101, .. })) => {
+            return report.nowhere(&error);
+        }
+        Err(error) => report.fact("the driver opens", || Err(error.into())),
+    }
+    report.end()
+}

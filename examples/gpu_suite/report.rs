@@ -1,0 +1,106 @@
+//! What a part has found, as lines and as one object.
+
+use std::any::Any;
+use std::error::Error;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::Instant;
+
+use ringmem::backend::cuda::Gpu;
+use serde_json::{Value, json};
+
+/// Why a fact does not hold.
+pub type Failure = Box<dyn Error>;
+
+/// Why a fact was not tried.
+#[derive(Debug)]
+pub struct Skipped(pub String);
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Error for Skipped {}
+
+/// A failure unless something holds.
+pub fn demand(holds: bool, what: impl FnOnce() -> String) -> Result<(), Failure> {
+    if holds { Ok(()) } else { Err(what().into()) }
+}
+
+/// The facts of a part.
+pub struct Report {
+    part: &'static str,
+    begun: Instant,
+    driver: Value,
+    facts: Vec<Value>,
+    passed: u64,
+    failed: u64,
+    skipped: u64,
+}
+
+impl Report {
+    pub fn new(part: &'static str) -> Self {
+        Self { part, begun: Instant::now(), driver: Value::Null, facts: Vec::new(), passed: 0, failed: 0, skipped: 0 }
+    }
+
+    /// Where all this is found.
+    pub fn about(&mut self, version: u32, gpus: &[Gpu]) {
+        let names: Vec<&str> = gpus.iter().map(|gpu| gpu.name.as_str()).collect();
+        eprintln!("on {}, CUDA {}.{}", names.join(", "), version / 1000, version % 1000 / 10);
+        self.driver = json!({ "version": version, "gpus": names });
+    }
+
+    /// Finds a fact out. What it panics with is why it does not hold.
+    pub fn fact(&mut self, name: impl Into<String>, find: impl FnOnce() -> Result<String, Failure>) {
+        let (name, begun) = (name.into(), Instant::now());
+        let found = catch_unwind(AssertUnwindSafe(find)).unwrap_or_else(|panic| Err(words(&*panic).into()));
+        let (result, facts) = match found {
+            Ok(facts) => ("passed", facts),
+            Err(why) if why.is::<Skipped>() => ("skipped", why.to_string()),
+            Err(why) => ("failed", why.to_string()),
+        };
+        let count = match result {
+            "passed" => &mut self.passed,
+            "skipped" => &mut self.skipped,
+            _ => &mut self.failed,
+        };
+        *count += 1;
+        eprintln!("{result:8} {name}: {}", facts.replace('\n', " "));
+        self.facts.push(json!({ "name": name, "result": result, "facts": facts, "ms": begun.elapsed().as_millis() as u64 }));
+    }
+
+    /// Ends a part for which there is no GPU.
+    pub fn nowhere(self, error: &ringmem::Error) -> ExitCode {
+        println!("{}", json!({ "part": self.part, "result": "skipped", "reason": error.to_string() }));
+        eprintln!("gpu_suite: no GPU here: {error}");
+        ExitCode::from(3)
+    }
+
+    /// Prints the object. 0 if all was tried and holds, 1 if something does not, else 4.
+    pub fn end(self) -> ExitCode {
+        let Self { part, begun, driver, facts, passed, failed, skipped } = self;
+        let (result, code) = match (failed, skipped) {
+            (0, 0) => ("passed", 0),
+            (0, _) => ("skipped", 4),
+            _ => ("failed", 1),
+        };
+        println!(
+            "{}",
+            json!({
+                "part": part, "result": result, "passed": passed, "failed": failed, "skipped": skipped, "driver": driver,
+                "seconds": begun.elapsed().as_secs_f64(), "facts": facts,
+            })
+        );
+        eprintln!("gpu_suite: {part}: {passed} passed, {failed} failed, {skipped} skipped");
+        ExitCode::from(code)
+    }
+}
+
+/// What a panic said.
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("panicked: {}", text.unwrap_or("with no words"))
+}

@@ -1,0 +1,225 @@
+#!/bin/sh
+# Finds out what this machine's GPU does: `./run.sh [--quick] [--part NAME] [--limit SECONDS] [OUT]`, in less than nine minutes.
+#
+# OUT (./out if none is named) gets results.json, and for each part NAME.json, a line an object, and NAME.log. A part has a limit of time and is a
+# process of its own, which is ended with its children when that is over; the driver ends the kernels of a process that has gone. A part that
+# fails or hangs does not stop the next. One that cannot run is SKIPPED with the reason, which is not passed.
+#
+#   --quick      little of everything: a look at whether it works, no figures
+#   --part NAME  that part alone; `--parts` prints them, with their limits in seconds
+#   --limit N    no part takes longer than N seconds
+#
+# Needs glibc 2.34 or newer, a driver, and the usual tools (awk, grep, timeout and the like). Exit codes: 0 all passed, 1 a part failed, 2 the arguments make no sense, 3 none failed
+# and some were skipped.
+set -u
+here=$(cd "$(dirname "$0")" && pwd) || exit 1
+
+parts='probe 20
+light 50
+conformance 60
+kernel 45
+faults 40
+memcheck 20
+racecheck 20
+initcheck 20
+bench 60
+twin 30
+pools 20
+soak 140'
+
+usage() {
+    echo "run.sh: $1" >&2
+    echo 'usage: run.sh [--quick] [--part NAME] [--limit SECONDS] [OUT]; run.sh --parts' >&2
+    exit 2
+}
+
+# Ends a part that cannot run.
+skip() {
+    echo "$1" >&2
+    exit 3
+}
+
+need_gpu() {
+    "$here/gpu_suite" probe > /dev/null || exit $?
+}
+
+# A part's facts, whole or quick.
+suite() {
+    if [ -n "$quick" ]; then set -- "$@" --quick; fi
+    exec "$here/gpu_suite" "$@"
+}
+
+# Rows of the benchmarks.
+bench() {
+    need_gpu
+    if [ -n "$quick" ]; then
+        # All but the blocks of 100 MB.
+        set -- --seconds 0 --bytes 1MiB h2d d2h d2d flush overlap pool-64K pool-1M round-trip messages accounts
+    else
+        set -- --seconds 2
+    fi
+    exec "$here/ringmem" bench --backend cuda --json "$@"
+}
+
+# A short run under a tool of compute-sanitizer's, whose own words go to OUT/TOOL.txt.
+sanitizer() {
+    program=$(command -v compute-sanitizer) || program=$(find /usr/local/cuda*/bin /opt/cuda*/bin -name compute-sanitizer 2> /dev/null | head -n 1)
+    [ -n "$program" ] || skip 'no compute-sanitizer in PATH, /usr/local/cuda* or /opt/cuda*'
+    need_gpu
+    "$program" --tool "$1" --error-exitcode 9 --log-file "$out/$1.txt" "$here/gpu_suite" short
+    code=$?
+    [ $code -eq 0 ] || tail -n 1 "$out/$1.txt" >&2
+    exit $code
+}
+
+# The echo in C++, compiled here.
+twin() {
+    program=$(command -v nvcc) || program=$(find /usr/local/cuda*/bin /opt/cuda*/bin -name nvcc 2> /dev/null | head -n 1)
+    [ -n "$program" ] || skip 'no nvcc in PATH, /usr/local/cuda* or /opt/cuda*'
+    need_gpu
+    "$program" -O3 -std=c++17 -arch=native -o "$out/echo_twin" "$here/echo_twin.cu" >&2 || exit 1
+    "$out/echo_twin"
+    code=$?
+    rm -f "$out/echo_twin"
+    exit $code
+}
+
+pools() {
+    program=$(command -v python3) || skip 'no python3'
+    need_gpu
+    exec "$program" "$here/pools.py"
+}
+
+# What a part does, in a process that has a limit of time.
+body() {
+    case $1 in
+    probe)
+        need_gpu
+        exec "$here/ringmem" doctor --backend cuda --json
+        ;;
+    light)
+        if [ -n "$quick" ]; then set -- --scale 1000; else set --; fi
+        "$here/gpu_smoke" --json "$out/light-table.json" "$@" >&2
+        code=$?
+        if [ -f "$out/light-table.json" ]; then tr -d '\n' < "$out/light-table.json" && echo && rm "$out/light-table.json"; fi
+        exit $code
+        ;;
+    conformance | kernel | faults) suite "$1" ;;
+    soak) suite soak ;;
+    memcheck | racecheck | initcheck) sanitizer "$1" ;;
+    bench) bench ;;
+    twin) twin ;;
+    pools) pools ;;
+    esac
+}
+
+quick='' only='' most='' out=''
+while [ $# -gt 0 ]; do
+    case $1 in
+    --quick) quick=1 ;;
+    --part | --limit | --body)
+        [ $# -gt 1 ] && [ -n "$2" ] || usage "$1 needs a value"
+        case $1 in
+        --part) only=$2 ;;
+        --limit) most=$2 ;;
+        # How this script calls itself.
+        --body) inside=$2 ;;
+        esac
+        shift
+        ;;
+    --parts) echo "$parts" && exit 0 ;;
+    -*) usage "there is no $1" ;;
+    *) [ -z "$out" ] || usage "two folders: $out and $1" && out=$1 ;;
+    esac
+    shift
+done
+case $most in *[!0-9]* | 0) usage "--limit $most is no number of seconds" ;; esac
+out=${out:-./out}
+if [ -n "${inside:-}" ]; then body "$inside"; fi
+
+case "
+$parts" in
+*"
+$only "*) ;;
+*) [ -z "$only" ] || usage "there is no part $only; there are: $(echo "$parts" | cut -d ' ' -f 1 | tr '\n' ' ')" ;;
+esac
+command -v timeout > /dev/null || usage 'timeout, which coreutils has, is missing: parts cannot be ended'
+mkdir -p "$out" || exit 1
+out=$(cd "$out" && pwd) || exit 1
+rm -f "$out/results.json" "$out/table"
+# The kernels are compiled once, also where a home cannot be written.
+CUDA_CACHE_PATH=$out/cache
+export CUDA_CACHE_PATH
+
+running=''
+# The group of a part is its own: it is told here.
+trap 'if [ -n "$running" ]; then kill "$running"; fi; exit 1' INT TERM HUP
+
+# Text as the inside of a string of JSON.
+quoted() {
+    LC_ALL=C tr -d '\000-\037\177-\377' | tr '\\"' "/'" | cut -c 1-300
+}
+
+now() {
+    date +%s
+}
+
+failed=0 skipped=0 objects=''
+begun=$(now)
+echo "$parts" > "$out/parts"
+while read -r name limit; do
+    if [ -n "$only" ] && [ "$only" != "$name" ]; then continue; fi
+    if [ -n "$most" ] && [ "$most" -lt "$limit" ]; then limit=$most; fi
+    echo "== $name, at most $limit s" >&2
+    from=$(now)
+    timeout -k 2 "$limit" /bin/sh "$here/run.sh" ${quick:+--quick} --body "$name" "$out" > "$out/$name.json" 2> "$out/$name.log" < /dev/null &
+    running=$!
+    wait "$running"
+    code=$?
+    running=''
+    took=$(($(now) - from))
+    # The last fact that does not hold, else whatever was said last.
+    reason=$(grep '^failed ' "$out/$name.log" | tail -n 1 | quoted)
+    reason=${reason:-$(grep -v '^[[:space:]]*$' "$out/$name.log" | tail -n 1 | quoted)}
+    case $code in
+    0) result=passed reason='' ;;
+    3 | 4) result=SKIPPED skipped=$((skipped + 1)) ;;
+    124 | 137) result=FAILED failed=$((failed + 1)) reason="ended after $limit s: $reason" ;;
+    *) result=FAILED failed=$((failed + 1)) reason="exit code $code: $reason" ;;
+    esac
+    printf '%-12s %-8s %6s s  %s\n' "$name" "$result" "$took" "$reason" >> "$out/table"
+    printf '   %s %s\n' "$result" "$reason" >&2
+    # Half a line of a part that was ended is no object.
+    lines=$(grep '^{.*}$' "$out/$name.json" | tr '\n' ',')
+    objects="$objects${objects:+,
+}{\"part\":\"$name\",\"result\":\"$result\",\"exit\":$code,\"seconds\":$took,\"limit\":$limit,\"reason\":\"$reason\",\"out\":[${lines%,}]}"
+done < "$out/parts"
+rm "$out/parts"
+
+if [ $failed -gt 0 ]; then all=false code=1; elif [ $skipped -gt 0 ]; then all=false code=3; else all=true code=0; fi
+{
+    printf '{"passed":%s,"failed":%s,"skipped":%s,"quick":%s,' "$all" "$failed" "$skipped" "$([ -n "$quick" ] && echo true || echo false)"
+    printf '"date":"%s","machine":"%s","processor":"%s","driver":"%s","parts":[\n%s\n]}\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" \
+        "$(uname -srm | quoted)" "$(grep -m 1 'model name' /proc/cpuinfo 2> /dev/null | cut -d : -f 2 | quoted)" \
+        "$(head -n 1 /proc/driver/nvidia/version 2> /dev/null | quoted)" "$objects"
+} > "$out/results.json"
+
+# The value of a key in an object of one level.
+cat "$out"/bench.json "$out"/twin.json "$out"/pools.json 2> /dev/null | awk '
+    function value(key, at) {
+        if (!match($0, "\"" key "\":(\"[^\"]*\"|[^,}]*)")) return ""
+        at = substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 3)
+        gsub(/"/, "", at)
+        return at == "null" ? "" : at
+    }
+    function two(number) { return number == "" ? "" : sprintf("%.2f", number) }
+    /^\{.*"workload".*\}$/ {
+        if (!rows++) printf "%-12s %-36s %14s %7s %5s  %s\n", "workload", "subject", "median", "ratio", "aim", "unit"
+        printf "%-12s %-36s %14.1f %7s %5s  %s\n", value("workload"), value("subject"), value("median"), two(value("ratio")), two(value("aim")), value("unit")
+    }
+    END { if (rows) print "" }
+'
+cat "$out/table"
+rm -rf "$out/table" "$out/cache"
+echo "$failed failed, $skipped skipped, $(($(now) - begun)) s; $out/results.json"
+exit $code

@@ -1,0 +1,111 @@
+//! Minutes of everything at once: messages by every strategy, memory that comes and goes beside them, and nothing left.
+
+use std::alloc::Layout;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ringmem::backend::Uses;
+use ringmem::backend::cuda::CudaBackend;
+use ringmem::channel::Options;
+use ringmem::control::{Command, State};
+use ringmem::memory::{Buffer, Device, Memory, Pinned};
+use ringmem::pool::Pool;
+use ringmem::stream::Stream;
+
+use crate::Scale;
+use crate::exchange::{STRATEGIES, exchange, open, options};
+use crate::report::{Failure, Report, demand};
+
+/// Messages of a turn, and turns of a channel.
+const MESSAGES: u64 = 1000;
+const TURNS: u64 = 50;
+
+/// What was done.
+#[derive(Default)]
+struct Done {
+    messages: u64,
+    channels: u64,
+    copies: u64,
+}
+
+pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Result<(), Failure> {
+    let mut done = Done::default();
+    report.fact(format!("{} s of messages, copies and blocks", scale.soak.as_secs()), || {
+        let begun = Instant::now();
+        let mut strategies = STRATEGIES.iter().cycle();
+        // Every strategy once, however short the time.
+        while begun.elapsed() < scale.soak || done.channels < STRATEGIES.len() as u64 {
+            let strategy = strategies.next().copied();
+            let until = (begun + scale.soak).saturating_duration_since(Instant::now());
+            let start = u64::MAX - done.channels * 777;
+            channel(backend, &Options { strategy, start, ..options("echo") }, until, &mut done)?;
+        }
+        Ok(format!("{} messages by {} channels, {} copies beside them", done.messages, done.channels, done.copies))
+    });
+    report.fact("nothing is left of it", || {
+        let counters = backend.counters();
+        let (pinned, device) = (counters.pinned_live.bytes, counters.device_live.bytes);
+        demand((pinned, device, backend.waiting()) == (0, 0, 0), || {
+            format!("{pinned} pinned bytes, {device} of the device, {} that wait", backend.waiting())
+        })?;
+        Ok("no memory, no kernel".to_owned())
+    });
+    Ok(())
+}
+
+/// One channel, for as long as it has turns and there is time.
+fn channel(backend: &Arc<CudaBackend>, options: &Options<'_>, time: Duration, done: &mut Done) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let stream = Stream::new(backend, 0)?;
+    let pool = Pool::builder(Device::new(backend, 0)).build()?;
+    let mut channel = open(backend, options)?;
+    let mut turns = 0;
+    while turns == 0 || turns < TURNS && begun.elapsed() < time {
+        exchange(&mut channel, turns * MESSAGES, MESSAGES)?;
+        blocks(&pool, turns)?;
+        copy(backend, &stream, turns as u8)?;
+        if turns % 10 == 9 {
+            channel.command(Command::PAUSE)?;
+            channel.command(Command::ACTIVATE)?;
+        }
+        turns += 1;
+        done.copies += 2;
+    }
+    let control = channel.close()?.control;
+    let (state, processed) = (control.kernel_state(), control.processed);
+    let expected = turns * MESSAGES;
+    demand((state, processed) == (Some(State::Terminated), expected), || format!("{state:?} after {processed} of {expected}"))?;
+    (done.messages, done.channels) = (done.messages + expected, done.channels + 1);
+    Ok(())
+}
+
+/// Blocks of many sizes, taken and given back.
+fn blocks(pool: &Pool<Device<CudaBackend>>, turn: u64) -> Result<(), Failure> {
+    let mut kept = Vec::new();
+    for i in 0..32 {
+        let bytes = 1 + (turn * 7919 + i * 104_729) as usize % (1 << 20);
+        kept.push(pool.alloc(Layout::from_size_align(bytes, 64)?, None)?);
+    }
+    for block in kept {
+        // SAFETY: freed once, and used by nobody.
+        unsafe { pool.free(block, &Uses::NONE) }?;
+    }
+    Ok(())
+}
+
+/// There and back, checked.
+fn copy(backend: &Arc<CudaBackend>, stream: &Stream, byte: u8) -> Result<(), Failure> {
+    const LEN: usize = 256 << 10;
+    let mut pinned = Buffer::<u8, _>::new(Pinned::new(backend, 0), LEN)?;
+    pinned.as_mut_slice()?.fill(byte);
+    let gpu = Buffer::<u8, _>::new(Device::new(backend, 0), LEN)?;
+    let (pinned, gpu) = stream.copy(pinned, gpu).map_err(ringmem::Rejected::into_error)?.ordered();
+    let (gpu, back) = stream
+        .copy(gpu, Buffer::<u8, _>::new(Pinned::new(backend, 0), LEN)?)
+        .map_err(ringmem::Rejected::into_error)?
+        .wait()
+        .map_err(ringmem::Rejected::into_error)?;
+    demand(back.as_slice()?.iter().all(|&back| back == byte), || format!("bytes {byte} came back otherwise"))?;
+    drop((pinned, gpu));
+    Ok(())
+}

@@ -1,0 +1,244 @@
+//! What `cargo xtask gpu-bundle` carries to a machine with a GPU, on the driver double and without a driver. No GPU takes part, and no figure comes of it.
+#![cfg(all(feature = "cuda", feature = "cli", feature = "testing", target_os = "linux"))]
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use ringmem::backend::cuda::Driver;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// All of them, in order.
+const PARTS: [&str; 12] =
+    ["probe", "light", "conformance", "kernel", "faults", "memcheck", "racecheck", "initcheck", "bench", "twin", "pools", "soak"];
+
+/// A folder as the bundle is, with whatever programs.
+struct Bundle {
+    folder: TempDir,
+    /// In front of the PATH, for tools that are not here.
+    tools: TempDir,
+    /// Where a driver is looked for.
+    libraries: TempDir,
+}
+
+impl Bundle {
+    fn new() -> Self {
+        let bundle = Self { folder: folder(), tools: folder(), libraries: folder() };
+        for text in ["run.sh", "echo_twin.cu", "pools.py"] {
+            let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/gpu_suite").join(text);
+            fs::copy(from, bundle.folder.path().join(text)).expect("a text");
+        }
+        bundle
+    }
+
+    /// With the programs that cargo has built beside this test's own.
+    fn with_programs(self) -> Self {
+        let examples = std::env::current_exe().expect("this program").parent().expect("a folder").join("../examples");
+        let at = |name: &str| self.folder.path().join(name);
+        symlink(env!("CARGO_BIN_EXE_ringmem"), at("ringmem")).expect("a link");
+        for name in ["gpu_suite", "gpu_smoke"] {
+            let program = examples.join(name);
+            assert!(program.exists(), "{} is not built: run `cargo test --all-features`", program.display());
+            symlink(program, at(name)).expect("a link");
+        }
+        self
+    }
+
+    /// With the double for a driver.
+    fn with_double(self) -> Self {
+        let double = ringmem_driver_double::library().expect("the double is built");
+        for name in ["libcuda.so", "libcuda.so.1"] {
+            symlink(&double, self.libraries.path().join(name)).expect("a link");
+        }
+        self
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut path = vec![self.tools.path().to_owned()];
+        path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+        let mut command = Command::new("sh");
+        command.arg(self.folder.path().join("run.sh")).args(arguments).arg(self.out());
+        command.env("PATH", std::env::join_paths(path).expect("a path")).env("LD_LIBRARY_PATH", self.libraries.path());
+        command.env("RINGMEM_DOUBLE_MEMORY", (256_u64 << 20).to_string()).env("RINGMEM_DOUBLE_LEAKS", "1").env_remove("RINGMEM_VISIBILITY");
+        command.output().expect("a shell")
+    }
+
+    fn out(&self) -> PathBuf {
+        self.folder.path().join("out")
+    }
+
+    /// The part's objects of what was written.
+    fn results(&self) -> Vec<Value> {
+        let results: Value = serde_json::from_slice(&fs::read(self.out().join("results.json")).expect("results")).expect("JSON");
+        results["parts"].as_array().expect("parts").clone()
+    }
+}
+
+fn folder() -> TempDir {
+    tempfile::tempdir().expect("a folder")
+}
+
+fn script(folder: &Path, name: &str, text: &str) {
+    let path = folder.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a script");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a mode");
+}
+
+fn part<'a>(parts: &'a [Value], name: &str) -> &'a Value {
+    parts.iter().find(|part| part["part"] == name).unwrap_or_else(|| panic!("no {name} in {parts:?}"))
+}
+
+fn names(parts: &[Value]) -> Vec<&str> {
+    parts.iter().filter_map(|part| part["part"].as_str()).collect()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn all_parts_together_may_take_less_than_nine_minutes() {
+    let output = Command::new("sh").arg(Bundle::new().folder.path().join("run.sh")).arg("--parts").output().expect("a shell");
+    let said = text(&output.stdout);
+    let limits: Vec<(&str, u64)> = said
+        .lines()
+        .map(|line| line.split_once(' ').expect("a name and a limit"))
+        .map(|(name, limit)| (name, limit.parse().expect("seconds")))
+        .collect();
+    assert_eq!(limits.iter().map(|&(name, _)| name).collect::<Vec<_>>(), PARTS);
+    assert!(limits.iter().map(|(_, limit)| limit).sum::<u64>() < 9 * 60, "{limits:?}");
+    assert!(limits.contains(&("soak", 140)), "{limits:?}");
+}
+
+#[test]
+fn without_a_driver_every_part_is_skipped_with_its_reason_and_none_has_passed() {
+    if Driver::load().is_ok() {
+        println!("skipped: there is a driver here");
+        return;
+    }
+    let bundle = Bundle::new().with_programs();
+    let output = bundle.run(&[]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    let parts = bundle.results();
+    assert_eq!(names(&parts), PARTS);
+    for part in &parts {
+        assert_eq!((&part["result"], &part["exit"]), (&"SKIPPED".into(), &3.into()), "{part}");
+        let reason = part["reason"].as_str().expect("a reason");
+        assert!(reason.contains("no CUDA driver") || reason.starts_with("no "), "{part}");
+    }
+    let results: Value = serde_json::from_slice(&fs::read(bundle.out().join("results.json")).expect("results")).expect("JSON");
+    assert_eq!((&results["passed"], &results["skipped"], &results["failed"]), (&false.into(), &12.into(), &0.into()));
+    let table: Vec<&str> = said.lines().collect();
+    assert!(
+        table.len() == 13 && table[..12].iter().zip(PARTS).all(|(line, name)| line.starts_with(name) && line.contains("SKIPPED")),
+        "{said}"
+    );
+}
+
+#[test]
+fn on_the_double_every_part_that_can_be_is_run_and_holds() {
+    let bundle = Bundle::new().with_programs().with_double();
+    // The program of first light has a test of its own, and dozens of kernels, each of them a thread here.
+    fs::remove_file(bundle.folder.path().join("gpu_smoke")).expect("a link");
+    script(bundle.folder.path(), "gpu_smoke", "[ \"$1 $3 $4\" = '--json --scale 1000' ] && printf '{\\n\"holds\": true\\n}\\n' > \"$2\"");
+    // Watches nothing: what is shown is that the tool is given the program, and its report kept.
+    script(
+        bundle.tools.path(),
+        "compute-sanitizer",
+        "[ \"$1 $3 $5\" = '--tool --error-exitcode --log-file' ] || exit 8\necho \"$2: nothing\" > \"$6\"\nshift 6\nexec \"$@\"",
+    );
+    let row =
+        r#"{"bench":"echo_twin","workload":"messages","subject":"C++ twin","unit":"ns/message","median":5.5,"ratio":null,"aim":null}"#;
+    let twin = format!("#!/bin/sh\\necho '{}'\\n", row.replace('"', "\\\""));
+    script(bundle.tools.path(), "nvcc", &format!("printf \"{twin}\" > \"$5\" && chmod 755 \"$5\""));
+    script(bundle.tools.path(), "python3", "echo 'neither PyTorch nor CuPy works here' >&2; exit 3");
+    let output = bundle.run(&["--quick", "--limit", "100"]);
+    let (said, log) = (text(&output.stdout), text(&output.stderr));
+    let parts = bundle.results();
+    assert_eq!(names(&parts), PARTS);
+    for name in PARTS.into_iter().filter(|&name| name != "pools") {
+        let part = part(&parts, name);
+        let log = || fs::read_to_string(bundle.out().join(format!("{name}.log"))).unwrap_or_default();
+        assert_eq!((&part["result"], &part["exit"]), (&"passed".into(), &0.into()), "{part}\n{}", log());
+        assert!(part["out"].as_array().is_some_and(|out| !out.is_empty()), "{part}");
+    }
+    assert_eq!((&part(&parts, "pools")["result"], output.status.code()), (&"SKIPPED".into(), Some(3)), "{log}");
+    let counted = |name: &str| part(&parts, name)["out"][0]["passed"].as_u64();
+    assert_eq!(counted("conformance"), Some(ringmem::conformance::CHECKS.len() as u64));
+    assert!(counted("kernel") >= Some(15) && counted("faults") == Some(7) && counted("soak") == Some(2) && counted("memcheck") == Some(2));
+    assert_eq!(part(&parts, "light")["out"][0]["holds"], true);
+    for name in ["conformance", "kernel", "faults", "soak", "racecheck"] {
+        assert!(part(&parts, name)["out"][0]["driver"]["gpus"][0].as_str().is_some_and(|gpu| gpu.contains("not a GPU")), "{name}");
+    }
+    assert!(fs::read_to_string(bundle.out().join("initcheck.txt")).is_ok_and(|said| said == "initcheck: nothing\n"));
+    // The driver's own calls are beside ours in the rows, and the rows before the table.
+    let rows: Vec<&str> = said.lines().filter(|line| line.contains("driver, bare copy") || line.contains("cuMemAlloc")).collect();
+    assert_eq!(rows.len(), 4 + 2 * 2, "{said}");
+    assert!(said.lines().any(|line| line.starts_with("messages") && line.contains("C++ twin") && line.contains("5.5")), "{said}");
+    let table: Vec<&str> = said.lines().rev().skip(1).take(PARTS.len()).collect();
+    assert!(table.iter().rev().zip(PARTS).all(|(line, name)| line.starts_with(name)), "{said}");
+    // None but the one that forgets on purpose leaves anything with the driver, or does what it may not.
+    for name in ["kernel", "bench", "soak", "memcheck"] {
+        let log = fs::read_to_string(bundle.out().join(format!("{name}.log"))).expect("a log");
+        assert!(log.contains(": 0 leaked") && !log.contains("violations"), "{name}: {log}");
+    }
+}
+
+#[test]
+fn one_part_is_run_alone_and_another_name_is_refused_with_those_that_there_are() {
+    let bundle = Bundle::new();
+    script(bundle.folder.path(), "gpu_suite", "echo '{\"part\":\"'\"$1\"'\"}'; echo \"$*\" >&2");
+    let output = bundle.run(&["--part", "kernel"]);
+    let parts = bundle.results();
+    assert_eq!((output.status.code(), names(&parts)), (Some(0), vec!["kernel"]), "{}", text(&output.stderr));
+    assert_eq!(part(&parts, "kernel")["out"][0]["part"], "kernel");
+    assert_eq!(fs::read_to_string(bundle.out().join("kernel.log")).expect("a log"), "kernel\n");
+    bundle.run(&["--part", "kernel", "--quick"]);
+    assert_eq!(fs::read_to_string(bundle.out().join("kernel.log")).expect("a log"), "kernel --quick\n");
+    for arguments in
+        [&["--part", "kernels"][..], &["--part", ""], &["--limit", "0"], &["--limit", "soon"], &["--loud"], &["here"], &["--part"]]
+    {
+        // The last one takes the folder's name for its value.
+        let output = bundle.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
+    }
+    assert!(text(&bundle.run(&["--part", "kernels"]).stderr).contains("there are: probe light conformance"), "it names them");
+}
+
+#[test]
+fn a_part_that_fails_or_hangs_stops_no_other_and_leaves_nothing_running() {
+    let bundle = Bundle::new();
+    let (folder, child) = (bundle.folder.path(), bundle.folder.path().join("child"));
+    // Half a line, then a fault; messages with what JSON and a shell take for theirs.
+    let suite = "case $1 in conformance) printf '{\"part\":'; kill -SEGV $$ ;; faults) echo 'a \"fact\" with \\ $HOME' >&2; exit 1 ;; esac\necho '{\"part\":1}'";
+    script(folder, "gpu_suite", suite);
+    script(folder, "ringmem", "exit 0");
+    script(folder, "gpu_smoke", &format!("sleep 1000 &\necho $! > {}\nwait", child.display()));
+    let output = bundle.run(&["--limit", "2"]);
+    let parts = bundle.results();
+    assert_eq!((output.status.code(), names(&parts)), (Some(1), PARTS.to_vec()), "{}", text(&output.stderr));
+    let facts = |name: &str| {
+        let part = part(&parts, name);
+        (part["result"].as_str().unwrap_or_default().to_owned(), part["reason"].as_str().unwrap_or_default().to_owned())
+    };
+    let (light, reason) = facts("light");
+    assert!(light == "FAILED" && reason.starts_with("ended after 2 s"), "{reason}");
+    let (conformance, reason) = facts("conformance");
+    assert!(conformance == "FAILED" && reason.starts_with("exit code 139"), "{reason}");
+    assert_eq!(part(&parts, "conformance")["out"], Value::Array(Vec::new()));
+    assert_eq!(facts("faults"), ("FAILED".to_owned(), "exit code 1: a 'fact' with / $HOME".to_owned()));
+    for name in ["probe", "kernel", "soak", "bench"] {
+        assert_eq!(facts(name).0, "passed", "{name}");
+    }
+    let pid = fs::read_to_string(child).expect("the child was started");
+    assert!(!is_running(pid.trim()), "{pid} outlives its part");
+}
+
+/// Whether a process is there and has not ended.
+fn is_running(pid: &str) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/stat"));
+    status.is_ok_and(|status| !status.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')))
+}
