@@ -72,6 +72,8 @@ checks! {
     dropping_a_stream_executes_what_is_queued,
     dropping_a_stream_does_not_wait_for_its_kernel,
     a_value_that_is_kept_is_dropped_after_its_uses,
+    a_task_is_woken_though_nobody_calls_the_backend,
+    an_event_is_reached_after_what_is_before_it_and_tells_its_time_then,
 }
 
 fn run(subject: Subject, name: &str) {

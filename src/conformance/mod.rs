@@ -84,14 +84,30 @@ pub fn run_all(make: impl Fn() -> Subject) {
     }
 }
 
+// The first token is a dollar, for the macro within.
 macro_rules! checks {
-    ($($module:ident: $($name:ident,)*;)*) => {
+    ($d:tt $($module:ident: $($name:ident,)*;)*) => {
         /// All of them.
         pub const CHECKS: &[Check] = &[$($(Check { name: stringify!($name), check: $module::$name }),*),*];
+
+        /// Hands the names of all checks to a macro, which makes a test of each:
+        ///
+        /// ```
+        /// macro_rules! tests {
+        ///     ($($name:ident,)*) => { const NAMES: &[&str] = &[$(stringify!($name)),*]; };
+        /// }
+        /// ringmem::for_each_check!(tests);
+        /// assert!(ringmem::conformance::CHECKS.iter().map(|check| check.name).eq(NAMES.iter().copied()));
+        /// ```
+        #[macro_export]
+        macro_rules! for_each_check {
+            ($d tests:ident) => { $d tests! { $($($name,)*)* } };
+        }
     };
 }
 
 checks! {
+    $
     allocation:
         blocks_are_as_long_and_aligned_as_asked_and_where_they_were_asked_for,
         options_do_what_they_say_or_are_refused,
@@ -138,5 +154,7 @@ checks! {
         dropping_a_stream_executes_what_is_queued,
         dropping_a_stream_does_not_wait_for_its_kernel,
         a_value_that_is_kept_is_dropped_after_its_uses,
+        a_task_is_woken_though_nobody_calls_the_backend,
+        an_event_is_reached_after_what_is_before_it_and_tells_its_time_then,
     ;
 }

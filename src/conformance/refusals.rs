@@ -3,8 +3,9 @@
 use std::boxed::Box;
 use std::string::ToString;
 use std::vec;
+use std::vec::Vec;
 
-use ringmem_layouts::{Abi, Image, LAYOUTS};
+use ringmem_layouts::{Abi, Image, LAYOUTS, set_hash};
 
 use super::subject::{done, pattern};
 use super::{IMAGE, Subject};
@@ -141,19 +142,13 @@ pub fn an_unknown_kernel_or_a_wrong_number_of_arguments_is_refused(subject: &Sub
 pub fn an_image_of_another_abi_is_refused_with_both_tables(subject: &Subject) {
     // One layout less, and the same ones in another order.
     const LESS: Abi = Abi::of(LAYOUTS.split_at(1).1);
-    const TURNED: &[crate::LayoutDescriptor] = &{
-        let mut layouts = [LAYOUTS[0]; LAYOUTS.len()];
-        let mut i = 0;
-        while i < LAYOUTS.len() {
-            layouts[i] = LAYOUTS[LAYOUTS.len() - 1 - i];
-            i += 1;
-        }
-        layouts
-    };
+    let own = subject.image().abi;
+    let turned: Vec<_> = own.layouts.iter().rev().copied().collect();
+    let turned = Abi { hash: set_hash(&turned), ..own };
     let error = Module::load(&subject.backend, &Image { abi: LESS, ..IMAGE }, &IMAGE.abi).expect_err("other layouts");
     assert!(matches!(error, Error::Abi { expected, got } if (expected, got) == (IMAGE.abi, LESS)), "{error}");
     let message = error.to_string();
     assert!(message.contains(LAYOUTS[0].name) && message.contains("nothing of that name"), "{message}");
-    assert_eq!(Abi::of(TURNED).hash, subject.module().abi().hash);
-    Module::load(&subject.backend, subject.image(), &Abi::of(TURNED)).expect("the same layouts in another order");
+    assert_eq!(turned.hash, subject.module().abi().hash);
+    Module::load(&subject.backend, subject.image(), &turned).expect("the same layouts in another order");
 }

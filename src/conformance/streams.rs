@@ -1,11 +1,17 @@
 //! What is queued is executed in order, owns its buffers until then, and lets them go afterwards.
 
+use core::future::{Future, IntoFuture};
 use core::mem;
+use core::pin::pin;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+use core::task::{Context, Poll, Waker};
 use std::sync::Arc;
+use std::task::Wake;
 use std::vec::Vec;
 
-use super::Subject;
-use super::subject::{Held, done, eventually, held_up, pattern, tell_tale};
+use super::subject::{HELD_UP, Held, done, eventually, held_up, pattern, tell_tale};
+use super::{LIMIT, Subject};
 use crate::Error;
 use crate::backend::Uses;
 use crate::memory::{Buffer, Device};
@@ -220,4 +226,52 @@ pub fn a_value_that_is_kept_is_dropped_after_its_uses(subject: &Subject) {
     let (value, alive) = tell_tale();
     subject.backend.keep(value, &Uses::NONE);
     assert_eq!(Arc::strong_count(&alive), 1, "nobody uses it");
+}
+
+/// How often it was woken.
+#[derive(Default)]
+struct Task(AtomicU64);
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Relaxed);
+    }
+}
+
+pub fn a_task_is_woken_though_nobody_calls_the_backend(subject: &Subject) {
+    let stream = subject.stream();
+    let mut held = subject.hold(&stream);
+    // It is told to leave by a word, and nobody waits for it.
+    drop(held.take());
+    let mut filled = pin!(stream.fill(subject.gpu::<u8>(100), .., 7).expect("a fill").into_future());
+    let task = Arc::new(Task::default());
+    let waker = Waker::from(Arc::clone(&task));
+    let mut poll = || filled.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(poll().is_pending() && poll().is_pending(), "a kernel is in front of it");
+    assert_eq!(task.0.load(Relaxed), 0, "nothing has happened");
+    drop(held);
+    eventually("the task is woken", || task.0.load(Relaxed) == 1);
+    match poll() {
+        Poll::Ready(outcome) => assert_eq!(outcome.expect("no error").to_vec().expect("a copy"), [7; 100]),
+        Poll::Pending => panic!("it was woken for nothing"),
+    }
+}
+
+pub fn an_event_is_reached_after_what_is_before_it_and_tells_its_time_then(subject: &Subject) {
+    let (stream, other) = (subject.stream(), subject.stream());
+    let begun = stream.record().expect("an open stream");
+    let held = subject.hold(&stream);
+    let ended = stream.record().expect("an open stream");
+    other.wait_for_event(&ended).expect("both of one backend");
+    let after = held_up(other.fill(subject.gpu::<u8>(8), .., 2).expect("a fill"), "the event");
+    assert!(begun.wait_timeout(LIMIT).expect("no error") && !ended.is_done());
+    assert!(matches!(ended.elapsed_since(&begun), Err(Error::NotReached { .. } | Error::Unsupported { .. })));
+    drop(held);
+    assert!(ended.wait_timeout(LIMIT).expect("no error") && ended.is_done());
+    match ended.elapsed_since(&begun) {
+        // The fill that was held up has shown that this took time.
+        Ok(elapsed) => assert!(elapsed >= HELD_UP, "{elapsed:?}"),
+        Err(error) => assert!(matches!(error, Error::Unsupported { .. }), "{error}"),
+    }
+    assert_eq!(done(after).to_vec().expect("a copy"), [2; 8]);
 }

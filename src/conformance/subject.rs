@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Instant;
 use std::vec::Vec;
 
-use ringmem_layouts::{Abi, Image, LAYOUTS};
+use ringmem_layouts::Image;
 
 use super::{Figures, IMAGE, LIMIT};
 use crate::DeviceBytes;
@@ -59,7 +59,7 @@ impl Subject {
         self
     }
 
-    /// With the kernels of [`IMAGE`] as this backend takes them.
+    /// With the kernels of [`IMAGE`] as this backend takes them; others may be beside them, and other layouts.
     #[must_use]
     pub fn with_image(mut self, image: Image) -> Self {
         self.image = image;
@@ -131,7 +131,7 @@ impl Subject {
     }
 
     pub(super) fn module(&self) -> Module {
-        Module::load(&self.backend, &self.image, &Abi::of(LAYOUTS)).expect("the image has our ABI")
+        Module::load(&self.backend, &self.image, &self.image.abi).expect("the image has the ABI that it says")
     }
 
     /// A kernel that occupies a stream until this is dropped.
@@ -203,9 +203,12 @@ pub(super) fn done<T: Queued>(pending: Pending<T>) -> T {
     pending.wait_timeout(LIMIT).expect("done in time").expect("done without an error")
 }
 
+/// How long an operation is looked at that should not be done.
+pub(super) const HELD_UP: Duration = Duration::from_millis(20);
+
 /// Gives an operation the time in which it would be done if nothing were in front of it, and checks that it is not.
 pub(super) fn held_up<T: Queued>(pending: Pending<T>, by: &str) -> Pending<T> {
-    match pending.wait_timeout(Duration::from_millis(20)) {
+    match pending.wait_timeout(HELD_UP) {
         Ok(_) => panic!("done, and should wait for {by}"),
         Err(pending) => pending,
     }
