@@ -2,7 +2,7 @@
 
 use std::alloc::Layout;
 use std::hint::black_box;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ringmem::backend::{MemoryLocation, Options, Request, Uses};
 use ringmem::memory::{Aligned, Arena, Buffer, Device, Failing, Limited, Logged, Memory, Statistics, Tracked};
@@ -80,9 +80,15 @@ fn arena(buffers: u64) -> f64 {
     through(buffers, |device| Arena::new(device, 1 << 16, 256).expect("room"))
 }
 
+/// The memory in a static: a buffer counts no owner.
+fn of_a_static(buffers: u64) -> f64 {
+    static DEVICE: OnceLock<Device> = OnceLock::new();
+    made(buffers, &DEVICE.get_or_init(|| Device::new(&backend(), 0)), || ())
+}
+
 /// `buffer-alloc-drop` and `adaptors`.
 pub fn workloads() -> Vec<Workload> {
-    let alloc: Vec<Subject> = vec![("ringmem Buffer", plain), ("backend", bare)];
+    let alloc: Vec<Subject> = vec![("ringmem Buffer", plain), ("ringmem Buffer, static", of_a_static), ("backend", bare)];
     let adaptors: Vec<Subject> = vec![
         ("none", plain),
         ("ringmem Arc<dyn Memory>", erased),

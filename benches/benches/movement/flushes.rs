@@ -3,6 +3,8 @@
 use std::hint::black_box;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
 use ringmem::backend::{Backend, Copy, DeviceAddress, Place};
@@ -83,7 +85,8 @@ fn flush<const MESSAGES: usize>(rounds: u64) -> f64 {
     })
 }
 
-fn memcpy<const MESSAGES: usize>(rounds: u64) -> f64 {
+/// `FENCED`: also waits until its stores are done.
+fn memcpy<const MESSAGES: usize, const FENCED: bool>(rounds: u64) -> f64 {
     let memory: Pinned = Pinned::new(&backend(), 0);
     let pages = || PinnedBuffer::<Line>::new(memory.clone(), MESSAGES).expect("room");
     let (mut from, mut to) = (pages(), pages());
@@ -93,6 +96,9 @@ fn memcpy<const MESSAGES: usize>(rounds: u64) -> f64 {
         black_box(&mut *from).copy_from_slice(black_box(&messages));
         let begun = Instant::now();
         black_box(&mut *to).copy_from_slice(black_box(from));
+        if FENCED {
+            fence(SeqCst);
+        }
         begun.elapsed()
     })
 }
@@ -138,8 +144,11 @@ fn bare<const BATCH: u64>(messages: u64) -> f64 {
 pub fn workloads() -> Vec<Workload> {
     let whole = |name, subjects: Vec<Subject>| Workload { unit: "ns/flush", ..Workload::one(name, 1.0 / 0.95, subjects) };
     vec![
-        whole("flush-64k", vec![("ringmem bridge", flush::<1024>), ("memcpy", memcpy::<1024>)]),
-        whole("flush-1m", vec![("ringmem bridge", flush::<16_384>), ("memcpy", memcpy::<16_384>)]),
+        whole(
+            "flush-64k",
+            vec![("ringmem bridge", flush::<1024>), ("memcpy", memcpy::<1024, false>), ("memcpy and a fence", memcpy::<1024, true>)],
+        ),
+        whole("flush-1m", vec![("ringmem bridge", flush::<16_384>), ("memcpy", memcpy::<16_384, false>)]),
         Workload {
             aim_added_ns: Some(150.0),
             ..Workload::one("flush-one", 4.0, vec![("ringmem bridge", batches::<1>), ("backend", bare::<1>)])

@@ -4,13 +4,31 @@
 //!
 //! | workload | what | against |
 //! |---|---|---|
-//! | `flush-64k`, `flush-1m` | a blocking flush of 1024 or 16 384 messages of 64 bytes, to a ring in pinned memory | as many bytes by memcpy |
+//! | `flush-64k`, `flush-1m` | a blocking flush of 1024 or 16 384 messages of 64 bytes, to a ring in pinned memory | as many bytes by memcpy; the shorter one also by memcpy and a fence, which waits until they are stored |
 //! | `flush-one` | a message pushed and flushed | its line copied by the backend |
 //! | `flush-32` | 32 messages pushed and flushed, each | their bytes copied by the backend |
 //! | `queued-copy` | a copy of 64 bytes queued on a stream, one of 64 under way | queued at the backend itself |
+//! | `one-wait` | the calls that wait for ten copies of 64 bytes which are done: what waiting adds to the work | a wait after each |
+//! | `one-wait-blocked` | how long the host is in a wait for ten such copies that have just been queued | a wait after each |
 //! | `one-transfer` | 1000 parts of 1000 bytes as one transfer, in the link model | as a thousand |
+//! | `coalesced` | the same parts, out of order, through a coalescer, in the link model | as a thousand |
+//! | `coalesced-host` | writes of 64 bytes through a coalescer that is flushed after each 1000 | each copied by the backend |
+//! | `chained` | two kernels on what stays on the device, 15 us each, in the link model | with the bytes there and back around each, 30 us |
+//! | `split-64k` | 64 KiB that begin 20 bytes into a page, as head, body and tail | in one piece |
+//! | `peer-vs-staged` | 64 MiB from device to device past the host, in the link model | over it, way after way |
+//! | `staged-pipelined` | the same over the host, both ways at once, in the link model | way after way |
+//! | `pinned-vs-pageable` | 64 MiB to a device from pinned memory, in the link model | from pageable |
+//! | `frames-overlap` | a frame computed and read back while the next is computed, in the link model; both take equally long | computing alone, the longer of the two |
+//! | `frames-blocked` | how long its reader is blocked that has half as much to do, in the link model | waiting for the kernel, then for a copy |
+//! | `frames-pinned` | a frame in pinned slots beside the work, in the link model | into pageable memory at half the rate, waited for |
+//! | `uploads-overlap` | a frame filled, uploaded and worked on, each as long, in the link model | computing alone |
+//! | `stream-overlap` | 64 chunks read, transferred and worked on, three under way, in the link model | one under way |
+//! | `stream-slowest` | the same | what one of the three equal stages takes |
 
+mod devices;
 mod flushes;
+mod frames;
+mod stream;
 mod transfers;
 
 use std::sync::Arc;
@@ -30,6 +48,6 @@ fn each(times: u64, work: impl FnOnce() + Send) -> f64 {
 }
 
 fn main() {
-    let groups = [flushes::workloads(), transfers::workloads()];
+    let groups = [flushes::workloads(), transfers::workloads(), devices::workloads(), frames::workloads(), stream::workloads()];
     run("movement", &Wanted::from_args(), &groups.into_iter().flatten().collect::<Vec<_>>());
 }

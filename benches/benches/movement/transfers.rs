@@ -1,11 +1,15 @@
-//! What streams add to queued transfers, and what many small ones cost.
+//! What streams add to queued transfers, what many small ones cost, and what none at all saves.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ringmem::backend::host::{HostBackend, Link};
 use ringmem::backend::{Copy, Place};
+use ringmem::image::KernelHost;
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
-use ringmem::stream::Stream;
+use ringmem::stream::{Module, Pending, Stream};
+use ringmem::transfer::{Coalescer, Parts, split};
+use ringmem::{Abi, Image, LAYOUTS, image};
 use ringmem_benches::{LINK_MODEL, Workload};
 
 use crate::{backend, each};
@@ -47,25 +51,156 @@ fn bare(copies: u64) -> f64 {
     })
 }
 
+/// Copies of a batch.
+const BATCH: u64 = 10;
+
+/// What the host spends in waits, for a batch of copies of 64 bytes: a wait after so many of them, which comes when they are `DONE`, or at once.
+fn waits<const EACH: u64, const DONE: bool>(batches: u64) -> f64 {
+    let backend = backend();
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let buffer = || PinnedBuffer::<u64>::new(Pinned::new(&backend, 0), 8).expect("room");
+    let mut both = Some((buffer(), GpuBuffer::<u64>::new(Device::new(&backend, 0), 8).expect("room")));
+    let mut sum = Duration::ZERO;
+    each(batches, || {
+        for copy in 1..=batches * BATCH {
+            let (from, to) = both.take().expect("they came back");
+            let queued = stream.copy(from, to).expect("it is queued");
+            if copy % EACH == 0 {
+                while DONE && !queued.is_done() {
+                    std::thread::yield_now();
+                }
+                let begun = Instant::now();
+                stream.synchronize().expect("no fault");
+                sum += begun.elapsed();
+            }
+            both = Some(queued.ordered());
+        }
+    });
+    sum.as_nanos() as f64 / batches as f64
+}
+
 const PARTS: usize = 1000;
 const PART: usize = 1000;
 
-/// In the model's time: a link of 10 us and 25 GB/s.
-fn modelled(rounds: u64, parts: usize) -> f64 {
-    let link =
-        Link { latency_ns: 10_000, pinned: 25.0, pageable: 6.0, device: 1000.0, host: 20.0, peer: 25.0, kernel_ns: Arc::new(|_, _| 0) };
-    let backend = HostBackend::builder().device_memory(4 << 20).link(link).build().expect("a backend");
-    let from = PinnedBuffer::<u8, HostBackend>::new(Pinned::new(&backend, 0), PARTS * PART).expect("room");
-    let mut to = GpuBuffer::<u8, HostBackend>::new(Device::new(&backend, 0), PARTS * PART).expect("room");
+/// A link of 10 us and 25 GB/s, on which a kernel takes its last argument.
+fn linked() -> Arc<HostBackend> {
+    let kernel_ns = Arc::new(|_: &str, arguments: &[u64]| arguments.last().copied().unwrap_or(0));
+    let link = Link { latency_ns: 10_000, pinned: 25.0, pageable: 6.0, device: 1000.0, host: 20.0, peer: 25.0, kernel_ns };
+    HostBackend::builder().device_memory(4 << 20).link(link).build().expect("a backend")
+}
+
+/// What a round takes in the model's time.
+fn model_ns(backend: &HostBackend, rounds: u64, mut round: impl FnMut()) -> f64 {
     let now = || backend.model_now().expect("a model");
     let before = now();
-    for _ in 0..rounds {
+    (0..rounds).for_each(|_| round());
+    (now() - before) as f64 / rounds as f64
+}
+
+fn modelled(rounds: u64, parts: usize) -> f64 {
+    let backend = linked();
+    let from = PinnedBuffer::<u8, HostBackend>::new(Pinned::new(&backend, 0), PARTS * PART).expect("room");
+    let mut to = GpuBuffer::<u8, HostBackend>::new(Device::new(&backend, 0), PARTS * PART).expect("room");
+    model_ns(&backend, rounds, || {
         for part in 0..parts {
             let range = part * (PARTS * PART / parts)..(part + 1) * (PARTS * PART / parts);
             to.slice_mut(range.clone()).expect("within").copy_from_view(from.slice(range).expect("within")).expect("as long");
         }
-    }
-    (now() - before) as f64 / rounds as f64
+    })
+}
+
+/// The parts of [`as_a_thousand`], every second one and then the others, as one write each.
+fn coalesced(rounds: u64) -> f64 {
+    let backend = linked();
+    let to = GpuBuffer::<u8, HostBackend>::new(Device::new(&backend, 0), PARTS * PART).expect("room");
+    let mut to = Coalescer::new(to, Pinned::<HostBackend>::new(&backend, 0), PARTS * PART).expect("room");
+    model_ns(&backend, rounds.min(64), || {
+        for part in (0..PARTS).step_by(2).chain((1..PARTS).step_by(2)) {
+            to.write(part * PART, &[7; PART]).expect("within");
+        }
+        assert_eq!(to.flush().expect("no fault"), 1);
+    })
+}
+
+/// 64 bytes each, in the order of their places.
+fn written(writes: u64) -> f64 {
+    let backend = backend();
+    let to = GpuBuffer::<u64>::new(Device::new(&backend, 0), 8 * PARTS).expect("room");
+    let mut to = Coalescer::new(to, Pinned::new(&backend, 0), 8 * PARTS).expect("room");
+    let rounds = writes.div_ceil(PARTS as u64);
+    each(rounds * PARTS as u64, || {
+        for _ in 0..rounds {
+            (0..PARTS).for_each(|part| to.write(8 * part, &[7; 8]).expect("within"));
+            assert_eq!(to.flush().expect("no fault"), 1);
+        }
+    })
+}
+
+fn copied(writes: u64) -> f64 {
+    let backend = backend();
+    let mut to = GpuBuffer::<u64>::new(Device::new(&backend, 0), 8 * PARTS).expect("room");
+    let rounds = writes.div_ceil(PARTS as u64);
+    each(rounds * PARTS as u64, || {
+        for _ in 0..rounds {
+            (0..PARTS).for_each(|part| to.copy_from_at(8 * part, &[7; 8]).expect("within"));
+        }
+    })
+}
+
+/// What two kernels take, 15 us each, and 30 for the bytes there and back: a thousandth of what the claim is of.
+fn two_kernels(rounds: u64, stay: bool) -> f64 {
+    const BYTES: usize = 125_000;
+    const KERNEL_NS: u64 = 15_000;
+    fn nothing(_: &dyn KernelHost, _: &[u64]) {}
+    let backend = linked();
+    let kernels = &[image::Entry { name: "nothing", arguments: 2, run: nothing }];
+    let abi = Abi::of(LAYOUTS);
+    let module = Module::load(&backend, &Image { ptx: b"", host: kernels, abi }, &abi).expect("our ABI");
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let host = PinnedBuffer::<u8, HostBackend>::new(Pinned::new(&backend, 0), BYTES).expect("room");
+    let mut both = Some((host, GpuBuffer::<u8, HostBackend>::new(Device::new(&backend, 0), BYTES).expect("room")));
+    model_ns(&backend, rounds.min(64), || {
+        let (mut host, mut device) = both.take().expect("it came back");
+        for _ in 0..2 {
+            if !stay {
+                (host, device) = stream.copy(host, device).expect("queued").ordered();
+            }
+            // SAFETY: it touches nothing.
+            device = unsafe { stream.launch_with(&module, "nothing", device, &[KERNEL_NS]) }.map(Pending::ordered).expect("queued");
+            if !stay {
+                (device, host) = stream.copy(device, host).expect("queued").wait().expect("no fault");
+            }
+        }
+        stream.synchronize().expect("no fault");
+        both = Some((host, device));
+    })
+}
+
+fn chained(rounds: u64) -> f64 {
+    two_kernels(rounds, true)
+}
+
+fn apart(rounds: u64) -> f64 {
+    two_kernels(rounds, false)
+}
+
+/// 64 KiB from 20 bytes past a page on, to the same place in another block.
+fn misaligned<const IN_PARTS: bool>(copies: u64) -> f64 {
+    const BYTES: usize = 64 << 10;
+    let backend = backend();
+    let buffer = || PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), BYTES + 4096).expect("room");
+    let (from, mut to) = (buffer(), buffer());
+    let range = 20..20 + BYTES;
+    let Parts { head, body, tail } = split::<u8>(range.clone(), 4096).expect("a power of two");
+    let parts = if IN_PARTS { vec![head, body, tail] } else { vec![range] };
+    each(copies, || {
+        for _ in 0..copies {
+            for part in &parts {
+                let mut to = to.slice_mut(part.clone()).expect("within");
+                to.copy_from_view(from.slice(part.clone()).expect("within")).expect("as long");
+            }
+        }
+    })
 }
 
 fn as_one(rounds: u64) -> f64 {
@@ -76,7 +211,7 @@ fn as_a_thousand(rounds: u64) -> f64 {
     modelled(rounds.min(4), PARTS)
 }
 
-/// `queued-copy` and `one-transfer`.
+/// `queued-copy`, `one-wait`, `one-wait-blocked`, `one-transfer`, `coalesced`, `coalesced-host`, `chained` and `split-64k`.
 pub fn workloads() -> Vec<Workload> {
     vec![
         Workload {
@@ -85,9 +220,40 @@ pub fn workloads() -> Vec<Workload> {
             ..Workload::one("queued-copy", 2.0, vec![("ringmem Stream", queued), ("backend", bare)])
         },
         Workload {
+            unit: "ns/10 copies",
+            ..Workload::one("one-wait", 1.0 / 8.0, vec![("ringmem, one wait", waits::<BATCH, true>), ("a wait for each", waits::<1, true>)])
+        },
+        Workload {
+            unit: "ns/10 copies",
+            ..Workload::one(
+                "one-wait-blocked",
+                0.5,
+                vec![("ringmem, one wait", waits::<BATCH, false>), ("a wait for each", waits::<1, false>)],
+            )
+        },
+        Workload {
             unit: "ns/1000 parts",
             source: LINK_MODEL,
             ..Workload::one("one-transfer", 1.0 / 6.0, vec![("ringmem, one transfer", as_one), ("a thousand", as_a_thousand)])
+        },
+        Workload {
+            unit: "ns/1000 parts",
+            source: LINK_MODEL,
+            ..Workload::one("coalesced", 1.0 / 6.0, vec![("ringmem Coalescer", coalesced), ("a thousand", as_a_thousand)])
+        },
+        Workload {
+            unit: "ns/write",
+            ..Workload::one("coalesced-host", 1.0, vec![("ringmem Coalescer", written), ("copied each", copied)])
+        },
+        Workload {
+            unit: "ns/2 kernels",
+            source: LINK_MODEL,
+            ..Workload::one("chained", 1.0 / 3.0, vec![("ringmem, launch_with", chained), ("there and back", apart)])
+        },
+        // Nothing is promised: it reports.
+        Workload {
+            unit: "ns/64 KiB",
+            ..Workload::one("split-64k", 1.0, vec![("ringmem, in parts", misaligned::<true>), ("in one piece", misaligned::<false>)])
         },
     ]
 }
