@@ -451,6 +451,7 @@ fn a_dump_of_moved_rings_shows_both_halves_also_of_a_kernel_that_is_stuck() {
             sent += u64::from(channel.send(message(sent)).is_ok());
             sent == 8 && channel.input_waiting() == Ok(8)
         });
+        until("it has taken messages", || channel.control().in_flight > 0);
         until("it is stuck", || matches!(channel.watch(), Verdict::Stuck { .. }));
         let pushed = backend.counters();
         let dump = channel.dump();
