@@ -212,6 +212,14 @@ pub enum Error {
         /// Its number, the last that failed.
         failed: u64,
     },
+    /// An operation that failed, of which another who waited for its stream was told why.
+    #[error("operation {number} of stream {stream} failed, and somebody else was told why")]
+    AlreadyTold {
+        /// The stream's.
+        stream: u64,
+        /// The operation's, in its stream.
+        number: u64,
+    },
     /// An event whose time was asked for before it was reached, or that never will be.
     #[error("operation {number} of stream {stream} has not been executed")]
     NotReached {

@@ -237,6 +237,23 @@ fn whichever_call_fails_both_ends_come_back_and_what_was_told_has_arrived() {
 }
 
 #[test]
+fn a_chunk_that_failed_has_not_arrived_whoever_was_told() {
+    for nth in 1..=3 {
+        let backend = backend();
+        let stream = stream(&backend);
+        let (from, to) = ends::<u8>(&backend, 1000);
+        backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(nth).when_executed()));
+        let copy = Chunked::new(&stream, from, to, 100, 3).expect("it is queued");
+        stream.synchronize().expect_err("planned");
+        let mut arrived = 0;
+        let rejected = copy.wait_with(|progress| arrived = progress.done).expect_err("a chunk is missing");
+        assert!(matches!(rejected.error, Error::AlreadyTold { number, .. } if number == nth), "{rejected}");
+        assert_eq!(arrived, 100 * (nth - 1), "all before it");
+        assert_eq!(backend.calls(Verb::Copy), Some(3 + arrived / 100), "one for each that arrived, and no more");
+    }
+}
+
+#[test]
 fn the_first_chunk_that_is_refused_leaves_nothing_queued() {
     let backend = backend();
     let stream = stream(&backend);

@@ -29,6 +29,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("Kernel", include_str!("channel.rs")),
     ("Thread", include_str!("host_sim/limits.rs")),
     ("Unpublished", include_str!("host_sim/words.rs")),
+    ("AlreadyTold", include_str!("mirror/told.rs")),
     ("NotReached", include_str!("events/moments.rs")),
     ("Corrupted", include_str!("peers/integrity.rs")),
     ("AlreadyExists", include_str!("manager/limit.rs")),

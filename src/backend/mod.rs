@@ -14,6 +14,7 @@ mod counters;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod ended;
+mod failures;
 pub mod host;
 mod panic;
 mod ranges;
@@ -238,6 +239,15 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// What the ticket's operation failed with. It is told once, also of a stream that was closed and has ended, as long as the backend remembers it: those
     /// here remember the last 64 that ended with something to tell.
     fn wait(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool>;
+
+    /// The same for who relies on what the ticket's operation has done, and holds its stream: it is an error also where somebody else was told what that
+    /// failed with.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait), and [`AlreadyTold`](crate::Error::AlreadyTold). The backends here remember some hundred runs of failures of each stream; of older
+    /// ones they say so too many, and never too few.
+    fn outcome(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool>;
 
     /// Waits until everything that was queued on a stream so far has been executed.
     ///

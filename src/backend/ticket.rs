@@ -6,7 +6,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Backend;
-use crate::Result;
+use crate::{Error, Result};
 
 /// A stream's number, never used twice in a process: a handle of the driver's may be.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,6 +49,13 @@ pub struct Ticket {
     pub stream: StreamId,
     /// Goes up with each operation, from 1; 0 is before the first.
     pub number: u64,
+}
+
+impl Ticket {
+    /// What is said of its failure to who comes second.
+    pub(super) const fn already_told(self) -> Error {
+        Error::AlreadyTold { stream: self.stream.get(), number: self.number }
+    }
 }
 
 /// How many streams a block may be used by at once before one has to wait for another.

@@ -120,7 +120,7 @@ fn copy_on<M: Memory>(steps: &mut [Step<'_, M>], fresh: &mut [Option<Held<M>>], 
     // All of them, also after one has failed: they read what is still the buffers'.
     for ((step, fresh), ticket) in steps.iter_mut().zip(fresh).zip(tickets) {
         let (Some(fresh), Some(ticket)) = (fresh, ticket) else { continue };
-        let waited = stream.backend().wait(ticket, None).map(drop);
+        let waited = stream.backend().outcome(ticket, None).map(drop);
         step.entry.held.buffer.settled(ticket);
         fresh.buffer.settled(ticket);
         outcome = outcome.and(waited);

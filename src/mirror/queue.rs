@@ -9,9 +9,10 @@ use crate::stream::{Queue, Queued, Stream};
 use crate::{DeviceBytes, Error, Result};
 
 /// A transfer that was queued, and of which nobody has heard since.
-#[derive(Clone, Copy)]
 struct Flight {
     ticket: Ticket,
+    /// Kept, so that it is known there what has failed, whoever was told.
+    stream: Stream,
     /// The state to go back to if it fails.
     before: State,
     /// The memory that it writes was allocated for it.
@@ -19,7 +20,7 @@ struct Flight {
 }
 
 /// At most one in each direction.
-#[derive(Clone, Copy, Default)]
+#[derive(Default)]
 pub(super) struct Flights {
     to_host: Option<Flight>,
     to_device: Option<Flight>,
@@ -47,7 +48,8 @@ where
 {
     /// Queues that the device's copy is brought up to date, after everything that is queued on either copy.
     ///
-    /// The state is at once as if it had been done. If it fails, the next call that waits for it says so, and the state is as before.
+    /// The state is at once as if it had been done. If it fails, the next call that waits for it says so, also where another who waited for the stream was
+    /// told why, and the state is as before. Until such a call the mirror keeps the stream.
     ///
     /// # Errors
     ///
@@ -166,7 +168,7 @@ where
         self.device = Some(device);
         match queued {
             Ok(ticket) => {
-                *self.flights.of(to) = ticket.map(|ticket| Flight { ticket, before, is_new });
+                *self.flights.of(to) = ticket.map(|ticket| Flight { ticket, stream: stream.clone(), before, is_new });
                 self.state = State::Synchronized;
                 self.is_torn = false;
                 Ok(())
@@ -189,10 +191,10 @@ where
         let up = self.outcome(Side::Device);
         let down = self.outcome(Side::Host);
         match (&up, &down) {
-            (Some((flight, Err(_))), None) if self.state == State::Synchronized => self.take_back(Side::Device, *flight),
+            (Some((flight, Err(_))), None) if self.state == State::Synchronized => self.take_back(Side::Device, flight),
             // What the host got was made of what the device never had.
             (Some((_, Err(_))), Some(_)) => (self.state, self.is_torn) = (State::DeviceDirty, true),
-            (_, Some((flight, Err(_)))) => self.take_back(Side::Host, *flight),
+            (_, Some((flight, Err(_)))) => self.take_back(Side::Host, flight),
             _ => {}
         }
         let outcome = |landed: Option<(Flight, Result<()>)>| landed.map_or(Ok(()), |(_, outcome)| outcome);
@@ -201,7 +203,7 @@ where
 
     fn outcome(&mut self, to: Side) -> Option<(Flight, Result<()>)> {
         let flight = self.flights.of(to).take()?;
-        let outcome = self.device_memory.backend().wait(flight.ticket, None).map(drop);
+        let outcome = flight.stream.backend().outcome(flight.ticket, None).map(drop);
         if let Some(host) = self.host.get_mut() {
             host.settled(flight.ticket);
         }
@@ -215,7 +217,7 @@ where
     }
 
     /// A transfer failed: its target is not whole, and the state is as before unless it has gone on.
-    fn take_back(&mut self, to: Side, flight: Flight) {
+    fn take_back(&mut self, to: Side, flight: &Flight) {
         self.is_torn = true;
         if self.state == State::Synchronized {
             self.state = flight.before;

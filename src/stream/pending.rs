@@ -40,7 +40,7 @@ impl<T: Queued> Pending<T> {
     ///
     /// # Errors
     ///
-    /// What the operation failed with, and its operands.
+    /// What the operation failed with, and its operands; [`AlreadyTold`](Error::AlreadyTold) where another who waited for the stream was told that.
     pub fn wait(self) -> Result<T, Rejected<T>> {
         match self.wait_until(None) {
             Ok(outcome) => outcome,
@@ -69,7 +69,7 @@ impl<T: Queued> Pending<T> {
 
     /// What comes back, at once: to be queued again, after this operation wherever that is. The host sees nothing of it before it is done.
     ///
-    /// An error of this operation is told once: by the first blocking operation on one of the buffers if nothing else was queued on it, or else by
+    /// What this operation fails with is told once: by the first blocking operation on one of the buffers if nothing else was queued on it, or else by
     /// [`Stream::synchronize`]; the former also when the stream has gone.
     pub fn ordered(self) -> T {
         self.value
@@ -85,7 +85,7 @@ impl<T: Queued> Pending<T> {
 
     fn wait_until(mut self, timeout: Option<Duration>) -> Result<Result<T, Rejected<T>>, Self> {
         let Some(ticket) = self.ticket else { return Ok(Ok(self.value)) };
-        match self.stream.backend().wait(ticket, timeout) {
+        match self.stream.backend().outcome(ticket, timeout) {
             Ok(true) => {
                 self.value.settled(ticket);
                 Ok(Ok(self.value))

@@ -82,6 +82,7 @@ impl Kind {
             | Error::Injected { .. }
             | Error::Corrupted { .. }
             | Error::Unpublished { .. }
+            | Error::AlreadyTold { .. }
             | Error::System { .. }
             | Error::Thread { .. } => Self::Other,
             _ => Self::Misuse,

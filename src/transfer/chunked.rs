@@ -252,7 +252,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         let backend = self.way.stream().backend();
         for place in &mut flight.tickets {
             let Some(ticket) = *place else { continue };
-            match backend.wait(ticket, timeout) {
+            match backend.outcome(ticket, timeout) {
                 Ok(false) => return false,
                 Ok(true) => {}
                 Err(error) => {

@@ -106,6 +106,25 @@ alone! {
         stream.synchronize().expect("all were told");
     }
 
+    fn who_relies_on_what_failed_half_way_hears_of_it_whoever_was_told() {
+        let (backend, double) = (rig::open(), Double::new());
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let gpu = |len| Buffer::<u64, _>::new(Device::new(&backend, 0), len).expect("room");
+        let (first, second) = (gpu(100), gpu(100));
+        double.reset();
+        // The pattern is written, and not spread.
+        double.fail("cuMemcpyDtoDAsync_v2", 1, 999);
+        let failed = stream.fill(first, .., 0x0102_0304_0506_0708).expect("its first call was made");
+        let filled = stream.fill(second, .., 0x0102_0304_0506_0708).expect("it does not fail");
+        let error = stream.synchronize().expect_err("planned");
+        assert!(matches!(error, Error::Driver { call: "cuMemcpyDtoDAsync_v2", code: 999, .. }), "{error}");
+        let rejected = failed.wait().expect_err("half of it");
+        assert!(matches!(rejected.error, Error::AlreadyTold { number: 1, .. }), "{rejected}");
+        assert_eq!(filled.wait().expect("nothing of its own failed").to_vec().expect("a copy"), [0x0102_0304_0506_0708; 100]);
+        // A buffer says what nobody was told of.
+        rejected.value.to_vec().expect("it was told");
+    }
+
     fn what_failed_on_a_stream_that_has_gone_is_told_by_the_buffer() {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");

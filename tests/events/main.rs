@@ -10,6 +10,7 @@ mod moments;
 mod outlived;
 mod tasks;
 mod tokio_tasks;
+mod told;
 
 use std::sync::Arc;
 use std::thread;

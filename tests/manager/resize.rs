@@ -1,5 +1,9 @@
 //! A larger block: what is copied, in which order, and that a failure leaves the buffer as it was.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::thread;
+
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Phase, Verb};
 use ringmem::memory::Device;
@@ -152,4 +156,45 @@ fn old_and_new_count_together_and_what_does_not_fit_together_is_refused() {
     assert!(matches!(lease.shrink_to_fit(), Err(Error::Limit { requested: 4800, used: 6000, limit: 10_000 })));
     assert_eq!((lease.len(), lease.capacity()), (1200, 1500));
     assert_eq!(lease.slice(..1000).expect("live").to_vec().expect("a copy"), numbers(0, 1000));
+}
+
+/// Somebody who waits for the same stream is told of the failure as often as not: the copy has failed all the same.
+#[test]
+fn a_copy_that_failed_on_a_stream_replaces_nothing_whoever_was_told() {
+    let backend = backend();
+    let manager = manager(&backend);
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let (one, two) = (holding(&manager, "one", &numbers(0, 1000)), holding(&manager, "two", &numbers(5000, 1000)));
+    let (is_over, mut others) = (AtomicBool::new(false), 0);
+    thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let mut told = 0;
+            while !is_over.load(Relaxed) {
+                told += u64::from(stream.synchronize().is_err());
+            }
+            told
+        });
+        let end = Ended(&is_over);
+        for round in 0..1000 {
+            backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1 + round % 2).when_executed()));
+            let error = manager.resize_group_on([(one.into(), 2000), (two.into(), 2000)], &stream).expect_err("planned");
+            assert!(matches!(error, Error::Injected { .. } | Error::AlreadyTold { .. }), "{error}");
+            others += u64::from(matches!(error, Error::AlreadyTold { .. }));
+            assert_eq!((manager.lease(one).expect("idle").capacity(), manager.lease(two).expect("idle").capacity()), (1000, 1000));
+        }
+        drop(end);
+        assert!(other.join().expect("no panic") >= others);
+    });
+    backend.set_faults(&Faults::new());
+    assert!(others > 0, "nobody else was ever told");
+    assert_eq!((read(&manager, one), read(&manager, two)), (numbers(0, 1000), numbers(5000, 1000)));
+}
+
+/// Also where an assertion fails.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
 }

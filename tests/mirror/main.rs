@@ -9,6 +9,7 @@ mod queued;
 mod shared;
 mod table;
 mod threads;
+mod told;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

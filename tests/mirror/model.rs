@@ -50,6 +50,25 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// Which copy fails.
+#[derive(Clone, Copy, Debug)]
+enum Strike {
+    None,
+    AtTheCall,
+    /// A queued one, on its stream; somebody else may be told first.
+    Executed {
+        told: bool,
+    },
+}
+
+fn strike() -> impl Strategy<Value = Strike> {
+    prop_oneof![
+        2 => Just(Strike::None),
+        1 => Just(Strike::AtTheCall),
+        1 => any::<bool>().prop_map(|told| Strike::Executed { told }),
+    ]
+}
+
 /// The two copies, as far as they are there, and which is valid.
 #[derive(Clone, Debug, Default)]
 struct Model {
@@ -198,21 +217,39 @@ proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_read_returns_the_last_write_also_where_copies_fail(ops in prop::collection::vec((op(), any::<bool>()), 0..60)) {
+    fn a_read_returns_the_last_write_also_where_copies_fail(ops in prop::collection::vec((op(), strike()), 0..60)) {
         let backend = backend();
         let (streams, mut mirror) = ([stream(&backend), stream(&backend)], pinned(&backend));
         let (mut model, mut read) = (Model::default(), 0);
-        for &(op, is_struck) in &ops {
-            // What this strikes is a copy at its call; a launch expects that there is none.
-            let is_struck = is_struck && !matches!(op, Op::Kernel(_));
-            if is_struck {
-                backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1)));
-            }
+        for &(op, strike) in &ops {
+            let fault = match (op, strike) {
+                // A launch expects that no copy fails at its call.
+                (Op::Kernel(_), _) => None,
+                (_, Strike::AtTheCall) => Some(Fault::nth(1)),
+                (Op::QueuedSync(..), Strike::Executed { .. }) => {
+                    // What is queued before it has not failed.
+                    mirror.settle().expect("no fault");
+                    Some(Fault::nth(1).when_executed())
+                }
+                _ => None,
+            };
+            backend.set_faults(&fault.map_or(Faults::new(), |fault| Faults::new().on(Verb::Copy, fault)));
             let before = mirror.state();
             let mut outcome = apply(op, &mut mirror, &streams);
             backend.set_faults(&Faults::new());
-            if let Err(Error::Injected { .. }) = outcome {
-                prop_assert!(is_struck);
+            if let (Strike::Executed { told }, Op::QueuedSync(_, on), Ok(()), Some(_)) = (strike, op, &outcome, fault)
+                && mirror.state() != before
+            {
+                if told {
+                    let is_told = matches!(streams[on].synchronize(), Err(Error::Injected { .. }));
+                    prop_assert!(is_told);
+                }
+                outcome = mirror.settle();
+                let is_told = matches!(outcome, Err(Error::Injected { .. } | Error::AlreadyTold { .. }));
+                prop_assert!(is_told, "{:?}", outcome);
+            }
+            if let Err(Error::Injected { .. } | Error::AlreadyTold { .. }) = outcome {
+                prop_assert!(fault.is_some());
                 prop_assert_eq!(mirror.state(), before, "{:?}", op);
                 outcome = apply(op, &mut mirror, &streams);
             }

@@ -144,12 +144,18 @@ unsafe impl Backend for CudaBackend {
             return process::admits("cuEventQuery").map(|()| true);
         }
         let shared = &self.shared;
-        let Some(queue) = shared.listed(ticket.stream).or_else(|| shared.ended.get(ticket.stream)) else { return Ok(true) };
+        let Some(queue) = shared.remembered(ticket.stream) else { return Ok(true) };
         let outcome = queue.wait(ticket.number, timeout, shared.moments.has(ticket));
         if !matches!(outcome, Ok(false)) {
             self.shared.tidy();
         }
         outcome
+    }
+
+    fn outcome(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {
+        let is_over = self.wait(ticket, timeout)?;
+        let queue = if is_over { self.shared.remembered(ticket.stream) } else { None };
+        if queue.is_some_and(|queue| queue.has_failed(ticket.number)) { Err(ticket.already_told()) } else { Ok(is_over) }
     }
 
     fn synchronize(&self, stream: StreamId) -> Result<()> {

@@ -244,6 +244,11 @@ impl Shared {
         self.streams.read().unwrap_or_else(PoisonError::into_inner).get(&id).map(Arc::clone)
     }
 
+    /// One that is there, or has ended with something to tell.
+    fn remembered(&self, id: StreamId) -> Option<Arc<Queue>> {
+        self.listed(id).or_else(|| self.ended.get(id))
+    }
+
     fn stream(&self, id: StreamId) -> Result<Arc<Queue>> {
         process::admits("cuCtxGetCurrent")?;
         self.listed(id).ok_or(Error::StreamClosed)

@@ -89,29 +89,26 @@ impl Queue {
         if !self.wait_for(number, timeout) {
             return Ok(false);
         }
-        if up_to {
-            return self.tell(number).map(|()| true);
-        }
-        let mut state = self.state();
-        if let Some(index) = state.failures.iter().position(|&(failed, _)| failed == number) {
-            return Err(state.failures.remove(index).1);
-        }
-        state.told(number).map(|()| true)
+        self.tell(if up_to { 0 } else { number }, number).map(|()| true)
+    }
+
+    /// Whether an operation that is over has failed, whoever was told.
+    pub fn has_failed(&self, number: u64) -> bool {
+        self.state().failures.have(number)
     }
 
     /// Waits until all that is queued now is over. The first failure of it is told, the others have been.
     pub fn synchronize(&self) -> Result<()> {
         let last = self.last();
         self.wait_for(last, None);
-        self.tell(last)
+        self.tell(0, last)
     }
 
-    /// The first failure up to a number; the others have been told.
-    fn tell(&self, last: u64) -> Result<()> {
+    /// The first failure of some numbers; the others have been told.
+    fn tell(&self, first: u64, last: u64) -> Result<()> {
         let mut state = self.state();
-        let over = state.failures.partition_point(|&(failed, _)| failed <= last);
-        let first = state.failures.drain(..over).next();
-        first.map_or_else(|| state.told(last), |(_, error)| Err(error))
+        state.failures.tell(first..=last)?;
+        state.told(last)
     }
 
     pub(super) fn wait_for(&self, number: u64, timeout: Option<Duration>) -> bool {

@@ -24,6 +24,7 @@ use super::staging::Staging;
 use super::tally::Done;
 use crate::backend::counters::Counts;
 use crate::backend::ended::Untold;
+use crate::backend::failures::Failures;
 use crate::{Error, Result};
 
 /// From so many bytes on an operation has an event of its own: what takes 5 us and more is worth not being waited for by mistake.
@@ -62,8 +63,7 @@ pub(super) struct State {
     pub events: VecDeque<(u64, Arc<Event>)>,
     /// What is done when a number is over.
     pub after: VecDeque<(u64, After)>,
-    /// Numbers that failed, in order, of which nobody was told.
-    pub failures: Vec<(u64, Error)>,
+    pub failures: Failures,
     /// The last number that failed.
     pub failed: u64,
     /// What the context broke with, and the last number that was over before.
@@ -171,7 +171,7 @@ impl Queue {
         match made {
             Ok(()) => state.after.extend(done.map(|done| (number, After::Count(done)))),
             Err(error) if has_begun => {
-                state.failures.push((number, error));
+                state.failures.add(number, error);
                 state.failed = number;
             }
             Err(error) => return Err(error),
@@ -258,6 +258,6 @@ impl Queue {
 
 impl Untold for Queue {
     fn untold(&self) -> u64 {
-        self.state().failures.len() as u64
+        self.state().failures.untold()
     }
 }

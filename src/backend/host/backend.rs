@@ -205,12 +205,13 @@ unsafe impl Backend for HostBackend {
     }
 
     fn wait(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {
-        let shared = &self.shared;
-        self.waited(Verb::Wait, ticket.stream, Some(ticket.number), || {
-            match shared.stream(ticket.stream).or_else(|| shared.ended.get(ticket.stream)) {
-                Some(stream) => stream.wait(ticket.number, timeout),
-                None => Ok(true),
-            }
+        self.wait_for(ticket, |stream| stream.wait(ticket.number, timeout))
+    }
+
+    fn outcome(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {
+        self.wait_for(ticket, |stream| {
+            let is_over = stream.wait(ticket.number, timeout)?;
+            if is_over && stream.has_failed(ticket.number) { Err(ticket.already_told()) } else { Ok(is_over) }
         })
     }
 

@@ -1,7 +1,6 @@
 //! A stream: a thread that executes what is queued, in order.
 
 use core::cell::Cell;
-use core::ops::RangeInclusive;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU64, AtomicUsize};
 use core::task::Waker;
@@ -12,7 +11,6 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
-use std::vec::Vec;
 
 use super::faults::Struck;
 use super::log::{Facts, Phase};
@@ -21,6 +19,7 @@ use super::shared::Shared;
 use super::tasks::Tasks;
 use crate::backend::StreamId;
 use crate::backend::ended::Untold;
+use crate::backend::failures::Failures;
 use crate::backend::panic::caught;
 use crate::{Error, Result};
 
@@ -55,8 +54,7 @@ pub(super) struct Queue {
     launches: AtomicUsize,
     /// How many waits for a stream that may last are queued or running.
     waits: AtomicUsize,
-    /// Operations that failed, in order, whom nobody was told of.
-    failures: Mutex<Vec<(u64, Error)>>,
+    failures: Mutex<Failures>,
     /// Of the recorded numbers that nobody has forgotten.
     records: Mutex<Records>,
     tasks: Tasks,
@@ -111,7 +109,9 @@ impl Queue {
             }
             next = {
                 let mut failures = self.failures();
-                failures.extend(outcome.err().map(|error| (number, error)));
+                if let Err(error) = outcome {
+                    failures.add(number, error);
+                }
                 let mut next = operations.try_recv();
                 while let Ok((mark, None)) = next {
                     number = mark;
@@ -252,8 +252,13 @@ impl Queue {
     pub fn wait(&self, number: u64, timeout: Option<Duration>) -> Result<bool> {
         let Some(mut failures) = self.wait_locked(number, timeout) else { return Ok(false) };
         // Most often nothing has failed, and nobody need know whether it is recorded.
-        let first = if failures.is_empty() || self.recorded(number).is_none() { number } else { 0 };
-        tell(&mut failures, first..=number).map(|()| true)
+        let first = if failures.untold() == 0 || self.recorded(number).is_none() { number } else { 0 };
+        failures.tell(first..=number).map(|()| true)
+    }
+
+    /// Whether an operation that was executed has failed, whoever was told.
+    pub fn has_failed(&self, number: u64) -> bool {
+        self.failures().have(number)
     }
 
     /// Waits until everything was executed that is queued now. The first failure of that is told, the others have been; those of what was queued
@@ -261,7 +266,7 @@ impl Queue {
     pub fn synchronize(&self) -> Result<()> {
         let last = self.last();
         let Some(mut failures) = self.wait_locked(last, None) else { return Ok(()) };
-        tell(&mut failures, 0..=last)
+        failures.tell(0..=last)
     }
 
     /// Wakes a task when a number is reached.
@@ -287,7 +292,7 @@ impl Queue {
         drop(self.wait_locked(number, None));
     }
 
-    fn wait_locked(&self, number: u64, timeout: Option<Duration>) -> Option<MutexGuard<'_, Vec<(u64, Error)>>> {
+    fn wait_locked(&self, number: u64, timeout: Option<Duration>) -> Option<MutexGuard<'_, Failures>> {
         // A short operation is over before a sleeper would be woken.
         for _ in 0..if timeout == Some(Duration::ZERO) { 0 } else { 200 } {
             if self.reached(number) {
@@ -326,7 +331,7 @@ impl Queue {
         }
     }
 
-    fn failures(&self) -> MutexGuard<'_, Vec<(u64, Error)>> {
+    fn failures(&self) -> MutexGuard<'_, Failures> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -337,16 +342,6 @@ impl Queue {
 
 impl Untold for Queue {
     fn untold(&self) -> u64 {
-        self.failures().len() as u64
-    }
-}
-
-/// Tells the first failure of some numbers, and drops those after it.
-fn tell(failures: &mut Vec<(u64, Error)>, numbers: RangeInclusive<u64>) -> Result<()> {
-    let begin = failures.partition_point(|(failed, _)| failed < numbers.start());
-    let end = failures.partition_point(|(failed, _)| failed <= numbers.end());
-    match failures.drain(begin..end).next() {
-        Some((_, error)) => Err(error),
-        None => Ok(()),
+        self.failures().untold()
     }
 }

@@ -77,6 +77,14 @@ impl HostBackend {
         outcome
     }
 
+    /// A wait for a ticket, if its stream is remembered.
+    pub(super) fn wait_for(&self, ticket: Ticket, wait: impl FnOnce(&Queue) -> Result<bool>) -> Result<bool> {
+        let shared = &self.shared;
+        self.waited(Verb::Wait, ticket.stream, Some(ticket.number), || {
+            shared.stream(ticket.stream).or_else(|| shared.ended.get(ticket.stream)).map_or(Ok(true), |stream| wait(&stream))
+        })
+    }
+
     /// A call that queues what `prepare` has checked; its ticket.
     pub(super) fn queue<'a>(
         &self,

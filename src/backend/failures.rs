@@ -1,0 +1,120 @@
+//! [`Failures`]: what has failed on a stream, and of what somebody was told.
+
+use core::ops::RangeInclusive;
+use std::vec::Vec;
+
+use crate::{Error, Result};
+
+/// So many runs of numbers that failed, and of which somebody was told, are known exactly: beyond that the two oldest are taken for one, with what lies
+/// between them. Who relies on that is told of a failure too many, and never of one too few.
+const MOST: usize = 256;
+
+/// The failures of one stream, by number. Each error is told once; that there was one is remembered.
+#[derive(Default)]
+pub(super) struct Failures {
+    /// In order.
+    untold: Vec<(u64, Error)>,
+    /// First and last of each run, in order and apart.
+    told: Vec<(u64, u64)>,
+}
+
+impl Failures {
+    /// A number failed that is above all others.
+    pub fn add(&mut self, number: u64, error: Error) {
+        self.untold.push((number, error));
+    }
+
+    /// Tells the first failure of some numbers. Those after it are told with it.
+    pub fn tell(&mut self, numbers: RangeInclusive<u64>) -> Result<()> {
+        let begin = self.untold.partition_point(|(failed, _)| failed < numbers.start());
+        let end = self.untold.partition_point(|(failed, _)| failed <= numbers.end());
+        let mut first = Ok(());
+        let Self { untold, told } = self;
+        for (number, error) in untold.drain(begin..end) {
+            first = first.and(Err(error));
+            remember(told, number);
+        }
+        first
+    }
+
+    /// Whether a number failed, whoever was told.
+    pub fn have(&self, number: u64) -> bool {
+        let behind = self.told.partition_point(|&(first, _)| first <= number);
+        let told = behind.checked_sub(1).and_then(|run| self.told.get(run));
+        told.is_some_and(|&(_, last)| number <= last) || self.untold.binary_search_by_key(&number, |&(failed, _)| failed).is_ok()
+    }
+
+    /// Of which nobody was told.
+    pub fn untold(&self) -> u64 {
+        self.untold.len() as u64
+    }
+}
+
+fn remember(told: &mut Vec<(u64, u64)>, number: u64) {
+    let behind = told.partition_point(|&(first, _)| first <= number);
+    told.insert(behind, (number, number));
+    told.dedup_by(|next, run| {
+        let joins = next.0 <= run.1.saturating_add(1);
+        if joins {
+            run.1 = run.1.max(next.1);
+        }
+        joins
+    });
+    if told.len() > MOST {
+        let (first, _) = told.remove(0);
+        if let Some(oldest) = told.first_mut() {
+            oldest.0 = first;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failed(numbers: impl IntoIterator<Item = u64>) -> Failures {
+        let mut failures = Failures::default();
+        numbers.into_iter().for_each(|number| failures.add(number, Error::Injected { call: "copy", number }));
+        failures
+    }
+
+    fn told(failures: &mut Failures, numbers: RangeInclusive<u64>) -> Option<u64> {
+        failures.tell(numbers).err().map(|error| match error {
+            Error::Injected { number, .. } => number,
+            error => panic!("{error}"),
+        })
+    }
+
+    #[test]
+    fn each_is_told_once_and_remembered_in_whatever_order() {
+        let mut failures = failed([2, 3, 5, 8, 9]);
+        assert_eq!(told(&mut failures, 5..=5), Some(5));
+        assert_eq!(told(&mut failures, 5..=5), None);
+        assert_eq!(told(&mut failures, 9..=9), Some(9));
+        assert_eq!(told(&mut failures, 4..=8), Some(8));
+        assert_eq!((failures.untold(), failures.told.as_slice()), (2, &[(5, 5), (8, 9)][..]));
+        assert_eq!(told(&mut failures, 0..=9), Some(2), "and 3 with it");
+        assert_eq!((failures.untold(), failures.told.as_slice()), (0, &[(2, 3), (5, 5), (8, 9)][..]));
+        assert!((0..12).filter(|&number| failures.have(number)).eq([2, 3, 5, 8, 9]));
+    }
+
+    #[test]
+    fn what_nobody_was_told_of_has_failed_too() {
+        let failures = failed([4, 6]);
+        assert!((0..9).filter(|&number| failures.have(number)).eq([4, 6]));
+    }
+
+    #[test]
+    fn however_many_fail_the_memory_is_bounded_and_none_is_forgotten() {
+        let mut failures = failed((1..=10_000).map(|number| number * 2));
+        assert_eq!(told(&mut failures, 0..=u64::MAX), Some(2));
+        assert_eq!(failures.told.len(), MOST);
+        assert!((1..=10_000).all(|number| failures.have(number * 2)));
+        let exact = (0..20_001).filter(|&number| number % 2 == 1 && !failures.have(number));
+        assert_eq!(exact.count(), MOST, "between the newest, and before the first");
+        // A stream that executes no more: one run.
+        let mut failures = failed(1..=10_000);
+        assert_eq!(told(&mut failures, 0..=u64::MAX), Some(1));
+        assert_eq!(failures.told, [(1, 10_000)]);
+    }
+}

@@ -1,0 +1,148 @@
+//! A queued copy fails, and somebody else who waits for its stream is told what with: the mirror knows all the same that nothing was copied.
+
+use ringmem::Error;
+use ringmem::backend::host::{Fault, Faults, Verb};
+use ringmem::mirror::{Access, State};
+use ringmem::stream::Stream;
+
+use super::table::{LAST, bring, call, cells, check_elements};
+use super::{Held, backend, launch, live, load, pageable, pinned, stream, through};
+
+/// Who else may wait for a stream.
+const OTHERS: [fn(&Stream) -> ringmem::Result<()>; 3] = [
+    Stream::synchronize,
+    |stream| stream.record()?.wait(),
+    |stream| futures::executor::block_on(async { stream.record()?.reached().await }),
+];
+
+/// Somebody else is told.
+fn tell(stream: &Stream, other: fn(&Stream) -> ringmem::Result<()>) {
+    let error = other(stream).expect_err("planned");
+    assert!(matches!(error, Error::Injected { call: "copy", .. }), "{error}");
+}
+
+#[test]
+fn a_queued_copy_is_taken_back_whoever_was_told_that_it_failed() {
+    let mut taken_back = 0;
+    for cell in cells().filter(|cell| cell.call.starts_with("sync_to_") && cell.call.ends_with("_on") && cell.copies() != [0, 0]) {
+        for other in OTHERS {
+            let backend = backend();
+            let (stream, mut mirror) = (stream(&backend), pageable(&backend));
+            bring(&mut mirror, cell.before).expect("room");
+            let (state, held, statistics) = (mirror.state(), live(&backend), mirror.statistics());
+            backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1).when_executed()));
+            match cell.call {
+                "sync_to_host_on" => mirror.sync_to_host_on(&stream).expect("it fails later"),
+                _ => mirror.sync_to_device_on(&stream).expect("it fails later"),
+            }
+            tell(&stream, other);
+            assert_eq!(mirror.state(), State::Synchronized, "what is queued counts as done");
+            let error = mirror.settle().expect_err("nothing was copied");
+            assert!(matches!(error, Error::AlreadyTold { number: 1, .. }), "{cell:?}: {error}");
+            assert_eq!((mirror.state(), mirror.statistics()), (state, statistics), "{cell:?}");
+            through(&stream);
+            assert_eq!(live(&backend), held, "{cell:?}");
+            mirror.settle().expect("told once");
+            call(&mut mirror, cell.call, &stream).expect("no fault any more");
+            check_elements(&mut mirror, cell);
+            taken_back += 1;
+        }
+    }
+    assert!(taken_back >= 12, "{taken_back}");
+}
+
+#[test]
+fn whichever_side_is_read_next_it_is_not_what_was_there_before() {
+    for other in OTHERS {
+        for (before, read) in
+            [("HD", "device"), ("HD", "device_mut"), ("DD", "host"), ("DD", "host_mut"), ("DD", "to_vec"), ("DD", "copy_to")]
+        {
+            let backend = backend();
+            let (stream, mut mirror) = (stream(&backend), pinned(&backend));
+            bring(&mut mirror, before).expect("room");
+            backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1).when_executed()));
+            match before {
+                "HD" => mirror.sync_to_device_on(&stream).expect("it fails later"),
+                _ => mirror.sync_to_host_on(&stream).expect("it fails later"),
+            }
+            tell(&stream, other);
+            assert!(matches!(call(&mut mirror, read, &stream), Err(Error::AlreadyTold { .. })), "{before}, {read}");
+            call(&mut mirror, read, &stream).expect("copied now");
+            assert_eq!(mirror.to_vec().expect("a copy"), LAST, "{before}, {read}");
+            assert_eq!(mirror.device().expect("a copy").to_vec().expect("a copy"), LAST, "{before}, {read}");
+        }
+    }
+}
+
+#[test]
+fn what_a_kernel_made_of_a_copy_that_failed_is_not_taken_for_the_host_s() {
+    for (read_back, other) in [false, true].into_iter().flat_map(|read_back| OTHERS.map(|other| (read_back, other))) {
+        let backend = backend();
+        let (stream, mut mirror) = (stream(&backend), pinned(&backend));
+        bring(&mut mirror, "HD").expect("room");
+        backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1).when_executed()));
+        let held = Held::new(&backend, &stream);
+        let launched = launch(&mut mirror, "add", &stream);
+        if read_back {
+            mirror.sync_to_host_on(&stream).expect("queued");
+        }
+        drop(held);
+        tell(&stream, other);
+        assert!(matches!(mirror.host(), Err(Error::AlreadyTold { .. })));
+        assert_eq!(mirror.state(), State::DeviceDirty);
+        match read_back {
+            false => {
+                mirror.discard_device().expect("the host's copy is whole");
+                assert_eq!(mirror.host().expect("valid"), LAST);
+            }
+            true => assert!(matches!(mirror.discard_device(), Err(Error::NoHostCopy { .. })), "it was written over"),
+        }
+        launched.wait().expect("it does not fail");
+    }
+}
+
+/// Both ways at once, on two streams: a copy down that failed, and one up that did not.
+#[test]
+fn a_copy_that_succeeded_is_not_taken_back_for_another_that_failed() {
+    for other in OTHERS {
+        let backend = backend();
+        let [up, down, mine] = [0; 3].map(|_| stream(&backend));
+        let mut mirror = pinned(&backend);
+        bring(&mut mirror, "HD").expect("room");
+        mirror.sync_to_device_on(&up).expect("queued");
+        let address = mirror.device_on(Access::Update, &mine).expect("queued").expect("it has bytes").get();
+        // SAFETY: no element.
+        let launched = unsafe { mine.launch(&load(&backend), "add", &[address, 0]) }.expect("a launch");
+        mirror.used_by(&mine).expect("a live stream");
+        backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1).when_executed()));
+        mirror.sync_to_host_on(&down).expect("it fails later");
+        tell(&down, other);
+        assert!(matches!(mirror.settle(), Err(Error::AlreadyTold { .. })));
+        assert_eq!((mirror.state(), mirror.statistics().to_device.count), (State::DeviceDirty, 2));
+        assert_eq!(mirror.to_vec().expect("a copy"), LAST);
+        launched.wait().expect("it does not fail");
+    }
+}
+
+/// The mirror keeps the stream until it knows.
+#[test]
+fn a_stream_that_its_caller_has_dropped_is_remembered_however_many_failed_since() {
+    let backend = backend();
+    let mut mirror = pinned(&backend);
+    bring(&mut mirror, "DD").expect("room");
+    let fails = || backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1).when_executed()));
+    let first = stream(&backend);
+    fails();
+    mirror.sync_to_host_on(&first).expect("it fails later");
+    tell(&first, Stream::synchronize);
+    drop(first);
+    for _ in 0..100 {
+        let (stream, mut mirror) = (stream(&backend), pinned(&backend));
+        bring(&mut mirror, "DD").expect("room");
+        fails();
+        mirror.sync_to_host_on(&stream).expect("it fails later");
+        drop(mirror);
+    }
+    assert!(matches!(mirror.host(), Err(Error::AlreadyTold { .. })));
+    assert_eq!((mirror.to_vec().expect("a copy"), mirror.state()), (LAST.to_vec(), State::Synchronized));
+}
