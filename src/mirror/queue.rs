@@ -202,8 +202,10 @@ where
     }
 
     fn outcome(&mut self, to: Side) -> Option<(Flight, Result<()>)> {
-        let flight = self.flights.of(to).take()?;
+        // It stays listed until it is known: a wait may panic, in a clock for one.
+        let flight = self.flights.of(to).as_ref()?;
         let outcome = flight.stream.backend().outcome(flight.ticket, None).map(drop);
+        let flight = self.flights.of(to).take()?;
         if let Some(host) = self.host.get_mut() {
             host.settled(flight.ticket);
         }
