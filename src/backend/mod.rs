@@ -16,7 +16,7 @@ pub mod cuda;
 mod ended;
 mod failures;
 pub mod host;
-mod panic;
+pub(crate) mod panic;
 mod ranges;
 mod ticket;
 mod watch;

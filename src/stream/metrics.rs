@@ -1,10 +1,12 @@
 //! [`Metrics`]: what a stream's operations were and took, where somebody asks for it.
 
+use core::mem::ManuallyDrop;
 use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Stream;
+use crate::backend::panic::caught;
 use crate::backend::{Backend, StreamId, Ticket};
 use crate::{Error, Result};
 
@@ -163,6 +165,28 @@ struct Open {
     end: Ticket,
 }
 
+/// A recorded ticket that is forgotten unless it is kept: an operation may be refused, and what it calls may panic.
+struct Moment<'a> {
+    backend: &'a dyn Backend,
+    ticket: Ticket,
+}
+
+impl<'a> Moment<'a> {
+    fn record(backend: &'a dyn Backend, id: StreamId) -> Result<Self> {
+        Ok(Self { backend, ticket: backend.record(id)? })
+    }
+
+    fn keep(self) -> Ticket {
+        ManuallyDrop::new(self).ticket
+    }
+}
+
+impl Drop for Moment<'_> {
+    fn drop(&mut self) {
+        self.backend.forget(self.ticket);
+    }
+}
+
 impl Meter {
     /// Queues an operation between two recorded moments. The lock is held meanwhile, so that no other operation comes between.
     pub fn timed(
@@ -174,18 +198,14 @@ impl Meter {
     ) -> Result<Ticket> {
         let mut books = self.books();
         books.settle(backend);
-        let begin = backend.record(id)?;
-        let queued = operation(backend, id);
-        match queued.as_ref().ok().map(|_| backend.record(id)) {
-            Some(Ok(end)) => books.open.push_back(Open { work, begin, end }),
-            // It is queued, and its caller's to wait for, whatever is known of its time.
-            Some(Err(_)) => {
-                books.metrics.lost += 1;
-                backend.forget(begin);
-            }
-            None => backend.forget(begin),
+        let begin = Moment::record(backend, id)?;
+        let ticket = operation(backend, id)?;
+        // It is queued, and its caller's to wait for, whatever is known of its time: also where a clock panics.
+        match caught(|| Moment::record(backend, id)) {
+            Some(Ok(end)) => books.open.push_back(Open { work, begin: begin.keep(), end: end.keep() }),
+            Some(Err(_)) | None => books.metrics.lost += 1,
         }
-        queued
+        Ok(ticket)
     }
 
     fn read(&self, backend: &dyn Backend) -> Metrics {

@@ -1,5 +1,9 @@
 //! What a stream has done and what it took, exactly.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
 use ringmem::backend::host::{Fault, Faults, Verb};
 use ringmem::backend::{Backend, Ticket};
 use ringmem::image::{Entry, KernelHost};
@@ -161,6 +165,43 @@ fn moments_are_forgotten_when_they_were_read_and_with_the_stream() {
     assert!(second.iter().all(|&ticket| is_forgotten(&backend, ticket)));
     held.let_go();
     drop(filled);
+}
+
+/// The clock that the call log reads panics once, at each of the calls that measuring a fill takes.
+#[test]
+fn whichever_call_panics_no_moment_stays_recorded_and_what_is_queued_is_had() {
+    let (mut refused, mut lost) = (0, 0);
+    for nth in 1..=5 {
+        let left = Arc::new(AtomicU64::new(0));
+        let clock = {
+            let (left, caller) = (Arc::clone(&left), thread::current().id());
+            move || {
+                let is_ours = thread::current().id() == caller;
+                assert!(
+                    !(is_ours && left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)) == Ok(1)),
+                    "a clock that a test asked for"
+                );
+                0
+            }
+        };
+        let backend = build(builder().log(true).clock(Arc::new(clock)));
+        let stream = stream(&backend);
+        stream.measure().expect("the host backend has a clock");
+        let buffer = gpu(&backend, 64);
+        left.store(nth, Relaxed);
+        let queued = catch_unwind(AssertUnwindSafe(|| stream.fill(buffer, .., 1).expect("it is queued")));
+        left.store(0, Relaxed);
+        let is_queued = queued.is_ok();
+        if let Ok(queued) = queued {
+            assert_eq!(queued.wait().expect("no fault").to_vec().expect("a copy"), [1; 64]);
+        }
+        stream.synchronize().expect("no fault");
+        let metrics = metrics(&stream);
+        assert_eq!(metrics.fills.count + metrics.lost, u64::from(is_queued), "{nth}");
+        (refused, lost) = (refused + u64::from(!is_queued), lost + metrics.lost);
+        assert!((1..20).all(|number| is_forgotten(&backend, Ticket { stream: stream.id(), number })), "{nth}");
+    }
+    assert_eq!((refused, lost), (2, 1), "the moment before it and it itself; the moment after it");
 }
 
 fn is_forgotten(backend: &Clean, ticket: Ticket) -> bool {
