@@ -639,16 +639,22 @@ fn every_way_to_a_kernel_carries_every_message_there_and_back() {
     }
 }
 
+/// A channel to which ten messages were sent, that nobody has moved yet.
+fn with_a_batch(way: &Options<'_>) -> (Clean, Channel<Echo, Echo>) {
+    let backend = backend();
+    let mut channel = open(&backend, way).expect("a channel");
+    let mut batch = channel.send_batch(64);
+    for id in 0..10 {
+        batch.push(message(id)).expect("room");
+    }
+    drop(batch);
+    (backend, channel)
+}
+
 #[test]
 fn a_batch_goes_when_it_is_flushed() {
     for way in ways() {
-        let backend = backend();
-        let mut channel = open(&backend, &way).expect("a channel");
-        let mut batch = channel.send_batch(64);
-        for id in 0..10 {
-            batch.push(message(id)).expect("room");
-        }
-        drop(batch);
+        let (_backend, mut channel) = with_a_batch(&way);
         let mut received = 0;
         until("all have come back", || {
             channel.flush().expect("no fault");
@@ -665,13 +671,7 @@ fn a_batch_goes_when_it_is_flushed() {
 #[test]
 fn a_drain_takes_along_what_has_not_reached_the_kernel_s_ring() {
     for way in ways() {
-        let backend = backend();
-        let mut channel = open(&backend, &way).expect("a channel");
-        let mut batch = channel.send_batch(64);
-        for id in 0..10 {
-            batch.push(message(id)).expect("room");
-        }
-        drop(batch);
+        let (backend, mut channel) = with_a_batch(&way);
         // So the kernel has time to leave before the messages come, if it is let.
         backend.set_faults(&(1..=60).fold(Faults::new(), |faults, nth| faults.on(Verb::Copy, host::Fault::nth(nth))));
         channel.drain().expect("it leaves");

@@ -29,6 +29,8 @@
 //! # }
 //! ```
 
+mod kernel;
+mod messages;
 mod options;
 
 use core::mem::take;
@@ -40,19 +42,18 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use std::vec::Vec;
 
-use crate::attach::{AttachError, Corrupt};
 use crate::backend::{Backend, Uses};
 use crate::bridge::{self, Opened, Placement, Receiver, RingBufferBridge, Sender, TransferStrategy};
-use crate::control::{Capabilities, Command, Fault, HostSide, Launch, Shared, State};
-use crate::dump::{Dump, Indices, Twins};
+use crate::control::{Capabilities, Command, HostSide, Launch, Shared, State};
+use crate::dump::Indices;
 use crate::memory::{Page, Pinned, PinnedBuffer};
 use crate::region::{Plan, kind};
-use crate::ring::spsc::{BatchConsumer, BatchProducer, PopError, PushError};
 use crate::stream::{Module, Pending, Stream};
-use crate::telemetry::{self, Busy};
-use crate::watchdog::{Verdict, Watchdog};
-use crate::{ControlBlock, Error, Host, HostWord, MemoryVisibility, Result, RingMessage, TelemetryBuffer};
+use crate::telemetry;
+use crate::watchdog::Watchdog;
+use crate::{ControlBlock, Error, HostWord, MemoryVisibility, Result, RingMessage, TelemetryBuffer};
 
+pub use kernel::Closed;
 pub use options::Options;
 
 /// A running kernel that takes `I` and answers `O`.
@@ -82,15 +83,6 @@ struct Relaunch {
     kernel: Box<str>,
     arguments: Vec<u64>,
     prepared: Launch,
-}
-
-/// What a kernel left behind.
-#[derive(Clone, Copy, Debug)]
-pub struct Closed {
-    /// The control block, after the kernel has left.
-    pub control: ControlBlock<u64>,
-    /// The telemetry, after the kernel has left.
-    pub telemetry: TelemetryBuffer<u64>,
 }
 
 /// How long a channel waits for a kernel to start, to obey and to leave.
@@ -224,265 +216,6 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         drop(self.kernel.take());
         // SAFETY: the caller's promise; none runs.
         unsafe { self.start() }
-    }
-
-    /// Sends a message; never waits.
-    ///
-    /// # Errors
-    ///
-    /// The message, if the ring is full or corrupt.
-    pub fn send(&mut self, message: I) -> Result<(), PushError<I>> {
-        let sent = match self.sender.push(message) {
-            Err(PushError::Full(back)) if self.bridge.moves() => {
-                self.pass();
-                self.sender.push(back)
-            }
-            sent => sent,
-        };
-        self.pass();
-        sent
-    }
-
-    /// Receives an answer; never waits.
-    ///
-    /// # Errors
-    ///
-    /// [`PopError`]: there is none yet, or the ring is corrupt.
-    pub fn receive(&mut self) -> Result<O, PopError> {
-        match self.receiver.pop() {
-            Err(PopError::Empty) if self.bridge.moves() => {
-                self.pass();
-                self.receiver.pop()
-            }
-            received => received,
-        }
-    }
-
-    /// Receives an answer, and waits for it no longer than `timeout`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Kernel`]: it has left and all its answers were received, or the time is up. What moving messages failed with; [`Error::Attach`] for a ring
-    /// that is corrupt.
-    pub fn receive_timeout(&mut self, timeout: Duration) -> Result<O> {
-        let begun = Instant::now();
-        let (mut times, mut looks) = (0, None);
-        loop {
-            match self.receive() {
-                Ok(answer) => return Ok(answer),
-                Err(PopError::Corrupt(corrupt)) => return Err(AttachError::Corrupt(corrupt).into()),
-                Err(PopError::Empty) => {}
-            }
-            // What it had published when it left may have been on its way then.
-            if looks.is_some_and(|looks| self.bridge.has_brought_all(looks)) || begun.elapsed() > timeout {
-                return Err(self.trouble.take().unwrap_or_else(|| self.fault(begun.elapsed())));
-            }
-            if looks.is_none() && self.has_left() {
-                looks = Some(self.bridge.looks());
-            } else {
-                pause(&mut times);
-            }
-        }
-    }
-
-    /// Sends without publishing each message: see [`Producer::batch`](crate::ring::spsc::Producer::batch). Then [`flush`](Self::flush).
-    pub fn send_batch(&mut self, every: u64) -> BatchProducer<'_, 'static, I, Host> {
-        self.sender.batch(every)
-    }
-
-    /// Receives without releasing each slot: see [`Consumer::batch`](crate::ring::spsc::Consumer::batch). [`flush`](Self::flush) before, for
-    /// what is under way.
-    pub fn receive_batch(&mut self, every: u64) -> BatchConsumer<'_, 'static, O, Host> {
-        self.receiver.batch(every)
-    }
-
-    /// Moves messages between the host's rings and the kernel's, where they are not the same; how many, each way.
-    ///
-    /// # Errors
-    ///
-    /// What the backend said. Nothing is lost: the next flush does it again.
-    pub fn flush(&mut self) -> Result<[u64; 2]> {
-        if !self.bridge.moves() {
-            return Ok([0; 2]);
-        }
-        self.trouble = None;
-        self.bridge.poll()
-    }
-
-    /// Flushes, and keeps an error for [`check`](Self::check).
-    fn pass(&mut self) {
-        if self.bridge.moves() {
-            self.trouble = self.bridge.poll().err();
-        }
-    }
-
-    /// Index of the next message to be sent and of the next answer to be received.
-    #[must_use]
-    pub const fn indices(&self) -> (u64, u64) {
-        (self.sender.tail(), self.receiver.head())
-    }
-
-    /// Messages that the kernel has not taken yet, as far as this end has looked.
-    ///
-    /// # Errors
-    ///
-    /// [`Corrupt`] if its index claims what cannot be.
-    pub fn input_waiting(&mut self) -> Result<u64, Corrupt> {
-        // Whoever asks only this moves messages too: what was sent may have come when no look was due.
-        self.pass();
-        if let Some((untaken, looked)) = self.bridge.untaken() {
-            if let Err(error) = looked {
-                self.trouble = Some(error);
-            }
-            return Ok(untaken);
-        }
-        Ok(self.sender.capacity() - self.sender.refresh()?)
-    }
-
-    /// Answers that have arrived and have not been received yet.
-    ///
-    /// # Errors
-    ///
-    /// [`Corrupt`] if the kernel's index claims what cannot be.
-    pub fn output_waiting(&mut self) -> Result<u64, Corrupt> {
-        self.receiver.refresh()
-    }
-
-    /// The kernel's state; `None` for a number that no kernel writes.
-    #[must_use]
-    pub fn state(&self) -> Option<State> {
-        self.control.state()
-    }
-
-    /// One look at each word of the control block.
-    #[must_use]
-    pub fn control(&self) -> ControlBlock<u64> {
-        self.control.snapshot()
-    }
-
-    /// One moment of the telemetry.
-    ///
-    /// # Errors
-    ///
-    /// [`Busy`]: it was being written for as long as was tried.
-    pub fn telemetry(&self) -> Result<TelemetryBuffer<u64>, Busy> {
-        self.telemetry.snapshot()
-    }
-
-    /// Looks at the kernel's heart: whether it has beaten since the last look, which was the last call of this or of
-    /// [`dump`](Self::dump), or opening.
-    pub fn watch(&mut self) -> Verdict {
-        self.watchdog.look(&self.control.snapshot(), nanoseconds(self.opened.elapsed()))
-    }
-
-    /// Everything about the kernel that can be seen from here, to be printed: what it is doing, and why it does not answer.
-    ///
-    /// Its verdict is that of [`watch`](Self::watch). It moves nothing and waits for nothing, also not for a kernel that is stuck. Where the kernel's rings are
-    /// not the host's, both are shown; what a look at the kernel's failed with, [`check`](Self::check) says.
-    pub fn dump(&mut self) -> Dump {
-        let control = self.control.snapshot();
-        let verdict = self.watchdog.look(&control, nanoseconds(self.opened.elapsed()));
-        // The host's first: what has been moved since can only be further on at the kernel's.
-        let [input, output] = self.bridge.headers().map(Indices::of);
-        let twins = match self.bridge.twins() {
-            None => Twins::Shared,
-            Some(Ok(seen)) => Twins::Seen(seen),
-            Some(Err(error)) => {
-                self.trouble = Some(error);
-                Twins::Unseen
-            }
-        };
-        Dump { control, telemetry: self.telemetry.snapshot(), input, output, twins, verdict }
-    }
-
-    /// Gives a command and waits until the kernel has acted on it.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Kernel`] if it has left, or did not answer in time.
-    pub fn command(&mut self, command: Command) -> Result<()> {
-        self.pass();
-        self.control.command(command);
-        self.wait(|channel| channel.control.acknowledged())
-    }
-
-    /// Holds on to what the kernel uses, such as the memory that its arguments name, until the kernel has left, also if this is dropped before.
-    pub fn keep(&mut self, value: impl Send + 'static) {
-        self.kept.push(Box::new(value));
-    }
-
-    /// What the kernel says of itself if it has left of its own accord, or what moving messages failed with: for a loop that waits for answers.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Kernel`] with state and fault; what the last flush failed with, once: the next one does it again.
-    pub fn check(&mut self) -> Result<()> {
-        if let Some(trouble) = self.trouble.take() {
-            return Err(trouble);
-        }
-        if self.has_left() { Err(self.fault(Duration::ZERO)) } else { Ok(()) }
-    }
-
-    /// Whether the kernel has left, or says that it leaves.
-    fn has_left(&self) -> bool {
-        self.state().is_none_or(State::has_ended) || self.kernel.as_ref().is_none_or(Pending::is_done)
-    }
-
-    /// Lets the kernel answer what is in the input ring and waits until it has left. Its answers can still be received; it waits for
-    /// room for them, so receive as many as do not fit before.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Kernel`] if it faulted or did not leave in time.
-    pub fn drain(&mut self) -> Result<()> {
-        // What has not arrived there would not be drained.
-        self.wait(|channel| channel.bridge.pending()[0] == 0)?;
-        // Not waited for alone: a kernel that is ending already reads no command any more.
-        self.control.command(Command::DRAIN);
-        self.wait(|channel| channel.state() == Some(State::Terminated))
-    }
-
-    /// [`drain`](Self::drain)s a kernel that has not ended yet, and gives the last look at it. Receive what you want of the answers
-    /// before: the rings end here.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Kernel`] if it faulted or did not leave in time, the kernel's own error if it broke.
-    pub fn close(mut self) -> Result<Closed> {
-        self.drain()?;
-        if let Some(kernel) = self.kernel.take() {
-            match kernel.wait_timeout(PATIENCE) {
-                Ok(ended) => ended?,
-                // It has said that it leaves, and has not left.
-                Err(kernel) => {
-                    self.kernel = Some(kernel);
-                    return Err(self.fault(PATIENCE));
-                }
-            }
-        }
-        let telemetry = self.telemetry.snapshot().map_err(|_| self.fault(Duration::ZERO))?;
-        Ok(Closed { control: self.control(), telemetry })
-    }
-
-    /// Waits for a fact, until the kernel has left or patience is over.
-    fn wait(&mut self, done: impl Fn(&Self) -> bool) -> Result<()> {
-        let begun = Instant::now();
-        let mut times = 0_u32;
-        while !done(self) {
-            self.pass();
-            // The fact may have come true while we looked at the state.
-            if self.has_left() && !done(self) || begun.elapsed() > PATIENCE {
-                return Err(self.fault(begun.elapsed()));
-            }
-            pause(&mut times);
-        }
-        Ok(())
-    }
-
-    fn fault(&self, waited: Duration) -> Error {
-        let control = self.control();
-        let (faults, fault): (u32, Option<Fault>) = control.faults();
-        Error::Kernel { state: control.kernel_state(), fault, faults, waited }
     }
 }
 

@@ -1,0 +1,160 @@
+//! The kernel itself: what it is doing, what it is told, and how it ends.
+
+use std::boxed::Box;
+use std::time::{Duration, Instant};
+
+use super::{Channel, PATIENCE, nanoseconds, pause};
+use crate::control::{Command, Fault, State};
+use crate::dump::{Dump, Indices, Twins};
+use crate::stream::Pending;
+use crate::telemetry::Busy;
+use crate::watchdog::Verdict;
+use crate::{ControlBlock, Error, Result, RingMessage, TelemetryBuffer};
+
+/// What a kernel left behind.
+#[derive(Clone, Copy, Debug)]
+pub struct Closed {
+    /// The control block, after the kernel has left.
+    pub control: ControlBlock<u64>,
+    /// The telemetry, after the kernel has left.
+    pub telemetry: TelemetryBuffer<u64>,
+}
+
+impl<I: RingMessage, O: RingMessage> Channel<I, O> {
+    /// The kernel's state; `None` for a number that no kernel writes.
+    #[must_use]
+    pub fn state(&self) -> Option<State> {
+        self.control.state()
+    }
+
+    /// One look at each word of the control block.
+    #[must_use]
+    pub fn control(&self) -> ControlBlock<u64> {
+        self.control.snapshot()
+    }
+
+    /// One moment of the telemetry.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`]: it was being written for as long as was tried.
+    pub fn telemetry(&self) -> Result<TelemetryBuffer<u64>, Busy> {
+        self.telemetry.snapshot()
+    }
+
+    /// Looks at the kernel's heart: whether it has beaten since the last look, which was the last call of this or of
+    /// [`dump`](Self::dump), or opening.
+    pub fn watch(&mut self) -> Verdict {
+        self.watchdog.look(&self.control.snapshot(), nanoseconds(self.opened.elapsed()))
+    }
+
+    /// Everything about the kernel that can be seen from here, to be printed: what it is doing, and why it does not answer.
+    ///
+    /// Its verdict is that of [`watch`](Self::watch). It moves nothing and waits for nothing, also not for a kernel that is stuck. Where the kernel's rings are
+    /// not the host's, both are shown; what a look at the kernel's failed with, [`check`](Self::check) says.
+    pub fn dump(&mut self) -> Dump {
+        let control = self.control.snapshot();
+        let verdict = self.watchdog.look(&control, nanoseconds(self.opened.elapsed()));
+        // The host's first: what has been moved since can only be further on at the kernel's.
+        let [input, output] = self.bridge.headers().map(Indices::of);
+        let twins = match self.bridge.twins() {
+            None => Twins::Shared,
+            Some(Ok(seen)) => Twins::Seen(seen),
+            Some(Err(error)) => {
+                self.trouble = Some(error);
+                Twins::Unseen
+            }
+        };
+        Dump { control, telemetry: self.telemetry.snapshot(), input, output, twins, verdict }
+    }
+
+    /// Gives a command and waits until the kernel has acted on it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] if it has left, or did not answer in time.
+    pub fn command(&mut self, command: Command) -> Result<()> {
+        self.pass();
+        self.control.command(command);
+        self.wait(|channel| channel.control.acknowledged())
+    }
+
+    /// Holds on to what the kernel uses, such as the memory that its arguments name, until the kernel has left, also if this is dropped before.
+    pub fn keep(&mut self, value: impl Send + 'static) {
+        self.kept.push(Box::new(value));
+    }
+
+    /// What the kernel says of itself if it has left of its own accord, or what moving messages failed with: for a loop that waits for answers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] with state and fault; what the last flush failed with, once: the next one does it again.
+    pub fn check(&mut self) -> Result<()> {
+        if let Some(trouble) = self.trouble.take() {
+            return Err(trouble);
+        }
+        if self.has_left() { Err(self.fault(Duration::ZERO)) } else { Ok(()) }
+    }
+
+    /// Whether the kernel has left, or says that it leaves.
+    pub(super) fn has_left(&self) -> bool {
+        self.state().is_none_or(State::has_ended) || self.kernel.as_ref().is_none_or(Pending::is_done)
+    }
+
+    /// Lets the kernel answer what is in the input ring and waits until it has left. Its answers can still be received; it waits for
+    /// room for them, so receive as many as do not fit before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] if it faulted or did not leave in time.
+    pub fn drain(&mut self) -> Result<()> {
+        // What has not arrived there would not be drained.
+        self.wait(|channel| channel.bridge.pending()[0] == 0)?;
+        // Not waited for alone: a kernel that is ending already reads no command any more.
+        self.control.command(Command::DRAIN);
+        self.wait(|channel| channel.state() == Some(State::Terminated))
+    }
+
+    /// [`drain`](Self::drain)s a kernel that has not ended yet, and gives the last look at it. Receive what you want of the answers
+    /// before: the rings end here.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`] if it faulted or did not leave in time, the kernel's own error if it broke.
+    pub fn close(mut self) -> Result<Closed> {
+        self.drain()?;
+        if let Some(kernel) = self.kernel.take() {
+            match kernel.wait_timeout(PATIENCE) {
+                Ok(ended) => ended?,
+                // It has said that it leaves, and has not left.
+                Err(kernel) => {
+                    self.kernel = Some(kernel);
+                    return Err(self.fault(PATIENCE));
+                }
+            }
+        }
+        let telemetry = self.telemetry.snapshot().map_err(|_| self.fault(Duration::ZERO))?;
+        Ok(Closed { control: self.control(), telemetry })
+    }
+
+    /// Waits for a fact, until the kernel has left or patience is over.
+    pub(super) fn wait(&mut self, done: impl Fn(&Self) -> bool) -> Result<()> {
+        let begun = Instant::now();
+        let mut times = 0_u32;
+        while !done(self) {
+            self.pass();
+            // The fact may have come true while we looked at the state.
+            if self.has_left() && !done(self) || begun.elapsed() > PATIENCE {
+                return Err(self.fault(begun.elapsed()));
+            }
+            pause(&mut times);
+        }
+        Ok(())
+    }
+
+    pub(super) fn fault(&self, waited: Duration) -> Error {
+        let control = self.control();
+        let (faults, fault): (u32, Option<Fault>) = control.faults();
+        Error::Kernel { state: control.kernel_state(), fault, faults, waited }
+    }
+}

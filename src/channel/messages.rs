@@ -1,0 +1,132 @@
+//! What goes to the kernel and comes back.
+
+use std::time::{Duration, Instant};
+
+use super::{Channel, pause};
+use crate::attach::{AttachError, Corrupt};
+use crate::ring::spsc::{BatchConsumer, BatchProducer, PopError, PushError};
+use crate::{Host, Result, RingMessage};
+
+impl<I: RingMessage, O: RingMessage> Channel<I, O> {
+    /// Sends a message; never waits.
+    ///
+    /// # Errors
+    ///
+    /// The message, if the ring is full or corrupt.
+    pub fn send(&mut self, message: I) -> Result<(), PushError<I>> {
+        let sent = match self.sender.push(message) {
+            Err(PushError::Full(back)) if self.bridge.moves() => {
+                self.pass();
+                self.sender.push(back)
+            }
+            sent => sent,
+        };
+        self.pass();
+        sent
+    }
+
+    /// Receives an answer; never waits.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: there is none yet, or the ring is corrupt.
+    pub fn receive(&mut self) -> Result<O, PopError> {
+        match self.receiver.pop() {
+            Err(PopError::Empty) if self.bridge.moves() => {
+                self.pass();
+                self.receiver.pop()
+            }
+            received => received,
+        }
+    }
+
+    /// Receives an answer, and waits for it no longer than `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: it has left and all its answers were received, or the time is up. What moving messages failed with; [`Error::Attach`] for a ring
+    /// that is corrupt.
+    pub fn receive_timeout(&mut self, timeout: Duration) -> Result<O> {
+        let begun = Instant::now();
+        let (mut times, mut looks) = (0, None);
+        loop {
+            match self.receive() {
+                Ok(answer) => return Ok(answer),
+                Err(PopError::Corrupt(corrupt)) => return Err(AttachError::Corrupt(corrupt).into()),
+                Err(PopError::Empty) => {}
+            }
+            // What it had published when it left may have been on its way then.
+            if looks.is_some_and(|looks| self.bridge.has_brought_all(looks)) || begun.elapsed() > timeout {
+                return Err(self.trouble.take().unwrap_or_else(|| self.fault(begun.elapsed())));
+            }
+            if looks.is_none() && self.has_left() {
+                looks = Some(self.bridge.looks());
+            } else {
+                pause(&mut times);
+            }
+        }
+    }
+
+    /// Sends without publishing each message: see [`Producer::batch`](crate::ring::spsc::Producer::batch). Then [`flush`](Self::flush).
+    pub fn send_batch(&mut self, every: u64) -> BatchProducer<'_, 'static, I, Host> {
+        self.sender.batch(every)
+    }
+
+    /// Receives without releasing each slot: see [`Consumer::batch`](crate::ring::spsc::Consumer::batch). [`flush`](Self::flush) before, for
+    /// what is under way.
+    pub fn receive_batch(&mut self, every: u64) -> BatchConsumer<'_, 'static, O, Host> {
+        self.receiver.batch(every)
+    }
+
+    /// Moves messages between the host's rings and the kernel's, where they are not the same; how many, each way.
+    ///
+    /// # Errors
+    ///
+    /// What the backend said. Nothing is lost: the next flush does it again.
+    pub fn flush(&mut self) -> Result<[u64; 2]> {
+        if !self.bridge.moves() {
+            return Ok([0; 2]);
+        }
+        self.trouble = None;
+        self.bridge.poll()
+    }
+
+    /// Flushes, and keeps an error for [`check`](Self::check).
+    pub(super) fn pass(&mut self) {
+        if self.bridge.moves() {
+            self.trouble = self.bridge.poll().err();
+        }
+    }
+
+    /// Index of the next message to be sent and of the next answer to be received.
+    #[must_use]
+    pub const fn indices(&self) -> (u64, u64) {
+        (self.sender.tail(), self.receiver.head())
+    }
+
+    /// Messages that the kernel has not taken yet, as far as this end has looked.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if its index claims what cannot be.
+    pub fn input_waiting(&mut self) -> Result<u64, Corrupt> {
+        // Whoever asks only this moves messages too: what was sent may have come when no look was due.
+        self.pass();
+        if let Some((untaken, looked)) = self.bridge.untaken() {
+            if let Err(error) = looked {
+                self.trouble = Some(error);
+            }
+            return Ok(untaken);
+        }
+        Ok(self.sender.capacity() - self.sender.refresh()?)
+    }
+
+    /// Answers that have arrived and have not been received yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if the kernel's index claims what cannot be.
+    pub fn output_waiting(&mut self) -> Result<u64, Corrupt> {
+        self.receiver.refresh()
+    }
+}
