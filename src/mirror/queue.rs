@@ -79,17 +79,24 @@ where
     pub fn device_on(&mut self, access: Access, stream: &Stream) -> Result<Option<DeviceAddress>> {
         let id = stream.on(&**self.device_memory.backend())?;
         let state = self.state;
+        let mut is_new = state == State::Uninitialized;
         match access {
-            Access::Write => drop(self.allocate(Side::Device)?),
+            Access::Write => is_new = self.allocate(Side::Device)?,
             Access::Update if state == State::Uninitialized => self.begin(&[Side::Device], State::DeviceOnly)?,
             Access::Read if state == State::Uninitialized => self.refresh(Side::Device)?,
+            // What this queues is on the stream already: nothing is left to come after.
             Access::Read | Access::Update => self.queue(Side::Device, stream)?,
         }
         let view = self.device_view()?;
-        for ticket in view.uses.iter().filter(|ticket| ticket.stream != id) {
-            view.memory.backend().after(ticket, id)?;
-        }
+        let backend = view.memory.backend();
+        let ordered = view.uses.iter().filter(|ticket| ticket.stream != id).try_for_each(|ticket| backend.after(ticket, id));
         let address = view.block.device_address;
+        if let Err(error) = ordered {
+            self.state = state;
+            self.give_up(Side::Device, is_new);
+            self.give_up(Side::Host, state == State::Uninitialized);
+            return Err(error);
+        }
         // What was begun for this update is the device's only copy, and stays that.
         if access == Access::Write || (access == Access::Update && state != State::Uninitialized) {
             self.device_written();

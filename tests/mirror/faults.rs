@@ -1,11 +1,12 @@
 //! Every call of the backend that a mirror makes fails once: the state, the elements and the memory held stay as they were.
 
 use ringmem::Error;
-use ringmem::backend::host::{Fault, Faults, Verb};
-use ringmem::mirror::{Side, State};
+use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
+use ringmem::memory::{Host, Prefetching, Unified};
+use ringmem::mirror::{Access, MirroredBuffer, Side, State};
 
 use super::table::{LAST, OLDER, bring, call, cells, check_elements};
-use super::{backend, live, pageable, pinned, stream, through};
+use super::{LEN, backend, eventually, live, pageable, pinned, stream, through};
 
 #[test]
 fn whichever_call_of_the_backend_fails_nothing_has_changed_and_the_next_try_succeeds() {
@@ -101,4 +102,29 @@ fn a_free_that_fails_is_told_and_the_memory_is_gone_all_the_same() {
     assert_eq!((mirror.state(), live(&backend)), (State::Uninitialized, [0; 3]));
     mirror.free().expect("nothing is left to free");
     assert_eq!(backend.counters().unreported, 0);
+}
+
+/// Memory that is ready later, on a stream of its own: a kernel must come after that, and cannot.
+#[test]
+fn a_kernel_that_cannot_come_after_the_memory_leaves_the_mirror_as_it_was() {
+    for (before, access) in [("U", Access::Read), ("U", Access::Update), ("U", Access::Write), ("HO", Access::Write)] {
+        let backend = backend();
+        let (own, kernels) = (stream(&backend), stream(&backend));
+        let device = Prefetching::new(Unified::new(&backend, 0), own, Some(0));
+        let mut mirror = MirroredBuffer::<u32, _, _>::new(Host::new(&backend, 0), device, LEN).expect("one backend");
+        bring(&mut mirror, before).expect("room");
+        let (state, held) = (mirror.state(), held(&backend));
+        backend.set_faults(&Faults::new().on(Verb::After, Fault::nth(1)));
+        let error = mirror.device_on(access, &kernels).expect_err("planned");
+        assert!(matches!(error, Error::Injected { call: "after", .. }), "{before}, {access:?}: {error}");
+        assert_eq!(mirror.state(), state, "{before}, {access:?}");
+        eventually("what was allocated is given back", || self::held(&backend) == held);
+        mirror.device_on(access, &kernels).expect("no fault any more").expect("it has bytes");
+        mirror.settle().expect("nothing else failed");
+    }
+}
+
+fn held(backend: &HostBackend) -> [u64; 3] {
+    let counters = backend.counters();
+    [counters.device_live, counters.unified_live, counters.host_live].map(|live| live.bytes)
 }
