@@ -2,7 +2,7 @@
 //!
 //! 1. It never has more entries than its capacity, and an insertion makes one entry give way, no more.
 //! 2. A key that several threads ask for at once is computed by one of them; the others wait for that one only. Other keys are not kept
-//!    waiting.
+//!    waiting. Where the key gives way meanwhile, who asks for it then computes it again.
 //! 3. What could not be computed is not kept: the next who asks tries again, and so does who has waited.
 //! 4. A look that finds something clones neither key nor entry, but for the value that it gives: for large ones put in an [`Arc`].
 //!
@@ -102,8 +102,9 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         self.misses.fetch_add(1, Relaxed);
         let unless_computed = Forget { cache: self, key, entry: &entry };
         let computed = compute(key)?;
-        core::mem::forget(unless_computed);
+        // A clone may panic, too.
         *value = Some(computed.clone());
+        core::mem::forget(unless_computed);
         Ok(computed)
     }
 

@@ -3,8 +3,8 @@
 
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -93,6 +93,47 @@ fn what_could_not_be_computed_is_not_kept() {
     assert_eq!((figures(&cache), cache.contains(&1)), ((0, 2, 0, 0), false));
     assert_eq!(cache.get_or_try_insert_with(&1, |_| Ok::<_, ()>(5)), Ok(5));
     assert_eq!(cache.get_or_insert_with(&1, |_| unreachable!()), 5);
+}
+
+#[test]
+fn what_could_not_be_cloned_is_not_kept() {
+    static PANICS: AtomicBool = AtomicBool::new(true);
+    #[derive(Debug, PartialEq)]
+    struct Value(u8);
+    impl Clone for Value {
+        fn clone(&self) -> Self {
+            assert!(!PANICS.load(Relaxed), "a clone that a test asked for");
+            Self(self.0)
+        }
+    }
+    let cache = cache(2);
+    for _ in 0..2 {
+        catch_unwind(AssertUnwindSafe(|| cache.get_or_insert_with(&1, |_| Value(5)))).expect_err("it is cloned");
+        assert!(!cache.contains(&1));
+    }
+    PANICS.store(false, Relaxed);
+    assert_eq!((cache.get_or_insert_with(&1, |_| Value(6)), figures(&cache)), (Value(6), (0, 3, 0, 1)));
+    PANICS.store(true, Relaxed);
+    catch_unwind(AssertUnwindSafe(|| cache.get_or_insert_with(&1, |_| unreachable!()))).expect_err("it is cloned");
+    PANICS.store(false, Relaxed);
+    assert_eq!(cache.get_or_insert_with(&1, |_| unreachable!()), Value(6), "what was there is still there");
+}
+
+/// With room for one, the key gives way while it is computed: who comes then does not wait.
+#[test]
+fn a_key_that_gives_way_while_it_is_computed_is_computed_by_who_asks_next() {
+    let cache = cache(1);
+    let (outer, inner) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let first = cache.get_or_insert_with(&1, |_| {
+        outer.fetch_add(1, Relaxed);
+        assert_eq!(cache.get_or_insert_with(&2, |_| 20), 20);
+        cache.get_or_insert_with(&1, |_| {
+            inner.fetch_add(1, Relaxed);
+            10
+        }) + 1
+    });
+    assert_eq!((first, outer.load(Relaxed), inner.load(Relaxed)), (11, 1, 1));
+    assert_eq!((cache.get_or_insert_with(&1, |_| unreachable!()), figures(&cache)), (10, (1, 3, 2, 1)));
 }
 
 #[test]
