@@ -116,11 +116,12 @@ impl Shared {
         if location == MemoryLocation::Unified {
             self.forget_pages(address, bytes);
         }
-        self.counts.of(location).freed(bytes);
-        range.give_back(self);
+        // Written down before anybody can see it: in the counters, or as the memory of the next.
         if self.is_watched() {
             self.log(&Facts { bytes, from: Some(address), ..Facts::of(Verb::Free, None) }, Phase::Freed, None, true);
         }
+        self.counts.of(location).freed(bytes);
+        range.give_back(self);
     }
 
     pub fn is_watched(&self) -> bool {
