@@ -1,6 +1,7 @@
 //! Named buffers that grow, on the host backend: what is refused, what is copied, what counts, and that whatever fails leaves everything as it was.
 #![cfg(feature = "std")]
 
+mod attack;
 mod cleanup;
 mod figures;
 mod group;

@@ -6,6 +6,7 @@ mod held;
 mod ids;
 mod leases;
 mod messages;
+mod model;
 mod queued;
 mod relocation;
 mod threads;
