@@ -119,23 +119,6 @@ fn what_could_not_be_cloned_is_not_kept() {
     assert_eq!(cache.get_or_insert_with(&1, |_| unreachable!()), Value(6), "what was there is still there");
 }
 
-/// With room for one, the key gives way while it is computed: who comes then does not wait.
-#[test]
-fn a_key_that_gives_way_while_it_is_computed_is_computed_by_who_asks_next() {
-    let cache = cache(1);
-    let (outer, inner) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let first = cache.get_or_insert_with(&1, |_| {
-        outer.fetch_add(1, Relaxed);
-        assert_eq!(cache.get_or_insert_with(&2, |_| 20), 20);
-        cache.get_or_insert_with(&1, |_| {
-            inner.fetch_add(1, Relaxed);
-            10
-        }) + 1
-    });
-    assert_eq!((first, outer.load(Relaxed), inner.load(Relaxed)), (11, 1, 1));
-    assert_eq!((cache.get_or_insert_with(&1, |_| unreachable!()), figures(&cache)), (10, (1, 3, 2, 1)));
-}
-
 #[test]
 fn who_has_waited_for_a_failure_tries_himself() {
     let (cache, tries) = (cache(2), AtomicUsize::new(0));
