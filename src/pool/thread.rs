@@ -15,13 +15,13 @@ use crate::stream::Stream;
 
 impl<M: Memory> Pool<M> {
     /// The block that this thread gave back last, where nobody uses it any more and it is handed out as it is. Its words are read and
-    /// written one by one: a copy of several would wait for those that were written alone.
+    /// written one by one: a copy of several would wait for those that were written alone. So `used` is not copied, which is known.
     #[inline(always)]
     pub(super) fn take_newest(&self, layout: Layout) -> Option<Block> {
         let shared = &*self.shared;
         let take = |bin: &mut Bin| {
-            let [.., newest @ Entry { used: None, .. }] = bin.entries.as_slice() else { return None };
-            let block = shared.block(newest, layout);
+            let [.., Entry { used: None, idle }] = bin.entries.as_slice() else { return None };
+            let block = shared.block(&Entry { idle: *idle, used: None }, layout);
             bin.entries.pop();
             bin.counted.request(layout.size() as u64, true);
             Some(block)
