@@ -37,6 +37,9 @@ const GRAIN: u64 = 2 << 20;
 /// The most bytes that a thread caches of one class, and the most blocks.
 const CACHED_BYTES: u64 = 4 << 20;
 const CACHED_BLOCKS: u64 = 64;
+/// The most blocks of a class, of no more bytes, that lie on its shelf: as many as are on their way between a thread that takes them and one that
+/// gives them back. What does not fit goes through the heap, one by one.
+const SHELVED_BLOCKS: u64 = 1024;
 
 pub(super) struct Central<M: Memory> {
     /// Of this process; never used twice.

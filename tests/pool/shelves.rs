@@ -45,17 +45,16 @@ fn another_thread_is_served_by_it_as_by_its_own() {
 #[test]
 fn it_is_cached_until_there_is_too_much_of_it_or_somebody_needs_it() {
     let backend = backend(64 * MIB);
-    // All of it in blocks of 4 KiB.
-    for count in [2 * CACHED, 4 * CACHED] {
-        let bytes = 4 * KIB * count as u64;
+    // All of it in such blocks, of which the thread keeps 64 at most, and a shelf 4 MiB: no more than are kept, and more.
+    for (block, count, kept) in [(64 * KIB, 128, 128), (64 * KIB, 256, 128), (4 * KIB, 2048, CACHED + 1024)] {
+        let bytes = block * count;
         let pool = builder(&backend).limit(bytes).slab(bytes).patience(Duration::ZERO).build().unwrap();
-        let blocks: Vec<_> = (0..count).map(|_| give(&pool, 4 * KIB)).collect();
+        let blocks: Vec<_> = (0..count).map(|_| give(&pool, block)).collect();
         drop(blocks);
-        // As many with the thread, and as many for all.
         let statistics = pool.statistics();
-        assert_eq!((statistics.held_bytes, statistics.free_bytes), (0, bytes - 4 * KIB * 2 * CACHED as u64));
+        assert_eq!((statistics.held_bytes, statistics.free_bytes), (0, bytes - block * kept as u64));
         let cached = pool.snapshot().into_iter().flat_map(|slab| slab.parts).filter(|part| part.2 == PartState::Cached).count();
-        assert_eq!(cached, 2 * CACHED);
+        assert_eq!(cached, kept);
         let whole = give(&pool, bytes);
         assert_eq!(pool.statistics().memory_allocations, 1, "all of it was to be had");
         drop(whole);

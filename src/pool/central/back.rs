@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::PoisonError;
 use std::vec::Vec;
 
-use super::{CACHED_BLOCKS, CACHED_BYTES, Central, UNDATED, take_all};
+use super::{CACHED_BYTES, Central, SHELVED_BLOCKS, UNDATED, take_all};
 use crate::backend::{Ticket, Uses};
 use crate::memory::Memory;
 use crate::pool::cache::Entry;
@@ -14,7 +14,7 @@ use crate::pool::cache::Entry;
 impl<M: Memory> Central<M> {
     /// How many blocks of a class lie on its shelf at most.
     fn most_shelved(&self, class: usize) -> usize {
-        (CACHED_BYTES / self.classes.size_of(class)).min(CACHED_BLOCKS) as usize
+        (CACHED_BYTES / self.classes.size_of(class)).min(SHELVED_BLOCKS) as usize
     }
 
     /// Takes entries back: into the heap what nobody uses any more, the others when they are asked for.
