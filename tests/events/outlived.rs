@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Mutex;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::task::{Context, Poll, Wake, Waker};
 
 use ringmem::Error;
@@ -90,9 +90,9 @@ fn a_task_may_run_on_the_stream_s_own_thread_and_drop_the_stream_there() {
     let stream = stream(&backend);
     let held = Held::new(&backend, &stream);
     let (mut host, mut device) = (pinned(&backend, 64), gpu(&backend, 64));
-    let ended = Arc::new(Mutex::new(None));
+    let (ended, is_alone) = (Arc::new(Mutex::new(None)), Arc::new(AtomicBool::new(false)));
     let task = {
-        let ended = Arc::clone(&ended);
+        let (ended, is_alone) = (Arc::clone(&ended), Arc::clone(&is_alone));
         async move {
             for round in 0..100 {
                 device = stream.fill(device, .., round).expect("it is queued").await.expect("no fault");
@@ -100,6 +100,8 @@ fn a_task_may_run_on_the_stream_s_own_thread_and_drop_the_stream_there() {
                 stream.record().expect("it is queued").reached().await.expect("nothing failed");
                 assert_eq!(host.as_slice().expect("idle"), [round; 64]);
             }
+            // The kernel's launch holds the stream, too, until it has been waited for.
+            eventually("nobody else has the stream", || is_alone.load(Acquire));
             drop((stream, device, host));
             *ended.lock().expect("nobody panicked") = thread::current().name().map(str::to_owned);
         }
@@ -108,6 +110,7 @@ fn a_task_may_run_on_the_stream_s_own_thread_and_drop_the_stream_there() {
     Arc::clone(&task).wake();
     assert!(ended.lock().expect("nobody panicked").is_none(), "a kernel is in front of it");
     held.let_go();
+    is_alone.store(true, Release);
     eventually("the task ends", || ended.lock().expect("nobody panicked").is_some());
     assert!(ended.lock().expect("nobody panicked").as_ref().is_some_and(|name| name.starts_with("ringmem-")));
     eventually("nobody keeps it", || Arc::strong_count(&task) == 1);
