@@ -505,7 +505,7 @@ fn a_dump_says_what_has_not_been_moved_and_where_it_cannot_look() {
 
 #[test]
 fn a_dump_finds_the_kernel_s_indices_wherever_they_are() {
-    for way in ways().into_iter().filter(|way| way.strategy.is_some()) {
+    for way in ways().into_iter().skip(SHARED) {
         let backend = backend();
         let mut channel = open(&backend, &Options { start: u64::MAX - 3, ..way }).expect("a channel");
         for id in 0..10 {
@@ -603,6 +603,9 @@ fn who_waits_for_an_answer_is_told_what_moving_it_fails_with() {
     assert_eq!(channel.receive_timeout(LIMIT).expect("nothing is lost"), message(1));
 }
 
+/// So many of the ways move nothing.
+const SHARED: usize = 2;
+
 /// Every way to a kernel, and the kernel for it.
 fn ways() -> Vec<Options<'static>> {
     let queued = [TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 1 }];
@@ -613,7 +616,8 @@ fn ways() -> Vec<Options<'static>> {
             ..Options::new(kernel)
         })
     });
-    [Options::new("echo")].into_iter().chain(moved).collect()
+    let flagged = Options { strategy: Some(TransferStrategy::Flagged), ..Options::new("echo_flagged") };
+    [Options::new("echo"), flagged].into_iter().chain(moved).collect()
 }
 
 #[test]
@@ -649,6 +653,40 @@ fn with_a_batch(way: &Options<'_>) -> (Clean, Channel<Echo, Echo>) {
     }
     drop(batch);
     (backend, channel)
+}
+
+#[test]
+fn what_waits_in_a_shared_ring_is_counted_and_dumped_whatever_its_kind() {
+    for way in ways().into_iter().take(SHARED) {
+        let backend = backend();
+        let mut channel = open(&backend, &Options { output_capacity: 16, start: u64::MAX - 3, ..way }).expect("a channel");
+        channel.command(Command::PAUSE).expect("it is acted on");
+        let mut batch = channel.send_batch(8);
+        for id in 0..10 {
+            batch.push(message(id)).expect("room");
+        }
+        drop(batch);
+        let input = |channel: &mut Channel<Echo, Echo>| (channel.input_waiting(), channel.dump().input.fill(), channel.dump().input.tail);
+        assert_eq!(input(&mut channel), (Ok(10), Ok(10), 6));
+        channel.command(Command::ACTIVATE).expect("it is acted on");
+        until("all are answered", || channel.output_waiting() == Ok(10));
+        until("all slots are given back", || input(&mut channel) == (Ok(0), Ok(0), 6));
+        let mut batch = channel.receive_batch(4);
+        for id in 0..3 {
+            assert_eq!(batch.pop(), Ok(message(id)));
+        }
+        drop(batch);
+        assert_eq!((channel.dump().output, channel.dump().twins), (Indices { head: u64::MAX, tail: 6, capacity: 16 }, Twins::Shared));
+    }
+}
+
+#[test]
+fn a_kernel_refuses_rings_of_the_other_kind() {
+    for (kernel, strategy) in [("echo", TransferStrategy::Flagged), ("echo_flagged", TransferStrategy::Unified)] {
+        let refused = open(&backend(), &Options { strategy: Some(strategy), ..Options::new(kernel) });
+        let fault = |error: &Error| matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Ring), .. });
+        assert!(refused.as_ref().is_err_and(fault), "{kernel}: {refused:?}");
+    }
 }
 
 #[test]

@@ -93,12 +93,13 @@ use up::Up;
 
 use crate::backend::{Backend, MemoryLocation, Ticket, Uses};
 use crate::dump::Indices;
+use crate::ring::RingFlags;
 use crate::stream::Pending;
-use crate::{HostWord, MemoryVisibility, Result, RingHeader, RingMessage};
+use crate::{MemoryVisibility, Result, RingMessage};
 
 pub use far::RingAddresses;
 pub use metrics::Metrics;
-pub use near::{Receiver, Sender};
+pub use near::{BatchReceiver, BatchSender, Receiver, Sender};
 pub use pump::{Pump, Stopped};
 pub use strategy::TransferStrategy;
 
@@ -116,7 +117,7 @@ pub struct Placement {
 pub struct Options {
     /// How messages are moved.
     pub strategy: TransferStrategy,
-    /// Where the kernel's rings are, from the host and to it. For `Unified` both are in memory that both sides see, with one header.
+    /// Where the kernel's rings are, from the host and to it. Where both sides share them, both are in memory that both sides see, with one header.
     pub placement: [Placement; 2],
     /// Slots from the host to the device and back, each a power of two; the near ring and the far one have as many.
     pub capacity: [u64; 2],
@@ -125,14 +126,11 @@ pub struct Options {
 }
 
 impl Options {
-    /// 1024 slots each way from index 0; for `Unified` in pinned memory, else in the device's, with the indices that the host polls in pinned memory:
+    /// 1024 slots each way from index 0; where both sides share them in pinned memory, else in the device's, with the indices that the host polls in pinned memory:
     /// where host and kernel do not see each other's stores to that, take [`Placement::DEVICE`].
     #[must_use]
     pub const fn new(strategy: TransferStrategy) -> Self {
-        let placement = match strategy {
-            TransferStrategy::Unified => Placement::PINNED,
-            _ => Placement::SPLIT,
-        };
+        let placement = if strategy.shares() { Placement::PINNED } else { Placement::SPLIT };
         Self { strategy, placement: [placement; 2], capacity: [1024; 2], start: 0 }
     }
 }
@@ -182,11 +180,12 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         let visibility = MemoryVisibility::detect(backend, device)?.visibility;
         strategy.check(visibility, &placement, backend.capabilities(device)?.system_scope)?;
         let counts = [Arc::<Counts>::default(), Arc::default()];
-        let near_up = Arc::new(Near::new::<I>(backend, device, capacity[0], start)?);
-        let near_down = Arc::new(Near::new::<O>(backend, device, capacity[1], start)?);
+        let kind = if strategy == TransferStrategy::Flagged { RingFlags::FLAGGED } else { RingFlags::SPSC };
+        let near_up = Arc::new(Near::new::<I>(backend, device, kind, capacity[0], start)?);
+        let near_down = Arc::new(Near::new::<O>(backend, device, kind, capacity[1], start)?);
         // SAFETY: called once for each of these rings; the bridge or the kernel is the other end.
         let (sender, receiver) = unsafe { (Sender::new(&near_up)?, Receiver::new(&near_down)?) };
-        if strategy == TransferStrategy::Unified {
+        if strategy.shares() {
             let bridge = Self { up: Way::Shared(near_up), down: Way::Shared(near_down), counts, backend: Arc::clone(backend), pace: None };
             return Ok(Opened { sender, receiver, bridge });
         }
@@ -252,7 +251,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     /// What the backend said, or that the kernel's index is corrupt; nothing is lost, and the next flush goes on.
     pub fn flush_to_device(&mut self) -> Result<u64> {
         match &mut self.up {
-            Way::Shared(near) => Ok(near.waiting(&self.counts[0])),
+            Way::Shared(near) => Ok(near.waiting::<I>(&self.counts[0])),
             Way::Moved(up) => up.flush(),
         }
     }
@@ -264,7 +263,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     /// As [`flush_to_device`](Self::flush_to_device).
     pub fn flush_to_host(&mut self) -> Result<u64> {
         match &mut self.down {
-            Way::Shared(near) => Ok(near.waiting(&self.counts[1])),
+            Way::Shared(near) => Ok(near.waiting::<O>(&self.counts[1])),
             Way::Moved(down) => down.flush(),
         }
     }
@@ -324,8 +323,8 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Some(input.and_then(|input| Ok([input, output?])))
     }
 
-    /// The headers of the host's rings.
-    pub(crate) fn headers(&self) -> [&RingHeader<HostWord>; 2] {
+    /// Where the ends of the host's rings are.
+    pub(crate) fn indices(&self) -> [Indices; 2] {
         let input = match &self.up {
             Way::Shared(near) => near,
             Way::Moved(up) => &up.pair.near,
@@ -334,7 +333,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
             Way::Shared(near) => near,
             Way::Moved(down) => &down.pair.near,
         };
-        [input.header(), output.header()]
+        [input.indices::<I>(), output.indices::<O>()]
     }
 
     /// What has been done, to the device and to the host.
@@ -351,13 +350,11 @@ impl Near {
     }
 
     /// Messages in the ring, when all that the host did before is visible to whoever looks.
-    fn waiting(&self, counts: &Counts) -> u64 {
-        use crate::Word;
+    fn waiting<T: RingMessage>(&self, counts: &Counts) -> u64 {
         fence(SeqCst);
         counts.fences.add(1);
-        let header = self.header();
-        let head = header.consumer.head.load_acquire();
-        header.producer.tail.load_acquire().wrapping_sub(head).min(self.layout.capacity())
+        let Indices { head, tail, capacity } = self.indices::<T>();
+        tail.wrapping_sub(head).min(capacity)
     }
 }
 

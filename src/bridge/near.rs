@@ -1,15 +1,19 @@
 //! [`Near`]: the host's ring of a pair, in pinned memory; and the ends that its users have.
+//!
+//! A ring that host and kernel share may have a flag in each slot: its ends are another kind, and look the same from outside.
 
 use core::fmt;
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use ringmem_layouts::ring::{Bells, End, Pop, Push};
+use ringmem_layouts::ring::{Bells, End, Pop, Push, RingFlags};
 
 use crate::attach::Corrupt;
 use crate::backend::{Backend, MemoryLocation, Place};
+use crate::dump::Indices;
 use crate::memory::Pages;
-use crate::ring::spsc::{self, BatchConsumer, BatchProducer, PopError, PushError};
+use crate::ring::flagged;
+use crate::ring::spsc::{self, PopError, PushError};
 use crate::{Error, Host, HostWord, Result, RingHeader, RingLayout, RingMessage};
 
 /// A ring in pinned memory, header and slots in one piece.
@@ -26,8 +30,8 @@ unsafe impl Send for Near {}
 unsafe impl Sync for Near {}
 
 impl Near {
-    pub fn new<T: RingMessage>(backend: &Arc<dyn Backend>, device: u32, capacity: u64, start: u64) -> Result<Self> {
-        let layout = RingLayout::of::<T>(capacity)?;
+    pub fn new<T: RingMessage>(backend: &Arc<dyn Backend>, device: u32, kind: RingFlags, capacity: u64, start: u64) -> Result<Self> {
+        let layout = RingLayout::of_kind::<T>(kind, capacity)?;
         let pages = Pages::new(backend, device, MemoryLocation::Pinned, layout.size())?;
         let base = pages.host().ok_or(Error::Unsupported { what: "pinned memory at an address of the host" })?;
         // SAFETY: as long as the layout and aligned to a page; nobody else knows of it.
@@ -38,6 +42,18 @@ impl Near {
     pub fn header(&self) -> &RingHeader<HostWord> {
         // SAFETY: the invariant; headers are words.
         unsafe { self.base.cast().as_ref() }
+    }
+
+    /// Where its two ends are.
+    pub fn indices<T: RingMessage>(&self) -> Indices {
+        let seen = Indices::of(self.header());
+        if self.layout.kind() != RingFlags::FLAGGED {
+            return seen;
+        }
+        // SAFETY: the invariant. It is asked how many wait and dropped: it stores nothing that way.
+        let waiting = unsafe { flagged::Consumer::<T, Host>::from_raw(self.base, self.layout.size()) };
+        // Its kind has no other index than the consumer's.
+        waiting.map_or(seen, |ring| Indices { head: ring.head(), tail: ring.head().wrapping_add(ring.len()), ..seen })
     }
 
     /// Where the slot of an index is.
@@ -64,18 +80,80 @@ impl Near {
     }
 }
 
+/// An end of a ring of one kind or the other.
+enum Either<I, F> {
+    Indexed(I),
+    Flagged(F),
+}
+
+macro_rules! either {
+    ($either:expr, $end:ident => $what:expr) => {
+        match $either {
+            Either::Indexed($end) => $what,
+            Either::Flagged($end) => $what,
+        }
+    };
+}
+
+type Giving<T> = Either<spsc::Producer<'static, T, Host>, flagged::Producer<'static, T, Host>>;
+type Taking<T> = Either<spsc::Consumer<'static, T, Host>, flagged::Consumer<'static, T, Host>>;
+
 /// The end that gives messages to a bridge.
 pub struct Sender<T: RingMessage> {
     // INVARIANT: 'static stands for as long as `_ring`, which is dropped after it, and no reference to the memory leaves this type.
-    end: spsc::Producer<'static, T, Host>,
+    end: Giving<T>,
     _ring: Arc<Near>,
 }
 
 /// The end that takes what a bridge has brought.
 pub struct Receiver<T: RingMessage> {
     // INVARIANT: as in `Sender`.
-    end: spsc::Consumer<'static, T, Host>,
+    end: Taking<T>,
     _ring: Arc<Near>,
+}
+
+/// Publishes every so many messages: see [`spsc::BatchProducer`] and [`flagged::BatchProducer`].
+pub struct BatchSender<'s, T: RingMessage>(Either<spsc::BatchProducer<'s, 'static, T, Host>, flagged::BatchProducer<'s, 'static, T, Host>>);
+
+/// Releases every so many slots: see [`spsc::BatchConsumer`] and [`flagged::BatchConsumer`].
+pub struct BatchReceiver<'r, T: RingMessage>(
+    Either<spsc::BatchConsumer<'r, 'static, T, Host>, flagged::BatchConsumer<'r, 'static, T, Host>>,
+);
+
+impl<T: RingMessage> BatchSender<'_, T> {
+    /// Pushes a message; publishes it with its batch.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`] with the message; what was pushed before has been published.
+    #[inline]
+    pub fn push(&mut self, message: T) -> Result<(), PushError<T>> {
+        either!(&mut self.0, batch => batch.push(message))
+    }
+
+    /// Publishes what is pending.
+    #[inline]
+    pub fn flush(&mut self) {
+        either!(&mut self.0, batch => batch.flush());
+    }
+}
+
+impl<T: RingMessage> BatchReceiver<'_, T> {
+    /// Pops a message; releases its slot with its batch.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]; what was popped before has been released.
+    #[inline]
+    pub fn pop(&mut self) -> Result<T, PopError> {
+        either!(&mut self.0, batch => batch.pop())
+    }
+
+    /// Releases what was popped.
+    #[inline]
+    pub fn flush(&mut self) {
+        either!(&mut self.0, batch => batch.flush());
+    }
 }
 
 impl<T: RingMessage> Sender<T> {
@@ -83,8 +161,14 @@ impl<T: RingMessage> Sender<T> {
     ///
     /// Called once for a ring.
     pub(super) unsafe fn new(ring: &Arc<Near>) -> Result<Self> {
-        // SAFETY: the caller's promise.
-        Ok(Self { end: unsafe { ring.producer() }?, _ring: Arc::clone(ring) })
+        let end = if ring.layout.kind() == RingFlags::FLAGGED {
+            // SAFETY: the invariant of `Near`; the only producer, by the caller's promise.
+            Either::Flagged(unsafe { flagged::Producer::from_raw(ring.base, ring.layout.size()) }?.announce())
+        } else {
+            // SAFETY: the caller's promise.
+            Either::Indexed(unsafe { ring.producer() }?)
+        };
+        Ok(Self { end, _ring: Arc::clone(ring) })
     }
 
     /// Pushes a message; never waits.
@@ -94,7 +178,7 @@ impl<T: RingMessage> Sender<T> {
     /// [`PushError`] with the message.
     #[inline]
     pub fn push(&mut self, message: T) -> Result<(), PushError<T>> {
-        self.end.push(message)
+        either!(&mut self.end, end => end.push(message))
     }
 
     /// Pushes as many as fit, from the first; how many.
@@ -103,12 +187,15 @@ impl<T: RingMessage> Sender<T> {
     ///
     /// [`Corrupt`]; nothing was taken.
     pub fn push_slice(&mut self, messages: &[T]) -> Result<usize, Corrupt> {
-        self.end.push_slice(messages)
+        either!(&mut self.end, end => end.push_slice(messages))
     }
 
-    /// Pushes without publishing each message: see [`spsc::Producer::batch`].
-    pub fn batch(&mut self, every: u64) -> BatchProducer<'_, 'static, T, Host> {
-        self.end.batch(every)
+    /// Pushes without publishing each message.
+    pub fn batch(&mut self, every: u64) -> BatchSender<'_, T> {
+        BatchSender(match &mut self.end {
+            Either::Indexed(end) => Either::Indexed(end.batch(every)),
+            Either::Flagged(end) => Either::Flagged(end.batch(every)),
+        })
     }
 
     /// Slots that are free now.
@@ -117,25 +204,25 @@ impl<T: RingMessage> Sender<T> {
     ///
     /// [`Corrupt`] if the other index claims what cannot be.
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
-        self.end.refresh()
+        either!(&mut self.end, end => end.refresh())
     }
 
     /// Index of the next message.
     #[must_use]
     pub const fn tail(&self) -> u64 {
-        self.end.tail()
+        either!(&self.end, end => end.tail())
     }
 
     /// Slots in all.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
-        self.end.capacity()
+        either!(&self.end, end => end.capacity())
     }
 
     /// Whether the bridge is gone: nobody takes messages any more. Always `false` where the device itself does.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
-        self.end.is_disconnected()
+        either!(&self.end, end => end.is_disconnected())
     }
 }
 
@@ -144,8 +231,14 @@ impl<T: RingMessage> Receiver<T> {
     ///
     /// Called once for a ring.
     pub(super) unsafe fn new(ring: &Arc<Near>) -> Result<Self> {
-        // SAFETY: the caller's promise.
-        Ok(Self { end: unsafe { ring.consumer() }?, _ring: Arc::clone(ring) })
+        let end = if ring.layout.kind() == RingFlags::FLAGGED {
+            // SAFETY: the invariant of `Near`; the only consumer, by the caller's promise.
+            Either::Flagged(unsafe { flagged::Consumer::from_raw(ring.base, ring.layout.size()) }?.announce())
+        } else {
+            // SAFETY: the caller's promise.
+            Either::Indexed(unsafe { ring.consumer() }?)
+        };
+        Ok(Self { end, _ring: Arc::clone(ring) })
     }
 
     /// Pops a message; never waits.
@@ -155,7 +248,7 @@ impl<T: RingMessage> Receiver<T> {
     /// [`PopError`].
     #[inline]
     pub fn pop(&mut self) -> Result<T, PopError> {
-        self.end.pop()
+        either!(&mut self.end, end => end.pop())
     }
 
     /// Pops as many as wait and fit; how many.
@@ -164,12 +257,18 @@ impl<T: RingMessage> Receiver<T> {
     ///
     /// [`Corrupt`]; nothing was popped.
     pub fn pop_slice(&mut self, messages: &mut [T]) -> Result<usize, Corrupt> {
-        self.end.pop_slice(messages)
+        match &mut self.end {
+            Either::Indexed(end) => end.pop_slice(messages),
+            Either::Flagged(end) => Ok(end.pop_slice(messages)),
+        }
     }
 
-    /// Pops without releasing each slot: see [`spsc::Consumer::batch`].
-    pub fn batch(&mut self, every: u64) -> BatchConsumer<'_, 'static, T, Host> {
-        self.end.batch(every)
+    /// Pops without releasing each slot.
+    pub fn batch(&mut self, every: u64) -> BatchReceiver<'_, T> {
+        BatchReceiver(match &mut self.end {
+            Either::Indexed(end) => Either::Indexed(end.batch(every)),
+            Either::Flagged(end) => Either::Flagged(end.batch(every)),
+        })
     }
 
     /// Messages that wait now.
@@ -178,25 +277,28 @@ impl<T: RingMessage> Receiver<T> {
     ///
     /// [`Corrupt`] if the other index claims what cannot be.
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
-        self.end.refresh()
+        match &mut self.end {
+            Either::Indexed(end) => end.refresh(),
+            Either::Flagged(end) => Ok(end.len()),
+        }
     }
 
     /// Index of the next message.
     #[must_use]
     pub const fn head(&self) -> u64 {
-        self.end.head()
+        either!(&self.end, end => end.head())
     }
 
     /// Slots in all.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
-        self.end.capacity()
+        either!(&self.end, end => end.capacity())
     }
 
     /// Whether the bridge is gone: what it brought can still be popped. Always `false` where the device itself brings it.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
-        self.end.is_disconnected()
+        either!(&self.end, end => end.is_disconnected())
     }
 }
 
@@ -205,10 +307,10 @@ macro_rules! ends {
         impl<T: RingMessage> End for $end<T> {
             type Word = HostWord;
             fn bells(&self) -> Bells<'_, HostWord> {
-                self.end.bells()
+                either!(&self.end, end => End::bells(end))
             }
             fn is_disconnected(&self) -> bool {
-                self.end.is_disconnected()
+                Self::is_disconnected(self)
             }
             fn leave(self, after: impl FnOnce(&HostWord)) {
                 let Self { end, _ring: ring } = self;
@@ -219,7 +321,7 @@ macro_rules! ends {
         impl<T: RingMessage> $trait for $end<T> {
             type Item = T;
             fn $operation(&mut self $(, $argument: T)?) -> $result {
-                self.end.$operation($($argument)?)
+                either!(&mut self.end, end => end.$operation($($argument)?))
             }
         }
         impl<T: RingMessage> fmt::Debug for $end<T> {
@@ -232,4 +334,16 @@ macro_rules! ends {
 ends! {
     Sender, Push push(value) -> Result<(), PushError<T>>, producer;
     Receiver, Pop pop() -> Result<T, PopError>, consumer;
+}
+
+impl<T: RingMessage> fmt::Debug for BatchSender<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BatchSender").finish_non_exhaustive()
+    }
+}
+
+impl<T: RingMessage> fmt::Debug for BatchReceiver<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BatchReceiver").finish_non_exhaustive()
+    }
 }

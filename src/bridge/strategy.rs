@@ -12,6 +12,7 @@ use crate::{Error, MemoryVisibility, Result};
 /// | `Async` | queues copies, and the index after them | the next flush |
 /// | `DmaPolling` | as `Async`, but looks at most once an interval, which grows while nothing comes | the next flush that looks |
 /// | `Unified` | copies nothing: both sides map one ring | nobody needs to |
+/// | `Flagged` | as `Unified`, with a [flag in each slot](crate::ring::flagged): for kernels between such rings | nobody needs to |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransferStrategy {
     /// Blocking copies.
@@ -20,6 +21,9 @@ pub enum TransferStrategy {
     Async,
     /// One ring in memory that both sides see.
     Unified,
+    /// As [`Unified`](Self::Unified), but a flag in each slot and no index to poll: across a bus a message takes one read less each way. Never chosen
+    /// unasked, since the kernel must be one for such rings.
+    Flagged,
     /// Queued copies, and looks at the device's indices no more often than this.
     DmaPolling {
         /// Microseconds between two looks, at least; up to 64 times as many while nothing comes.
@@ -45,17 +49,23 @@ impl TransferStrategy {
         }
     }
 
+    /// Whether both sides map one ring, so that nothing is moved.
+    #[must_use]
+    pub(crate) const fn shares(self) -> bool {
+        matches!(self, Self::Unified | Self::Flagged)
+    }
+
     /// Whether messages can be moved this way between a host and a device that see so much of each other.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](Error::Unsupported): `Unified` where nothing is shared or the ring is not in pinned memory, and an index or slots in pinned
+    /// [`Unsupported`](Error::Unsupported): one ring for both where nothing is shared or the ring is not in pinned memory, and an index or slots in pinned
     /// memory where host and kernel do not see each other's stores to it.
     pub(super) fn check(self, visibility: MemoryVisibility, placement: &[Placement; 2], system_scope: bool) -> Result<()> {
         let is_pinned = |placement: &Placement| [Some(placement.slots), placement.peer_header].contains(&Some(MemoryLocation::Pinned));
         let what = match self {
-            Self::Unified if visibility == MemoryVisibility::ExplicitDma => "one ring for both sides, where they share no memory",
-            Self::Unified if *placement != [Placement::PINNED; 2] => "one ring for both sides in memory that is not pinned",
+            _ if self.shares() && visibility == MemoryVisibility::ExplicitDma => "one ring for both sides, where they share no memory",
+            _ if self.shares() && *placement != [Placement::PINNED; 2] => "one ring for both sides in memory that is not pinned",
             _ if !system_scope && placement.iter().any(is_pinned) => {
                 "a ring in pinned memory, where host and device do not see each other's stores while a kernel runs"
             }
@@ -71,6 +81,7 @@ impl TransferStrategy {
             Self::Sync => "sync",
             Self::Async => "async",
             Self::Unified => "unified",
+            Self::Flagged => "flagged",
             Self::DmaPolling { .. } => "dma-polling",
         }
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::{Channel, PATIENCE, nanoseconds, pause};
 use crate::control::{Command, Fault, State};
-use crate::dump::{Dump, Indices, Twins};
+use crate::dump::{Dump, Twins};
 use crate::stream::Pending;
 use crate::telemetry::Busy;
 use crate::watchdog::Verdict;
@@ -56,7 +56,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         let control = self.control.snapshot();
         let verdict = self.watchdog.look(&control, nanoseconds(self.opened.elapsed()));
         // The host's first: what has been moved since can only be further on at the kernel's.
-        let [input, output] = self.bridge.headers().map(Indices::of);
+        let [input, output] = self.bridge.indices();
         let twins = match self.bridge.twins() {
             None => Twins::Shared,
             Some(Ok(seen)) => Twins::Seen(seen),

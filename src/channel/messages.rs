@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 
 use super::{Channel, pause};
 use crate::attach::{AttachError, Corrupt};
-use crate::ring::spsc::{BatchConsumer, BatchProducer, PopError, PushError};
-use crate::{Host, Result, RingMessage};
+use crate::bridge::{BatchReceiver, BatchSender};
+use crate::ring::spsc::{PopError, PushError};
+use crate::{Result, RingMessage};
 
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// Sends a message; never waits.
@@ -68,13 +69,13 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     }
 
     /// Sends without publishing each message: see [`Producer::batch`](crate::ring::spsc::Producer::batch). Then [`flush`](Self::flush).
-    pub fn send_batch(&mut self, every: u64) -> BatchProducer<'_, 'static, I, Host> {
+    pub fn send_batch(&mut self, every: u64) -> BatchSender<'_, I> {
         self.sender.batch(every)
     }
 
     /// Receives without releasing each slot: see [`Consumer::batch`](crate::ring::spsc::Consumer::batch). [`flush`](Self::flush) before, for
     /// what is under way.
-    pub fn receive_batch(&mut self, every: u64) -> BatchConsumer<'_, 'static, O, Host> {
+    pub fn receive_batch(&mut self, every: u64) -> BatchReceiver<'_, O> {
         self.receiver.batch(every)
     }
 

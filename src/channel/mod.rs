@@ -45,7 +45,6 @@ use std::vec::Vec;
 use crate::backend::{Backend, Uses};
 use crate::bridge::{self, Opened, Placement, Receiver, RingBufferBridge, Sender, TransferStrategy};
 use crate::control::{Capabilities, Command, HostSide, Launch, Shared, State};
-use crate::dump::Indices;
 use crate::memory::{Page, Pinned, PinnedBuffer};
 use crate::region::{Plan, kind};
 use crate::stream::{Module, Pending, Stream};
@@ -125,7 +124,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             Some(strategy) => strategy,
             None => TransferStrategy::for_device(MemoryVisibility::detect(backend, device)?.visibility, &backend.capabilities(device)?),
         };
-        let placement = if strategy == TransferStrategy::Unified { [Placement::PINNED; 2] } else { options.placement };
+        let placement = if strategy.shares() { [Placement::PINNED; 2] } else { options.placement };
         let capacity = [options.input_capacity, options.output_capacity];
         let bridged = bridge::Options { strategy, placement, capacity, start: options.start };
         let Opened { sender, receiver, bridge } = RingBufferBridge::open(backend, device, &bridged)?;
@@ -232,7 +231,7 @@ fn nanoseconds(duration: Duration) -> u64 {
 /// What [`dump`](Channel::dump) shows, without a verdict; the ends as they are.
 impl<I: RingMessage, O: RingMessage> fmt::Debug for Channel<I, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [input, output] = self.bridge.headers().map(Indices::of);
+        let [input, output] = self.bridge.indices();
         f.debug_struct("Channel")
             .field("control", &self.control)
             .field("telemetry", self.telemetry)

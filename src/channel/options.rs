@@ -23,6 +23,7 @@ pub struct Options<'a> {
     /// Where both rings' indices begin.
     pub start: u64,
     /// How messages get to the kernel and back; `None` for what suits the device: one ring in pinned memory where both sides see it at once.
+    /// A [`Flagged`](TransferStrategy::Flagged) one needs a kernel such as `echo_flagged`: each kind of kernel refuses the other's rings.
     pub strategy: Option<TransferStrategy>,
     /// Where the rings are that the kernel sees, from the host and to it, where they are not one with the host's. With
     /// a header of its own for what the kernel publishes, its arguments from the fifth on are

@@ -48,14 +48,19 @@ fn a_full_device_is_an_error_and_what_is_there_stays() {
 #[test]
 fn a_ring_in_pinned_memory_is_refused_where_stores_to_it_are_not_seen() {
     let backend = HostBackend::builder().system_scope(false).device_memory(1 << 20).build().expect("a backend");
-    for strategy in STRATEGIES {
+    for strategy in STRATEGIES.into_iter().chain([TransferStrategy::Flagged]) {
         for (placement, served) in [(Placement::PINNED, false), (Placement::SPLIT, false), (Placement::DEVICE, true)] {
             let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options(strategy, placement, 8)).map(drop);
-            let served = served && strategy != TransferStrategy::Unified;
+            let served = served && !is_shared(strategy);
             assert_eq!(opened.is_ok(), served, "{strategy:?} {placement:?}: {opened:?}");
             assert!(served || matches!(opened, Err(Error::Unsupported { .. })));
         }
     }
+}
+
+/// Whether host and device are the ends of the same two rings.
+fn is_shared(strategy: TransferStrategy) -> bool {
+    matches!(strategy, TransferStrategy::Unified | TransferStrategy::Flagged)
 }
 
 /// Run by the next test, in a process of its own.
@@ -65,10 +70,10 @@ fn nothing_is_shared() {
     let backend = backend();
     assert_eq!(MemoryVisibility::detect(&backend, 0).expect("a device").visibility, MemoryVisibility::ExplicitDma);
     let seen = backend.capabilities(0).expect("a device");
-    for strategy in STRATEGIES {
-        let placement = if strategy == TransferStrategy::Unified { Placement::PINNED } else { Placement::DEVICE };
+    for strategy in STRATEGIES.into_iter().chain([TransferStrategy::Flagged]) {
+        let placement = if is_shared(strategy) { Placement::PINNED } else { Placement::DEVICE };
         let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options(strategy, placement, 8)).map(drop);
-        assert_eq!(opened.is_ok(), strategy != TransferStrategy::Unified, "{strategy:?}: {opened:?}");
+        assert_eq!(opened.is_ok(), !is_shared(strategy), "{strategy:?}: {opened:?}");
     }
     assert_ne!(TransferStrategy::for_device(MemoryVisibility::ExplicitDma, &seen), TransferStrategy::Unified);
 }

@@ -95,17 +95,19 @@ fn a_blocking_flush_to_a_ring_in_pinned_memory_asks_the_backend_for_nothing() {
 
 #[test]
 fn one_ring_for_both_sides_copies_nothing_fences_and_knows_what_waits() {
-    let backend = backend();
-    let before = backend.counters();
-    let Opened { mut sender, mut bridge, .. } = open(&backend, &options(TransferStrategy::Unified, Placement::PINNED, 8));
-    for number in 0..3 {
-        sender.push(message(number)).expect("room");
+    for strategy in [TransferStrategy::Unified, TransferStrategy::Flagged] {
+        let backend = backend();
+        let before = backend.counters();
+        let Opened { mut sender, mut bridge, .. } = open(&backend, &options(strategy, Placement::PINNED, 8));
+        for number in 0..3 {
+            sender.push(message(number)).expect("room");
+        }
+        assert_eq!((bridge.flush_to_device().expect("no fault"), bridge.flush_to_host().expect("no fault")), (3, 0));
+        let after = backend.counters();
+        assert_eq!((after.uploads, after.downloads, after.publications), (before.uploads, before.downloads, 0));
+        let [up, down] = bridge.metrics();
+        assert_eq!((up.fences, down.fences, up.copies, down.copies), (1, 1, 0, 0));
     }
-    assert_eq!((bridge.flush_to_device().expect("no fault"), bridge.flush_to_host().expect("no fault")), (3, 0));
-    let after = backend.counters();
-    assert_eq!((after.uploads, after.downloads, after.publications), (before.uploads, before.downloads, 0));
-    let [up, down] = bridge.metrics();
-    assert_eq!((up.fences, down.fences, up.copies, down.copies), (1, 1, 0, 0));
 }
 
 #[test]

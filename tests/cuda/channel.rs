@@ -63,10 +63,11 @@ alone! {
         let backend = rig::open();
         let strategies =
             [TransferStrategy::Unified, TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 1 }];
-        for strategy in strategies {
+        let ways = strategies.map(|strategy| (strategy, "echo")).into_iter().chain([(TransferStrategy::Flagged, "echo_flagged")]);
+        for (strategy, kernel) in ways {
             // Small rings wrap and fill up.
             let options =
-                Options { strategy: Some(strategy), input_capacity: 16, output_capacity: 8, start: u64::MAX - 20, ..Options::new("echo") };
+                Options { strategy: Some(strategy), input_capacity: 16, output_capacity: 8, start: u64::MAX - 20, ..Options::new(kernel) };
             let mut channel = open(&backend, &options);
             exchange(&mut channel, 0, 500);
             let closed = channel.close().expect("it ends as told");
