@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::{Failure, Outcome, Rig, Subject, Workload, gpu};
 use crate::backend::{Copy, StreamId};
 use crate::bridge::{Opened, Options, Placement, RingBufferBridge, TransferStrategy};
-use crate::memory::{Buffer, Device, Memory, Pinned};
+use crate::memory::{Buffer, Device, Host, Memory, Pinned};
 use crate::stream::{Pending, Stream};
 use crate::{Rejected, Result};
 use ringmem_kernels::echo::Echo;
@@ -16,8 +16,6 @@ type Run<'a> = &'a mut dyn FnMut(Workload<'_>) -> Outcome;
 type Pair<A, B> = Option<(Buffer<u8, A>, Buffer<u8, B>)>;
 
 const DRIVER: &str = "driver, bare copy";
-/// Bytes of messages that go in one flush.
-const FLUSHED: u64 = 1 << 20;
 
 /// One large copy.
 pub(super) fn large(rig: &Rig, name: &'static str, mut run: impl FnMut(Workload<'_>) -> Outcome) -> Outcome {
@@ -56,6 +54,53 @@ fn queued_copy<A: Memory, B: Memory>(stream: &Stream, pair: &mut Pair<A, B>) -> 
     let Some((from, to)) = pair.take() else { return Err(Failure::Fact("a copy failed before".to_owned())) };
     *pair = Some(stream.copy(from, to).and_then(Pending::wait).map_err(Rejected::into_error)?);
     Ok(())
+}
+
+/// A large copy on a stream of its own, again and again.
+pub(super) struct Large<A: Memory, B: Memory> {
+    stream: Stream,
+    pair: Pair<A, B>,
+}
+
+impl<A: Memory + Clone, B: Memory + Clone> Large<A, B> {
+    pub fn new(rig: &Rig, from: &A, to: &B, bytes: usize) -> Result<Self, Failure> {
+        let mut from = Buffer::<u8, A>::new(from.clone(), bytes)?;
+        from.fill(7)?;
+        Ok(Self { stream: Stream::new(&rig.backend, rig.device)?, pair: Some((from, Buffer::new(to.clone(), bytes)?)) })
+    }
+
+    /// Nanoseconds of one copy and the wait for it.
+    pub fn turn(&mut self) -> Result<f64, Failure> {
+        let begun = Instant::now();
+        queued_copy(&self.stream, &mut self.pair)?;
+        Ok(begun.elapsed().as_nanos() as f64)
+    }
+}
+
+/// The link, both ways at once.
+pub(super) struct Link {
+    up: Large<Pinned, Device>,
+    down: Large<Device, Pinned>,
+    bytes: usize,
+}
+
+impl Link {
+    pub fn new(rig: &Rig) -> Result<Self, Failure> {
+        let (pinned, device, bytes) =
+            (Pinned::new(&rig.backend, rig.device), Device::new(&rig.backend, rig.device), rig.bytes.min(64 << 20));
+        Ok(Self { up: Large::new(rig, &pinned, &device, bytes)?, down: Large::new(rig, &device, &pinned, bytes)?, bytes })
+    }
+
+    /// Nanoseconds in which so many bytes go there and as many come back.
+    pub fn turn(&mut self, bytes: usize) -> Result<f64, Failure> {
+        let begun = Instant::now();
+        let lost = || Failure::Fact("a copy failed before".to_owned());
+        let (from, to) = self.up.pair.take().ok_or_else(lost)?;
+        let up = self.up.stream.copy(from, to).map_err(Rejected::into_error)?;
+        queued_copy(&self.down.stream, &mut self.down.pair)?;
+        self.up.pair = Some(up.wait().map_err(Rejected::into_error)?);
+        Ok(begun.elapsed().as_nanos() as f64 / self.bytes as f64 * bytes as f64)
+    }
 }
 
 /// A copy as the backend itself does it.
@@ -135,14 +180,25 @@ pub(super) fn overlap(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> O
         let copy = unsafe { bare.run(rig) }?;
         Ok(fill.max(copy))
     };
-    let subjects =
-        vec![Subject { name: "ringmem, both", turn: Box::new(both) }, Subject { name: "the longer alone", turn: Box::new(longer) }];
+    let summed = || {
+        // SAFETY: as above.
+        Ok(fill_alone()? + unsafe { bare.run(rig) }?)
+    };
+    let mut pageable = Large::new(rig, &Host::new(&rig.backend, rig.device), &Device::new(&rig.backend, rig.device), half)?;
+    let summed_pageable = || Ok(fill_alone()? + pageable.turn()?);
+    let subjects = vec![
+        Subject { name: "ringmem, both", turn: Box::new(both) },
+        Subject { name: "the longer alone", turn: Box::new(longer) },
+        Subject { name: "alone: one by one", turn: Box::new(summed) },
+        Subject { name: "alone: from pageable", turn: Box::new(summed_pageable) },
+    ];
     run(Workload { name: "overlap", unit: "ns", aim: Some(1.10), subjects })
 }
 
 /// Messages from a ring to its twin on the device.
-pub(super) fn flush(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
-    let messages = FLUSHED / size_of::<Echo>() as u64;
+pub(super) fn flush(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
+    let bytes = if name == "flush" { 1 << 20 } else { 16 << 20 };
+    let messages = (bytes / size_of::<Echo>()) as u64;
     let options = Options { placement: [Placement::DEVICE; 2], capacity: [messages, 1], ..Options::new(TransferStrategy::Sync) };
     let lines = vec![Echo { words: [7; 8] }; messages as usize];
     let ours = || {
@@ -157,9 +213,9 @@ pub(super) fn flush(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Out
         }
         Ok(took.as_nanos() as f64)
     };
-    let mut from = Buffer::<u8, _>::new(Pinned::new(&rig.backend, rig.device), FLUSHED as usize)?;
+    let mut from = Buffer::<u8, _>::new(Pinned::new(&rig.backend, rig.device), bytes)?;
     from.fill(7)?;
-    let pair = Some((from, Buffer::<u8, _>::new(Device::new(&rig.backend, rig.device), FLUSHED as usize)?));
+    let pair = Some((from, Buffer::<u8, _>::new(Device::new(&rig.backend, rig.device), bytes)?));
     let stream = Stream::new(&rig.backend, rig.device)?;
     let bare = Bare::of(&pair, &stream);
     let mut subjects = vec![
@@ -169,5 +225,5 @@ pub(super) fn flush(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Out
     ];
     // SAFETY: as above.
     subjects.extend(rig.driver.as_ref().map(|driver| Subject { name: DRIVER, turn: Box::new(|| unsafe { bare.by(driver) }) }));
-    run(Workload { name: "flush", unit: "ns", aim: Some(1.11), subjects })
+    run(Workload { name, unit: "ns", aim: Some(1.11), subjects })
 }

@@ -1,14 +1,18 @@
 //! Messages to a kernel that listens, and back.
 
+use std::cell::RefCell;
 use std::time::Instant;
 
 use ringmem_kernels::echo::Echo;
 use ringmem_kernels::probe::{self, mode};
 
+use super::copies::Link;
 use super::{Failure, Outcome, Rig, Subject, Workload};
 use crate::HostWord;
 use crate::Word;
+use crate::bridge::TransferStrategy;
 use crate::channel::{Channel, Options};
+use crate::cli::percentile;
 use crate::memory::{Pinned, PinnedBuffer};
 use crate::ring::spsc::{PopError, PushError};
 use crate::stream::Stream;
@@ -17,52 +21,71 @@ use crate::streaming::Backoff;
 /// Messages that go one at a time in a turn, and together.
 const ALONE: u64 = 1000;
 const TOGETHER: u64 = 200_000;
+/// Kernels that run at once.
+const KERNELS: u64 = 8;
 /// Nanoseconds that a probe waits for a number.
 const IDLE_NS: u64 = 5_000_000_000;
 
 type Echoes = Channel<Echo, Echo>;
 
-fn open(rig: &Rig, kernel: &str) -> Result<Echoes, Failure> {
-    // SAFETY: neither `echo` nor `echo_bare` takes arguments of its own.
-    Ok(unsafe { Channel::open(&rig.backend, rig.device, &rig.module, &Options::new(kernel)) }?)
+fn open(rig: &Rig, options: &Options<'_>) -> Result<Echoes, Failure> {
+    // SAFETY: none of the echoes that are opened here takes arguments of its own.
+    Ok(unsafe { Channel::open(&rig.backend, rig.device, &rig.module, options) }?)
 }
 
 fn corrupt(what: impl std::fmt::Display) -> Failure {
     Failure::Fact(what.to_string())
 }
 
-/// One message there and back.
-pub(super) fn round_trip(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
-    let mut channel = open(rig, "echo")?;
-    let ours = || {
-        let mut times = Vec::with_capacity(ALONE as usize);
-        for id in 0..ALONE {
-            let begun = Instant::now();
-            channel.send(Echo { words: [id; 8] }).map_err(corrupt)?;
-            let answer = loop {
-                match channel.receive() {
-                    Ok(answer) => break answer,
-                    Err(PopError::Empty) if begun.elapsed().as_nanos() as u64 > IDLE_NS => channel.check()?,
-                    Err(PopError::Empty) => std::hint::spin_loop(),
-                    Err(error) => return Err(corrupt(error)),
-                }
-            };
-            times.push(begun.elapsed().as_nanos() as u64);
-            if answer.words != [id; 8] {
-                return Err(Failure::Fact(format!("message {id} came back as {:?}", answer.words)));
-            }
-        }
-        times.sort_unstable();
-        Ok(times[times.len() / 2] as f64)
+/// One message there and back: `round-trip`, `round-trip-p99` or `flagged-trip`.
+pub(super) fn round_trip(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
+    let options = match name {
+        "flagged-trip" => Options { strategy: Some(TransferStrategy::Flagged), ..Options::new("echo_flagged") },
+        _ => Options::new("echo"),
     };
-    let subjects = vec![
-        Subject { name: "ringmem Channel", turn: Box::new(ours) },
-        Subject { name: "one word, ping-pong", turn: Box::new(|| ping_pong(rig)) },
-        Subject { name: "launch and wait", turn: Box::new(|| launch(rig)) },
-    ];
-    run(Workload { name: "round-trip", unit: "ns, p50", aim: Some(2.5), subjects })?;
-    channel.close()?;
+    let channel = RefCell::new(open(rig, &options)?);
+    let turn = |percent| {
+        let channel = &channel;
+        Box::new(move || part(&mut one_by_one(&mut channel.borrow_mut())?, percent))
+    };
+    let floor = Subject { name: "one word, ping-pong", turn: Box::new(|| ping_pong(rig)) };
+    let (percent, unit, aim, beside) = match name {
+        "round-trip" => (50, "ns, p50", 2.5, vec![floor, Subject { name: "launch and wait", turn: Box::new(|| launch(rig)) }]),
+        "flagged-trip" => (50, "ns, p50", 1.3, vec![floor]),
+        _ => (99, "ns, p99", 2.0, vec![Subject { name: "its median", turn: turn(50) }]),
+    };
+    let ours = Subject { name: "ringmem Channel", turn: turn(percent) };
+    run(Workload { name, unit, aim: Some(aim), subjects: [ours].into_iter().chain(beside).collect() })?;
+    channel.into_inner().close()?;
     Ok(())
+}
+
+/// A percentile of times.
+fn part(times: &mut [u64], percent: usize) -> Result<f64, Failure> {
+    times.sort_unstable();
+    percentile(times, percent, 100).map(|ns| ns as f64).ok_or_else(|| Failure::Fact("nothing was measured".to_owned()))
+}
+
+/// How long each of many messages took there and back.
+fn one_by_one(channel: &mut Echoes) -> Result<Vec<u64>, Failure> {
+    let mut times = Vec::with_capacity(ALONE as usize);
+    for id in 0..ALONE {
+        let begun = Instant::now();
+        channel.send(Echo { words: [id; 8] }).map_err(corrupt)?;
+        let answer = loop {
+            match channel.receive() {
+                Ok(answer) => break answer,
+                Err(PopError::Empty) if begun.elapsed().as_nanos() as u64 > IDLE_NS => channel.check()?,
+                Err(PopError::Empty) => std::hint::spin_loop(),
+                Err(error) => return Err(corrupt(error)),
+            }
+        };
+        times.push(begun.elapsed().as_nanos() as u64);
+        if answer.words != [id; 8] {
+            return Err(Failure::Fact(format!("message {id} came back as {:?}", answer.words)));
+        }
+    }
+    Ok(times)
 }
 
 /// Words that a probe and this thread share.
@@ -101,8 +124,7 @@ fn ping_pong(rig: &Rig) -> Result<f64, Failure> {
         times.push(begun.elapsed().as_nanos() as u64);
     }
     kernel.wait().map_err(crate::Rejected::into_error)?;
-    times.sort_unstable();
-    Ok(times[times.len() / 2] as f64)
+    part(&mut times, 50)
 }
 
 /// A kernel that has nothing to do.
@@ -123,10 +145,39 @@ fn launch(rig: &Rig) -> Result<f64, Failure> {
 
 /// Many messages there and back, in batches.
 pub(super) fn messages(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
-    let mut channel = open(rig, "echo")?;
-    let ours = Subject { name: "ringmem Channel", turn: Box::new(|| batches(&mut channel)) };
-    run(Workload { name: "messages", unit: "ns/message", aim: None, subjects: vec![ours] })?;
-    channel.close()?;
+    let channel = RefCell::new(open(rig, &Options::new("echo"))?);
+    let mut link = Link::new(rig)?;
+    let subjects = vec![
+        Subject { name: "ringmem Channel", turn: Box::new(|| batches(&mut channel.borrow_mut(), TOGETHER, 64)) },
+        Subject { name: "the link, both ways", turn: Box::new(|| link.turn(size_of::<Echo>())) },
+        Subject { name: "alone: publish each", turn: Box::new(|| batches(&mut channel.borrow_mut(), TOGETHER / 10, 1)) },
+    ];
+    run(Workload { name: "messages", unit: "ns/message", aim: Some(2.0), subjects })?;
+    channel.into_inner().close()?;
+    Ok(())
+}
+
+/// Many messages through many kernels, a thread for each.
+pub(super) fn many(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
+    let mut channels = (0..KERNELS).map(|_| open(rig, &Options::new("echo"))).collect::<Result<Vec<_>, Failure>>()?;
+    let mut link = Link::new(rig)?;
+    let ours = || {
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = channels.iter_mut().map(|channel| scope.spawn(|| batches(channel, TOGETHER / KERNELS, 64))).collect();
+            // Each is joined, whatever the others say.
+            let said: Vec<_> =
+                threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(corrupt("a thread panicked")))).collect();
+            said.into_iter().try_for_each(|said| said.map(drop))
+        })?;
+        Ok(begun.elapsed().as_nanos() as f64 / TOGETHER as f64)
+    };
+    let subjects = vec![
+        Subject { name: "ringmem, 8 Channels", turn: Box::new(ours) },
+        Subject { name: "the link, both ways", turn: Box::new(|| link.turn(size_of::<Echo>())) },
+    ];
+    run(Workload { name: "messages-8", unit: "ns/message", aim: Some(2.0), subjects })?;
+    channels.into_iter().try_for_each(|channel| channel.close().map(drop))?;
     Ok(())
 }
 
@@ -135,8 +186,8 @@ pub(super) fn accounts(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> 
     // One at a time is heard: a kernel that listens in vain would take the other's turns.
     let turn = |kernel: &'static str| {
         move || {
-            let mut channel = open(rig, kernel)?;
-            let took = batches(&mut channel)?;
+            let mut channel = open(rig, &Options::new(kernel))?;
+            let took = batches(&mut channel, TOGETHER, 64)?;
             channel.close()?;
             Ok(took)
         }
@@ -148,15 +199,15 @@ pub(super) fn accounts(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> 
     run(Workload { name: "accounts", unit: "ns/message", aim: Some(1.02), subjects })
 }
 
-/// Nanoseconds a message.
-fn batches(channel: &mut Echoes) -> Result<f64, Failure> {
+/// Nanoseconds of each of so many messages, `every` of which are published together.
+fn batches(channel: &mut Echoes, messages: u64, every: u64) -> Result<f64, Failure> {
     let (mut sent, mut received) = (0, 0);
     let mut backoff = Backoff::default();
     let begun = Instant::now();
-    while received < TOGETHER {
+    while received < messages {
         let before = (sent, received);
-        let mut sender = channel.send_batch(64);
-        while sent < TOGETHER {
+        let mut sender = channel.send_batch(every);
+        while sent < messages {
             match sender.push(Echo { words: [sent; 8] }) {
                 Ok(()) => sent += 1,
                 Err(PushError::Full(_)) => break,
@@ -165,7 +216,7 @@ fn batches(channel: &mut Echoes) -> Result<f64, Failure> {
         }
         drop(sender);
         channel.flush()?;
-        let mut receiver = channel.receive_batch(64);
+        let mut receiver = channel.receive_batch(every);
         loop {
             match receiver.pop() {
                 Ok(answer) if answer.words == [received; 8] => received += 1,
@@ -182,5 +233,5 @@ fn batches(channel: &mut Echoes) -> Result<f64, Failure> {
             backoff.reset();
         }
     }
-    Ok(begun.elapsed().as_nanos() as f64 / TOGETHER as f64)
+    Ok(begun.elapsed().as_nanos() as f64 / messages as f64)
 }

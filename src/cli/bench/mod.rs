@@ -3,11 +3,15 @@
 //! | workload | ours | beside it |
 //! |---|---|---|
 //! | `h2d`, `d2h`, `d2d` | a copy queued on a stream and waited for; pinned memory at the host's end | the backend's own call on the same buffers |
-//! | `flush` | 1 MiB of messages from a ring to its twin on the device | one bare copy of as many bytes |
-//! | `overlap` | a fill and a copy on two streams at once | the longer of the two alone |
-//! | `pool-64K`, `pool-1M`, `pool-100M` | a block of a pool taken and given back | allocated and freed by the backend |
-//! | `round-trip` | one message to a listening kernel and back | a word to a kernel and back; a launch and a wait for it |
-//! | `messages` | 64 bytes to a kernel and back, in batches | |
+//! | `stream` | a file that the system has in its page cache, to a device | the longer of reading it and copying as many bytes, and each of them |
+//! | `flush`, `flush-16M` | 1 or 16 MiB of messages from a ring to its twin on the device | one bare copy of as many bytes |
+//! | `overlap` | a fill and a copy on two streams at once | the longer of the two alone; one after the other, from pinned and from pageable memory |
+//! | `pool-64K`, `-1M`, `-100M`, `-1G` | a block of a pool taken and given back | allocated and freed by the backend |
+//! | `round-trip` | one message to a listening kernel and back, the median | a word to a kernel and back; a launch and a wait for it |
+//! | `round-trip-p99` | the same, the 99th percentile | its own median |
+//! | `flagged-trip` | the same between rings with a flag in each slot, the median | a word to a kernel and back |
+//! | `messages` | 64 bytes to a kernel and back, in batches | as many bytes copied both ways at once; a publication for each message |
+//! | `messages-8` | the same through eight kernels with a ring and a thread each, together | as many bytes copied both ways at once |
 //! | `accounts` | the same | the same to a kernel that keeps no counters, clock, heartbeat and telemetry while there is work |
 //!
 //! On a GPU the driver's own calls are beside the copies and the pools, too: `cuMemcpy...Async` and the wait for it, `cuMemAllocAsync` with the pool's
@@ -16,6 +20,7 @@
 //! The host backend's devices are this machine's memory and threads: figures of it say so, and are no GPU's.
 
 mod copies;
+mod files;
 mod kernels;
 mod pools;
 mod table;
@@ -52,8 +57,25 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-const NAMES: [&str; 11] =
-    ["h2d", "d2h", "d2d", "flush", "overlap", "pool-64K", "pool-1M", "pool-100M", "round-trip", "messages", "accounts"];
+const NAMES: [&str; 17] = [
+    "h2d",
+    "d2h",
+    "d2d",
+    "stream",
+    "flush",
+    "flush-16M",
+    "overlap",
+    "pool-64K",
+    "pool-1M",
+    "pool-100M",
+    "pool-1G",
+    "round-trip",
+    "round-trip-p99",
+    "flagged-trip",
+    "messages",
+    "messages-8",
+    "accounts",
+];
 /// The most that a large copy copies, and the least: a page.
 const BYTES: std::ops::RangeInclusive<u64> = 4096..=8 << 30;
 
@@ -72,8 +94,8 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> 
         let [least, most] = [BYTES.start(), BYTES.end()].map(|&bytes| size::show(bytes));
         return Err(Failure::Usage(format!("--bytes {} is not from {least} to {most}", size::show(arguments.bytes))));
     }
-    // Two large buffers, pools of a hundred megabytes, rings.
-    let place = arguments.backend.open(HostBackend::builder().device_memory(2 * arguments.bytes + (512 << 20)))?;
+    // Two large buffers, blocks of a gigabyte, rings.
+    let place = arguments.backend.open(HostBackend::builder().device_memory(2 * arguments.bytes + (3 << 30)))?;
     let (backend, driver) = (place.backend, place.driver);
     let module = Module::load(&backend, image, &ringmem_kernels::ABI)?;
     if let Some(driver) = &driver {
@@ -86,11 +108,13 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> 
         let time = Duration::from_secs(arguments.seconds);
         match name {
             "h2d" | "d2h" | "d2d" => copies::large(&rig, name, |workload| table.run(workload, time))?,
-            "flush" => copies::flush(&rig, |workload| table.run(workload, time))?,
+            "stream" => files::stream(&rig, |workload| table.run(workload, time))?,
+            "flush" | "flush-16M" => copies::flush(&rig, name, |workload| table.run(workload, time))?,
             "overlap" => copies::overlap(&rig, |workload| table.run(workload, time))?,
-            "round-trip" => kernels::round_trip(&rig, |workload| table.run(workload, time))?,
+            "round-trip" | "round-trip-p99" | "flagged-trip" => kernels::round_trip(&rig, name, |workload| table.run(workload, time))?,
             "accounts" => kernels::accounts(&rig, |workload| table.run(workload, time))?,
             "messages" => kernels::messages(&rig, |workload| table.run(workload, time))?,
+            "messages-8" => kernels::many(&rig, |workload| table.run(workload, time))?,
             pool => pools::warm(&rig, pool, |workload| table.run(workload, time))?,
         }
     }
