@@ -1,19 +1,13 @@
 //! Examples that print figures: the figures add up.
 #![cfg(feature = "std")]
 
-use std::path::PathBuf;
-use std::process::Command;
+mod example;
 
-/// Beside this test's own program: cargo puts examples there.
-fn program(name: &str) -> PathBuf {
-    let path = std::env::current_exe().expect("this test").parent().expect("a directory").join("../examples").join(name);
-    assert!(path.exists(), "{} is not built: run `cargo test --all-features`", path.display());
-    path
-}
+use std::process::Command;
 
 /// What an example prints when it ends well.
 fn printed(name: &str, arguments: &[&str]) -> String {
-    let output = Command::new(program(name)).args(arguments).output().expect("it runs");
+    let output = Command::new(example::program(name)).args(arguments).output().expect("it runs");
     let text = String::from_utf8(output.stdout).expect("text");
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
     text

@@ -1,22 +1,22 @@
 //! The first-light program where there is no driver, and on the driver double: it answers, and leaves nothing.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
-use std::path::{Path, PathBuf};
+mod example;
+
+use std::path::Path;
 use std::process::{Command, Output};
 
 use ringmem::Error;
 use ringmem::backend::cuda::Driver;
 use serde_json::Value;
 
-/// Beside this test's own program: cargo puts examples there.
-fn program() -> PathBuf {
-    let path = std::env::current_exe().unwrap().parent().unwrap().join("../examples/gpu_smoke");
-    assert!(path.exists(), "{} is not built: run `cargo test --all-features`", path.display());
-    path
-}
-
 fn smoke(libraries: &Path, arguments: &[&str]) -> Output {
-    Command::new(program()).args(arguments).env("LD_LIBRARY_PATH", libraries).env("RINGMEM_DOUBLE_LEAKS", "1").output().unwrap()
+    Command::new(example::program("gpu_smoke"))
+        .args(arguments)
+        .env("LD_LIBRARY_PATH", libraries)
+        .env("RINGMEM_DOUBLE_LEAKS", "1")
+        .output()
+        .unwrap()
 }
 
 #[test]

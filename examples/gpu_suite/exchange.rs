@@ -16,8 +16,13 @@ use crate::report::Failure;
 pub type Echoes = Channel<Echo, Echo>;
 
 /// Every way to a kernel.
-pub const STRATEGIES: [TransferStrategy; 4] =
-    [TransferStrategy::Unified, TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 1 }];
+pub const STRATEGIES: [TransferStrategy; 5] = [
+    TransferStrategy::Unified,
+    TransferStrategy::Flagged,
+    TransferStrategy::Sync,
+    TransferStrategy::Async,
+    TransferStrategy::DmaPolling { poll_interval_us: 1 },
+];
 /// Longer than any message takes.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a kernel waits for a message before it leaves: soon after its host has gone.
@@ -26,6 +31,12 @@ const IDLE: Duration = Duration::from_secs(15);
 /// Options of an echo with little patience.
 pub fn options(kernel: &str) -> Options<'_> {
     Options { idle: IDLE, ..Options::new(kernel) }
+}
+
+/// The same by a strategy, with the echo for its rings.
+pub fn by(strategy: TransferStrategy) -> Options<'static> {
+    let kernel = if strategy == TransferStrategy::Flagged { "echo_flagged" } else { "echo" };
+    Options { strategy: Some(strategy), ..options(kernel) }
 }
 
 pub fn open(backend: &Arc<CudaBackend>, options: &Options<'_>) -> Result<Echoes, Failure> {

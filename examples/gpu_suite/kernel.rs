@@ -15,7 +15,7 @@ use ringmem_kernels::{ABI, IMAGE};
 
 use crate::Scale;
 use crate::child::Child;
-use crate::exchange::{Echoes, STRATEGIES, exchange, open, options};
+use crate::exchange::{Echoes, STRATEGIES, by, exchange, open, options};
 use crate::report::{Failure, Report, demand};
 
 /// Both sides' indices wrap soon.
@@ -27,13 +27,11 @@ pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Res
     for strategy in STRATEGIES {
         let few = (scale.messages / 20).min(5_000);
         report.fact(format!("{few} messages through small rings across the wrap, {}", strategy.name()), || {
-            let small = Options { input_capacity: 16, output_capacity: 8, start: NEAR_THE_END, ..options("echo") };
-            through(backend, &Options { strategy: Some(strategy), ..small }, few)
+            through(backend, &Options { input_capacity: 16, output_capacity: 8, start: NEAR_THE_END, ..by(strategy) }, few)
         });
-        let many = if strategy == TransferStrategy::Unified { scale.messages } else { scale.messages / 10 };
-        report.fact(format!("{many} messages, {}", strategy.name()), || {
-            through(backend, &Options { strategy: Some(strategy), ..options("echo") }, many)
-        });
+        let shared = matches!(strategy, TransferStrategy::Unified | TransferStrategy::Flagged);
+        let many = if shared { scale.messages } else { scale.messages / 10 };
+        report.fact(format!("{many} messages, {}", strategy.name()), || through(backend, &by(strategy), many));
     }
     for strategy in [TransferStrategy::Sync, TransferStrategy::Async] {
         report.fact(format!("a header on each side, {}", strategy.name()), || {
@@ -65,7 +63,9 @@ pub fn short(report: &mut Report, backend: &Arc<CudaBackend>) -> Result<(), Fail
         demand(buffer.to_vec()?.iter().all(|&byte| byte == 7), || "not every byte is one more".to_owned())?;
         Ok("5000 bytes".to_owned())
     });
-    report.fact("messages", || through(backend, &options("echo"), 500));
+    for strategy in [TransferStrategy::Unified, TransferStrategy::Flagged] {
+        report.fact(format!("messages, {}", strategy.name()), || through(backend, &by(strategy), 500));
+    }
     Ok(())
 }
 

@@ -2,30 +2,32 @@
 # Finds out what this machine's GPU does: `./run.sh [--quick] [--part NAME] [--limit SECONDS] [OUT]`, in less than nine minutes.
 #
 # OUT (./out if none is named) gets results.json, and for each part NAME.json, a line an object, and NAME.log. A part has a limit of time and is a
-# process of its own, which is ended with its children when that is over; the driver ends the kernels of a process that has gone. A part that
-# fails or hangs does not stop the next. One that cannot run is SKIPPED with the reason, which is not passed.
+# group of processes of its own, all of which are ended when it is over or its time is; the driver ends the kernels of a process that has gone. A part
+# that fails or hangs does not stop the next. One that cannot run is SKIPPED with the reason, which is not passed. results.json is whole after each
+# part; until the last it says "complete":false and has not passed.
 #
 #   --quick      little of everything: a look at whether it works, no figures
 #   --part NAME  that part alone; `--parts` prints them, with their limits in seconds
 #   --limit N    no part takes longer than N seconds
 #
-# Needs glibc 2.34 or newer, a driver, and the usual tools (awk, grep, timeout and the like). Exit codes: 0 all passed, 1 a part failed, 2 the arguments make no sense, 3 none failed
-# and some were skipped.
+# Needs glibc 2.34 or newer, a driver, and the usual tools (awk, grep, timeout and the like). Exit codes: 0 all passed, 1 a part failed or it was
+# interrupted, 2 the arguments make no sense or OUT cannot be written, 3 none failed and some were skipped.
 set -u
 here=$(cd "$(dirname "$0")" && pwd) || exit 1
 
-parts='probe 20
-light 50
-conformance 60
-kernel 45
-faults 40
+# With two seconds to end each, less than nine minutes.
+parts='probe 15
+light 45
+conformance 55
+kernel 40
+faults 35
 memcheck 20
 racecheck 20
 initcheck 20
-bench 60
+bench 70
 twin 30
-pools 20
-soak 140'
+pools 25
+soak 135'
 
 usage() {
     echo "run.sh: $1" >&2
@@ -54,7 +56,8 @@ bench() {
     need_gpu
     if [ -n "$quick" ]; then
         # All but the blocks of 100 MB.
-        set -- --seconds 0 --bytes 1MiB h2d d2h d2d flush overlap pool-64K pool-1M round-trip messages accounts
+        set -- --seconds 0 --bytes 1MiB h2d d2h d2d stream flush flush-16M overlap pool-64K pool-1M \
+            round-trip round-trip-p99 flagged-trip messages messages-8 accounts
     else
         set -- --seconds 2
     fi
@@ -66,9 +69,10 @@ sanitizer() {
     program=$(command -v compute-sanitizer) || program=$(find /usr/local/cuda*/bin /opt/cuda*/bin -name compute-sanitizer 2> /dev/null | head -n 1)
     [ -n "$program" ] || skip 'no compute-sanitizer in PATH, /usr/local/cuda* or /opt/cuda*'
     need_gpu
+    rm -f "$out/$1.txt"
     "$program" --tool "$1" --error-exitcode 9 --log-file "$out/$1.txt" "$here/gpu_suite" short
     code=$?
-    [ $code -eq 0 ] || tail -n 1 "$out/$1.txt" >&2
+    [ $code -eq 0 ] || [ ! -f "$out/$1.txt" ] || tail -n 1 "$out/$1.txt" >&2
     exit $code
 }
 
@@ -76,16 +80,18 @@ sanitizer() {
 twin() {
     program=$(command -v nvcc) || program=$(find /usr/local/cuda*/bin /opt/cuda*/bin -name nvcc 2> /dev/null | head -n 1)
     [ -n "$program" ] || skip 'no nvcc in PATH, /usr/local/cuda* or /opt/cuda*'
+    command -v g++ > /dev/null || command -v c++ > /dev/null || skip 'no C++ compiler for nvcc to use'
     need_gpu
-    "$program" -O3 -std=c++17 -arch=native -o "$out/echo_twin" "$here/echo_twin.cu" >&2 || exit 1
-    "$out/echo_twin"
-    code=$?
-    rm -f "$out/echo_twin"
-    exit $code
+    for arch in native sm_80; do
+        # Older ones do not know `native`; what is compiled for sm_80 runs on what came after it.
+        "$program" -O3 -std=c++17 -arch=$arch -o "$work/echo_twin" "$here/echo_twin.cu" >&2 && exec "$work/echo_twin"
+    done
+    exit 1
 }
 
 pools() {
     program=$(command -v python3) || skip 'no python3'
+    "$program" -c '' || skip "$program does not start"
     need_gpu
     exec "$program" "$here/pools.py"
 }
@@ -99,9 +105,9 @@ body() {
         ;;
     light)
         if [ -n "$quick" ]; then set -- --scale 1000; else set --; fi
-        "$here/gpu_smoke" --json "$out/light-table.json" "$@" >&2
+        "$here/gpu_smoke" --json "$work/light.json" "$@" >&2
         code=$?
-        if [ -f "$out/light-table.json" ]; then tr -d '\n' < "$out/light-table.json" && echo && rm "$out/light-table.json"; fi
+        if [ -f "$work/light.json" ]; then tr -d '\n' < "$work/light.json" && echo; fi
         exit $code
         ;;
     conformance | kernel | faults) suite "$1" ;;
@@ -133,9 +139,12 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
-case $most in *[!0-9]* | 0) usage "--limit $most is no number of seconds" ;; esac
+case $most in *[!0-9]* | 0* | ??????*) usage "--limit $most is no number of seconds" ;; esac
 out=${out:-./out}
-if [ -n "${inside:-}" ]; then body "$inside"; fi
+if [ -n "${inside:-}" ]; then
+    work=$RINGMEM_BUNDLE_WORK
+    body "$inside"
+fi
 
 case "
 $parts" in
@@ -144,29 +153,71 @@ $only "*) ;;
 *) [ -z "$only" ] || usage "there is no part $only; there are: $(echo "$parts" | cut -d ' ' -f 1 | tr '\n' ' ')" ;;
 esac
 command -v timeout > /dev/null || usage 'timeout, which coreutils has, is missing: parts cannot be ended'
-mkdir -p "$out" || exit 1
-out=$(cd "$out" && pwd) || exit 1
-rm -f "$out/results.json" "$out/table"
+{ mkdir -p "$out" && out=$(cd "$out" && pwd) && work=$(mktemp -d "$out/.run.XXXXXX"); } || usage "nothing can be written into $out"
+RINGMEM_BUNDLE_WORK=$work
 # The kernels are compiled once, also where a home cannot be written.
-CUDA_CACHE_PATH=$out/cache
-export CUDA_CACHE_PATH
+CUDA_CACHE_PATH=$work/cache
+# With fewer queues than streams, what is queued on one stream waits for the kernel that listens on another.
+CUDA_DEVICE_MAX_CONNECTIONS=32
+export RINGMEM_BUNDLE_WORK CUDA_CACHE_PATH CUDA_DEVICE_MAX_CONNECTIONS
+# A launch would wait for a kernel that listens.
+unset CUDA_LAUNCH_BLOCKING
+# Bundles are carried by what forgets modes.
+chmod u+x "$here/ringmem" "$here/gpu_suite" "$here/gpu_smoke" 2> /dev/null
 
-running=''
-# The group of a part is its own: it is told here.
-trap 'if [ -n "$running" ]; then kill "$running"; fi; exit 1' INT TERM HUP
+running='' guard=''
+# Ends all of a part that is left.
+end_part() {
+    if [ -n "$guard" ]; then kill "$guard" && wait "$guard"; fi
+    if [ -n "$running" ]; then kill -s KILL -- "-$running"; fi
+    running='' guard=''
+} 2> /dev/null
+
+interrupted() {
+    # The group of a part is its own: it is told here, and has a moment to end its children.
+    if [ -n "$running" ]; then kill "$running" && wait "$running"; fi 2> /dev/null
+    end_part
+    echo "run.sh: interrupted; $out/results.json has what was done" >&2
+    exit 1
+}
+trap interrupted INT TERM HUP
+trap 'end_part; rm -rf "$work"' EXIT
 
 # Text as the inside of a string of JSON.
 quoted() {
     LC_ALL=C tr -d '\000-\037\177-\377' | tr '\\"' "/'" | cut -c 1-300
 }
 
+# The lines that are whole objects: half a line of a part that was ended is none.
+objects_of() {
+    awk '/^\{.*\}$/ {
+        line = $0
+        gsub(/\\./, "", line)
+        gsub(/"[^"]*"/, "", line)
+        if (line !~ /"/ && gsub(/[{[]/, "", line) == gsub(/[]}]/, "", line)) print
+    }' "$1"
+}
+
 now() {
     date +%s
 }
 
-failed=0 skipped=0 objects=''
+failed=0 skipped=0 ran=0 objects='' all=false
+# Writes results.json at once, or not at all. Takes whether the last part is over.
+results() {
+    {
+        printf '{"passed":%s,"complete":%s,"failed":%s,"skipped":%s,"quick":%s,' "$all" "$1" "$failed" "$skipped" "$([ -n "$quick" ] && echo true || echo false)"
+        printf '"date":"%s","machine":"%s","processor":"%s","driver":"%s","parts":[\n%s\n]}\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" \
+            "$(uname -srm | quoted)" "$(grep -m 1 'model name' /proc/cpuinfo 2> /dev/null | cut -d : -f 2 | quoted)" \
+            "$(head -n 1 /proc/driver/nvidia/version 2> /dev/null | quoted)" "$objects"
+    } > "$work/results" && mv "$work/results" "$out/results.json" && return
+    echo "run.sh: $out/results.json cannot be written" >&2
+    exit 1
+}
+
 begun=$(now)
-echo "$parts" > "$out/parts"
+results false
+: > "$work/rows"
 while read -r name limit; do
     if [ -n "$only" ] && [ "$only" != "$name" ]; then continue; fi
     if [ -n "$most" ] && [ "$most" -lt "$limit" ]; then limit=$most; fi
@@ -174,9 +225,12 @@ while read -r name limit; do
     from=$(now)
     timeout -k 2 "$limit" /bin/sh "$here/run.sh" ${quick:+--quick} --body "$name" "$out" > "$out/$name.json" 2> "$out/$name.log" < /dev/null &
     running=$!
+    # One that hangs within the system cannot be ended, and `timeout` would wait for it.
+    timeout 1000 /bin/sh -c "sleep $((limit + 5)); kill -s KILL $running" > /dev/null 2>&1 < /dev/null &
+    guard=$!
     wait "$running"
     code=$?
-    running=''
+    end_part
     took=$(($(now) - from))
     # The last fact that does not hold, else whatever was said last.
     reason=$(grep '^failed ' "$out/$name.log" | tail -n 1 | quoted)
@@ -184,28 +238,28 @@ while read -r name limit; do
     case $code in
     0) result=passed reason='' ;;
     3 | 4) result=SKIPPED skipped=$((skipped + 1)) ;;
-    124 | 137) result=FAILED failed=$((failed + 1)) reason="ended after $limit s: $reason" ;;
+    124) result=FAILED failed=$((failed + 1)) reason="ended after $limit s: $reason" ;;
+    137) result=FAILED failed=$((failed + 1)) reason="killed after $took s: $reason" ;;
     *) result=FAILED failed=$((failed + 1)) reason="exit code $code: $reason" ;;
     esac
-    printf '%-12s %-8s %6s s  %s\n' "$name" "$result" "$took" "$reason" >> "$out/table"
+    ran=$((ran + 1))
+    printf '%-12s %-8s %6s s  %s\n' "$name" "$result" "$took" "$reason" >> "$work/table"
     printf '   %s %s\n' "$result" "$reason" >&2
-    # Half a line of a part that was ended is no object.
-    lines=$(grep '^{.*}$' "$out/$name.json" | tr '\n' ',')
+    objects_of "$out/$name.json" > "$work/objects"
+    case $name in bench | twin | pools) cat "$work/objects" >> "$work/rows" ;; esac
+    lines=$(tr '\n' ',' < "$work/objects")
     objects="$objects${objects:+,
 }{\"part\":\"$name\",\"result\":\"$result\",\"exit\":$code,\"seconds\":$took,\"limit\":$limit,\"reason\":\"$reason\",\"out\":[${lines%,}]}"
-done < "$out/parts"
-rm "$out/parts"
+    results false
+done << END
+$parts
+END
 
-if [ $failed -gt 0 ]; then all=false code=1; elif [ $skipped -gt 0 ]; then all=false code=3; else all=true code=0; fi
-{
-    printf '{"passed":%s,"failed":%s,"skipped":%s,"quick":%s,' "$all" "$failed" "$skipped" "$([ -n "$quick" ] && echo true || echo false)"
-    printf '"date":"%s","machine":"%s","processor":"%s","driver":"%s","parts":[\n%s\n]}\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" \
-        "$(uname -srm | quoted)" "$(grep -m 1 'model name' /proc/cpuinfo 2> /dev/null | cut -d : -f 2 | quoted)" \
-        "$(head -n 1 /proc/driver/nvidia/version 2> /dev/null | quoted)" "$objects"
-} > "$out/results.json"
+if [ $failed -gt 0 ] || [ $ran -eq 0 ]; then code=1; elif [ $skipped -gt 0 ]; then code=3; else all=true code=0; fi
+results true
 
 # The value of a key in an object of one level.
-cat "$out"/bench.json "$out"/twin.json "$out"/pools.json 2> /dev/null | awk '
+awk '
     function value(key, at) {
         if (!match($0, "\"" key "\":(\"[^\"]*\"|[^,}]*)")) return ""
         at = substr($0, RSTART + length(key) + 3, RLENGTH - length(key) - 3)
@@ -214,12 +268,11 @@ cat "$out"/bench.json "$out"/twin.json "$out"/pools.json 2> /dev/null | awk '
     }
     function two(number) { return number == "" ? "" : sprintf("%.2f", number) }
     /^\{.*"workload".*\}$/ {
-        if (!rows++) printf "%-12s %-36s %14s %7s %5s  %s\n", "workload", "subject", "median", "ratio", "aim", "unit"
-        printf "%-12s %-36s %14.1f %7s %5s  %s\n", value("workload"), value("subject"), value("median"), two(value("ratio")), two(value("aim")), value("unit")
+        if (!rows++) printf "%-14s %-24s %14s %7s %5s  %s\n", "workload", "subject", "median", "ratio", "aim", "unit"
+        printf "%-14s %-24s %14.1f %7s %5s  %s\n", value("workload"), value("subject"), value("median"), two(value("ratio")), two(value("aim")), value("unit")
     }
     END { if (rows) print "" }
-'
-cat "$out/table"
-rm -rf "$out/table" "$out/cache"
+' "$work/rows"
+cat "$work/table"
 echo "$failed failed, $skipped skipped, $(($(now) - begun)) s; $out/results.json"
 exit $code

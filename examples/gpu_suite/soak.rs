@@ -13,7 +13,7 @@ use ringmem::pool::Pool;
 use ringmem::stream::Stream;
 
 use crate::Scale;
-use crate::exchange::{STRATEGIES, exchange, open, options};
+use crate::exchange::{STRATEGIES, by, exchange, open};
 use crate::report::{Failure, Report, demand};
 
 /// Messages of a turn, and turns of a channel.
@@ -35,10 +35,10 @@ pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Res
         let mut strategies = STRATEGIES.iter().cycle();
         // Every strategy once, however short the time.
         while begun.elapsed() < scale.soak || done.channels < STRATEGIES.len() as u64 {
-            let strategy = strategies.next().copied();
+            let Some(strategy) = strategies.next() else { break };
             let until = (begun + scale.soak).saturating_duration_since(Instant::now());
             let start = u64::MAX - done.channels * 777;
-            channel(backend, &Options { strategy, start, ..options("echo") }, until, &mut done)?;
+            channel(backend, &Options { start, ..by(*strategy) }, until, &mut done)?;
         }
         Ok(format!("{} messages by {} channels, {} copies beside them", done.messages, done.channels, done.copies))
     });
