@@ -255,7 +255,16 @@ fn a_part_that_fails_or_hangs_stops_no_other_and_leaves_nothing_running() {
         assert_eq!(facts(name).0, "passed", "{name}");
     }
     let pid = fs::read_to_string(child).expect("the child was started");
-    assert!(!is_running(pid.trim()), "{pid} outlives its part");
+    ends(pid.trim());
+}
+
+/// Waits until a process has gone: one that has been killed goes when the system gets to it.
+fn ends(pid: &str) {
+    let begun = Instant::now();
+    while is_running(pid) {
+        assert!(begun.elapsed() < LIMIT, "{pid} outlives its part");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Waits for what a script writes.
@@ -282,7 +291,29 @@ fn a_part_that_is_killed_with_what_watches_it_leaves_nothing_running_and_no_half
     assert_eq!((output.status.code(), &kernel["result"], &kernel["exit"]), (Some(1), &"FAILED".into(), &137.into()), "{kernel}");
     assert!(kernel["reason"].as_str().is_some_and(|reason| reason.starts_with("killed after ")), "{kernel}");
     assert_eq!(kernel["out"], Value::Array(Vec::new()));
-    assert!(!is_running(read(&child).trim()), "it outlives its part");
+    ends(read(&child).trim());
+}
+
+#[test]
+fn a_part_that_not_even_its_timeout_can_end_is_given_up() {
+    let bundle = Bundle::new();
+    script(bundle.folder.path(), "gpu_suite", "exit 0");
+    let timeout = "[ \"$1\" = -k ] || { PATH=${PATH#*:}; exec timeout \"$@\"; }\nexec 2>&- >&-\nwhile :; do sleep 1; done";
+    script(bundle.tools.path(), "timeout", timeout);
+    let mut run = bundle.command(&["--part", "kernel", "--limit", "1"], &bundle.out()).spawn().expect("a shell");
+    let begun = Instant::now();
+    let code = loop {
+        match run.try_wait().expect("it was started") {
+            Some(status) => break status.code(),
+            None if begun.elapsed() > LIMIT => break run.kill().map(|()| None).expect("it runs"),
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    assert_eq!(code, Some(1), "it waits still");
+    let parts = bundle.results();
+    let kernel = part(&parts, "kernel");
+    assert_eq!(kernel["exit"], 137, "{kernel}");
+    assert!(kernel["reason"].as_str().is_some_and(|reason| reason.starts_with("killed after ")), "{kernel}");
 }
 
 #[test]
@@ -290,8 +321,8 @@ fn who_interrupts_it_gets_the_results_so_far_and_leaves_nothing_running() {
     for signal in ["TERM", "INT", "HUP"] {
         let bundle = Bundle::new();
         let child = bundle.folder.path().join("child");
-        // Does not end when it is told to.
-        let suite = format!("case $1 in probe) exit 0 ;; esac; trap '' TERM; echo $$ > '{}'; while :; do sleep 1; done", child.display());
+        // Does not end when it is told to, nor soon.
+        let suite = format!("[ $1 = soak ] || exit 0; trap '' TERM; echo $$ > '{}'; while :; do sleep 1; done", child.display());
         script(bundle.folder.path(), "gpu_suite", &suite);
         script(bundle.folder.path(), "ringmem", "exit 0");
         script(bundle.folder.path(), "gpu_smoke", "exit 0");
@@ -300,10 +331,10 @@ fn who_interrupts_it_gets_the_results_so_far_and_leaves_nothing_running() {
         let sent = Command::new("sh").args(["-c", &format!("kill -s {signal} {}", run.id())]).status().expect("a shell");
         assert!(sent.success());
         assert_eq!(run.wait().expect("it was started").code(), Some(1), "{signal}");
-        assert!(!is_running(pid.trim()), "{signal}: {pid} outlives it");
+        ends(pid.trim());
         let results = bundle.all();
         assert_eq!((&results["complete"], &results["passed"]), (&false.into(), &false.into()), "{signal}: {results}");
-        assert_eq!(names(&bundle.results()), ["probe", "light"], "{signal}");
+        assert_eq!(names(&bundle.results()), PARTS[..11], "{signal}");
         let left = fs::read_dir(bundle.out()).expect("a folder").filter_map(Result::ok).map(|entry| entry.file_name());
         assert!(!left.map(|name| name.to_string_lossy().into_owned()).any(|name| name.starts_with(".run")), "{signal}");
     }

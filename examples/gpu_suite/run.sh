@@ -169,18 +169,16 @@ running='' guard=''
 # Ends all of a part that is left.
 end_part() {
     if [ -n "$guard" ]; then kill "$guard" && wait "$guard"; fi
-    if [ -n "$running" ]; then kill -s KILL -- "-$running"; fi
+    if [ -n "$running" ]; then
+        kill -s KILL -- "-$running"
+        # Ended is not gone: what the driver had for them goes with them, before the next part begins.
+        for _ in 1 2 3 4 5 6 7 8 9 10; do kill -s 0 -- "-$running" && sleep 0.1; done
+    fi
     running='' guard=''
 } 2> /dev/null
 
-interrupted() {
-    # The group of a part is its own: it is told here, and has a moment to end its children.
-    if [ -n "$running" ]; then kill "$running" && wait "$running"; fi 2> /dev/null
-    end_part
-    echo "run.sh: interrupted; $out/results.json has what was done" >&2
-    exit 1
-}
-trap interrupted INT TERM HUP
+trap 'echo "run.sh: interrupted; $out/results.json has what was done" >&2; exit 1' INT TERM HUP
+# The group of a part is its own, and does not hear of it.
 trap 'end_part; rm -rf "$work"' EXIT
 
 # Text as the inside of a string of JSON.
