@@ -12,17 +12,18 @@ use core::hint::spin_loop;
 pub(super) struct Pace {
     /// The index from which on a look is taken with care: where a wait is tried next, or is being tried.
     due: u64,
-    /// Slots from a wait that did not pay to the next try.
-    patience: u16,
-    /// Spin hints before the next look; 0 where no wait is being tried.
-    pauses: u8,
+    /// Spin hints before the next look, 0 where no wait is being tried; above [`BITS`](Self::BITS) of them, slots from a wait that did not pay
+    /// to the next try. One word, because an end that lives in registers has none to spare.
+    state: u32,
 }
 
 impl Pace {
+    /// Of the hints in the state.
+    const BITS: u32 = 8;
     /// Spin hints in the first wait: about as long as a line takes to another core and back.
-    const FIRST: u8 = 16;
+    const FIRST: u32 = 16;
     /// And in the longest.
-    const LONGEST: u8 = 64;
+    const LONGEST: u32 = 64;
     /// What a look finds at least, if the other end is well ahead; a quarter of the ring, if that is less.
     const PLENTY: u64 = 256;
     /// Bytes of a slot that is worth one hint's wait.
@@ -30,33 +31,45 @@ impl Pace {
     /// Slots after a look that found nothing before a wait is tried: an end that is waited for is not hurried.
     const SOON: u64 = 4;
     /// The least and the greatest patience.
-    const PATIENCE: [u16; 2] = [64, 1 << 13];
+    const PATIENCE: [u32; 2] = [64, 1 << 13];
 
     /// For an end at `index`.
     pub(super) const fn new(index: u64) -> Self {
-        Self { due: index.wrapping_add(Self::SOON), patience: Self::PATIENCE[0], pauses: 0 }
+        Self::from(index.wrapping_add(Self::SOON), Self::PATIENCE[0], 0)
     }
 
-    /// Whether a look from `index` on is to be [`taken`](Self::taken) with care.
+    const fn from(due: u64, patience: u32, pauses: u32) -> Self {
+        Self { due, state: patience << Self::BITS | pauses }
+    }
+
+    const fn pauses(self) -> u32 {
+        self.state & ((1 << Self::BITS) - 1)
+    }
+
+    /// Whether a look from `index` on is to be taken with care: after [`wait`](Self::wait), and [`seen`](Self::seen) is told of it.
     #[inline(always)]
     pub(super) const fn is_due(&self, index: u64) -> bool {
         index.wrapping_sub(self.due) as i64 >= 0
     }
 
-    /// Takes a look from `index` on, by `poll`, after a wait if one is tried; what it says of `capacity` slots, each for a `T`, by `count`.
+    /// The wait before a look, if one is tried.
+    #[cold]
+    pub(super) fn wait(self) {
+        for _ in 0..self.pauses() {
+            spin_loop();
+        }
+    }
+
+    /// What follows from a look from `index` on that found so many of `mask + 1` slots, each for a `T`.
     ///
     /// By value: an end whose address goes nowhere can live in registers.
     #[cold]
-    pub(super) fn taken<T>(self, index: u64, capacity: u64, poll: impl FnOnce() -> u64, count: impl FnOnce(u64) -> u64) -> (u64, Self) {
-        for _ in 0..self.pauses {
-            spin_loop();
-        }
-        let seen = poll();
+    pub(super) fn seen<T>(self, index: u64, mask: u64, found: u64) -> Self {
         // A slot of several lines takes as long as several slots.
         let weight = const { if size_of::<T>() < Self::SMALL { 1 } else { (size_of::<T>() / Self::SMALL) as u64 } };
-        let (found, plenty) = (count(seen).saturating_mul(weight), Self::PLENTY.min(capacity.saturating_mul(weight) / 4));
-        let mut patience = self.patience;
-        let (rest, pauses) = match self.pauses {
+        let (found, plenty) = (found.saturating_mul(weight), Self::PLENTY.min((mask + 1).saturating_mul(weight) / 4));
+        let mut patience = self.state >> Self::BITS;
+        let (rest, pauses) = match self.pauses() {
             _ if found == 0 => (Self::SOON, 0),
             0 if found < plenty => (0, Self::FIRST),
             0 => (u64::from(Self::PATIENCE[0]), 0),
@@ -69,7 +82,7 @@ impl Pace {
                 (0, if found < plenty { (pauses * 2).min(Self::LONGEST) } else { pauses })
             }
         };
-        (seen, Self { due: index.wrapping_add(rest), patience, pauses })
+        Self::from(index.wrapping_add(rest), patience, pauses)
     }
 }
 
@@ -82,7 +95,7 @@ mod tests {
     /// A look that finds so many; the index after them.
     fn look(pace: &mut Pace, index: u64, found: u64) -> u64 {
         if pace.is_due(index) {
-            *pace = pace.taken::<u64>(index, CAPACITY, || index.wrapping_add(found), |seen| seen.wrapping_sub(index)).1;
+            *pace = pace.seen::<u64>(index, CAPACITY - 1, found);
         }
         index.wrapping_add(found)
     }
@@ -92,7 +105,7 @@ mod tests {
         (1..=100_000)
             .find(|_| {
                 *index = look(pace, *index, found);
-                pace.pauses > 0
+                pace.pauses() > 0
             })
             .expect("a wait is tried")
     }
@@ -103,9 +116,9 @@ mod tests {
         let mut index = 0;
         for _ in 0..10_000 {
             index = look(&mut pace, index, 1);
-            assert_eq!(pace.pauses, 0);
+            assert_eq!(pace.pauses(), 0);
             index = look(&mut pace, index, 0);
-            assert_eq!(pace.pauses, 0);
+            assert_eq!(pace.pauses(), 0);
         }
     }
 
@@ -116,13 +129,13 @@ mod tests {
             let mut pace = Pace::new(index);
             assert!(tried_after(&mut pace, &mut index, 2) <= 4);
             for pauses in [16, 32, 64, 64] {
-                assert_eq!(pace.pauses, pauses);
+                assert_eq!(pace.pauses(), pauses);
                 index = look(&mut pace, index, 100);
             }
             index = look(&mut pace, index, 1000);
-            assert_eq!(pace.pauses, 64, "plenty: what brought it is kept");
+            assert_eq!(pace.pauses(), 64, "plenty: what brought it is kept");
             look(&mut pace, index, 0);
-            assert_eq!(pace.pauses, 0, "the other end has stopped");
+            assert_eq!(pace.pauses(), 0, "the other end has stopped");
         }
     }
 
@@ -132,7 +145,7 @@ mod tests {
         tried_after(&mut pace, &mut index, 1);
         for messages in [128, 256, 512, 1024, 2048, 4096, 8192, 8192] {
             index = look(&mut pace, index, 1);
-            assert_eq!(pace.pauses, 0);
+            assert_eq!(pace.pauses(), 0);
             assert_eq!(tried_after(&mut pace, &mut index, 1), messages);
         }
     }
@@ -140,14 +153,13 @@ mod tests {
     #[test]
     fn a_quarter_of_a_small_ring_is_plenty() {
         let pace = Pace::new(0);
-        let (_, pace) = pace.taken::<u64>(10, 16, || 14, |seen| seen - 10);
-        assert_eq!(pace.pauses, 0);
+        assert_eq!(pace.seen::<u64>(10, 15, 4).pauses(), 0);
     }
 
     #[test]
     fn a_message_of_many_lines_pays_for_a_wait_as_many_small_ones_do() {
-        let waiting = Pace { due: 0, patience: 64, pauses: 16 };
-        assert_eq!(waiting.taken::<u64>(10, CAPACITY, || 12, |seen| seen - 10).1.pauses, 0);
-        assert_eq!(waiting.taken::<[u64; 32]>(10, CAPACITY, || 12, |seen| seen - 10).1.pauses, 32);
+        let waiting = Pace::from(0, 64, 16);
+        assert_eq!(waiting.seen::<u64>(10, CAPACITY - 1, 2).pauses(), 0);
+        assert_eq!(waiting.seen::<[u64; 32]>(10, CAPACITY - 1, 2).pauses(), 32);
     }
 }

@@ -91,6 +91,12 @@ impl<'a, C> Slots<'a, C> {
         self.mask + 1
     }
 
+    /// The capacity less one. What a loop needs besides costs it a register, also where it is only needed in a cold place.
+    #[inline(always)]
+    pub(super) const fn mask(&self) -> u64 {
+        self.mask
+    }
+
     /// The slot of an index, whatever the index.
     #[inline(always)]
     pub(super) const fn at(&self, index: u64) -> &'a C {

@@ -1,5 +1,6 @@
 //! The end that empties slots.
 
+use core::hint::cold_path;
 use core::ptr::NonNull;
 
 use crate::attach::{AttachError, Corrupt};
@@ -248,13 +249,17 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
         unsafe { self.accept(tail) }
     }
 
-    /// Looks for messages where none is left. One comparison says that there are some and that there may be so many.
+    /// Looks for messages where none is left.
     #[inline(always)]
     fn more(&mut self) -> Result<(), PopError> {
         let tail = self.poll_paced();
-        // Wraps to the greatest number if there is none.
-        if tail.wrapping_sub(self.head).wrapping_sub(1) >= self.capacity() {
-            return Err(nothing(self.head, tail, self.capacity()));
+        // One message is what a consumer finds that is right behind, and what takes the fewest instructions to see.
+        if tail != self.head.wrapping_add(1) {
+            cold_path();
+            // One comparison says that there are some and that there may be so many: one less than none is the greatest number.
+            if tail.wrapping_sub(self.head).wrapping_sub(1) > self.slots.mask() {
+                return Err(nothing(self.head, tail, self.slots.mask()));
+            }
         }
         self.tail = tail;
         Ok(())
@@ -263,12 +268,16 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
     /// The producer's index, where nothing is left of what was seen before.
     #[inline(always)]
     fn poll_paced(&mut self) -> u64 {
-        let Self { own, head, pace, .. } = *self;
-        if !pace.is_due(head) {
-            return self.poll();
+        let due = self.pace.is_due(self.head);
+        if due {
+            cold_path();
+            self.pace.wait();
         }
-        let (tail, pace) = pace.taken::<T>(head, self.capacity(), move || poll::<M>(own), move |tail| tail.wrapping_sub(head));
-        self.pace = pace;
+        let tail = self.poll();
+        if due {
+            cold_path();
+            self.pace = self.pace.seen::<T>(self.head, self.slots.mask(), tail.wrapping_sub(self.head));
+        }
         tail
     }
 
@@ -305,8 +314,8 @@ fn poll<M: Machine>(own: &RingHeader<M::Word>) -> u64 {
 
 /// Why there is nothing between these indices.
 #[cold]
-fn nothing(head: u64, tail: u64, capacity: u64) -> PopError {
-    if head == tail { PopError::Empty } else { PopError::Corrupt(Corrupt { head, tail, capacity }) }
+fn nothing(head: u64, tail: u64, mask: u64) -> PopError {
+    if head == tail { PopError::Empty } else { PopError::Corrupt(Corrupt { head, tail, capacity: mask + 1 }) }
 }
 
 /// For lanes that share one endpoint: each holds an equal copy of its state, one of them talks to memory.

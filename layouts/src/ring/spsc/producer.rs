@@ -1,5 +1,6 @@
 //! The end that fills slots.
 
+use core::hint::cold_path;
 use core::ptr::NonNull;
 
 use crate::attach::{AttachError, Corrupt};
@@ -165,6 +166,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         if self.free() == 0 {
+            cold_path();
             match self.look() {
                 Ok(0) => return Err(PushError::Full(value)),
                 Ok(_) => {}
@@ -239,22 +241,23 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
     }
 
     /// Looks for free slots where there are fewer than wanted; how many there are now.
-    #[inline]
+    #[inline(always)]
     fn look(&mut self) -> Result<u64, Corrupt> {
         if self.free() > 0 {
             return self.refresh();
         }
-        let Self { own, end, pace, .. } = *self;
-        let capacity = self.capacity();
-        let head = if pace.is_due(end) {
+        let due = self.pace.is_due(self.end);
+        if due {
+            cold_path();
+            self.pace.wait();
+        }
+        let head = self.poll();
+        if due {
+            cold_path();
             // None was free, so what is free now begins where the slots ended.
-            let count = move |head: u64| head.wrapping_add(capacity).wrapping_sub(end);
-            let (head, pace) = pace.taken::<T>(end, capacity, move || poll::<M>(own), count);
-            self.pace = pace;
-            head
-        } else {
-            self.poll()
-        };
+            let found = head.wrapping_add(self.capacity()).wrapping_sub(self.end);
+            self.pace = self.pace.seen::<T>(self.end, self.slots.mask(), found);
+        }
         // SAFETY: this end has just read it.
         unsafe { self.accept(head) }
     }
