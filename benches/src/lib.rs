@@ -51,7 +51,8 @@ impl Wanted {
 /// One turn of about so many messages, in nanoseconds each.
 pub type Turn = fn(messages: u64) -> f64;
 
-/// Who is measured: a name that begins with `ringmem` if it is ours, with `twin` if it is ours with something left out, and its turn.
+/// Who is measured: a name that begins with `ringmem` if it is ours, with `twin` if it is ours with something left out, with `beside` if it is
+/// another's but does not do what the aim is set against; and its turn.
 pub type Subject = (&'static str, Turn);
 
 /// One workload and all who take part.

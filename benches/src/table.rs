@@ -32,7 +32,7 @@ pub(crate) fn print(bench: &str, json: bool, workload: &Workload, class: usize, 
     let (rows, limit) = rows.split_at(workload.subjects.len());
     let limit = limit.first().copied().flatten().map(|row| row.median);
     let subjects = || workload.subjects.iter().map(|(name, _)| *name).zip(rows.iter().copied());
-    let competes = |name: &str| !name.starts_with("ringmem") && !name.starts_with("twin");
+    let competes = |name: &str| !["ringmem", "twin", "beside"].iter().any(|first| name.starts_with(first));
     let best = subjects().filter(|(name, _)| competes(name)).filter_map(|(_, row)| row).map(|row| row.median).reduce(f64::min);
     let mut order: Vec<(&str, Option<Row>)> = subjects().collect();
     order.sort_by(|a, b| a.1.map(|row| row.median).partial_cmp(&b.1.map(|row| row.median)).unwrap_or(std::cmp::Ordering::Equal));
