@@ -126,6 +126,22 @@ impl<'a, C> Slots<'a, C> {
         unsafe { self.base.add((index & self.mask) as usize) }.cast()
     }
 
+    /// The slots of `count` indices from `index` on, at most the capacity: up to the wrap, and from there.
+    #[inline(always)]
+    pub(super) fn runs(&self, index: u64, count: u64) -> [&'a [C]; 2] {
+        let count = count.min(self.capacity());
+        let first = self.before_wrap(index, count);
+        // SAFETY: so many from the masked index on lie before the wrap, the others from the first slot on are no more than the capacity; the
+        // invariant says that they live.
+        unsafe {
+            let here = self.base.add((index & self.mask) as usize);
+            [
+                NonNull::slice_from_raw_parts(here, first as usize).as_ref(),
+                NonNull::slice_from_raw_parts(self.base, (count - first) as usize).as_ref(),
+            ]
+        }
+    }
+
     /// How many of `count` slots from `index` lie before the wrap.
     #[inline(always)]
     pub(super) const fn before_wrap(&self, index: u64, count: u64) -> u64 {

@@ -21,7 +21,7 @@ use super::layout::RingLayout;
 use super::slots::{Slot, Slots, place};
 use crate::align::is_aligned;
 use crate::attach::AttachError;
-use crate::{Machine, RingMessage, RmwWord, Word};
+use crate::{Machine, RingMessage, RmwWord, SlotCell, Word};
 
 /// A ring whose slots say whose turn it is, as every handle sees it.
 pub(super) struct Turns<'a, T, M: Machine> {
@@ -122,15 +122,59 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
     /// How many of `most` slots from `index` on have the word that `word` says.
     #[inline]
     pub(super) fn run(&self, index: u64, most: u64, word: impl Fn(u64) -> u64) -> u64 {
-        let most = most.min(self.capacity());
-        // SYNC POINT: slot published, slot released: whichever word it is. Pairs with the store of that word.
-        (0..most)
-            .find(|offset| {
-                let index = index.wrapping_add(*offset);
-                self.slot(index).word.load_acquire() != word(index)
-            })
-            .unwrap_or(most)
+        let mut found = 0;
+        for (index, slots) in self.runs(index, most) {
+            let wanted = word(index);
+            // SYNC POINT: slot published, slot released: whichever word it is. Pairs with the store of that word.
+            let here = slots.iter().position(|slot| slot.word.load_acquire() != wanted);
+            found += here.unwrap_or(slots.len()) as u64;
+            if here.is_some() {
+                break;
+            }
+        }
+        found
     }
+
+    /// The slots of `count` indices from `index` on, at most the capacity, in two runs, each with its first index: up to the wrap, and from there.
+    /// Indices of one run are of one lap, so one word is wanted of all its slots.
+    #[inline(always)]
+    pub(super) fn runs(&self, index: u64, count: u64) -> [(u64, TurnSlots<'a, T, M>); 2] {
+        let [here, rest] = self.slots.runs(index, count);
+        [(index, here), (index.wrapping_add(here.len() as u64), rest)]
+    }
+}
+
+/// Slots in a row.
+type TurnSlots<'a, T, M> = &'a [TurnSlot<T, M>];
+
+/// A slot of a ring of `T`.
+pub(super) type TurnSlot<T, M> = Slot<<M as Machine>::Word, <M as Machine>::Cell<T>>;
+
+/// Writes a value and says so by `full`, the word for that.
+///
+/// # Safety
+///
+/// The slot was claimed by the caller for the index of that word, and is not written yet.
+#[inline(always)]
+pub(super) unsafe fn fill<T, M: Machine>(slot: &TurnSlot<T, M>, full: u64, value: T) {
+    // SAFETY: a claimed slot was free, so nobody else reaches it until its word says full.
+    slot.cell.with_mut(|place| unsafe { place.write(value) });
+    // SYNC POINT: slot published. Pairs with Turns::run and pop of either consumer.
+    slot.word.store_release(full);
+}
+
+/// Takes a message and releases its slot by `taken`, the word for that.
+///
+/// # Safety
+///
+/// The slot was claimed by the caller when it was full, for the index of that word, and its message has not been taken.
+#[inline(always)]
+pub(super) unsafe fn take<T, M: Machine>(slot: &TurnSlot<T, M>, taken: u64) -> T {
+    // SAFETY: full when it was claimed, which the claimer has acquired; nobody else reaches it until its word says free.
+    let value = slot.cell.with(|place| unsafe { place.read() });
+    // SYNC POINT: slot released. Pairs with Turns::run.
+    slot.word.store_release(taken);
+    value
 }
 
 /// See [`Turns::free`].

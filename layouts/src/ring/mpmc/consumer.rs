@@ -5,9 +5,9 @@ use core::ptr::NonNull;
 use super::SystemAtomics;
 use crate::attach::AttachError;
 use crate::ring::refusal::PopError;
-use crate::ring::turns::{Turns, claim};
+use crate::ring::turns::{Turns, claim, take};
 use crate::ring::{Bells, RingFlags, Slot, end, owner};
-use crate::{Machine, RingHeader, RingMessage, RmwWord, SlotCell, Word};
+use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};
 
 /// Claims messages and takes them. Clone it for another consumer.
 pub struct Consumer<'a, T, M: Machine<Word: RmwWord>> {
@@ -116,7 +116,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
     pub fn pop(&mut self) -> Result<T, PopError> {
         let (index, _) = self.claim(1).ok_or(PopError::Empty)?;
         // SAFETY: claimed just now, not taken yet.
-        Ok(unsafe { take(&self.turns, index) })
+        Ok(unsafe { take::<T, M>(self.turns.slot(index), self.turns.taken(index)) })
     }
 
     /// Pops as many values as one run of messages has and `values` takes, claimed with one compare-exchange; how many.
@@ -128,9 +128,15 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
             return 0;
         }
         let Some((first, count)) = self.claim(values.len() as u64) else { return 0 };
-        for (offset, value) in (0..count).zip(values) {
-            // SAFETY: claimed just now, each index once.
-            *value = unsafe { take(&self.turns, first.wrapping_add(offset)) };
+        let mut values = &mut values[..count as usize];
+        for (index, slots) in self.turns.runs(first, count) {
+            let taken = self.turns.taken(index);
+            let (now, later) = values.split_at_mut(slots.len());
+            values = later;
+            for (slot, value) in slots.iter().zip(now) {
+                // SAFETY: claimed just now, each slot once.
+                *value = unsafe { take::<T, M>(slot, taken) };
+            }
         }
         count as usize
     }
@@ -153,21 +159,6 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
         let Self { turns, hint } = self;
         claim(&turns.header.consumer.head, hint, |head| turns.look(head, most, |index| turns.full(index)))
     }
-}
-
-/// Takes the message of an index and releases its slot.
-///
-/// # Safety
-///
-/// `index` was claimed by the caller when its slot was full, and has not been taken.
-#[inline(always)]
-pub(in crate::ring) unsafe fn take<T, M: Machine>(turns: &Turns<'_, T, M>, index: u64) -> T {
-    let slot = turns.slot(index);
-    // SAFETY: full when it was claimed, which the claimer has acquired; nobody else reaches it until its word says free.
-    let value = slot.cell.with(|place| unsafe { place.read() });
-    // SYNC POINT: slot released. Pairs with Turns::run.
-    slot.word.store_release(turns.taken(index));
-    value
 }
 
 impl<T, M: Machine<Word: RmwWord>> Clone for Consumer<'_, T, M> {
@@ -205,7 +196,7 @@ impl<T, M: Machine> Iterator for Taken<'_, '_, T, M> {
         // The index first, so that nothing is taken twice.
         self.next = index.wrapping_add(1);
         // SAFETY: by the invariant.
-        Some(unsafe { take(self.turns, index) })
+        Some(unsafe { take::<T, M>(self.turns.slot(index), self.turns.taken(index)) })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {

@@ -2,13 +2,12 @@
 
 use core::ptr::NonNull;
 
-use super::consumer::take;
 use super::{BatchProducer, Grant, SystemAtomics};
 use crate::attach::AttachError;
 use crate::ring::refusal::{PushError, ReserveError};
-use crate::ring::turns::{Look, Turns, claim};
+use crate::ring::turns::{Look, Turns, claim, fill, take};
 use crate::ring::{Bells, RingFlags, Slot, end, owner};
-use crate::{Machine, RingHeader, RingMessage, RmwWord, SlotCell, Word};
+use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};
 
 /// Claims slots, fills and publishes them. Clone it for another producer. `KIND` is MPMC or MPSC.
 pub struct Producer<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> {
@@ -123,7 +122,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> Producer<'a, T, M, KIND>
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         let Some((index, _)) = self.claim(1) else { return Err(PushError::Full(value)) };
         // SAFETY: claimed just now, nothing written.
-        unsafe { self.fill(index, value) };
+        unsafe { fill::<T, M>(self.turns.slot(index), self.turns.full(index), value) };
         Ok(())
     }
 
@@ -138,9 +137,15 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> Producer<'a, T, M, KIND>
             return 0;
         }
         let Some((first, count)) = self.claim(values.len() as u64) else { return 0 };
-        for (offset, value) in (0..count).zip(values) {
-            // SAFETY: claimed just now, each index once.
-            unsafe { self.fill(first.wrapping_add(offset), *value) };
+        let mut values = &values[..count as usize];
+        for (index, slots) in self.turns.runs(first, count) {
+            let full = self.turns.full(index);
+            let (now, later) = values.split_at(slots.len());
+            values = later;
+            for (slot, value) in slots.iter().zip(now) {
+                // SAFETY: claimed just now, each slot once.
+                unsafe { fill::<T, M>(slot, full, *value) };
+            }
         }
         count as usize
     }
@@ -185,18 +190,6 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> Producer<'a, T, M, KIND>
     fn claim(&mut self, most: u64) -> Option<(u64, u64)> {
         claim_free(&self.turns, &mut self.hint, most)
     }
-
-    /// # Safety
-    ///
-    /// `index` was claimed by this handle and is not written yet.
-    #[inline(always)]
-    unsafe fn fill(&self, index: u64, value: T) {
-        let slot = self.turns.slot(index);
-        // SAFETY: a claimed slot was free, so nobody else reaches it until its word says full.
-        slot.cell.with_mut(|place| unsafe { place.write(value) });
-        // SYNC POINT: slot published. Pairs with Turns::run and pop of either consumer.
-        slot.word.store_release(self.turns.full(index));
-    }
 }
 
 impl<T, M: Machine<Word: RmwWord>> Producer<'_, T, M, { RingFlags::MPMC.bits() }> {
@@ -210,7 +203,7 @@ impl<T, M: Machine<Word: RmwWord>> Producer<'_, T, M, { RingFlags::MPMC.bits() }
             return None;
         }
         // SAFETY: claimed just now as a consumer does, when its slot was full.
-        Some(unsafe { take(turns, oldest) })
+        Some(unsafe { take::<T, M>(turns.slot(oldest), turns.taken(oldest)) })
     }
 }
 

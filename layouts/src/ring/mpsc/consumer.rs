@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use super::SystemAtomics;
 use crate::attach::AttachError;
 use crate::ring::refusal::PopError;
-use crate::ring::turns::Turns;
+use crate::ring::turns::{Turns, take};
 use crate::ring::{Bells, RingFlags, Slot, end, owner};
 use crate::{Machine, RingHeader, RingMessage, RmwWord, SlotCell, Word};
 
@@ -146,10 +146,20 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
             return 0;
         }
         let count = self.turns.run(self.head, values.len() as u64, |index| self.turns.full(index));
-        for (_, value) in (0..count).zip(values) {
-            *value = self.take();
-        }
         self.release();
+        let mut values = &mut values[..count as usize];
+        for (index, slots) in self.turns.runs(self.head, count) {
+            let taken = self.turns.taken(index);
+            let (now, later) = values.split_at_mut(slots.len());
+            values = later;
+            for (slot, value) in slots.iter().zip(now) {
+                // SAFETY: its word says full, which `run` has acquired, and this consumer is the only one; each slot once.
+                *value = unsafe { take::<T, M>(slot, taken) };
+            }
+        }
+        self.head = self.head.wrapping_add(count);
+        self.released = self.head;
+        self.publish();
         count as usize
     }
 
