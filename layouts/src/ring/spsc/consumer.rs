@@ -258,6 +258,8 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
             cold_path();
             // One comparison says that there are some and that there may be so many: one less than none is the greatest number.
             if tail.wrapping_sub(self.head).wrapping_sub(1) > self.slots.mask() {
+                // Who polls for a message has its line under way when the index comes, and does not wait for one after the other.
+                self.slots.prefetch(self.head);
                 return Err(nothing(self.head, tail, self.slots.mask()));
             }
         }
