@@ -23,7 +23,7 @@
 //! | `RINGMEM_DOUBLE_LEAKS=1` | reports on stderr at exit what was not given back; [`ringmem_double_live`] counts it at any time |
 //! | `RINGMEM_DOUBLE_DEADLINE_MS=MS` | how long a call of guarantee 5 waits, 10 s unless told |
 //! | `RINGMEM_DOUBLE_DELAY_US=US` | holds every operation of a stream back for so long before it is executed, none unless told |
-//! | `RINGMEM_DOUBLE_DEVICES=N` | how many devices there are, 1 to 64, 1 unless told |
+//! | `RINGMEM_DOUBLE_DEVICES=N` | how many devices there are, 0 to 64, 1 unless told |
 //! | `RINGMEM_DOUBLE_MEMORY=BYTES` | what each has, 2 GiB unless told |
 //! | `RINGMEM_DOUBLE_PEERS=0>1,1>2` | whose kernels can be let into whose memory; `all`, unless told, or `none` |
 //! | `RINGMEM_DOUBLE_ATTRIBUTES=NUMBER=VALUE,...` | what the devices say of themselves, by number of `CUdevice_attribute`; `NUMBER=-` for a driver that does not know the number |
@@ -44,6 +44,8 @@
 //! `dlopen` of that path `libcuda.so` is the same object. Where a real driver may be installed this is not enough, since `libcuda.so.1` would be
 //! the real one: there let `LD_LIBRARY_PATH` begin with a directory that links both names to the file. The loader compares files, so both
 //! names are one object.
+//!
+//! An older driver, which lacks some of the functions, is a copy of that file without them: [`without`].
 //!
 //! # As a Rust library
 //!
@@ -82,6 +84,7 @@ mod table;
 mod violations;
 mod word;
 
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -124,4 +127,28 @@ pub fn library() -> io::Result<PathBuf> {
     }
     let name = format!("{}ringmem_driver_double_library{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     Ok(target.join("debug").join(name))
+}
+
+/// Makes `folder` one for `LD_LIBRARY_PATH` in which the driver lacks these symbols: a copy of the library in which they have other names.
+///
+/// # Errors
+///
+/// What cargo or the file system said; `NotFound` for a symbol that the library has not.
+pub fn without(symbols: &[&str], folder: &Path) -> io::Result<()> {
+    let mut bytes = fs::read(library()?)?;
+    for symbol in symbols {
+        // As the table of dynamic names has it. Its hashes stay, and whoever looks the name up compares it as well.
+        let name = [b"\0", symbol.as_bytes(), b"\0"].concat();
+        let places: Vec<usize> = bytes.windows(name.len()).enumerate().filter(|(_, window)| *window == name).map(|(at, _)| at).collect();
+        if places.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, *symbol));
+        }
+        places.into_iter().for_each(|at| bytes[at + 1] = b'_');
+    }
+    for name in ["libcuda.so.1", "libcuda.so"] {
+        let _ = fs::remove_file(folder.join(name));
+    }
+    fs::write(folder.join("libcuda.so.1"), bytes)?;
+    // The loader compares files: both names are one object.
+    fs::hard_link(folder.join("libcuda.so.1"), folder.join("libcuda.so"))
 }

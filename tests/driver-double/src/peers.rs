@@ -12,7 +12,7 @@ impl Peers {
         let mut rows = vec![0; count];
         match text {
             "none" => {}
-            "" | "all" => rows.fill(u64::MAX >> (64 - count)),
+            "" | "all" => rows.fill(u64::MAX.checked_shr(64 - devices).unwrap_or(0)),
             pairs => {
                 for pair in pairs.split(',') {
                     let ends = pair.split_once('>').and_then(|(from, to)| Some((from.parse::<usize>().ok()?, to.parse::<usize>().ok()?)));

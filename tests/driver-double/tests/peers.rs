@@ -196,7 +196,7 @@ fn a_copy_between_devices_needs_no_access_and_both_contexts() {
 fn devices_that_cannot_be_are_refused() {
     let name = "devices_that_cannot_be_are_refused";
     for (variable, value) in
-        [("DEVICES", "0"), ("DEVICES", "65"), ("DEVICES", "two"), ("PEERS", "0>1"), ("ATTRIBUTES", "x"), ("MEMORY", "much")]
+        [("DEVICES", "-1"), ("DEVICES", "65"), ("DEVICES", "two"), ("PEERS", "0>1"), ("ATTRIBUTES", "x"), ("MEMORY", "much")]
     {
         let variable = format!("RINGMEM_DOUBLE_{variable}");
         let stderr = alone::aborts(name, &[(&variable, value)], begin);
