@@ -41,6 +41,18 @@ pub enum Error {
         /// The most that is possible.
         most: u64,
     },
+    /// More groups of a kernel than fit beside the kernels that stay on the device until they are told to leave. They may be told.
+    #[error("asked for {asked} groups where {free} of {most} are free beside {resident} groups of kernels that stay")]
+    Residency {
+        /// Groups that were asked for.
+        asked: u64,
+        /// What would fit now.
+        free: u64,
+        /// What would fit alone.
+        most: u64,
+        /// Groups of the kernels that stay, on other streams.
+        resident: u64,
+    },
     /// An alignment that is no power of two or above the largest.
     #[error("alignment {asked} is not a power of two up to {most}")]
     Align {

@@ -220,15 +220,25 @@ impl Stream {
     ///   managed memory.
     pub unsafe fn launch(&self, module: &Module, name: &str, arguments: &[u64]) -> Result<Pending<()>> {
         // SAFETY: the caller's promise.
-        unsafe { self.queue_launch(module, name, arguments, 1) }
+        unsafe { self.queue_launch(module, name, arguments, 1, false) }
+    }
+
+    /// As [`launch`](Self::launch), of a kernel that stays until it is told to leave.
+    ///
+    /// # Safety
+    ///
+    /// As [`launch`](Self::launch).
+    pub(crate) unsafe fn launch_to_stay(&self, module: &Module, name: &str, arguments: &[u64]) -> Result<Pending<()>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.queue_launch(module, name, arguments, 1, true) }
     }
 
     /// # Safety
     ///
     /// As [`launch`](Self::launch).
-    unsafe fn queue_launch(&self, module: &Module, name: &str, arguments: &[u64], groups: u32) -> Result<Pending<()>> {
+    unsafe fn queue_launch(&self, module: &Module, name: &str, arguments: &[u64], groups: u32, stays: bool) -> Result<Pending<()>> {
         same_backend(&*self.shared.backend, &**module.backend())?;
-        let launch = Launch { module: module.id(), name, arguments, groups };
+        let launch = Launch { module: module.id(), name, arguments, groups, stays };
         // SAFETY: the caller's promise.
         let ticket = self.queue(&[], Work::Kernel, |backend, id| unsafe { backend.launch(&launch, id) })?;
         Ok(Pending::new((), Some(ticket), self.clone()))
@@ -269,14 +279,15 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// As [`launch`](Self::launch), and [`Size`](Error::Size) for no groups or more than the device can run at once.
+    /// As [`launch`](Self::launch), [`Size`](Error::Size) for no groups or more than the device can run at once, and [`Residency`](Error::Residency) for more than
+    /// fit beside kernels that stay. A kernel that takes an [`Epoch`](crate::kernel::Epoch) is one.
     ///
     /// # Safety
     ///
     /// As [`launch`](Self::launch); a pointer's type says what its elements are, not that they are there.
     pub unsafe fn start<A: Arguments>(&self, module: &Module, kernel: &Kernel<A>, arguments: A, groups: u32) -> Result<Pending<()>> {
         // SAFETY: the caller's promise.
-        unsafe { self.queue_launch(module, kernel.name(), arguments.words().as_ref(), groups) }
+        unsafe { self.queue_launch(module, kernel.name(), arguments.words().as_ref(), groups, A::STAYS) }
     }
 
     /// Makes what is queued here from now on wait for everything that is queued on another stream now.

@@ -47,6 +47,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("NoDriver", include_str!("gpu_smoke.rs")),
     ("Driver", include_str!("gpu_smoke.rs")),
     ("Compiler", include_str!("cuda/ends.rs")),
+    ("Residency", include_str!("cuda/resident.rs")),
 ];
 
 const KERNELS: &[Entry] = &[Entry { name: "panic", arguments: 0, run: panics }];

@@ -84,6 +84,9 @@ impl<A: Arguments> fmt::Debug for Kernel<A> {
     note = "a `u64`, an `Epoch` or a `DevicePointer<T>`: kernels take 64 bits each"
 )]
 pub unsafe trait Argument: Copy + 'static {
+    /// A kernel that takes one stays until it is told to leave.
+    const STAYS: bool = false;
+
     /// As it is handed over.
     fn word(self) -> u64;
     /// What was handed over.
@@ -123,6 +126,8 @@ impl Epoch {
 
 // SAFETY: transparent over a word; whatever it holds means its low half.
 unsafe impl Argument for Epoch {
+    const STAYS: bool = true;
+
     #[inline(always)]
     fn word(self) -> u64 {
         self.0
@@ -217,6 +222,8 @@ unsafe impl<T: 'static> Argument for DevicePointer<T> {
 pub trait Arguments: Copy + 'static {
     /// How many.
     const COUNT: usize;
+    /// Whether a kernel that takes them stays until it is told to leave: one of them is an [`Epoch`].
+    const STAYS: bool;
     /// As many words.
     type Words: AsRef<[u64]>;
 
@@ -230,6 +237,7 @@ macro_rules! tuples {
     ($($count:literal: $($t:ident $x:ident),*;)*) => {$(
         impl<$($t: Argument),*> Arguments for ($($t,)*) {
             const COUNT: usize = $count;
+            const STAYS: bool = false $(|| $t::STAYS)*;
             type Words = [u64; $count];
 
             fn words(self) -> Self::Words {

@@ -461,6 +461,8 @@ pub struct Launch<'a> {
     pub arguments: &'a [u64],
     /// Groups of lanes: blocks. At least 1.
     pub groups: u32,
+    /// It stays until it is told to leave: nobody else has its groups' places meanwhile.
+    pub stays: bool,
 }
 
 /// What a device can do.

@@ -185,7 +185,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         unsafe { self.telemetry.reset() };
         // SAFETY: the region and the rings, which hold all that the control block names, list the launch as a use below, and this channel keeps
         // them; the rest is the caller's promise.
-        let kernel = unsafe { self.stream.launch(module, kernel, arguments) }?;
+        let kernel = unsafe { self.stream.launch_to_stay(module, kernel, arguments) }?;
         let ticket = kernel.ticket();
         // First of all: whatever fails from here on, it is told to leave when this is dropped.
         self.kernel = Some(kernel);

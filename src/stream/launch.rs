@@ -82,7 +82,7 @@ impl Stream {
                 self.come_after(uses)?;
                 self.come_after(&Uses::from(last))
             })?;
-            let launch = Launch { module: module.id(), name, arguments: &all, groups: 1 };
+            let launch = Launch { module: module.id(), name, arguments: &all, groups: 1, stays: false };
             // SAFETY: the caller's promise; the operands come after whatever used them, list this launch, and are nobody else's until it has left.
             self.queue(&[], Work::Kernel, |backend, id| unsafe { backend.launch(&launch, id) }).map(Some)
         })();

@@ -32,7 +32,7 @@ const RELEASES: [&str; 10] = [
 ];
 
 /// Something of everything.
-fn work(stream_ordered: bool) -> Result<(), Error> {
+pub fn work(stream_ordered: bool) -> Result<(), Error> {
     let backend = CudaBackend::with(Settings { stream_ordered, ..Settings::default() })?;
     backend.capabilities(0)?;
     let _: Option<MemoryInfo> = backend.memory_info(0)?;

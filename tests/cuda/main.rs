@@ -1,16 +1,19 @@
 //! The CUDA backend on the driver double. No GPU takes part, and no figure comes of it.
 #![cfg(all(feature = "cuda", feature = "testing", target_os = "linux"))]
 
+mod ahead;
 mod channel;
 mod conformance;
 mod ends;
 mod faults;
 mod held;
 mod interop;
+mod lacking;
 mod memory;
 mod peers;
 #[cfg(feature = "cli")]
 mod program;
 mod promises;
+mod resident;
 mod rig;
 mod streams;

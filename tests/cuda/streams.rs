@@ -169,6 +169,34 @@ alone! {
         assert!(matches!(backend.synchronize(id), Err(Error::StreamClosed)));
         backend.close_stream(id);
     }
+
+    fn a_stream_that_is_closed_under_a_kernel_gives_away_no_handle() {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let (id, held) = (stream.id(), Held::on(&stream));
+        backend.close_stream(id);
+        assert!(matches!(backend.raw_stream(id), Err(Error::StreamClosed)), "the driver's has gone");
+        drop(held);
+    }
+
+    fn a_stream_whose_end_could_not_be_marked_is_given_back_when_it_is_over() {
+        let (backend, double) = (rig::open(), Double::new());
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let (id, held) = (stream.id(), Held::on(&stream));
+        let behind = stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), .., 1).expect("a fill");
+        double.reset();
+        // Whoever looks while it closes wants one too.
+        (1..20).for_each(|number| double.fail("cuEventRecord", number, 2));
+        let destroyed = double.calls("cuStreamDestroy_v2");
+        backend.close_stream(id);
+        assert_eq!(double.calls("cuStreamDestroy_v2"), destroyed, "it is still to be asked");
+        double.reset();
+        drop(held);
+        behind.wait().expect("done");
+        drop(stream);
+        backend.memory_info(0).expect("device 0");
+        assert_eq!(double.calls("cuStreamDestroy_v2"), 1);
+    }
 }
 
 #[test]

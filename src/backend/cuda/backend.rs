@@ -132,6 +132,10 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn forget(&self, ticket: Ticket) {
+        // In a fork somebody who is not there may hold the lock, here and below.
+        if !process::is_home() {
+            return;
+        }
         self.shared.forget_moment(ticket);
     }
 
@@ -171,6 +175,9 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn unload(&self, module: ModuleId) {
+        if !process::is_home() {
+            return;
+        }
         // The driver's module stays.
         self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).remove(&module);
     }

@@ -19,9 +19,8 @@ use std::ffi::c_void;
 use cudarc::driver::sys::CUstream;
 
 use super::Shared;
-use super::device::Device;
+use super::device::{Device, STAGING};
 use super::queue::{Lasts, Making};
-use super::staging;
 use super::tally::{Done, Way};
 use crate::Result;
 use crate::backend::bytes::{is_word, moved};
@@ -111,17 +110,17 @@ impl Shared {
             }
             Way::Up if word => self.device(ends.to.device)?.now(|lane| {
                 // SAFETY: the caller's promise; the lane's word is this thread's.
-                unsafe { moved(lane.word.cast(), ends.from.place, bytes) };
+                unsafe { moved(lane.word().cast(), ends.from.place, bytes) };
                 // SAFETY: a live word of the device; the lane's lives until it is synchronised.
-                unsafe { self.calls().cuMemcpyHtoDAsync_v2(address(&ends.to), lane.word.as_ptr().cast(), bytes, lane.stream()) }
+                unsafe { self.calls().cuMemcpyHtoDAsync_v2(address(&ends.to), lane.word().as_ptr().cast(), bytes, lane.stream()) }
             })?,
             Way::Down if word => self.device(ends.from.device)?.now(|lane| {
                 // SAFETY: as above.
-                unsafe { self.calls().cuMemcpyDtoHAsync_v2(lane.word.as_ptr().cast(), address(&ends.from), bytes, lane.stream()) }?;
+                unsafe { self.calls().cuMemcpyDtoHAsync_v2(lane.word().as_ptr().cast(), address(&ends.from), bytes, lane.stream()) }?;
                 // SAFETY: the lane's own stream.
                 unsafe { self.calls().cuStreamSynchronize(lane.stream()) }?;
                 // SAFETY: the caller's promise; the word has been written, and is this thread's.
-                unsafe { moved(ends.to.place, lane.word.cast(), bytes) };
+                unsafe { moved(ends.to.place, lane.word().cast(), bytes) };
                 Ok(())
             })?,
             _ => {
@@ -151,14 +150,14 @@ impl Shared {
                 // SAFETY: both are valid for so many bytes until this is over, apart and nobody else's, but for one word: the caller's promise.
                 return self.host(making, move || unsafe { moved(to.get(), from.get(), bytes) });
             }
-            let staging = Spot(making.staging()?.place());
-            for begin in (0..bytes).step_by(staging::BYTES) {
-                let len = staging::BYTES.min(bytes - begin);
+            let staging = Spot(making.staging()?);
+            for begin in (0..bytes).step_by(STAGING) {
+                let len = STAGING.min(bytes - begin);
                 let part = Ends { to: part(&ends.to, begin), from: part(&ends.from, begin), way: ends.way };
-                // The stream does one after the other, so that one piece of pinned memory serves all.
+                // The stream does one after the other, so that one piece of pinned memory serves all parts, and all copies.
                 if ends.way == Way::Up {
                     let from = Spot(part.from.place);
-                    // SAFETY: so many bytes are left of the source, and the staging has as many, which are this operation's.
+                    // SAFETY: so many bytes are left of the source, and the staging has as many, which are this operation's when the stream comes to it.
                     self.host(making, move || unsafe { moved(staging.get(), from.get(), len) })?;
                     let part = Ends { from: Found { place: staging.get(), ..part.from }, ..part };
                     making.call(|stream| self.issue(&part, len, &queue.device, stream))?;

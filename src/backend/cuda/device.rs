@@ -1,7 +1,8 @@
 //! [`Device`]: one GPU as this backend uses it: its primary context, what it can do, and what is kept ready for calls.
 //!
 //! 1. The context is the primary one, which the runtime API, cudarc and this share. A call binds it to its thread and puts back what was bound.
-//! 2. What is done at once is done on lanes, private streams that wait for no other: nothing here uses the legacy stream.
+//! 2. What is done at once is done on lanes, private streams that wait for no other: nothing here uses the legacy stream. There are [`LANES`], made with
+//!    the device; who finds none idle waits for one, and for nothing but what is done at once there.
 //! 3. It goes with the backend. Where a kernel still runs then, nothing is given back: each of those calls would wait for it.
 
 use core::ptr;
@@ -9,7 +10,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
 use cudarc::driver::sys::{CUctx_st, CUdevice, CUstream, CUstream_st};
@@ -20,13 +21,23 @@ use super::code::{is_final, number};
 use super::driver::Driver;
 use super::event::Events;
 use super::facts::Facts;
+use super::pieces::{Piece, Pieces};
 use super::pool::Pool;
 use super::process;
-use super::staging::{Stagings, locked};
+use super::residents::Residents;
 use crate::{Error, Result};
 
 /// `CU_STREAM_NON_BLOCKING`: it does not wait for the legacy stream, nor that for it.
 const NON_BLOCKING: u32 = 1;
+
+/// As many copies at once as a device has engines for, and one to follow each of the two that most have.
+const LANES: usize = 4;
+
+/// Bytes of a staging: large enough that the calls for it are not what takes time.
+pub(super) const STAGING: usize = 1 << 20;
+
+/// Words that are pinned together: a page.
+const WORDS: usize = 512;
 
 pub(super) struct Device {
     pub calls: &'static Calls,
@@ -34,25 +45,35 @@ pub(super) struct Device {
     pub handle: CUdevice,
     pub facts: Facts,
     pub events: Arc<Events>,
-    pub stagings: Arc<Stagings>,
+    /// Between pageable memory and the device, one of [`STAGING`] bytes for each stream.
+    pub stagings: Arc<Pieces>,
+    /// Of eight bytes, for what is written with them alone.
+    pub words: Arc<Pieces>,
+    /// Kernels that stay.
+    pub residents: Residents,
     /// Where device memory comes from; `None` for the driver itself.
     pub pool: Option<Pool>,
     /// Devices whose memory this one was let reach.
     pub peers: Mutex<BTreeSet<u32>>,
     context: Handle<CUctx_st>,
-    lanes: Mutex<Vec<Lane>>,
+    lanes: Mutex<Lanes>,
+    /// Somebody has given a lane back.
+    freed: Condvar,
     is_left: AtomicBool,
+}
+
+#[derive(Default)]
+struct Lanes {
+    idle: Vec<Lane>,
+    /// How many wait for one.
+    waiting: usize,
 }
 
 /// A stream for what is done at once, and a word of pinned memory beside it.
 pub(super) struct Lane {
     stream: Handle<CUstream_st>,
-    /// INVARIANT: 8 pinned bytes that only the holder of the lane and what it has queued there use.
-    pub word: NonNull<u64>,
+    word: Piece,
 }
-
-// SAFETY: a handle, and memory that whoever has the lane has alone.
-unsafe impl Send for Lane {}
 
 impl Device {
     pub fn open(driver: &Driver, ordinal: u32, settings: &Settings) -> Result<Arc<Self>> {
@@ -69,17 +90,26 @@ impl Device {
             handle,
             facts,
             events: Arc::new(Events::new(calls)),
-            stagings: Arc::new(Stagings::new(calls)),
+            stagings: Arc::new(Pieces::new(calls, STAGING, 1)),
+            words: Arc::new(Pieces::new(calls, size_of::<u64>(), WORDS)),
+            residents: Residents::default(),
             pool: None,
             peers: Mutex::default(),
             context: Handle(context),
             lanes: Mutex::default(),
+            freed: Condvar::new(),
             is_left: AtomicBool::new(false),
         };
+        let bound = device.bind()?;
         if settings.stream_ordered && device.facts.pools {
-            let _bound = device.bind()?;
-            device.pool = Pool::new(calls, ordinal, settings.threshold)?;
+            device.pool = Some(Pool::new(calls, ordinal, settings.threshold)?);
         }
+        for _ in 0..LANES {
+            let word = device.words.take()?;
+            let stream = device.stream()?;
+            device.lanes().idle.push(Lane { stream, word });
+        }
+        drop(bound);
         Ok(Arc::new(device))
     }
 
@@ -117,11 +147,7 @@ impl Device {
     /// Runs calls on a lane and waits until they are over. What fails on the way is waited for too, as far as it was queued.
     pub fn now<T>(&self, run: impl FnOnce(&Lane) -> Result<T>) -> Result<T> {
         let _bound = self.bind()?;
-        let idle = self.lanes().pop();
-        let lane = match idle {
-            Some(lane) => lane,
-            None => self.lane()?,
-        };
+        let lane = self.idle_lane();
         let outcome = run(&lane);
         // What was queued uses the caller's memory: nobody goes on before it is over, unless all is.
         let over = loop {
@@ -131,7 +157,12 @@ impl Device {
                 over => break over,
             }
         };
-        self.lanes().push(lane);
+        let mut lanes = self.lanes();
+        lanes.idle.push(lane);
+        if lanes.waiting > 0 {
+            self.freed.notify_one();
+        }
+        drop(lanes);
         let value = outcome?;
         over.map(|()| value)
     }
@@ -142,15 +173,16 @@ impl Device {
         !matches!(unsafe { self.calls.cuStreamQuery(lane.stream()) }, Err(Error::Driver { code: number::NOT_READY, .. }))
     }
 
-    fn lane(&self) -> Result<Lane> {
-        let word = locked(self.calls, size_of::<u64>(), 0)?.cast();
-        match self.stream() {
-            Ok(stream) => Ok(Lane { stream, word }),
-            Err(error) => {
-                // SAFETY: just allocated, and used by nobody. What it says is of less interest than the error.
-                let _ = unsafe { self.calls.cuMemFreeHost(word.as_ptr().cast()) };
-                Err(error)
+    /// One that nobody uses, when there is one.
+    fn idle_lane(&self) -> Lane {
+        let mut lanes = self.lanes();
+        loop {
+            if let Some(lane) = lanes.idle.pop() {
+                return lane;
             }
+            lanes.waiting += 1;
+            lanes = self.freed.wait(lanes).unwrap_or_else(PoisonError::into_inner);
+            lanes.waiting -= 1;
         }
     }
 
@@ -159,7 +191,7 @@ impl Device {
         self.is_left.store(true, Relaxed);
     }
 
-    fn lanes(&self) -> MutexGuard<'_, Vec<Lane>> {
+    fn lanes(&self) -> MutexGuard<'_, Lanes> {
         self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -167,6 +199,11 @@ impl Device {
 impl Lane {
     pub const fn stream(&self) -> CUstream {
         self.stream.0
+    }
+
+    /// 8 pinned bytes that only the holder of the lane and what it has queued there use.
+    pub const fn word(&self) -> NonNull<u64> {
+        self.word.place().cast()
     }
 }
 
@@ -179,13 +216,12 @@ impl Drop for Device {
         // Where it cannot be bound it may be so already.
         let _bound = self.bind();
         let lanes = std::mem::take(&mut *self.lanes());
-        for lane in lanes {
+        for lane in lanes.idle {
             // SAFETY: an idle lane's stream, which goes with it.
             let _ = unsafe { self.calls.cuStreamDestroy_v2(lane.stream()) };
-            // SAFETY: its word, by the invariant.
-            let _ = unsafe { self.calls.cuMemFreeHost(lane.word.as_ptr().cast()) };
         }
         self.stagings.give_back();
+        self.words.give_back();
         self.events.give_back();
         drop(self.pool.take());
         // SAFETY: retained once, by `open`.

@@ -8,6 +8,7 @@ use cudarc::driver::sys::{CUevent, CUevent_st, CUstream};
 
 use super::call::{Calls, Handle};
 use super::code::number;
+use super::process;
 use crate::{Error, Result};
 
 /// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING`: whoever waits sleeps.
@@ -30,18 +31,27 @@ impl Events {
         Self { calls, idle: Mutex::new(Vec::new()) }
     }
 
+    /// Makes events until so many are idle. The context is bound.
+    pub fn stock(&self, wanted: usize) -> Result<()> {
+        let missing = wanted.saturating_sub(self.idle().len());
+        for _ in 0..missing {
+            let event = self.create()?;
+            self.idle().push(event);
+        }
+        Ok(())
+    }
+
+    fn create(&self) -> Result<Handle<CUevent_st>> {
+        let mut handle = ptr::null_mut();
+        // SAFETY: writes one handle.
+        unsafe { self.calls.cuEventCreate(&raw mut handle, FLAGS) }?;
+        Ok(Handle(handle))
+    }
+
     /// An event at the end of a stream as it is now. The context is bound.
     pub fn record(self: &Arc<Self>, stream: CUstream) -> Result<Event> {
         let idle = self.idle().pop();
-        let handle = match idle {
-            Some(handle) => handle,
-            None => {
-                let mut handle = ptr::null_mut();
-                // SAFETY: writes one handle.
-                unsafe { self.calls.cuEventCreate(&raw mut handle, FLAGS) }?;
-                Handle(handle)
-            }
-        };
+        let handle = idle.map_or_else(|| self.create(), Ok)?;
         let event = Event { handle, home: Arc::clone(self) };
         // SAFETY: nobody else uses the event; the stream is the caller's, and live.
         unsafe { self.calls.cuEventRecord(event.handle.0, stream) }?;
@@ -86,6 +96,9 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        self.home.idle().push(self.handle);
+        // In a fork somebody who is not there may hold the lock.
+        if process::is_home() {
+            self.home.idle().push(self.handle);
+        }
     }
 }

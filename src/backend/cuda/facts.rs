@@ -51,7 +51,7 @@ impl Facts {
             integrated: has(attribute::INTEGRATED)?,
             system_scope: mapped && number(attribute::CAPABILITY_MAJOR)? >= SCOPED,
             writes_words: newer(attribute::WRITES_WORDS)? && calls.cuStreamWriteValue64_v2.is_some(),
-            pools: newer(attribute::MEMORY_POOLS)?,
+            pools: newer(attribute::MEMORY_POOLS)? && calls.has_pools(),
             cooperative: has(attribute::COOPERATIVE_LAUNCH)? && calls.cuLaunchCooperativeKernel.is_some(),
             processors: number(attribute::PROCESSORS)?,
         })

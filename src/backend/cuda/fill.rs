@@ -39,7 +39,7 @@ impl Shared {
         if self.is_far(&found)? {
             let home = self.device(found.device)?;
             home.now(|lane| {
-                let pattern = Pattern::of(home, fill, address(&found), || Ok(lane.word))?;
+                let pattern = Pattern::of(home, fill, address(&found), || Ok(lane.word()))?;
                 spread(home, fill, address(&found), pattern, |call| call(lane.stream()))
             })?;
         } else {
@@ -63,7 +63,7 @@ impl Shared {
                 // SAFETY: so many elements until this is over, nobody else's: checked, and the caller's promise.
                 return self.host(making, move || unsafe { filled(spot.get(), &fill) });
             }
-            let pattern = Pattern::of(&queue.device, fill, address(&found), || Ok(making.staging()?.place().cast()))?;
+            let pattern = Pattern::of(&queue.device, fill, address(&found), || making.word())?;
             spread(&queue.device, fill, address(&found), pattern, |call| making.call(call))
         })?;
         Ok(Ticket { stream: on, number })
@@ -90,9 +90,9 @@ impl Shared {
                     return unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), address(&found), value, WITH_BARRIER) };
                 }
                 // SAFETY: the lane's own word.
-                unsafe { lane.word.write(value) };
+                unsafe { lane.word().write(value) };
                 // SAFETY: as above; the lane is synchronised before anybody else has it.
-                unsafe { home.calls.cuMemcpyHtoDAsync_v2(address(&found), lane.word.as_ptr().cast(), size_of::<u64>(), lane.stream()) }
+                unsafe { home.calls.cuMemcpyHtoDAsync_v2(address(&found), lane.word().as_ptr().cast(), size_of::<u64>(), lane.stream()) }
             })?;
         } else {
             store(Spot::new(found.place), value);
@@ -119,11 +119,11 @@ impl Shared {
                 // SAFETY: a live word that the device sees, aligned: checked, and the caller's promise.
                 return making.call(|stream| unsafe { device.calls.cuStreamWriteValue64_v2(stream, address(&found), value, WITH_BARRIER) });
             }
-            let staging = making.staging()?.place();
-            // SAFETY: this operation's own, and large enough.
-            unsafe { staging.cast::<u64>().write(value) };
-            // SAFETY: as above; the staging is this operation's until it is over.
-            making.call(|stream| unsafe { device.calls.cuMemcpyHtoDAsync_v2(address(&found), staging.as_ptr().cast(), bytes, stream) })
+            let own = making.word()?;
+            // SAFETY: this operation's own.
+            unsafe { own.write(value) };
+            // SAFETY: as above; the word is this operation's until it is over.
+            making.call(|stream| unsafe { device.calls.cuMemcpyHtoDAsync_v2(address(&found), own.as_ptr().cast(), bytes, stream) })
         })?;
         Ok(Ticket { stream: on, number })
     }

@@ -68,7 +68,7 @@ impl CudaBackend {
             return Err(Error::Unsupported { what: "the legacy stream" });
         }
         let home = self.shared.device(self.ordinal_of(stream.context())?)?;
-        Ok(self.shared.list(Queue::adopt(home, &self.shared.counts, Arc::clone(stream))))
+        Queue::adopt(home, &self.shared.counts, Arc::clone(stream)).map(|queue| self.shared.list(queue))
     }
 
     /// The driver's handle of a stream, which is valid until it is closed.
@@ -77,7 +77,9 @@ impl CudaBackend {
     ///
     /// [`StreamClosed`](Error::StreamClosed).
     pub fn raw_stream(&self, stream: StreamId) -> Result<CUstream> {
-        Ok(self.shared.stream(stream)?.handle())
+        let queue = self.shared.stream(stream)?;
+        // One that a kernel still runs on is listed, and its handle may be another's.
+        if queue.is_closed() { Err(Error::StreamClosed) } else { Ok(queue.handle()) }
     }
 
     /// Device memory of somebody else's as a block, which may be copied and filled like any other. Freeing it drops `keeps`, after its uses.

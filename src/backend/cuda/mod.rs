@@ -43,12 +43,13 @@ mod memory;
 mod module;
 mod moment;
 mod peers;
+mod pieces;
 mod pool;
 mod prefetch;
 mod process;
 mod progress;
 mod queue;
-mod staging;
+mod residents;
 mod tally;
 mod watch;
 
@@ -294,6 +295,7 @@ impl Shared {
             let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
             for (id, queue) in streams.extract_if(|_, queue| queue.is_over()) {
                 self.closing.fetch_sub(1, Relaxed);
+                queue.finish();
                 self.counts.unreported.fetch_add(self.ended.keep(id, queue), Relaxed);
             }
         }

@@ -19,6 +19,7 @@ use super::Shared;
 use super::call::{Calls, Handle};
 use super::device::Device;
 use super::queue::Lasts;
+use super::residents::{Fit, Resident};
 use crate::backend::{Launch, ModuleId, StreamId, Ticket, entry};
 use crate::{Error, Result};
 
@@ -42,8 +43,7 @@ struct There {
 #[derive(Clone, Copy)]
 struct Kernel {
     function: Handle<CUfunc_st>,
-    /// Groups that the device runs at once.
-    most: u32,
+    fit: Fit,
 }
 
 impl Shared {
@@ -81,7 +81,7 @@ impl Shared {
     ///
     /// The promise of `Backend::launch`.
     pub(super) unsafe fn launch_queued(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
-        let Launch { module, name, arguments, groups } = *launch;
+        let Launch { module, name, arguments, groups, stays } = *launch;
         let queue = self.stream(on)?;
         let loaded = self.modules.read().unwrap_or_else(PoisonError::into_inner).get(&module).cloned();
         let entries = loaded.as_ref().map_or(&[][..], |loaded| loaded.image.host);
@@ -92,10 +92,10 @@ impl Shared {
         let Some(kernel) = place.and_then(|place| there.kernels.get(place)) else {
             return Err(Error::UnknownKernel { asked: name.into(), known: entries });
         };
-        // Groups may wait for each other, so all must run at once.
-        if groups == 0 || groups > kernel.most {
-            return Err(Error::Size { asked: groups.into(), least: 1, most: kernel.most.into() });
-        }
+        let mut residents = queue.device.residents.lock();
+        self.fits(&mut residents, kernel.fit, groups, on)?;
+        // Held until it is among them: two that fit alone may not fit together.
+        let residents = stays.then_some(residents);
         let _launching = self.launching.read().unwrap_or_else(PoisonError::into_inner);
         let number = queue.push(Lasts::Kernel, None, |making| {
             let mut places: Vec<*mut c_void> = arguments.iter().map(|argument| (&raw const *argument).cast_mut().cast()).collect();
@@ -111,10 +111,14 @@ impl Shared {
                 }
             })
         })?;
+        let ticket = Ticket { stream: on, number };
+        if let Some(mut residents) = residents {
+            residents.push(Resident::new(ticket, kernel.fit, groups));
+        }
         self.counts.launches.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
         #[cfg(feature = "tracing")]
         tracing::debug!(stream = on.get(), kernel = wanted.name, "launch queued");
-        Ok(Ticket { stream: on, number })
+        Ok(ticket)
     }
 }
 
@@ -177,11 +181,11 @@ impl There {
         let hash = if bytes == size_of::<u64>() {
             device.now(|lane| {
                 // SAFETY: the global is as long, and the lane's word is this thread's until it is synchronised.
-                unsafe { device.calls.cuMemcpyDtoHAsync_v2(lane.word.as_ptr().cast(), address, size_of::<u64>(), lane.stream()) }?;
+                unsafe { device.calls.cuMemcpyDtoHAsync_v2(lane.word().as_ptr().cast(), address, size_of::<u64>(), lane.stream()) }?;
                 // SAFETY: the lane's own stream.
                 unsafe { device.calls.cuStreamSynchronize(lane.stream()) }?;
                 // SAFETY: written, and this thread's.
-                Ok(unsafe { lane.word.read() })
+                Ok(unsafe { lane.word().read() })
             })?
         } else {
             0
@@ -206,8 +210,8 @@ impl There {
         let mut groups = 0;
         // SAFETY: as above; writes one integer.
         unsafe { calls.cuOccupancyMaxActiveBlocksPerMultiprocessor(&raw mut groups, function, WARP.cast_signed(), 0) }?;
-        let most = groups.unsigned_abs().saturating_mul(device.facts.processors);
-        Ok(Kernel { function: Handle(function), most })
+        let fit = Fit { each: groups.try_into().unwrap_or(0), processors: device.facts.processors };
+        Ok(Kernel { function: Handle(function), fit })
     }
 
     fn unload(&self, calls: &Calls) {

@@ -11,12 +11,13 @@ use crate::{Error, Result};
 impl Shared {
     /// Whether a device can be let reach another's memory.
     pub(super) fn reaches(&self, device: &Device, peer: u32) -> Result<bool> {
-        if device.ordinal == peer || device.calls.cuDeviceCanAccessPeer.is_none() {
+        let calls = device.calls;
+        if device.ordinal == peer || calls.cuDeviceCanAccessPeer.is_none() || calls.cuCtxEnablePeerAccess.is_none() {
             return Ok(false);
         }
         let (other, mut can) = (self.driver.device(peer)?, 0);
         // SAFETY: writes one integer.
-        unsafe { device.calls.cuDeviceCanAccessPeer(&raw mut can, device.handle, other) }?;
+        unsafe { calls.cuDeviceCanAccessPeer(&raw mut can, device.handle, other) }?;
         Ok(can != 0)
     }
 

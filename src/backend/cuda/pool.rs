@@ -54,12 +54,25 @@ pub(super) struct Pool {
     handle: Handle<CUmemPoolHandle_st>,
 }
 
+impl Calls {
+    /// Whether the driver has every function that is called here. With some of them memory could be had and not given back.
+    pub fn has_pools(&self) -> bool {
+        let Self { cuMemAllocFromPoolAsync, cuMemFreeAsync, cuMemPoolCreate, cuMemPoolDestroy, .. } = self;
+        let Self { cuMemPoolSetAttribute, cuMemPoolGetAttribute, cuMemPoolSetAccess, cuMemPoolTrimTo, .. } = self;
+        cuMemAllocFromPoolAsync.is_some()
+            && cuMemFreeAsync.is_some()
+            && cuMemPoolCreate.is_some()
+            && cuMemPoolDestroy.is_some()
+            && cuMemPoolSetAttribute.is_some()
+            && cuMemPoolGetAttribute.is_some()
+            && cuMemPoolSetAccess.is_some()
+            && cuMemPoolTrimTo.is_some()
+    }
+}
+
 impl Pool {
-    /// A pool that keeps up to `threshold` bytes that are free; `None` where the driver has no pools. The context is bound.
-    pub fn new(calls: &'static Calls, device: u32, threshold: u64) -> Result<Option<Self>> {
-        if calls.cuMemAllocFromPoolAsync.is_none() || calls.cuMemFreeAsync.is_none() || calls.cuMemPoolCreate.is_none() {
-            return Ok(None);
-        }
+    /// A pool that keeps up to `threshold` bytes that are free. The driver has pools, and the context is bound.
+    pub fn new(calls: &'static Calls, device: u32, threshold: u64) -> Result<Self> {
         let properties = Properties {
             allocation: PINNED,
             handles: 0,
@@ -77,7 +90,7 @@ impl Pool {
         let mut value = threshold;
         // SAFETY: a live pool; reads 64 bits.
         unsafe { calls.cuMemPoolSetAttribute(handle, THRESHOLD, (&raw mut value).cast()) }?;
-        Ok(Some(pool))
+        Ok(pool)
     }
 
     /// Memory that may be used from this place of a stream on.

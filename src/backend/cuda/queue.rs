@@ -7,7 +7,8 @@
 //! 3. A call that failed before anything was queued is its caller's error. One of several that make up an operation leaves a number that fails, since a
 //!    part of it may be executed. A context that a kernel broke has ended all: whoever waits is told.
 
-use core::mem;
+use core::mem::{self, ManuallyDrop};
+use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::collections::VecDeque;
@@ -20,7 +21,8 @@ use cudarc::driver::sys::{CUstream, CUstream_st};
 use super::call::Handle;
 use super::device::Device;
 use super::event::Event;
-use super::staging::Staging;
+use super::pieces::Piece;
+use super::process;
 use super::tally::Done;
 use crate::backend::counters::Counts;
 use crate::backend::ended::Untold;
@@ -33,6 +35,8 @@ const LARGE: u64 = 64 << 10;
 const RUN: u64 = 32;
 /// So many events wait before somebody looks which are over.
 const MANY: usize = 64;
+/// Events that a stream which is opened finds idle at least: a kernel's, its waits', and some large copies'.
+const EVENTS: usize = 16;
 
 pub(super) struct Queue {
     pub(super) counts: Arc<Counts>,
@@ -52,7 +56,19 @@ enum Owned {
     /// Destroyed when the queue is closed.
     Here(Handle<CUstream_st>),
     /// cudarc's.
-    There(Arc<CudaStream>),
+    There(ManuallyDrop<Arc<CudaStream>>),
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        // cudarc would call the driver in a fork, too.
+        if let Self::There(stream) = self
+            && process::is_home()
+        {
+            // SAFETY: dropped here alone, and used no more.
+            unsafe { ManuallyDrop::drop(stream) };
+        }
+    }
 }
 
 #[derive(Default)]
@@ -70,12 +86,16 @@ pub(super) struct State {
     pub broken: Option<(u64, &'static str, u32)>,
     /// How often in a row the driver did not say whether something is over.
     pub troubles: u32,
-    pub is_closed: bool,
+    /// For host functions: operations of one stream use it one after another. Until it is closed.
+    staging: Option<Piece>,
+    is_closed: bool,
+    /// The driver's stream has gone.
+    is_destroyed: bool,
 }
 
 pub(super) enum After {
     Count(Done),
-    Free(#[allow(dead_code, reason = "to be dropped")] Staging),
+    Free(#[allow(dead_code, reason = "to be dropped")] Piece),
 }
 
 /// How long an operation may take.
@@ -92,7 +112,8 @@ pub(super) enum Lasts {
 /// An operation while its calls are made.
 pub(super) struct Making<'a> {
     queue: &'a Queue,
-    kept: Vec<Staging>,
+    staging: Option<NonNull<u8>>,
+    kept: Vec<Piece>,
     has_begun: bool,
 }
 
@@ -104,11 +125,17 @@ impl Making<'_> {
         Ok(())
     }
 
-    /// Pinned memory that is its own until it is over.
-    pub fn staging(&mut self) -> Result<&Staging> {
-        let staging = self.queue.device.stagings.take()?;
-        self.kept.push(staging);
-        self.kept.last().ok_or(Error::StreamClosed)
+    /// [`STAGING`](super::device::STAGING) pinned bytes, which its calls alone use where they come in the stream's order, and the host only in host functions.
+    pub fn staging(&self) -> Result<NonNull<u8>> {
+        self.staging.ok_or(Error::StreamClosed)
+    }
+
+    /// A pinned word that is its own until it is over.
+    pub fn word(&mut self) -> Result<NonNull<u64>> {
+        let word = self.queue.device.words.take()?;
+        let place = word.place().cast();
+        self.kept.push(word);
+        Ok(place)
     }
 }
 
@@ -116,17 +143,22 @@ impl Queue {
     /// A stream of its own.
     pub fn open(device: &Arc<Device>, counts: &Arc<Counts>) -> Result<Self> {
         let _bound = device.bind()?;
-        Ok(Self::new(device, counts, Owned::Here(device.stream()?)))
+        Self::new(device, counts, || Ok(Owned::Here(device.stream()?)))
     }
 
     /// cudarc's stream.
-    pub fn adopt(device: &Arc<Device>, counts: &Arc<Counts>, stream: Arc<CudaStream>) -> Self {
-        Self::new(device, counts, Owned::There(stream))
+    pub fn adopt(device: &Arc<Device>, counts: &Arc<Counts>, stream: Arc<CudaStream>) -> Result<Self> {
+        let _bound = device.bind()?;
+        Self::new(device, counts, || Ok(Owned::There(ManuallyDrop::new(stream))))
     }
 
-    fn new(device: &Arc<Device>, counts: &Arc<Counts>, stream: Owned) -> Self {
+    /// With what its operations will need: what a running kernel would hold up is done now. The context is bound.
+    fn new(device: &Arc<Device>, counts: &Arc<Counts>, stream: impl FnOnce() -> Result<Owned>) -> Result<Self> {
+        device.events.stock(EVENTS)?;
+        let state = Mutex::new(State { staging: Some(device.stagings.take()?), ..State::default() });
         let [done, launch, lasting] = [const { AtomicU64::new(0) }; 3];
-        Self { device: Arc::clone(device), counts: Arc::clone(counts), stream, state: Mutex::default(), done, launch, lasting }
+        let (device, counts, stream) = (Arc::clone(device), Arc::clone(counts), stream()?);
+        Ok(Self { counts, stream, state, done, launch, lasting, device })
     }
 
     pub fn handle(&self) -> CUstream {
@@ -158,7 +190,8 @@ impl Queue {
             // Who waits for what is before it does not wait for it.
             self.record(&mut state)?;
         }
-        let mut making = Making { queue: self, kept: Vec::new(), has_begun: false };
+        let staging = state.staging.as_ref().map(Piece::place);
+        let mut making = Making { queue: self, staging, kept: Vec::new(), has_begun: false };
         let made = match since {
             Some(since) if state.failed > 0 && state.failed >= since => {
                 making.has_begun = true;
@@ -177,7 +210,7 @@ impl Queue {
             Err(error) => return Err(error),
         }
         state.last = number;
-        state.after.extend(kept.into_iter().map(|staging| (number, After::Free(staging))));
+        state.after.extend(kept.into_iter().map(|piece| (number, After::Free(piece))));
         if lasts == Lasts::Kernel {
             self.launch.store(number, Release);
         }
@@ -234,12 +267,38 @@ impl Queue {
         // Where it cannot be bound it may be so already.
         let _bound = self.device.bind();
         let mut state = self.state();
+        if let Some(staging) = state.staging.take()
+            && self.done.load(Acquire) < last
+        {
+            state.after.push_back((last, After::Free(staging)));
+        }
         // Without an event for its end the stream must stay, to be asked.
-        if let (Owned::Here(stream), Ok(())) = (&self.stream, self.cover(&mut state, last)) {
+        if self.cover(&mut state, last).is_ok() {
+            self.destroy(&mut state);
+        }
+        true
+    }
+
+    /// Gives the driver's stream back, if that has not been done. The context is bound.
+    fn destroy(&self, state: &mut State) {
+        if let (Owned::Here(stream), false) = (&self.stream, mem::replace(&mut state.is_destroyed, true)) {
             // SAFETY: ours, and nobody queues anything any more. The driver executes what is queued.
             let _ = unsafe { self.device.calls.cuStreamDestroy_v2(stream.0) };
         }
-        true
+    }
+
+    /// After all of it is over: what could not be given back when it was closed.
+    pub fn finish(&self) {
+        let mut state = self.state();
+        if !state.is_destroyed {
+            // Where it cannot be bound it may be so already.
+            let _bound = self.device.bind();
+            self.destroy(&mut state);
+        }
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.state().is_closed
     }
 
     /// Whether it is closed and all of it is over.

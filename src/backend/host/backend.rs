@@ -244,7 +244,7 @@ unsafe impl Backend for HostBackend {
     }
 
     unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
-        let Launch { module, name, arguments, groups } = *launch;
+        let Launch { module, name, arguments, groups, .. } = *launch;
         self.queue(Facts::of(Verb::Launch, Some(on)), on, |stream| {
             let entries = self.shared.modules.read().unwrap_or_else(PoisonError::into_inner).get(&module).copied().unwrap_or(&[]);
             let entry = entry(entries, name, arguments.len())?;

@@ -1,0 +1,118 @@
+//! What the backend allocates for itself it has before a kernel is launched: a driver that allocates may wait for the kernel.
+
+use std::thread;
+
+use ringmem::backend::cuda::CudaBackend;
+use ringmem::backend::{Backend, Copy, Fill, Place};
+use ringmem::bridge::TransferStrategy;
+use ringmem::channel::{Channel, Options};
+use ringmem::memory::{Buffer, Device, Host};
+use ringmem::stream::{Module, Stream};
+use ringmem_kernels::echo::Echo;
+use ringmem_kernels::{ABI, IMAGE};
+
+use crate::rig::{self, Double, alone};
+
+/// What gives something that was not there.
+const ALLOCATORS: [&str; 9] = [
+    "cuMemAlloc_v2",
+    "cuMemAllocManaged",
+    "cuMemHostAlloc",
+    "cuMemHostRegister_v2",
+    "cuMemPoolCreate",
+    "cuStreamCreate",
+    "cuEventCreate",
+    "cuModuleLoadData",
+    "cuModuleLoadDataEx",
+];
+
+/// More threads than a device does things at once for.
+const THREADS: u64 = 8;
+/// Longer than what pageable memory goes through.
+const LEN: usize = (2 << 20) + 7;
+
+fn allocations(double: &Double) -> Vec<(&'static str, u64)> {
+    ALLOCATORS.map(|symbol| (symbol, double.calls(symbol))).into()
+}
+
+/// All kinds of work beside a kernel that runs from before it until after it.
+fn beside_a_kernel() {
+    let (backend, double) = (rig::open(), Double::new());
+    let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
+    let (one, other) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
+    let options = Options { strategy: Some(TransferStrategy::Async), ..Options::new("echo") };
+    // SAFETY: `echo` takes no arguments of its own.
+    let mut channel: Channel<Echo, Echo> = unsafe { Channel::open(&backend, 0, &module, &options) }.expect("a channel");
+    let before = allocations(&double);
+    for round in 0..3 {
+        while channel.send(Echo { words: [round; 8] }).is_err() {}
+        while channel.receive().is_err() {}
+        there_and_back(&backend, &one, &other, round as u8);
+        words(&backend, &one);
+        thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let backend = &backend;
+                scope.spawn(move || at_once(backend, thread));
+            }
+        });
+    }
+    assert_eq!(allocations(&double), before);
+    channel.close().expect("it ends as told");
+}
+
+/// Pageable memory to a device on one stream and back on another, several at a time.
+fn there_and_back(backend: &std::sync::Arc<CudaBackend>, one: &Stream, other: &Stream, value: u8) {
+    let under_way: Vec<_> = (0..4_u8)
+        .map(|index| {
+            let source = Buffer::<u8, _>::from_slice(Host::new(backend, 0), &vec![value + index; LEN]).expect("room");
+            let (gpu, back) = (Buffer::<u8, _>::new(Device::new(backend, 0), LEN), Buffer::<u8, _>::new(Host::new(backend, 0), LEN));
+            let (source, gpu) = one.copy(source, gpu.expect("room")).expect("as many").ordered();
+            (source, other.copy(gpu, back.expect("room")).expect("as many"))
+        })
+        .collect();
+    for (index, (source, pending)) in (0..4_u8).zip(under_way) {
+        let (gpu, back) = pending.wait().expect("done");
+        assert!(back.as_slice().expect("nothing is queued").iter().all(|&byte| byte == value + index), "copy {index}");
+        drop((source, gpu));
+    }
+}
+
+/// Elements of eight bytes that are filled, and words that are published, behind each other.
+fn words(backend: &std::sync::Arc<CudaBackend>, stream: &Stream) {
+    let buffer = Buffer::<u64, _>::new(Device::new(backend, 0), 100).expect("room");
+    let address = buffer.device_address().expect("it has one");
+    for round in 1..50_u64 {
+        let since = backend.mark(stream.id()).expect("a ticket");
+        // SAFETY: the buffer's words, waited for below.
+        unsafe {
+            backend.fill(&Fill::of(Place::Device(address), round << 33 | round, 100), stream.id()).expect("queued");
+            backend.publish(Place::Device(address), round, since, stream.id()).expect("queued");
+        }
+    }
+    stream.synchronize().expect("done");
+    assert_eq!(buffer.to_vec().expect("a copy")[..2], [49, 49 << 33 | 49]);
+}
+
+/// One thread's copies that are waited for.
+fn at_once(backend: &std::sync::Arc<CudaBackend>, thread: u64) {
+    let mut buffer = Buffer::<u64, _>::new(Device::new(backend, 0), 1000).expect("room");
+    for round in 0..20 {
+        buffer.fill(thread << 40 | round).expect("a fill");
+        let mut words = [0_u64; 2];
+        let to = Place::Host(std::ptr::NonNull::from(&mut words).cast());
+        // SAFETY: live bytes on both sides.
+        unsafe { backend.copy_now(&Copy { to, from: Place::Device(buffer.device_address().expect("it has one")), bytes: 16 }) }
+            .expect("a copy");
+        assert_eq!(words, [thread << 40 | round; 2]);
+    }
+}
+
+alone! {
+    fn nothing_is_allocated_for_the_backend_s_own_use_while_a_kernel_runs() {
+        beside_a_kernel();
+    }
+
+    fn nor_where_streams_write_no_words() with("RINGMEM_DOUBLE_ATTRIBUTES" = "122=0") {
+        beside_a_kernel();
+    }
+}

@@ -1,0 +1,216 @@
+//! A driver that lacks functions, or devices: each of its functions in turn is not there, and nothing crashes.
+
+use std::alloc::Layout;
+
+use ringmem::Error;
+use ringmem::backend::cuda::{Advice, CudaBackend, Driver};
+use ringmem::backend::{Backend, Copy, Fill, MemoryLocation, Options, Place, Request, Uses};
+use ringmem::memory::{Buffer, Device, GpuBuffer, Host, Unified, UnifiedBuffer};
+use ringmem::stream::{Module, Stream};
+use ringmem_kernels::{ABI, IMAGE};
+
+use crate::faults::work;
+use crate::held::Held;
+use crate::rig::{self, Alone, alone};
+
+/// The functions' names as the backend lists them: what a driver must have, or what it may lack.
+fn listed(which: &str) -> Vec<&'static str> {
+    let source = include_str!("../../src/backend/cuda/call.rs");
+    let (_, list) = source.split_once(&format!("    {which} {{\n")).expect("the list");
+    let (list, _) = list.split_once("\n    }").expect("its end");
+    list.lines().filter_map(|line| Some(line.strip_prefix("        fn ")?.split_once('(')?.0)).collect()
+}
+
+/// Runs a test in a child whose driver has none of these.
+fn without(symbols: &[&str], alone: Alone) -> String {
+    let folder = tempfile::tempdir().expect("a folder");
+    ringmem_driver_double::without(symbols, folder.path()).expect("the double has them");
+    alone.with("LD_LIBRARY_PATH", folder.path().display()).run()
+}
+
+#[test]
+fn without_a_function_that_it_must_have_it_is_no_driver_and_the_function_is_named() {
+    let path = concat!(module_path!(), "::without_a_function_that_it_must_have_it_is_no_driver_and_the_function_is_named");
+    if Alone::new(path).is_here() {
+        let error = CudaBackend::open().expect_err("it lacks a function");
+        let Error::NoDriver { source, .. } = error else { panic!("{error}") };
+        eprintln!("it is no driver: {source}");
+        return;
+    }
+    let all = listed("must have");
+    assert!(all.len() > 35, "{all:?}");
+    for symbol in all {
+        let said = without(&[symbol], Alone::new(path));
+        assert!(said.lines().any(|line| line.starts_with("it is no driver") && line.contains(symbol)), "{symbol}: {said}");
+    }
+}
+
+#[test]
+fn without_a_function_that_it_may_lack_everything_works_or_the_function_is_named() {
+    let path = concat!(module_path!(), "::without_a_function_that_it_may_lack_everything_works_or_the_function_is_named");
+    if Alone::new(path).is_here() {
+        match work(true).map_err(|error| error.to_string()) {
+            Ok(()) => eprintln!("it works"),
+            Err(error) => eprintln!("it says {error}"),
+        }
+        return;
+    }
+    let all = listed("may lack");
+    assert!(all.len() > 18, "{all:?}");
+    let mut named = Vec::new();
+    for symbol in all {
+        let said = without(&[symbol], Alone::new(path));
+        assert!(said.contains(": 0 leaked") && !said.contains("violations"), "{symbol}: {said}");
+        if !said.contains("it works\n") {
+            let expected = if symbol == "cuMemAllocManaged" { "it says managed memory is not supported" } else { symbol };
+            assert!(said.lines().any(|line| line.starts_with("it says") && line.contains(expected)), "{symbol}: {said}");
+            named.push(symbol);
+        }
+    }
+    assert_eq!(named, ["cuMemAllocManaged", "cuMemPrefetchAsync"], "the others have something in their place");
+}
+
+/// Tests that each run in a child whose driver lacks these, and leave nothing.
+macro_rules! lacking {
+    ($(fn $name:ident() without($($symbol:literal),+) $(with($variable:literal = $value:expr))? $body:block)+) => {
+        $(
+            #[test]
+            fn $name() {
+                let alone = Alone::new(concat!(module_path!(), "::", stringify!($name)));
+                $(let alone = alone.with($variable, $value);)?
+                if alone.is_here() {
+                    return rig::clean(&alone, || $body);
+                }
+                let said = without(&[$($symbol),+], alone);
+                assert!(said.contains(": 0 leaked") && !said.contains("violations"), "{said}");
+            }
+        )+
+    };
+}
+
+fn unsupported<T>(outcome: Result<T, Error>, symbol: &str) {
+    match outcome {
+        Err(Error::Unsupported { what }) => assert!(what.contains(symbol), "{what}"),
+        Err(error) => panic!("{symbol}: {error}"),
+        Ok(_) => panic!("{symbol}: it was called all the same"),
+    }
+}
+
+lacking! {
+    fn without_one_function_of_pools_memory_is_the_driver_s() without("cuMemPoolSetAccess") {
+        let backend = rig::open();
+        assert!(!backend.capabilities(0).expect("device 0").stream_ordered);
+        let buffer = Buffer::<u8, _>::from_slice(Device::new(&backend, 0), &[4; 100]).expect("room");
+        assert_eq!(buffer.to_vec().expect("a copy"), [4; 100]);
+        assert!(backend.memory_info(0).expect("device 0").is_some());
+        backend.trim(0).expect("there is nothing to trim");
+    }
+
+    fn without_managed_memory_s_functions_what_needs_them_says_so() without("cuMemPrefetchAsync", "cuMemAdvise") {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let managed = UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 100).expect("managed memory");
+        let refused = stream.prefetch(managed, Some(0)).map_err(ringmem::Rejected::into_error);
+        unsupported(refused, "cuMemPrefetchAsync");
+        let layout = Layout::new::<[u64; 8]>();
+        let request = Request { location: MemoryLocation::Unified, device: 0, layout, options: Options::empty() };
+        let block = backend.allocate(&request, None).expect("managed memory");
+        unsupported(backend.advise(&block, Advice::ReadMostly), "cuMemAdvise");
+        // SAFETY: nothing uses it.
+        unsafe { backend.free(&block, &Uses::NONE) }.expect("a live block");
+    }
+
+    fn without_managed_memory_there_is_none() without("cuMemAllocManaged") {
+        let backend = rig::open();
+        assert!(!backend.capabilities(0).expect("device 0").unified);
+        unsupported(UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 8), "managed memory");
+    }
+
+    fn without_copies_between_devices_only_those_are_refused() without("cuMemcpyPeerAsync") with("RINGMEM_DOUBLE_DEVICES" = 2) {
+        let backend = rig::open();
+        let [one, other] = [0, 1].map(|device| GpuBuffer::<u8, _>::new(Device::new(&backend, device), 8).expect("room"));
+        let place = |buffer: &GpuBuffer<u8, CudaBackend>| Place::Device(buffer.device_address().expect("it has one"));
+        let copy = Copy { to: place(&other), from: place(&one), bytes: 8 };
+        // SAFETY: both live, nobody else's.
+        unsupported(unsafe { backend.copy_now(&copy) }, "cuMemcpyPeerAsync");
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        // SAFETY: as above.
+        unsupported(unsafe { backend.copy(&copy, stream.id()) }, "cuMemcpyPeerAsync");
+        let mut bytes = one;
+        bytes.fill(3).expect("a fill");
+        assert_eq!(bytes.to_vec().expect("a copy"), [3; 8]);
+    }
+
+    fn without_the_function_that_lets_a_device_reach_another_none_does() without("cuCtxEnablePeerAccess") with("RINGMEM_DOUBLE_DEVICES" = 2) {
+        let backend = rig::open();
+        assert!(backend.capabilities(0).expect("device 0").peers.is_empty());
+        unsupported(backend.enable_peer(0, 1), "reaching");
+    }
+
+    fn without_the_function_that_asks_whether_it_can_none_does() without("cuDeviceCanAccessPeer") with("RINGMEM_DOUBLE_DEVICES" = 2) {
+        let backend = rig::open();
+        assert!(backend.capabilities(0).expect("device 0").peers.is_empty());
+        unsupported(backend.enable_peer(0, 1), "reaching");
+    }
+
+    fn without_the_function_that_takes_it_back_it_stays() without("cuCtxDisablePeerAccess") with("RINGMEM_DOUBLE_DEVICES" = 2) {
+        let backend = rig::open();
+        backend.enable_peer(0, 1).expect("it can");
+        unsupported(backend.disable_peer(0, 1), "cuCtxDisablePeerAccess");
+        assert_eq!((backend.counters().peer_enables, backend.counters().peer_disables), (1, 0));
+    }
+
+    fn without_host_functions_transfers_work_and_host_memory_is_left_to_the_caller() without("cuLaunchHostFunc") {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let source = Buffer::<u8, _>::from_slice(Host::new(&backend, 0), &[9; 1000]).expect("room");
+        let gpu = Buffer::<u8, _>::new(Device::new(&backend, 0), 1000).expect("room");
+        let (source, gpu) = stream.copy(source, gpu).expect("as many").wait().expect("done");
+        let (gpu, back) = stream.copy(gpu, Buffer::<u8, _>::new(Host::new(&backend, 0), 1000).expect("room")).expect("as many").wait().expect("done");
+        assert_eq!(back.as_slice().expect("nothing is queued"), [9; 1000]);
+        unsupported(stream.fill(back, .., 1).map_err(ringmem::Rejected::into_error), "cuLaunchHostFunc");
+        drop((source, gpu));
+    }
+
+    fn without_fills_of_words_and_words_of_streams_copies_do_both() without("cuMemsetD32Async", "cuStreamWriteValue64_v2") {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let mut buffer = Buffer::<u64, _>::new(Device::new(&backend, 0), 100).expect("room");
+        buffer.fill(0x0000_0007_0000_0007).expect("a fill");
+        let place = Place::Device(buffer.device_address().expect("it has one"));
+        let since = backend.mark(stream.id()).expect("a ticket");
+        // SAFETY: the buffer's first word, waited for.
+        let ticket = unsafe { backend.publish(place, 5, since, stream.id()) }.expect("queued");
+        backend.wait(ticket, None).expect("done");
+        // SAFETY: its second word.
+        unsafe { backend.fill_now(&Fill { to: Place::Device(buffer.device_address().and_then(|at| at.offset(8)).expect("a word")), pattern: 6, size: 4, count: 2 }) }.expect("done");
+        assert_eq!(buffer.to_vec().expect("a copy")[..3], [5, 0x0000_0006_0000_0006, 0x0000_0007_0000_0007]);
+    }
+
+    fn without_cooperative_launches_and_loading_ahead_kernels_run() without("cuLaunchCooperativeKernel", "cuFuncLoad", "cuModuleLoadDataEx") {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
+        let launch = ringmem::backend::Launch {
+            module: backend.load(&IMAGE, &ABI).expect("loaded"),
+            name: "increment",
+            arguments: &[0, 0],
+            groups: 2,
+            stays: false,
+        };
+        // SAFETY: no byte is touched.
+        let ticket = unsafe { backend.launch(&launch, stream.id()) }.expect("as many as fit");
+        backend.wait(ticket, None).expect("done");
+        drop((Held::on(&stream), module));
+        stream.synchronize().expect("done");
+    }
+}
+
+alone! {
+    fn a_driver_that_drives_nothing_says_so() with("RINGMEM_DOUBLE_DEVICES" = 0) {
+        let driver = Driver::load().expect("there is a driver");
+        assert_eq!(driver.gpus().expect("it can be asked"), []);
+        let error = CudaBackend::open().expect_err("there is no device");
+        assert!(matches!(error, Error::NoDevice { asked: 0, devices: 0 }), "{error}");
+    }
+}

@@ -1,0 +1,93 @@
+//! Kernels that stay: what they leave of a device to others.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Release;
+
+use ringmem::Error;
+use ringmem::backend::cuda::CudaBackend;
+use ringmem::backend::{Backend, Launch, Ticket};
+use ringmem::channel::{Channel, Options};
+use ringmem::kernel::{DevicePointer, Epoch};
+use ringmem::memory::{Pinned, PinnedBuffer};
+use ringmem::stream::{Module, Stream};
+use ringmem_kernels::echo::{ECHO, Echo};
+use ringmem_kernels::{ABI, IMAGE};
+
+use crate::held::Held;
+use crate::rig::{self, LIMIT, alone};
+
+/// What the double's device runs at once.
+const MOST: u64 = 64;
+
+/// Groups that stay until the second word is 1.
+fn stay(backend: &Arc<CudaBackend>, words: &PinnedBuffer<u64, CudaBackend>, groups: u32, stream: &Stream) -> Result<Ticket, Error> {
+    let module = backend.load(&IMAGE, &ABI).expect("our ABI");
+    let arguments = [words.device_address().expect("it has one").get()];
+    let launch = Launch { module, name: "hold", arguments: &arguments, groups, stays: true };
+    // SAFETY: two words that both sides use as atomics, which outlive the kernel.
+    unsafe { backend.launch(&launch, stream.id()) }
+}
+
+fn words(backend: &Arc<CudaBackend>) -> PinnedBuffer<u64, CudaBackend> {
+    PinnedBuffer::new(Pinned::new(backend, 0), 2).expect("room")
+}
+
+fn word(words: &PinnedBuffer<u64, CudaBackend>, index: usize) -> &AtomicU64 {
+    // SAFETY: one of two aligned words that are atomics on both sides.
+    unsafe { words.as_ptr().expect("two words").add(index).cast().as_ref() }
+}
+
+fn refused<T>(outcome: Result<T, Error>) -> [u64; 4] {
+    match outcome {
+        Err(Error::Residency { asked, free, most, resident }) => [asked, free, most, resident],
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it was launched"),
+    }
+}
+
+alone! {
+    fn a_kernel_that_would_not_fit_beside_those_that_stay_is_refused_with_the_figures() {
+        let backend = rig::open();
+        let streams: [Stream; 3] = std::array::from_fn(|_| Stream::new(&backend, 0).expect("a stream"));
+        let held = words(&backend);
+        let first = stay(&backend, &held, 40, &streams[0]).expect("it fits");
+        assert_eq!(refused(stay(&backend, &held, 25, &streams[1])), [25, 24, MOST, 40]);
+        let second = stay(&backend, &held, 24, &streams[1]).expect("it just fits");
+        // Nothing more, also of those that would leave by themselves: their groups would wait for these.
+        assert_eq!(refused(stay(&backend, &held, 1, &streams[2])), [1, 0, MOST, 64]);
+        let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
+        // SAFETY: no byte is touched.
+        assert_eq!(refused(unsafe { streams[2].launch(&module, "increment", &[0, 0]) }), [1, 0, MOST, 64]);
+        // SAFETY: `echo` takes no arguments of its own.
+        assert_eq!(refused(unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("echo")) }), [1, 0, MOST, 64]);
+        // Behind one it comes when that has left, and has the place of that one.
+        assert_eq!(refused(stay(&backend, &held, 41, &streams[0])), [41, 40, MOST, 24]);
+        let behind = stay(&backend, &held, 40, &streams[0]).expect("it comes after the first");
+        word(&held, 1).store(1, Release);
+        for ticket in [first, second, behind] {
+            assert!(backend.wait(ticket, Some(LIMIT)).expect("done"));
+        }
+        let whole = stay(&backend, &held, 64, &streams[2]).expect("all have left");
+        assert!(backend.wait(whole, Some(LIMIT)).expect("done"));
+        assert!(matches!(stay(&backend, &held, 65, &streams[2]), Err(Error::Size { asked: 65, least: 1, most: MOST })));
+    }
+
+    fn a_channel_s_kernel_stays_and_one_that_takes_an_epoch() {
+        let backend = rig::open();
+        let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
+        let [stream, other]: [Stream; 2] = std::array::from_fn(|_| Stream::new(&backend, 0).expect("a stream"));
+        let unused = words(&backend);
+        // SAFETY: `echo` takes no arguments of its own.
+        let channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("echo")) }.expect("a channel");
+        assert_eq!(refused(stay(&backend, &unused, 64, &other)), [64, 60, MOST, 1]);
+        channel.close().expect("it ends as told");
+        let held = Held::on(&stream);
+        // Without a control block it leaves at once; but it waits for the kernel in front of it, of which nobody has said that it stays.
+        // SAFETY: it touches nothing.
+        let queued = unsafe { stream.start(&module, &ECHO, (DevicePointer::new(0), Epoch::new(1), 0, 1), 5) }.expect("a launch");
+        assert_eq!(refused(stay(&backend, &unused, 64, &other)), [64, 56, MOST, 5]);
+        drop(held);
+        queued.wait().expect("done");
+    }
+}
