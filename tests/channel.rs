@@ -312,7 +312,7 @@ unsafe fn deaf(host: &dyn KernelHost, arguments: &[u64]) {
     let mut control = unsafe { DeviceSide::attach(block.as_ref(), arguments[1] as u32) };
     let mut times = 0;
     while control.is_current() || !DISMISSED.load(Acquire) {
-        control.beat();
+        control.beat(u64::from(times) + 1);
         host.pause(times);
         times += 1;
     }

@@ -5,8 +5,9 @@
 //! 2. Per batch: poll (acquire), broadcast, barrier; lanes read and write slots in place; barrier; one `publish_all` for the answers and the
 //!    freed slots together.
 //! 3. Commands are read every [`LOOK_EVERY`] rounds, busy or dry: over a bus each look costs as much as a poll, and the message that
-//!    arrives meanwhile would wait for it. Heartbeat, counters and clock are relaxed stores; telemetry is written after as many dry rounds,
-//!    at most every [`TELEMETRY_NS`] otherwise, and on leaving.
+//!    arrives meanwhile would wait for it. Heartbeat, counters and clock are relaxed stores, made then too, when it has run dry and on leaving; only what is in
+//!    flight is stored for each batch. After one that took [`TELEMETRY_NS`] the next look comes at once. A batch of more than 4.29 s counts as that. Telemetry is written after as many dry rounds, at
+//!    most every [`TELEMETRY_NS`] otherwise, and on leaving. After a panic the last batches may be missing in the counters; the rings tell.
 //! 4. It leaves when told to, when its epoch is over (then without another word), when nothing has happened for as long as the launch
 //!    says, and on a fault, which it names.
 
@@ -187,7 +188,21 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
         let all = lanes.ballot(attached.is_ok()) == u32::MAX >> (32 - L::WIDTH);
         match attached {
             Ok((rings, recorder)) if all => {
-                Kernel { control, recorder, rings, lanes, leader, acted: 0, _handler: PhantomData::<fn(&H)> }.run(launch, handler);
+                let (began, sums) = (rings.taken(), Sums { refused: 0, total: 0, least: u32::MAX, most: 0 });
+                Kernel {
+                    control,
+                    recorder,
+                    rings,
+                    lanes,
+                    leader,
+                    acted: 0,
+                    rounds: 0,
+                    began,
+                    settled: 0,
+                    sums,
+                    _handler: PhantomData::<fn(&H)>,
+                }
+                .run(launch, handler);
             }
             Ok(_) => leave_with(&mut control, leader, Fault::Ring),
             Err(fault) => leave_with(&mut control, leader, fault),
@@ -263,6 +278,16 @@ where
     Ok((rings, unsafe { Recorder::new(telemetry) }))
 }
 
+/// What all batches have come to; every lane counts alike. Never set back, which would cost each batch some moves.
+#[derive(Clone, Copy)]
+struct Sums {
+    refused: u64,
+    /// Nanoseconds, each message's.
+    total: u64,
+    least: u32,
+    most: u32,
+}
+
 struct Kernel<'a, 'l, M: Machine, L, H, R> {
     control: DeviceSide<'a, M::Word>,
     recorder: Recorder<'a, M::Word>,
@@ -272,6 +297,13 @@ struct Kernel<'a, 'l, M: Machine, L, H, R> {
     leader: bool,
     /// Sequence number of the last command acted on.
     acted: u32,
+    /// Rounds that will be done when it looks next.
+    rounds: u64,
+    /// Where the input ring's head was.
+    began: u64,
+    /// Messages that lane 0 has written down.
+    settled: u64,
+    sums: Sums,
     _handler: PhantomData<fn(&H)>,
 }
 
@@ -291,8 +323,12 @@ where
             self.control.enter(State::Ready);
         }
         loop {
+            if until_look == 0 || idle_times == 1 {
+                self.settle(until_look, 0);
+            }
             if until_look == 0 {
                 until_look = LOOK_EVERY;
+                self.rounds += u64::from(LOOK_EVERY);
                 if self.leader {
                     let acted = self.acted;
                     mode = self.look();
@@ -307,6 +343,7 @@ where
             }
             let takes = mode_of_all != Mode::Wait as u64;
             let Ok(count) = (if takes { self.rings.take(self.lanes, batch) } else { Ok(0) }) else {
+                self.settle(until_look, 0);
                 return self.leave(Some(Fault::Corrupt));
             };
             if count > 0 {
@@ -326,15 +363,20 @@ where
                     return;
                 }
                 // Mostly none refuses: one vote instead of a sum.
-                let refused = if self.lanes.ballot(refused != 0) == 0 { 0 } else { self.lanes.sum(refused) };
+                if self.lanes.ballot(refused != 0) != 0 {
+                    self.sums.refused += self.lanes.sum(refused);
+                }
                 // SAFETY: just taken; every slot has been answered, and the barrier after that has passed.
                 if let Err(fault) = unsafe { self.rings.publish(self.lanes, count, Patience { ns: launch.idle_ns }) } {
+                    self.settle(until_look, count);
                     return self.leave(Some(fault));
                 }
-                active_ns = self.answered(count, refused, taken_ns);
-                idle_times = 0;
+                active_ns = self.lanes.now_ns();
+                // 0, or 1 where the next look would come late.
+                idle_times = if H::ACCOUNTS { self.answered(count, active_ns.wrapping_sub(taken_ns)) } else { 0 };
             } else {
                 if mode_of_all == Mode::Drain as u64 && self.rings.waiting() == 0 {
+                    self.settle(until_look, 0);
                     if self.leader {
                         self.record(self.lanes.now_ns());
                         self.control.enter(State::Terminated);
@@ -342,7 +384,7 @@ where
                     return;
                 }
                 if self.leader {
-                    self.control.beat();
+                    self.control.beat(self.done(until_look) + 1);
                 }
                 // Every lane counts alike; lane 0's clock decides for all.
                 if idle_times % LOOK_EVERY == LOOK_EVERY - 1 {
@@ -415,24 +457,55 @@ where
         Ok(())
     }
 
-    /// Counts a batch that was published; the time.
+    /// Rounds that are done, where so many are left to the next look.
     #[inline(always)]
-    fn answered(&mut self, count: u64, refused: u64, taken_ns: u64) -> u64 {
-        let now = self.lanes.now_ns();
-        if H::ACCOUNTS && self.leader {
-            self.control.answered(count, now / 1000);
-            self.control.beat();
-            self.recorder.count(count, refused, now.saturating_sub(taken_ns));
-            if now.saturating_sub(self.recorder.updated_ns()) >= TELEMETRY_NS {
-                self.record(now);
-            }
-        }
-        now
+    fn done(&self, until_look: u32) -> u64 {
+        self.rounds - u64::from(until_look)
     }
 
+    /// Counts a batch that was published; 1 if it took so long that others should be told now.
+    #[inline(always)]
+    fn answered(&mut self, count: u64, took_ns: u64) -> u32 {
+        let took = if took_ns >> 32 == 0 { took_ns as u32 } else { u32::MAX };
+        let sums = &mut self.sums;
+        // No ring holds more messages than 32 bits count.
+        sums.total = sums.total.wrapping_add(u64::from(took) * u64::from(count as u32));
+        sums.least = sums.least.min(took);
+        sums.most = sums.most.max(took);
+        u32::from(u64::from(took) >= TELEMETRY_NS)
+    }
+
+    /// Messages that were answered.
+    #[inline(always)]
+    fn processed(&self) -> u64 {
+        self.rings.taken().wrapping_sub(self.began)
+    }
+
+    /// Lane 0 writes down what batches have come to since the last time, without the last `unanswered` messages.
+    #[inline(always)]
+    fn settle(&mut self, until_look: u32, unanswered: u64) {
+        let messages = self.processed().wrapping_sub(unanswered).wrapping_sub(self.settled);
+        if !H::ACCOUNTS || !self.leader || messages == 0 {
+            return;
+        }
+        self.settled = self.settled.wrapping_add(messages);
+        let now = self.lanes.now_ns();
+        self.control.answered(messages, now / 1000);
+        if unanswered > 0 {
+            self.control.take(unanswered);
+        }
+        self.control.beat(self.done(until_look));
+        if now.saturating_sub(self.recorder.updated_ns()) >= TELEMETRY_NS {
+            self.record(now);
+        }
+    }
+
+    /// Lane 0 writes a telemetry record.
     #[inline(always)]
     fn record(&mut self, now_ns: u64) {
         let depth = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        let Sums { refused, total, least, most } = self.sums;
+        self.recorder.set(self.settled, refused, total, least.into(), most.into());
         self.recorder.publish(depth(self.rings.waiting()), depth(self.rings.unread()), now_ns);
     }
 

@@ -67,12 +67,15 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
     ///
     /// # Errors
     ///
-    /// Why it could not: then nothing was published.
+    /// Why it could not: then nothing was published, and the messages are [taken](Self::taken) all the same.
     ///
     /// # Safety
     ///
     /// As [`batch`](Self::batch); every slot was answered and [prepared](Self::prepare), and a barrier has passed since.
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, patience: Patience) -> Result<(), Fault>;
+
+    /// How many messages were taken and published, from wherever the ring began.
+    fn taken(&self) -> u64;
 
     /// Messages that wait, as far as was looked.
     fn waiting(&self) -> u64;

@@ -181,6 +181,7 @@ fn behind_a_reservation_that_is_never_published_a_group_gives_up() {
     });
     assert_eq!(rig.end(), (State::Faulted, 1, Some(Fault::Deadline)));
     assert_eq!((rig.snapshot().processed, shared.receiver().pop()), (0, Err(PopError::Empty)), "nothing overtakes what came before");
+    assert_eq!(rig.snapshot().in_flight, 1, "it was taken");
 }
 
 #[test]

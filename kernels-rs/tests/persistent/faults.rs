@@ -10,7 +10,7 @@ use ringmem_layouts::{ControlBlock, HostWord, Machine, RingHeader, RingLayout};
 
 use crate::echo::message;
 use crate::memory::Device;
-use crate::rig::{LIMIT, Rig, Shape, run_image};
+use crate::rig::{LIMIT, Rig, Shape, run_image, until};
 use crate::traced::{self, handled, trace};
 
 /// How `echo` ends that finds its memory spoilt.
@@ -298,6 +298,8 @@ fn a_handler_that_panics_leaves_a_fault_behind() {
         rig.command(Command::ACTIVATE);
         rig.send(message(1));
         assert_eq!(rig.receive(), message(1));
+        // Batches are written down together: a panic right after one may leave it out.
+        until("it is counted", || rig.snapshot().processed == 1);
         rig.send(Echo { words: [u64::MAX; 8] });
         rig.until_state(State::Faulted);
     });

@@ -234,3 +234,64 @@ fn what_is_taken_and_not_yet_answered_is_in_flight() {
     assert_eq!(*seen.lock().expect("no panic"), [(4, 4), (4, 4), (2, 2)]);
     assert_eq!(rig.snapshot().in_flight, 0);
 }
+
+#[test]
+fn batches_are_written_down_together_and_long_ones_at_once() {
+    /// Takes so many nanoseconds for a batch, and notes what has been counted by then.
+    struct Slow<'b>(&'b ControlBlock<HostWord>, &'b Device, u64, &'b std::sync::Mutex<Vec<u64>>);
+    impl<M: Machine> Handler<M, Single<'_>> for Slow<'_> {
+        type Input = Echo;
+        type Output = Echo;
+        fn answer(&mut self, _: &Single<'_>, _: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+            self.3.lock().expect("no panic").push(self.0.processed.load(Relaxed));
+            self.1.advance(self.2);
+            0
+        }
+    }
+    for (took, expected) in [(99_999, [0; 5]), (100_000, [0, 2, 4, 6, 8]), (5_000_000_000, [0, 2, 4, 6, 8])] {
+        let shape = Shape { batch: 2, ..Shape::default() };
+        let memory = shape.memory::<Echo, Echo>();
+        let device = Device::with_manual_clock([memory.range()]);
+        let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+        let seen = std::sync::Mutex::new(Vec::new());
+        let handler = Slow(rig.block, &device, took, &seen);
+        trace(&mut rig, &device, handled(handler), |rig| {
+            for id in 0..10 {
+                rig.send(message(id));
+            }
+            rig.command(Command::DRAIN);
+        });
+        assert_eq!(*seen.lock().expect("no panic"), expected, "{took} ns");
+        let told = rig.telemetry.snapshot().expect("nobody writes any more");
+        let each = took.min(u32::MAX.into());
+        assert_eq!((told.processed, told.latency_min_ns, told.latency_max_ns, told.latency_total_ns), (10, each, each, 10 * each));
+        assert_eq!(rig.snapshot().heartbeat, 5 + device.pauses.load(Relaxed), "rounds");
+    }
+}
+
+#[test]
+fn what_was_answered_before_an_index_that_cannot_be_is_counted() {
+    /// Says that more was sent than fits, while it answers.
+    struct Spoils<'b>(&'b ringmem_layouts::RingHeader<HostWord>);
+    impl<M: Machine> Handler<M, Single<'_>> for Spoils<'_> {
+        type Input = Echo;
+        type Output = Echo;
+        fn answer(&mut self, _: &Single<'_>, _: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+            self.0.producer.tail.store(1 << 40, Relaxed);
+            0
+        }
+    }
+    let shape = Shape { batch: 3, ..Shape::default() };
+    let memory = shape.memory::<Echo, Echo>();
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    let handler = Spoils(rig.input);
+    trace(&mut rig, &Device::new([memory.range()]), handled(handler), |rig| {
+        for id in 0..3 {
+            rig.send(message(id));
+        }
+        rig.command(Command::ACTIVATE);
+        rig.until_state(State::Faulted);
+    });
+    let (block, told) = (rig.snapshot(), rig.telemetry.snapshot().expect("nobody writes any more"));
+    assert_eq!((block.processed, block.in_flight, told.processed), (3, 0, 3));
+}

@@ -11,7 +11,6 @@ pub struct DeviceSide<'a, W> {
     epoch: u32,
     pub(super) state: State,
     faults: u32,
-    heartbeat: u64,
     processed: u64,
     clock: u64,
 }
@@ -25,7 +24,7 @@ impl<'a, W: Word> DeviceSide<'a, W> {
     pub unsafe fn attach(block: &'a Shared<W>, epoch: u32) -> Self {
         // SYNC POINT: block seen. Pairs with HostSide::prepare.
         let _ = block.state.load_acquire();
-        Self { block, epoch, state: State::Created, faults: 0, heartbeat: 0, processed: 0, clock: 0 }
+        Self { block, epoch, state: State::Created, faults: 0, processed: 0, clock: 0 }
     }
 
     /// Says which ABI this kernel has; whether it is the one that the host asks for.
@@ -87,7 +86,7 @@ impl<'a, W: Word> DeviceSide<'a, W> {
         self.block.in_flight.word().store(count);
     }
 
-    /// Counts a batch as answered, at `now_us` microseconds of the kernel's clock.
+    /// Counts messages as answered, at `now_us` microseconds of the kernel's clock.
     pub fn answered(&mut self, count: u64, now_us: u64) {
         self.processed = self.processed.wrapping_add(count);
         self.clock = crate::clock::tick(self.clock, now_us);
@@ -96,10 +95,9 @@ impl<'a, W: Word> DeviceSide<'a, W> {
         self.block.clock.word().store(self.clock);
     }
 
-    /// Shows that the kernel lives.
-    pub fn beat(&mut self) {
-        self.heartbeat = self.heartbeat.wrapping_add(1);
-        self.block.heartbeat.word().store(self.heartbeat);
+    /// Shows that the kernel lives, and has done so many rounds.
+    pub fn beat(&mut self, rounds: u64) {
+        self.block.heartbeat.word().store(rounds);
     }
 }
 

@@ -73,7 +73,7 @@ fn each_hand_writes_its_own_line_alone() {
     device.note(Fault::Ring);
     device.answered(4, 9);
     device.take(2);
-    device.beat();
+    device.beat(1);
     let lived = host.snapshot();
     let ControlBlock { abi, capabilities, command, epoch, input_ring, output_ring, telemetry, _host_reserved, .. } = told;
     assert_eq!(lived, ControlBlock { abi, capabilities, command, epoch, input_ring, output_ring, telemetry, _host_reserved, ..lived });
@@ -88,7 +88,7 @@ fn a_launch_finds_nothing_of_the_one_before() {
     host.command(Command::DRAIN);
     device.enter(State::Faulted);
     device.note(Fault::Panic);
-    device.beat();
+    device.beat(1);
     device.answered(1, 1);
     device.take(2);
     device.acknowledge(1);

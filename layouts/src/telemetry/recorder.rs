@@ -45,6 +45,23 @@ impl<'a, W: Word> Recorder<'a, W> {
         now.dropped = now.dropped.wrapping_add(refused);
     }
 
+    /// For who counts elsewhere: messages in all and how many of them in vain, the sum of what each took, the least and the greatest of that.
+    #[inline(always)]
+    pub fn set(&mut self, processed: u64, dropped: u64, total_ns: u64, least_ns: u64, most_ns: u64) {
+        let least_ns = if processed == 0 { 0 } else { least_ns };
+        let (sequence, depths, updated_ns) = (self.now.sequence, self.now.depths, self.now.updated_ns);
+        self.now = TelemetryBuffer {
+            sequence,
+            processed,
+            dropped,
+            latency_total_ns: total_ns,
+            latency_min_ns: least_ns,
+            latency_max_ns: most_ns,
+            depths,
+            updated_ns,
+        };
+    }
+
     /// When the last record was written, nanoseconds; 0 before the first.
     #[must_use]
     pub const fn updated_ns(&self) -> u64 {

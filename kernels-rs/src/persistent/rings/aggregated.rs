@@ -100,6 +100,11 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
     }
 
     #[inline(always)]
+    fn taken(&self) -> u64 {
+        self.input.head()
+    }
+
+    #[inline(always)]
     fn waiting(&self) -> u64 {
         self.input.available()
     }

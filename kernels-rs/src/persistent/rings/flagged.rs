@@ -101,6 +101,11 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
     }
 
     #[inline(always)]
+    fn taken(&self) -> u64 {
+        self.input.head()
+    }
+
+    #[inline(always)]
     fn waiting(&self) -> u64 {
         self.seen
     }

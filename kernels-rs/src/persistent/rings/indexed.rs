@@ -84,6 +84,11 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
     }
 
     #[inline(always)]
+    fn taken(&self) -> u64 {
+        self.input.head()
+    }
+
+    #[inline(always)]
     fn waiting(&self) -> u64 {
         self.input.available()
     }
