@@ -65,7 +65,11 @@ pub(crate) fn print(bench: &str, json: bool, workload: &Workload, class: usize, 
             let ratio = ratio.map_or(String::new(), |ratio| format!("{ratio:.2}"));
             let limit = limit.map_or(String::new(), |limit| format!("{limit:.2}"));
             // No figure of a model stands unmarked.
-            let class_name = if workload.source == crate::LINK_MODEL { "model" } else { class_name };
+            let class_name = match workload.source {
+                crate::LINK_MODEL => "model",
+                "driver double" => "double",
+                _ => class_name,
+            };
             println!("{name:18} {subject:26} {class_name:>5} {median:9.2} {low:9.2} {high:9.2} {ratio:>7} {aim:6.3} {limit:>8}");
         } else {
             println!("{name:18} {subject:26} {class_name:>5} not observed");

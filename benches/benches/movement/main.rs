@@ -1,6 +1,7 @@
 //! `cargo bench -p ringmem-benches --bench movement -- [--json] [--quick] [NAME]...`: what bridges and streams add to the bytes that they move.
 //!
-//! All on the host backend: both ends are real memory of this machine, and no figure is a GPU's. Rows of the link model say so.
+//! All on the host backend but for the last rows: both ends are real memory of this machine, and no figure is a GPU's. Rows of the link model and of the driver
+//! double say so.
 //!
 //! | workload | what | against |
 //! |---|---|---|
@@ -24,8 +25,12 @@
 //! | `uploads-overlap` | a frame filled, uploaded and worked on, each as long, in the link model | computing alone |
 //! | `stream-overlap` | 64 chunks read, transferred and worked on, three under way, in the link model | one under way |
 //! | `stream-slowest` | the same | what one of the three equal stages takes |
+//! | `cuda-copy`, `cuda-fill`, `cuda-launch`, `cuda-record` | the CUDA backend's verb, the time in the call, on the driver double | the double's function of the same name, by its pointer |
+//! | `cuda-wait` | a wait for what is done | an event recorded and waited for |
+//! | `cuda-alloc-free` | 64 KiB of a pool and back, both waited for | the four calls |
 
 mod devices;
+mod driver;
 mod flushes;
 mod frames;
 mod stream;
@@ -49,5 +54,8 @@ fn each(times: u64, work: impl FnOnce() + Send) -> f64 {
 
 fn main() {
     let groups = [flushes::workloads(), transfers::workloads(), devices::workloads(), frames::workloads(), stream::workloads()];
-    run("movement", &Wanted::from_args(), &groups.into_iter().flatten().collect::<Vec<_>>());
+    let wanted = Wanted::from_args();
+    // Whoever wants none of it does not build the double.
+    let calls = if wanted.may_want("cuda-") { driver::workloads() } else { Vec::new() };
+    run("movement", &wanted, &groups.into_iter().flatten().chain(calls).collect::<Vec<_>>());
 }
