@@ -45,8 +45,8 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`]: it has left and all its answers were received, or the time is up. What moving messages failed with; [`Error::Attach`] for a ring
-    /// that is corrupt.
+    /// [`Kernel`](crate::Error::Kernel): it has left and all its answers were received, or the time is up. What moving messages failed with;
+    /// [`Attach`](crate::Error::Attach) for a ring that is corrupt.
     pub fn receive_timeout(&mut self, timeout: Duration) -> Result<O> {
         let begun = Instant::now();
         let (mut times, mut looks) = (0, None);
