@@ -1,6 +1,8 @@
 //! Several threads on one manager.
 
 use std::alloc::Layout;
+use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -174,4 +176,54 @@ fn a_lease_that_is_owned_goes_to_another_thread_and_outlives_the_manager() {
     drop(manager);
     assert_eq!(thread::spawn(move || lease.to_vec().expect("a copy")).join().expect("no panic"), numbers(0, 100));
     assert!(is_empty(&backend));
+}
+
+/// Whom nobody waits for panics, with what it had been given.
+#[test]
+fn a_memory_that_panics_leaves_every_buffer_and_name_and_byte_as_it_was() {
+    let backend = backend();
+    let halt = Arc::new(Mutex::new(None));
+    let manager = MemoryManager::new(Halting { below: Device::new(&backend, 0), halt: Arc::clone(&halt) });
+    let ids = ["a", "b"].map(|name| manager.create::<u32>(name, 10, plain()).expect("room"));
+    for id in ids {
+        manager.lease_mut(id).expect("nobody else").view_mut().copy_from(&numbers(7, 10)).expect("a copy");
+    }
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let calls: [&dyn Fn() -> Result<()>; 5] = [
+        &|| manager.create::<u32>("c", 10, plain()).map(drop),
+        &|| manager.lease_mut(ids[0])?.resize(100),
+        &|| manager.lease_mut(ids[0])?.push(1),
+        &|| manager.resize_group(ids.map(|id| (id.into(), 100))),
+        &|| manager.resize_group_on(ids.map(|id| (id.into(), 100)), &stream),
+    ];
+    for call in calls {
+        *halt.lock().expect("no panic") = Some((mpsc::channel().0, mpsc::channel().1));
+        catch_unwind(AssertUnwindSafe(call)).map(drop).expect_err("nobody waits");
+        let figures = manager.statistics();
+        assert_eq!((figures.buffers.len(), figures.used_bytes, figures.other_bytes()), (2, 80, 0));
+        for id in ids {
+            let lease = manager.lease_mut(id).expect("nobody else");
+            assert_eq!((lease.capacity(), lease.to_vec().expect("a copy")), (10, numbers(7, 10)));
+        }
+        assert_eq!(backend.counters().device_live.bytes, 80);
+    }
+    manager.create::<u32>("c", 10, plain()).expect("the name is free");
+}
+
+#[test]
+fn a_lease_that_is_forgotten_keeps_its_buffer_and_nothing_else() {
+    let backend = backend();
+    let manager = manager(&backend);
+    let ids = ["a", "b"].map(|name| holding(&manager, name, &numbers(0, 10)));
+    forget(manager.lease_mut(ids[0]).expect("nobody else"));
+    forget(manager.lease(ids[1]).expect("nobody else"));
+    assert!(matches!(manager.lease(ids[0]), Err(Error::Busy { .. })));
+    assert!(matches!(manager.resize_group(ids.map(|id| (id.into(), 20))), Err(Error::Busy { .. })));
+    assert_eq!(read(&manager, ids[1]), numbers(0, 10));
+    assert!(manager.cleanup(std::time::Duration::ZERO, |_| true).is_empty());
+    assert_eq!(ids.map(|id| manager.free(id).expect("it is there")), [1, 1]);
+    assert_eq!((manager.statistics().buffers.len(), manager.budget().used()), (0, 80));
+    holding(&manager, "a", &numbers(5, 10));
+    drop(manager);
+    assert!(is_empty(&backend), "they go with the manager");
 }
