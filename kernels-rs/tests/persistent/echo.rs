@@ -1,5 +1,7 @@
 //! What `echo` answers: everything, once, in order.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use ringmem_kernels::echo::Echo;
 use ringmem_layouts::control::{Command, State};
 
@@ -62,6 +64,19 @@ fn indices_wrap_past_the_largest_number() {
             assert_eq!(rig.receiver.head(), start.wrapping_add(300));
         }
     }
+}
+
+/// Hosts count themselves there by read-modify-writes. Over a bus those are not one step with anybody's store: a kernel stores to none of them.
+#[test]
+fn words_that_hosts_change_in_one_step_are_not_the_kernel_s() {
+    let shape = Shape { input: 4, output: 4, ..Shape::default() };
+    let memory = shape.memory::<Echo, Echo>();
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    let lines = [rig.input, rig.output].map(|header| (&header.producer, &header.consumer));
+    let words = lines.map(|(producer, consumer)| [&producer.waiting, &producer.owner, &consumer.waiting, &consumer.owner]);
+    words.as_flattened().iter().for_each(|word| word.store(0x5eed, Relaxed));
+    rig.run_image("echo", &[], &Device::new([memory.range()]), |rig| converse(rig, 100));
+    assert!(words.as_flattened().iter().all(|word| word.load(Relaxed) == 0x5eed), "{:?} {:?}", rig.input, rig.output);
 }
 
 #[test]
