@@ -41,6 +41,7 @@ pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Res
         });
     }
     report.fact("several kernels at once, each with its rings", || several(backend, scale.messages / 100));
+    report.fact("many streams beside a running kernel", || streams(backend));
     report.fact("paused and told to go on", || paused(backend));
     report.fact("memory comes and goes under a running kernel", || under(backend));
     report.fact("ended by its deadline, then another epoch on the same rings", || deadline(backend));
@@ -96,6 +97,24 @@ fn several(backend: &Arc<CudaBackend>, messages: u64) -> Result<String, Failure>
     let count = channels.len();
     channels.into_iter().try_for_each(|channel| ended(channel, 2 * messages))?;
     Ok(format!("{count} kernels, {messages} messages twice each"))
+}
+
+/// With fewer queues than streams, a driver puts what is queued on some of them behind the kernel.
+fn streams(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
+    const COUNT: usize = 24;
+    const PATIENCE: Duration = Duration::from_secs(5);
+    let mut channel = open(backend, &options("echo"))?;
+    exchange(&mut channel, 0, 100)?;
+    let streams = (0..COUNT).map(|_| Stream::new(backend, 0)).collect::<Result<Vec<_>, _>>()?;
+    for (nth, stream) in streams.iter().enumerate() {
+        let from = Buffer::<u8, _>::new(Pinned::new(backend, 0), 5000)?;
+        let copy = stream.copy(from, Buffer::<u8, _>::new(Device::new(backend, 0), 5000)?).map_err(ringmem::Rejected::into_error)?;
+        let Ok(copied) = copy.wait_timeout(PATIENCE) else { return Err(format!("a copy on stream {nth} waits for the kernel").into()) };
+        copied.map_err(ringmem::Rejected::into_error)?;
+    }
+    exchange(&mut channel, 100, 100)?;
+    ended(channel, 200)?;
+    Ok(format!("a copy on each of {COUNT}"))
 }
 
 fn paused(backend: &Arc<CudaBackend>) -> Result<String, Failure> {

@@ -52,6 +52,16 @@ fn every_workload_has_its_rows() {
 }
 
 #[test]
+fn a_workload_that_cannot_be_measured_stops_no_other_and_is_named() {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ringmem"));
+    let output =
+        command.args(arguments(&["h2d", "stream", "flush", "--json"])).env("TMPDIR", "/proc/nowhere").output().expect("the program");
+    let [out, err] = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("text"));
+    assert_eq!((output.status.code(), out.lines().count(), err.lines().count()), (Some(1), 4, 1), "{out}{err}");
+    assert!(out.contains("h2d") && out.contains("flush") && err.starts_with("ringmem: stream: /proc/nowhere/"), "{out}{err}");
+}
+
+#[test]
 fn one_workload_is_measured_alone_and_named_with_its_unit() {
     let out = call(&IMAGE, arguments(&["pool-64K"])).out;
     let lines: Vec<&str> = out.lines().collect();

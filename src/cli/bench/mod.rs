@@ -104,19 +104,27 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> 
     let rig = Rig { device: 0, module, bytes: arguments.bytes as usize, backend, driver };
     let mut table = Table { out, json: arguments.json, source: rig.backend.name() };
     table.head(&place.why)?;
+    let mut failed = Vec::new();
     for name in NAMES.into_iter().filter(|name| arguments.workloads.is_empty() || arguments.workloads.iter().any(|wanted| wanted == name)) {
         let time = Duration::from_secs(arguments.seconds);
-        match name {
-            "h2d" | "d2h" | "d2d" => copies::large(&rig, name, |workload| table.run(workload, time))?,
-            "stream" => files::stream(&rig, |workload| table.run(workload, time))?,
-            "flush" | "flush-16M" => copies::flush(&rig, name, |workload| table.run(workload, time))?,
-            "overlap" => copies::overlap(&rig, |workload| table.run(workload, time))?,
-            "round-trip" | "round-trip-p99" | "flagged-trip" => kernels::round_trip(&rig, name, |workload| table.run(workload, time))?,
-            "accounts" => kernels::accounts(&rig, |workload| table.run(workload, time))?,
-            "messages" => kernels::messages(&rig, |workload| table.run(workload, time))?,
-            "messages-8" => kernels::many(&rig, |workload| table.run(workload, time))?,
-            pool => pools::warm(&rig, pool, |workload| table.run(workload, time))?,
+        let measured = match name {
+            "h2d" | "d2h" | "d2d" => copies::large(&rig, name, |workload| table.run(workload, time)),
+            "stream" => files::stream(&rig, |workload| table.run(workload, time)),
+            "flush" | "flush-16M" => copies::flush(&rig, name, |workload| table.run(workload, time)),
+            "overlap" => copies::overlap(&rig, |workload| table.run(workload, time)),
+            "round-trip" | "round-trip-p99" | "flagged-trip" => kernels::round_trip(&rig, name, |workload| table.run(workload, time)),
+            "accounts" => kernels::accounts(&rig, |workload| table.run(workload, time)),
+            "messages" => kernels::messages(&rig, |workload| table.run(workload, time)),
+            "messages-8" => kernels::many(&rig, |workload| table.run(workload, time)),
+            pool => pools::warm(&rig, pool, |workload| table.run(workload, time)),
+        };
+        match measured {
+            Ok(()) => {}
+            // Nobody reads on.
+            Err(Failure::Print(error)) => return Err(Failure::Print(error)),
+            // The others are measured all the same.
+            Err(failure) => failed.push(format!("{name}: {failure}")),
         }
     }
-    Ok(())
+    if failed.is_empty() { Ok(()) } else { Err(Failure::Fact(failed.join("; "))) }
 }
