@@ -85,7 +85,12 @@ fn rig() -> Option<&'static Rig> {
 }
 
 /// So many calls with the context bound, timed `together` at a time; `after` is not timed.
-fn timed<T>(times: u64, together: u64, mut call: impl FnMut(&'static Rig) -> T + Send, mut after: impl FnMut(&'static Rig, Vec<T>) + Send) -> f64 {
+fn timed<T>(
+    times: u64,
+    together: u64,
+    mut call: impl FnMut(&'static Rig) -> T + Send,
+    mut after: impl FnMut(&'static Rig, Vec<T>) + Send,
+) -> f64 {
     let rig = rig().expect("workloads are there only with it");
     let rounds = times.div_ceil(together);
     let mut sum = Duration::ZERO;
@@ -231,7 +236,9 @@ fn waited(times: u64, mut wait: impl FnMut(&'static Rig, Ticket, usize) + Send) 
         times,
         1,
         // SAFETY: as in `copy`.
-        |rig| unsafe { rig.backend.copy(&Copy { to: place(&rig.device), from: place(&rig.pinned), bytes: 64 }, rig.stream) }.expect("queued"),
+        |rig| {
+            unsafe { rig.backend.copy(&Copy { to: place(&rig.device), from: place(&rig.pinned), bytes: 64 }, rig.stream) }.expect("queued")
+        },
         |rig, tickets| {
             type Create = unsafe extern "C" fn(*mut usize, u32) -> u32;
             if event == 0 {

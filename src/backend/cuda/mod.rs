@@ -62,6 +62,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 use std::vec::Vec;
 
 pub use cudarc;
+use foldhash::fast::RandomState;
 
 use self::call::Calls;
 use self::device::Device;
@@ -98,12 +99,12 @@ struct Shared {
     /// Held while one is opened.
     opening: Mutex<()>,
     ranges: Ranges<Owner>,
-    streams: RwLock<HashMap<StreamId, Arc<Queue>>>,
+    streams: RwLock<HashMap<StreamId, Arc<Queue>, RandomState>>,
     ended: Ended<Queue>,
     /// Streams that were closed and are listed.
     closing: AtomicUsize,
     images: Mutex<Vec<Arc<Loaded>>>,
-    modules: RwLock<HashMap<ModuleId, Arc<Loaded>>>,
+    modules: RwLock<HashMap<ModuleId, Arc<Loaded>, RandomState>>,
     moments: Moments,
     limbo: Limbo,
     /// Held for reading by who queues a kernel, for writing by who calls what would wait for one.
