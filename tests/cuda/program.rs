@@ -64,3 +64,21 @@ fn without_a_driver_auto_says_why_it_took_the_host_and_cuda_fails_in_one_line() 
         assert!(said.starts_with("ringmem: no CUDA driver"), "{said}");
     }
 }
+
+#[test]
+fn with_a_driver_that_drives_nothing_auto_says_why_it_took_the_host_and_cuda_fails_in_one_line() {
+    for (variable, value, why) in [
+        ("RINGMEM_DOUBLE_DEVICES", "0", "no device 0: there are 0"),
+        ("RINGMEM_DOUBLE_FAIL", "cuInit:1:999", "cuInit: CUDA_ERROR_UNKNOWN (999)"),
+    ] {
+        let run = |arguments: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_ringmem"));
+            command.args(arguments).env("LD_LIBRARY_PATH", rig::libraries()).env(variable, value).output().expect("the program")
+        };
+        let demo: Value = serde_json::from_slice(&run(&["demo", "--messages", "100", "--json"]).stdout).expect("one object");
+        assert!(demo["backend"] == "host" && demo["why"].as_str().is_some_and(|said| said.contains(why)), "{demo}");
+        let output = run(&["demo", "--backend", "cuda"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.lines().last() == Some(&format!("ringmem: {why}")), "{said}");
+    }
+}

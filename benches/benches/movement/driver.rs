@@ -232,27 +232,23 @@ fn bare_wait(times: u64) -> f64 {
 fn waited(times: u64, mut wait: impl FnMut(&'static Rig, Ticket, usize) + Send) -> f64 {
     let mut sum = Duration::ZERO;
     let mut event = 0;
-    timed(
-        times,
-        1,
-        // SAFETY: as in `copy`.
-        |rig| {
-            unsafe { rig.backend.copy(&Copy { to: place(&rig.device), from: place(&rig.pinned), bytes: 64 }, rig.stream) }.expect("queued")
-        },
-        |rig, tickets| {
-            type Create = unsafe extern "C" fn(*mut usize, u32) -> u32;
-            if event == 0 {
-                // SAFETY: writes one handle.
-                assert_eq!(unsafe { rig.call::<Create>("cuEventCreate")(&raw mut event, 3) }, 0);
-            }
-            for ticket in tickets {
-                let begun = Instant::now();
-                wait(rig, ticket, event);
-                sum += begun.elapsed();
-                over(rig, vec![ticket]);
-            }
-        },
-    );
+    let copy = |rig: &'static Rig| {
+        // SAFETY: both live as long as the rig.
+        unsafe { rig.backend.copy(&Copy { to: place(&rig.device), from: place(&rig.pinned), bytes: 64 }, rig.stream) }.expect("queued")
+    };
+    timed(times, 1, copy, |rig, tickets| {
+        type Create = unsafe extern "C" fn(*mut usize, u32) -> u32;
+        if event == 0 {
+            // SAFETY: writes one handle.
+            assert_eq!(unsafe { rig.call::<Create>("cuEventCreate")(&raw mut event, 3) }, 0);
+        }
+        for ticket in tickets {
+            let begun = Instant::now();
+            wait(rig, ticket, event);
+            sum += begun.elapsed();
+            over(rig, vec![ticket]);
+        }
+    });
     if event != 0 {
         // SAFETY: created above, once.
         unsafe { rig().expect("it is there").call::<unsafe extern "C" fn(usize) -> u32>("cuEventDestroy_v2")(event) };
