@@ -278,7 +278,7 @@ where
     Ok((rings, unsafe { Recorder::new(telemetry) }))
 }
 
-/// What all batches have come to; every lane counts alike. Never set back, which would cost each batch some moves.
+/// What all batches have come to, each lane by its own clock. Never set back, which would cost each batch some moves.
 #[derive(Clone, Copy)]
 struct Sums {
     refused: u64,
@@ -318,13 +318,16 @@ where
         let mut mode = Mode::Wait;
         let mut until_look = 0;
         let mut idle_times: u32 = 0;
+        // What a lane's own clock says: it decides nothing that lanes do together.
+        let mut is_late = false;
         let mut active_ns = self.lanes.now_ns();
         if self.leader {
             self.control.enter(State::Ready);
         }
         loop {
-            if until_look == 0 || idle_times == 1 {
+            if until_look == 0 || idle_times == 1 || is_late {
                 self.settle(until_look, 0);
+                is_late = false;
             }
             if until_look == 0 {
                 until_look = LOOK_EVERY;
@@ -363,17 +366,15 @@ where
                     return;
                 }
                 // Mostly none refuses: one vote instead of a sum.
-                if self.lanes.ballot(refused != 0) != 0 {
-                    self.sums.refused += self.lanes.sum(refused);
-                }
+                let refused = if self.lanes.ballot(refused != 0) == 0 { 0 } else { self.lanes.sum(refused) };
                 // SAFETY: just taken; every slot has been answered, and the barrier after that has passed.
                 if let Err(fault) = unsafe { self.rings.publish(self.lanes, count, Patience { ns: launch.idle_ns }) } {
                     self.settle(until_look, count);
                     return self.leave(Some(fault));
                 }
                 active_ns = self.lanes.now_ns();
-                // 0, or 1 where the next look would come late.
-                idle_times = if H::ACCOUNTS { self.answered(count, active_ns.wrapping_sub(taken_ns)) } else { 0 };
+                idle_times = 0;
+                is_late = H::ACCOUNTS && self.answered(count, refused, active_ns.wrapping_sub(taken_ns));
             } else {
                 if mode_of_all == Mode::Drain as u64 && self.rings.waiting() == 0 {
                     self.settle(until_look, 0);
@@ -463,16 +464,17 @@ where
         self.rounds - u64::from(until_look)
     }
 
-    /// Counts a batch that was published; 1 if it took so long that others should be told now.
+    /// Counts a batch that was published; whether it took so long that others should be told now.
     #[inline(always)]
-    fn answered(&mut self, count: u64, took_ns: u64) -> u32 {
+    fn answered(&mut self, count: u64, refused: u64, took_ns: u64) -> bool {
         let took = if took_ns >> 32 == 0 { took_ns as u32 } else { u32::MAX };
         let sums = &mut self.sums;
+        sums.refused += refused;
         // No ring holds more messages than 32 bits count.
         sums.total = sums.total.wrapping_add(u64::from(took) * u64::from(count as u32));
         sums.least = sums.least.min(took);
         sums.most = sums.most.max(took);
-        u32::from(u64::from(took) >= TELEMETRY_NS)
+        u64::from(took) >= TELEMETRY_NS
     }
 
     /// Messages that were answered.

@@ -51,11 +51,12 @@ pub struct ControlBlock<W> {
     pub command_seen: W,
     /// Count in the high 32 bits, last [`Fault`] in the low 32. Device, one store, so never torn.
     pub error: W,
-    /// Messages processed since launch. Device, after each batch.
+    /// Messages processed since launch. Device: sixteen batches late at most, exact where the kernel is idle, has been told to wait or has left, but for
+    /// a panic.
     pub processed: W,
-    /// Messages taken and not yet answered, at most the batch. Device.
+    /// Messages of the last batch taken, 0 once it has been counted as processed. Device.
     pub in_flight: W,
-    /// Hybrid logical clock, see [`crate::clock`]. Device, after each batch.
+    /// Hybrid logical clock, see [`crate::clock`]. Device, with `processed`.
     pub clock: W,
     /// Goes up while the kernel lives, busy or not. Device.
     pub heartbeat: W,

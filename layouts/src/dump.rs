@@ -125,7 +125,7 @@ pub enum Conclusion {
     Corrupt(Side),
     /// It has not written a word.
     NotStarted,
-    /// Its heart stands still between take and answer.
+    /// Its heart stands still, and messages of its last batch are not counted: between take and answer, or soon after.
     StuckInHandler {
         /// Messages it has taken.
         in_flight: u64,

@@ -39,11 +39,11 @@ pub struct TelemetryBuffer<W> {
     pub processed: W,
     /// Messages that were refused, answered as such. Device.
     pub dropped: W,
-    /// Sum over all messages of the time from take to answer, nanoseconds, wrapping. Device.
+    /// Sum over all messages of the time from take to answer, nanoseconds, wrapping; at most 4.29 s each. Device.
     pub latency_total_ns: W,
     /// The least of them; 0 while there is none. Device.
     pub latency_min_ns: W,
-    /// The greatest of them. Device.
+    /// The greatest of them; at most 4.29 s. Device.
     pub latency_max_ns: W,
     /// Messages in the input ring in the low 32 bits, in the output ring in the high 32, when last looked at. Device.
     pub depths: W,

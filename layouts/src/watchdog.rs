@@ -74,7 +74,8 @@ struct Look {
 }
 
 impl Watchdog {
-    /// For a kernel that is stuck if its heart has not beaten for longer than `stuck_after_ns`: more than its longest batch takes.
+    /// For a kernel that is stuck if its heart has not beaten for longer than `stuck_after_ns`: more than its longest batch takes, and than
+    /// 2 ms: a heart beats once in sixteen short batches.
     #[must_use]
     pub const fn new(stuck_after_ns: u64) -> Self {
         Self { stuck_after_ns, last: None }

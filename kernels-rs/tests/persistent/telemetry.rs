@@ -166,7 +166,7 @@ fn a_refused_message_counts_as_dropped() {
 }
 
 #[test]
-fn the_heart_beats_while_idle_and_once_a_batch() {
+fn the_heart_counts_idle_rounds_and_batches() {
     let shape = Shape { batch: 1, ..Shape::default() };
     let memory = shape.memory::<Echo, Echo>();
     let device = Device::new([memory.range()]);
@@ -188,7 +188,7 @@ fn the_heart_beats_while_idle_and_once_a_batch() {
 }
 
 #[test]
-fn the_clock_goes_up_with_every_batch_though_time_stands() {
+fn the_clock_goes_up_though_time_stands() {
     let shape = Shape { batch: 1, ..Shape::default() };
     let memory = shape.memory::<Echo, Echo>();
     let device = Device::with_manual_clock([memory.range()]);

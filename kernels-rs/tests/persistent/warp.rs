@@ -2,6 +2,7 @@
 //!
 //! A lane that panics leaves the warp, as on a device; the others' ballots say "no" for it from then on.
 
+use std::cell::Cell;
 use std::sync::{Condvar, Mutex};
 use std::thread;
 
@@ -77,6 +78,8 @@ pub struct Lane<'a> {
     device: &'a Device,
     lane: usize,
     group: u64,
+    /// How often it has looked at its clock.
+    looks: Cell<u64>,
 }
 
 impl Drop for Lane<'_> {
@@ -115,8 +118,10 @@ impl Lanes for Lane<'_> {
             self.device.pause(times);
         }
     }
+    /// Every other lane is held up before each look: what lanes do together is lane 0's clock to decide.
     fn now_ns(&self) -> u64 {
-        self.device.now_ns()
+        self.looks.set(self.looks.get() + 1);
+        self.device.now_ns() + if self.lane % 2 == 0 { 0 } else { 200_000 * self.looks.get() }
     }
     fn remember(&self, _: u64, _: u32) {
         assert_eq!(self.lane, 0, "lane 0 alone remembers");
@@ -130,7 +135,7 @@ pub fn on_a_warp(device: &Device, group: u64, kernel: impl Fn(&Simulated<'_>, &L
         let lanes: Vec<_> = (0..WIDTH)
             .map(|lane| {
                 let (warp, kernel) = (&warp, &kernel);
-                scope.spawn(move || kernel(&Simulated(device), &Lane { warp, device, lane, group }))
+                scope.spawn(move || kernel(&Simulated(device), &Lane { warp, device, lane, group, looks: Cell::new(0) }))
             })
             .collect();
         lanes.into_iter().map(|lane| usize::from(lane.join().is_err())).sum()
@@ -185,6 +190,25 @@ fn a_warp_answers_every_message_in_order() {
         let seen = rig.telemetry.snapshot().expect("nobody writes any more");
         assert_eq!((seen.processed, rig.snapshot().processed), (count, count));
     }
+}
+
+#[test]
+fn lanes_stay_together_whatever_their_clocks_say() {
+    let shape = Shape::default();
+    let memory = shape.memory::<Echo, Echo>();
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    let panicked = with_a_warp(&mut rig, &Device::with_manual_clock([memory.range()]), echo, |rig| {
+        rig.command(Command::ACTIVATE);
+        for id in 0..5 {
+            rig.send(message(id));
+            assert_eq!(rig.receive(), message(id));
+            // Rounds without a message, so many that the lanes ask for the time together.
+            rig.until_beats(40);
+        }
+        rig.command(Command::DRAIN);
+        rig.until_state(State::Terminated);
+    });
+    assert_eq!((panicked, rig.end()), (0, (State::Terminated, 0, None)));
 }
 
 #[test]
