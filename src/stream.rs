@@ -205,8 +205,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`UnknownKernel`](Error::UnknownKernel), [`Arguments`](Error::Arguments), [`OtherBackend`](Error::OtherBackend) or what the driver said; nothing was
-    /// queued. What comes from waiting: [`KernelPanicked`](Error::KernelPanicked), after which the stream goes on.
+    /// [`UnknownKernel`](Error::UnknownKernel), [`Arguments`](Error::Arguments), [`OtherBackend`](Error::OtherBackend),
+    /// [`Residency`](Error::Residency) or what the driver said; nothing was queued. What comes from waiting: [`KernelPanicked`](Error::KernelPanicked), after which the stream goes on.
     ///
     /// # Safety
     ///

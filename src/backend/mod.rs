@@ -270,7 +270,8 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`UnknownKernel`](crate::Error::UnknownKernel), [`Arguments`](crate::Error::Arguments), [`StreamClosed`](crate::Error::StreamClosed); nothing was queued.
+    /// [`UnknownKernel`](crate::Error::UnknownKernel), [`Arguments`](crate::Error::Arguments), [`Residency`](crate::Error::Residency),
+    /// [`StreamClosed`](crate::Error::StreamClosed); nothing was queued.
     ///
     /// # Safety
     ///

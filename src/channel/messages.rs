@@ -68,12 +68,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
-    /// Sends without publishing each message: see [`Producer::batch`](crate::ring::spsc::Producer::batch). Then [`flush`](Self::flush).
+    /// Sends without publishing each message: see [`BatchSender`]. Then [`flush`](Self::flush).
     pub fn send_batch(&mut self, every: u64) -> BatchSender<'_, I> {
         self.sender.batch(every)
     }
 
-    /// Receives without releasing each slot: see [`Consumer::batch`](crate::ring::spsc::Consumer::batch). [`flush`](Self::flush) before, for
+    /// Receives without releasing each slot: see [`BatchReceiver`]. [`flush`](Self::flush) before, for
     /// what is under way.
     pub fn receive_batch(&mut self, every: u64) -> BatchReceiver<'_, O> {
         self.receiver.batch(every)

@@ -92,7 +92,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// No such ring, no memory, no such kernel; [`Error::Kernel`] if it faulted or did not start in time.
+    /// No such ring, no memory, no such kernel; [`Error::Residency`]; [`Error::Kernel`] if it faulted or did not start in time.
     ///
     /// # Safety
     ///

@@ -64,6 +64,8 @@ alone! {
         // Behind one it comes when that has left, and has the place of that one.
         assert_eq!(refused(stay(&backend, &held, 41, &streams[0])), [41, 40, MOST, 24]);
         let behind = stay(&backend, &held, 40, &streams[0]).expect("it comes after the first");
+        // Of the two of a stream one runs at a time.
+        assert_eq!(refused(stay(&backend, &held, 1, &streams[2])), [1, 0, MOST, 64]);
         word(&held, 1).store(1, Release);
         for ticket in [first, second, behind] {
             assert!(backend.wait(ticket, Some(LIMIT)).expect("done"));
@@ -80,13 +82,13 @@ alone! {
         let unused = words(&backend);
         // SAFETY: `echo` takes no arguments of its own.
         let channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("echo")) }.expect("a channel");
-        assert_eq!(refused(stay(&backend, &unused, 64, &other)), [64, 60, MOST, 1]);
+        assert_eq!(refused(stay(&backend, &unused, 64, &other)), [64, 63, MOST, 1]);
         channel.close().expect("it ends as told");
         let held = Held::on(&stream);
         // Without a control block it leaves at once; but it waits for the kernel in front of it, of which nobody has said that it stays.
         // SAFETY: it touches nothing.
         let queued = unsafe { stream.start(&module, &ECHO, (DevicePointer::new(0), Epoch::new(1), 0, 1), 5) }.expect("a launch");
-        assert_eq!(refused(stay(&backend, &unused, 64, &other)), [64, 56, MOST, 5]);
+        assert_eq!(refused(stay(&backend, &unused, 64, &other)), [64, 59, MOST, 5]);
         drop(held);
         queued.wait().expect("done");
     }

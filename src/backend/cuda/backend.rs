@@ -157,8 +157,10 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn outcome(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {
+        // Before the wait, which may be the last thing that is asked of a stream that has ended.
+        let queue = self.shared.remembered(ticket.stream);
         let is_over = self.wait(ticket, timeout)?;
-        let queue = if is_over { self.shared.remembered(ticket.stream) } else { None };
+        let queue = queue.filter(|_| is_over);
         if queue.is_some_and(|queue| queue.has_failed(ticket.number)) { Err(ticket.already_told()) } else { Ok(is_over) }
     }
 

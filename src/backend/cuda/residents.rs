@@ -1,8 +1,10 @@
 //! [`Residents`]: kernels that stay until they are told to leave, and what they leave of a device to others.
 //!
 //! A kernel's groups may wait for each other, so they must all be there at once. A multiprocessor holds so many groups of a kernel, by the driver's
-//! occupancy; each takes that share of it. Groups are spread evenly, so what others may have is what the fullest multiprocessor has left.
+//! occupancy; each takes that share of it. A device gives a group to the multiprocessor that is least loaded: so it is counted here. Of the kernels of one
+//! stream one runs at a time: the one that takes the most counts.
 
+use core::cmp::Reverse;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
@@ -18,7 +20,7 @@ pub(super) struct Residents(Mutex<Vec<Resident>>);
 pub(super) struct Resident {
     ticket: Ticket,
     groups: u32,
-    /// Of a multiprocessor, in parts of [`WHOLE`].
+    /// What each group takes of a multiprocessor, in parts of [`WHOLE`].
     share: u64,
 }
 
@@ -39,17 +41,17 @@ impl Fit {
         self.each.saturating_mul(self.processors)
     }
 
-    /// What so many groups take of a multiprocessor.
-    fn share(self, groups: u32) -> u64 {
-        let of_one = u64::from(groups.div_ceil(self.processors.max(1)));
-        of_one.saturating_mul(WHOLE.div_ceil(u64::from(self.each.max(1))))
+    /// What a group takes of a multiprocessor.
+    fn share(self) -> u64 {
+        WHOLE.div_ceil(self.each.max(1).into())
     }
 
-    /// Groups that fit where so much of each multiprocessor is taken.
-    fn beside(self, taken: u64) -> u32 {
-        let each = u128::from(WHOLE.saturating_sub(taken)) * u128::from(self.each) / u128::from(WHOLE);
-        // No more than `each`, which is 32 bits long.
-        (each as u32).saturating_mul(self.processors)
+    /// Groups that fit beside those of others.
+    fn beside(self, others: &[Resident]) -> u32 {
+        let mut loads = std::vec![(0, self.processors)];
+        others.iter().for_each(|other| other.load(&mut loads, self.processors.max(1)));
+        let left = |load| (u128::from(WHOLE.saturating_sub(load)) * u128::from(self.each) / u128::from(WHOLE)) as u32;
+        loads.into_iter().fold(0, |groups, (load, count)| groups.saturating_add(left(load).saturating_mul(count)))
     }
 }
 
@@ -67,11 +69,12 @@ impl Shared {
             return Err(Error::Size { asked: groups.into(), least: 1, most: fit.most().into() });
         }
         residents.retain(|resident| !self.is_reached(resident.ticket));
-        let others = residents.iter().filter(|resident| resident.ticket.stream != on);
-        let taken = others.clone().fold(0_u64, |sum, resident| sum.saturating_add(resident.share));
-        let free = fit.beside(taken);
+        let mut others: Vec<_> = residents.iter().filter(|resident| resident.ticket.stream != on).copied().collect();
+        others.sort_unstable_by_key(|other| (other.ticket.stream, Reverse(other.share.saturating_mul(other.groups.into()))));
+        others.dedup_by_key(|other| other.ticket.stream);
+        let free = fit.beside(&others);
         if groups > free {
-            let resident = others.map(|resident| u64::from(resident.groups)).sum();
+            let resident = others.iter().map(|other| u64::from(other.groups)).sum();
             return Err(Error::Residency { asked: groups.into(), free: free.into(), most: fit.most().into(), resident });
         }
         Ok(())
@@ -80,26 +83,57 @@ impl Shared {
 
 impl Resident {
     pub fn new(ticket: Ticket, fit: Fit, groups: u32) -> Self {
-        Self { ticket, groups, share: fit.share(groups) }
+        Self { ticket, groups, share: fit.share() }
+    }
+
+    /// Adds its groups to the loads of multiprocessors, each with how many have it.
+    fn load(&self, loads: &mut Vec<(u64, u32)>, processors: u32) {
+        let (rows, mut rest) = (u64::from(self.groups / processors), self.groups % processors);
+        let more = |load: u64, groups| load.saturating_add(self.share.saturating_mul(groups));
+        loads.sort_unstable();
+        let mut split = None;
+        for (load, count) in &mut *loads {
+            if rest == 0 {
+                *load = more(*load, rows);
+                continue;
+            }
+            if rest < *count {
+                split = Some((more(*load, rows), *count - rest));
+                *count = rest;
+            }
+            *load = more(*load, rows + 1);
+            rest -= *count;
+        }
+        loads.extend(split);
     }
 }
 
 #[cfg(test)]
 mod tests {
+
     use super::*;
+    use crate::backend::StreamId;
+
+    fn resident(fit: Fit, groups: u32) -> Resident {
+        Resident::new(Ticket { stream: StreamId::next(), number: 1 }, fit, groups)
+    }
 
     #[test]
-    fn what_is_left_beside_others_is_counted_by_the_fullest_multiprocessor() {
+    fn what_is_left_beside_others_is_counted_by_multiprocessors() {
         let (small, large) = (Fit { each: 16, processors: 4 }, Fit { each: 3, processors: 4 });
-        assert_eq!((small.most(), small.beside(0), small.beside(WHOLE), small.beside(u64::MAX)), (64, 64, 0, 0));
-        // One group or four: a sixteenth of each at most. Five: two sixteenths.
-        assert_eq!([1, 4, 5, 64].map(|groups| small.beside(small.share(groups))), [60, 60, 56, 0]);
-        assert_eq!(large.beside(small.share(1)), 8, "two and a bit of three");
-        assert_eq!(large.share(4) * 3, WHOLE, "thirds make a whole");
-        assert_eq!(small.beside(large.share(4)), 40, "ten and a bit of sixteen");
+        let beside = |groups: u32| small.beside(&[resident(small, groups)]);
+        assert_eq!((small.most(), small.beside(&[]), [1, 4, 5, 64, 65].map(beside)), (64, 64, [63, 60, 59, 0, 0]));
+        assert_eq!(large.beside(&[resident(small, 1)]), 3 + 3 + 3 + 2, "one of four has room for two and a bit");
+        assert_eq!(large.share() * 3, WHOLE, "thirds make a whole");
+        assert_eq!(small.beside(&[resident(large, 4)]), 40, "ten and a bit of sixteen");
+        // Each goes where the least is: a group on each of two, then one on each of the others.
+        let [two, one] = [resident(large, 2), resident(small, 1)];
+        assert_eq!((large.beside(&[two]), large.beside(&[two, two]), large.beside(&[two, one, one])), (10, 8, 8));
+        assert_eq!(large.beside(&[one; 12]), 8, "three small ones on each, where a third of one is five");
         // What no device has said so far.
         let odd = Fit { each: u32::MAX, processors: u32::MAX };
-        assert_eq!((odd.most(), odd.beside(odd.share(u32::MAX))), (u32::MAX, u32::MAX));
-        assert_eq!(Fit { each: 0, processors: 0 }.beside(Fit { each: 0, processors: 0 }.share(1)), 0);
+        assert_eq!((odd.most(), odd.beside(&[resident(odd, u32::MAX)])), (u32::MAX, u32::MAX));
+        let none = Fit { each: 0, processors: 0 };
+        assert_eq!(none.beside(&[resident(none, 1)]), 0);
     }
 }
