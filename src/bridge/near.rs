@@ -29,12 +29,15 @@ unsafe impl Send for Near {}
 // SAFETY: as above.
 unsafe impl Sync for Near {}
 
+/// How often a ring's ends are looked for at most, while one of them moves.
+const LOOKS: u32 = 16;
+
 impl Near {
     pub fn new<T: RingMessage>(backend: &Arc<dyn Backend>, device: u32, kind: RingFlags, capacity: u64, start: u64) -> Result<Self> {
         let layout = RingLayout::of_kind::<T>(kind, capacity)?;
         let pages = Pages::new(backend, device, MemoryLocation::Pinned, layout.size())?;
         let base = pages.host().ok_or(Error::Unsupported { what: "pinned memory at an address of the host" })?;
-        // SAFETY: as long as the layout and aligned to a page; nobody else knows of it.
+        // SAFETY: as long as the layout and aligned to a page, and all zero as pinned memory comes; nobody else knows of it.
         unsafe { base.cast::<RingHeader<HostWord>>().as_ref().format::<T>(&layout, start) };
         Ok(Self { pages, base, layout })
     }
@@ -50,10 +53,17 @@ impl Near {
         if self.layout.kind() != RingFlags::FLAGGED {
             return seen;
         }
-        // SAFETY: the invariant. It is asked how many wait and dropped: it stores nothing that way.
-        let waiting = unsafe { flagged::Consumer::<T, Host>::from_raw(self.base, self.layout.size()) };
-        // Its kind has no other index than the consumer's.
-        waiting.map_or(seen, |ring| Indices { head: ring.head(), tail: ring.head().wrapping_add(ring.len()), ..seen })
+        let mut found = seen;
+        for _ in 0..LOOKS {
+            // SAFETY: the invariant. It is asked how many wait and dropped: it stores nothing that way.
+            let Ok(ring) = (unsafe { flagged::Consumer::<T, Host>::from_raw(self.base, self.layout.size()) }) else { break };
+            // Its kind has no other index than the consumer's. If that has moved meanwhile, the flags may have been of another lap.
+            found = Indices { head: ring.head(), tail: ring.head().wrapping_add(ring.len()), ..seen };
+            if Indices::of(self.header()).head == found.head {
+                break;
+            }
+        }
+        found
     }
 
     /// Where the slot of an index is.
