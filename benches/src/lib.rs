@@ -43,13 +43,9 @@ impl Wanted {
         wanted
     }
 
-    /// Whether a workload may be wanted whose name begins so.
+    /// Whether a workload is wanted.
     #[must_use]
-    pub fn may_want(&self, prefix: &str) -> bool {
-        self.names.is_empty() || self.names.iter().any(|name| name.starts_with(prefix) || prefix.starts_with(name.as_str()))
-    }
-
-    fn wants(&self, workload: &str) -> bool {
+    pub fn wants(&self, workload: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|name| workload.contains(name.as_str()))
     }
 }

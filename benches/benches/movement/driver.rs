@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use libloading::Library;
 use ringmem::backend::cuda::CudaBackend;
 use ringmem::backend::{Backend, Block, Copy, Fill, Launch, MemoryLocation, ModuleId, Options, Place, Request, StreamId, Ticket, Uses};
-use ringmem_benches::{Turn, Workload};
+use ringmem_benches::{Turn, Wanted, Workload};
 use ringmem_kernels::{ABI, IMAGE};
 
 use crate::each;
@@ -284,7 +284,7 @@ fn bare_allocate(times: u64) -> f64 {
 }
 
 /// All of them, where there is a double.
-pub fn workloads() -> Vec<Workload> {
+pub fn workloads(wanted: &Wanted) -> Vec<Workload> {
     let pairs: [(&'static str, Turn, Turn); 6] = [
         ("cuda-copy", copy, bare_copy),
         ("cuda-fill", fill, bare_fill),
@@ -299,5 +299,7 @@ pub fn workloads() -> Vec<Workload> {
         aim_added_ns: Some(AIM),
         ..Workload::one(name, 1.0, vec![("ringmem", ours), ("driver call", bare)])
     };
-    if rig().is_none() { Vec::new() } else { pairs.map(beside).into() }
+    // Whoever wants none of it does not build the double.
+    let is_wanted = pairs.iter().any(|(name, ..)| wanted.wants(name));
+    if is_wanted && rig().is_some() { pairs.map(beside).into() } else { Vec::new() }
 }

@@ -55,7 +55,6 @@ fn each(times: u64, work: impl FnOnce() + Send) -> f64 {
 fn main() {
     let groups = [flushes::workloads(), transfers::workloads(), devices::workloads(), frames::workloads(), stream::workloads()];
     let wanted = Wanted::from_args();
-    // Whoever wants none of it does not build the double.
-    let calls = if wanted.may_want("cuda-") { driver::workloads() } else { Vec::new() };
+    let calls = driver::workloads(&wanted);
     run("movement", &wanted, &groups.into_iter().flatten().chain(calls).collect::<Vec<_>>());
 }

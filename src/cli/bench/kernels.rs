@@ -145,8 +145,9 @@ fn launch(rig: &Rig) -> Result<f64, Failure> {
 
 /// Many messages there and back, in batches.
 pub(super) fn messages(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
-    let channel = RefCell::new(open(rig, &Options::new("echo"))?);
+    // Before a kernel that would hold its allocations up.
     let mut link = Link::new(rig)?;
+    let channel = RefCell::new(open(rig, &Options::new("echo"))?);
     let subjects = vec![
         Subject { name: "ringmem Channel", turn: Box::new(|| batches(&mut channel.borrow_mut(), TOGETHER, 64)) },
         Subject { name: "the link, both ways", turn: Box::new(|| link.turn(size_of::<Echo>())) },
@@ -159,8 +160,8 @@ pub(super) fn messages(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> 
 
 /// Many messages through many kernels, a thread for each.
 pub(super) fn many(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
-    let mut channels = (0..KERNELS).map(|_| open(rig, &Options::new("echo"))).collect::<Result<Vec<_>, Failure>>()?;
     let mut link = Link::new(rig)?;
+    let mut channels = (0..KERNELS).map(|_| open(rig, &Options::new("echo"))).collect::<Result<Vec<_>, Failure>>()?;
     let ours = || {
         let begun = Instant::now();
         std::thread::scope(|scope| {
