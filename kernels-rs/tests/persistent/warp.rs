@@ -121,7 +121,7 @@ impl Lanes for Lane<'_> {
     /// Every other lane is held up before each look: what lanes do together is lane 0's clock to decide.
     fn now_ns(&self) -> u64 {
         self.looks.set(self.looks.get() + 1);
-        self.device.now_ns() + if self.lane % 2 == 0 { 0 } else { 200_000 * self.looks.get() }
+        self.device.now_ns() + if self.lane.is_multiple_of(2) { 0 } else { 200_000 * self.looks.get() }
     }
     fn remember(&self, _: u64, _: u32) {
         assert_eq!(self.lane, 0, "lane 0 alone remembers");
