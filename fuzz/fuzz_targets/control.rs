@@ -37,7 +37,7 @@ enum Step {
     Note(u8),
     Take(u64),
     Answered(u64, u64),
-    Beat,
+    Beat(u64),
     Count(u64, u64, u64),
     Publish(u32, u32, u64),
     Reset,
@@ -190,8 +190,9 @@ fuzz_target!(|input: Input| {
                 device.answered(count, now_us);
                 lines(11..14);
             }
-            Step::Beat => {
-                device.beat();
+            Step::Beat(rounds) => {
+                device.beat(rounds);
+                assert_eq!(snapshot(&block).heartbeat, rounds);
                 lines(14..15);
             }
             Step::Count(messages, refused, latency_ns) => recorder.count(messages, refused, latency_ns),

@@ -318,16 +318,13 @@ where
         let mut mode = Mode::Wait;
         let mut until_look = 0;
         let mut idle_times: u32 = 0;
-        // What a lane's own clock says: it decides nothing that lanes do together.
-        let mut is_late = false;
         let mut active_ns = self.lanes.now_ns();
         if self.leader {
             self.control.enter(State::Ready);
         }
         loop {
-            if until_look == 0 || idle_times == 1 || is_late {
+            if until_look == 0 || idle_times == 1 {
                 self.settle(until_look, 0);
-                is_late = false;
             }
             if until_look == 0 {
                 until_look = LOOK_EVERY;
@@ -366,15 +363,19 @@ where
                     return;
                 }
                 // Mostly none refuses: one vote instead of a sum.
-                let refused = if self.lanes.ballot(refused != 0) == 0 { 0 } else { self.lanes.sum(refused) };
+                if self.lanes.ballot(refused != 0) != 0 {
+                    self.sums.refused += self.lanes.sum(refused);
+                }
                 // SAFETY: just taken; every slot has been answered, and the barrier after that has passed.
                 if let Err(fault) = unsafe { self.rings.publish(self.lanes, count, Patience { ns: launch.idle_ns }) } {
+                    // They were not answered.
+                    self.sums.refused -= self.lanes.sum(refused);
                     self.settle(until_look, count);
                     return self.leave(Some(fault));
                 }
                 active_ns = self.lanes.now_ns();
-                idle_times = 0;
-                is_late = H::ACCOUNTS && self.answered(count, refused, active_ns.wrapping_sub(taken_ns));
+                // 0, or 1 where the next look would come late: by the lane's own clock, so it decides nothing that lanes do together.
+                idle_times = if H::ACCOUNTS { self.answered(count, active_ns.wrapping_sub(taken_ns)) } else { 0 };
             } else {
                 if mode_of_all == Mode::Drain as u64 && self.rings.waiting() == 0 {
                     self.settle(until_look, 0);
@@ -387,10 +388,11 @@ where
                 if self.leader {
                     self.control.beat(self.done(until_look) + 1);
                 }
-                // Every lane counts alike; lane 0's clock decides for all.
-                if idle_times % LOOK_EVERY == LOOK_EVERY - 1 {
+                // Every lane counts its rounds alike; lane 0's clock decides for all.
+                if until_look == 1 {
                     let now = self.lanes.now_ns();
-                    if self.leader && idle_times == LOOK_EVERY - 1 {
+                    // Once, after as many dry rounds.
+                    if self.leader && idle_times.wrapping_sub(LOOK_EVERY - 1) < LOOK_EVERY {
                         self.record(now);
                     }
                     if self.lanes.broadcast(u64::from(now.saturating_sub(active_ns) > launch.idle_ns)) != 0 {
@@ -398,7 +400,7 @@ where
                     }
                 }
                 self.lanes.pause(idle_times);
-                // Wrapping keeps the remainder: LOOK_EVERY divides 2^32; back to a long wait, never to a short one.
+                // Back to a long wait, never to a short one.
                 idle_times = idle_times.checked_add(1).unwrap_or(1 << 31);
             }
             until_look -= 1;
@@ -464,17 +466,16 @@ where
         self.rounds - u64::from(until_look)
     }
 
-    /// Counts a batch that was published; whether it took so long that others should be told now.
+    /// Counts a batch that was published; 1 if it took so long that others should be told now.
     #[inline(always)]
-    fn answered(&mut self, count: u64, refused: u64, took_ns: u64) -> bool {
+    fn answered(&mut self, count: u64, took_ns: u64) -> u32 {
         let took = if took_ns >> 32 == 0 { took_ns as u32 } else { u32::MAX };
         let sums = &mut self.sums;
-        sums.refused += refused;
         // No ring holds more messages than 32 bits count.
         sums.total = sums.total.wrapping_add(u64::from(took) * u64::from(count as u32));
         sums.least = sums.least.min(took);
         sums.most = sums.most.max(took);
-        u64::from(took) >= TELEMETRY_NS
+        u32::from(u64::from(took) >= TELEMETRY_NS)
     }
 
     /// Messages that were answered.
