@@ -115,7 +115,8 @@ fn every_call_in_turn(stream_ordered: bool) {
                     );
                 }
                 let expected = if symbol == "cuCtxSetCurrent" { 100 } else { u64::from(RELEASES.contains(&symbol)) };
-                let left = double.settled(before + expected) - before;
+                // What the call before had not yet given back when this one began may have gone since.
+                let left = double.settled(before + expected).saturating_sub(before);
                 assert!(left <= expected, "call {number} of {symbol} answered {code}: {left} left");
             }
         }
