@@ -8,7 +8,8 @@
 //! | `spsc-N` | one thread pushes messages of N bytes, another pops them, each published; `peek` and `poll`: sees in place all that wait |
 //! | `spsc-N-batch` | the same, but ours publishes and releases every 16 or 64; the ratio is to single operations, so a `poll` stands beside |
 //! | `batch32-64` | 32 messages of 64 bytes at a time, written and read in place or copied |
-//! | `oneshot-N` | one thread pushes and pops |
+//! | `oneshot-N` | one thread makes a ring, pushes and pops |
+//! | `oneshot-N-moved` | the same with ends that were moved to it in a box |
 //! | `rtt-p50`, `rtt-p99` | round trips through two rings |
 //! | `mpsc-2-1`, `mpmc-2-2` | so many producers and consumers, on two cores |
 //! | `mpmc-pairs` | two threads, each pushes and pops on the same queue |

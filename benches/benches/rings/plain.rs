@@ -26,6 +26,15 @@ where
 
     #[inline(always)]
     fn check(&self, number: u64) {
-        assert!(*self == [number; N], "message {number} came as {}", self[0]);
+        // Word by word: a call of `memcmp` reads in wider pieces than were written, and waits for them longer than a message takes.
+        if self.iter().fold(0, |odd, word| odd | (word ^ number)) != 0 {
+            another(number, self[0]);
+        }
     }
+}
+
+/// By value: an address taken would cost the loop a store for each message.
+#[cold]
+fn another(number: u64, word: u64) -> ! {
+    panic!("message {number} came as {word}")
 }

@@ -2,9 +2,12 @@
 
 use std::hint::{black_box, spin_loop};
 use std::marker::PhantomData;
+use std::panic::resume_unwind;
+use std::thread;
+use std::time::Instant;
 
 use disruptor::Producer as _;
-use ringmem_benches::{Subject, Turn, Workload, job, team, two_threads};
+use ringmem_benches::{Subject, Turn, Workload, job, pin, team, two_threads};
 use ringmem_layouts::ring::spsc;
 
 use crate::CAPACITY;
@@ -101,24 +104,47 @@ fn disruptor_drained<T: Message>(messages: u64) -> f64 {
 /// One thread pushes a message and pops it, so many times.
 struct Alone<T>(u64, PhantomData<T>);
 
-impl<T: Message> Work<T> for Alone<T> {
-    fn run(self, mut push: impl FnMut(T) -> bool + Send, mut pop: impl FnMut() -> Option<T> + Send) -> f64 {
-        let Self(messages, _) = self;
-        let both = move || {
-            for number in 0..messages {
-                assert!(push(black_box(T::numbered(number))));
-                match pop() {
-                    Some(got) => black_box(got).check(number),
-                    None => panic!("what was pushed is not there"),
-                }
+impl<T: Message> Alone<T> {
+    fn go(self, mut push: impl FnMut(T) -> bool, mut pop: impl FnMut() -> Option<T>) {
+        for number in 0..self.0 {
+            assert!(push(black_box(T::numbered(number))));
+            match pop() {
+                Some(got) => black_box(got).check(number),
+                None => panic!("what was pushed is not there"),
             }
-        };
-        team(messages, vec![(Some(0), job(both))])
+        }
     }
 }
 
+impl<T: Message> Work<T> for Alone<T> {
+    fn run(self, push: impl FnMut(T) -> bool + Send, pop: impl FnMut() -> Option<T> + Send) -> f64 {
+        let (messages, begun) = (self.0, Instant::now());
+        self.go(push, pop);
+        begun.elapsed().as_nanos() as f64 / messages as f64
+    }
+}
+
+/// The thread makes its ring itself, as a program of one thread does: the compiler sees whatever it likes.
 fn alone<K: Spsc<T>, T: Message>(messages: u64) -> f64 {
-    K::spsc(Alone(messages, PhantomData))
+    let here = move || {
+        pin(0);
+        K::spsc(Alone(messages, PhantomData))
+    };
+    thread::scope(|scope| scope.spawn(here).join().unwrap_or_else(|panic| resume_unwind(panic)))
+}
+
+/// As [`Alone`], with ends that came in a box from the thread that made the ring: nothing is known of it there, and the words of both ends
+/// compete for registers.
+struct Moved<T>(Alone<T>);
+
+impl<T: Message> Work<T> for Moved<T> {
+    fn run(self, push: impl FnMut(T) -> bool + Send, pop: impl FnMut() -> Option<T> + Send) -> f64 {
+        team(self.0.0, vec![(Some(0), job(move || self.0.go(push, pop)))])
+    }
+}
+
+fn moved<K: Spsc<T>, T: Message>(messages: u64) -> f64 {
+    K::spsc(Moved(Alone(messages, PhantomData)))
 }
 
 /// A turn of every competitor, but for the disruptor: its poller would rather give all that waits.
@@ -166,9 +192,11 @@ fn batched<T: Message>() -> Vec<Subject> {
     streams::<T>(&ours, "beside: disruptor poll")
 }
 
-fn both<T: Message>() -> Vec<Subject> {
-    let ours = [("ringmem", alone::<Ours, T> as Turn), ("ringmem flagged", alone::<Flagged, T>)];
-    ours.into_iter().chain(competitors!(alone, T)).chain([("disruptor", alone::<Disruptor, T> as _)]).collect()
+macro_rules! both {
+    ($turn:ident, $t:ty) => {{
+        let ours = [("ringmem", $turn::<Ours, $t> as Turn), ("ringmem flagged", $turn::<Flagged, $t>)];
+        ours.into_iter().chain(competitors!($turn, $t)).chain([("disruptor", $turn::<Disruptor, $t> as _)]).collect::<Vec<_>>()
+    }};
 }
 
 /// `spsc-*` and `oneshot-*`.
@@ -179,7 +207,8 @@ pub fn workloads() -> Vec<Workload> {
             subjects
         }
     };
-    let (streamed, alone_index) = (index(stream::<IceoryxIndex, [u64; 1]>), index(alone::<IceoryxIndex, [u64; 1]>));
+    let streamed = index(stream::<IceoryxIndex, [u64; 1]>);
+    let (alone_index, moved_index) = (index(alone::<IceoryxIndex, [u64; 1]>), index(moved::<IceoryxIndex, [u64; 1]>));
     vec![
         Workload::two("spsc-8", [1.15; 2], streamed(each::<[u64; 1]>())),
         Workload { limit: Some(lines::<1>), ..Workload::two("spsc-64", [1.15; 2], each::<[u64; 8]>()) },
@@ -187,7 +216,8 @@ pub fn workloads() -> Vec<Workload> {
         Workload::two("spsc-8-batch", [1.0; 2], streamed(batched::<[u64; 1]>())),
         Workload { limit: Some(lines::<1>), ..Workload::two("spsc-64-batch", [0.625, 0.33], batched::<[u64; 8]>()) },
         Workload { limit: Some(lines::<4>), ..Workload::two("spsc-256-batch", [0.625, 0.33], batched::<[u64; 32]>()) },
-        Workload { aim_ns: Some(1.3), ..Workload::one("oneshot-8", 1.0, alone_index(both::<[u64; 1]>())) },
-        Workload::one("oneshot-64", 1.0, both::<[u64; 8]>()),
+        Workload { aim_ns: Some(1.3), ..Workload::one("oneshot-8", 1.0, alone_index(both!(alone, [u64; 1]))) },
+        Workload::one("oneshot-64", 1.0, both!(alone, [u64; 8])),
+        Workload::one("oneshot-8-moved", 1.15, moved_index(both!(moved, [u64; 1]))),
     ]
 }
