@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use ringmem::Host;
-use ringmem::layouts::ring::{flagged, mpmc, mpsc, spsc};
+use ringmem::layouts::ring::{Bells, End, Push, PushError, flagged, mpmc, mpsc, spsc};
 use ringmem::wait::{How, RecvError, SendError, Waiting, pair};
 
 const HOWS: [How; 4] = [How::SpinYield { looks: 0 }, How::SpinYield { looks: 100 }, How::Sleep { looks: 0 }, How::Sleep { looks: 100 }];
@@ -168,7 +168,6 @@ fn a_future_that_is_dropped_or_forgotten_loses_nothing() {
 fn nobody_is_counted_asleep_when_all_are_awake() {
     use futures::FutureExt;
     use ringmem::Word;
-    use ringmem::layouts::ring::End;
     let mut ring = spsc::Ring::<u64, 1>::new();
     let (producer, consumer) = ring.split();
     let (mut sender, mut receiver) = pair(producer, consumer, How::Sleep { looks: 0 });
@@ -183,6 +182,126 @@ fn nobody_is_counted_asleep_when_all_are_awake() {
     assert_eq!(receiver.recv_timeout(LONG), Ok(1));
     assert_eq!(receiver.recv_timeout(SHORT), Err(RecvError::Timeout));
     assert_eq!(asleep(receiver.end().bells().ours), 0, "a deadline that has passed counts nobody");
+}
+
+/// Waits until somebody sleeps at `word`: counted, and long enough for the look that follows.
+fn until_asleep(word: &ringmem::HostWord) {
+    while ringmem::Word::load(word) as u32 == 0 {
+        thread::yield_now();
+    }
+    thread::sleep(SHORT);
+}
+
+/// Whether a thread without a deadline has ended; if it sleeps on, `rescue` is to wake it, so that the test can say so.
+fn has_ended<T>(thread: &thread::ScopedJoinHandle<'_, T>, rescue: impl FnOnce()) -> bool {
+    let begun = Instant::now();
+    while !thread.is_finished() {
+        if begun.elapsed() > LONG {
+            rescue();
+            return false;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    true
+}
+
+#[test]
+fn room_that_is_given_up_wakes_the_senders_beside() {
+    let ring = mpmc::Ring::<u64, 4>::new();
+    let (producer, consumer) = ring.split();
+    let (mut sender, mut receiver) = pair(producer, consumer, How::Sleep { looks: 0 });
+    let mut beside = sender.clone();
+    thread::scope(|scope| {
+        let sent = sender.with_end(|end| {
+            let grant = end.reserve(4).unwrap();
+            let sent = scope.spawn(move || beside.send(7));
+            until_asleep(receiver.end().bells().theirs);
+            drop(grant);
+            sent
+        });
+        assert!(has_ended(&sent, || receiver.with_end(|_| ())), "the room that was given up woke nobody");
+    });
+}
+
+#[test]
+fn what_a_panic_published_wakes_its_receiver() {
+    let mut ring = spsc::Ring::<u64, 4>::new();
+    let (producer, consumer) = ring.split();
+    let (mut sender, mut receiver) = pair(producer, consumer, How::Sleep { looks: 0 });
+    thread::scope(|scope| {
+        let received = scope.spawn(move || receiver.recv());
+        until_asleep(sender.end().bells().theirs);
+        let written = std::panic::AssertUnwindSafe(|| {
+            sender.with_end(|end| {
+                end.reserve(4).unwrap().fill((0..4).inspect(|number| assert!(*number < 2, "planned")));
+            });
+        });
+        std::panic::catch_unwind(written).expect_err("the iterator panics");
+        assert!(has_ended(&received, || sender.with_end(|_| ())), "what was written woke nobody");
+        assert_eq!(received.join().unwrap(), Ok(0));
+    });
+}
+
+#[test]
+fn what_a_forgotten_batch_held_wakes_its_sender_when_it_is_released() {
+    use futures::FutureExt;
+    for is_async in [false, true] {
+        let mut ring = spsc::Ring::<u64, 2>::new();
+        let (producer, consumer) = ring.split();
+        let (mut sender, mut receiver) = pair(producer, consumer, How::Sleep { looks: 0 });
+        (0..2).for_each(|number| sender.send(number).unwrap());
+        receiver.with_end(|end| {
+            let mut batch = end.batch(8);
+            (0..2).for_each(|number| assert_eq!(batch.pop(), Ok(number)));
+            std::mem::forget(batch);
+        });
+        thread::scope(|scope| {
+            let sent = scope.spawn(move || sender.send(2));
+            until_asleep(receiver.end().bells().theirs);
+            // It releases what the batch held. A sender that was quick has sent by its second look.
+            let at_once = if is_async { receiver.recv_async().now_or_never() } else { None };
+            if is_async {
+                assert!(has_ended(&sent, || receiver.with_end(|_| ())), "the release of a poll woke nobody");
+            }
+            let received = at_once.unwrap_or_else(|| receiver.recv_timeout(LONG));
+            receiver.with_end(|_| ());
+            assert_eq!(received, Ok(2));
+        });
+    }
+}
+
+/// A full ring whose consumer is gone each time that it is looked for an even time, and there again after that.
+struct Flickering(std::cell::Cell<u32>, [ringmem::HostWord; 2]);
+
+impl End for Flickering {
+    type Word = ringmem::HostWord;
+    fn bells(&self) -> Bells<'_, Self::Word> {
+        Bells { theirs: &self.1[0], ours: &self.1[1] }
+    }
+    fn is_disconnected(&self) -> bool {
+        self.0.set(self.0.get() + 1);
+        self.0.get().is_multiple_of(2)
+    }
+    fn leave(self, after: impl FnOnce(&Self::Word)) {
+        after(&self.1[0]);
+    }
+}
+
+impl Push for Flickering {
+    type Item = String;
+    fn push(&mut self, value: String) -> Result<(), PushError<String>> {
+        Err(PushError::Full(value))
+    }
+}
+
+#[test]
+fn a_value_that_was_not_sent_comes_back_whoever_came_meanwhile() {
+    let end = Flickering(std::cell::Cell::new(0), Default::default());
+    let mut sender = Waiting::<_>::sender(end, How::default());
+    match block_on(sender.send_async("kept".to_owned())) {
+        Err(SendError::Disconnected(value)) => assert_eq!(value, "kept"),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[cfg(feature = "futures")]

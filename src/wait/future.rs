@@ -7,14 +7,22 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use super::park::{Os, Park, Shelf};
-use super::waiting::{How, Side, Waiting, enlist, pop, push, strike};
+use super::waiting::{How, Waiting, enlist, pop, push, strike};
 use super::{RecvError, SendError};
 use crate::layouts::ring::{End, Pop, Push};
 
 /// A task's place on the shelf of its side, from its first poll that found nothing to its last.
-struct Place(Option<u64>);
+struct Place {
+    key: Option<u64>,
+    /// The other side was woken for what a poll that found nothing may have published.
+    rang: bool,
+}
 
 impl Place {
+    const fn new() -> Self {
+        Self { key: None, rang: false }
+    }
+
     /// Tries; if there is nothing yet, puts the waker on the shelf and tries once more.
     fn poll<E: End, P: Park<E::Word>, R>(
         &mut self,
@@ -30,6 +38,9 @@ impl Place {
             waiting.end().is_disconnected().then(|| attempt(waiting.end_mut()))
         };
         let mut done = try_once(waiting);
+        if done.is_none() && !std::mem::replace(&mut self.rang, true) {
+            waiting.ring();
+        }
         if done.is_none() && (waiting.alone || !matches!(waiting.how, How::Sleep { .. })) {
             // Nobody will wake it: it asks to be polled again.
             cx.waker().wake_by_ref();
@@ -41,6 +52,7 @@ impl Place {
         }
         let Some(done) = done else { return Poll::Pending };
         self.leave(waiting);
+        self.rang = false;
         if done.is_some() {
             waiting.ring();
         }
@@ -48,7 +60,7 @@ impl Place {
     }
 
     fn enter<E: End, P: Park<E::Word>>(&mut self, waiting: &mut Waiting<E, P>, cx: &Context<'_>) {
-        let key = *self.0.get_or_insert_with(|| {
+        let key = *self.key.get_or_insert_with(|| {
             // Unique among the tasks of one shelf, also with many handles.
             static NEXT: AtomicU64 = AtomicU64::new(0);
             NEXT.fetch_add(1, Relaxed)
@@ -67,7 +79,7 @@ impl Place {
     }
 
     fn leave<E: End, P: Park<E::Word>>(&mut self, waiting: &Waiting<E, P>) {
-        let Some(key) = self.0.take() else { return };
+        let Some(key) = self.key.take() else { return };
         let word = waiting.end().bells().ours;
         let waker = waiting.shelf().with(|wakers| {
             // Not there: taken by the one who woke it.
@@ -81,10 +93,7 @@ impl Place {
 
 impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     fn shelf(&self) -> &P::Shelf {
-        match self.side {
-            Side::Sends => &self.wakers.senders,
-            Side::Receives => &self.wakers.receivers,
-        }
+        self.wakers.of(self.side)
     }
 }
 
@@ -95,13 +104,13 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// As [`recv`](Self::recv), but never a timeout.
     pub fn recv_async(&mut self) -> Receive<'_, E, P> {
-        Receive { waiting: self, place: Place(None) }
+        Receive { waiting: self, place: Place::new() }
     }
 
     /// Its messages as a [`Stream`](futures_core::Stream), which ends when the other side has left, or with an error that stays.
     #[cfg(feature = "futures")]
     pub fn into_stream(self) -> Messages<E, P> {
-        Messages { waiting: self, place: Place(None) }
+        Messages { waiting: self, place: Place::new() }
     }
 }
 
@@ -112,13 +121,13 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// As [`send`](Self::send), but never a timeout.
     pub fn send_async(&mut self, value: E::Item) -> Transmit<'_, E, P> {
-        Transmit { waiting: self, place: Place(None), value: Some(value) }
+        Transmit { waiting: self, place: Place::new(), value: Some(value) }
     }
 
     /// A [`Sink`](futures_sink::Sink) for its messages, with room for one before it waits.
     #[cfg(feature = "futures")]
     pub fn into_sink(self) -> Outbox<E, P> {
-        Outbox { waiting: self, place: Place(None), value: None }
+        Outbox { waiting: self, place: Place::new(), value: None }
     }
 }
 
@@ -171,7 +180,7 @@ impl<E: Push, P: Park<E::Word>> Future for Transmit<'_, E, P> {
         if value.is_none() {
             return Poll::Ready(Ok(()));
         }
-        place.poll(waiting, cx, |end| push(end, value)).map(|sent| sent.unwrap_or(Ok(())))
+        place.poll(waiting, cx, |end| push(end, value)).map(|sent| outcome(sent, value))
     }
 }
 
@@ -179,6 +188,11 @@ impl<E: Push, P: Park<E::Word>> Drop for Transmit<'_, E, P> {
     fn drop(&mut self) {
         self.place.leave(self.waiting);
     }
+}
+
+/// What became of a value that is not waited for any more: one that is still here was not sent.
+fn outcome<T>(sent: Option<Result<(), SendError<T>>>, value: &mut Option<T>) -> Result<(), SendError<T>> {
+    sent.unwrap_or_else(|| value.take().map_or(Ok(()), |value| Err(SendError::Disconnected(value))))
 }
 
 /// What [`Waiting::into_stream`] gives.
@@ -226,7 +240,7 @@ impl<E: Push, P: Park<E::Word>> Outbox<E, P> {
         if value.is_none() {
             return Poll::Ready(Ok(()));
         }
-        place.poll(waiting, cx, |end| push(end, value)).map(|sent| sent.unwrap_or(Ok(())))
+        place.poll(waiting, cx, |end| push(end, value)).map(|sent| outcome(sent, value))
     }
 }
 

@@ -11,7 +11,9 @@
 //! ([`How::Spin`], [`How::SpinYield`]). Between processes threads wake each other. Tasks are woken by their own process only, by the end that
 //! [`pair`] joined with theirs; one whose peer is elsewhere asks to be polled again instead.
 //!
-//! [`Waiting`] takes an end that is owned or one that is borrowed (`&mut E`): what it owns goes along to any thread or task.
+//! [`Waiting`] takes an end that is owned or one that is borrowed (`&mut E`): what it owns goes along to any thread or task. An end that is
+//! dropped outside of its [`Waiting`], because that had only borrowed it, wakes nobody: rule 4 is for ends that are owned, and for waits with
+//! a deadline.
 //!
 //! ```
 //! use ringmem::layouts::ring::spsc::Ring;

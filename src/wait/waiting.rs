@@ -40,6 +40,15 @@ pub(super) struct Wakers<S> {
     pub(super) receivers: S,
 }
 
+impl<S> Wakers<S> {
+    pub(super) const fn of(&self, side: Side) -> &S {
+        match side {
+            Side::Sends => &self.senders,
+            Side::Receives => &self.receivers,
+        }
+    }
+}
+
 /// Which side of a ring an end is.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Side {
@@ -47,10 +56,51 @@ pub(super) enum Side {
     Receives,
 }
 
+impl Side {
+    const fn other(self) -> Self {
+        match self {
+            Self::Sends => Self::Receives,
+            Self::Receives => Self::Sends,
+        }
+    }
+}
+
+/// How often a wait has looked. 64 bits: a wait of minutes takes more looks than 32 bits count.
+struct Looks {
+    seen: u64,
+    most: u64,
+}
+
+impl Looks {
+    const fn new(how: How) -> Self {
+        let most = match how {
+            How::Spin => u64::MAX,
+            How::SpinYield { looks } | How::Sleep { looks } => looks as u64,
+        };
+        Self { seen: 0, most }
+    }
+
+    /// Counts one; whether it is the first after those that spin.
+    const fn count(&mut self) -> bool {
+        self.seen = self.seen.wrapping_add(1);
+        self.seen == self.most.wrapping_add(1)
+    }
+
+    /// Whether those that spin are over.
+    const fn are_over(&self) -> bool {
+        self.seen > self.most
+    }
+
+    /// Whether it is time to look at a clock, which costs more than a look.
+    const fn is_time(&self) -> bool {
+        self.are_over() || self.seen.is_multiple_of(64)
+    }
+}
+
 /// An end of a ring that waits.
 ///
 /// Whatever is done to it through [`Waiting`] wakes the other side if it sleeps. Dropping it drops the end and wakes the other side, which
-/// then sees that it has left.
+/// then sees that it has left; an end that it only borrowed has not left by that, and wakes nobody when it does.
 pub struct Waiting<E: End, P: Park<E::Word> = Os> {
     /// Taken only by `drop`.
     end: ManuallyDrop<E>,
@@ -111,9 +161,23 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         &self.end
     }
 
-    /// Does something to the end without waiting, then wakes the other side if it sleeps.
+    /// Does something to the end without waiting, then wakes whoever sleeps: the other side, and of this side the other handles, for which a
+    /// grant that was given up made room. Also where `act` panics.
     pub fn with_end<R>(&mut self, act: impl FnOnce(&mut E) -> R) -> R {
-        let result = act(&mut self.end);
+        struct Rings<'w, E: End, P: Park<E::Word>>(&'w mut Waiting<E, P>);
+        impl<E: End, P: Park<E::Word>> Drop for Rings<'_, E, P> {
+            fn drop(&mut self) {
+                self.0.ring();
+                self.0.ring_at(self.0.end.bells().ours, self.0.side);
+            }
+        }
+        act(&mut Rings(self).0.end)
+    }
+
+    /// One attempt that moves at most one value, then wakes the other side if it sleeps.
+    #[inline]
+    fn attempt<R>(&mut self, attempt: impl FnOnce(&mut E) -> R) -> R {
+        let result = attempt(&mut self.end);
         self.ring();
         result
     }
@@ -124,11 +188,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// [`Gone`]: the deadline has passed, or the other side has left and `attempt` gives nothing any more.
     pub(super) fn until<R>(&mut self, deadline: Option<Instant>, mut attempt: impl FnMut(&mut E) -> Option<R>) -> Result<R, Gone> {
-        let looks = match self.how {
-            How::Spin => u32::MAX,
-            How::SpinYield { looks } | How::Sleep { looks } => looks,
-        };
-        let mut seen = 0_u32;
+        let mut looks = Looks::new(self.how);
         loop {
             if let Some(result) = attempt(&mut self.end) {
                 self.ring();
@@ -138,16 +198,20 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
                 // What it did before it left is visible now.
                 return attempt(&mut self.end).ok_or(Gone::Disconnected);
             }
-            // A clock costs more than a look.
-            let is_late = |now_and_then: bool| now_and_then && deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            seen = seen.saturating_add(1);
-            if is_late(seen.is_multiple_of(64) || seen > looks) {
+            let is_first_over = looks.count();
+            if looks.is_time() && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                self.ring();
                 return Err(Gone::Late);
             }
             match self.how {
-                _ if seen <= looks => std::hint::spin_loop(),
+                _ if !looks.are_over() => std::hint::spin_loop(),
                 How::Spin | How::SpinYield { .. } => std::thread::yield_now(),
                 How::Sleep { .. } => {
+                    // An attempt that gave nothing may have published what a forgotten batch held. Once: two sides that stand still would
+                    // wake each other for ever.
+                    if is_first_over {
+                        self.ring();
+                    }
                     if let Some(done) = self.sleep(deadline, &mut attempt) {
                         self.ring();
                         return Ok(done);
@@ -174,26 +238,27 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     /// Wakes the other side if it sleeps.
     #[inline]
     pub(super) fn ring(&self) {
+        self.ring_at(self.end.bells().theirs, self.side.other());
+    }
+
+    /// Wakes those of a side who sleep; `word` counts them.
+    #[inline]
+    fn ring_at(&self, word: &E::Word, side: Side) {
         if !matches!(self.how, How::Sleep { .. }) {
             return;
         }
-        let word = self.end.bells().theirs;
         // SYNC POINT: asleep. Pairs with Waiting::sleep and the futures' enlist: a read-modify-write, because either this one comes first,
         // and the sleeper sees what was published, or the sleeper's does, and is seen here.
         if word.fetch_add(0) as u32 != 0 {
-            self.wake(word);
+            self.wake(word, side);
         }
     }
 
     #[cold]
-    fn wake(&self, word: &E::Word) {
+    fn wake(&self, word: &E::Word, side: Side) {
         word.fetch_add(ONE_WAKE);
         self.park.wake(word);
-        let shelf = match self.side {
-            Side::Sends => &self.wakers.receivers,
-            Side::Receives => &self.wakers.senders,
-        };
-        let woken = shelf.with(|wakers| {
+        let woken = self.wakers.of(side).with(|wakers| {
             word.fetch_add((ONE_SLEEPER * wakers.len() as u64).wrapping_neg());
             std::mem::take(wakers)
         });
@@ -234,7 +299,7 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
     /// [`PushError`] with the value.
     #[inline]
     pub fn try_send(&mut self, value: E::Item) -> Result<(), PushError<E::Item>> {
-        self.with_end(|end| end.push(value))
+        self.attempt(|end| end.push(value))
     }
 
     /// Pushes one value, once there is room.
@@ -299,7 +364,7 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
     /// [`PopError`]: empty, or corrupt.
     #[inline]
     pub fn try_recv(&mut self) -> Result<E::Item, PopError> {
-        self.with_end(E::pop)
+        self.attempt(E::pop)
     }
 
     /// Pops one value, once there is one.
@@ -359,10 +424,8 @@ impl<E: End, P: Park<E::Word>> Drop for Waiting<E, P> {
         // SAFETY: once, and the end is not used after it.
         let end = unsafe { ManuallyDrop::take(&mut self.end) };
         end.leave(|word| {
-            // As `ring`, after what says that this end has left.
-            if matches!(self.how, How::Sleep { .. }) && word.fetch_add(0) as u32 != 0 {
-                self.wake(word);
-            }
+            // After what says that this end has left.
+            self.ring_at(word, self.side.other());
         });
     }
 }
@@ -370,5 +433,24 @@ impl<E: End, P: Park<E::Word>> Drop for Waiting<E, P> {
 impl<E: End + fmt::Debug, P: Park<E::Word>> fmt::Debug for Waiting<E, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Waiting").field("end", &self.end).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_is_looked_at_however_long_a_wait_takes() {
+        for how in [How::Spin, How::SpinYield { looks: u32::MAX }, How::Sleep { looks: u32::MAX }] {
+            let mut looks = Looks { seen: u64::from(u32::MAX) - 100, ..Looks::new(how) };
+            for _ in 0..100 {
+                let times = (0..64).filter(|_| {
+                    looks.count();
+                    looks.is_time()
+                });
+                assert!(times.count() > 0, "{how:?} at {}", looks.seen);
+            }
+        }
     }
 }
