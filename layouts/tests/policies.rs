@@ -88,6 +88,18 @@ fn an_end_that_overwrites_is_refused_at_a_stalled_producer() {
     end.push(Box::new(2), |_| panic!("a slot that was given up has room")).unwrap();
 }
 
+#[test]
+fn an_end_overwrites_behind_slots_that_were_given_up() {
+    let ring = mpmc::Ring::<u8, 4>::new();
+    let (mut producer, mut consumer) = ring.split();
+    drop(producer.reserve(4).unwrap());
+    let mut end = Policed::overwriting_oldest(producer);
+    let mut lost = Vec::new();
+    (0..6).for_each(|number| end.push(number, |oldest| lost.push(oldest)).unwrap());
+    assert_eq!(lost, [0, 1]);
+    assert_eq!(core::iter::from_fn(|| consumer.pop().ok()).collect::<Vec<_>>(), [2, 3, 4, 5]);
+}
+
 /// Full at the first look, with nothing to take out; a consumer has made room at the second.
 struct RoomAtTheSecondLook(u8);
 

@@ -198,9 +198,16 @@ impl<T, M: Machine<Word: RmwWord>> Producer<'_, T, M, { RingFlags::MPMC.bits() }
         let turns = &self.turns;
         let oldest = turns.header.producer.tail.load().wrapping_sub(turns.capacity());
         // SYNC POINT: slot published. Pairs with the producers' stores of it.
-        let is_full = turns.slot(oldest).word.load_acquire() == turns.full(oldest);
-        if !is_full || turns.header.consumer.head.compare_exchange(oldest, oldest.wrapping_add(1)).is_err() {
+        if turns.slot(oldest).word.load_acquire() != turns.full(oldest) {
             return None;
+        }
+        let mut head = oldest;
+        while let Err(found) = turns.header.consumer.head.compare_exchange(head, oldest.wrapping_add(1)) {
+            // Whatever stands before the oldest was given up: its slot was claimed again, or the tail would not be where it is.
+            if oldest.wrapping_sub(found) as i64 <= 0 {
+                return None;
+            }
+            head = found;
         }
         // SAFETY: claimed just now as a consumer does, when its slot was full.
         Some(unsafe { take::<T, M>(turns.slot(oldest), turns.taken(oldest)) })
