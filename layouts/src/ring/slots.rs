@@ -116,17 +116,18 @@ impl<'a, C> Slots<'a, C> {
         Row { base, mask: self.mask, stride: size_of::<C>(), first: index, _cells: PhantomData }
     }
 
-    /// Asks for the line of a slot that is not looked at yet, where the machine can be asked.
+    /// Asks for the first `bytes` of a slot that is not looked at yet, where the machine can be asked.
     #[inline(always)]
-    pub(super) fn prefetch(&self, index: u64) {
+    pub(super) fn prefetch(&self, index: u64, bytes: usize) {
         #[cfg(all(target_arch = "x86_64", target_feature = "sse"))]
-        {
+        for line in (0..bytes).step_by(64) {
             use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            let place = core::ptr::from_ref(self.at(index)).cast::<i8>().wrapping_add(line);
             // SAFETY: a hint, which reads nothing and faults nowhere, whatever the address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(self.at(index)).cast()) };
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(place) };
         }
         #[cfg(not(all(target_arch = "x86_64", target_feature = "sse")))]
-        let _ = index;
+        let _ = (index, bytes);
     }
 
     /// Where the values from `index` up to the wrap stand in a row.
