@@ -148,8 +148,8 @@ fn attach_while_it_is_emptied<M: Machine + 'static>() {
 }
 
 /// An end that leaves says so after all that it published.
-fn leaving() {
-    let memory = Memory::<Loom<STRONG>>::new(TWO_HEADERS);
+fn leaving<M: Machine + 'static>() {
+    let memory = Memory::<M>::new(TWO_HEADERS);
     // SAFETY: this model's only ends.
     let (producer, mut consumer) = unsafe { (memory.producer(), memory.consumer()) };
     let mut producer = producer.announce();
@@ -160,11 +160,11 @@ fn leaving() {
         batch.push(2).unwrap();
     });
     take_side(Side::Reader);
-    if consumer.is_disconnected() {
-        assert_eq!([consumer.pop(), consumer.pop()], [Ok(1), Ok(2)], "who has left has left its messages");
+    while !consumer.is_disconnected() {
+        thread::yield_now();
     }
+    assert_eq!([consumer.pop(), consumer.pop()], [Ok(1), Ok(2)], "who has left has left its messages");
     writer.join().unwrap();
-    assert!(consumer.is_disconnected());
     // SAFETY: the writer has ended, and the consumer is not used any more.
     unsafe { memory.free() };
 }
@@ -218,6 +218,33 @@ fn push_slice<M: Machine>(producer: &mut Producer<u64, M>, messages: u64) {
     }
 }
 
+fn lanes_push<M: Machine>(producer: &mut Producer<u64, M>, messages: u64) {
+    let mut sent = 0;
+    while sent < messages {
+        let polled = producer.poll();
+        // SAFETY: polled on this ring, by this thread.
+        let free = unsafe { producer.accept(polled) }.unwrap();
+        let count = free.min(messages - sent);
+        for offset in 0..count {
+            // SAFETY: at most `free` slots after the tail, which are this end's.
+            producer.row().at(offset).with_mut(|slot| unsafe { slot.write(sent + offset) });
+            if offset > 0 {
+                // SAFETY: not the first, and written.
+                unsafe { producer.raise(offset) };
+            }
+        }
+        if count > 0 {
+            // SAFETY: stored once, after every slot and flag of its batch.
+            M::Word::publish_all([unsafe { producer.publication() }]);
+            // SAFETY: so many were written and published.
+            unsafe { producer.advance(count) };
+        } else {
+            thread::yield_now();
+        }
+        sent += count;
+    }
+}
+
 fn pop<M: Machine>(consumer: &mut Consumer<u64, M>, messages: u64) {
     for expected in 0..messages {
         assert_eq!(until_there(|| consumer.pop()), expected);
@@ -263,6 +290,26 @@ fn pop_slice<M: Machine>(consumer: &mut Consumer<u64, M>, messages: u64) {
     }
 }
 
+fn lanes_pop<M: Machine>(consumer: &mut Consumer<u64, M>, messages: u64) {
+    let mut seen = 0;
+    while seen < messages {
+        let count = (0..messages - seen).take_while(|offset| consumer.is_there(*offset)).count() as u64;
+        for offset in 0..count {
+            // SAFETY: it is there, and this end's.
+            assert_eq!(consumer.row().at(offset).with(|slot| unsafe { slot.read() }), seen + offset);
+        }
+        if count > 0 {
+            // SAFETY: so many were there, and nobody reads them any more.
+            unsafe { consumer.advance(count) };
+            // SAFETY: stored once; its slots have been dealt with.
+            M::Word::publish_all([unsafe { consumer.publication() }]);
+        } else {
+            thread::yield_now();
+        }
+        seen += count;
+    }
+}
+
 fn until_there(mut pop: impl FnMut() -> Result<u64, PopError>) -> u64 {
     loop {
         match pop() {
@@ -279,7 +326,13 @@ const PREEMPTIONS: usize = 2;
 
 #[test]
 fn an_end_is_closed_after_its_last_message() {
-    check(PREEMPTIONS, leaving);
+    check(PREEMPTIONS, leaving::<Loom<STRONG>>);
+}
+
+#[test]
+fn an_end_that_is_closed_or_looked_for_relaxed_is_found() {
+    must_fail(RACE, PREEMPTIONS, leaving::<Loom<WRITER_PUBLISHES_RELAXED>>);
+    must_fail(RACE, PREEMPTIONS, leaving::<Loom<READER_LOOKS_RELAXED>>);
 }
 
 #[test]
@@ -339,6 +392,11 @@ macro_rules! pairs {
 }
 
 pairs! {
+    lanes_push meets pop as lanes_push_meets_pop;
+    lanes_push meets peek as lanes_push_meets_peek;
+    lanes_push meets lanes_pop as lanes_push_meets_lanes_pop;
+    push meets lanes_pop as push_meets_lanes_pop;
+    batch_push meets lanes_pop as batch_push_meets_lanes_pop;
     push meets pop as push_meets_pop;
     push meets pop_slice as push_meets_pop_slice;
     push meets peek as push_meets_peek;

@@ -344,9 +344,10 @@ fn leaving<M: Machine<Word: RmwWord> + 'static>() {
         })
     });
     take_side(Side::Reader);
-    if consumer.is_disconnected() {
-        assert_eq!(pop(&mut consumer, 3).len(), 2, "who has left has left its messages");
+    while !consumer.is_disconnected() {
+        thread::yield_now();
     }
+    assert_eq!(pop(&mut consumer, 3).len(), 2, "who has left has left its messages");
     for writer in writers {
         writer.join().unwrap();
     }
