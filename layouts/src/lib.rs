@@ -31,6 +31,9 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+// A word has to stand where a `u64` does, or a snapshot is laid out otherwise than what it is taken of.
+const _: () = assert!(align_of::<u64>() == 8, "targets that align a u64 to less than 8 bytes, as 32-bit x86 does, are not supported");
+
 pub mod align;
 pub mod attach;
 mod cache_line;
