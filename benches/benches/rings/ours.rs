@@ -1,16 +1,14 @@
 //! Our rings as kinds.
 
-use ringmem_layouts::CacheLineAligned;
 use ringmem_layouts::ring::{flagged, mpmc, mpsc, spsc};
 
 use crate::CAPACITY;
 use crate::kind::{ManyToMany, ManyToOne, Mpmc, Mpsc, Spsc, Work};
 use crate::plain::Plain;
 
-/// The kind of our ring `$module`, each message published, and the kind of it that publishes and releases every so many. A batch goes when
-/// its thread is done, so the last one is flushed.
+/// The kind of our ring `$module`, each message published.
 macro_rules! spsc {
-    ($(#[$doc:meta])* $module:ident: $each:ident, $batched:ident) => {
+    ($(#[$doc:meta])* $module:ident: $each:ident) => {
         $(#[$doc])*
         pub struct $each;
 
@@ -21,31 +19,17 @@ macro_rules! spsc {
                 work.run(move |value| producer.push(value).is_ok(), move || consumer.pop().ok())
             }
         }
-
-        $(#[$doc])*
-        pub struct $batched<const EVERY: u64>;
-
-        impl<T: Plain, const EVERY: u64> Spsc<T> for $batched<EVERY> {
-            fn spsc(work: impl Work<T>) -> f64 {
-                let mut ring = Box::new($module::Ring::<T, CAPACITY>::new());
-                let (producer, consumer) = ring.split();
-                // A batch borrows its end, which stays here: side by side the two would share a line.
-                let (mut producer, mut consumer) = (CacheLineAligned::new(producer), CacheLineAligned::new(consumer));
-                let (mut producer, mut consumer) = (producer.batch(EVERY), consumer.batch(EVERY));
-                work.run(move |value| producer.push(value).is_ok(), move || consumer.pop().ok())
-            }
-        }
     };
 }
 
 spsc!(
     /// Cached indices.
-    spsc: Ours, Batched
+    spsc: Ours
 );
 
 spsc!(
     /// A flag in each slot.
-    flagged: Flagged, FlaggedBatched
+    flagged: Flagged
 );
 
 /// Many producers, many consumers.

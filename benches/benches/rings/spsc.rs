@@ -8,41 +8,43 @@ use std::time::Instant;
 
 use disruptor::Producer as _;
 use ringmem_benches::{Subject, Turn, Workload, job, pin, team, two_threads};
-use ringmem_layouts::ring::spsc;
+use ringmem_layouts::ring::{flagged, spsc};
 
 use crate::CAPACITY;
 use crate::iceoryx::{Iceoryx, IceoryxIndex};
 use crate::kind::{One, Spsc, Work};
 use crate::limits::lines;
 use crate::many_kinds::{ArrayQueue, CrossbeamChannel, GilMany, HeaplessMany, OmangoMany, Thingbuf};
-use crate::ours::{Batched, Flagged, FlaggedBatched, Ours};
+use crate::ours::{Flagged, Ours};
 use crate::plain::Message;
 use crate::spsc_kinds::{Disruptor, Fq, Gil, Heapless, Nexus, Omango, Quickring, Ringbuf, Ringkernel, Rtrb};
+
+fn send_all<T: Message>(messages: u64, mut push: impl FnMut(T) -> bool) {
+    for number in 0..messages {
+        while !push(T::numbered(number)) {
+            spin_loop();
+        }
+    }
+}
+
+fn receive_all<T: Message>(messages: u64, mut pop: impl FnMut() -> Option<T>) {
+    for number in 0..messages {
+        loop {
+            match pop() {
+                Some(got) => break got.check(number),
+                None => spin_loop(),
+            }
+        }
+    }
+}
 
 /// One thread pushes so many messages, another pops them.
 struct Stream(u64);
 
 impl<T: Message> Work<T> for Stream {
-    fn run(self, mut push: impl FnMut(T) -> bool + Send, mut pop: impl FnMut() -> Option<T> + Send) -> f64 {
+    fn run(self, push: impl FnMut(T) -> bool + Send, pop: impl FnMut() -> Option<T> + Send) -> f64 {
         let Self(messages) = self;
-        let send = move || {
-            for number in 0..messages {
-                while !push(T::numbered(number)) {
-                    spin_loop();
-                }
-            }
-        };
-        let receive = move || {
-            for number in 0..messages {
-                loop {
-                    match pop() {
-                        Some(got) => break got.check(number),
-                        None => spin_loop(),
-                    }
-                }
-            }
-        };
-        two_threads(messages, send, receive)
+        two_threads(messages, move || send_all(messages, push), move || receive_all(messages, pop))
     }
 }
 
@@ -50,16 +52,31 @@ fn stream<K: Spsc<T>, T: Message>(messages: u64) -> f64 {
     K::spsc(Stream(messages))
 }
 
-/// One turn of two threads whose receiver sees in place all that waits, and is done with all of it at once: `drain` is told the number of the
-/// next message and gives that of the one after the last it has checked.
-fn drained<T: Message>(messages: u64, mut push: impl FnMut(T) -> bool + Send, mut drain: impl FnMut(u64) -> u64 + Send) -> f64 {
-    let send = move || {
-        for number in 0..messages {
-            while !push(T::numbered(number)) {
-                spin_loop();
-            }
+/// [`Stream`] through our ring `$module`, which publishes and releases every so many: each thread begins its batch over the end that it was given.
+macro_rules! batches {
+    ($turn:ident, $module:ident) => {
+        fn $turn<T: Message, const EVERY: u64>(messages: u64) -> f64 {
+            let mut ring = Box::new($module::Ring::<T, CAPACITY>::new());
+            let (mut producer, mut consumer) = ring.split();
+            let send = move || {
+                let mut batch = producer.batch(EVERY);
+                send_all(messages, |value| batch.push(value).is_ok());
+            };
+            let receive = move || {
+                let mut batch = consumer.batch(EVERY);
+                receive_all(messages, || batch.pop().ok());
+            };
+            two_threads(messages, send, receive)
         }
     };
+}
+
+batches!(ours_batched, spsc);
+batches!(flagged_batched, flagged);
+
+/// One turn of two threads whose receiver sees in place all that waits, and is done with all of it at once: `drain` is told the number of the
+/// next message and gives that of the one after the last it has checked.
+fn drained<T: Message>(messages: u64, push: impl FnMut(T) -> bool + Send, mut drain: impl FnMut(u64) -> u64 + Send) -> f64 {
     let receive = move || {
         let mut number = 0;
         while number < messages {
@@ -70,7 +87,7 @@ fn drained<T: Message>(messages: u64, mut push: impl FnMut(T) -> bool + Send, mu
             number = next;
         }
     };
-    two_threads(messages, send, receive)
+    two_threads(messages, move || send_all(messages, push), receive)
 }
 
 fn ours_drained<T: Message>(messages: u64) -> f64 {
@@ -185,9 +202,9 @@ fn each<T: Message>() -> Vec<Subject> {
 /// A poll takes all that waits at once: it is a batch too, and no measure of what a batch gains over single operations.
 fn batched<T: Message>() -> Vec<Subject> {
     let ours = [
-        ("ringmem batch 16", stream::<Batched<16>, T> as Turn),
-        ("ringmem batch 64", stream::<Batched<64>, T>),
-        ("ringmem flagged batch 16", stream::<FlaggedBatched<16>, T>),
+        ("ringmem batch 16", ours_batched::<T, 16> as Turn),
+        ("ringmem batch 64", ours_batched::<T, 64>),
+        ("ringmem flagged batch 16", flagged_batched::<T, 16>),
     ];
     streams::<T>(&ours, "beside: disruptor poll")
 }
