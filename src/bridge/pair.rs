@@ -10,8 +10,9 @@ use super::near::Near;
 use crate::Result;
 use crate::backend::Uses;
 use crate::dump::Indices;
+use crate::wait::wake_sleepers;
 
-/// Both rings live until what was queued between them is over.
+/// Both rings live until what was queued between them is over. Dropped after the near ring's end that the bridge is.
 pub(super) struct Pair {
     pub near: Arc<Near>,
     pub far: ManuallyDrop<Far>,
@@ -35,6 +36,10 @@ impl Pair {
 
 impl Drop for Pair {
     fn drop(&mut self) {
+        // That the bridge is gone has been said; one of these is slept at by whoever is its other end.
+        let header = self.near.header();
+        wake_sleepers(&header.producer.waiting);
+        wake_sleepers(&header.consumer.waiting);
         // SAFETY: not used again.
         let far = unsafe { ManuallyDrop::take(&mut self.far) };
         let backend = self.carrier.backend();

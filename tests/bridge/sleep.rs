@@ -1,4 +1,9 @@
-use ringmem::wait::{How, Waiting};
+use std::sync::atomic::Ordering::Acquire;
+
+use ringmem::Word as _;
+use ringmem::bridge::Stopped;
+use ringmem::layouts::ring::End;
+use ringmem::wait::{How, RecvError, SendError, Waiting};
 
 use super::*;
 
@@ -23,5 +28,43 @@ fn who_sleeps_at_an_end_is_woken_by_the_bridge() {
         });
         drop(pump);
         until("the kernel has left", || kernel.is_done());
+    }
+}
+
+/// How a bridge goes.
+const ENDS: [fn(RingBufferBridge<Echo, Echo>); 3] = [
+    drop,
+    |bridge| drop(bridge.pump().expect("a thread")),
+    |bridge| {
+        let Stopped { bridge, .. } = bridge.pump().expect("a thread").stop(Duration::ZERO).expect("no panic");
+        drop(bridge);
+    },
+];
+
+#[test]
+fn who_sleeps_at_an_end_without_a_deadline_is_woken_when_the_bridge_goes() {
+    for strategy in [TransferStrategy::Sync, TransferStrategy::Async] {
+        for goes in ENDS {
+            let backend = backend();
+            let Opened { sender, receiver, bridge } = open(&backend, &options(strategy, Placement::DEVICE, 1));
+            // Both in memory that the sleepers' ends keep.
+            let words = [sender.bells().ours, receiver.bells().ours].map(std::ptr::from_ref);
+            let asleep = How::Sleep { looks: 0 };
+            // Nobody joins them before they have ended: else the test would sleep with them.
+            let sends = thread::spawn(move || {
+                let mut sender = <Waiting<_>>::sender(sender, asleep);
+                (0..).find_map(|number| sender.send(message(number)).err())
+            });
+            let receives = thread::spawn(move || <Waiting<_>>::receiver(receiver, asleep).recv());
+            for word in words {
+                // SAFETY: the sleeper has its end until the bridge goes.
+                until("it sleeps", || unsafe { &*word }.load(Acquire) as u32 != 0);
+            }
+            goes(bridge);
+            until("both are awake", || sends.is_finished() && receives.is_finished());
+            let sent = sends.join().expect("no panic");
+            assert!(matches!(sent, Some(SendError::Disconnected(_))), "{strategy:?}: {sent:?}");
+            assert_eq!(receives.join().expect("no panic"), Err(RecvError::Disconnected));
+        }
     }
 }
