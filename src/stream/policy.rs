@@ -77,15 +77,28 @@ impl Kind {
     pub fn of(error: &Error) -> Self {
         match error {
             Error::OutOfMemory { .. } | Error::Limit { .. } | Error::PinnedBudget { .. } | Error::Map { .. } => Self::Memory,
-            Error::KernelPanicked { .. } | Error::Kernel { .. } | Error::Injected { call: "launch", .. } => Self::Launch,
-            Error::Driver { .. }
-            | Error::Injected { .. }
+            Error::KernelPanicked { .. } | Error::Kernel { .. } | Error::Injected { call: "launch", .. } | Error::Residency { .. } => {
+                Self::Launch
+            }
+            Error::Driver { call, code, .. } => Self::of_driver(call, *code),
+            Error::Injected { .. }
             | Error::Corrupted { .. }
             | Error::Unpublished { .. }
             | Error::AlreadyTold { .. }
             | Error::System { .. }
             | Error::Thread { .. } => Self::Other,
             _ => Self::Misuse,
+        }
+    }
+
+    /// Of a driver's answer: by its number, which any later call repeats once a kernel has broken the context, then by the call.
+    fn of_driver(call: &str, code: u32) -> Self {
+        match (call, code) {
+            // OUT_OF_MEMORY.
+            (_, 2) => Self::Memory,
+            // ILLEGAL_ADDRESS, LAUNCH_OUT_OF_RESOURCES, LAUNCH_TIMEOUT, ASSERT; HARDWARE_STACK_ERROR to COOPERATIVE_LAUNCH_TOO_LARGE.
+            (_, 700..=702 | 710 | 714..=720) | ("cuLaunchKernel" | "cuLaunchCooperativeKernel", _) => Self::Launch,
+            _ => Self::Other,
         }
     }
 }
@@ -154,6 +167,32 @@ mod tests {
         assert_eq!(kinds(Kind::Misuse, 2), [Abort, Abort]);
         let all = kinds(Kind::Other, 17);
         assert_eq!((all[13], all[14], all[15]), (Abort, Reset, Retry), "the fifteenth, and then anew");
+    }
+
+    #[test]
+    fn a_driver_s_answer_is_of_the_kind_that_its_number_or_its_call_says() {
+        let driver = |call, code| Kind::of(&Error::Driver { call, code, name: "" });
+        for call in ["cuMemAllocFromPoolAsync", "cuMemcpyHtoDAsync_v2", "cuLaunchKernel"] {
+            assert_eq!(driver(call, 2), Kind::Memory, "{call}");
+            for code in [700, 701, 702, 710, 714, 715, 716, 717, 718, 719, 720] {
+                assert_eq!(driver(call, code), Kind::Launch, "{call}: {code}");
+            }
+        }
+        for (call, code, expected) in [
+            ("cuLaunchKernel", 1, Kind::Launch),
+            ("cuLaunchCooperativeKernel", 400, Kind::Launch),
+            ("cuLaunchHostFunc", 801, Kind::Other),
+            ("cuEventQuery", 1, Kind::Other),
+            // The neighbours: 699 is none, PEER_ACCESS_ALREADY_ENABLED, HOST_MEMORY_ALREADY_REGISTERED, NOT_PERMITTED.
+            ("cuStreamQuery", 699, Kind::Other),
+            ("cuStreamQuery", 704, Kind::Other),
+            ("cuStreamQuery", 712, Kind::Other),
+            ("cuStreamQuery", 800, Kind::Other),
+            ("cuStreamQuery", 999, Kind::Other),
+        ] {
+            assert_eq!(driver(call, code), expected, "{call}: {code}");
+        }
+        assert_eq!(Kind::of(&Error::Residency { asked: 2, free: 1, most: 4, resident: 3 }), Kind::Launch);
     }
 
     #[test]
