@@ -719,6 +719,43 @@ fn a_drain_takes_along_what_has_not_reached_the_kernel_s_ring() {
     }
 }
 
+/// A channel to a paused kernel, with as much sent as fits; where rings are moved that is more than the kernel's own holds. How many.
+fn paused_and_full(way: &Options<'static>) -> (Clean, Channel<Echo, Echo>, u64) {
+    let backend = backend();
+    let mut channel = open(&backend, &Options { input_capacity: 4, ..way.clone() }).expect("a channel");
+    channel.command(Command::PAUSE).expect("it is acted on");
+    let all = if matches!(way.strategy, None | Some(TransferStrategy::Flagged)) { 4 } else { 8 };
+    let mut sent = 0;
+    until("nothing more fits", || {
+        sent += u64::from(channel.send(message(sent)).is_ok());
+        sent == all
+    });
+    (backend, channel, all)
+}
+
+#[test]
+fn a_drain_of_a_paused_kernel_answers_all_however_much_waits() {
+    for way in ways() {
+        let (_backend, mut channel, sent) = paused_and_full(&way);
+        channel.drain().expect("it leaves");
+        for id in 0..sent {
+            assert_eq!(receive(&mut channel).words[0], id, "{way:?}");
+        }
+        let closed = channel.close().expect("it has ended");
+        assert_eq!(closed.control.processed, sent);
+    }
+}
+
+#[test]
+fn closing_a_kernel_that_was_told_to_end_is_no_failure_whatever_it_left() {
+    for way in ways() {
+        let (_backend, mut channel, _) = paused_and_full(&way);
+        channel.command(Command::TERMINATE).expect("it is acted on");
+        let closed = channel.close().expect("it has ended as told");
+        assert_eq!((closed.control.processed, closed.control.kernel_state()), (0, Some(State::Terminated)), "{way:?}");
+    }
+}
+
 #[test]
 fn a_kernel_that_has_ended_is_launched_again_and_goes_on_where_the_last_one_stopped() {
     for way in ways() {

@@ -101,22 +101,27 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.state().is_none_or(State::has_ended) || self.kernel.as_ref().is_none_or(Pending::is_done)
     }
 
-    /// Lets the kernel answer what is in the input ring and waits until it has left. Its answers can still be received; it waits for
-    /// room for them, so receive as many as do not fit before.
+    /// Lets the kernel answer all that was sent, also where it is paused, and waits until it has left. Its answers can still be received; it waits for
+    /// room for them, so receive as many as do not fit before. One that was told to end before answers no more, and that is no failure: what it did not take is there
+    /// for a [`restart`](Self::restart).
     ///
     /// # Errors
     ///
     /// [`Error::Kernel`] if it faulted or did not leave in time.
     pub fn drain(&mut self) -> Result<()> {
+        if self.state() == Some(State::Paused) {
+            // Else it makes no room at its own ring for what waits at the host's.
+            self.control.command(Command::ACTIVATE);
+        }
         // What has not arrived there would not be drained.
-        self.wait(|channel| channel.bridge.pending()[0] == 0)?;
+        self.wait(|channel| channel.bridge.pending()[0] == 0 || channel.state() == Some(State::Terminated))?;
         // Not waited for alone: a kernel that is ending already reads no command any more.
         self.control.command(Command::DRAIN);
         self.wait(|channel| channel.state() == Some(State::Terminated))
     }
 
     /// [`drain`](Self::drain)s a kernel that has not ended yet, and gives the last look at it. Receive what you want of the answers
-    /// before: the rings end here.
+    /// before: the rings end here, with what a kernel that was told to end did not take.
     ///
     /// # Errors
     ///
