@@ -757,6 +757,16 @@ fn closing_a_kernel_that_was_told_to_end_is_no_failure_whatever_it_left() {
 }
 
 #[test]
+fn a_channel_is_refused_at_once_where_its_control_block_could_not_be_seen() {
+    let backend = HostBackend::builder().system_scope(false).device_memory(1 << 20).build().expect("a backend");
+    for way in ways() {
+        let refused = open(&backend, &way);
+        assert!(matches!(&refused, Err(Error::Unsupported { what }) if what.contains("control block")), "{way:?}: {refused:?}");
+    }
+    assert_eq!((backend.counters().pinned_live.bytes, backend.counters().launches), (0, 0));
+}
+
+#[test]
 fn a_kernel_that_has_ended_is_launched_again_and_goes_on_where_the_last_one_stopped() {
     for way in ways() {
         let backend = backend();

@@ -92,18 +92,25 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// No such ring, no memory, no such kernel; [`Error::Residency`]; [`Error::Kernel`] if it faulted or did not start in time.
+    /// No such ring, no memory, no such kernel; [`Error::Residency`]; [`Error::Kernel`] if it faulted or did not start in time. [`Error::Unsupported`] where host and
+    /// kernel do not see each other's stores to pinned memory, wherever the rings are: the control block is there.
     ///
     /// # Safety
     ///
     /// What `options.arguments` name is live, and used as the kernel says, until the kernel has left: let the channel [`keep`](Self::keep) it.
     /// Also where this fails: then a kernel that did not obey may still run.
     pub unsafe fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, module: &Module, options: &Options<'_>) -> Result<Self> {
+        let backend = &Arc::clone(backend).erased();
+        let capabilities = backend.capabilities(device)?;
+        if !capabilities.system_scope {
+            return Err(Error::Unsupported {
+                what: "a channel's control block in pinned memory, where host and device do not see each other's stores while a kernel runs",
+            });
+        }
         let mut plan = Plan::new();
         let control_at = plan.place(kind::CONTROL, size_of::<ControlBlock<u64>>() as u64, 128)?;
         let telemetry_at = plan.place(kind::TELEMETRY, size_of::<TelemetryBuffer<u64>>() as u64, 128)?;
         let pages = plan.size().div_ceil(size_of::<Page>() as u64);
-        let backend = &Arc::clone(backend).erased();
         let memory = Pinned::<dyn Backend>::new(backend, device);
         let region = PinnedBuffer::<Page>::new(memory, usize::try_from(pages).unwrap_or(usize::MAX))?;
         let (Some(base), Some(address)) = (region.as_ptr().map(NonNull::cast::<u8>), region.device_address()) else {
@@ -122,7 +129,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
 
         let strategy = match options.strategy {
             Some(strategy) => strategy,
-            None => TransferStrategy::for_device(MemoryVisibility::detect(backend, device)?.visibility, &backend.capabilities(device)?),
+            None => TransferStrategy::for_device(MemoryVisibility::detect(backend, device)?.visibility, &capabilities),
         };
         let placement = if strategy.shares() { [Placement::PINNED; 2] } else { options.placement };
         let capacity = [options.input_capacity, options.output_capacity];
