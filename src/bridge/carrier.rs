@@ -35,6 +35,11 @@ impl Carrier {
         Ok(Self { backend: Arc::clone(backend), stream, counts, staging, looking: None, looks: [0; 2], last: None })
     }
 
+    /// Whether what is moved arrives later than it is told to.
+    pub const fn is_queued(&self) -> bool {
+        self.stream.is_some()
+    }
+
     /// The last operation that was queued: when it is over, all are.
     pub fn last(&self) -> Option<Ticket> {
         self.last

@@ -85,7 +85,19 @@ impl<T: RingMessage> Down<T> {
             (self.taken, self.releasing, self.in_doubt) = (self.ring.tail(), None, false);
         }
         self.reap()?;
+        if self.pair.carrier.is_queued() {
+            // In front of the copies; what these bring arrives later.
+            self.release()?;
+            return self.fetch();
+        }
+        let fetched = self.fetch();
+        // Also what a flush before had brought and could not release: one word for both.
         self.release()?;
+        fetched
+    }
+
+    /// Copies what waits and fits, or begins to.
+    fn fetch(&mut self) -> Result<()> {
         if let Some(tail) = self.pair.carrier.look(self.pair.far.read(Line::Tail)?)? {
             self.accept(tail)?;
         }
@@ -102,8 +114,7 @@ impl<T: RingMessage> Down<T> {
             self.pair.carrier.counts.full.add(1);
             return Ok(());
         }
-        self.receive(count)?;
-        self.release()
+        self.receive(count)
     }
 
     /// Takes note of the kernel's index, if it can be true.

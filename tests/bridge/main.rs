@@ -132,7 +132,12 @@ fn exchange(rig: &mut Rig, count: u64) -> u64 {
         while sent < count && rig.sender.push(message(sent)).is_ok() {
             sent += 1;
         }
+        let written = |rig: &Rig| rig.bridge.metrics().map(|metrics| metrics.publications);
+        let before = written(rig);
         failures += u64::from(rig.bridge.poll().is_err());
+        for (after, before) in written(rig).into_iter().zip(before) {
+            assert!(after <= before + 1, "one index word a flush");
+        }
         loop {
             match rig.receiver.pop() {
                 Ok(got) => {

@@ -1,6 +1,7 @@
 use ringmem::backend::Backend;
-use ringmem::backend::host::Verb;
+use ringmem::backend::host::{Fault, Faults, Verb};
 
+use super::hostile::write;
 use super::*;
 
 fn placements(strategy: TransferStrategy) -> Vec<Placement> {
@@ -82,7 +83,9 @@ fn a_flush_is_one_copy_or_two_where_it_wraps_and_one_index() {
 fn a_blocking_flush_to_a_ring_in_pinned_memory_asks_the_backend_for_nothing() {
     let backend = backend();
     let Opened { mut sender, mut bridge, .. } = open(&backend, &options(TransferStrategy::Sync, Placement::PINNED, 8));
-    let calls = || Verb::ALL.map(|verb| backend.calls(verb));
+    // From now on its calls are counted.
+    backend.set_faults(&Faults::new());
+    let calls = || Verb::ALL.map(|verb| backend.calls(verb).expect("counted"));
     let before = calls();
     for number in 0..3 {
         sender.push(message(number)).expect("room");
@@ -143,4 +146,26 @@ fn looks_are_no_more_than_the_interval_allows() {
     let most = begun.elapsed().as_micros() as u64 / 2000 + 1;
     let polls = bridge.metrics()[1].polls;
     assert!((1..=most).contains(&polls) && calls > polls, "{polls} looks in {calls} calls, {most} allowed");
+}
+
+#[test]
+fn a_flush_writes_one_index_word_also_where_the_one_before_could_write_none() {
+    let backend = backend();
+    let Opened { mut receiver, mut bridge, .. } = open(&backend, &options(TransferStrategy::Sync, Placement::DEVICE, 8));
+    let [_, down] = bridge.addresses().expect("addresses");
+    let tail = |more| write(&backend, down.peer, (u64::MAX - 100) + more);
+    tail(2);
+    backend.set_faults(&Faults::new().on(Verb::Publish, Fault::nth(1)));
+    assert!(bridge.flush_to_host().is_err(), "two have come, and the kernel is not told");
+    assert!(receiver.pop().is_ok() && receiver.pop().is_ok());
+    tail(3);
+    let before = backend.counters().publications;
+    assert_eq!(bridge.flush_to_host().expect("no fault any more"), 1);
+    assert_eq!((backend.counters().publications - before, bridge.metrics()[1].publications), (1, 1), "for all three");
+    // Also where nothing more comes.
+    tail(4);
+    backend.set_faults(&Faults::new().on(Verb::Publish, Fault::nth(1)));
+    assert!(bridge.flush_to_host().is_err());
+    assert_eq!(bridge.flush_to_host().expect("no fault any more"), 0);
+    assert_eq!(bridge.metrics()[1].publications, 2);
 }

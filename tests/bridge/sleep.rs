@@ -1,6 +1,5 @@
 use std::sync::atomic::Ordering::Acquire;
 
-use ringmem::Word as _;
 use ringmem::bridge::Stopped;
 use ringmem::layouts::ring::End;
 use ringmem::wait::{How, RecvError, SendError, Waiting};
