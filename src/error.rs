@@ -268,10 +268,10 @@ pub enum Error {
         /// Which end.
         end: &'static str,
     },
-    /// The operating system gave no thread.
-    #[error("the system starts no thread for a stream")]
+    /// A thread that the operating system did not start, or that has panicked.
+    #[error("a thread that was to do the work is not there")]
     Thread {
-        /// Its answer.
+        /// The system's answer, or what became of it.
         source: io::Error,
     },
     /// The image was compiled with other layouts than the host. The message shows both tables where they differ.
