@@ -591,6 +591,53 @@ fn answers_that_are_on_their_way_when_the_kernel_leaves_are_waited_for() {
 }
 
 #[test]
+fn who_waits_without_end_is_told_when_nothing_can_come_any_more() {
+    for strategy in [TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 500 }] {
+        let backend = backend();
+        let mut channel = open(&backend, &Options { strategy: Some(strategy), ..Options::new("echo") }).expect("a channel");
+        for id in 0..10 {
+            channel.send(message(id)).expect("room");
+        }
+        channel.drain().expect("it leaves");
+        // The context is broken, say.
+        backend.set_faults(&Faults::new().on(Verb::Copy, host::Fault::from(1)).on(Verb::Wait, host::Fault::from(1)));
+        // Not joined before it has ended: else the test would wait without end too.
+        let waits = thread::spawn(move || {
+            loop {
+                if let Err(error) = channel.receive_timeout(Duration::MAX) {
+                    return error;
+                }
+            }
+        });
+        until("it is told", || waits.is_finished());
+        let error = waits.join().expect("no panic");
+        assert!(matches!(error, Error::Injected { .. }), "{strategy:?}: {error:?}");
+    }
+}
+
+#[test]
+fn who_asks_what_waits_causes_no_more_looks_than_the_interval_allows() {
+    let strategy = TransferStrategy::DmaPolling { poll_interval_us: 2000 };
+    let backend = backend();
+    let mut channel = open(&backend, &Options { strategy: Some(strategy), ..Options::new("echo") }).expect("a channel");
+    channel.command(Command::PAUSE).expect("it is acted on");
+    for id in 0..3 {
+        channel.send(message(id)).expect("room");
+    }
+    // From now on its calls are counted.
+    backend.set_faults(&Faults::new());
+    let (before, begun, mut calls) = (backend.calls(Verb::Copy).expect("counted"), Instant::now(), 0_u64);
+    while calls < 1000 || begun.elapsed() < Duration::from_millis(30) {
+        assert_eq!(channel.input_waiting(), Ok(3));
+        calls += 1;
+    }
+    // Of each of two indices.
+    let most = 2 * (begun.elapsed().as_micros() as u64 / 2000 + 1);
+    let looks = backend.calls(Verb::Copy).expect("counted") - before;
+    assert!((1..=most).contains(&looks), "{looks} looks in {calls} calls, {most} allowed");
+}
+
+#[test]
 fn who_waits_for_an_answer_is_told_what_moving_it_fails_with() {
     let options = Options { strategy: Some(TransferStrategy::Sync), ..Options::new("echo") };
     let backend = backend();

@@ -2,9 +2,12 @@
 
 use core::time::Duration;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::far::Index;
 use super::metrics::Counts;
+use super::pace::Pace;
+use super::strategy::TransferStrategy;
 use crate::backend::{Backend, Copy, MemoryLocation, Place, Ticket};
 use crate::memory::Pages;
 use crate::stream::Stream;
@@ -18,6 +21,8 @@ pub(super) struct Carrier {
     backend: Arc<dyn Backend>,
     /// `None` where all is done at once.
     stream: Option<Stream>,
+    /// `None` where a look is always due.
+    pace: Option<Pace>,
     pub counts: Arc<Counts>,
     /// Where looks are copied to: one word for what is queued, of one look at a time, and one for what is done at once.
     staging: Pages,
@@ -29,15 +34,26 @@ pub(super) struct Carrier {
 }
 
 impl Carrier {
-    pub fn new(backend: &Arc<dyn Backend>, device: u32, queued: bool, counts: Arc<Counts>) -> Result<Self> {
+    pub fn new(backend: &Arc<dyn Backend>, device: u32, strategy: TransferStrategy, counts: Arc<Counts>) -> Result<Self> {
         let staging = Pages::new(backend, device, MemoryLocation::Pinned, AT_ONCE + size_of::<u64>() as u64)?;
-        let stream = if queued { Some(Stream::new(backend, device)?) } else { None };
-        Ok(Self { backend: Arc::clone(backend), stream, counts, staging, looking: None, looks: [0; 2], last: None })
+        let stream = if strategy == TransferStrategy::Sync { None } else { Some(Stream::new(backend, device)?) };
+        let pace = match strategy {
+            TransferStrategy::DmaPolling { poll_interval_us } => Some(Pace::new(Duration::from_micros(u64::from(poll_interval_us)))),
+            _ => None,
+        };
+        Ok(Self { backend: Arc::clone(backend), stream, pace, counts, staging, looking: None, looks: [0; 2], last: None })
     }
 
     /// Whether what is moved arrives later than it is told to.
     pub const fn is_queued(&self) -> bool {
         self.stream.is_some()
+    }
+
+    /// Something comes: looks are as often as they may be.
+    pub const fn hurry(&mut self) {
+        if let Some(pace) = &mut self.pace {
+            pace.hurry();
+        }
     }
 
     /// The last operation that was queued: when it is over, all are.
@@ -121,29 +137,36 @@ impl Carrier {
         self.looks[1] > begun
     }
 
-    /// The device's index, as it is or was a moment ago; `None` where a look is under way.
+    /// The device's index, as it is or was a moment ago; `None` where a look is under way, or none is due.
     pub fn look(&mut self, index: Index) -> Result<Option<u64>> {
+        if self.looking.is_none() && !self.begin() {
+            return Ok(None);
+        }
         let looked = self.try_look(index);
-        if let Ok(Some(_)) = looked {
+        if let Ok(Some(seen)) = looked {
             self.looks[1] = self.looks[0];
+            if let Some(pace) = &mut self.pace {
+                pace.looked(seen);
+            }
         }
         looked
     }
 
-    fn begin(&mut self) {
-        self.looks[0] += 1;
-        self.counts.polls.add(1);
+    /// Whether a look is due: then it is counted.
+    fn begin(&mut self) -> bool {
+        let due = self.pace.as_mut().is_none_or(|pace| pace.begin(Instant::now()));
+        if due {
+            self.looks[0] += 1;
+            self.counts.polls.add(1);
+        }
+        due
     }
 
     fn try_look(&mut self, index: Index) -> Result<Option<u64>> {
-        if let Some(seen) = index.seen() {
-            self.begin();
-            return Ok(Some(seen));
-        }
-        let Index::Copied(from) = index else { return Ok(None) };
-        if self.looking.is_none() {
-            self.begin();
-        }
+        let from = match index {
+            Index::Seen(_) => return Ok(index.seen()),
+            Index::Copied(from) => from,
+        };
         let Some(stream) = &self.stream else { return self.read_now(from).map(Some) };
         match self.looking {
             None => {

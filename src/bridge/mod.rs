@@ -72,6 +72,7 @@ mod down;
 mod far;
 mod metrics;
 mod near;
+mod pace;
 mod pair;
 mod pump;
 mod strategy;
@@ -82,7 +83,6 @@ use core::sync::atomic::Ordering::SeqCst;
 use core::sync::atomic::fence;
 use std::boxed::Box;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use carrier::Carrier;
 use down::Down;
@@ -100,6 +100,7 @@ use crate::{MemoryVisibility, Result, RingMessage};
 pub use far::RingAddresses;
 pub use metrics::Metrics;
 pub use near::{BatchReceiver, BatchSender, Receiver, Sender};
+pub(crate) use pump::MOST_FAILURES;
 pub use pump::{Pump, Stopped};
 pub use strategy::TransferStrategy;
 
@@ -141,7 +142,10 @@ pub struct RingBufferBridge<I: RingMessage, O: RingMessage> {
     down: Way<Down<O>>,
     counts: [Arc<Counts>; 2],
     backend: Arc<dyn Backend>,
-    pace: Option<Pace>,
+    /// Polls that failed, since the last look that was begun after one of them and has come back.
+    failing: u32,
+    /// Looks that were begun when the last of them failed.
+    failed_at: u64,
 }
 
 /// One direction.
@@ -149,13 +153,6 @@ enum Way<M> {
     /// Both sides map this ring.
     Shared(Arc<Near>),
     Moved(M),
-}
-
-/// When a look is due.
-struct Pace {
-    least: Duration,
-    now: Duration,
-    next: Instant,
 }
 
 /// What a new bridge is: the ends of its users, and itself.
@@ -186,22 +183,19 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         // SAFETY: called once for each of these rings; the bridge or the kernel is the other end.
         let (sender, receiver) = unsafe { (Sender::new(&near_up)?, Receiver::new(&near_down)?) };
         if strategy.shares() {
-            let bridge = Self { up: Way::Shared(near_up), down: Way::Shared(near_down), counts, backend: Arc::clone(backend), pace: None };
-            return Ok(Opened { sender, receiver, bridge });
+            return Ok(Opened { sender, receiver, bridge: Self::of(Way::Shared(near_up), Way::Shared(near_down), counts, backend) });
         }
-        let queued = strategy != TransferStrategy::Sync;
-        let carrier = |counts: &Arc<Counts>| Carrier::new(backend, device, queued, Arc::clone(counts));
+        let carrier = |counts: &Arc<Counts>| Carrier::new(backend, device, strategy, Arc::clone(counts));
         let far_up = Far::new::<I>(backend, device, placement[0], capacity[0], start)?;
         let far_down = Far::new::<O>(backend, device, placement[1], capacity[1], start)?;
         // SAFETY: these rings' only other ends are those that were made above, and a kernel.
         let (up, down) =
             unsafe { (Up::new(near_up, far_up, carrier(&counts[0])?)?, Down::new(near_down, far_down, carrier(&counts[1])?)?) };
-        let pace = match strategy {
-            TransferStrategy::DmaPolling { poll_interval_us } => Some(Pace::new(Duration::from_micros(u64::from(poll_interval_us)))),
-            _ => None,
-        };
-        let bridge = Self { up: Way::Moved(up), down: Way::Moved(down), counts, backend: Arc::clone(backend), pace };
-        Ok(Opened { sender, receiver, bridge })
+        Ok(Opened { sender, receiver, bridge: Self::of(Way::Moved(up), Way::Moved(down), counts, backend) })
+    }
+
+    fn of(up: Way<Up<I>>, down: Way<Down<O>>, counts: [Arc<Counts>; 2], backend: &Arc<dyn Backend>) -> Self {
+        Self { up, down, counts, backend: Arc::clone(backend), failing: 0, failed_at: 0 }
     }
 
     /// What a kernel takes: the ring that it consumes from, and the one that it produces into.
@@ -250,10 +244,12 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// What the backend said, or that the kernel's index is corrupt; nothing is lost, and the next flush goes on.
     pub fn flush_to_device(&mut self) -> Result<u64> {
-        match &mut self.up {
-            Way::Shared(near) => Ok(near.waiting::<I>(&self.counts[0])),
-            Way::Moved(up) => up.flush(),
-        }
+        let moved = match &mut self.up {
+            Way::Shared(near) => return Ok(near.waiting::<I>(&self.counts[0])),
+            Way::Moved(up) => up.flush()?,
+        };
+        self.hurry(moved);
+        Ok(moved)
     }
 
     /// Moves what waits at the kernel's ring: how many messages have arrived. Where both sides share the ring: how many wait in it.
@@ -262,27 +258,40 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// As [`flush_to_device`](Self::flush_to_device).
     pub fn flush_to_host(&mut self) -> Result<u64> {
-        match &mut self.down {
-            Way::Shared(near) => Ok(near.waiting::<O>(&self.counts[1])),
-            Way::Moved(down) => down.flush(),
+        let moved = match &mut self.down {
+            Way::Shared(near) => return Ok(near.waiting::<O>(&self.counts[1])),
+            Way::Moved(down) => down.flush()?,
+        };
+        self.hurry(moved);
+        Ok(moved)
+    }
+
+    /// What is moved one way makes room and answers the other way.
+    const fn hurry(&mut self, moved: u64) {
+        if let (Way::Moved(up), Way::Moved(down), 1..) = (&mut self.up, &mut self.down, moved) {
+            up.pair.carrier.hurry();
+            down.pair.carrier.hurry();
         }
     }
 
-    /// Both, if a look is due: how many messages were moved to the device, and how many have arrived at the host.
+    /// Both: how many messages were moved to the device, and how many have arrived at the host.
     ///
     /// # Errors
     ///
     /// As [`flush_to_device`](Self::flush_to_device); the other direction was flushed all the same.
     pub fn poll(&mut self) -> Result<[u64; 2]> {
-        if self.pace.as_mut().is_some_and(|pace| !pace.is_due()) {
-            return Ok([0; 2]);
-        }
         let (up, down) = (self.flush_to_device(), self.flush_to_host());
-        let moved = [up?, down?];
-        if let Some(pace) = &mut self.pace {
-            pace.looked(moved != [0; 2]);
+        if up.is_err() || down.is_err() {
+            (self.failing, self.failed_at) = (self.failing.saturating_add(1), self.looks());
+        } else if self.has_looked_since(self.failed_at) {
+            self.failing = 0;
         }
-        Ok(moved)
+        Ok([up?, down?])
+    }
+
+    /// Polls that failed in a row: one that only waits until a look is due or has come back ends no row.
+    pub(crate) const fn failing(&self) -> u32 {
+        self.failing
     }
 
     /// Messages that have not arrived at the kernel's ring, and those that were seen there and have not arrived at the host's.
@@ -355,29 +364,6 @@ impl Near {
         counts.fences.add(1);
         let Indices { head, tail, capacity } = self.indices::<T>();
         tail.wrapping_sub(head).min(capacity)
-    }
-}
-
-impl Pace {
-    /// How many times as long an interval becomes while nothing comes.
-    const SLOWEST: u32 = 64;
-
-    fn new(least: Duration) -> Self {
-        Self { least, now: least, next: Instant::now() }
-    }
-
-    fn is_due(&mut self) -> bool {
-        let now = Instant::now();
-        let due = now >= self.next;
-        if due {
-            self.next = now + self.now;
-        }
-        due
-    }
-
-    fn looked(&mut self, found: bool) {
-        let longest = self.least * Self::SLOWEST;
-        self.now = if found { self.least } else { (self.now * 2).min(longest) };
     }
 }
 

@@ -43,8 +43,8 @@ struct Order {
     failing: AtomicU32,
 }
 
-/// Failures in a row after which a pump gives up: one that goes away by itself has gone by then.
-const MOST_FAILURES: u32 = 64;
+/// Failures in a row after which a pump gives up, and who waits for a kernel that has left: one that goes away by itself has gone by then.
+pub(crate) const MOST_FAILURES: u32 = 64;
 /// Rounds without a message before the thread yields.
 const SPINS: u32 = 100;
 /// Rounds without a message before it sleeps.
@@ -84,12 +84,17 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         }
     }
 
-    /// Whether all has arrived that was published before so many looks were begun.
-    pub(crate) fn has_brought_all(&self, looks: u64) -> bool {
+    /// Whether a look at the kernel's ring has come back that was begun after so many.
+    pub(super) fn has_looked_since(&self, looks: u64) -> bool {
         match &self.down {
             Way::Shared(_) => true,
-            Way::Moved(down) => down.pending() == 0 && down.pair.carrier.has_looked_since(looks),
+            Way::Moved(down) => down.pair.carrier.has_looked_since(looks),
         }
+    }
+
+    /// Whether all has arrived that was published before so many looks were begun.
+    pub(crate) fn has_brought_all(&self, looks: u64) -> bool {
+        self.pending()[1] == 0 && self.has_looked_since(looks)
     }
 
     /// Whether all that was ever sent, or seen by a look after so many, has arrived, and all slots were given back.
@@ -103,23 +108,20 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
 }
 
 fn run<I: RingMessage, O: RingMessage>(mut bridge: RingBufferBridge<I, O>, order: &Order) -> Stopped<I, O> {
-    let (mut idle, mut failing) = (0_u32, 0_u32);
+    let mut idle = 0_u32;
     let mut told = None;
+    // Another try of one that had failed before.
+    bridge.failing = 0;
     let outcome = loop {
-        match bridge.poll() {
-            Ok(moved) => {
-                failing = 0;
-                idle = if moved == [0; 2] { idle.saturating_add(1) } else { 0 };
-            }
-            Err(error) => {
-                failing += 1;
-                if failing == MOST_FAILURES {
-                    order.failing.store(failing, Relaxed);
-                    break Err(error);
-                }
-            }
-        }
+        let polled = bridge.poll();
+        let failing = bridge.failing();
         order.failing.store(failing, Relaxed);
+        match polled {
+            // What waits in a ring that both sides share is nothing to do.
+            Ok(moved) => idle = if moved == [0; 2] || !bridge.moves() { idle.saturating_add(1) } else { 0 },
+            Err(error) if failing >= MOST_FAILURES => break Err(error),
+            Err(_) => {}
+        }
         // SYNC POINT: told to stop. Pairs with Pump::tell.
         if order.stop.load(Acquire) {
             let now = Instant::now();
@@ -130,7 +132,7 @@ fn run<I: RingMessage, O: RingMessage>(mut bridge: RingBufferBridge<I, O>, order
             }
         }
         match idle {
-            // Longer each time: all of them are a tenth of a second.
+            // Longer each time: those after a failure are a tenth of a second, all of them.
             _ if failing > 0 => thread::park_timeout(SLEEP * failing),
             0..SPINS => core::hint::spin_loop(),
             SPINS..YIELDS => thread::yield_now(),

@@ -10,7 +10,7 @@ use crate::{Error, MemoryVisibility, Result};
 /// |---|---|---|
 /// | `Sync` | copies and waits; to a ring in pinned memory this thread copies, without the backend | the flush |
 /// | `Async` | queues copies, and the index after them | the next flush |
-/// | `DmaPolling` | as `Async`, but looks at most once an interval, which grows while nothing comes | the next flush that looks |
+/// | `DmaPolling` | as `Async`, but any flush looks at an index at most once an interval, which grows while nothing comes | the next flush |
 /// | `Unified` | copies nothing: both sides map one ring | nobody needs to |
 /// | `Flagged` | as `Unified`, with a [flag in each slot](crate::ring::flagged): for kernels between such rings | nobody needs to |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,9 +24,9 @@ pub enum TransferStrategy {
     /// As [`Unified`](Self::Unified), but a flag in each slot and no index to poll: across a bus a message takes one read less each way. Never chosen
     /// unasked, since the kernel must be one for such rings.
     Flagged,
-    /// Queued copies, and looks at the device's indices no more often than this.
+    /// Queued copies, and looks at each of the device's two indices no more often than this, whatever asks: a flush that may not look goes by the last look.
     DmaPolling {
-        /// Microseconds between two looks, at least; up to 64 times as many while nothing comes.
+        /// Microseconds between two looks, at least; up to 64 times as many while nothing is moved.
         poll_interval_us: u32,
     },
 }

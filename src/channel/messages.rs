@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{Channel, pause};
 use crate::attach::{AttachError, Corrupt};
-use crate::bridge::{BatchReceiver, BatchSender};
+use crate::bridge::{BatchReceiver, BatchSender, MOST_FAILURES};
 use crate::ring::spsc::{PopError, PushError};
 use crate::{Result, RingMessage};
 
@@ -45,8 +45,8 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Kernel`](crate::Error::Kernel): it has left and all its answers were received, or the time is up. What moving messages failed with;
-    /// [`Attach`](crate::Error::Attach) for a ring that is corrupt.
+    /// [`Kernel`](crate::Error::Kernel): it has left and all its answers were received, or the time is up. What moving messages failed with, if that
+    /// keeps them from coming until then, or after it has left; [`Attach`](crate::Error::Attach) for a ring that is corrupt.
     pub fn receive_timeout(&mut self, timeout: Duration) -> Result<O> {
         let begun = Instant::now();
         let (mut times, mut looks) = (0, None);
@@ -56,8 +56,9 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
                 Err(PopError::Corrupt(corrupt)) => return Err(AttachError::Corrupt(corrupt).into()),
                 Err(PopError::Empty) => {}
             }
-            // What it had published when it left may have been on its way then.
-            if looks.is_some_and(|looks| self.bridge.has_brought_all(looks)) || begun.elapsed() > timeout {
+            // What it had published when it left may have been on its way then, or be where nobody can look any more.
+            let is_over = |looks| self.bridge.has_brought_all(looks) || self.trouble.is_some() && self.bridge.failing() >= MOST_FAILURES;
+            if looks.is_some_and(is_over) || begun.elapsed() > timeout {
                 return Err(self.trouble.take().unwrap_or_else(|| self.fault(begun.elapsed())));
             }
             if looks.is_none() && self.has_left() {
@@ -95,7 +96,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// Flushes, and keeps an error for [`check`](Self::check).
     pub(super) fn pass(&mut self) {
         if self.bridge.moves() {
-            self.trouble = self.bridge.poll().err();
+            match self.bridge.poll() {
+                Err(trouble) => self.trouble = Some(trouble),
+                Ok(_) if self.bridge.failing() == 0 => self.trouble = None,
+                // It only waited until a look is due or has come back.
+                Ok(_) => {}
+            }
         }
     }
 

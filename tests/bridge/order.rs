@@ -132,20 +132,55 @@ fn the_strategy_follows_what_is_visible() {
     assert!(matches!(opened.map(drop), Err(ringmem::Error::Unsupported { .. })));
 }
 
+/// A flush of one or both directions.
+type Flush = fn(&mut RingBufferBridge<Echo, Echo>) -> Result<u64, ringmem::Error>;
+
 #[test]
-fn looks_are_no_more_than_the_interval_allows() {
-    let backend = backend();
-    let strategy = TransferStrategy::DmaPolling { poll_interval_us: 2000 };
-    let Opened { mut bridge, .. } = open(&backend, &options(strategy, Placement::SPLIT, 8));
-    let begun = Instant::now();
-    let mut calls = 0_u64;
-    while calls < 1000 || begun.elapsed() < Duration::from_millis(30) {
-        bridge.poll().expect("no fault");
-        calls += 1;
+fn looks_are_no_more_than_the_interval_allows_whatever_asks_for_them() {
+    let polls: Flush = |bridge| bridge.poll().map(|moved| moved[0]);
+    let flushes: [(Flush, [bool; 2]); 3] =
+        [(polls, [true; 2]), (|bridge| bridge.flush_to_device(), [true, false]), (|bridge| bridge.flush_to_host(), [false, true])];
+    for placement in [Placement::SPLIT, Placement::DEVICE] {
+        for (flush, looks) in flushes {
+            let backend = backend();
+            let strategy = TransferStrategy::DmaPolling { poll_interval_us: 2000 };
+            let Opened { mut sender, mut bridge, .. } = open(&backend, &options(strategy, placement, 1));
+            let (begun, mut calls, mut sent) = (Instant::now(), 0_u64, 0);
+            until("thirty milliseconds have passed, and it has looked", || {
+                // One is at the device and one waits for room there.
+                sent += u64::from(sent < 2 && sender.push(message(sent)).is_ok());
+                flush(&mut bridge).expect("no fault");
+                calls += 1;
+                let has_looked = bridge.metrics().iter().zip(looks).all(|(metrics, looks)| !looks || metrics.polls > 0);
+                calls >= 1000 && begun.elapsed() > Duration::from_millis(30) && has_looked
+            });
+            let most = begun.elapsed().as_micros() as u64 / 2000 + 1;
+            for (metrics, looks) in bridge.metrics().into_iter().zip(looks) {
+                let polls = metrics.polls;
+                let allowed = if looks { 1..=most } else { 0..=0 };
+                assert!(allowed.contains(&polls) && calls > polls, "{placement:?}: {polls} looks in {calls} calls, {allowed:?}");
+            }
+        }
     }
-    let most = begun.elapsed().as_micros() as u64 / 2000 + 1;
-    let polls = bridge.metrics()[1].polls;
-    assert!((1..=most).contains(&polls) && calls > polls, "{polls} looks in {calls} calls, {most} allowed");
+}
+
+#[test]
+fn what_is_sent_after_a_long_time_of_nothing_is_looked_for_at_once() {
+    let backend = backend();
+    let strategy = TransferStrategy::DmaPolling { poll_interval_us: 1000 };
+    let Opened { mut sender, mut bridge, .. } = open(&backend, &options(strategy, Placement::DEVICE, 8));
+    until("the last of seven looks has come back, and the next is due 64 ms after it", || {
+        bridge.poll().expect("no fault");
+        bridge.metrics()[1].polls == 7
+    });
+    let looked = Instant::now();
+    while looked.elapsed() < Duration::from_millis(5) {
+        bridge.poll().expect("no fault");
+    }
+    sender.push(message(0)).expect("room");
+    assert_eq!(bridge.poll().expect("no fault")[0], 1);
+    bridge.poll().expect("no fault");
+    assert!(bridge.metrics()[1].polls > 7, "it was due");
 }
 
 #[test]

@@ -56,6 +56,33 @@ fn a_pump_whose_calls_keep_failing_gives_up_and_loses_nothing() {
 }
 
 #[test]
+fn a_pump_gives_up_where_every_look_fails_however_seldom_it_looks() {
+    let backend = backend();
+    let strategy = TransferStrategy::DmaPolling { poll_interval_us: 2000 };
+    let Opened { bridge, .. } = open(&backend, &options(strategy, Placement::DEVICE, 4));
+    backend.set_faults(&Faults::new().on(Verb::Copy, Fault::from(1)));
+    let pump = bridge.pump().expect("a thread");
+    until("it has given up", || pump.has_given_up());
+    assert_eq!(pump.failing(), 64);
+    assert!(matches!(pump.stop(LIMIT).expect("no panic").outcome, Err(ringmem::Error::Injected { call: "copy", .. })));
+}
+
+#[test]
+fn a_pump_has_nothing_to_do_where_both_sides_share_what_waits() {
+    let backend = backend();
+    let Opened { mut sender, bridge, .. } = open(&backend, &options(TransferStrategy::Unified, Placement::PINNED, 4));
+    sender.push(message(0)).expect("room");
+    let begun = Instant::now();
+    let pump = bridge.pump().expect("a thread");
+    until("it is done with looking", || pump.metrics()[0].fences > 1000);
+    thread::sleep(Duration::from_millis(20));
+    let fences = pump.metrics()[0].fences;
+    // It sleeps 50 us between two, when it has looked a thousand times.
+    let most = 1001 + begun.elapsed().as_micros() as u64 / 50;
+    assert!(fences <= most, "{fences} fences, {most} allowed");
+}
+
+#[test]
 fn a_pump_that_is_told_to_stop_waits_no_longer_than_it_may_for_a_kernel_that_takes_nothing() {
     let backend = backend();
     let Opened { mut sender, bridge, .. } = open(&backend, &options(TransferStrategy::Async, Placement::SPLIT, 4));

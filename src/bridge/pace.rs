@@ -1,0 +1,83 @@
+//! [`Pace`]: how often a device's index is looked at, where each look is a transfer.
+
+use core::time::Duration;
+use std::time::Instant;
+
+/// When a look is due: an interval after the last was begun, which doubles while nothing comes and is the least as soon as something does.
+pub(super) struct Pace {
+    least: Duration,
+    now: Duration,
+    begun: Option<Instant>,
+    seen: Option<u64>,
+}
+
+impl Pace {
+    /// How many times as long an interval becomes while nothing comes.
+    const SLOWEST: u32 = 64;
+
+    pub const fn new(least: Duration) -> Self {
+        Self { least, now: least, begun: None, seen: None }
+    }
+
+    /// Whether a look may begin at this moment: then it has.
+    pub fn begin(&mut self, at: Instant) -> bool {
+        let due = self.begun.is_none_or(|begun| at.saturating_duration_since(begun) >= self.now);
+        if due {
+            self.begun = Some(at);
+        }
+        due
+    }
+
+    /// A look has come back with this.
+    pub fn looked(&mut self, index: u64) {
+        if self.seen.replace(index) == Some(index) {
+            self.now = (self.now * 2).min(self.least * Self::SLOWEST);
+        } else {
+            self.hurry();
+        }
+    }
+
+    /// Something comes: the next look is due an interval after the last, if that has not passed yet.
+    pub const fn hurry(&mut self) {
+        self.now = self.least;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEAST: Duration = Duration::from_micros(50);
+
+    /// How long after a look that was begun at `at` the next is due.
+    fn interval(pace: &mut Pace, at: Instant) -> Duration {
+        let mut waited = Duration::ZERO;
+        while !pace.begin(at + waited) {
+            waited += LEAST;
+        }
+        waited
+    }
+
+    #[test]
+    fn an_interval_doubles_while_nothing_comes_and_is_the_least_at_once_when_something_does() {
+        let (mut pace, mut at) = (Pace::new(LEAST), Instant::now());
+        assert!(pace.begin(at) && !pace.begin(at), "the first is due, and the next is not");
+        pace.looked(7);
+        for times in [1, 2, 4, 8, 16, 32, 64, 64] {
+            let waited = interval(&mut pace, at);
+            assert_eq!(waited, LEAST * times);
+            at += waited;
+            pace.looked(7);
+        }
+        // In the middle of a long interval.
+        assert!(!pace.begin(at + LEAST * 20));
+        pace.hurry();
+        assert!(!pace.begin(at + LEAST / 2) && pace.begin(at + LEAST * 20));
+        at += LEAST * 20;
+        pace.looked(7);
+        assert_eq!(interval(&mut pace, at), LEAST * 2);
+        at += LEAST * 2;
+        pace.looked(8);
+        assert_eq!(interval(&mut pace, at), LEAST, "another index is something");
+    }
+}
