@@ -62,8 +62,9 @@ enum Backend {
     Host,
 }
 
-/// A trace of more bytes is a mistake: it would have tens of millions of events.
+/// A trace of more bytes, or of more events, is a mistake. Each event takes some hundred bytes while it is run.
 const LONGEST: u64 = 1 << 30;
+const EVENTS: usize = 1 << 24;
 /// Each is a thread.
 const STREAMS: u64 = 256;
 
@@ -106,6 +107,9 @@ fn read(path: &Path) -> Result<Trace, Failure> {
     let mut bytes = vec![0; source.length() as usize];
     source.read(&mut bytes, 0)?;
     source.check()?;
+    if bytes.iter().filter(|&&byte| byte == b'\n').count() > EVENTS {
+        return Err(fact(&format_args!("a trace of more than {EVENTS} events")));
+    }
     let text = str::from_utf8(&bytes).map_err(|error| {
         let lines = bytes.iter().take(error.valid_up_to()).filter(|&&byte| byte == b'\n').count();
         fact(&format_args!("line {} is no text", lines + 1))

@@ -154,14 +154,14 @@ impl Trace {
     /// The first line that is wrong.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut events = Vec::new();
-        let mut next = 0;
+        let mut last = None;
         for (line, text) in (1..).zip(text.lines()) {
             let event = Event::parse(text).map_err(|form| TraceError::Line { line, form })?;
             if let Event::Alloc { block, .. } = event {
-                if block < next {
+                if last >= Some(block) {
                     return Err(TraceError::Number { line, block });
                 }
-                next = block.saturating_add(1);
+                last = Some(block);
             }
             events.push(event);
         }

@@ -265,3 +265,9 @@ fn options_that_make_no_sense_are_named() {
     }
     call(&IMAGE, ["replay"]).refuses(2, &["TRACE"]);
 }
+
+#[test]
+fn a_trace_of_very_many_events_is_refused_before_it_is_read_into_memory() {
+    let file = file(&vec![b'\n'; (1 << 24) + 1]);
+    call(&IMAGE, ["replay", text(file.path())]).refuses(1, &["more than 16777216 events"]);
+}
