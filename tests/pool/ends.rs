@@ -234,6 +234,21 @@ mod forked {
     }
 
     #[test]
+    fn a_stream_that_goes_in_a_fork_waits_for_no_thread() {
+        let backend = backend(64 * MIB);
+        let stream = Stream::new(&backend, 0).unwrap();
+        stream.synchronize().unwrap();
+        let code = fork(|| {
+            // SAFETY: the child leaves without dropping it again.
+            drop(unsafe { std::ptr::read(&raw const stream) });
+            0
+        });
+        assert_eq!(code, Some(0));
+        let ticket = backend.mark(stream.id()).expect("the parent's goes on");
+        assert!(backend.wait(ticket, None).unwrap());
+    }
+
+    #[test]
     fn a_fork_is_refused_memory_and_frees_none() {
         let backend = backend(64 * MIB);
         let pool = pool(&backend);

@@ -109,6 +109,10 @@ unsafe impl Backend for HostBackend {
     }
 
     fn close_stream(&self, stream: StreamId) {
+        // In a fork its thread is not there, and somebody who is not either may hold a lock; here and below.
+        if !self.shared.process.is_this() {
+            return;
+        }
         if let Some(stream) = self.shared.stream(stream) {
             stream.close();
         }
@@ -194,6 +198,9 @@ unsafe impl Backend for HostBackend {
     }
 
     fn forget(&self, ticket: Ticket) {
+        if !self.shared.process.is_this() {
+            return;
+        }
         // A stream that is not there has forgotten all.
         if let Some(stream) = self.shared.stream(ticket.stream) {
             stream.forget(ticket.number);

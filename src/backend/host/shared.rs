@@ -28,11 +28,14 @@ use crate::backend::ranges::{Range, Ranges};
 use super::allocation::Owner;
 use super::{Builder, Clock};
 use crate::backend::{Capabilities, MemoryLocation, ModuleId, StreamId, Ticket, Uses};
+use crate::pool::process::Process;
 use crate::{Error, Result};
 
 pub(super) struct Shared {
     /// Of this process; never used twice.
     pub id: u64,
+    /// The one that the streams' threads are of.
+    pub process: Process,
     /// Each device's memory.
     pub arenas: Vec<Arena>,
     /// All live memory.
@@ -72,6 +75,7 @@ impl Shared {
         Ok(Self {
             arenas: builder.memories.iter().map(|&bytes| Arena::new(bytes, page)).collect::<Result<_>>()?,
             id: crate::backend::next_id(),
+            process: Process::this(),
             ranges: Ranges::default(),
             streams: RwLock::default(),
             ended: Ended::default(),
