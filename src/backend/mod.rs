@@ -107,6 +107,19 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The block is freed once, and nobody uses it but the operations that `uses` names.
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()>;
 
+    /// Whether a block, which is live, would not go when it is freed: where a driver's free waits for every kernel, and one is queued or running, it is
+    /// put off.
+    fn puts_off(&self, block: &Block) -> bool {
+        let _ = block;
+        false
+    }
+
+    /// Whether a block that was freed after its uses, or one that it was a part of, has not gone yet because its free was [put off](Self::puts_off).
+    fn has_put_off(&self, block: &Block) -> bool {
+        let _ = block;
+        false
+    }
+
     /// Copies at once, and returns when it is done. Waits for no stream. A copy of one word, 8 bytes at multiples of 8, is one load with all that
     /// was published by it, and one store with all that was done before: others may load and store those words meanwhile.
     ///
@@ -280,6 +293,12 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
 
     /// Holds on to a value until its uses are over, and drops it then.
     fn keep(&self, value: Box<dyn Send>, uses: &Uses);
+
+    /// Holds on to a value until a block that was freed has gone, and drops it then: after its uses, also where it is [put off](Self::puts_off).
+    fn keep_beyond(&self, value: Box<dyn Send>, block: &Block, uses: &Uses) {
+        let _ = block;
+        self.keep(value, uses);
+    }
 
     /// Wakes a task when a ticket is reached, at once if it has been, and drops its waker then. Nobody need call the backend for that.
     ///

@@ -116,10 +116,10 @@ impl<O> Listed<'_, O> {
         }
     }
 
-    /// What goes when a block goes.
+    /// What goes when a block goes; `None` for what is only a part of one.
     #[cfg(feature = "cuda")]
     pub fn owner(&self, block: &Block) -> Option<&O> {
-        self.0.get(&address(block)).map(|range| &range.owner)
+        self.0.get(&address(block)).filter(|range| range.layout == block.layout).map(|range| &range.owner)
     }
 
     /// Whether a range has one of these bytes.

@@ -2,6 +2,7 @@
 
 use core::alloc::Layout;
 use core::fmt;
+use core::mem;
 use std::boxed::Box;
 use std::sync::Arc;
 
@@ -14,7 +15,8 @@ use crate::stream::Stream;
 ///
 /// 1. Bytes are reserved before the memory is asked and given back if it refuses: [`used`](Self::used) is above the limit at no instant, whatever
 ///    the number of threads.
-/// 2. A block counts until the memory below has it back *and* its listed uses are over, since until then nobody else can have its bytes.
+/// 2. A block counts until the memory below has it back *and* its listed uses are over, since until then nobody else can have its bytes; and as long
+///    as the backend has [put off](Backend::puts_off) to free it.
 /// 3. What counts is what is asked for here. An [`Aligned`](super::Aligned) below may take more.
 ///
 /// ```
@@ -68,6 +70,18 @@ impl<M: Memory> Limited<M> {
     }
 }
 
+/// Bytes for a block that has not come; when this is dropped, none has.
+struct Taken<'a> {
+    budget: &'a Budget,
+    bytes: u64,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.budget.give(self.bytes);
+    }
+}
+
 // SAFETY: the blocks are the other memory's, unchanged.
 unsafe impl<M: Memory> Memory for Limited<M> {
     type Visibility = M::Visibility;
@@ -76,18 +90,22 @@ unsafe impl<M: Memory> Memory for Limited<M> {
         let Shared { memory, budget } = &*self.shared;
         let bytes = layout.size() as u64;
         budget.take(bytes)?;
-        memory.alloc(layout, on).inspect_err(|_| budget.give(bytes))
+        let taken = Taken { budget, bytes };
+        let block = memory.alloc(layout, on)?;
+        mem::forget(taken);
+        Ok(block)
     }
 
     unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
         let Shared { memory, budget } = &*self.shared;
-        let bytes = block.layout.size() as u64;
+        let (bytes, left) = (block.layout.size() as u64, Block { ready: None, ..block });
         // SAFETY: the caller's promise.
         let outcome = unsafe { memory.free(block, uses) };
-        if uses.is_empty() {
+        let backend = memory.backend();
+        if uses.is_empty() && !backend.has_put_off(&left) {
             budget.give(bytes);
         } else {
-            memory.backend().keep(Box::new(budget.taken(bytes)), uses);
+            backend.keep_beyond(Box::new(budget.taken(bytes)), &left, uses);
         }
         outcome
     }

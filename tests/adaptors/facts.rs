@@ -2,6 +2,7 @@
 
 use std::alloc::Layout;
 use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -285,4 +286,15 @@ fn a_place_that_is_given_again_before_a_free_returns_is_listed() {
     assert_eq!(memory.leaks().iter().map(|leak| leak.number).collect::<Vec<_>>(), [2]);
     drop(kept);
     assert_eq!((memory.live_blocks(), memory.live_bytes()), (0, 0));
+}
+
+#[test]
+fn a_limit_has_back_what_a_memory_that_panics_was_to_give() {
+    let backend = backend();
+    let below = Hooked::new(&backend);
+    let memory = Limited::new(below.clone(), 100);
+    set(&below.before_alloc, || panic!("a memory that a test asked for"));
+    assert!(catch_unwind(AssertUnwindSafe(|| bytes(&memory, 60))).is_err());
+    assert_eq!(memory.used(), 0);
+    assert!(bytes(&memory, 100).is_ok());
 }

@@ -7,7 +7,6 @@ use std::sync::{Arc, PoisonError};
 
 use ringmem_layouts::{Abi, Image};
 
-use super::limbo::Held;
 use super::queue::{Lasts, Queue};
 use super::{CudaBackend, process};
 use crate::backend::{
@@ -57,9 +56,22 @@ unsafe impl Backend for CudaBackend {
             return process::admits("cuMemFree_v2");
         }
         self.shared.ranges.kill(block)?;
-        let outcome = self.shared.limbo.after(&self.shared, uses, Held::Block(Block { ready: None, ..*block }));
+        let outcome = self.shared.limbo.free(&self.shared, uses, Block { ready: None, ..*block });
         self.shared.tidy();
         outcome
+    }
+
+    fn puts_off(&self, block: &Block) -> bool {
+        process::is_home() && self.shared.puts_off(block)
+    }
+
+    fn has_put_off(&self, block: &Block) -> bool {
+        // Most often nothing waits at all.
+        if !process::is_home() || self.shared.limbo.len() == 0 {
+            return false;
+        }
+        self.shared.tidy();
+        self.shared.limbo.has(block)
     }
 
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
@@ -190,8 +202,15 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn keep(&self, value: Box<dyn Send>, uses: &Uses) {
-        // A value's end says nothing.
-        let _ = self.shared.limbo.after(&self.shared, uses, Held::Value(value));
+        self.shared.limbo.keep(&self.shared, uses, None, value);
+        self.shared.tidy();
+        self.shared.watch();
+    }
+
+    fn keep_beyond(&self, value: Box<dyn Send>, block: &Block, uses: &Uses) {
+        // In a fork nothing has been put off.
+        let beyond = process::is_home().then_some(block);
+        self.shared.limbo.keep(&self.shared, uses, beyond, value);
         self.shared.tidy();
         self.shared.watch();
     }

@@ -3,6 +3,8 @@
 //! Nobody is woken: a driver's stream calls nobody who may call the driver. So whoever waits for an operation, allocates, frees, closes a stream or
 //! asks for the counters lets go of what may go, and while values wait, [`Watch`](super::watch::Watch) does.
 
+use core::mem;
+use core::ops::Range;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::boxed::Box;
@@ -13,31 +15,55 @@ use super::Shared;
 use super::memory::Owner;
 use crate::Result;
 use crate::backend::panic::caught;
+use crate::backend::ranges::address;
 use crate::backend::{Block, Uses};
 
 #[derive(Default)]
 pub(super) struct Limbo {
-    waiting: Mutex<Vec<(Uses, Held)>>,
+    waiting: Mutex<Waiting>,
     /// How many wait; 0 spares everybody the lock.
     count: AtomicUsize,
     /// How many of those are values.
     values: AtomicUsize,
 }
 
-pub(super) enum Held {
-    /// One that was marked as freed.
-    Block(Block),
-    Value(#[allow(dead_code, reason = "to be dropped")] Box<dyn Send>),
+#[derive(Default)]
+struct Waiting {
+    /// Each was marked as freed.
+    blocks: Vec<(Uses, Block)>,
+    /// Where those are that the driver is being given back.
+    going: Vec<Range<u64>>,
+    values: Vec<Value>,
+}
+
+/// To be dropped after its uses, and after the block that an address was in.
+struct Value {
+    uses: Uses,
+    beyond: Option<u64>,
+    value: Box<dyn Send>,
 }
 
 impl Limbo {
-    /// Lets go of something when it may go: what the driver says of it, if that is now.
-    pub fn after(&self, backend: &Shared, uses: &Uses, held: Held) -> Result<()> {
-        let kept = if held.may_go(backend, uses) { held.let_go(backend) } else { Err(held) };
-        kept.unwrap_or_else(|held| {
-            self.wait(*uses, held);
+    /// Gives a block back that was marked as freed, when it may go: what the driver says of it, if that is now.
+    pub fn free(&self, backend: &Shared, uses: &Uses, block: Block) -> Result<()> {
+        let given = if may_go(&block, backend, uses) { let_go(&block, backend) } else { None };
+        given.unwrap_or_else(|| {
+            let mut waiting = self.waiting();
+            waiting.blocks.push((*uses, block));
+            self.recount(&waiting);
             Ok(())
         })
+    }
+
+    /// Drops a value after its uses, and after a block that was freed has gone.
+    pub fn keep(&self, backend: &Shared, uses: &Uses, beyond: Option<&Block>, value: Box<dyn Send>) {
+        let beyond = beyond.map(address);
+        if backend.are_over(uses) && beyond.is_none_or(|address| !self.waiting().has(address)) {
+            return drop(value);
+        }
+        let mut waiting = self.waiting();
+        waiting.values.push(Value { uses: *uses, beyond, value });
+        self.recount(&waiting);
     }
 
     /// Lets go of everything that may go. Errors and panics on the way are nobody's here: they are counted.
@@ -45,20 +71,45 @@ impl Limbo {
         if self.count.load(Relaxed) == 0 {
             return;
         }
-        let going: Vec<_> = {
+        let going: Vec<Block> = {
             let mut waiting = self.waiting();
-            let going = waiting.extract_if(.., |(uses, held)| held.may_go(backend, uses)).collect();
-            self.recount(&waiting);
-            going
+            let Waiting { blocks, going, .. } = &mut *waiting;
+            let over: Vec<Block> = blocks.extract_if(.., |(uses, block)| may_go(block, backend, uses)).map(|(_, block)| block).collect();
+            going.extend(over.iter().map(place));
+            over
         };
         // Outside the lock: what goes may free more.
-        for (_, held) in going {
-            match caught(|| held.let_go(backend)) {
-                Some(Ok(Ok(()))) => {}
-                Some(Err(held)) => self.wait(Uses::NONE, held),
-                None | Some(Ok(Err(_))) => drop(backend.counts.unreported.fetch_add(1, Relaxed)),
+        for block in going {
+            let given = caught(|| let_go(&block, backend));
+            let mut waiting = self.waiting();
+            if let Some(index) = waiting.going.iter().position(|going| *going == place(&block)) {
+                waiting.going.swap_remove(index);
+            }
+            match given {
+                Some(Some(Ok(()))) => {}
+                Some(None) => waiting.blocks.push((Uses::NONE, block)),
+                None | Some(Some(Err(_))) => drop(backend.counts.unreported.fetch_add(1, Relaxed)),
             }
         }
+        let values: Vec<Value> = {
+            let mut waiting = self.waiting();
+            let mut values = mem::take(&mut waiting.values);
+            let has_gone = |beyond| !waiting.has(beyond);
+            let over = values.extract_if(.., |value| backend.are_over(&value.uses) && value.beyond.is_none_or(has_gone)).collect();
+            waiting.values = values;
+            self.recount(&waiting);
+            over
+        };
+        for value in values {
+            if caught(|| drop(value.value)).is_none() {
+                backend.counts.unreported.fetch_add(1, Relaxed);
+            }
+        }
+    }
+
+    /// Whether a block that was freed, or what it is a part of, has not gone.
+    pub fn has(&self, part: &Block) -> bool {
+        self.waiting().has(address(part))
     }
 
     /// How many wait.
@@ -71,53 +122,52 @@ impl Limbo {
         self.values.load(SeqCst)
     }
 
-    fn wait(&self, uses: Uses, held: Held) {
-        let mut waiting = self.waiting();
-        waiting.push((uses, held));
-        self.recount(&waiting);
+    fn recount(&self, waiting: &Waiting) {
+        let Waiting { blocks, going, values } = waiting;
+        self.count.store(blocks.len() + going.len() + values.len(), Relaxed);
+        self.values.store(values.len(), SeqCst);
     }
 
-    fn recount(&self, waiting: &[(Uses, Held)]) {
-        self.count.store(waiting.len(), Relaxed);
-        self.values.store(waiting.iter().filter(|(_, held)| matches!(held, Held::Value(_))).count(), SeqCst);
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, Vec<(Uses, Held)>> {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Held {
-    fn may_go(&self, backend: &Shared, uses: &Uses) -> bool {
-        if !backend.are_over(uses) {
-            return false;
-        }
-        match self {
-            // Of any device: pinned memory is everybody's, and the others are as seldom freed under a kernel.
-            Self::Block(block) => !waits(block, backend) || !backend.has_kernels(),
-            Self::Value(_) => true,
-        }
+impl Waiting {
+    /// Whether an address is in a block that has not gone.
+    fn has(&self, address: u64) -> bool {
+        self.blocks.iter().map(|(_, block)| place(block)).chain(self.going.iter().cloned()).any(|place| place.contains(&address))
     }
+}
 
-    /// What the driver says; itself, if a kernel was launched since it might go.
-    fn let_go(self, backend: &Shared) -> core::result::Result<Result<()>, Self> {
-        match self {
-            Self::Block(block) => {
-                let alone = waits(&block, backend).then(|| backend.alone());
-                if alone.is_some() && backend.has_kernels() {
-                    return Err(Self::Block(block));
-                }
-                Ok(backend.ranges.remove(&block).map_or(Ok(()), |range| backend.release(range)))
-            }
-            Self::Value(value) => {
-                drop(value);
-                Ok(Ok(()))
-            }
-        }
+impl Shared {
+    /// Whether a block that was freed now would have to wait for kernels: of any device, since pinned memory is everybody's, and the others are as
+    /// seldom freed under a kernel.
+    pub(super) fn puts_off(&self, block: &Block) -> bool {
+        waits(block, self) && self.has_kernels()
     }
+}
+
+fn may_go(block: &Block, backend: &Shared, uses: &Uses) -> bool {
+    backend.are_over(uses) && !backend.puts_off(block)
+}
+
+/// What the driver says; nothing, and it stays, if a kernel was launched since it might go.
+fn let_go(block: &Block, backend: &Shared) -> Option<Result<()>> {
+    let alone = waits(block, backend).then(|| backend.alone());
+    if alone.is_some() && backend.has_kernels() {
+        return None;
+    }
+    Some(backend.ranges.remove(block).map_or(Ok(()), |range| backend.release(range)))
 }
 
 /// Whether the end of a block waits for every kernel.
 fn waits(block: &Block, backend: &Shared) -> bool {
     backend.ranges.read().owner(block).is_some_and(Owner::waits)
+}
+
+/// The addresses of a block.
+fn place(block: &Block) -> Range<u64> {
+    let start = address(block);
+    start..start.saturating_add(block.layout.size() as u64)
 }
