@@ -107,7 +107,7 @@ impl<M: Memory> Builder<M> {
         self
     }
 
-    /// Asked last, with the bytes that are missing.
+    /// Asked last, with the bytes that are missing. For a request that is made within, of whatever pool, nobody is asked.
     pub fn on_out_of_memory(mut self, callback: impl Fn(u64) -> bool + Send + Sync + 'static) -> Self {
         self.out_of_memory = Some(Box::new(callback));
         self

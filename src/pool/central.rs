@@ -5,19 +5,21 @@
 
 mod back;
 pub(crate) mod relocate;
+mod remains;
 mod report;
 mod room;
 
 use core::alloc::Layout;
 use core::cell::Cell;
-use core::mem;
+use core::mem::{self, ManuallyDrop};
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64};
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::vec::Vec;
+
+use remains::Remains;
 
 use super::Classes;
 use super::builder::{Builder, Hygiene};
@@ -46,7 +48,8 @@ pub(super) struct Central<M: Memory> {
     pub id: u64,
     /// The one that it is of: in a fork it does nothing.
     pub process: Process,
-    pub memory: M,
+    // INVARIANT: there until this is dropped.
+    pub memory: ManuallyDrop<M>,
     /// The memory's. Not asked again: blocks are put together where nothing of anybody else's may be called.
     device: u32,
     classes: Classes,
@@ -90,12 +93,14 @@ struct State {
     pending: Vec<(Uses, Entry)>,
     /// By [`address`](crate::memory::address), the tags that the memory below knows direct blocks by: out there they have ours.
     direct: HashMap<u64, u64>,
-    /// Bytes of direct blocks that the memory frees after their uses.
-    leaving: Vec<(Uses, u64)>,
+    /// What the memory has back and frees after its uses, or has put off to free.
+    leaving: Vec<(Uses, Block)>,
     /// Threads that have memory on its way from or to the memory below, or out of caches, where nobody else sees it.
     moving: u32,
     /// How often they have moved some.
     moves: u64,
+    /// How often the limit has refused some.
+    refusals: u64,
     /// Bytes of slabs and of direct blocks, those that are being allocated included: never above the limit.
     reserved: u64,
     peak: u64,
@@ -115,6 +120,11 @@ impl State {
     /// What nobody has taken and no thread has cached, of what the heap counts as taken.
     fn idle(&self) -> impl Iterator<Item = &Idle> {
         self.shelves.iter().flatten().chain(self.pending.iter().map(|(_, entry)| &entry.idle))
+    }
+
+    /// The slabs that nothing is taken of, each with its number.
+    fn empty_slabs(&self) -> impl Iterator<Item = (u32, &Slab)> {
+        self.heap.empty_slabs().filter_map(|number| Some((number, self.slabs.get(number as usize)?.as_ref()?)))
     }
 
     /// Counts that this thread has moved memory.
@@ -147,6 +157,7 @@ impl<M: Memory> Central<M> {
             leaving: Vec::new(),
             moving: 0,
             moves: 0,
+            refusals: 0,
             reserved: 0,
             peak: 0,
         };
@@ -154,7 +165,7 @@ impl<M: Memory> Central<M> {
             id: NEXT.fetch_add(1, Relaxed),
             process: Process::this(),
             device: memory.device(),
-            memory,
+            memory: ManuallyDrop::new(memory),
             classes,
             is_exact,
             is_enabled,
@@ -289,15 +300,16 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Says that this thread moves memory, until what this gives is dropped.
-    fn moving(&self) -> Moving<'_, M> {
+    /// Says that this thread may move memory, until what this gives is dropped; what it has [moved](State::moved) it says by then.
+    pub fn moving(&self) -> Moving<'_, M> {
         self.lock().moving += 1;
         Moving(self)
     }
 
-    /// A number that stays the same while no other thread moves memory.
-    fn moved_by_others(&self) -> u64 {
-        self.lock().moves.wrapping_sub(MOVES.get())
+    /// A number that stays the same while no other thread moves memory, here or in a pool beside this one.
+    pub fn moved_by_others(&self, beside: Option<&Self>) -> u64 {
+        let moves = beside.map_or(0, |other| other.lock().moves);
+        self.lock().moves.wrapping_add(moves).wrapping_sub(MOVES.get())
     }
 
     /// Calls the memory below. What this thread moves there, in a pool, is not moved here.
@@ -313,13 +325,19 @@ impl<M: Memory> Central<M> {
     }
 }
 
-struct Moving<'a, M: Memory>(&'a Central<M>);
+pub(super) struct Moving<'a, M: Memory>(&'a Central<M>);
+
+impl<M: Memory> Moving<'_, M> {
+    /// The same as to drop it, for who has the state.
+    fn end(self, state: &mut State) {
+        state.moving -= 1;
+        mem::forget(self);
+    }
+}
 
 impl<M: Memory> Drop for Moving<'_, M> {
     fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.moving -= 1;
-        state.moved();
+        self.0.lock().moving -= 1;
     }
 }
 
@@ -346,7 +364,7 @@ impl<M: Memory> Home for Central<M> {
         let _moving = self.moving();
         // SAFETY: the caller's promise.
         let entries = unsafe { cache.own(take_all) };
-        self.give(entries.into_iter().map(|entry| (Uses::from(entry.used), entry)));
+        self.put_back(entries);
         // Counted once, whoever reads meanwhile.
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -358,6 +376,8 @@ impl<M: Memory> Home for Central<M> {
 
 impl<M: Memory> Drop for Central<M> {
     fn drop(&mut self) {
+        // SAFETY: once, and nobody comes to it after this.
+        let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
         // What a fork has is its parent's to free.
         if !self.process.is_this() {
             return;
@@ -373,19 +393,7 @@ impl<M: Memory> Drop for Central<M> {
             (mem::take(&mut state.slabs), mem::take(&mut state.pending))
         };
         open.extend(pending.iter().flat_map(|(uses, _)| uses.iter()));
-        let backend = Arc::clone(self.memory.backend());
-        let mut uses = Uses::NONE;
-        for ticket in open {
-            if backend.reached(ticket) || uses.add_after(ticket, &*backend).is_ok() {
-                continue;
-            }
-            // Neither listed nor stood for by another: waited for here.
-            while !backend.reached(ticket) {
-                thread::sleep(room::GLANCE);
-            }
-        }
-        for slab in slabs.into_iter().flatten() {
-            self.give_back(slab.block, &uses);
-        }
+        let slabs = slabs.into_iter().flatten().map(|slab| slab.block).collect();
+        Remains { memory, slabs, open }.go();
     }
 }

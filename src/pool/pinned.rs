@@ -118,7 +118,7 @@ impl<B: Backend + ?Sized> PinnedPool<B> {
         }
     }
 
-    /// Unlocks everything that is idle; how many bytes.
+    /// Unlocks everything that is idle; how many bytes. Under a kernel that is nothing where the driver's call would wait for it.
     pub fn trim(&self) -> u64 {
         self.shared.trim_to(0) + self.own.trim_to(0)
     }
@@ -134,6 +134,22 @@ impl<B: Backend + ?Sized> PinnedPool<B> {
     }
 }
 
+/// A block of a pool when what another keeps of the same budget has gone, and, if that is not enough, what comes back to either.
+#[cold]
+fn make_room<B: Backend + ?Sized>(pool: &Rationed<B>, other: &Rationed<B>, layout: Layout, on: Option<&Stream>) -> Result<Block> {
+    let seen = pool.shared.moved_by_others(Some(&other.shared));
+    let again = || {
+        other.trim_to(0);
+        match pool.take_or_make(layout, on, false) {
+            Err(Error::OutOfMemory { .. }) => Ok(None),
+            outcome => outcome.map(Some),
+        }
+    };
+    let found = again()?;
+    let found = found.map_or_else(|| pool.shared.wait(Some(&other.shared), seen, &again), |block| Ok(Some(block)))?;
+    found.map_or_else(|| pool.take_or_make(layout, on, false), Ok)
+}
+
 // SAFETY: the blocks are a pool's, and go back to the one that gave them: a block keeps its layout.
 unsafe impl<B: Backend + ?Sized> Memory for PinnedPool<B> {
     type Visibility = Both;
@@ -141,11 +157,7 @@ unsafe impl<B: Backend + ?Sized> Memory for PinnedPool<B> {
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
         let ((pool, other), asked, budget) = (self.pools(layout), layout.size() as u64, self.budget());
         let outcome = match pool.take_or_make(layout, on, false) {
-            // What the other keeps is of the same budget, and goes before anybody is waited for.
-            Err(Error::OutOfMemory { .. }) if asked <= budget => {
-                other.trim_to(0);
-                pool.alloc(layout, on)
-            }
+            Err(Error::OutOfMemory { .. }) if asked <= budget => make_room(pool, other, layout, on),
             outcome => outcome,
         };
         outcome.map_err(|error| match (error, self.locked()) {
@@ -216,5 +228,34 @@ mod tests {
         let block = got.expect("nobody is waited for").expect("what the other kind had");
         // SAFETY: freed once, and used by nobody.
         unsafe { pool.free(block, &Uses::NONE) }.expect("its own");
+    }
+
+    #[test]
+    fn frees_of_one_kind_are_waited_for_by_the_other() {
+        for (first, second) in [(1000, MIB), (MIB, 1000)] {
+            let backend = HostBackend::builder().build().expect("a backend");
+            let patient = |builder: Builder<_>| builder.patience(Duration::from_secs(3600));
+            let pool = PinnedPool::with(Pinned::new(&backend, 0), 1 << 20, patient).expect("a pool");
+            let [used, other] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
+            // Goes on when something is executed on the other.
+            backend.after(Ticket { stream: other.id(), number: 1 }, used.id()).expect("two streams");
+            let layout = |bytes| Layout::from_size_align(bytes, 1).expect("a layout");
+            let block = pool.alloc(layout(first), None).expect("the budget");
+            let uses = Uses::of(backend.mark(used.id()).expect("a stream"));
+            // SAFETY: freed once, and used by what is marked.
+            unsafe { pool.free(block, &uses) }.expect("its own");
+            let (sender, receiver) = mpsc::channel();
+            thread::spawn({
+                let pool = pool.clone();
+                move || sender.send(pool.alloc(layout(second), None))
+            });
+            // Time to be refused, if it is not to wait.
+            let early = receiver.recv_timeout(Duration::from_millis(50));
+            backend.mark(other.id()).expect("a stream");
+            let got = early.unwrap_or_else(|_| receiver.recv_timeout(Duration::from_secs(60)).expect("in time"));
+            let block = got.expect("what the other kind had");
+            // SAFETY: freed once, and used by nobody.
+            unsafe { pool.free(block, &Uses::NONE) }.expect("its own");
+        }
     }
 }

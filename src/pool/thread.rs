@@ -2,10 +2,11 @@
 
 use core::alloc::Layout;
 use std::sync::{Arc, Weak};
+use std::vec::Vec;
 
 use super::Pool;
 use super::cache::{Bin, Cache, Counted, Entry};
-use super::central::Central;
+use super::central::{Central, Moving};
 use super::local;
 use super::tag::Tag;
 use crate::Result;
@@ -107,20 +108,28 @@ impl<M: Memory> Pool<M> {
         let (class, requested) = (Tag(block.tag).class(), block.layout.size() as u64);
         let used = uses.only();
         let put = |bin: &mut Bin| {
-            let older = bin.make_room();
+            let older = self.make_room(bin);
             bin.push(Entry::of(&block, used));
             bin.counted.give(requested);
             older
         };
         let is_shared = used.is_none() && !uses.is_empty();
         match if is_shared || class >= self.shared.class_count() { None } else { self.bin(class, put) } {
-            Some(older) => self.shared.share(class, older),
+            Some((older, Some(moving))) => self.shared.share(class, older, moving),
+            Some((_, None)) => {}
             None => {
                 self.count(class, |counted| counted.give(requested));
                 self.shared.give_one(uses, &Entry::of(&block, None));
             }
         }
         Ok(())
+    }
+
+    /// Takes the older half out of a bin that is full; who looks for that waits until it is shared.
+    fn make_room(&self, bin: &mut Bin) -> (Vec<Entry>, Option<Moving<'_, M>>) {
+        let older = bin.make_room();
+        let moving = if older.is_empty() { None } else { Some(self.shared.moving()) };
+        (older, moving)
     }
 
     /// Counts in this thread's cache, or where it has none any more, because it is ending, for all. What is of no class is counted for the
@@ -149,5 +158,38 @@ impl<M: Memory> Pool<M> {
         }
         let home: Weak<Central<M>> = Arc::downgrade(&self.shared);
         local::find(self.shared.id, home)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::time::Duration;
+    use std::sync::mpsc;
+    use std::thread;
+
+    use super::*;
+    use crate::backend::host::HostBackend;
+    use crate::memory::{Buffer, Device};
+
+    #[test]
+    fn what_a_thread_takes_out_of_a_full_bin_is_waited_for() {
+        let backend = HostBackend::builder().device_memory(4 << 20).build().expect("a backend");
+        let builder = Pool::builder(Device::new(&backend, 0)).limit(4 << 20).slab(4 << 20).patience(Duration::from_secs(3600));
+        let pool = builder.build().expect("a pool");
+        let give = |bytes| Buffer::<u8, _>::new(pool.clone(), bytes).expect("room");
+        let (blocks, last) = ([(); 4].map(|()| give(1 << 20)), Layout::from_size_align(1 << 20, 1).expect("a layout"));
+        drop(blocks);
+        let class = pool.shared.class_of(last).expect("one of slabs");
+        // As when one more is given back.
+        let (older, moving) = pool.bin(class, |bin| pool.make_room(bin)).expect("a thread that runs");
+        assert!(!older.is_empty(), "it was full");
+        let (sender, receiver) = mpsc::channel();
+        let theirs = pool.clone();
+        thread::spawn(move || sender.send(Buffer::<u8, _>::new(theirs, 4 << 20).map(drop)));
+        // Time to be refused, if it is not to wait.
+        let early = receiver.recv_timeout(Duration::from_millis(50));
+        pool.shared.share(class, older, moving.expect("it is said"));
+        let got = early.unwrap_or_else(|_| receiver.recv_timeout(Duration::from_secs(60)).expect("in time"));
+        got.expect("all blocks were given back");
     }
 }

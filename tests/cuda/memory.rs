@@ -2,12 +2,15 @@
 
 use std::alloc::Layout;
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ringmem::backend::cuda::{Advice, CudaBackend, Settings};
 use ringmem::backend::{Backend, Block, Copy, MemoryLocation, Options, Place, Request, Uses};
 use ringmem::bridge::TransferStrategy;
-use ringmem::memory::{Buffer, Device, Pinned, Unified, UnifiedBuffer};
+use ringmem::memory::{Buffer, Device, Limited, Pinned, Unified, UnifiedBuffer};
+use ringmem::pool::{PinnedPool, Pool};
 use ringmem::stream::Stream;
 use ringmem::{Error, MemoryVisibility};
 
@@ -21,6 +24,14 @@ fn request(location: MemoryLocation, bytes: usize, align: usize, options: Option
 fn free(backend: &Arc<CudaBackend>, block: &Block) -> Result<(), Error> {
     // SAFETY: nothing uses the block.
     unsafe { backend.free(block, &Uses::NONE) }
+}
+
+fn eventually(fact: &str, holds: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < rig::LIMIT, "not in time: {fact}");
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 alone! {
@@ -197,5 +208,58 @@ alone! {
         assert!(matches!(error, Error::OutOfMemory { requested, free, largest } if requested == 2 << 20 && free <= 1 << 20 && largest == free), "{error}");
         let pinned = Buffer::<u8, _>::new(Pinned::new(&backend, 0), 100).expect("room");
         assert!(pinned.is_pinned());
+    }
+
+    fn what_is_not_freed_because_of_a_kernel_counts_against_every_limit() {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let memory = || Pinned::new(&backend, 0);
+        let limited = Limited::new(memory(), 1 << 20);
+        let pinned = PinnedPool::new(memory(), 1 << 20).expect("a pool");
+        let [direct, pool] = [false, true].map(|enabled| {
+            let builder = Pool::builder(memory()).enabled(enabled).limit(1 << 20).slab(1 << 20);
+            builder.patience(Duration::ZERO).build().expect("a pool")
+        });
+        let held = Held::on(&stream);
+        let before = backend.counters().pinned_live.bytes;
+        for _ in 0..2 {
+            let _ = Buffer::<u8, _>::new(limited.clone(), 1 << 20);
+            let _ = Buffer::<u8, _>::new(direct.clone(), 1 << 20);
+            drop(Buffer::<u8, _>::new(pinned.clone(), 1 << 20).expect("it stays to be used again"));
+            drop(Buffer::<u8, _>::new(pool.clone(), 1 << 20).expect("it stays to be used again"));
+            assert_eq!((pinned.trim(), pool.trim_to(0)), (0, 0));
+            assert_eq!(backend.counters().pinned_live.bytes - before, 4 << 20, "each has what it may have");
+            assert_eq!((limited.used(), pinned.locked()), (1 << 20, 1 << 20));
+            assert_eq!([&direct, &pool].map(|pool| pool.statistics().reserved_bytes), [1 << 20; 2]);
+        }
+        let refused = Buffer::<u8, _>::new(pinned.clone(), 1000);
+        assert!(matches!(refused, Err(Error::PinnedBudget { .. })), "{refused:?}");
+        assert_eq!(backend.counters().pinned_live.bytes - before, 4 << 20);
+        drop(held);
+        stream.synchronize().expect("done");
+        eventually("the limit has its bytes back", || limited.used() == 0);
+        drop(Buffer::<u8, _>::new(limited, 1 << 20).expect("the limit"));
+        drop(Buffer::<u8, _>::new(direct, 1000).expect("the limit"));
+        drop(Buffer::<u8, _>::new(pinned.clone(), 1000).expect("the budget"));
+        assert_eq!((pinned.trim(), pool.trim_to(0)), (1 << 20, 1 << 20));
+    }
+
+    fn what_a_kernel_keeps_from_being_freed_is_waited_for() {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let builder = Pool::builder(Pinned::new(&backend, 0)).limit(1 << 20).slab(1 << 19).patience(rig::LIMIT);
+        let pool = builder.build().expect("a pool");
+        let halves = [(); 2].map(|()| Buffer::<u8, _>::new(pool.clone(), 1 << 19).expect("half of the limit"));
+        let held = Held::on(&stream);
+        drop(halves);
+        let (sender, receiver) = mpsc::channel();
+        let theirs = pool.clone();
+        let asker = thread::spawn(move || sender.send(Buffer::<u8, _>::new(theirs, 1 << 20).map(drop)));
+        // Time to be refused, if it is not to wait.
+        let early = receiver.recv_timeout(Duration::from_millis(50));
+        drop(held);
+        let got = early.unwrap_or_else(|_| receiver.recv_timeout(rig::LIMIT).expect("in time"));
+        got.expect("both halves have gone");
+        asker.join().expect("no panic").expect("it was heard");
     }
 }

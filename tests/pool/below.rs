@@ -2,9 +2,11 @@
 
 use std::alloc::Layout;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
 
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
@@ -194,4 +196,60 @@ fn what_a_memory_that_panics_was_to_give_is_not_counted() {
         pool.trim_to(0);
         assert_eq!(pool.statistics().reserved_bytes, 0);
     }
+}
+
+/// A memory that has nothing; while it is asked, another thread does something to the pool.
+struct Empty {
+    memory: Device<HostBackend>,
+    meanwhile: mpsc::Sender<mpsc::Sender<()>>,
+    asked: Arc<AtomicU64>,
+}
+
+// SAFETY: it gives no block.
+unsafe impl Memory for Empty {
+    type Visibility = DeviceOnly;
+
+    fn alloc(&self, layout: Layout, _: Option<&Stream>) -> ringmem::Result<Block> {
+        assert!(self.asked.fetch_add(1, Relaxed) < 20, "asked without end");
+        let (answer, answered) = mpsc::channel();
+        self.meanwhile.send(answer).expect("the thread runs");
+        answered.recv_timeout(LIMIT).expect("in time");
+        Err(Error::OutOfMemory { requested: layout.size() as u64, free: 0, largest: 0 })
+    }
+    unsafe fn free(&self, block: Block, uses: &Uses) -> ringmem::Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.memory.free(block, uses) }
+    }
+    fn backend(&self) -> &Arc<dyn Backend> {
+        self.memory.backend()
+    }
+    fn device(&self) -> u32 {
+        self.memory.device()
+    }
+}
+
+#[test]
+fn what_another_thread_does_in_vain_is_no_reason_to_look_again() {
+    let backend = backend(64 * MIB);
+    let (meanwhile, asked) = mpsc::channel::<mpsc::Sender<()>>();
+    let times = Arc::new(AtomicU64::new(0));
+    let memory = Empty { memory: Device::new(&backend, 0), meanwhile, asked: Arc::clone(&times) };
+    let pool = Pool::builder(memory).limit(4 * MIB).slab(MIB).patience(LIMIT).build().unwrap();
+    let theirs = pool.clone();
+    // It would end with the pool, which it has: so it is told.
+    let (leave, left) = mpsc::channel::<()>();
+    let other = thread::spawn(move || {
+        while left.try_recv().is_err() {
+            if let Ok(answer) = asked.recv_timeout(Duration::from_millis(1)) {
+                theirs.trim_to(0);
+                let _ = answer.send(());
+            }
+        }
+    });
+    for bytes in [1000, 3 << 20] {
+        shortage(Buffer::<u8, _>::new(pool.clone(), bytes));
+    }
+    assert!(times.load(Relaxed) >= 2);
+    leave.send(()).expect("the thread runs");
+    other.join().expect("no panic");
 }

@@ -1,8 +1,9 @@
 //! Pools that go, memory that fails, processes that fork.
 
 use std::alloc::Layout;
-use std::sync::atomic::AtomicU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread;
 
@@ -99,9 +100,31 @@ fn a_memory_that_fails_at_every_allocation_is_reported_as_it_says() {
     backend.set_faults(&Faults::new().on(Verb::Allocate, Fault::from(1)));
     let (requested, free, largest) = super::shortage(Bytes::new(pool.clone(), 1000));
     assert_eq!((requested, free, largest), (1000, 64 * MIB, 64 * MIB), "what the memory says is free");
-    assert_eq!((pool.statistics().reserved_bytes, pool.statistics().acquires()), (0, 0));
+    let statistics = pool.statistics();
+    assert_eq!((statistics.reserved_bytes, statistics.reserved_peak, statistics.acquires()), (0, 0, 0), "nothing was ever had");
     backend.set_faults(&Faults::new());
     drop(give(&pool, 1000));
+    assert_eq!(pool.statistics().reserved_peak, 32 * MIB);
+}
+
+#[test]
+fn a_clock_that_panics_loses_no_slab() {
+    let backend = backend(64 * MIB);
+    let is_armed = Arc::new(AtomicBool::new(false));
+    let armed = Arc::clone(&is_armed);
+    let clock = move || {
+        assert!(!armed.load(Relaxed), "a clock that a test asked for");
+        0
+    };
+    let pool = builder(&backend).clock(clock).build().unwrap();
+    is_armed.store(true, Relaxed);
+    let given = catch_unwind(AssertUnwindSafe(|| give(&pool, KIB)));
+    is_armed.store(false, Relaxed);
+    drop(given);
+    assert_eq!(pool.statistics().slabs * 32 * MIB, backend.counters().device_live.bytes);
+    assert_eq!(pool.statistics().reserved_bytes, backend.counters().device_live.bytes);
+    drop(pool);
+    assert_eq!(backend.counters().device_live.bytes, 0);
 }
 
 #[test]

@@ -161,3 +161,51 @@ fn a_direct_request_takes_the_same_ways() {
     drop(give(&pool, 3 * MIB));
     assert!(backend.counters().device_live.peak <= 4 * MIB);
 }
+
+#[test]
+fn what_the_callback_frees_with_work_queued_on_it() {
+    let backend = backend(64 * MIB);
+    let classes = ringmem::pool::Classes::new(4096, 9, 1).unwrap();
+    // In slabs, and outside.
+    for builder in [one_slab(&backend), one_slab(&backend).classes(classes)] {
+        let kept: Arc<Mutex<Option<(Bytes, Stream, Held)>>> = Arc::default();
+        let theirs = Arc::clone(&kept);
+        let free = move |_| {
+            let Some((block, stream, held)) = theirs.lock().unwrap().take() else { return false };
+            drop(stream.fill(block, .., 1).expect("queued"));
+            thread::spawn(move || {
+                thread::sleep(Duration::from_millis(20));
+                held.release();
+            });
+            true
+        };
+        let pool = builder.patience(LIMIT).on_out_of_memory(free).build().unwrap();
+        let stream = Stream::new(&backend, 0).unwrap();
+        let held = Held::new(&backend, &stream);
+        *kept.lock().unwrap() = Some((give(&pool, 4 * MIB), stream, held));
+        drop(give(&pool, 3 * MIB));
+        assert!(kept.lock().unwrap().is_none());
+    }
+}
+
+#[test]
+fn a_callback_that_asks_its_own_pool_is_not_asked_for_that() {
+    let backend = backend(64 * MIB);
+    let (built, asked) = (Arc::new(Mutex::new(None::<DevicePool>)), Arc::new(Mutex::new(Vec::new())));
+    let (theirs, heard) = (Arc::clone(&built), Arc::clone(&asked));
+    let callback = move |bytes| {
+        heard.lock().unwrap().push(bytes);
+        assert!(heard.lock().unwrap().len() < 9, "without end");
+        let pool = theirs.lock().unwrap().clone().expect("it is built");
+        Bytes::new(pool, 2000).is_ok()
+    };
+    let pool = one_slab(&backend).on_out_of_memory(callback).build().unwrap();
+    *built.lock().unwrap() = Some(pool.clone());
+    let whole = give(&pool, 4 * MIB);
+    for times in 1..=2 {
+        shortage(Bytes::new(pool.clone(), 1000));
+        assert_eq!(*asked.lock().unwrap(), [1000].repeat(times), "each time once");
+    }
+    drop(whole);
+    built.lock().unwrap().take();
+}

@@ -106,3 +106,25 @@ fn a_pool_that_is_dropped_waits_for_every_stream_of_a_block() {
     }
     super::eventually("the slab is freed", || backend.counters().device_live.bytes == 0);
 }
+
+#[test]
+fn a_pool_that_is_dropped_makes_no_stream_wait_for_another() {
+    let backend = backend(64 * MIB);
+    let streams: Vec<_> = (0..7).map(|_| Stream::new(&backend, 0).unwrap()).collect();
+    let pool = pool(&backend);
+    let mut held: Vec<_> = streams.iter().map(|stream| Held::new(&backend, stream)).collect();
+    for stream in &streams {
+        drop(stream.fill(give(&pool, KIB), .., 1).expect("queued"));
+    }
+    let reserved = pool.statistics().reserved_bytes;
+    drop(pool);
+    // The first stays: what is queued now on each other is done when its own kernel has left.
+    let first = held.remove(0);
+    for held in held {
+        held.release();
+    }
+    assert_eq!(backend.counters().device_live.bytes, reserved, "one fill is to come");
+    first.release();
+    super::eventually("the slab is freed", || backend.counters().device_live.bytes == 0);
+    assert_eq!(backend.counters().unreported, 0);
+}

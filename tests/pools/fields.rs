@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ringmem::Error;
 use ringmem::backend::MemoryLocation;
-use ringmem::backend::host::{Counters, HostBackend};
+use ringmem::backend::host::{Counters, Fault, Faults, HostBackend, Verb};
 use ringmem::config::{Config, ConfigError};
 use ringmem::memory::{Buffer, Memory};
 use ringmem::pool::{Placed, Pools};
@@ -196,4 +196,18 @@ fn a_batch_is_four_fifths_of_what_the_pool_may_still_give_or_the_device_has() {
     assert_eq!(hint(&wide, u64::MAX), four_fifths(128 * MIB), "what is idle in it is the device's, too");
     let unknown = HostBackend::builder().unknown_memory_info(true).build().expect("a backend");
     assert_eq!(hint(&pools(&unknown, &Config::opencl()), u64::MAX), four_fifths(4 << 30));
+}
+
+#[test]
+fn what_the_system_does_not_lock_is_staged_in_memory_that_is_pageable() {
+    let backend = backend();
+    let pools = pools(&backend, &Config::host());
+    let is_refused = |outcome: Result<Placed<f32>, Error>| matches!(outcome, Err(Error::Map { .. }));
+    backend.set_faults(&Faults::new().on(Verb::Allocate, Fault::from(1)));
+    assert!(is_refused(pools.staging(1_000_000, 100)), "neither kind is had");
+    // All but the last call.
+    let calls = backend.calls(Verb::Allocate).expect("they are counted");
+    assert!(calls > 1, "page-locked memory was asked for first");
+    backend.set_faults(&(1..calls).fold(Faults::new(), |faults, call| faults.on(Verb::Allocate, Fault::nth(call))));
+    assert_eq!(pools.staging::<f32>(1_000_000, 100).expect("it is only slower").location(), MemoryLocation::Host);
 }

@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use ringmem::Error;
-use ringmem::backend::host::HostBackend;
+use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::memory::{Buffer, Pinned};
 use ringmem::pool::{PinnedPool, Pool};
 
@@ -179,4 +179,20 @@ fn what_is_trimmed_is_unlocked() {
     drop(give(&pool, 1000));
     drop(pool);
     assert_eq!(locked(&backend), 0, "the last of it unlocks what is left");
+}
+
+#[test]
+fn what_the_system_does_not_give_is_made_room_for() {
+    let backend = backend();
+    let pool = pool(&backend, 16 * MIB);
+    drop(give(&pool, 1000));
+    assert_eq!(locked(&backend), MIB, "idle");
+    // Everything that is asked of it before anything idle has gone.
+    backend.set_faults(&Faults::new().on(Verb::Allocate, Fault::nth(1)).on(Verb::Allocate, Fault::nth(2)));
+    let long = give(&pool, 3 * MIB);
+    assert!(backend.calls(Verb::Allocate) >= Some(3) && locked(&backend) < 4 * MIB, "{}", locked(&backend));
+    backend.set_faults(&Faults::new().on(Verb::Allocate, Fault::from(1)));
+    let refused = Bytes::new(pool.clone(), 3 << 20);
+    assert!(matches!(refused, Err(Error::OutOfMemory { requested, .. }) if requested == 3 * MIB), "{refused:?}");
+    drop(long);
 }

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use std::sync::PoisonError;
 use std::vec::Vec;
 
-use super::{CACHED_BYTES, Central, SHELVED_BLOCKS, UNDATED, take_all};
+use super::{CACHED_BYTES, Central, Moving, SHELVED_BLOCKS, UNDATED, take_all};
 use crate::backend::{Ticket, Uses};
 use crate::memory::Memory;
 use crate::pool::cache::Entry;
@@ -45,11 +45,9 @@ impl<M: Memory> Central<M> {
         self.date(emptied.as_slice());
     }
 
-    /// Takes entries that a thread has too many of: for all threads on the shelf of their class, and into the heap where that is full.
-    pub fn share(&self, class: usize, mut entries: Vec<Entry>) {
-        if entries.is_empty() {
-            return;
-        }
+    /// Takes entries that a thread has too many of, and was moving since it took them out of its cache: for all threads on the shelf of their
+    /// class, and into the heap where that is full.
+    pub fn share(&self, class: usize, mut entries: Vec<Entry>, moving: Moving<'_, M>) {
         let backend = self.memory.backend();
         let open: Vec<Entry> = entries.extract_if(.., |entry| entry.used.is_some_and(|ticket| !backend.reached(ticket))).collect();
         let most = self.most_shelved(class);
@@ -61,6 +59,8 @@ impl<M: Memory> Central<M> {
                 shelf.extend(entries.drain(..count).map(|entry| entry.idle));
                 self.has_shelved.store(true, Relaxed);
             }
+            state.moved();
+            moving.end(&mut state);
             entries.iter().filter_map(|entry| state.give(entry)).collect()
         };
         self.date(&emptied);
@@ -100,28 +100,35 @@ impl<M: Memory> Central<M> {
 
     /// Takes back what is pending and over; whether anything was.
     pub(super) fn collect(&self) -> bool {
-        let asked: HashSet<Ticket> = {
-            let state = self.lock();
-            let uses = state.pending.iter().map(|(uses, _)| uses).chain(state.leaving.iter().map(|(uses, _)| uses));
-            uses.flat_map(Uses::iter).collect()
+        let (asked, leaving, _moving): (HashSet<Ticket>, _, _) = {
+            let mut state = self.lock();
+            let leaving = mem::take(&mut state.leaving);
+            state.moving += u32::from(!leaving.is_empty());
+            let moving = if leaving.is_empty() { None } else { Some(Moving(self)) };
+            let uses = state.pending.iter().map(|(uses, _)| uses).chain(leaving.iter().map(|(uses, _)| uses));
+            (uses.flat_map(Uses::iter).collect(), leaving, moving)
         };
-        if asked.is_empty() {
+        if asked.is_empty() && leaving.is_empty() {
             return false;
         }
-        // Asked without the lock, and nothing is taken out of sight meanwhile.
+        // Asked without the lock, and no block is taken out of sight meanwhile.
         let backend = self.memory.backend();
         let reached: HashSet<Ticket> = asked.into_iter().filter(|&ticket| backend.reached(ticket)).collect();
         let is_over = |uses: &Uses| uses.iter().all(|ticket| reached.contains(&ticket));
+        let (gone, left): (Vec<_>, Vec<_>) = leaving.into_iter().partition(|(uses, block)| is_over(uses) && !backend.has_put_off(block));
         let mut state = self.lock();
         let (over, open): (Vec<_>, Vec<_>) = mem::take(&mut state.pending).into_iter().partition(|(uses, _)| is_over(uses));
         state.pending = open;
         let emptied: Vec<u32> = over.iter().filter_map(|(_, entry)| state.give(entry)).collect();
-        let (gone, left): (Vec<_>, Vec<_>) = mem::take(&mut state.leaving).into_iter().partition(|(uses, _)| is_over(uses));
-        state.leaving = left;
-        state.reserved -= gone.iter().map(|&(_, bytes)| bytes).sum::<u64>();
+        state.leaving.extend(left);
+        state.reserved -= gone.iter().map(|(_, block)| block.layout.size() as u64).sum::<u64>();
+        let has_moved = !over.is_empty() || !gone.is_empty();
+        if has_moved {
+            state.moved();
+        }
         drop(state);
         self.date(&emptied);
-        !over.is_empty() || !gone.is_empty()
+        has_moved
     }
 
     /// Takes every thread's cached blocks back, and those on the shelves; how many.
@@ -136,7 +143,16 @@ impl<M: Memory> Central<M> {
             self.has_shelved.store(false, Relaxed);
         }
         let count = entries.len();
-        self.give(entries.into_iter().map(|entry| (Uses::from(entry.used), entry)));
+        self.put_back(entries);
         count
+    }
+
+    /// Gives entries back that were in a cache or on a shelf.
+    pub(super) fn put_back(&self, entries: Vec<Entry>) {
+        if entries.is_empty() {
+            return;
+        }
+        self.give(entries.into_iter().map(|entry| (Uses::from(entry.used), entry)));
+        self.lock().moved();
     }
 }

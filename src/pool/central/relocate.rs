@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Central, Entry, Idle, Moving};
 use crate::Result;
-use crate::backend::{Block, Uses};
+use crate::backend::Block;
 use crate::memory::Memory;
 use crate::pool::Pool;
 use crate::pool::heap::PartId;
@@ -120,7 +120,7 @@ impl<M: Memory> Compaction<'_, M> {
     /// Takes a block back that nobody uses.
     pub fn give(&self, block: &Block) {
         let entry = Entry { idle: Idle::new(block.tag, block.device_address, block.host), used: None };
-        self.central.give([(Uses::NONE, entry)]);
+        self.central.put_back(std::vec![entry]);
     }
 
     /// Gives every empty slab back to the memory: how many, and their bytes.

@@ -2,7 +2,7 @@
 
 use core::alloc::Layout;
 use core::cell::Cell;
-use core::mem;
+use core::iter;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use std::collections::HashSet;
@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Instant;
 use std::vec::Vec;
 
-use super::{Central, GRAIN, Slab, State};
+use super::{Central, GRAIN, Moving, Slab, State, UNDATED};
 use crate::backend::{Block, Uses};
 use crate::memory::{Memory, address};
 use crate::pool::cache::Entry;
@@ -20,7 +20,20 @@ use crate::stream::Stream;
 use crate::{Error, Result};
 
 /// How often whoever waits for frees looks for them.
-pub(super) const GLANCE: Duration = Duration::from_micros(50);
+const GLANCE: Duration = Duration::from_micros(50);
+
+thread_local! {
+    /// This thread is in a pool's callback.
+    static IS_CALLED_BACK: Cell<bool> = const { Cell::new(false) };
+}
+
+struct CalledBack;
+
+impl Drop for CalledBack {
+    fn drop(&mut self) {
+        IS_CALLED_BACK.set(false);
+    }
+}
 
 type Way<'a, T> = &'a dyn Fn() -> Result<Option<T>>;
 
@@ -44,6 +57,8 @@ fn short(error: Error) -> Result<(u64, u64)> {
             let left = limit.saturating_sub(used);
             Ok((left, left))
         }
+        // The system does not say.
+        Error::Map { .. } => Ok((0, 0)),
         error => Err(error),
     }
 }
@@ -57,7 +72,7 @@ impl<M: Memory> Central<M> {
 
     #[cold]
     fn make_room(&self, whole: u64, requested: u64, waits: bool) -> Result<Entry> {
-        let (refused, seen) = (Cell::new((0, 0)), self.moved_by_others());
+        let (refused, seen) = (Cell::new((0, 0)), self.moved_by_others(None));
         let grow = || self.grow(whole, requested, &refused);
         let fits = || self.take(whole).or_else(|| self.take(requested));
         // Trimming takes back what is over by now: it may fit even where the memory has nothing.
@@ -82,14 +97,17 @@ impl<M: Memory> Central<M> {
             // Within the limit the slabs that are empty for the longest make room; for the memory below, any.
             &|| after_trim(self.limit.saturating_sub(whole.next_multiple_of(self.grain()))),
             &|| after_trim(0),
-            &|| self.wait(seen, &again),
+            &|| self.wait(None, seen, &again),
             &|| {
-                let has_freed = self.out_of_memory.as_ref().is_some_and(|callback| callback(requested));
+                let seen = self.moved_by_others(None);
+                if !self.call_back(requested) {
+                    return Ok(None);
+                }
                 // What it gave back here is in this thread's cache.
-                if has_freed && self.empty_caches() == 0 {
+                if self.empty_caches() == 0 {
                     self.collect();
                 }
-                if has_freed { again() } else { Ok(None) }
+                first(&[&again, &|| self.wait(None, seen, &again)])
             },
         ];
         // What is longer than the limit is not had by emptying everything.
@@ -107,15 +125,14 @@ impl<M: Memory> Central<M> {
     #[cold]
     pub fn allocate_direct(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<Entry> {
         let requested = layout.size() as u64;
-        let (refused, seen) = (Cell::new((0, 0)), self.moved_by_others());
+        let (refused, seen) = (Cell::new((0, 0)), self.moved_by_others(None));
         let try_now = || {
-            if !self.reserve(requested) {
+            let Some(mut reserved) = self.reserve(requested) else {
                 let left = self.limit - self.lock().reserved;
                 refused.set((left, left));
                 return Ok(None);
-            }
-            let _moving = self.moving();
-            match self.ask(requested, layout.align(), on) {
+            };
+            match self.ask(&mut reserved, layout.align(), on) {
                 Ok(block) => Ok(Some(block)),
                 Err(error) => {
                     refused.set(short(error)?);
@@ -131,9 +148,11 @@ impl<M: Memory> Central<M> {
             &try_now,
             &|| after_trim(self.limit.saturating_sub(requested)),
             &|| after_trim(0),
-            &|| self.wait(seen, &|| after_trim(0)),
+            &|| self.wait(None, seen, &|| after_trim(0)),
             &|| {
-                if self.out_of_memory.as_ref().is_some_and(|callback| callback(requested)) { after_trim(0) } else { Ok(None) }
+                let seen = self.moved_by_others(None);
+                let again = || after_trim(0);
+                if self.call_back(requested) { first(&[&again, &|| self.wait(None, seen, &again)]) } else { Ok(None) }
             },
         ];
         let count = if requested > self.limit { 1 } else { ways.len() - if waits { 0 } else { 2 } };
@@ -158,28 +177,42 @@ impl<M: Memory> Central<M> {
         let bytes = block.layout.size() as u64;
         // Before the memory has it back: then another block may be at this address.
         block.tag = self.lock().direct.remove(&address(&block)).unwrap_or(block.tag);
+        let left = Block { ready: None, ..block };
         // SAFETY: the caller's promise, and the block is again as the memory gave it.
         let outcome = self.below(|memory| unsafe { memory.free(block, uses) });
         self.counts.frees.fetch_add(1, Relaxed);
         self.counts.returns.fetch_add(1, Relaxed);
         self.counts.requested.fetch_sub(bytes, Relaxed);
-        self.left(bytes, uses);
+        self.left(left, uses);
         outcome
     }
 
-    /// Waits for uses of what was given back, and for what other threads move, within patience. Looks again when something has come of it:
-    /// `seen` is what others had moved before the last look.
-    fn wait<T>(&self, mut seen: u64, again: Way<'_, T>) -> Result<Option<T>> {
+    /// Whether the callback has freed some. One that asks for memory is not called for that.
+    fn call_back(&self, requested: u64) -> bool {
+        let Some(callback) = &self.out_of_memory else { return false };
+        if IS_CALLED_BACK.replace(true) {
+            return false;
+        }
+        let _back = CalledBack;
+        callback(requested)
+    }
+
+    /// Waits for uses of what was given back, for what other threads move, and for kernels that keep slabs from going, within patience. Looks again when something has come of it:
+    /// `seen` is what others had moved before the last look. A pool `beside` this one is looked at as well.
+    pub fn wait<T>(&self, beside: Option<&Self>, mut seen: u64, again: Way<'_, T>) -> Result<Option<T>> {
         let begun = Instant::now();
         loop {
-            let is_something_left = {
-                let state = self.lock();
-                !state.pending.is_empty() || !state.leaving.is_empty() || state.moving > 0
-            };
-            let has_collected = self.collect();
-            let moved = self.moved_by_others();
+            let (mut is_something_left, mut has_come) = (false, false);
+            for pool in iter::once(self).chain(beside) {
+                // Empty slabs go by looking, or when a kernel has ended.
+                let (going, is_put_off) = pool.removable();
+                is_something_left |= is_put_off || pool.is_something_left();
+                has_come |= !going.is_empty();
+                has_come |= pool.collect();
+            }
+            let moved = self.moved_by_others(beside);
             let is_late = begun.elapsed() >= self.patience;
-            if has_collected || moved != seen {
+            if has_come || moved != seen {
                 seen = moved;
                 if let Some(found) = again()? {
                     return Ok(Some(found));
@@ -196,6 +229,11 @@ impl<M: Memory> Central<M> {
         }
     }
 
+    fn is_something_left(&self) -> bool {
+        let state = self.lock();
+        !state.pending.is_empty() || !state.leaving.is_empty() || state.moving > 0
+    }
+
     fn grain(&self) -> u64 {
         if self.slab < GRAIN { UNIT } else { GRAIN }
     }
@@ -206,12 +244,12 @@ impl<M: Memory> Central<M> {
         let mut tried = 0;
         let grain = self.grain();
         for bytes in [self.slab.max(whole).next_multiple_of(grain), whole.next_multiple_of(grain), requested.next_multiple_of(UNIT)] {
-            if bytes == tried || !self.reserve(bytes) {
+            if bytes == tried {
                 continue;
             }
+            let Some(mut reserved) = self.reserve(bytes) else { continue };
             tried = bytes;
-            let _moving = self.moving();
-            match self.ask(bytes, UNIT as usize, None) {
+            match self.ask(&mut reserved, UNIT as usize, None) {
                 Ok(block) => return self.settle_in(block, if bytes < whole { requested } else { whole }),
                 Err(error) => refused.set(short(error)?),
             }
@@ -228,7 +266,7 @@ impl<M: Memory> Central<M> {
             return Err(error);
         }
         let length = block.layout.size() as u64;
-        let slab = Slab { block, empty_since: (self.clock)() };
+        let slab = Slab { block, empty_since: UNDATED };
         let mut state = self.lock();
         let number = state.slabs.iter().position(Option::is_none).unwrap_or(state.slabs.len());
         if !state.heap.add(number as u32, length) {
@@ -240,30 +278,29 @@ impl<M: Memory> Central<M> {
             Some(place) => *place = Some(slab),
             None => state.slabs.push(Some(slab)),
         }
+        state.moved();
         Ok(self.take_of(&mut state, bytes))
     }
 
     /// Adds to what is reserved, if that stays within the limit.
-    fn reserve(&self, bytes: u64) -> bool {
+    fn reserve(&self, bytes: u64) -> Option<Reserved<'_, M>> {
         let mut state = self.lock();
-        match state.reserved.checked_add(bytes) {
-            Some(sum) if sum <= self.limit => {
-                state.reserved = sum;
-                state.peak = state.peak.max(sum);
-                true
-            }
-            _ => false,
-        }
+        let Some(sum) = state.reserved.checked_add(bytes).filter(|&sum| sum <= self.limit) else {
+            state.refusals += 1;
+            return None;
+        };
+        state.reserved = sum;
+        state.moving += 1;
+        Some(Reserved { bytes, sum, refusals: state.refusals, is_had: false, moving: Moving(self) })
     }
 
-    /// A block of the memory, already reserved.
-    fn ask(&self, bytes: u64, align: usize, on: Option<&Stream>) -> Result<Block> {
-        let most = isize::MAX as u64;
-        let reserved = Reserved { central: self, bytes };
+    /// A block of the memory, as long as was reserved.
+    fn ask(&self, reserved: &mut Reserved<'_, M>, align: usize, on: Option<&Stream>) -> Result<Block> {
+        let (bytes, most) = (reserved.bytes, isize::MAX as u64);
         let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, align).ok());
         let layout = layout.ok_or(Error::Size { asked: bytes, least: 1, most })?;
         let block = self.below(|memory| memory.alloc(layout, on))?;
-        mem::forget(reserved);
+        reserved.is_had = true;
         self.counts.allocations.fetch_add(1, Relaxed);
         Ok(block)
     }
@@ -287,22 +324,24 @@ impl<M: Memory> Central<M> {
         outcome
     }
 
-    /// Gives slabs back that have been empty for `age`, the oldest first, while more than `bytes` are reserved; how many bytes.
+    /// Gives slabs back that have been empty for `age`, the oldest first, while more than `bytes` are reserved; how many bytes. What the backend would put
+    /// off to free stays.
     pub fn trim(&self, bytes: u64, age: Duration) -> u64 {
         let _moving = self.moving();
         self.empty_caches();
         self.collect();
         let now = (self.clock)();
         let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
+        let (going, _) = self.removable();
         let gone = {
             let mut state = self.lock();
-            let State { heap, slabs, reserved, .. } = &mut *state;
-            let mut empty: Vec<(u64, u32)> = heap
+            let mut empty: Vec<(u64, u32)> = state
                 .empty_slabs()
-                .filter_map(|slab| Some((slabs.get(slab as usize)?.as_ref()?.empty_since, slab)))
-                .filter(|&(since, _)| now.saturating_sub(since) >= age)
+                .filter(|(number, slab)| going.contains(number) && now.saturating_sub(slab.empty_since) >= age)
+                .map(|(number, slab)| (slab.empty_since, number))
                 .collect();
             empty.sort_unstable();
+            let State { heap, slabs, reserved, .. } = &mut *state;
             let mut left = *reserved;
             let mut chosen: Vec<u32> = Vec::new();
             for (_, slab) in empty {
@@ -319,39 +358,67 @@ impl<M: Memory> Central<M> {
         gone.into_iter().map(|slab| self.give_back(slab.block, &Uses::NONE)).sum()
     }
 
+    /// The empty slabs that would go if they were freed now, and whether there are others. Those stay, to be used.
+    fn removable(&self) -> (HashSet<u32>, bool) {
+        let backend = self.memory.backend();
+        let empty = |(number, slab): (u32, &Slab)| (number, Block { ready: None, ..slab.block });
+        let empty: Vec<(u32, Block)> = self.lock().empty_slabs().map(empty).collect();
+        let count = empty.len();
+        let going: HashSet<u32> = empty.into_iter().filter(|(_, block)| !backend.puts_off(block)).map(|(number, _)| number).collect();
+        let has_others = going.len() < count;
+        (going, has_others)
+    }
+
     /// Gives a slab back to the memory; its bytes.
     pub(super) fn give_back(&self, block: Block, uses: &Uses) -> u64 {
         let bytes = block.layout.size() as u64;
+        let left = Block { ready: None, ..block };
         // SAFETY: of this memory, out of the table, and nobody's part of it is in use but by `uses`.
         if let Err(error) = self.below(|memory| unsafe { memory.free(block, uses) }) {
             self.memory.backend().unreported(error);
         }
         self.counts.frees.fetch_add(1, Relaxed);
-        self.left(bytes, uses);
+        self.left(left, uses);
         bytes
     }
 
-    /// What the memory has back is not reserved any more, when its uses are over.
-    fn left(&self, bytes: u64, uses: &Uses) {
+    /// What the memory has back is not reserved any more, when its uses are over and it has gone. Nobody does anything with it but ask about it.
+    fn left(&self, block: Block, uses: &Uses) {
         let backend = self.memory.backend();
-        let is_over = uses.iter().all(|ticket| backend.reached(ticket));
+        let has_gone = uses.iter().all(|ticket| backend.reached(ticket)) && !backend.has_put_off(&block);
         let mut state = self.lock();
-        if is_over {
-            state.reserved -= bytes;
+        if has_gone {
+            state.reserved -= block.layout.size() as u64;
+            state.moved();
         } else {
-            state.leaving.push((*uses, bytes));
+            state.leaving.push((*uses, block));
         }
     }
 }
 
-/// Bytes that are reserved for a block that has not come yet; when this is dropped, none has.
+/// Bytes that are reserved for a block that may come. Whoever waits for what moves waits until this is dropped.
 struct Reserved<'a, M: Memory> {
-    central: &'a Central<M>,
     bytes: u64,
+    /// What was reserved with them.
+    sum: u64,
+    /// How often the limit had refused some by then.
+    refusals: u64,
+    /// The block has come.
+    is_had: bool,
+    moving: Moving<'a, M>,
 }
 
 impl<M: Memory> Drop for Reserved<'_, M> {
     fn drop(&mut self) {
-        self.central.lock().reserved -= self.bytes;
+        let mut state = self.moving.0.lock();
+        if self.is_had {
+            state.peak = state.peak.max(self.sum);
+            return;
+        }
+        state.reserved -= self.bytes;
+        // Somebody may have been refused for want of these.
+        if state.refusals != self.refusals {
+            state.moved();
+        }
     }
 }
