@@ -20,6 +20,7 @@ use crate::pool::Pool;
 use crate::record::Record;
 use crate::settings::{self, Settings};
 use crate::space::Space;
+use crate::symbol::PLAIN;
 use crate::table::Table;
 use crate::violations::Violations;
 
@@ -60,6 +61,7 @@ static DRIVER: OnceLock<Driver> = OnceLock::new();
 
 extern "C" fn at_exit() {
     let Some(driver) = DRIVER.get() else { return };
+    PLAIN.store(false, Release);
     driver.gone.store(true, Release);
     if driver.stage.load(Acquire) == INITIALISED {
         if driver.settings.leaks {
@@ -72,6 +74,7 @@ extern "C" fn at_exit() {
 /// Asking for the process's number in every call would be a system call in every call.
 #[cfg(unix)]
 extern "C" fn in_child() {
+    PLAIN.store(false, Release);
     if let Some(driver) = DRIVER.get() {
         // A child of a process that was not may initialise itself.
         let _ = driver.stage.compare_exchange(INITIALISED, FORKED, Release, Relaxed);
@@ -112,7 +115,10 @@ impl Driver {
 
     pub fn initialise(&self) -> Answer {
         match self.stage.compare_exchange(NEW, INITIALISED, Release, Relaxed) {
-            Ok(_) => settings::announce(),
+            Ok(_) => {
+                settings::announce();
+                PLAIN.store(!self.record.is_on(), Release);
+            }
             Err(INITIALISED) => {}
             Err(_) => return Err(Code::NOT_INITIALIZED),
         }

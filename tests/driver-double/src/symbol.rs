@@ -1,10 +1,13 @@
 //! [`Symbol`]: a function that is exported: how often it was called, and which of its calls fail.
 
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::code::Code;
+
+/// The driver is initialised and neither gone nor in a child of `fork`, and nobody wants lines.
+pub static PLAIN: AtomicBool = AtomicBool::new(false);
 
 pub struct Symbol {
     pub name: &'static str,
@@ -19,9 +22,19 @@ impl Symbol {
         Self { name, calls: AtomicU64::new(0), has_plan: AtomicBool::new(false), plan: Mutex::new(Vec::new()) }
     }
 
+    /// Whether there is no plan, nor anything else but the call itself to see to.
+    pub fn is_plain(&self) -> bool {
+        PLAIN.load(Acquire) && !self.has_plan.load(Relaxed)
+    }
+
+    /// Counts a call; how many there are now.
+    pub fn count(&self) -> u64 {
+        self.calls.fetch_add(1, Relaxed) + 1
+    }
+
     /// Counts a call; the code if it is one that fails.
     pub fn called(&self) -> Option<Code> {
-        let count = self.calls.fetch_add(1, Relaxed) + 1;
+        let count = self.count();
         if !self.has_plan.load(Relaxed) {
             return None;
         }

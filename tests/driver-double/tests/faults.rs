@@ -28,6 +28,30 @@ fn the_nth_call_of_a_symbol_fails_and_does_nothing() {
     });
 }
 
+/// Which context is bound is answered without the rest of a call, where nothing else is wanted.
+#[test]
+fn what_is_done_at_once_is_counted_planned_and_refused_like_any_other() {
+    alone("what_is_done_at_once_is_counted_planned_and_refused_like_any_other", &[], || {
+        let mut context = 0;
+        // SAFETY: writes one handle, or is refused.
+        let mut bound = || unsafe { cuCtxGetCurrent(&raw mut context) };
+        assert_eq!(bound(), 3, "before cuInit");
+        begin();
+        ringmem_double_reset();
+        assert_eq!([bound(), bound()], [0, 0]);
+        // SAFETY: C strings; what is null is refused.
+        unsafe {
+            assert_eq!(ringmem_double_calls(c"cuCtxGetCurrent".as_ptr()), 2);
+            ok(ringmem_double_fail(c"cuCtxGetCurrent".as_ptr(), 4, 999));
+            assert_eq!(cuCtxGetCurrent(std::ptr::null_mut()), 1);
+        }
+        assert_eq!([bound(), bound()], [999, 0]);
+        ringmem_double_reset();
+        assert_eq!(bound(), 0);
+        assert_ne!(context, 0);
+    });
+}
+
 /// As a test of a backend does it: each symbol of a piece of work, each of its calls, one after the other.
 #[test]
 fn every_call_of_a_piece_of_work_can_be_made_to_fail_in_one_process() {
@@ -109,12 +133,13 @@ fn every_call_is_a_line_with_arguments_and_result() {
     let file = directory.path().join("calls");
     alone("every_call_is_a_line_with_arguments_and_result", &[("RINGMEM_DOUBLE_LOG", &file.to_string_lossy())], || {
         begin();
-        let at = device(1024);
+        let (at, mut context) = (device(1024), 0);
         function(module(), c"echo");
         // SAFETY: takes an address.
         unsafe {
             ok(cuMemFree_v2(at));
             assert_eq!(cuMemFree_v2(at), 1);
+            ok(cuCtxGetCurrent(&raw mut context));
         }
     });
     let log = fs::read_to_string(&file).expect("the log");
@@ -129,7 +154,7 @@ fn every_call_is_a_line_with_arguments_and_result() {
         })
         .collect();
     let symbols = ["cuInit", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent", "cuMemAlloc_v2", "cuModuleLoadData", "cuModuleGetFunction"];
-    let expected: Vec<(u64, &str)> = (1..).zip(symbols.into_iter().chain(["cuMemFree_v2", "cuMemFree_v2"])).collect();
+    let expected: Vec<(u64, &str)> = (1..).zip(symbols.into_iter().chain(["cuMemFree_v2", "cuMemFree_v2", "cuCtxGetCurrent"])).collect();
     assert_eq!(calls.iter().map(|&(number, symbol, _)| (number, symbol)).collect::<Vec<_>>(), expected);
     let address = calls[3].2.split(" -> ").nth(1).expect("what was given");
     assert!(calls[3].2.contains(", 0x400) = CUDA_SUCCESS (0) -> 0xd18"), "{log}");

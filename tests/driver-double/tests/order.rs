@@ -305,15 +305,15 @@ fn after_the_process_has_begun_to_end_nothing_works() {
         safe fn atexit(callback: extern "C" fn()) -> i32;
     }
     extern "C" fn late() {
-        let mut address = 0;
-        // SAFETY: writes one address.
-        eprintln!("late: {}", unsafe { cuMemAlloc_v2(&raw mut address, 8) });
+        let (mut address, mut context) = (0, 0);
+        // SAFETY: each writes one value.
+        eprintln!("late: {} {}", unsafe { cuMemAlloc_v2(&raw mut address, 8) }, unsafe { cuCtxGetCurrent(&raw mut context) });
     }
     let stderr = alone("after_the_process_has_begun_to_end_nothing_works", &[], || {
         assert_eq!(atexit(late), 0);
         begin();
     });
-    assert!(stderr.contains("late: 4"), "{stderr}");
+    assert!(stderr.contains("late: 4 4"), "{stderr}");
 }
 
 #[cfg(unix)]
@@ -326,16 +326,16 @@ fn after_a_fork_nothing_works() {
     }
     alone("after_a_fork_nothing_works", &[], || {
         begin();
-        let mut status = 0;
-        // SAFETY: the child makes two calls, which take no lock that another thread could hold, and ends.
+        let (mut status, mut context) = (0, 0);
+        // SAFETY: the child makes three calls, which take no lock that another thread could hold, and ends.
         unsafe {
             let process = fork();
             if process == 0 {
-                _exit((cuInit(0) * 16 + cuCtxSynchronize()).cast_signed());
+                _exit((cuInit(0) * 36 + cuCtxSynchronize() * 6 + cuCtxGetCurrent(&raw mut context)).cast_signed());
             }
             assert_eq!(waitpid(process, &raw mut status, 0), process);
         }
-        assert_eq!(status >> 8, 3 * 16 + 3);
+        assert_eq!(status >> 8, 3 * 36 + 3 * 6 + 3);
     });
 }
 

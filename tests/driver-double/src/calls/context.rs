@@ -26,7 +26,15 @@ calls! {
         Ok(())
     }
 
-    Init fn cuCtxGetCurrent(context: *mut usize) |_| {
+    // A driver reads a word of the thread's. A stream's own thread, where nothing may be called, has none bound.
+    Init fn cuCtxGetCurrent(context: *mut usize) at_once {
+        let bound = context::bound().filter(|_| !context.is_null());
+        if let Some(device) = bound {
+            // SAFETY: the caller's promise.
+            unsafe { context.write(context::handle(device)) };
+        }
+        bound.is_some()
+    } |_| {
         // SAFETY: the caller's promise.
         unsafe { give(context, context::bound().map_or(0, context::handle)) }
     }
