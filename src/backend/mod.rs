@@ -18,6 +18,8 @@ mod failures;
 pub mod host;
 pub(crate) mod panic;
 mod ranges;
+#[cfg(feature = "cuda")]
+mod recent;
 mod ticket;
 mod watch;
 
@@ -525,12 +527,12 @@ impl MemoryInfo {
 }
 
 /// The kernel of a name that takes so many arguments, in a table of them.
-pub(crate) fn entry(entries: &'static [Entry], name: &str, arguments: usize) -> Result<Entry> {
+pub(crate) fn entry(entries: &'static [Entry], name: &str, arguments: usize) -> Result<&'static Entry> {
     let Some(entry) = entries.iter().find(|entry| entry.name == name) else {
         return Err(crate::Error::UnknownKernel { asked: name.into(), known: entries });
     };
     if entry.arguments != arguments {
         return Err(crate::Error::Arguments { name: entry.name, expected: entry.arguments, got: arguments });
     }
-    Ok(*entry)
+    Ok(entry)
 }

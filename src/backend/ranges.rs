@@ -6,12 +6,17 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
+#[cfg(feature = "cuda")]
+use super::recent::{self, Stamp};
 use super::{Block, MemoryLocation, Options, Place};
 use crate::{Error, Result};
 
 /// INVARIANT: ranges do not overlap, and each is there until it is removed: mapped at its place, or a device's at the address that is its place.
 pub(crate) struct Ranges<O> {
     by_address: RwLock<BTreeMap<u64, Range<O>>>,
+    /// Since when none has died.
+    #[cfg(feature = "cuda")]
+    stamp: Stamp,
 }
 
 /// One allocation.
@@ -28,6 +33,16 @@ pub(crate) struct Range<O> {
     pub owner: O,
     /// Freed, and waiting for its last use: new calls find it gone.
     pub is_dead: bool,
+}
+
+/// Where a range is, and what it is.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    pub start: u64,
+    pub bytes: u64,
+    pub place: NonNull<u8>,
+    pub location: MemoryLocation,
+    pub device: u32,
 }
 
 // SAFETY: the place is a number with provenance; reading or writing through it is unsafe and argued where it is done.
@@ -53,7 +68,11 @@ pub(crate) struct Listed<'a, O>(RwLockReadGuard<'a, BTreeMap<u64, Range<O>>>);
 
 impl<O> Default for Ranges<O> {
     fn default() -> Self {
-        Self { by_address: RwLock::default() }
+        Self {
+            by_address: RwLock::default(),
+            #[cfg(feature = "cuda")]
+            stamp: Stamp::default(),
+        }
     }
 }
 
@@ -68,6 +87,8 @@ impl<O> Ranges<O> {
         let range = ranges.get_mut(&address(block)).ok_or_else(|| foreign(block))?;
         range.is_live_as(block)?;
         range.is_dead = true;
+        #[cfg(feature = "cuda")]
+        self.stamp.renew();
         Ok(())
     }
 
@@ -76,6 +97,8 @@ impl<O> Ranges<O> {
         let mut ranges = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
         let Entry::Occupied(entry) = ranges.entry(address(block)) else { return Err(foreign(block)) };
         entry.get().is_live_as(block)?;
+        #[cfg(feature = "cuda")]
+        self.stamp.renew();
         Ok(entry.remove())
     }
 
@@ -87,6 +110,24 @@ impl<O> Ranges<O> {
     /// What a live block was asked to be.
     pub fn options(&self, block: &Block) -> Option<Options> {
         self.read().0.get(&address(block)).filter(|range| !range.is_dead).map(|range| range.options)
+    }
+
+    /// The place of `bytes` live bytes, for a call; a host's address that is in no range is the caller's own memory. Without a lock where this thread has found
+    /// the range before.
+    #[cfg(feature = "cuda")]
+    pub fn end(&self, place: Place, bytes: u64, call: &'static str) -> Result<Found> {
+        let address = match place {
+            Place::Device(address) => address.get(),
+            Place::Host(host) => host.as_ptr().addr() as u64,
+        };
+        if let Some(span) = recent::span(self.stamp.now(), address) {
+            return span.found(address, bytes);
+        }
+        let ranges = self.read();
+        if let Some((range, offset)) = ranges.at(address).filter(|(range, _)| !range.is_dead) {
+            recent::remember(self.stamp.now(), range.span(address - offset));
+        }
+        ranges.end(place, bytes, None, call)
     }
 
     pub fn read(&self) -> Listed<'_, O> {
@@ -161,12 +202,25 @@ impl<O> Range<O> {
         if self.is_dead && !dead {
             return Err(Error::Foreign { call, address });
         }
-        if bytes > self.bytes() - offset {
-            return Err(Error::Range { offset, len: bytes, size: self.bytes() });
+        self.span(address - offset).found(address, bytes)
+    }
+
+    fn span(&self, start: u64) -> Span {
+        Span { start, bytes: self.bytes(), place: self.place, location: self.location, device: self.device }
+    }
+}
+
+impl Span {
+    /// `bytes` bytes at an address that is in it.
+    pub fn found(&self, address: u64, bytes: u64) -> Result<Found> {
+        let Self { start, place, location, device, .. } = *self;
+        let offset = address - start;
+        if bytes > self.bytes - offset {
+            return Err(Error::Range { offset, len: bytes, size: self.bytes });
         }
         // No place is beyond the end of the numbers, so this changes none.
-        let place = NonNull::new(self.place.as_ptr().wrapping_add(offset as usize)).unwrap_or(self.place);
-        Ok(Found { place, location: self.location, device: self.device, start: address - offset, offset, in_no_range: false })
+        let place = NonNull::new(place.as_ptr().wrapping_add(offset as usize)).unwrap_or(place);
+        Ok(Found { place, location, device, start, offset, in_no_range: false })
     }
 }
 
@@ -175,5 +229,70 @@ pub(crate) fn address(block: &Block) -> u64 {
     match (block.host, block.device_address) {
         (Some(host), _) => host.as_ptr().addr() as u64,
         (None, address) => address.map_or(0, |address| address.get()),
+    }
+}
+
+#[cfg(all(test, feature = "cuda"))]
+mod tests {
+    use super::*;
+    use crate::backend::DeviceAddress;
+
+    const START: u64 = 0x1000;
+
+    fn layout(bytes: usize) -> Layout {
+        Layout::from_size_align(bytes, 1).expect("a layout")
+    }
+
+    fn range(bytes: usize) -> Range<()> {
+        let (options, place) = (Options::empty(), NonNull::without_provenance(core::num::NonZero::new(START as usize).expect("not 0")));
+        Range { layout: layout(bytes), location: MemoryLocation::Device, options, device: 0, place, owner: (), is_dead: false }
+    }
+
+    fn block(bytes: usize) -> Block {
+        Block {
+            device_address: Some(DeviceAddress::new(START)),
+            host: None,
+            layout: layout(bytes),
+            location: MemoryLocation::Device,
+            device: 0,
+            is_pinned: false,
+            ready: None,
+            tag: 0,
+        }
+    }
+
+    fn found(ranges: &Ranges<()>, offset: u64, bytes: u64) -> Result<u64> {
+        ranges.end(Place::Device(DeviceAddress::new(START + offset)), bytes, "copy").map(|found| found.offset)
+    }
+
+    #[test]
+    fn a_range_that_another_thread_has_freed_is_found_no_more_by_who_remembers_it() {
+        let ranges = Ranges::default();
+        ranges.insert(START, range(100));
+        for _ in 0..3 {
+            assert!(matches!(found(&ranges, 60, 40), Ok(60)));
+            assert!(matches!(found(&ranges, 60, 41), Err(Error::Range { offset: 60, len: 41, size: 100 })));
+            assert!(matches!(found(&ranges, 100, 1), Err(Error::Foreign { .. })));
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| ranges.kill(&block(100)).expect("it is there"));
+        });
+        assert!(matches!(found(&ranges, 60, 40), Err(Error::Foreign { call: "copy", .. })), "dead");
+        ranges.remove(&block(100)).expect("it was killed");
+        ranges.insert(START, range(50));
+        assert!(matches!(found(&ranges, 60, 40), Err(Error::Foreign { .. })), "another, shorter one is there now");
+        assert!(matches!(found(&ranges, 10, 40), Ok(10)));
+        ranges.take(&block(50)).expect("it is there");
+        assert!(matches!(found(&ranges, 10, 40), Err(Error::Foreign { .. })), "taken out");
+    }
+
+    #[test]
+    fn what_is_remembered_of_one_backend_is_no_others() {
+        let (ranges, others) = (Ranges::default(), Ranges::default());
+        ranges.insert(START, range(100));
+        assert!(matches!((found(&ranges, 0, 1), found(&others, 0, 1)), (Ok(0), Err(Error::Foreign { .. }))));
+        drop(ranges);
+        let later = Ranges::default();
+        assert!(found(&later, 0, 1).is_err());
     }
 }

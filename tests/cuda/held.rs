@@ -36,6 +36,11 @@ impl Held {
         held
     }
 
+    /// Lets it end, and keeps its words.
+    pub fn release(&self) {
+        self.word(1).store(1, Release);
+    }
+
     fn word(&self, index: usize) -> &AtomicU64 {
         // SAFETY: one of two aligned words that are atomics on both sides.
         unsafe { self.words.as_ptr().expect("two words").add(index).cast().as_ref() }
@@ -44,6 +49,6 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.word(1).store(1, Release);
+        self.release();
     }
 }

@@ -1,6 +1,9 @@
 //! A driver that lacks functions, or devices: each of its functions in turn is not there, and nothing crashes.
 
 use std::alloc::Layout;
+use std::cell::{Cell, OnceCell};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ringmem::Error;
 use ringmem::backend::cuda::{Advice, CudaBackend, Driver};
@@ -11,7 +14,7 @@ use ringmem_kernels::{ABI, IMAGE};
 
 use crate::faults::work;
 use crate::held::Held;
-use crate::rig::{self, Alone, Double, alone};
+use crate::rig::{self, Alone, Double, LIMIT, alone};
 
 /// The functions' names as the backend lists them: what a driver must have, or what it may lack.
 fn listed(which: &str) -> Vec<&'static str> {
@@ -74,8 +77,9 @@ fn without_a_function_that_it_may_lack_everything_works_or_the_function_is_named
 
 /// Tests that each run in a child whose driver lacks these, and leave nothing.
 macro_rules! lacking {
-    ($(fn $name:ident() without($($symbol:literal),+) $(with($variable:literal = $value:expr))? $body:block)+) => {
+    ($($(#[$attribute:meta])* fn $name:ident() without($($symbol:literal),+) $(with($variable:literal = $value:expr))? $body:block)+) => {
         $(
+            $(#[$attribute])*
             #[test]
             fn $name() {
                 let alone = Alone::new(concat!(module_path!(), "::", stringify!($name)));
@@ -99,6 +103,57 @@ fn unsupported<T>(outcome: Result<T, Error>, symbol: &str) {
 }
 
 lacking! {
+    /// Who queues a copy to pageable memory has its stream meanwhile: who lets that stream wait for an event has the event for as long.
+    fn an_event_that_somebody_still_has_is_not_recorded_anew() without("cuLaunchHostFunc") {
+        let (backend, double) = (rig::open(), Double::new());
+        let [first, second] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
+        let gpu = || Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room");
+        let until = |symbol, more: u64, act: &dyn Fn()| {
+            let before = double.calls(symbol);
+            act();
+            let begun = Instant::now();
+            while double.calls(symbol) < before + more {
+                assert!(begun.elapsed() < LIMIT, "{symbol} is not called");
+                thread::yield_now();
+            }
+        };
+        let (source, target) = (gpu(), Buffer::<u8, _>::new(Host::new(&backend, 0), 100).expect("room"));
+        let [of_first, of_second] = [&first, &second].map(Held::on);
+        let filled = first.fill(gpu(), .., 1).expect("a fill").ordered();
+        let done = backend.mark(first.id()).expect("a ticket");
+        thread::scope(|scope| {
+            let (copier, waiter) = (OnceCell::new(), OnceCell::new());
+            let (backend, ends) = (&backend, Cell::new(Some((source, target))));
+            until("cuMemcpyDtoHAsync_v2", 1, &|| {
+                let (source, target) = ends.take().expect("once");
+                let second = &second;
+                let _ = copier.set(scope.spawn(move || drop(second.copy(source, target).expect("as many").ordered())));
+            });
+            // It looks for the stream's end, has the event for it, and waits for the other stream's lock.
+            until("cuEventRecord", 1, &|| {
+                let second = second.id();
+                let _ = waiter.set(scope.spawn(move || backend.after(done, second).expect("queued")));
+            });
+            thread::sleep(Duration::from_millis(100));
+            // Its words stay: who gives something back asks both streams.
+            of_first.release();
+            assert!(backend.wait(done, Some(LIMIT)).expect("done"));
+            let again = Held::on(&first);
+            let behind = first.fill(gpu(), .., 2).expect("a fill").ordered();
+            until("cuEventRecord", 1, &|| assert!(!backend.reached(backend.mark(first.id()).expect("a ticket")), "a kernel is in front of it"));
+            drop(of_second);
+            for thread in [copier.into_inner(), waiter.into_inner()] {
+                thread.expect("begun").join().expect("no panic");
+            }
+            let last = backend.mark(second.id()).expect("a ticket");
+            let is_over = backend.wait(last, Some(Duration::from_secs(5))).expect("done");
+            drop(again);
+            assert!(is_over, "it waits for what came later");
+            drop(behind);
+        });
+        drop((filled, of_first));
+    }
+
     fn without_one_function_of_pools_memory_is_the_driver_s() without("cuMemPoolSetAccess") {
         let backend = rig::open();
         assert!(!backend.capabilities(0).expect("device 0").stream_ordered);

@@ -3,7 +3,7 @@
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use std::boxed::Box;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use ringmem_layouts::{Abi, Image};
 
@@ -193,7 +193,7 @@ unsafe impl Backend for CudaBackend {
             return;
         }
         // The driver's module stays.
-        self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).remove(&module);
+        self.shared.modules.remove(module);
     }
 
     unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {

@@ -50,10 +50,8 @@ pub(super) fn address(found: &Found) -> u64 {
 
 impl Shared {
     fn ends(&self, copy: &Copy) -> Result<Ends> {
-        let ranges = self.ranges.read();
-        let to = ranges.end(copy.to, copy.bytes, None, "copy")?;
-        let from = ranges.end(copy.from, copy.bytes, None, "copy")?;
-        drop(ranges);
+        let to = self.ranges.end(copy.to, copy.bytes, "copy")?;
+        let from = self.ranges.end(copy.from, copy.bytes, "copy")?;
         let way = match (self.is_far(&from)?, self.is_far(&to)?) {
             (false, false) => Way::Host,
             (false, true) => Way::Up,

@@ -48,14 +48,11 @@ impl Events {
         Ok(Handle(handle))
     }
 
-    /// An event at the end of a stream as it is now. The context is bound.
-    pub fn record(self: &Arc<Self>, stream: CUstream) -> Result<Event> {
+    /// An event that nobody else has. The context is bound.
+    pub fn take(self: &Arc<Self>) -> Result<Event> {
         let idle = self.idle().pop();
         let handle = idle.map_or_else(|| self.create(), Ok)?;
-        let event = Event { handle, home: Arc::clone(self) };
-        // SAFETY: nobody else uses the event; the stream is the caller's, and live.
-        unsafe { self.calls.cuEventRecord(event.handle.0, stream) }?;
-        Ok(event)
+        Ok(Event { handle, home: Arc::clone(self) })
     }
 
     /// Destroys the idle ones.
@@ -75,6 +72,12 @@ impl Events {
 impl Event {
     pub const fn handle(&self) -> CUevent {
         self.handle.0
+    }
+
+    /// Puts it at the end of a stream as that is now. Nobody else has it; the context is bound.
+    pub fn record(&self, stream: CUstream) -> Result<()> {
+        // SAFETY: a live event; the stream is the caller's, and live.
+        unsafe { self.home.calls.cuEventRecord(self.handle.0, stream) }
     }
 
     /// Whether it was reached. The context is bound.

@@ -26,7 +26,7 @@ const WITH_BARRIER: u32 = 0;
 impl Shared {
     fn target(&self, fill: &Fill) -> Result<Found> {
         fill.check_size()?;
-        let found = self.ranges.read().end(fill.to, fill.bytes(), None, "fill")?;
+        let found = self.ranges.end(fill.to, fill.bytes(), "fill")?;
         aligned(address(&found), fill.bytes(), u64::from(fill.size))?;
         Ok(found)
     }
@@ -72,7 +72,7 @@ impl Shared {
     /// Where a word is to be published.
     fn word(&self, word: Place) -> Result<Found> {
         let bytes = size_of::<u64>() as u64;
-        let found = self.ranges.read().end(word, bytes, None, "publish")?;
+        let found = self.ranges.end(word, bytes, "publish")?;
         aligned(address(&found), bytes, bytes)?;
         Ok(found)
     }

@@ -57,12 +57,10 @@ use core::fmt;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
 use std::vec::Vec;
 
 pub use cudarc;
-use foldhash::fast::RandomState;
 
 use self::call::Calls;
 use self::device::Device;
@@ -75,6 +73,7 @@ use self::watch::Watch;
 use crate::backend::counters::Counts;
 use crate::backend::ended::Ended;
 use crate::backend::ranges::Ranges;
+use crate::backend::recent::Numbered;
 use crate::backend::{ModuleId, StreamId, Ticket, Uses};
 use crate::{Error, Result};
 
@@ -99,12 +98,12 @@ struct Shared {
     /// Held while one is opened.
     opening: Mutex<()>,
     ranges: Ranges<Owner>,
-    streams: RwLock<HashMap<StreamId, Arc<Queue>, RandomState>>,
+    streams: Numbered<StreamId, Queue>,
     ended: Ended<Queue>,
     /// Streams that were closed and are listed.
     closing: AtomicUsize,
     images: Mutex<Vec<Arc<Loaded>>>,
-    modules: RwLock<HashMap<ModuleId, Arc<Loaded>, RandomState>>,
+    modules: Numbered<ModuleId, Loaded>,
     moments: Moments,
     limbo: Limbo,
     /// Held for reading by who queues a kernel, for writing by who calls what would wait for one.
@@ -161,11 +160,11 @@ impl CudaBackend {
             devices: (0..count).map(|_| OnceLock::new()).collect(),
             opening: Mutex::default(),
             ranges: Ranges::default(),
-            streams: RwLock::default(),
+            streams: Numbered::default(),
             ended: Ended::default(),
             closing: AtomicUsize::new(0),
             images: Mutex::default(),
-            modules: RwLock::default(),
+            modules: Numbered::default(),
             moments: Moments::default(),
             limbo: Limbo::default(),
             launching: RwLock::default(),
@@ -243,7 +242,7 @@ impl Shared {
         if !process::is_home() {
             return None;
         }
-        self.streams.read().unwrap_or_else(PoisonError::into_inner).get(&id).map(Arc::clone)
+        self.streams.get(id)
     }
 
     /// One that is there, or has ended with something to tell.
@@ -253,17 +252,17 @@ impl Shared {
 
     fn stream(&self, id: StreamId) -> Result<Arc<Queue>> {
         process::admits("cuCtxGetCurrent")?;
-        self.listed(id).ok_or(Error::StreamClosed)
+        self.streams.get(id).ok_or_else(|| Error::StreamClosed)
     }
 
     fn queues(&self) -> Vec<Arc<Queue>> {
-        self.streams.read().unwrap_or_else(PoisonError::into_inner).values().map(Arc::clone).collect()
+        self.streams.all()
     }
 
     /// Lists a stream.
     fn list(&self, queue: Queue) -> StreamId {
         let id = StreamId::next();
-        self.streams.write().unwrap_or_else(PoisonError::into_inner).insert(id, Arc::new(queue));
+        self.streams.insert(id, Arc::new(queue));
         self.counts.streams.fetch_add(1, Relaxed);
         id
     }
@@ -293,12 +292,11 @@ impl Shared {
             return;
         }
         if self.closing.load(Relaxed) > 0 {
-            let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
-            for (id, queue) in streams.extract_if(|_, queue| queue.is_over()) {
+            self.streams.take(Queue::is_over, |id, queue| {
                 self.closing.fetch_sub(1, Relaxed);
                 queue.finish();
                 self.counts.unreported.fetch_add(self.ended.keep(id, queue), Relaxed);
-            }
+            });
         }
         self.limbo.drain(self);
     }

@@ -8,7 +8,8 @@ use core::ptr;
 use std::boxed::Box;
 use std::ffi::{CString, c_int, c_void};
 use std::string::String;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::LocalKey;
 use std::vec::Vec;
 
 use cudarc::driver::sys::{CUfunc_st, CUfunction, CUmod_st};
@@ -20,8 +21,12 @@ use super::call::{Calls, Handle};
 use super::device::Device;
 use super::queue::Lasts;
 use super::residents::{Fit, Resident};
+use crate::backend::recent::{Recent, Remembered};
 use crate::backend::{Launch, ModuleId, StreamId, Ticket, entry};
 use crate::{Error, Result};
+
+/// So many arguments take no heap.
+const FEW: usize = 16;
 
 /// Lanes of a group: one warp.
 const WARP: u32 = 32;
@@ -29,8 +34,19 @@ const WARP: u32 = 32;
 /// An image that was loaded at least once.
 pub(super) struct Loaded {
     image: Image,
-    /// Each device's, by ordinal.
-    there: Mutex<Vec<(u32, Arc<There>)>>,
+    /// By ordinal.
+    there: Vec<OnceLock<There>>,
+    /// Held while it is loaded on one.
+    loading: Mutex<()>,
+}
+
+impl Remembered for Loaded {
+    type Key = ModuleId;
+
+    fn recent() -> &'static LocalKey<Recent<ModuleId, Self>> {
+        thread_local!(static RECENT: Recent<ModuleId, Loaded> = const { Recent::NONE });
+        &RECENT
+    }
 }
 
 /// A module on one device.
@@ -55,7 +71,8 @@ impl Shared {
         let loaded = match known {
             Some(loaded) => loaded,
             None => {
-                let loaded = Arc::new(Loaded { image: *image, there: Mutex::default() });
+                let there = self.devices.iter().map(|_| OnceLock::new()).collect();
+                let loaded = Arc::new(Loaded { image: *image, there, loading: Mutex::default() });
                 // On a device that is in use; on the others when they launch one.
                 let first = (0..self.devices.len() as u32).find(|&ordinal| self.is_open(ordinal)).unwrap_or(0);
                 loaded.on(self, self.device(first)?)?;
@@ -64,7 +81,7 @@ impl Shared {
             }
         };
         let id = ModuleId::next();
-        self.modules.write().unwrap_or_else(PoisonError::into_inner).insert(id, loaded);
+        self.modules.insert(id, loaded);
         Ok(id)
     }
 
@@ -83,12 +100,12 @@ impl Shared {
     pub(super) unsafe fn launch_queued(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
         let Launch { module, name, arguments, groups, stays } = *launch;
         let queue = self.stream(on)?;
-        let loaded = self.modules.read().unwrap_or_else(PoisonError::into_inner).get(&module).cloned();
+        let loaded = self.modules.get(module);
         let entries = loaded.as_ref().map_or(&[][..], |loaded| loaded.image.host);
         let wanted = entry(entries, name, arguments.len())?;
         let Some(loaded) = loaded else { return Err(Error::UnknownKernel { asked: name.into(), known: entries }) };
         let there = loaded.on(self, &queue.device)?;
-        let place = entries.iter().position(|entry| entry.name == wanted.name);
+        let place = entries.iter().position(|entry| ptr::eq(entry, wanted));
         let Some(kernel) = place.and_then(|place| there.kernels.get(place)) else {
             return Err(Error::UnknownKernel { asked: name.into(), known: entries });
         };
@@ -98,8 +115,16 @@ impl Shared {
         let residents = stays.then_some(residents);
         let _launching = self.launching.read().unwrap_or_else(PoisonError::into_inner);
         let number = queue.push(Lasts::Kernel, None, |making| {
-            let mut places: Vec<*mut c_void> = arguments.iter().map(|argument| (&raw const *argument).cast_mut().cast()).collect();
-            let (calls, function, places) = (queue.device.calls, kernel.function.0, places.as_mut_ptr());
+            let place = |argument: &u64| (&raw const *argument).cast_mut().cast();
+            let (mut few, mut many) = ([ptr::null_mut::<c_void>(); FEW], Vec::new());
+            let places = if arguments.len() > FEW {
+                many.extend(arguments.iter().map(place));
+                many.as_mut_ptr()
+            } else {
+                few.iter_mut().zip(arguments).for_each(|(few, argument)| *few = place(argument));
+                few.as_mut_ptr()
+            };
+            let (calls, function) = (queue.device.calls, kernel.function.0);
             making.call(|stream| {
                 if groups > 1 && queue.device.facts.cooperative {
                     // SAFETY: a loaded function, and one pointer for each of its arguments, which the driver copies before it returns; the rest is the caller's
@@ -130,24 +155,28 @@ fn is_same(one: &Image, other: &Image) -> bool {
 
 impl Loaded {
     /// The module on a device, loaded if it was not.
-    fn on(&self, backend: &Shared, device: &Device) -> Result<Arc<There>> {
-        let mut there = self.there.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, found)) = there.iter().find(|(ordinal, _)| *ordinal == device.ordinal) {
-            return Ok(Arc::clone(found));
+    fn on(&self, backend: &Shared, device: &Device) -> Result<&There> {
+        let Some(place) = self.there.get(device.ordinal as usize) else {
+            return Err(Error::NoDevice { asked: device.ordinal, devices: self.there.len() as u32 });
+        };
+        if let Some(there) = place.get() {
+            return Ok(there);
+        }
+        let _loading = self.loading.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(there) = place.get() {
+            return Ok(there);
         }
         let _bound = device.bind()?;
         let _alone = backend.alone();
         if backend.has_kernels() {
             return Err(Error::Busy { what: "a kernel runs, and loading another module may wait for it: load it before" });
         }
-        let loaded = Arc::new(There::load(device, &self.image)?);
-        there.push((device.ordinal, Arc::clone(&loaded)));
-        Ok(loaded)
+        let there = There::load(device, &self.image)?;
+        Ok(place.get_or_init(|| there))
     }
 
     fn unload(&self, device: &Device) {
-        let mut there = self.there.lock().unwrap_or_else(PoisonError::into_inner);
-        for (_, there) in there.extract_if(.., |(ordinal, _)| *ordinal == device.ordinal) {
+        if let Some(there) = self.there.get(device.ordinal as usize).and_then(OnceLock::get) {
             there.unload(device.calls);
         }
     }

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::sys::CUevent_st;
+use foldhash::fast::RandomState;
 
 use super::Shared;
 use super::call::Handle;
@@ -18,7 +19,7 @@ use crate::{Error, Result};
 /// By ticket.
 #[derive(Default)]
 pub(super) struct Moments {
-    kept: Mutex<HashMap<Ticket, Moment>>,
+    kept: Mutex<HashMap<Ticket, Moment, RandomState>>,
 }
 
 /// An event with timing, of a device.
@@ -37,7 +38,7 @@ impl Moments {
         self.kept().retain(|_, moment| moment.device.ordinal != device.ordinal);
     }
 
-    fn kept(&self) -> MutexGuard<'_, HashMap<Ticket, Moment>> {
+    fn kept(&self) -> MutexGuard<'_, HashMap<Ticket, Moment, RandomState>> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -62,9 +63,11 @@ impl Shared {
         // SAFETY: writes one handle.
         unsafe { calls.cuEventCreate(&raw mut event, TIMED) }?;
         let moment = Moment { event: Handle(event), device: Arc::clone(&queue.device) };
-        drop(bound);
-        // SAFETY: a live event and stream.
-        let number = queue.push(Lasts::Bytes(0), None, |making| making.call(|stream| unsafe { calls.cuEventRecord(event, stream) }))?;
+        let record = |stream| {
+            // SAFETY: a live event and stream.
+            unsafe { calls.cuEventRecord(event, stream) }
+        };
+        let number = queue.push_bound(&bound, None, Lasts::Bytes(0), None, |making| making.call(record))?;
         let ticket = Ticket { stream, number };
         self.moments.kept().insert(ticket, moment);
         Ok(ticket)

@@ -141,7 +141,9 @@ impl Queue {
             match event.is_reached() {
                 Ok(true) => {
                     over = Some(*number);
-                    state.events.pop_front();
+                    let reached = state.events.pop_front();
+                    // Who waits for it has it, too. Nobody gets it any more.
+                    state.idle.extend(reached.map(|(_, event)| event).filter(|event| Arc::strong_count(event) == 1));
                 }
                 Ok(false) => break,
                 Err(error) => return Err(error),
@@ -185,8 +187,12 @@ impl Queue {
     pub(super) fn record(&self, state: &mut State) -> Result<()> {
         let covered = state.events.back().map_or_else(|| self.done.load(Relaxed), |&(number, _)| number);
         if covered < state.last {
-            let event = self.device.events.record(self.handle())?;
-            state.events.push_back((state.last, Arc::new(event)));
+            let event = match state.idle.pop() {
+                Some(event) => event,
+                None => Arc::new(self.device.events.take()?),
+            };
+            event.record(self.handle())?;
+            state.events.push_back((state.last, event));
         }
         Ok(())
     }

@@ -13,20 +13,23 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::LocalKey;
 use std::vec::Vec;
 
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::{CUstream, CUstream_st};
 
 use super::call::Handle;
-use super::device::Device;
+use super::device::{Bound, Device};
 use super::event::Event;
 use super::pieces::Piece;
 use super::process;
 use super::tally::Done;
+use crate::backend::StreamId;
 use crate::backend::counters::Counts;
 use crate::backend::ended::Untold;
 use crate::backend::failures::Failures;
+use crate::backend::recent::{Recent, Remembered};
 use crate::{Error, Result};
 
 /// From so many bytes on an operation has an event of its own: what takes 5 us and more is worth not being waited for by mistake.
@@ -77,6 +80,8 @@ pub(super) struct State {
     pub last: u64,
     /// Numbers and the events that cover all up to them, in order.
     pub events: VecDeque<(u64, Arc<Event>)>,
+    /// Those that were reached: this stream's before they are the device's again.
+    pub idle: Vec<Arc<Event>>,
     /// What is done when a number is over.
     pub after: VecDeque<(u64, After)>,
     pub failures: Failures,
@@ -113,7 +118,8 @@ pub(super) enum Lasts {
 pub(super) struct Making<'a> {
     queue: &'a Queue,
     staging: Option<NonNull<u8>>,
-    kept: Vec<Piece>,
+    /// A word, until it is over.
+    word: Option<Piece>,
     has_begun: bool,
 }
 
@@ -130,12 +136,13 @@ impl Making<'_> {
         self.staging.ok_or(Error::StreamClosed)
     }
 
-    /// A pinned word that is its own until it is over.
+    /// A pinned word that is its own until it is over: always the same.
     pub fn word(&mut self) -> Result<NonNull<u64>> {
-        let word = self.queue.device.words.take()?;
-        let place = word.place().cast();
-        self.kept.push(word);
-        Ok(place)
+        let word = match self.word.take() {
+            Some(word) => word,
+            None => self.queue.device.words.take()?,
+        };
+        Ok(self.word.insert(word).place().cast())
     }
 }
 
@@ -181,7 +188,18 @@ impl Queue {
         done: Option<Done>,
         make: impl FnOnce(&mut Making<'_>) -> Result<()>,
     ) -> Result<u64> {
-        let _bound = self.device.bind()?;
+        self.push_bound(&self.device.bind()?, since, lasts, done, make)
+    }
+
+    /// The same, where the context is bound.
+    pub fn push_bound(
+        &self,
+        _bound: &Bound,
+        since: Option<u64>,
+        lasts: Lasts,
+        done: Option<Done>,
+        make: impl FnOnce(&mut Making<'_>) -> Result<()>,
+    ) -> Result<u64> {
         let mut state = self.state();
         if state.is_closed {
             return Err(Error::StreamClosed);
@@ -191,7 +209,7 @@ impl Queue {
             self.record(&mut state)?;
         }
         let staging = state.staging.as_ref().map(Piece::place);
-        let mut making = Making { queue: self, staging, kept: Vec::new(), has_begun: false };
+        let mut making = Making { queue: self, staging, word: None, has_begun: false };
         let made = match since {
             Some(since) if state.failed > 0 && state.failed >= since => {
                 making.has_begun = true;
@@ -199,18 +217,21 @@ impl Queue {
             }
             _ => make(&mut making),
         };
-        let Making { kept, has_begun, .. } = making;
+        let Making { word, has_begun, .. } = making;
         let number = state.last + 1;
-        match made {
-            Ok(()) => state.after.extend(done.map(|done| (number, After::Count(done)))),
-            Err(error) if has_begun => {
-                state.failures.add(number, error);
-                state.failed = number;
+        if let Err(error) = made {
+            if !has_begun {
+                return Err(error);
             }
-            Err(error) => return Err(error),
+            state.failures.add(number, error);
+            state.failed = number;
+        } else if let Some(done) = done {
+            state.after.push_back((number, After::Count(done)));
         }
         state.last = number;
-        state.after.extend(kept.into_iter().map(|piece| (number, After::Free(piece))));
+        if let Some(word) = word {
+            state.after.push_back((number, After::Free(word)));
+        }
         if lasts == Lasts::Kernel {
             self.launch.store(number, Release);
         }
@@ -290,6 +311,7 @@ impl Queue {
     /// After all of it is over: what could not be given back when it was closed.
     pub fn finish(&self) {
         let mut state = self.state();
+        state.idle.clear();
         if !state.is_destroyed {
             // Where it cannot be bound it may be so already.
             let _bound = self.device.bind();
@@ -312,6 +334,15 @@ impl Queue {
 
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Remembered for Queue {
+    type Key = StreamId;
+
+    fn recent() -> &'static LocalKey<Recent<StreamId, Self>> {
+        thread_local!(static RECENT: Recent<StreamId, Queue> = const { Recent::NONE });
+        &RECENT
     }
 }
 

@@ -69,6 +69,9 @@ impl Shared {
             return Err(Error::Size { asked: groups.into(), least: 1, most: fit.most().into() });
         }
         residents.retain(|resident| !self.is_reached(resident.ticket));
+        if residents.is_empty() {
+            return Ok(());
+        }
         let mut others: Vec<_> = residents.iter().filter(|resident| resident.ticket.stream != on).copied().collect();
         others.sort_unstable_by_key(|other| (other.ticket.stream, Reverse(other.share.saturating_mul(other.groups.into()))));
         others.dedup_by_key(|other| other.ticket.stream);

@@ -254,7 +254,7 @@ unsafe impl Backend for HostBackend {
         let Launch { module, name, arguments, groups, .. } = *launch;
         self.queue(Facts::of(Verb::Launch, Some(on)), on, |stream| {
             let entries = self.shared.modules.read().unwrap_or_else(PoisonError::into_inner).get(&module).copied().unwrap_or(&[]);
-            let entry = entry(entries, name, arguments.len())?;
+            let entry = *entry(entries, name, arguments.len())?;
             let most = self.shared.resident_groups;
             if groups == 0 || groups > most {
                 return Err(Error::Size { asked: groups.into(), least: 1, most: most.into() });
