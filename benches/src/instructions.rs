@@ -14,7 +14,7 @@ use crate::{Turn, Wanted, Workload};
 const MESSAGES: [u64; 2] = [2048, 20 * 1024];
 
 /// The first argument of a run under callgrind; a workload, a subject and a number follow.
-const COUNTED: &str = "--counted";
+pub(crate) const COUNTED: &str = "--counted";
 
 /// Counts the workloads that are wanted and prints their rows; or, where this process is the one that is counted, does the work.
 pub fn count(bench: &str, wanted: &Wanted, workloads: &[Workload]) {
@@ -34,7 +34,7 @@ pub fn count(bench: &str, wanted: &Wanted, workloads: &[Workload]) {
         table::head();
     }
     for (number, workload) in workloads.iter().enumerate().filter(|(_, workload)| wanted.wants(workload.name)) {
-        table::print(bench, wanted.json, workload, 0, "", &rows(number, turns(workload).len()));
+        table::print(bench, wanted.json, workload, 0, "", &rows(number, workload));
     }
 }
 
@@ -44,12 +44,14 @@ fn turns(workload: &Workload) -> Vec<Turn> {
 }
 
 /// A row for each turn; as many at a time as there are cores, since nothing is timed.
-fn rows(workload: usize, turns: usize) -> Vec<Option<Row>> {
+fn rows(number: usize, workload: &Workload) -> Vec<Option<Row>> {
+    let turns = turns(workload).len();
     let next = AtomicUsize::new(0);
     let one_by_one = || -> Vec<(usize, f64)> {
         std::iter::from_fn(|| Some(next.fetch_add(1, Relaxed)).filter(|turn| *turn < turns))
             .map(|turn| {
-                let [few, many] = [MESSAGES[0], MESSAGES[0] + MESSAGES[1]].map(|messages| instructions(workload, turn, messages));
+                let [few, many] =
+                    [MESSAGES[0], MESSAGES[0] + MESSAGES[1]].map(|messages| instructions(number, workload.within, turn, messages));
                 (turn, (many as f64 - few as f64) / MESSAGES[1] as f64)
             })
             .collect()
@@ -67,11 +69,12 @@ fn rows(workload: usize, turns: usize) -> Vec<Option<Row>> {
     rows
 }
 
-/// All instructions of a process that does this turn.
-fn instructions(workload: usize, turn: usize, messages: u64) -> u64 {
+/// All instructions of a process that does this turn, or those of its threads while they are in one function.
+fn instructions(workload: usize, within: Option<&str>, turn: usize, messages: u64) -> u64 {
     let myself = std::env::current_exe().expect("a program has a path");
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .args(within.map(|function| format!("--toggle-collect=*{function}*")))
         .arg(myself)
         .args([COUNTED, &workload.to_string(), &turn.to_string(), &messages.to_string()])
         .output()

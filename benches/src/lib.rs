@@ -23,6 +23,8 @@ pub struct Wanted {
     pub json: bool,
     /// Few short turns.
     pub quick: bool,
+    /// This process is run by [`count`], which tells it what to do by number: all workloads are to be there, and none is to do anything of itself.
+    pub counted: bool,
     /// Only workloads whose name contains one of these; all if there are none.
     pub names: Vec<String>,
 }
@@ -31,11 +33,12 @@ impl Wanted {
     /// Reads `[--json] [--quick] [NAME]...`; what cargo adds itself is passed over.
     #[must_use]
     pub fn from_args() -> Self {
-        let mut wanted = Self { json: false, quick: false, names: Vec::new() };
+        let mut wanted = Self { json: false, quick: false, counted: false, names: Vec::new() };
         for argument in std::env::args().skip(1) {
             match argument.as_str() {
                 "--json" => wanted.json = true,
                 "--quick" => wanted.quick = true,
+                instructions::COUNTED => wanted.counted = true,
                 other if other.starts_with("--") => {}
                 name => wanted.names.push(name.to_owned()),
             }
@@ -75,6 +78,8 @@ pub struct Workload {
     pub limit: Option<Turn>,
     /// Whose time it is: `host`, or [`LINK_MODEL`].
     pub source: &'static str,
+    /// The function in which [`count`] counts, by a part of its name; `None` for the whole process.
+    pub within: Option<&'static str>,
     /// In the order of their turns.
     pub subjects: Vec<Subject>,
 }
@@ -86,7 +91,18 @@ impl Workload {
     /// A workload of two cores, in nanoseconds a message.
     #[must_use]
     pub const fn two(name: &'static str, aim: [f64; 2], subjects: Vec<Subject>) -> Self {
-        Self { name, unit: "ns/message", two_cores: true, aim, aim_ns: None, aim_added_ns: None, limit: None, source: "host", subjects }
+        Self {
+            name,
+            unit: "ns/message",
+            two_cores: true,
+            aim,
+            aim_ns: None,
+            aim_added_ns: None,
+            limit: None,
+            source: "host",
+            within: None,
+            subjects,
+        }
     }
 
     /// A workload of one core, in nanoseconds a message.

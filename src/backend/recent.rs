@@ -106,8 +106,10 @@ pub(crate) trait Remembered: Sized + 'static {
 }
 
 impl<K, T> Recent<K, T> {
-    pub const NONE: Self =
-        Self { rows: RefCell::new([const { Row { stamp: 0, key: None, thing: Weak::new() } }; MANY]), next: Cell::new(0) };
+    /// Nothing.
+    pub const fn new() -> Self {
+        Self { rows: RefCell::new([const { Row { stamp: 0, key: None, thing: Weak::new() } }; MANY]), next: Cell::new(0) }
+    }
 }
 
 impl<T: Remembered> Default for Numbered<T::Key, T> {
@@ -182,7 +184,7 @@ mod tests {
         type Key = u64;
 
         fn recent() -> &'static LocalKey<Recent<u64, Self>> {
-            thread_local!(static RECENT: Recent<u64, Thing> = const { Recent::NONE });
+            thread_local!(static RECENT: Recent<u64, Thing> = const { Recent::new() });
             &RECENT
         }
     }

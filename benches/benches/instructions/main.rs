@@ -13,6 +13,7 @@
 //! | `mpmc-push-pop-8` | rings for many; `claim 32` claims so many with one compare-exchange |
 //! | `pool-SIZE` | a block of a pool taken and given back, with a word written to it and read |
 //! | `buffer-alloc-drop`, `copy-from-64`, `copy-to-64`, `fill-64` | those of the bench `memory`, on the host backend |
+//! | `cuda-copy`, `cuda-fill`, `cuda-launch`, `cuda-record` | those of the bench `movement`, on the driver double: the calling thread's alone, in the verb or the call |
 //!
 //! Instructions are no time: a compare-exchange is one of them.
 
@@ -23,6 +24,9 @@ mod blocks;
 #[allow(dead_code)]
 #[path = "../memory/copies.rs"]
 mod copies;
+// Of the `movement` bench.
+#[path = "../movement/driver.rs"]
+mod driver;
 #[path = "../memory/host.rs"]
 mod host;
 
@@ -56,12 +60,19 @@ mod pool;
 mod twin;
 mod work;
 
-use ringmem_benches::{Wanted, count};
+use ringmem_benches::{Wanted, Workload, count, job, team};
 
 /// Messages that a ring holds.
 const CAPACITY: usize = 1024;
 
+fn each(times: u64, work: impl FnOnce() + Send) -> f64 {
+    team(times, vec![(Some(0), job(work))])
+}
+
 fn main() {
-    let groups = [one::workloads(), vec![many::workload()], pool::workloads(), memory::workloads()];
-    count("instructions", &Wanted::from_args(), &groups.into_iter().flatten().collect::<Vec<_>>());
+    let wanted = Wanted::from_args();
+    let verb = |verb: Workload| verb.within.map(|_| Workload { unit: "instructions/call", aim_added_ns: None, ..verb });
+    let verbs = driver::workloads(&wanted).into_iter().filter_map(verb).collect();
+    let groups = [one::workloads(), vec![many::workload()], pool::workloads(), memory::workloads(), verbs];
+    count("instructions", &wanted, &groups.into_iter().flatten().collect::<Vec<_>>());
 }

@@ -1,10 +1,11 @@
 //! What the CUDA backend adds to the driver's own call, on the **driver double**: no GPU takes part, and the double's calls are not a driver's. Only what
-//! the host's thread is in the call is timed; what was queued is waited for outside of that.
+//! the host's thread is in the call is timed; what was queued is executed and waited for outside of that. The stream is held meanwhile: its thread would
+//! go to sleep whenever it has caught up, and whoever is slower would wake it more often.
 
 use std::alloc::Layout;
 use std::ffi::c_void;
 use std::ptr::null_mut;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use libloading::Library;
@@ -84,10 +85,36 @@ fn rig() -> Option<&'static Rig> {
     RIG.get_or_init(Rig::open).as_ref()
 }
 
-/// So many calls with the context bound, timed `together` at a time; `after` is not timed.
-fn timed<T>(
+/// What is measured is called from here, so that the bench `instructions` can count what is in it and nothing else.
+#[inline(never)]
+fn counted(calls: &mut dyn FnMut()) {
+    calls();
+}
+
+/// What the stream comes to first: it goes on when the lock can be had.
+unsafe extern "C" fn held(gate: *const Mutex<()>) {
+    // SAFETY: a static.
+    drop(unsafe { &*gate }.lock());
+}
+
+/// So many calls on a stream that executes none of them meanwhile.
+fn queued<T>(times: u64, call: impl FnMut(&'static Rig) -> T + Send, after: impl FnMut(&'static Rig, Vec<T>) + Send) -> f64 {
+    static GATE: Mutex<()> = Mutex::new(());
+    type Call = unsafe extern "C" fn(usize, unsafe extern "C" fn(*const Mutex<()>), *const Mutex<()>) -> u32;
+    let hold = |rig: &'static Rig| {
+        let gate = GATE.lock().expect("nobody panics with it");
+        // SAFETY: a live stream; the function takes what is passed with it.
+        assert_eq!(unsafe { rig.call::<Call>("cuLaunchHostFunc")(rig.raw, held, &raw const GATE) }, 0);
+        gate
+    };
+    timed(times, TOGETHER, hold, call, after)
+}
+
+/// So many calls with the context bound, timed `together` at a time; what is `before` them and `after` them is not timed.
+fn timed<T, H>(
     times: u64,
     together: u64,
+    before: impl Fn(&'static Rig) -> H + Send + Sync,
     mut call: impl FnMut(&'static Rig) -> T + Send,
     mut after: impl FnMut(&'static Rig, Vec<T>) + Send,
 ) -> f64 {
@@ -100,9 +127,11 @@ fn timed<T>(
         assert_eq!(unsafe { rig.call::<Bind>("cuCtxSetCurrent")(rig.context) }, 0);
         for _ in 0..rounds {
             let mut made = Vec::with_capacity(together as usize);
+            let before = before(rig);
             let begun = Instant::now();
-            made.extend((0..together).map(|_| call(rig)));
+            counted(&mut || made.extend((0..together).map(|_| call(rig))));
             sum += begun.elapsed();
+            drop(before);
             rig.settle();
             after(rig, made);
         }
@@ -127,14 +156,14 @@ fn copy(times: u64) -> f64 {
         // SAFETY: both live as long as the rig.
         unsafe { rig.backend.copy(&Copy { to: place(&rig.device), from: place(&rig.pinned), bytes: 64 }, rig.stream) }.expect("queued")
     };
-    timed(times, TOGETHER, call, over)
+    queued(times, call, over)
 }
 
 fn bare_copy(times: u64) -> f64 {
     type Call = unsafe extern "C" fn(u64, u64, usize, usize) -> u32;
     let function: Call = rig().expect("it is there").call("cuMemcpyHtoDAsync_v2");
     // SAFETY: as above.
-    timed(times, TOGETHER, |rig| unsafe { function(address(&rig.device), address(&rig.pinned), 64, rig.raw) }, nothing)
+    queued(times, |rig| unsafe { function(address(&rig.device), address(&rig.pinned), 64, rig.raw) }, nothing)
 }
 
 fn fill(times: u64) -> f64 {
@@ -142,14 +171,14 @@ fn fill(times: u64) -> f64 {
         // SAFETY: it lives as long as the rig.
         unsafe { rig.backend.fill(&Fill::of(place(&rig.device), 7_u8, 64), rig.stream) }.expect("queued")
     };
-    timed(times, TOGETHER, call, over)
+    queued(times, call, over)
 }
 
 fn bare_fill(times: u64) -> f64 {
     type Call = unsafe extern "C" fn(u64, u8, usize, usize) -> u32;
     let function: Call = rig().expect("it is there").call("cuMemsetD8Async");
     // SAFETY: as above.
-    timed(times, TOGETHER, |rig| unsafe { function(address(&rig.device), 7, 64, rig.raw) }, nothing)
+    queued(times, |rig| unsafe { function(address(&rig.device), 7, 64, rig.raw) }, nothing)
 }
 
 fn launch(times: u64) -> f64 {
@@ -158,34 +187,49 @@ fn launch(times: u64) -> f64 {
         // SAFETY: no byte is touched.
         unsafe { rig.backend.launch(&launch, rig.stream) }.expect("queued")
     };
-    timed(times, TOGETHER, call, over)
+    queued(times, call, over)
 }
 
+/// With the event before it without which who waits for what is before it would wait for the kernel.
 fn bare_launch(times: u64) -> f64 {
+    bare_launch_after(times, true)
+}
+
+fn bare_launch_alone(times: u64) -> f64 {
+    bare_launch_after(times, false)
+}
+
+fn bare_launch_after(times: u64, event: bool) -> f64 {
+    type Record = unsafe extern "C" fn(usize, usize) -> u32;
     type Call = unsafe extern "C" fn(usize, u32, u32, u32, u32, u32, u32, u32, usize, *mut *mut c_void, *mut *mut c_void) -> u32;
     type Load = unsafe extern "C" fn(*mut usize, *const u8) -> u32;
     type Find = unsafe extern "C" fn(*mut usize, usize, *const u8) -> u32;
-    static FUNCTION: OnceLock<usize> = OnceLock::new();
+    static HANDLES: OnceLock<[usize; 2]> = OnceLock::new();
     let rig = rig().expect("it is there");
-    let kernel = *FUNCTION.get_or_init(|| {
-        let (mut module, mut kernel) = (0, 0);
+    let [kernel, before] = *HANDLES.get_or_init(|| {
+        let (mut module, mut kernel, mut before) = (0, 0, 0);
         let text: Vec<u8> = IMAGE.ptx.iter().copied().chain([0]).collect();
         // SAFETY: live context; a text and a name that end with 0; each writes one handle.
         unsafe {
             assert_eq!(rig.call::<unsafe extern "C" fn(usize) -> u32>("cuCtxSetCurrent")(rig.context), 0);
             assert_eq!(rig.call::<Load>("cuModuleLoadData")(&raw mut module, text.as_ptr()), 0);
             assert_eq!(rig.call::<Find>("cuModuleGetFunction")(&raw mut kernel, module, c"increment".as_ptr().cast()), 0);
+            // Else the first launch would load it, and wait for the stream that is held.
+            assert_eq!(rig.call::<unsafe extern "C" fn(usize) -> u32>("cuFuncLoad")(kernel), 0);
+            assert_eq!(rig.call::<unsafe extern "C" fn(*mut usize, u32) -> u32>("cuEventCreate")(&raw mut before, 3), 0);
         }
-        kernel
+        [kernel, before]
     });
-    let function: Call = rig.call("cuLaunchKernel");
+    let (function, record): (Call, Record) = (rig.call("cuLaunchKernel"), rig.call("cuEventRecord"));
     let call = |rig: &'static Rig| {
         let (mut first, mut count) = (address(&rig.device), 0_u64);
         let mut arguments = [(&raw mut first).cast(), (&raw mut count).cast()];
+        // SAFETY: a live event and stream.
+        let recorded = if event { unsafe { record(before, rig.raw) } } else { 0 };
         // SAFETY: a live function with two arguments; no byte is touched.
-        unsafe { function(kernel, 1, 1, 1, 32, 1, 1, 0, rig.raw, arguments.as_mut_ptr(), null_mut()) }
+        recorded + unsafe { function(kernel, 1, 1, 1, 32, 1, 1, 0, rig.raw, arguments.as_mut_ptr(), null_mut()) }
     };
-    timed(times, TOGETHER, call, nothing)
+    queued(times, call, nothing)
 }
 
 fn record(times: u64) -> f64 {
@@ -193,7 +237,7 @@ fn record(times: u64) -> f64 {
         over(rig, tickets.clone());
         tickets.into_iter().for_each(|ticket| rig.backend.forget(ticket));
     };
-    timed(times, TOGETHER, |rig| rig.backend.record(rig.stream).expect("queued"), forget)
+    queued(times, |rig| rig.backend.record(rig.stream).expect("queued"), forget)
 }
 
 fn bare_record(times: u64) -> f64 {
@@ -212,7 +256,7 @@ fn bare_record(times: u64) -> f64 {
         // SAFETY: created above, once.
         events.into_iter().for_each(|event| assert_eq!(unsafe { destroy(event) }, 0));
     };
-    timed(times, TOGETHER, call, destroy)
+    queued(times, call, destroy)
 }
 
 /// A wait for a copy that is done; the backend asks by an event.
@@ -236,7 +280,7 @@ fn waited(times: u64, mut wait: impl FnMut(&'static Rig, Ticket, usize) + Send) 
         // SAFETY: both live as long as the rig.
         unsafe { rig.backend.copy(&Copy { to: place(&rig.device), from: place(&rig.pinned), bytes: 64 }, rig.stream) }.expect("queued")
     };
-    timed(times, 1, copy, |rig, tickets| {
+    timed(times, 1, drop, copy, |rig, tickets| {
         type Create = unsafe extern "C" fn(*mut usize, u32) -> u32;
         if event == 0 {
             // SAFETY: writes one handle.
@@ -244,7 +288,7 @@ fn waited(times: u64, mut wait: impl FnMut(&'static Rig, Ticket, usize) + Send) 
         }
         for ticket in tickets {
             let begun = Instant::now();
-            wait(rig, ticket, event);
+            counted(&mut || wait(rig, ticket, event));
             sum += begun.elapsed();
             over(rig, vec![ticket]);
         }
@@ -263,7 +307,7 @@ fn allocate(times: u64) -> f64 {
         // SAFETY: nobody uses it.
         unsafe { rig.backend.free(&block, &Uses::NONE) }.expect("a live block");
     };
-    timed(times, TOGETHER, call, |_, _| ())
+    timed(times, TOGETHER, drop, call, |_, _| ())
 }
 
 fn bare_allocate(times: u64) -> f64 {
@@ -280,7 +324,7 @@ fn bare_allocate(times: u64) -> f64 {
         assert_eq!(unsafe { free(address, rig.raw) }, 0);
         rig.settle();
     };
-    timed(times, TOGETHER, call, |_, _| ())
+    timed(times, TOGETHER, drop, call, |_, _| ())
 }
 
 /// All of them, where there is a double.
@@ -293,13 +337,21 @@ pub fn workloads(wanted: &Wanted) -> Vec<Workload> {
         ("cuda-wait", wait, bare_wait),
         ("cuda-alloc-free", allocate, bare_allocate),
     ];
-    let beside = |(name, ours, bare)| Workload {
-        unit: "ns/call",
-        source: "driver double",
-        aim_added_ns: Some(AIM),
-        ..Workload::one(name, 1.0, vec![("ringmem", ours), ("driver call", bare)])
+    let beside = |(name, ours, bare)| {
+        let mut workload = Workload {
+            unit: "ns/call",
+            source: "driver double",
+            // How often a wait looks is chance.
+            within: (!["cuda-wait", "cuda-alloc-free"].contains(&name)).then_some("driver::counted"),
+            aim_added_ns: Some(AIM),
+            ..Workload::one(name, 1.0, vec![("ringmem", ours), ("driver call", bare)])
+        };
+        if name == "cuda-launch" {
+            workload.subjects.push(("beside: without the event", bare_launch_alone));
+        }
+        workload
     };
     // Whoever wants none of it does not build the double.
     let is_wanted = pairs.iter().any(|(name, ..)| wanted.wants(name));
-    if is_wanted && rig().is_some() { pairs.map(beside).into() } else { Vec::new() }
+    if wanted.counted || is_wanted && rig().is_some() { pairs.map(beside).into() } else { Vec::new() }
 }

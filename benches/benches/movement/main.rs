@@ -25,7 +25,7 @@
 //! | `uploads-overlap` | a frame filled, uploaded and worked on, each as long, in the link model | computing alone |
 //! | `stream-overlap` | 64 chunks read, transferred and worked on, three under way, in the link model | one under way |
 //! | `stream-slowest` | the same | what one of the three equal stages takes |
-//! | `cuda-copy`, `cuda-fill`, `cuda-launch`, `cuda-record` | the CUDA backend's verb, the time in the call, on the driver double | the double's function of the same name, by its pointer |
+//! | `cuda-copy`, `cuda-fill`, `cuda-launch`, `cuda-record` | the CUDA backend's verb, the time in the call, on the driver double | the double's functions that it calls, by their pointers: for a launch an event before it, too |
 //! | `cuda-wait` | a wait for what is done | an event recorded and waited for |
 //! | `cuda-alloc-free` | 64 KiB of a pool and back, both waited for | the four calls |
 

@@ -44,7 +44,7 @@ impl Remembered for Loaded {
     type Key = ModuleId;
 
     fn recent() -> &'static LocalKey<Recent<ModuleId, Self>> {
-        thread_local!(static RECENT: Recent<ModuleId, Loaded> = const { Recent::NONE });
+        thread_local!(static RECENT: Recent<ModuleId, Loaded> = const { Recent::new() });
         &RECENT
     }
 }

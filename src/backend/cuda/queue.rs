@@ -341,7 +341,7 @@ impl Remembered for Queue {
     type Key = StreamId;
 
     fn recent() -> &'static LocalKey<Recent<StreamId, Self>> {
-        thread_local!(static RECENT: Recent<StreamId, Queue> = const { Recent::NONE });
+        thread_local!(static RECENT: Recent<StreamId, Queue> = const { Recent::new() });
         &RECENT
     }
 }
