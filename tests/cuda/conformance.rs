@@ -31,6 +31,15 @@ fn run(path: &'static str, name: &str) {
     rig::clean(&alone, || check.run(subject()));
 }
 
+/// What a driver takes for itself with the first block is not back when the block is.
+#[test]
+fn a_gauge_that_others_move_breaks_no_check() {
+    let alone = Alone::new(concat!(module_path!(), "::a_gauge_that_others_move_breaks_no_check"));
+    let check =
+        CHECKS.iter().find(|check| check.name == "what_is_free_goes_down_by_what_is_taken_and_up_again").expect("a check of that name");
+    rig::clean(&alone.with("RINGMEM_DOUBLE_TABLES", 128 << 10), || check.run(subject()));
+}
+
 macro_rules! tests {
     ($($name:ident,)*) => {
         $(

@@ -25,6 +25,7 @@
 //! | `RINGMEM_DOUBLE_DELAY_US=US` | holds every operation of a stream back for so long before it is executed, none unless told |
 //! | `RINGMEM_DOUBLE_DEVICES=N` | how many devices there are, 0 to 64, 1 unless told |
 //! | `RINGMEM_DOUBLE_MEMORY=BYTES` | what each has, 2 GiB unless told |
+//! | `RINGMEM_DOUBLE_TABLES=BYTES` | what a device has less of while any of its memory is taken, as page tables take it; none unless told |
 //! | `RINGMEM_DOUBLE_PEERS=0>1,1>2` | whose kernels can be let into whose memory; `all`, unless told, or `none` |
 //! | `RINGMEM_DOUBLE_ATTRIBUTES=NUMBER=VALUE,...` | what the devices say of themselves, by number of `CUdevice_attribute`; `NUMBER=-` for a driver that does not know the number |
 //!

@@ -25,6 +25,8 @@ pub struct Settings {
     pub devices: u32,
     /// Bytes that each device has.
     pub memory: u64,
+    /// Bytes of them that are not free while any is taken.
+    pub tables: u64,
     /// Whose kernels may be let into whose memory.
     pub peers: Peers,
     pub attributes: Attributes,
@@ -53,6 +55,7 @@ impl Settings {
             eager: text("CUDA_MODULE_LOADING") == "EAGER",
             devices,
             memory: number("RINGMEM_DOUBLE_MEMORY", 2 << 30),
+            tables: number("RINGMEM_DOUBLE_TABLES", 0),
             peers: Peers::parse(&peers, devices).unwrap_or_else(|why| record::give_up(&format!("RINGMEM_DOUBLE_PEERS={peers}: {why}"))),
             attributes: Attributes::parse(&attributes)
                 .unwrap_or_else(|why| record::give_up(&format!("RINGMEM_DOUBLE_ATTRIBUTES={attributes}: {why}"))),

@@ -67,9 +67,10 @@ calls! {
     }
 
     Context fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) |driver| {
-        let device = driver.current()?;
+        let (device, used) = (driver.current()?, driver.current()?.used());
+        let taken = if used > 0 { used.saturating_add(driver.settings.tables) } else { 0 };
         // SAFETY: the caller's promise.
-        unsafe { give(free, (device.total - device.used()) as usize)? };
+        unsafe { give(free, device.total.saturating_sub(taken) as usize)? };
         // SAFETY: as above.
         unsafe { give(total, device.total as usize) }
     }
