@@ -15,6 +15,29 @@ use crate::{Error, Result};
 /// So often in a row a driver may fail to say whether something is over before it is held to be broken.
 const TRIES: u32 = 1000;
 
+/// How long a waiter looks before it sleeps: who sleeps in the driver is woken tens of microseconds late, and 256 MiB are copied within a device in some 125.
+const AWAKE: Duration = Duration::from_micros(300);
+/// The clock is looked at once in so many looks.
+const CLOCK: u64 = 8;
+
+/// What a waiter does between two looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pause {
+    Spin,
+    Yield,
+    Sleep,
+}
+
+impl Pause {
+    fn after(looks: u64, waited: Duration) -> Self {
+        match looks {
+            _ if waited >= AWAKE => Self::Sleep,
+            0..50 => Self::Spin,
+            _ => Self::Yield,
+        }
+    }
+}
+
 impl Queue {
     pub fn reached(&self, number: u64) -> bool {
         // SYNC POINT: operation over. Pairs with look.
@@ -112,22 +135,35 @@ impl Queue {
     }
 
     pub(super) fn wait_for(&self, number: u64, timeout: Option<Duration>) -> bool {
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        // What is short is over before a sleeper would be woken.
-        for times in 0.. {
+        if self.reached(number) {
+            return true;
+        }
+        if timeout == Some(Duration::ZERO) {
+            return false;
+        }
+        let begun = Instant::now();
+        let mut waited = Duration::ZERO;
+        for looks in 1_u64.. {
             if self.reached(number) {
                 return true;
             }
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            match (left, times) {
-                (Some(Duration::ZERO), _) => return false,
-                (_, 0..50) => core::hint::spin_loop(),
-                (_, 50..100) => thread::yield_now(),
-                (Some(left), _) => thread::sleep(left.min(Duration::from_micros(50))),
-                (None, _) => match self.event(number) {
-                    // What it fails with is met by the next look.
-                    Ok(Some(event)) => drop(self.device.bind().and_then(|_bound| event.wait())),
-                    Ok(None) | Err(_) => thread::yield_now(),
+            if looks.is_multiple_of(CLOCK) || waited >= AWAKE {
+                waited = begun.elapsed();
+            }
+            let left = timeout.map(|timeout| timeout.saturating_sub(waited));
+            if left == Some(Duration::ZERO) {
+                return false;
+            }
+            match Pause::after(looks, waited) {
+                Pause::Spin => core::hint::spin_loop(),
+                Pause::Yield => thread::yield_now(),
+                Pause::Sleep => match left {
+                    Some(left) => thread::sleep(left.min(Duration::from_micros(50))),
+                    None => match self.event(number) {
+                        // What it fails with is met by the next look.
+                        Ok(Some(event)) => drop(self.device.bind().and_then(|_bound| event.wait())),
+                        Ok(None) | Err(_) => thread::yield_now(),
+                    },
                 },
             }
         }
@@ -205,5 +241,21 @@ impl State {
             Some((over, call, code)) if number > over => checked(call, code),
             _ => Ok(()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_looks_as_long_as_a_large_copy_takes_and_then_sleeps() {
+        let us = Duration::from_micros;
+        let after = |looks, waited| Pause::after(looks, us(waited));
+        assert_eq!(
+            [after(1, 0), after(49, 5), after(101, 10), after(1 << 40, 299)],
+            [Pause::Spin, Pause::Spin, Pause::Yield, Pause::Yield]
+        );
+        assert_eq!([after(8, 300), after(1 << 40, 1_000_000)], [Pause::Sleep; 2]);
     }
 }
