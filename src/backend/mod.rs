@@ -190,6 +190,25 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The place is valid for 8 bytes, and others only load from it meanwhile, or store words.
     unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()>;
 
+    /// Copies at once, and then stores a word: as [`copy_now`](Self::copy_now) of each and [`publish_now`](Self::publish_now), with one wait for all of it where a
+    /// driver has an order for them. Where a copy fails nothing is stored.
+    ///
+    /// # Errors
+    ///
+    /// As those two.
+    ///
+    /// # Safety
+    ///
+    /// As those two.
+    unsafe fn copy_and_publish_now(&self, copies: &[Copy], word: Place, value: u64) -> Result<()> {
+        for copy in copies {
+            // SAFETY: the caller's promise.
+            unsafe { self.copy_now(copy) }?;
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.publish_now(word, value) }
+    }
+
     /// Queues the store of a word that others may be reading: with all that was executed before on this stream visible to whoever sees
     /// it, and only if nothing has failed there from the ticket `since` on. Its ticket.
     ///

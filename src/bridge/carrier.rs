@@ -73,12 +73,8 @@ impl Carrier {
         from: impl Fn(u64) -> Result<Place>,
         to: impl Fn(u64) -> Result<Place>,
     ) -> Result<[Option<Ticket>; 2]> {
-        let first = count.min(capacity - (index & (capacity - 1)));
         let mut tickets = [None; 2];
-        for ((index, count), ticket) in [(index, first), (index.wrapping_add(first), count - first)].into_iter().zip(&mut tickets) {
-            if count == 0 {
-                continue;
-            }
+        for ((index, count), ticket) in parts(index, count, capacity).zip(&mut tickets) {
             let copy = Copy { to: to(index)?, from: from(index)?, bytes: count * size };
             match (&self.stream, copy.to, copy.from) {
                 // SAFETY: the caller's promise.
@@ -125,6 +121,46 @@ impl Carrier {
         self.last = ticket.or(self.last);
         self.counts.publications.add(1);
         Ok(ticket)
+    }
+
+    /// Moves slots as [`slots`](Self::slots) does, and stores the index after them as [`publish`](Self::publish) does: the tickets of the first copy and of the
+    /// index.
+    ///
+    /// # Safety
+    ///
+    /// As those two.
+    pub unsafe fn send(
+        &mut self,
+        slots: [u64; 4],
+        from: impl Fn(u64) -> Result<Place>,
+        to: impl Fn(u64) -> Result<Place>,
+        (word, value, since): (Place, u64, Option<Ticket>),
+    ) -> Result<[Option<Ticket>; 2]> {
+        if self.stream.is_some() || matches!(word, Place::Host(_)) {
+            // SAFETY: the caller's promise.
+            let copies = unsafe { self.slots(slots, from, to) }?;
+            // SAFETY: as above.
+            let published = unsafe { self.publish(word, value, since.or(copies[0])) }?;
+            return Ok([copies[0], published]);
+        }
+        let [index, count, capacity, size] = slots;
+        let copy = |(index, count)| Ok::<_, Error>(Copy { to: to(index)?, from: from(index)?, bytes: count * size });
+        let mut parts = parts(index, count, capacity).map(copy);
+        let (first, second) = (parts.next().transpose()?, parts.next().transpose()?);
+        match (first, second) {
+            // SAFETY: the caller's promise.
+            (Some(first), Some(second)) => unsafe { self.backend.copy_and_publish_now(&[first, second], word, value) },
+            // SAFETY: as above.
+            (Some(first), None) => unsafe { self.backend.copy_and_publish_now(&[first], word, value) },
+            // SAFETY: as above.
+            (None, _) => unsafe { self.backend.publish_now(word, value) },
+        }?;
+        for copy in [first, second].into_iter().flatten() {
+            self.counts.copies.add(1);
+            self.counts.bytes.add(copy.bytes);
+        }
+        self.counts.publications.add(1);
+        Ok([None; 2])
     }
 
     /// Looks that were begun.
@@ -224,4 +260,10 @@ impl Carrier {
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend
     }
+}
+
+/// Slots from an index on as the runs that they are in a ring: one, or two where they wrap.
+fn parts(index: u64, count: u64, capacity: u64) -> impl Iterator<Item = (u64, u64)> {
+    let first = count.min(capacity - (index & (capacity - 1)));
+    [(index, first), (index.wrapping_add(first), count - first)].into_iter().filter(|&(_, count)| count > 0)
 }

@@ -119,16 +119,15 @@ impl<T: RingMessage> Up<T> {
         // Whatever fails from here on: how far it got, the far ring's tail says.
         self.in_doubt = true;
         let slots = [*sent, count, layout.capacity(), layout.slot_size()];
-        // SAFETY: slots that were pushed and not released at the near ring; at the far ring, slots that its kernel has released and that are not published. Both
-        // rings outlive what is queued: see `Pair`.
-        let copies = unsafe { carrier.slots(slots, |index| Ok(near.slot(index)), |index| far.slot(index)) }?;
         let end = sent.wrapping_add(count);
-        let since = self.flights.front().map(|flight| flight.first).or(copies[0]);
-        // SAFETY: the far ring's tail, which this alone writes.
-        let published = unsafe { carrier.publish(far.written(Line::Tail)?, end, since) }?;
+        let since = self.flights.front().map(|flight| flight.first);
+        let index = (far.written(Line::Tail)?, end, since);
+        // SAFETY: slots that were pushed and not released at the near ring; at the far ring, slots that its kernel has released and that are not published, and its
+        // tail, which this alone writes. Both rings outlive what is queued: see `Pair`.
+        let [first, published] = unsafe { carrier.send(slots, |index| Ok(near.slot(index)), |index| far.slot(index), index) }?;
         self.in_doubt = false;
         self.sent = end;
-        match (copies[0], published) {
+        match (first, published) {
             (Some(first), Some(published)) => self.flights.push_back(Flight { first, published, end }),
             _ => self.arrived(end),
         }

@@ -1,15 +1,43 @@
 //! Tickets, what they cover, what fails, and copies that others would wait for.
 
+use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ringmem::Error;
-use ringmem::backend::{Backend, Copy, Place, Ticket};
+use ringmem::backend::{Backend, Copy, DeviceAddress, Place, Ticket};
+use ringmem::bridge::{Opened, Options, Placement, RingBufferBridge, TransferStrategy};
 use ringmem::memory::{Buffer, Device, Host, Pinned, PinnedBuffer};
 use ringmem::stream::Stream;
+use ringmem_kernels::echo::Echo;
 
 use crate::held::Held;
 use crate::rig::{self, Alone, Double, LIMIT, alone};
+
+/// Sends five messages across the end of a ring in device memory: how often the driver copied, wrote a word and was waited for.
+fn flushed() -> [u64; 3] {
+    let (backend, double) = (rig::open(), Double::new());
+    let options = Options { placement: [Placement::DEVICE; 2], capacity: [8; 2], start: 6, ..Options::new(TransferStrategy::Sync) };
+    let Opened { mut sender, mut bridge, .. } = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options).expect("a bridge");
+    let messages: [Echo; 5] = std::array::from_fn(|number| Echo { words: [number as u64; 8] });
+    assert_eq!(sender.push_slice(&messages), Ok(5));
+    double.reset();
+    assert_eq!(bridge.flush_to_device().expect("no fault"), 5);
+    let calls = ["cuMemcpyHtoDAsync_v2", "cuStreamWriteValue64_v2", "cuStreamSynchronize"].map(|symbol| double.calls(symbol));
+    let [input, _] = bridge.addresses().expect("addresses");
+    let read = |address| {
+        let mut words = [0_u64; 8];
+        let (to, from) = (Place::Host(NonNull::from(&mut words).cast()), Place::Device(DeviceAddress::new(address)));
+        // SAFETY: within the ring, which nobody writes now.
+        unsafe { backend.copy_now(&Copy { to, from, bytes: 64 }) }.expect("live");
+        words
+    };
+    // The tail is the header's first word.
+    assert_eq!(read(input.own)[0], 11);
+    assert_eq!([6, 7, 0, 1, 2].map(|slot| read(input.slots + slot * 64)), messages.map(|message| message.words));
+    calls
+}
 
 alone! {
     fn who_waits_for_a_copy_does_not_wait_for_the_kernel_behind_it() {
@@ -145,6 +173,33 @@ alone! {
 
     fn a_word_is_published_wherever_it_is() {
         words();
+    }
+
+    fn a_blocking_flush_is_its_copies_and_the_index_behind_them_with_one_wait() {
+        assert_eq!(flushed(), [2, 1, 1]);
+    }
+
+    fn a_blocking_flush_waits_for_each_copy_where_streams_write_no_words() with("RINGMEM_DOUBLE_ATTRIBUTES" = "122=0,93=0") {
+        assert_eq!(flushed(), [3, 0, 3]);
+    }
+
+    fn who_waits_for_long_sleeps_in_the_driver_and_asks_no_more() {
+        let (backend, double) = (rig::open(), Double::new());
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let held = Held::on(&stream);
+        let behind = stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), .., 1).expect("a fill");
+        double.reset();
+        let waiter = thread::spawn(move || drop(behind.wait().expect("done")));
+        let begun = Instant::now();
+        while double.calls("cuEventSynchronize") == 0 {
+            assert!(begun.elapsed() < LIMIT, "it looks still");
+            thread::yield_now();
+        }
+        let looks = double.calls("cuEventQuery");
+        thread::sleep(Duration::from_millis(20));
+        assert!(looks > 0 && double.calls("cuEventQuery") == looks && double.calls("cuEventSynchronize") == 1, "{looks} looks");
+        drop(held);
+        waiter.join().expect("no panic");
     }
 
     fn a_look_that_fails_is_repeated_and_no_stream_is_given_up_for_it() {

@@ -113,6 +113,11 @@ unsafe impl Backend for CudaBackend {
         unsafe { self.shared.publish_at_once(word, value) }
     }
 
+    unsafe fn copy_and_publish_now(&self, copies: &[Copy], word: Place, value: u64) -> Result<()> {
+        // SAFETY: the caller's promise.
+        unsafe { self.shared.copy_and_publish_at_once(copies, word, value) }
+    }
+
     unsafe fn publish(&self, word: Place, value: u64, since: Ticket, on: StreamId) -> Result<Ticket> {
         // SAFETY: the caller's promise.
         unsafe { self.shared.publish_queued(word, value, since.number, on) }

@@ -20,12 +20,13 @@ use cudarc::driver::sys::CUstream;
 
 use super::Shared;
 use super::device::{Device, STAGING};
+use super::fill::WITH_BARRIER;
 use super::queue::{Lasts, Making};
 use super::tally::{Done, Way};
 use crate::Result;
 use crate::backend::bytes::{is_word, moved};
 use crate::backend::ranges::Found;
-use crate::backend::{Copy, MemoryLocation, StreamId, Ticket};
+use crate::backend::{Copy, MemoryLocation, Place, StreamId, Ticket};
 
 /// Both ends of a copy that were found, and the way between them.
 struct Ends {
@@ -127,6 +128,41 @@ impl Shared {
             }
         }
         ends.done(copy.bytes).count(&self.counts);
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// The promise of `Backend::copy_and_publish_now`.
+    pub(super) unsafe fn copy_and_publish_at_once(&self, copies: &[Copy], word: Place, value: u64) -> Result<()> {
+        let found = self.word(word)?;
+        let home = self.device(found.device)?;
+        let mut ends = [None, None];
+        for (ends, copy) in ends.iter_mut().zip(copies) {
+            *ends = Some((self.ends(copy)?, copy.bytes));
+        }
+        let is_up = |(ends, bytes): &(Ends, u64)| {
+            let is_word = is_word(address(&ends.to), address(&ends.from), *bytes);
+            ends.way == Way::Up && ends.to.device == found.device && !is_word
+        };
+        let has_order = found.location == MemoryLocation::Device && home.facts.writes_words;
+        if !has_order || copies.len() > ends.len() || !ends.iter().flatten().all(is_up) {
+            for copy in copies {
+                // SAFETY: the caller's promise.
+                unsafe { self.copy_at_once(copy) }?;
+            }
+            // SAFETY: the caller's promise.
+            return unsafe { self.publish_at_once(word, value) };
+        }
+        home.now(|lane| {
+            for (ends, bytes) in ends.iter().flatten() {
+                self.issue(ends, *bytes as usize, home, lane.stream())?;
+            }
+            // SAFETY: a live word of the device, aligned: checked, and the caller's promise.
+            unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), address(&found), value, WITH_BARRIER) }
+        })?;
+        ends.iter().flatten().for_each(|(ends, bytes)| ends.done(*bytes).count(&self.counts));
+        Done::Publication.count(&self.counts);
         Ok(())
     }
 

@@ -21,7 +21,7 @@ use crate::backend::ranges::Found;
 use crate::backend::{Fill, MemoryLocation, Place, StreamId, Ticket};
 
 /// The default of `cuStreamWriteValue64_v2`: what is before it in the stream is visible before it.
-const WITH_BARRIER: u32 = 0;
+pub(super) const WITH_BARRIER: u32 = 0;
 
 impl Shared {
     fn target(&self, fill: &Fill) -> Result<Found> {
@@ -70,7 +70,7 @@ impl Shared {
     }
 
     /// Where a word is to be published.
-    fn word(&self, word: Place) -> Result<Found> {
+    pub(super) fn word(&self, word: Place) -> Result<Found> {
         let bytes = size_of::<u64>() as u64;
         let found = self.ranges.end(word, bytes, "publish")?;
         aligned(address(&found), bytes, bytes)?;
