@@ -77,6 +77,11 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
         Value::String(why) => writeln!(out, "CUDA        {why}")?,
         driver => writeln!(out, "CUDA        {driver}")?,
     }
+    for gpu in driver["gpus"].as_array().into_iter().flatten() {
+        if let (Some(name), Some(advice)) = (gpu["name"].as_str(), gpu["advice"].as_str()) {
+            writeln!(out, "watchdog    {name}: {advice}")?;
+        }
+    }
     for limit in limits {
         let bytes = limit.bytes.map_or_else(|| "no limit".to_owned(), |bytes| format!("{} KiB", bytes / 1024));
         writeln!(out, "{:<11} {bytes}{}", limit.name, limit.advice.map(|advice| format!(": {advice}")).unwrap_or_default())?;

@@ -27,6 +27,7 @@ pub(super) mod attribute {
     use std::ffi::c_int;
 
     pub const PROCESSORS: c_int = 16;
+    pub const KERNEL_TIMEOUT: c_int = 17;
     pub const INTEGRATED: c_int = 18;
     pub const CAN_MAP_HOST_MEMORY: c_int = 19;
     pub const UNIFIED_ADDRESSING: c_int = 41;
@@ -63,6 +64,8 @@ pub struct Gpu {
     pub native_host_atomics: bool,
     /// Managed memory may be touched by the host while a kernel runs.
     pub concurrent_managed_access: bool,
+    /// A watchdog ends kernels that run for some seconds, those that stay among them: the GPU also shows a screen.
+    pub kernel_timeout: bool,
 }
 
 impl Driver {
@@ -138,6 +141,7 @@ impl Driver {
             memory: memory as u64,
             native_host_atomics: ask(attribute::HOST_NATIVE_ATOMICS)? != 0,
             concurrent_managed_access: ask(attribute::CONCURRENT_MANAGED_ACCESS)? != 0,
+            kernel_timeout: ask(attribute::KERNEL_TIMEOUT)? != 0,
         })
     }
 }

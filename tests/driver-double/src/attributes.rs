@@ -21,6 +21,7 @@ const TABLE: &[(i32, i32)] = &[
     (10, 32),                     // WARP_SIZE
     (13, 1_000_000),              // CLOCK_RATE, kHz
     (16, MULTIPROCESSORS as i32), // MULTIPROCESSOR_COUNT
+    (17, 0),                      // KERNEL_EXEC_TIMEOUT
     (CAN_MAP_HOST_MEMORY, 1),
     (31, 1),                       // CONCURRENT_KERNELS
     (36, 1_000_000),               // MEMORY_CLOCK_RATE, kHz
