@@ -21,6 +21,12 @@ pub(super) fn open() -> Result<(Arc<dyn Backend>, Bare, String)> {
 pub(super) struct Bare(Arc<CudaBackend>);
 
 impl Bare {
+    /// Whose figures the device's are, as rows have it.
+    pub fn source(&self) -> Result<String> {
+        let name = self.0.driver().gpus()?.into_iter().next().map(|gpu| gpu.name).unwrap_or_default();
+        Ok(if name.starts_with("ringmem driver double") { "double".to_owned() } else { format!("gpu:{name}") })
+    }
+
     /// Binds the device's context to this thread, and lets the device's own pool keep what is freed, as this library's does.
     pub fn bind(&self) -> Result<()> {
         // SAFETY: a context that is live while the backend is.
@@ -79,11 +85,20 @@ impl Bare {
     }
 }
 
+/// What to do where a watchdog ends kernels.
+const WATCHED: &str = "it also shows a screen, and a watchdog ends each kernel after some seconds: for one that stays take another GPU, or let this one show nothing";
+
 /// What a driver drives, or why there is none.
 pub(super) fn driver() -> Value {
     match Driver::load().and_then(|driver| Ok((driver, driver.gpus()?))) {
         Ok((driver, gpus)) => {
-            let gpus: Vec<Value> = gpus.iter().map(|gpu| json!({ "name": gpu.name, "memory": gpu.memory })).collect();
+            let gpus: Vec<Value> = gpus
+                .iter()
+                .map(|gpu| {
+                    let (timeout, advice) = (gpu.kernel_timeout, gpu.kernel_timeout.then_some(WATCHED));
+                    json!({ "name": gpu.name, "memory": gpu.memory, "kernel_timeout": timeout, "advice": advice })
+                })
+                .collect();
             json!({ "version": driver.version(), "gpus": gpus })
         }
         Err(error) => Value::String(format!("{error}: install NVIDIA's driver if there is a GPU")),

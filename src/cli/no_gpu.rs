@@ -19,6 +19,10 @@ pub(super) fn driver() -> Value {
 pub(super) enum Bare {}
 
 impl Bare {
+    pub fn source(&self) -> Result<String> {
+        match *self {}
+    }
+
     pub fn bind(&self) -> Result<()> {
         match *self {}
     }

@@ -14,7 +14,7 @@ use ringmem_kernels::{ABI, IMAGE};
 use crate::rig::{self, Double, alone};
 
 /// What gives something that was not there.
-const ALLOCATORS: [&str; 9] = [
+pub const ALLOCATORS: [&str; 9] = [
     "cuMemAlloc_v2",
     "cuMemAllocManaged",
     "cuMemHostAlloc",

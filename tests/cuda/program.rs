@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+use crate::ahead::ALLOCATORS;
 use crate::rig;
 
 fn run(libraries: &Path, arguments: &[&str]) -> Output {
@@ -44,6 +45,61 @@ fn the_doctor_asks_the_driver_s_device_and_a_layout_is_compared_with_its_module(
     assert_eq!((&said["visibility"], &said["strategy"]), (&"system".into(), &"unified".into()), "{said}");
     assert!(said["chosen"].as_str().is_some_and(|why| why.contains("not a GPU")), "{said}");
     assert!(answer(&["layout", "--json", "--backend", "cuda"]).is_object());
+}
+
+#[test]
+fn of_a_gpu_whose_kernels_a_watchdog_ends_the_doctor_says_so_and_what_to_do() {
+    for (attribute, is_watched) in [("17=0", false), ("17=1", true)] {
+        let doctor = |arguments: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_ringmem"));
+            command.arg("doctor").args(arguments).env("LD_LIBRARY_PATH", rig::libraries()).env("RINGMEM_DOUBLE_ATTRIBUTES", attribute);
+            command.output().expect("the program").stdout
+        };
+        let said: Value = serde_json::from_slice(&doctor(&["--json"])).expect("one object");
+        let gpu = &said["driver"]["gpus"][0];
+        assert_eq!((&gpu["kernel_timeout"], gpu["advice"].is_string()), (&is_watched.into(), is_watched), "{said}");
+        let lines = String::from_utf8(doctor(&[])).expect("text");
+        let told = lines.lines().any(|line| line.starts_with("watchdog    ") && line.contains("not a GPU: it also shows a screen"));
+        assert_eq!(told, is_watched, "{lines}");
+    }
+}
+
+#[test]
+fn the_driver_is_loaded_with_a_queue_for_each_of_many_streams_unless_somebody_has_said_how_many() {
+    for (said, expected) in [(None, "32"), (Some("8"), "8")] {
+        let log = tempfile::NamedTempFile::new().expect("a file");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ringmem"));
+        command.args(["doctor", "--backend", "cuda"]).env("LD_LIBRARY_PATH", rig::libraries()).env("RINGMEM_DOUBLE_LOG", log.path());
+        command.env_remove("CUDA_DEVICE_MAX_CONNECTIONS").envs(said.map(|said| ("CUDA_DEVICE_MAX_CONNECTIONS", said)));
+        assert!(command.output().expect("the program").status.success());
+        let log = std::fs::read_to_string(log.path()).expect("a log");
+        let first = log.lines().next().unwrap_or_default();
+        assert!(first.ends_with(&format!("; CUDA_DEVICE_MAX_CONNECTIONS={expected}")), "{first}");
+    }
+}
+
+#[test]
+fn while_a_kernel_listens_the_round_trip_s_probes_allocate_nothing() {
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringmem"));
+    command.args(["bench", "round-trip", "--backend", "cuda", "--seconds", "0"]).env("LD_LIBRARY_PATH", rig::libraries());
+    assert!(command.env("RINGMEM_DOUBLE_LOG", log.path()).output().expect("the program").status.success());
+    let log = std::fs::read_to_string(log.path()).expect("a log");
+    // A line is written when its call returns: its number says when it began.
+    let mut calls: Vec<(u64, &str)> = log
+        .lines()
+        .filter_map(|line| {
+            let (number, call) = line.split_once(' ')?;
+            Some((number.parse().ok()?, call.split_once(' ')?.1))
+        })
+        .collect();
+    calls.sort_unstable();
+    let listening = calls.iter().skip_while(|(_, call)| !call.starts_with("cuLaunchKernel("));
+    let probes = listening.clone().filter(|(_, call)| call.starts_with("cuLaunchKernel(")).count();
+    assert!(probes > 2 * 3, "{probes} launches");
+    for (number, call) in listening {
+        assert!(!ALLOCATORS.iter().any(|symbol| call.starts_with(symbol)), "{number}: {call}");
+    }
 }
 
 #[test]

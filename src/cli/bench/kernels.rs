@@ -1,6 +1,7 @@
 //! Messages to a kernel that listens, and back.
 
 use std::cell::RefCell;
+use std::ptr::NonNull;
 use std::time::Instant;
 
 use ringmem_kernels::echo::Echo;
@@ -10,12 +11,13 @@ use super::copies::Link;
 use super::{Failure, Outcome, Rig, Subject, Workload};
 use crate::HostWord;
 use crate::Word;
+use crate::backend::Backend;
 use crate::bridge::TransferStrategy;
 use crate::channel::{Channel, Options};
 use crate::cli::percentile;
 use crate::memory::{Pinned, PinnedBuffer};
 use crate::ring::spsc::{PopError, PushError};
-use crate::stream::Stream;
+use crate::stream::{Pending, Stream};
 use crate::streaming::Backoff;
 
 /// Messages that go one at a time in a turn, and together.
@@ -43,14 +45,17 @@ pub(super) fn round_trip(rig: &Rig, name: &'static str, run: impl FnOnce(Workloa
         "flagged-trip" => Options { strategy: Some(TransferStrategy::Flagged), ..Options::new("echo_flagged") },
         _ => Options::new("echo"),
     };
+    let probe = RefCell::new(Probe::new(rig)?);
     let channel = RefCell::new(open(rig, &options)?);
     let turn = |percent| {
         let channel = &channel;
         Box::new(move || part(&mut one_by_one(&mut channel.borrow_mut())?, percent))
     };
-    let floor = Subject { name: "one word, ping-pong", turn: Box::new(|| ping_pong(rig)) };
+    let floor = Subject { name: "one word, ping-pong", turn: Box::new(|| probe.borrow_mut().ping_pong()) };
     let (percent, unit, aim, beside) = match name {
-        "round-trip" => (50, "ns, p50", 2.5, vec![floor, Subject { name: "launch and wait", turn: Box::new(|| launch(rig)) }]),
+        "round-trip" => {
+            (50, "ns, p50", 2.5, vec![floor, Subject { name: "launch and wait", turn: Box::new(|| probe.borrow_mut().launch()) }])
+        }
         "flagged-trip" => (50, "ns, p50", 1.3, vec![floor]),
         _ => (99, "ns, p99", 2.0, vec![Subject { name: "its median", turn: turn(50) }]),
     };
@@ -88,59 +93,75 @@ fn one_by_one(channel: &mut Echoes) -> Result<Vec<u64>, Failure> {
     Ok(times)
 }
 
-/// Words that a probe and this thread share.
-fn words(rig: &Rig) -> Result<(PinnedBuffer<u64>, u64), Failure> {
-    // Room to begin at a multiple of 128.
-    let buffer =
-        PinnedBuffer::new(Pinned::<dyn crate::backend::Backend>::new(&rig.backend, rig.device), (probe::BYTES + 128) as usize / 8)?;
-    let address = buffer.device_address().ok_or(crate::Error::Unsupported { what: "pinned memory at an address of the device" })?.get();
-    Ok((buffer, address.next_multiple_of(128)))
+/// Kernels that measure, and the words that they and this thread share.
+struct Probe<'a> {
+    rig: &'a Rig,
+    stream: Stream,
+    /// Lists the launches, so that the words outlive them.
+    buffer: PinnedBuffer<u64>,
+    /// Of the words, for the device and the host.
+    address: u64,
+    first: NonNull<u8>,
+    /// What is there now is of the turn before.
+    next: u64,
 }
 
-/// The floor of the link: a number there and back, through memory that both see.
-fn ping_pong(rig: &Rig) -> Result<f64, Failure> {
-    let stream = Stream::new(&rig.backend, rig.device)?;
-    let (mut buffer, address) = words(rig)?;
-    let Some(first) = buffer.as_ptr() else { return Err(Failure::Fact("pinned memory that the host does not see".to_owned())) };
-    let skipped = address - buffer.device_address().map_or(address, |first| first.get());
-    let at = |line: u64| {
-        // SAFETY: the second word of a line of the probe's, within the buffer, which outlives the kernel: it lists the launch.
-        unsafe { first.byte_add((skipped + line + 8) as usize).cast::<HostWord>().as_ref() }
-    };
-    let (host, device) = (at(probe::HOST_LINE), at(probe::DEVICE_LINE));
-    let arguments = [address, 1, ALONE, IDLE_NS, mode::RELAXED];
-    // SAFETY: the words are live until the launch is over, which the buffer lists, and words on both sides.
-    let kernel = unsafe { stream.launch(&rig.module, "ping_pong", &arguments) }?;
-    buffer.used_by(&stream)?;
-    let mut times = Vec::with_capacity(ALONE as usize);
-    for number in 1..=ALONE {
-        let begun = Instant::now();
-        host.store_release(number);
-        while device.load_acquire() != number {
-            if begun.elapsed().as_nanos() as u64 > IDLE_NS {
-                return Err(Failure::Fact(format!("number {number} did not come back in {} s", IDLE_NS / 1_000_000_000)));
+impl<'a> Probe<'a> {
+    /// With all that it needs: what makes a stream or pinned memory may wait for a kernel that listens.
+    fn new(rig: &'a Rig) -> Result<Self, Failure> {
+        // Room to begin at a multiple of 128.
+        let buffer = PinnedBuffer::new(Pinned::<dyn Backend>::new(&rig.backend, rig.device), (probe::BYTES + 128) as usize / 8)?;
+        let begin = buffer.device_address().ok_or(crate::Error::Unsupported { what: "pinned memory at an address of the device" })?.get();
+        let Some(first) = buffer.as_ptr() else { return Err(Failure::Fact("pinned memory that the host does not see".to_owned())) };
+        let address = begin.next_multiple_of(128);
+        // SAFETY: within the buffer, which is so much longer.
+        let first = unsafe { first.cast::<u8>().byte_add((address - begin) as usize) };
+        Ok(Self { rig, stream: Stream::new(&rig.backend, rig.device)?, buffer, address, first, next: 1 })
+    }
+
+    /// The second word of a line.
+    fn word(&self, line: u64) -> &HostWord {
+        // SAFETY: within the words, which live as long as this and are words on both sides.
+        unsafe { self.first.byte_add(line as usize + 8).cast().as_ref() }
+    }
+
+    fn start(&mut self, kernel: &str, arguments: &[u64]) -> Result<Pending<()>, Failure> {
+        // SAFETY: the words are live until the launch is over, which the buffer lists, and words on both sides.
+        let kernel = unsafe { self.stream.launch(&self.rig.module, kernel, arguments) }?;
+        self.buffer.used_by(&self.stream)?;
+        Ok(kernel)
+    }
+
+    /// The floor of the link: a number there and back, through memory that both see.
+    fn ping_pong(&mut self) -> Result<f64, Failure> {
+        let kernel = self.start("ping_pong", &[self.address, self.next, ALONE, IDLE_NS, mode::RELAXED])?;
+        let numbers = self.next..self.next + ALONE;
+        self.next = numbers.end;
+        let (host, device) = (self.word(probe::HOST_LINE), self.word(probe::DEVICE_LINE));
+        let mut times = Vec::with_capacity(ALONE as usize);
+        for number in numbers {
+            let begun = Instant::now();
+            host.store_release(number);
+            while device.load_acquire() != number {
+                if begun.elapsed().as_nanos() as u64 > IDLE_NS {
+                    return Err(Failure::Fact(format!("number {number} did not come back in {} s", IDLE_NS / 1_000_000_000)));
+                }
             }
+            times.push(begun.elapsed().as_nanos() as u64);
         }
-        times.push(begun.elapsed().as_nanos() as u64);
-    }
-    kernel.wait().map_err(crate::Rejected::into_error)?;
-    part(&mut times, 50)
-}
-
-/// A kernel that has nothing to do.
-fn launch(rig: &Rig) -> Result<f64, Failure> {
-    const TIMES: u32 = 50;
-    let stream = Stream::new(&rig.backend, rig.device)?;
-    let (mut buffer, address) = words(rig)?;
-    let begun = Instant::now();
-    for _ in 0..TIMES {
-        // SAFETY: the words are live until the launch is over, which is waited for.
-        let kernel = unsafe { stream.launch(&rig.module, "publish", &[address, 0, mode::RELAXED]) }?;
         kernel.wait().map_err(crate::Rejected::into_error)?;
+        part(&mut times, 50)
     }
-    let took = begun.elapsed().as_nanos() as f64 / f64::from(TIMES);
-    buffer.used_by(&stream)?;
-    Ok(took)
+
+    /// A kernel that has nothing to do.
+    fn launch(&mut self) -> Result<f64, Failure> {
+        const TIMES: u32 = 50;
+        let begun = Instant::now();
+        for _ in 0..TIMES {
+            self.start("publish", &[self.address, 0, mode::RELAXED])?.wait().map_err(crate::Rejected::into_error)?;
+        }
+        Ok(begun.elapsed().as_nanos() as f64 / f64::from(TIMES))
+    }
 }
 
 /// Many messages there and back, in batches.
