@@ -6,13 +6,17 @@ use serde_json::Value;
 use crate::program::call;
 
 /// Workloads, how many of ours each has, and how many peers. `pool-100M` and `pool-1G` are as the others, and take seconds.
-const WORKLOADS: [(&str, usize, usize); 15] = [
+const WORKLOADS: [(&str, usize, usize); 19] = [
     ("h2d", 1, 1),
     ("d2h", 1, 1),
     ("d2d", 1, 1),
     ("stream", 1, 3),
+    ("stream-back", 1, 4),
     ("flush", 1, 1),
     ("flush-16M", 1, 1),
+    ("flush-large", 1, 1),
+    ("flush-back", 1, 1),
+    ("flush-back-large", 1, 1),
     ("overlap", 1, 3),
     ("pool-64K", 1, 1),
     ("pool-1M", 1, 1),
@@ -39,13 +43,13 @@ fn every_workload_has_its_rows() {
         assert_eq!((rows.iter().filter(is_ours).count(), rows.len()), (ours, ours + peers), "{name}: {out}");
         // Ratios are to the limit, not to what only tells of what it is made.
         let is_limit = |row: &&&Value| !is_ours(row) && !row["subject"].as_str().is_some_and(|subject| subject.starts_with("alone:"));
-        assert!(rows.iter().filter(is_limit).any(|row| row["ratio"] == 1.0), "{name}: {out}");
+        let limit = rows.iter().find(|row| is_limit(row) && row["ratio"] == 1.0).unwrap_or_else(|| panic!("{name}: {out}"));
         for row in &rows {
             let [low, median, high] = ["low", "median", "high"].map(|key| row[key].as_f64().expect("a number"));
             assert!(0.0 < low && low <= median && median <= high, "{row}");
             assert_eq!((row["bench"].as_str(), row["source"].as_str()), (Some("ringmem"), Some("host")), "{row}");
             // Each beside its limit.
-            assert!(row["ratio"].is_number() && row["aim"].is_number(), "{row}");
+            assert!(row["ratio"].is_number() && row["aim"].is_number() && row["limit"] == limit["median"], "{row}");
         }
     }
     assert_eq!(rows.len(), WORKLOADS.iter().map(|(_, ours, peers)| ours + peers).sum::<usize>(), "{out}");

@@ -1,13 +1,15 @@
 //! Bytes from one memory to another: by a stream, by a bridge, beside other work.
 
+use std::mem::offset_of;
 use std::time::Instant;
 
+use super::table::Turn;
 use super::{Failure, Outcome, Rig, Subject, Workload, gpu};
-use crate::backend::{Copy, StreamId};
+use crate::backend::{Copy, DeviceAddress, Fill, Place, StreamId};
 use crate::bridge::{Opened, Options, Placement, RingBufferBridge, TransferStrategy};
 use crate::memory::{Buffer, Device, Host, Memory, Pinned};
 use crate::stream::{Pending, Stream};
-use crate::{Rejected, Result};
+use crate::{Rejected, Result, RingHeader};
 use ringmem_kernels::echo::Echo;
 
 type Run<'a> = &'a mut dyn FnMut(Workload<'_>) -> Outcome;
@@ -195,35 +197,114 @@ pub(super) fn overlap(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> O
     run(Workload { name: "overlap", unit: "ns", aim: Some(1.10), subjects })
 }
 
-/// Messages from a ring to its twin on the device.
-pub(super) fn flush(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
-    let bytes = if name == "flush" { 1 << 20 } else { 16 << 20 };
-    let messages = (bytes / size_of::<Echo>()) as u64;
-    let options = Options { placement: [Placement::DEVICE; 2], capacity: [messages, 1], ..Options::new(TransferStrategy::Sync) };
-    let lines = vec![Echo { words: [7; 8] }; messages as usize];
-    let ours = || {
-        // A ring of its own for each turn: nobody empties it.
-        let Opened { mut sender, mut bridge, .. } = RingBufferBridge::<Echo, Echo>::open(&rig.backend, rig.device, &options)?;
-        sender.push_slice(&lines).map_err(|corrupt| Failure::Fact(corrupt.to_string()))?;
+/// Messages from a ring to its twin on the device, or back.
+pub(super) fn flush(rig: &Rig, name: &'static str, run: impl FnMut(Workload<'_>) -> Outcome) -> Outcome {
+    let (bytes, aim) = match name {
+        "flush" | "flush-back" => (1 << 20, 1.11),
+        "flush-16M" => (16 << 20, 1.11),
+        _ => (rig.bytes, 1.03),
+    };
+    let is_back = name.starts_with("flush-back");
+    let mut flush = Flush::new(rig, bytes, is_back)?;
+    let ours: Turn<'_> = if is_back { Box::new(|| flush.to_host()) } else { Box::new(|| flush.to_device()) };
+    let (pinned, device) = (Pinned::new(&rig.backend, rig.device), Device::new(&rig.backend, rig.device));
+    let workload = Workload { name, unit: "ns", aim: Some(aim), subjects: vec![Subject { name: "ringmem bridge", turn: ours }] };
+    if is_back {
+        beside_bare(rig, workload, (&device, &pinned, bytes), run)
+    } else {
+        beside_bare(rig, workload, (&pinned, &device, bytes), run)
+    }
+}
+
+/// Measures what moves so many bytes beside one bare copy of as many.
+fn beside_bare<A: Memory + Clone, B: Memory + Clone>(
+    rig: &Rig,
+    workload: Workload<'_>,
+    (from, to, bytes): (&A, &B, usize),
+    mut run: impl FnMut(Workload<'_>) -> Outcome,
+) -> Outcome {
+    let mut from = Buffer::<u8, A>::new(from.clone(), bytes)?;
+    from.fill(7)?;
+    let pair = Some((from, Buffer::<u8, B>::new(to.clone(), bytes)?));
+    let stream = Stream::new(&rig.backend, rig.device)?;
+    let bare = Bare::of(&pair, &stream);
+    let mut workload = workload;
+    // SAFETY: nobody else uses the pair, which is dropped after the run.
+    workload.subjects.push(Subject { name: "backend", turn: Box::new(|| unsafe { bare.run(rig) }) });
+    // SAFETY: as above.
+    workload.subjects.extend(rig.driver.as_ref().map(|driver| Subject { name: DRIVER, turn: Box::new(|| unsafe { bare.by(driver) }) }));
+    run(workload)
+}
+
+/// A bridge between rings in pinned and in device memory, whose kernel is this thread.
+struct Flush<'a> {
+    rig: &'a Rig,
+    opened: Opened<Echo, Echo>,
+    lines: Vec<Echo>,
+    /// The index that a kernel writes, and what is there.
+    index: Place,
+    written: u64,
+}
+
+impl<'a> Flush<'a> {
+    fn new(rig: &'a Rig, bytes: usize, is_back: bool) -> Result<Self, Failure> {
+        let lines = vec![Echo { words: [7; 8] }; bytes / size_of::<Echo>()];
+        let slots = (lines.len() as u64).next_power_of_two();
+        let capacity = if is_back { [1, slots] } else { [slots, 1] };
+        let options = Options { placement: [Placement::DEVICE; 2], capacity, ..Options::new(TransferStrategy::Sync) };
+        let opened = RingBufferBridge::<Echo, Echo>::open(&rig.backend, rig.device, &options)?;
+        let [input, output] = opened.bridge.addresses()?;
+        let index = if is_back {
+            output.peer + offset_of!(RingHeader<u64>, producer) as u64
+        } else {
+            input.peer + offset_of!(RingHeader<u64>, consumer) as u64
+        };
+        if is_back {
+            let fill = Fill::of(Place::Device(DeviceAddress::new(output.slots)), 7_u64, slots * 8);
+            // SAFETY: the ring's slots, of which nobody has published any.
+            unsafe { rig.backend.fill_now(&fill) }?;
+        }
+        Ok(Self { rig, opened, lines, index: Place::Device(DeviceAddress::new(index)), written: 0 })
+    }
+
+    fn to_device(&mut self) -> Result<f64, Failure> {
+        let Opened { sender, bridge, .. } = &mut self.opened;
+        let pushed = sender.push_slice(&self.lines).map_err(|corrupt| Failure::Fact(corrupt.to_string()))?;
         let begun = Instant::now();
         let moved = bridge.flush_to_device()?;
         let took = begun.elapsed();
-        if moved != messages {
-            return Err(Failure::Fact(format!("{moved} of {messages} messages were flushed")));
+        self.all([pushed as u64, moved])?;
+        self.publish()?;
+        // So that there is room, and the next flush need not look for it.
+        if let Some((_, looked)) = self.opened.bridge.untaken() {
+            looked?;
         }
         Ok(took.as_nanos() as f64)
-    };
-    let mut from = Buffer::<u8, _>::new(Pinned::new(&rig.backend, rig.device), bytes)?;
-    from.fill(7)?;
-    let pair = Some((from, Buffer::<u8, _>::new(Device::new(&rig.backend, rig.device), bytes)?));
-    let stream = Stream::new(&rig.backend, rig.device)?;
-    let bare = Bare::of(&pair, &stream);
-    let mut subjects = vec![
-        Subject { name: "ringmem bridge", turn: Box::new(ours) },
-        // SAFETY: nobody else uses the pair, which is dropped after the run.
-        Subject { name: "backend", turn: Box::new(|| unsafe { bare.run(rig) }) },
-    ];
-    // SAFETY: as above.
-    subjects.extend(rig.driver.as_ref().map(|driver| Subject { name: DRIVER, turn: Box::new(|| unsafe { bare.by(driver) }) }));
-    run(Workload { name, unit: "ns", aim: Some(1.11), subjects })
+    }
+
+    fn to_host(&mut self) -> Result<f64, Failure> {
+        self.publish()?;
+        let begun = Instant::now();
+        let moved = self.opened.bridge.flush_to_host()?;
+        let took = begun.elapsed();
+        self.lines.fill(Echo { words: [0; 8] });
+        let popped = self.opened.receiver.pop_slice(&mut self.lines).map_err(|corrupt| Failure::Fact(corrupt.to_string()))?;
+        self.all([popped as u64, moved])?;
+        if self.lines.iter().any(|line| line.words != [7; 8]) {
+            return Err(Failure::Fact("a message came back otherwise".to_owned()));
+        }
+        Ok(took.as_nanos() as f64)
+    }
+
+    /// Does what a kernel does with the index of as many messages.
+    fn publish(&mut self) -> Outcome {
+        self.written += self.lines.len() as u64;
+        // SAFETY: a word of a live ring's header, which all sides access as one.
+        Ok(unsafe { self.rig.backend.publish_now(self.index, self.written) }?)
+    }
+
+    fn all(&self, counts: [u64; 2]) -> Outcome {
+        let count = self.lines.len() as u64;
+        if counts == [count; 2] { Ok(()) } else { Err(Failure::Fact(format!("{counts:?} of {count} messages were flushed"))) }
+    }
 }

@@ -4,7 +4,9 @@
 //! |---|---|---|
 //! | `h2d`, `d2h`, `d2d` | a copy queued on a stream and waited for; pinned memory at the host's end | the backend's own call on the same buffers |
 //! | `stream` | a file that the system has in its page cache, to a device | the longer of reading it and copying as many bytes, and each of them |
-//! | `flush`, `flush-16M` | 1 or 16 MiB of messages from a ring to its twin on the device | one bare copy of as many bytes |
+//! | `stream-back` | the same, and from there to memory | the longest of reading and writing it and of both copies, and each of them |
+//! | `flush`, `flush-16M`, `-large` | 1 or 16 MiB, or as many bytes as a large copy, of messages from a ring to its twin on the device | one bare copy of as many bytes |
+//! | `flush-back`, `-back-large` | the same from the device's ring to its twin | the same |
 //! | `overlap` | a fill and a copy on two streams at once | the longer of the two alone; one after the other, from pinned and from pageable memory |
 //! | `pool-64K`, `-1M`, `-100M`, `-1G` | a block of a pool taken and given back | allocated and freed by the backend |
 //! | `round-trip` | one message to a listening kernel and back, the median | a word to a kernel and back; a launch and a wait for it |
@@ -57,13 +59,17 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-const NAMES: [&str; 17] = [
+const NAMES: [&str; 21] = [
     "h2d",
     "d2h",
     "d2d",
     "stream",
+    "stream-back",
     "flush",
     "flush-16M",
+    "flush-large",
+    "flush-back",
+    "flush-back-large",
     "overlap",
     "pool-64K",
     "pool-1M",
@@ -94,23 +100,26 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> 
         let [least, most] = [BYTES.start(), BYTES.end()].map(|&bytes| size::show(bytes));
         return Err(Failure::Usage(format!("--bytes {} is not from {least} to {most}", size::show(arguments.bytes))));
     }
-    // Two large buffers, blocks of a gigabyte, rings.
-    let place = arguments.backend.open(HostBackend::builder().device_memory(2 * arguments.bytes + (3 << 30)))?;
+    // A ring of up to two large buffers and another of those, blocks of a gigabyte, rings.
+    let place = arguments.backend.open(HostBackend::builder().device_memory(3 * arguments.bytes + (3 << 30)))?;
     let (backend, driver) = (place.backend, place.driver);
     let module = Module::load(&backend, image, &ringmem_kernels::ABI)?;
     if let Some(driver) = &driver {
         driver.bind()?;
     }
     let rig = Rig { device: 0, module, bytes: arguments.bytes as usize, backend, driver };
-    let mut table = Table { out, json: arguments.json, source: rig.backend.name() };
-    table.head(&place.why)?;
+    let source = rig.driver.as_ref().map_or_else(|| Ok("host".to_owned()), gpu::Bare::source)?;
+    let mut table = Table { out, json: arguments.json, source: &source };
+    table.head(rig.backend.name(), &place.why)?;
     let mut failed = Vec::new();
     for name in NAMES.into_iter().filter(|name| arguments.workloads.is_empty() || arguments.workloads.iter().any(|wanted| wanted == name)) {
         let time = Duration::from_secs(arguments.seconds);
         let measured = match name {
             "h2d" | "d2h" | "d2d" => copies::large(&rig, name, |workload| table.run(workload, time)),
-            "stream" => files::stream(&rig, |workload| table.run(workload, time)),
-            "flush" | "flush-16M" => copies::flush(&rig, name, |workload| table.run(workload, time)),
+            "stream" | "stream-back" => files::stream(&rig, name, |workload| table.run(workload, time)),
+            "flush" | "flush-16M" | "flush-large" | "flush-back" | "flush-back-large" => {
+                copies::flush(&rig, name, |workload| table.run(workload, time))
+            }
             "overlap" => copies::overlap(&rig, |workload| table.run(workload, time)),
             "round-trip" | "round-trip-p99" | "flagged-trip" => kernels::round_trip(&rig, name, |workload| table.run(workload, time)),
             "accounts" => kernels::accounts(&rig, |workload| table.run(workload, time)),

@@ -45,16 +45,16 @@ impl Row {
 pub(super) struct Table<'a> {
     pub out: &'a mut dyn Write,
     pub json: bool,
-    /// `host`, or a GPU by name.
+    /// `host`, `double` or `gpu:NAME`.
     pub source: &'a str,
 }
 
 impl Table<'_> {
     /// Says where all this is measured, and why there.
-    pub fn head(&mut self, why: &str) -> Result<(), Failure> {
+    pub fn head(&mut self, backend: &str, why: &str) -> Result<(), Failure> {
         if !self.json {
-            let Self { out, source, .. } = self;
-            writeln!(out, "on the backend {source}: {why}")?;
+            let Self { out, .. } = self;
+            writeln!(out, "on the backend {backend}: {why}")?;
             writeln!(
                 out,
                 "{:14} {:22} {:>13} {:>13} {:>13} {:>6} {:>6}  unit",
@@ -87,7 +87,7 @@ impl Table<'_> {
             if self.json {
                 let object = json!({
                     "bench": "ringmem", "workload": name, "subject": subject, "unit": unit, "median": median, "low": low, "high": high,
-                    "ratio": ratio, "aim": aim, "limit": null, "source": source, "class": "",
+                    "ratio": ratio, "aim": aim, "limit": best, "source": source, "class": "",
                 });
                 writeln!(self.out, "{object}")?;
             } else {
