@@ -71,8 +71,8 @@ fn on_the_driver_double_every_fact_holds_and_nothing_is_leaked() {
     for name in ["libcuda.so", "libcuda.so.1"] {
         std::os::unix::fs::symlink(&double, folder.path().join(name)).unwrap();
     }
-    let json = folder.path().join("out.json");
-    let output = smoke(folder.path(), &["--scale", "1000", "--json", json.to_str().unwrap()]);
+    let [json, lines] = ["out.json", "rows"].map(|name| folder.path().join(name));
+    let output = smoke(folder.path(), &["--scale", "1000", "--json", json.to_str().unwrap(), "--rows", lines.to_str().unwrap()]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{said}");
     let found: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
@@ -98,6 +98,21 @@ fn on_the_driver_double_every_fact_holds_and_nothing_is_leaked() {
     assert!(rows.iter().all(|row| row["median"].as_f64().is_some_and(|median| median > 0.0)), "{rows:?}");
     assert!(rows.iter().any(|row| row["compared_to"] == "ping-pong, relaxed"));
     assert!(said.contains(": 0 leaked"), "{said}");
+
+    let lines = std::fs::read_to_string(lines).unwrap();
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let rate = |name: &str| rows.iter().find(|row| row["name"] == name).and_then(|row| row["median"].as_f64()).unwrap();
+    for (workload, subject, name) in [
+        ("messages-warp", "ringmem echo, one warp", "rate, one warp, batch 128"),
+        ("messages-launch", "ringmem echo, 8 rings", "rate, 8 blocks with a ring each"),
+    ] {
+        let row = lines.iter().find(|row| row["workload"] == workload && row["subject"] == subject).unwrap_or_else(|| panic!("{lines:?}"));
+        let [median, ratio, limit] = ["median", "ratio", "limit"].map(|key| row[key].as_f64().unwrap());
+        assert!((median * rate(name) - 1e3).abs() < 1e-6 && (ratio * limit - median).abs() < 1e-6 * median, "{row}");
+        assert!(row["aim_ns"].is_number() && row["source"] == "double", "{row}");
+    }
+    let slower = rate("copy to device, pinned").min(rate("copy to host, pinned"));
+    assert!(lines.iter().all(|row| (row["limit"].as_f64().unwrap() * slower - 64.0).abs() < 1e-6), "{lines:?}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! First light on a GPU: what the link costs, whether order holds, where headers should lie.
 //!
-//! `cargo xtask gpu-smoke` builds it with a `run.sh`; the other machine needs a driver and nothing else. Arguments: `[--json FILE] [--scale N]`, where
-//! N divides the amount of work (1 by default). Exit codes: 0 all facts hold, 1 a fact fails or a call failed, 3 no driver or no device.
+//! `cargo xtask gpu-smoke` builds it with a `run.sh`; the other machine needs a driver and nothing else. Arguments: `[--json FILE] [--rows FILE] [--scale N]`, where
+//! N divides the amount of work (1 by default) and rows are as `ringmem bench` prints them. Exit codes: 0 all facts hold, 1 a fact fails or a call failed, 3 no driver or no device.
 //!
 //! Every kernel here has a deadline of its own, and the whole program one of four minutes, after which it aborts; when a process ends, the
 //! driver ends its kernels.
@@ -31,14 +31,15 @@ const MODES: [(&str, u64); 4] =
     [("relaxed", mode::RELAXED), ("barrier + relaxed", mode::PUBLISH), ("release", mode::RELEASE), ("16-byte pair", mode::PAIR)];
 
 fn main() -> ExitCode {
-    let (mut file, mut scale) = (None, 1);
+    let (mut file, mut rows, mut scale) = (None, None, 1);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match (argument.as_str(), arguments.next()) {
             ("--json", Some(path)) => file = Some(path),
+            ("--rows", Some(path)) => rows = Some(path),
             ("--scale", Some(text)) if text.parse().is_ok_and(|scale: u64| scale > 0) => scale = text.parse().unwrap_or(1),
             _ => {
-                eprintln!("gpu_smoke: usage: gpu_smoke [--json FILE] [--scale N]");
+                eprintln!("gpu_smoke: usage: gpu_smoke [--json FILE] [--rows FILE] [--scale N]");
                 return ExitCode::from(2);
             }
         }
@@ -63,9 +64,11 @@ fn main() -> ExitCode {
     }
     println!("{}", table.text());
     println!("{}", table.json());
-    if let Some(Err(error)) = file.map(|path| std::fs::write(path, format!("{:#}\n", table.json()))) {
-        eprintln!("gpu_smoke: cannot write the JSON: {error}");
-        return ExitCode::from(1);
+    for (path, text) in [(file, format!("{:#}\n", table.json())), (rows, table.lines())] {
+        if let Some(Err(error)) = path.map(|path| std::fs::write(path, text)) {
+            eprintln!("gpu_smoke: cannot write the JSON: {error}");
+            return ExitCode::from(1);
+        }
     }
     ExitCode::from(u8::from(!table.holds()))
 }
@@ -110,6 +113,8 @@ fn run(table: &mut Table, scale: u64) -> Result<()> {
         let compared = (batch > 1).then_some("rate, one warp, batch 1");
         rate(table, &gpu, &format!("rate, one warp, batch {batch}"), &shape(1, batch, Headers::Shared), compared, scale)?;
     }
+    // 15 million a second.
+    table.aimed("messages-warp", "ringmem echo, one warp", "rate, one warp, batch 128", None, 1e3 / 15.0);
     for groups in [1, 8, 64, 132] {
         let compared = (groups > 1).then_some("rate, 1 blocks with a ring each");
         let fits = gpu.residency(gpu.kernel("echo")?)?;
@@ -117,7 +122,10 @@ fn run(table: &mut Table, scale: u64) -> Result<()> {
             table.fact(format!("{groups} blocks with a ring each"), None, format!("only {fits} fit at once"));
             continue;
         }
-        rate(table, &gpu, &format!("rate, {groups} blocks with a ring each"), &shape(groups, 128, Headers::Shared), compared, scale)?;
+        let name = format!("rate, {groups} blocks with a ring each");
+        rate(table, &gpu, &name, &shape(groups, 128, Headers::Shared), compared, scale)?;
+        // Half the link, and 100 million a second.
+        table.aimed("messages-launch", &format!("ringmem echo, {groups} rings"), &name, Some(2.0), 1e3 / 100.0);
     }
     deadline(table, &gpu, shape(1, 32, Headers::Shared), shape(1, 32, Headers::Shared))?;
     gpu.close()

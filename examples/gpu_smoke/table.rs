@@ -4,6 +4,9 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+/// Bytes of one.
+const MESSAGE: f64 = 64.0;
+
 /// One measured figure: median, least, 99th percentile (of few samples the greatest).
 pub struct Row {
     pub name: String,
@@ -27,6 +30,7 @@ pub struct Table {
     about: Vec<(&'static str, Value)>,
     rows: Vec<Row>,
     facts: Vec<Fact>,
+    aimed: Vec<Value>,
 }
 
 impl Table {
@@ -40,12 +44,37 @@ impl Table {
         let at = |share: f64| samples.get(((samples.len() as f64 - 1.0) * share).round() as usize).copied().unwrap_or(f64::NAN);
         let (low, median, high) = (at(0.0), at(0.5), at(0.99));
         let compared = compared.and_then(|other| {
-            let row = self.rows.iter().find(|row| row.name == other)?;
+            let row = self.named(other)?;
             Some((other.to_owned(), median / row.median))
         });
         let row = Row { name: name.into(), unit, median, low, high, compared };
         eprintln!("{}", row.line());
         self.rows.push(row);
+    }
+
+    /// Says of a row of messages a second what is aimed at: times the link's own time for a message, and nanoseconds for one.
+    pub fn aimed(&mut self, workload: &str, subject: &str, name: &str, aim: Option<f64>, aim_ns: f64) {
+        // A message's bytes go and come at once: the slower way is the limit.
+        let way = |name: &str| Some(MESSAGE / self.named(name)?.median);
+        let limit = way("copy to device, pinned").zip(way("copy to host, pinned")).map(|(up, down)| up.max(down));
+        let Some(Row { median, low, high, .. }) = self.named(name) else { return };
+        let each = |rate: &f64| 1e3 / rate;
+        let device = self.about.iter().find(|(name, _)| *name == "device").and_then(|(_, device)| device.as_str()).unwrap_or_default();
+        let source = if device.starts_with("ringmem driver double") { "double".to_owned() } else { format!("gpu:{device}") };
+        self.aimed.push(json!({
+            "bench": "gpu_smoke", "workload": workload, "subject": subject, "unit": "ns/message", "median": each(median), "low": each(high),
+            "high": each(low), "ratio": limit.map(|limit| each(median) / limit), "aim": aim, "aim_ns": aim_ns, "limit": limit, "source": source,
+            "class": "",
+        }));
+    }
+
+    fn named(&self, name: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.name == name)
+    }
+
+    /// What was aimed at, an object a line.
+    pub fn lines(&self) -> String {
+        self.aimed.iter().map(|row| format!("{row}\n")).collect()
     }
 
     /// Adds a fact; `None` if it could not be tried.
