@@ -158,7 +158,11 @@ fn on_the_double_every_part_that_can_be_is_run_and_holds() {
     let bundle = Bundle::new().with_programs().with_double();
     // The program of first light has a test of its own, and dozens of kernels, each of them a thread here.
     fs::remove_file(bundle.folder.path().join("gpu_smoke")).expect("a link");
-    script(bundle.folder.path(), "gpu_smoke", "[ \"$1 $3 $4\" = '--json --scale 1000' ] && printf '{\\n\"holds\": true\\n}\\n' > \"$2\"");
+    script(
+        bundle.folder.path(),
+        "gpu_smoke",
+        "[ \"$1 $3 $5 $6\" = '--json --rows --scale 1000' ] && printf '{\\n\"holds\": true\\n}\\n' > \"$2\" && printf '{\"workload\":\"messages-launch\",\"median\":8}\\n' > \"$4\"",
+    );
     // Watches nothing: what is shown is that the tool is given the program, and its report kept.
     script(
         bundle.tools.path(),
@@ -183,7 +187,7 @@ fn on_the_double_every_part_that_can_be_is_run_and_holds() {
     assert_eq!((&part(&parts, "pools")["result"], output.status.code()), (&"SKIPPED".into(), Some(3)), "{log}");
     let counted = |name: &str| part(&parts, name)["out"][0]["passed"].as_u64();
     assert_eq!(counted("conformance"), Some(ringmem::conformance::CHECKS.len() as u64));
-    assert!(counted("kernel") >= Some(15) && counted("faults") == Some(7) && counted("soak") == Some(2) && counted("memcheck") == Some(3));
+    assert!(counted("kernel") == Some(21) && counted("faults") == Some(7) && counted("soak") == Some(2) && counted("memcheck") == Some(3));
     assert_eq!(part(&parts, "light")["out"][0]["holds"], true);
     for name in ["conformance", "kernel", "faults", "soak", "racecheck"] {
         assert!(part(&parts, name)["out"][0]["driver"]["gpus"][0].as_str().is_some_and(|gpu| gpu.contains("not a GPU")), "{name}");
@@ -191,7 +195,11 @@ fn on_the_double_every_part_that_can_be_is_run_and_holds() {
     assert!(fs::read_to_string(bundle.out().join("initcheck.txt")).is_ok_and(|said| said == "initcheck: nothing\n"));
     // The driver's own calls are beside ours in the rows, and the rows before the table.
     let rows: Vec<&str> = said.lines().filter(|line| line.contains("driver, bare copy") || line.contains("cuMemAlloc")).collect();
-    assert_eq!(rows.len(), 5 + 2 * 2, "{said}");
+    assert_eq!(rows.len(), 8 + 2 * 2, "{said}");
+    assert!(said.lines().any(|line| line.starts_with("messages-launch ")), "{said}");
+    let bench = part(&parts, "bench")["out"].as_array().expect("rows");
+    assert!(bench.iter().all(|row| row["limit"].is_number() && row["source"] == "double"), "{bench:?}");
+    assert!(bundle.all()["gpu"].as_str().is_some_and(|gpu| gpu.contains("not a GPU")));
     assert!(said.lines().any(|line| line.starts_with("messages") && line.contains("C++ twin") && line.contains("5.5")), "{said}");
     let table: Vec<&str> = said.lines().rev().skip(1).take(PARTS.len()).collect();
     assert!(table.iter().rev().zip(PARTS).all(|(line, name)| line.starts_with(name)), "{said}");
@@ -433,13 +441,19 @@ fn pools_of_python_are_measured_where_they_are_there() {
     let bundle = Bundle::new();
     script(bundle.folder.path(), "gpu_suite", "exit 0");
     let modules = folder();
-    let torch = "class cuda:\n    is_available = staticmethod(lambda: True)\n    synchronize = staticmethod(lambda: None)\nuint8 = 1\ndef empty(size, dtype, device):\n    return size\n";
+    let torch = "class cuda:\n    get_device_name = staticmethod(lambda device: 'Some GPU')\n    is_available = staticmethod(lambda: True)\n    synchronize = staticmethod(lambda: None)\nuint8 = 1\ndef empty(size, dtype, device):\n    return size\n";
     fs::write(modules.path().join("torch.py"), torch).expect("a module");
     fs::write(modules.path().join("cupy.py"), "raise ImportError('libcudart.so.11 is not there')\n").expect("a module");
     let output = bundle.command(&["--part", "pools"], &bundle.out()).env("PYTHONPATH", modules.path()).output().expect("a shell");
     let said = text(&output.stdout);
     assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
     assert_eq!(said.lines().filter(|line| line.contains("PyTorch, from Python")).count(), 3, "{said}");
+    let parts = bundle.results();
+    assert!(
+        part(&parts, "pools")["out"]
+            .as_array()
+            .is_some_and(|rows| rows.len() == 6 && rows.iter().all(|row| row["source"] == "gpu:Some GPU"))
+    );
     assert!(fs::read_to_string(bundle.out().join("pools.log")).is_ok_and(|log| log.contains("libcudart.so.11 is not there")));
 }
 

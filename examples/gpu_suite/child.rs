@@ -9,6 +9,7 @@ use ringmem::backend::Backend;
 use ringmem::backend::cuda::cudarc::driver::sys::cuDevicePrimaryCtxRelease_v2;
 use ringmem::backend::cuda::{CudaBackend, check};
 use ringmem::channel::Options;
+use ringmem::memory::{Pinned, PinnedBuffer};
 
 use crate::exchange::{exchange, open, options};
 use crate::report::Failure;
@@ -77,13 +78,38 @@ pub fn listens() -> ExitCode {
         channel.close()?;
         Ok(())
     };
-    match listening() {
+    ended(listening())
+}
+
+fn ended(outcome: Result<(), Failure>) -> ExitCode {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             println!("{}", failure.to_string().replace('\n', " "));
             ExitCode::FAILURE
         }
     }
+}
+
+/// Allocates pinned memory beside a kernel that listens, says how long that took, and waits to be killed.
+pub fn allocates() -> ExitCode {
+    let allocating = || -> Result<_, Failure> {
+        let backend = CudaBackend::open()?;
+        let mut channel = open(&backend, &options("echo"))?;
+        exchange(&mut channel, 0, 100)?;
+        let begun = Instant::now();
+        let pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 1 << 20)?;
+        let took = begun.elapsed();
+        exchange(&mut channel, 100, 100)?;
+        println!("allocated: in {} us, and the kernel answers", took.as_micros());
+        std::io::stdout().flush()?;
+        // Until whoever started this has gone.
+        std::io::stdin().read_to_end(&mut Vec::new())?;
+        channel.close()?;
+        drop(pinned);
+        Ok(())
+    };
+    ended(allocating())
 }
 
 /// Destroys the context under a kernel that listens, says what the driver answers from then on, and waits to be killed.

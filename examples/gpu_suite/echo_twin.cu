@@ -153,12 +153,22 @@ struct Host {
     }
 };
 
+// The GPU's name, as rows have it.
+char source[sizeof(cudaDeviceProp::name) + 4];
+
+bool name_source() {
+    cudaDeviceProp properties;
+    if (!fine(cudaGetDeviceProperties(&properties, 0), "cudaGetDeviceProperties")) return false;
+    std::snprintf(source, sizeof source, "gpu:%s", properties.name);
+    return true;
+}
+
 void row(const char* workload, const char* unit, std::vector<double> samples) {
     std::sort(samples.begin(), samples.end());
     std::printf(
         "{\"bench\":\"echo_twin\",\"workload\":\"%s\",\"subject\":\"C++ twin\",\"unit\":\"%s\",\"median\":%.1f,\"low\":%.1f,\"high\":%.1f,"
-        "\"ratio\":null,\"aim\":null,\"limit\":null,\"source\":\"cuda\",\"class\":\"\"}\n",
-        workload, unit, samples[samples.size() / 2], samples.front(), samples.back());
+        "\"ratio\":null,\"aim\":null,\"limit\":null,\"source\":\"%s\",\"class\":\"\"}\n",
+        workload, unit, samples[samples.size() / 2], samples.front(), samples.back(), source);
 }
 
 bool measure(Host& host) {
@@ -190,6 +200,7 @@ bool measure(Host& host) {
 
 int main() {
     void* memory = nullptr;
+    if (!name_source()) return 1;
     if (!fine(cudaHostAlloc(&memory, sizeof(Shared), cudaHostAllocMapped), "cudaHostAlloc")) return 1;
     auto* shared = new (memory) Shared{};
     void* seen = nullptr;

@@ -9,8 +9,10 @@ use ringmem::backend::cuda::CudaBackend;
 use ringmem::bridge::{Placement, TransferStrategy};
 use ringmem::channel::Options;
 use ringmem::control::{Command, Fault, State};
+use ringmem::kernel::DevicePointer;
 use ringmem::memory::{Buffer, Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::stream::{Module, Stream};
+use ringmem_kernels::grid::VECTOR_ADD;
 use ringmem_kernels::{ABI, IMAGE};
 
 use crate::Scale;
@@ -22,8 +24,12 @@ use crate::report::{Failure, Report, demand};
 const NEAR_THE_END: u64 = u64::MAX - 20;
 /// How long a kernel that is to end by its deadline waits.
 const SHORT: Duration = Duration::from_millis(300);
+/// What takes longer beside a kernel waits for it.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Result<(), Failure> {
+    // What follows does it, too: where it waits for the kernel, this says so.
+    report.fact("cuMemHostAlloc beside a running kernel", allocated);
     for strategy in STRATEGIES {
         let few = (scale.messages / 20).min(5_000);
         report.fact(format!("{few} messages through small rings across the wrap, {}", strategy.name()), || {
@@ -42,6 +48,8 @@ pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Res
     }
     report.fact("several kernels at once, each with its rings", || several(backend, scale.messages / 100));
     report.fact("many streams beside a running kernel", || streams(backend));
+    report.fact("many groups of one launch", || groups(backend));
+    report.fact("many groups of one launch beside a running kernel", || groups_beside(backend));
     report.fact("paused and told to go on", || paused(backend));
     report.fact("memory comes and goes under a running kernel", || under(backend));
     report.fact("ended by its deadline, then another epoch on the same rings", || deadline(backend));
@@ -102,7 +110,6 @@ fn several(backend: &Arc<CudaBackend>, messages: u64) -> Result<String, Failure>
 /// With fewer queues than streams, a driver puts what is queued on some of them behind the kernel.
 fn streams(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     const COUNT: usize = 24;
-    const PATIENCE: Duration = Duration::from_secs(5);
     let mut channel = open(backend, &options("echo"))?;
     exchange(&mut channel, 0, 100)?;
     let streams = (0..COUNT).map(|_| Stream::new(backend, 0)).collect::<Result<Vec<_>, _>>()?;
@@ -115,6 +122,61 @@ fn streams(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     exchange(&mut channel, 100, 100)?;
     ended(channel, 200)?;
     Ok(format!("a copy on each of {COUNT}"))
+}
+
+fn allocated() -> Result<String, Failure> {
+    let mut child = Child::start("child-allocates")?;
+    let said = child.line(Duration::from_secs(10))?;
+    demand(said.starts_with("allocated: "), || format!("the child said `{said}`"))?;
+    Ok(said)
+}
+
+/// Sums of as many groups as are wanted, or as fit; all run at once, so that the driver is asked for a cooperative launch.
+fn groups(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
+    const WANTED: u32 = 300;
+    const COUNT: usize = 1_000_003;
+    let (stream, module) = (Stream::new(backend, 0)?, Module::load(backend, &IMAGE, &ABI)?);
+    let memory = Device::new(backend, 0);
+    // Sums of whole numbers below 2^24 are exact.
+    let [a, b] = [3, 5].map(|factor| (0..COUNT).map(|i| (i % 1000 * factor) as f32).collect::<Vec<f32>>());
+    let mut sums = GpuBuffer::<f32, _>::new(memory.clone(), COUNT)?;
+    sums.zero()?;
+    let [mut a, mut b] = [GpuBuffer::from_slice(memory.clone(), &a)?, GpuBuffer::from_slice(memory, &b)?];
+    let [to, left, right] = [&sums, &a, &b].map(|buffer| buffer.device_address().map_or(0, |address| address.get()));
+    let arguments = (DevicePointer::new(to), DevicePointer::new(left), DevicePointer::new(right), COUNT as u64);
+    let begun = Instant::now();
+    // SAFETY: so many elements of each, which list the launch; nobody else touches them.
+    let launch = |groups| unsafe { stream.start(&module, &VECTOR_ADD, arguments, groups) };
+    let mut groups = WANTED;
+    let kernel = loop {
+        match launch(groups) {
+            // Alone, or beside kernels that stay.
+            Err(Error::Size { most: fit, .. } | Error::Residency { free: fit, .. }) if (2..u64::from(groups)).contains(&fit) => {
+                groups = fit as u32
+            }
+            launched => break launched?,
+        }
+    };
+    for buffer in [&mut sums, &mut a, &mut b] {
+        buffer.used_by(&stream)?;
+    }
+    let left = kernel.wait_timeout(PATIENCE).map_err(|_| "it does not end")?;
+    left.map_err(ringmem::Rejected::into_error)?;
+    let took = begun.elapsed();
+    // Also of the call itself, which may wait for a kernel until that has left by its own deadline.
+    demand(took < PATIENCE, || format!("it took {} ms", took.as_millis()))?;
+    let wrong = sums.to_vec()?.iter().enumerate().filter(|&(i, &sum)| sum != (i % 1000 * 8) as f32).count();
+    demand(wrong == 0, || format!("{wrong} of {COUNT} sums are wrong"))?;
+    Ok(format!("{groups} groups, {COUNT} sums, in {} ms", took.as_millis()))
+}
+
+fn groups_beside(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
+    let mut channel = open(backend, &options("echo"))?;
+    exchange(&mut channel, 0, 100)?;
+    let facts = groups(backend)?;
+    exchange(&mut channel, 100, 100)?;
+    ended(channel, 200)?;
+    Ok(facts)
 }
 
 fn paused(backend: &Arc<CudaBackend>) -> Result<String, Failure> {

@@ -2,7 +2,8 @@
 //!
 //! `gpu_suite PART [--quick] [--seconds N]`. One line of JSON on stdout at the end, one line for each fact on stderr as it is found.
 //!
-//! 1. A part is `probe`, `conformance`, `kernel`, `faults`, `short` (what a sanitizer can watch) or `soak`. N is how long the last of them goes on.
+//! 1. A part is `probe`, `conformance`, `kernel`, `faults`, `short` (what a sanitizer can watch) or `soak`. N is when the last of them ends, from the start of the
+//!    program.
 //! 2. A fact that fails, or panics, does not stop those after it. One that could not be tried is skipped, which is not passed.
 //! 3. Every kernel leaves by a deadline of its own, and so does the program: it aborts, and the driver ends what a process has left.
 //!
@@ -20,7 +21,7 @@ mod soak;
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ringmem::Error;
 use ringmem::backend::cuda::CudaBackend;
@@ -41,6 +42,7 @@ const QUICK: Scale = Scale { messages: 2_000, soak: Duration::from_secs(2) };
 const LIMIT: Duration = Duration::from_secs(150);
 
 fn main() -> ExitCode {
+    let begun = Instant::now();
     let mut arguments = std::env::args().skip(1);
     let part = arguments.next().unwrap_or_default();
     let (mut scale, mut sense) = (WHOLE, true);
@@ -66,8 +68,9 @@ fn main() -> ExitCode {
         ("kernel", true) => part_of("kernel", |report, backend| kernel::run(report, backend, scale)),
         ("faults", true) => part_of("faults", faults::run),
         ("short", true) => part_of("short", kernel::short),
-        ("soak", true) => part_of("soak", |report, backend| soak::run(report, backend, scale)),
+        ("soak", true) => part_of("soak", |report, backend| soak::run(report, backend, begun + scale.soak)),
         // What other parts start.
+        ("child-allocates", true) => child::allocates(),
         ("child-listens", true) => child::listens(),
         ("child-loses-its-context", true) => child::loses_its_context(),
         _ => {

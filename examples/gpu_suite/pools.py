@@ -23,22 +23,23 @@ def torch_pool():
     def block(size):
         return torch.empty(size, dtype=torch.uint8, device="cuda")
 
-    return block, torch.cuda.synchronize
+    return block, torch.cuda.synchronize, torch.cuda.get_device_name(0)
 
 
 def cupy_pool():
     import cupy
 
     pool = cupy.get_default_memory_pool()
-    return pool.malloc, cupy.cuda.Device().synchronize
+    return pool.malloc, cupy.cuda.Device().synchronize, cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
 
 
 def main():
-    subjects, missing = [("nothing, from Python", lambda size: None, lambda: None)], []
+    subjects, missing, source = [("nothing, from Python", lambda size: None, lambda: None)], [], None
     for name, make in [("PyTorch, from Python", torch_pool), ("CuPy, from Python", cupy_pool)]:
         try:
-            block, wait = make()
+            block, wait, gpu = make()
             block(1)
+            source = source or f"gpu:{gpu}"
             subjects.append((name, block, wait))
         except Exception as error:  # whatever a broken installation raises, it is not here
             missing.append(f"{name.split(',')[0]}: {error}")
@@ -60,7 +61,7 @@ def main():
         for name, taken in times.items():
             row = {
                 "bench": "pools.py", "workload": workload, "subject": name, "unit": "ns/block", "median": statistics.median(taken),
-                "low": min(taken), "high": max(taken), "ratio": None, "aim": None, "limit": None, "source": "cuda", "class": "",
+                "low": min(taken), "high": max(taken), "ratio": None, "aim": None, "limit": None, "source": source, "class": "",
             }
             print(json.dumps(row, separators=(",", ":")), flush=True)
     return 0

@@ -17,7 +17,7 @@ here=$(cd "$(dirname "$0")" && pwd) || exit 1
 
 # With three seconds to end each, less than nine minutes.
 parts='probe 15
-light 45
+light 35
 conformance 55
 kernel 40
 faults 35
@@ -26,7 +26,7 @@ racecheck 20
 initcheck 20
 bench 70
 twin 30
-pools 25
+pools 35
 soak 125'
 
 usage() {
@@ -56,8 +56,8 @@ bench() {
     need_gpu
     if [ -n "$quick" ]; then
         # All but the blocks of 100 MB.
-        set -- --seconds 0 --bytes 1MiB h2d d2h d2d stream flush flush-16M overlap pool-64K pool-1M \
-            round-trip round-trip-p99 flagged-trip messages messages-8 accounts
+        set -- --seconds 0 --bytes 1MiB h2d d2h d2d stream stream-back flush flush-16M flush-large flush-back flush-back-large overlap \
+            pool-64K pool-1M round-trip round-trip-p99 flagged-trip messages messages-8 accounts
     else
         set -- --seconds 2
     fi
@@ -105,9 +105,10 @@ body() {
         ;;
     light)
         if [ -n "$quick" ]; then set -- --scale 1000; else set --; fi
-        "$here/gpu_smoke" --json "$work/light.json" "$@" >&2
+        "$here/gpu_smoke" --json "$work/light.json" --rows "$work/light.rows" "$@" >&2
         code=$?
         if [ -f "$work/light.json" ]; then tr -d '\n' < "$work/light.json" && echo; fi
+        if [ -f "$work/light.rows" ]; then cat "$work/light.rows"; fi
         exit $code
         ;;
     conformance | kernel | faults) suite "$1" ;;
@@ -197,17 +198,27 @@ objects_of() {
     }' "$1"
 }
 
+# The name of the first GPU, as a part's objects have it.
+gpu_of() {
+    awk '!found && match($0, /"gpus":\[("|\{[^]}]*"name":")[^"]*/) {
+        found = 1
+        name = substr($0, RSTART, RLENGTH)
+        sub(/.*"/, "", name)
+        print name
+    }' "$1" | quoted
+}
+
 now() {
     date +%s
 }
 
-failed=0 skipped=0 ran=0 objects='' all=false
+failed=0 skipped=0 ran=0 objects='' all=false gpu=''
 # Writes results.json at once, or not at all. Takes whether the last part is over.
 results() {
     {
         printf '{"passed":%s,"complete":%s,"failed":%s,"skipped":%s,"quick":%s,' "$all" "$1" "$failed" "$skipped" "$([ -n "$quick" ] && echo true || echo false)"
-        printf '"date":"%s","machine":"%s","processor":"%s","driver":"%s","parts":[\n%s\n]}\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" \
-            "$(uname -srm | quoted)" "$(grep -m 1 'model name' /proc/cpuinfo 2> /dev/null | cut -d : -f 2 | quoted)" \
+        printf '"date":"%s","gpu":"%s","machine":"%s","processor":"%s","driver":"%s","parts":[\n%s\n]}\n' "$(date -u +%Y-%m-%dT%H:%M:%SZ)" \
+            "$gpu" "$(uname -srm | quoted)" "$(grep -m 1 'model name' /proc/cpuinfo 2> /dev/null | cut -d : -f 2 | quoted)" \
             "$(head -n 1 /proc/driver/nvidia/version 2> /dev/null | quoted)" "$objects"
     } > "$work/results" && mv "$work/results" "$out/results.json" && return
     echo "run.sh: $out/results.json cannot be written" >&2
@@ -245,7 +256,8 @@ while read -r name limit; do
     printf '%-12s %-8s %6s s  %s\n' "$name" "$result" "$took" "$reason" >> "$work/table"
     printf '   %s %s\n' "$result" "$reason" >&2
     objects_of "$out/$name.json" > "$work/objects"
-    case $name in bench | twin | pools) cat "$work/objects" >> "$work/rows" ;; esac
+    case $name in light | bench | twin | pools) cat "$work/objects" >> "$work/rows" ;; esac
+    gpu=${gpu:-$(gpu_of "$work/objects")}
     lines=$(tr '\n' ',' < "$work/objects")
     objects="$objects${objects:+,
 }{\"part\":\"$name\",\"result\":\"$result\",\"exit\":$code,\"seconds\":$took,\"limit\":$limit,\"reason\":\"$reason\",\"out\":[${lines%,}]}"
@@ -266,9 +278,12 @@ awk '
         return at == "null" ? "" : at
     }
     function two(number) { return number == "" ? "" : sprintf("%.2f", number) }
+    # In the unit, where it is no ratio.
+    function within(number) { return number == "" ? "" : sprintf(", aim %.1f", number) }
     /^\{.*"workload".*\}$/ {
-        if (!rows++) printf "%-14s %-24s %14s %7s %5s  %s\n", "workload", "subject", "median", "ratio", "aim", "unit"
-        printf "%-14s %-24s %14.1f %7s %5s  %s\n", value("workload"), value("subject"), value("median"), two(value("ratio")), two(value("aim")), value("unit")
+        if (!rows++) printf "%-16s %-24s %14s %14s %7s %5s  %s\n", "workload", "subject", "median", "limit", "ratio", "aim", "unit"
+        printf "%-16s %-24s %14.1f %14s %7s %5s  %s%s\n", value("workload"), value("subject"), value("median"), two(value("limit")), \
+            two(value("ratio")), two(value("aim")), value("unit"), within(value("aim_ns"))
     }
     END { if (rows) print "" }
 ' "$work/rows"

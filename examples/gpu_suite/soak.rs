@@ -2,7 +2,7 @@
 
 use std::alloc::Layout;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ringmem::backend::Uses;
 use ringmem::backend::cuda::CudaBackend;
@@ -12,7 +12,6 @@ use ringmem::memory::{Buffer, Device, Memory, Pinned};
 use ringmem::pool::Pool;
 use ringmem::stream::Stream;
 
-use crate::Scale;
 use crate::exchange::{STRATEGIES, by, exchange, open};
 use crate::report::{Failure, Report, demand};
 
@@ -28,19 +27,19 @@ struct Done {
     copies: u64,
 }
 
-pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Result<(), Failure> {
+pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, until: Instant) -> Result<(), Failure> {
     let mut done = Done::default();
-    report.fact(format!("{} s of messages, copies and blocks", scale.soak.as_secs()), || {
+    report.fact("messages, copies and blocks until its time is over", || {
         let begun = Instant::now();
         let mut strategies = STRATEGIES.iter().cycle();
         // Every strategy once, however short the time.
-        while begun.elapsed() < scale.soak || done.channels < STRATEGIES.len() as u64 {
+        while Instant::now() < until || done.channels < STRATEGIES.len() as u64 {
             let Some(strategy) = strategies.next() else { break };
-            let until = (begun + scale.soak).saturating_duration_since(Instant::now());
             let start = u64::MAX - done.channels * 777;
             channel(backend, &Options { start, ..by(*strategy) }, until, &mut done)?;
         }
-        Ok(format!("{} messages by {} channels, {} copies beside them", done.messages, done.channels, done.copies))
+        let Done { messages, channels, copies } = done;
+        Ok(format!("{messages} messages by {channels} channels, {copies} copies beside them, in {} s", begun.elapsed().as_secs()))
     });
     report.fact("nothing is left of it", || {
         let counters = backend.counters();
@@ -54,13 +53,12 @@ pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, scale: Scale) -> Res
 }
 
 /// One channel, for as long as it has turns and there is time.
-fn channel(backend: &Arc<CudaBackend>, options: &Options<'_>, time: Duration, done: &mut Done) -> Result<(), Failure> {
-    let begun = Instant::now();
+fn channel(backend: &Arc<CudaBackend>, options: &Options<'_>, until: Instant, done: &mut Done) -> Result<(), Failure> {
     let stream = Stream::new(backend, 0)?;
     let pool = Pool::builder(Device::new(backend, 0)).build()?;
     let mut channel = open(backend, options)?;
     let mut turns = 0;
-    while turns == 0 || turns < TURNS && begun.elapsed() < time {
+    while turns == 0 || turns < TURNS && Instant::now() < until {
         exchange(&mut channel, turns * MESSAGES, MESSAGES)?;
         blocks(&pool, turns)?;
         copy(backend, &stream, turns as u8)?;
