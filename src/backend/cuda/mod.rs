@@ -6,9 +6,10 @@
 //! 1. Asking for a driver never panics, and neither does any call: [`Driver::load`] opens the library, looks every function up, and says what is
 //!    missing. Every answer becomes an [`Error`] at once, with call, number and name: even printing cudarc's own error asks the driver.
 //! 2. Streams are the driver's, and wait for no other. A [`Ticket`] is a number of its stream, and events say which are over.
-//! 3. Nothing that may wait for a running kernel is called while one runs: device memory comes from a pool, functions are loaded with their modules,
-//!    and the frees that would wait go to a list that is emptied later, by who next waits, allocates, frees or closes a stream. Kernels of others on the
-//!    same device are not known here. A thread looks while a value is kept for its uses, and only then.
+//! 3. Nothing is freed, loaded or copied while a kernel runs by a call that may wait for it: device memory comes from a pool, functions are loaded with their
+//!    modules, and the frees that would wait go to a list that is emptied later, by who next waits, allocates, frees or closes a stream. But what the driver
+//!    itself allocates, it allocates when it is asked for, and may wait: pinned and managed memory, streams, and device memory where there is no pool. Kernels of
+//!    others on the same device are not known here. A thread looks while a value is kept for its uses, and only then.
 //! 4. A block is in a table until it is freed, so an address that is nobody's, or too many bytes, is an error before the driver is asked.
 //! 5. In a process that is ending and in a fork no call reaches the driver.
 //!
