@@ -91,12 +91,14 @@ fn ended(outcome: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// Allocates pinned memory beside a kernel that listens, says how long that took, and waits to be killed.
+/// Says that its kernel listens, allocates pinned memory, says how long that took, and waits to be killed.
 pub fn allocates() -> ExitCode {
     let allocating = || -> Result<_, Failure> {
         let backend = CudaBackend::open()?;
         let mut channel = open(&backend, &options("echo"))?;
         exchange(&mut channel, 0, 100)?;
+        println!("listens");
+        std::io::stdout().flush()?;
         let begun = Instant::now();
         let pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 1 << 20)?;
         let took = begun.elapsed();

@@ -126,7 +126,10 @@ fn streams(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
 
 fn allocated() -> Result<String, Failure> {
     let mut child = Child::start("child-allocates")?;
-    let said = child.line(Duration::from_secs(10))?;
+    let said = child.line(Duration::from_secs(20))?;
+    demand(said.starts_with("listens"), || format!("the child said `{said}`"))?;
+    // Less than after which its kernel would leave.
+    let said = child.line(Duration::from_secs(10)).map_err(|failure| format!("it waits for the kernel: {failure}"))?;
     demand(said.starts_with("allocated: "), || format!("the child said `{said}`"))?;
     Ok(said)
 }

@@ -206,7 +206,7 @@ pub(super) fn flush(rig: &Rig, name: &'static str, run: impl FnMut(Workload<'_>)
     };
     let is_back = name.starts_with("flush-back");
     let mut flush = Flush::new(rig, bytes, is_back)?;
-    let ours: Turn<'_> = if is_back { Box::new(|| flush.to_host()) } else { Box::new(|| flush.to_device()) };
+    let ours: Turn<'_> = if is_back { Box::new(|| flush.down()) } else { Box::new(|| flush.up()) };
     let (pinned, device) = (Pinned::new(&rig.backend, rig.device), Device::new(&rig.backend, rig.device));
     let workload = Workload { name, unit: "ns", aim: Some(aim), subjects: vec![Subject { name: "ringmem bridge", turn: ours }] };
     if is_back {
@@ -267,7 +267,7 @@ impl<'a> Flush<'a> {
         Ok(Self { rig, opened, lines, index: Place::Device(DeviceAddress::new(index)), written: 0 })
     }
 
-    fn to_device(&mut self) -> Result<f64, Failure> {
+    fn up(&mut self) -> Result<f64, Failure> {
         let Opened { sender, bridge, .. } = &mut self.opened;
         let pushed = sender.push_slice(&self.lines).map_err(|corrupt| Failure::Fact(corrupt.to_string()))?;
         let begun = Instant::now();
@@ -282,7 +282,7 @@ impl<'a> Flush<'a> {
         Ok(took.as_nanos() as f64)
     }
 
-    fn to_host(&mut self) -> Result<f64, Failure> {
+    fn down(&mut self) -> Result<f64, Failure> {
         self.publish()?;
         let begun = Instant::now();
         let moved = self.opened.bridge.flush_to_host()?;
