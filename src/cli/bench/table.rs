@@ -57,7 +57,7 @@ impl Table<'_> {
             writeln!(out, "on the backend {backend}: {why}")?;
             writeln!(
                 out,
-                "{:14} {:22} {:>13} {:>13} {:>13} {:>6} {:>6}  unit",
+                "{:16} {:22} {:>13} {:>13} {:>13} {:>6} {:>6}  unit",
                 "workload", "subject", "median", "low", "high", "ratio", "aim"
             )?;
         }
@@ -92,7 +92,7 @@ impl Table<'_> {
                 writeln!(self.out, "{object}")?;
             } else {
                 let [ratio, aim] = [ratio, aim].map(|ratio| ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")));
-                writeln!(self.out, "{name:14} {subject:22} {median:13.1} {low:13.1} {high:13.1} {ratio:>6} {aim:>6}  {unit}")?;
+                writeln!(self.out, "{name:16} {subject:22} {median:13.1} {low:13.1} {high:13.1} {ratio:>6} {aim:>6}  {unit}")?;
             }
         }
         Ok(())
