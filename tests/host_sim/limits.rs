@@ -96,8 +96,13 @@ fn a_launch_that_gets_not_all_its_threads_is_an_error_and_runs_nowhere() {
         return;
     }
     let test = "limits::a_launch_that_gets_not_all_its_threads_is_an_error_and_runs_nowhere";
-    let mut child = std::process::Command::new("sh");
-    child.args(["-c", "ulimit -v 400000 && exec \"$0\" \"$@\""]).arg(std::env::current_exe().expect("this test"));
-    let child = child.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, "1").output().expect("a shell");
+    let run = || {
+        let mut child = std::process::Command::new("sh");
+        child.args(["-c", "ulimit -v 400000 && exec \"$0\" \"$@\""]).arg(std::env::current_exe().expect("this test"));
+        child.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, "1").output().expect("a shell")
+    };
+    // A thread that has its stack and no room for what std puts beside it ends the process within std: then nothing was seen of ours.
+    let is_of_std = |child: &std::process::Output| String::from_utf8_lossy(&child.stderr).contains("alternative stack");
+    let child = (0..5).map(|_| run()).find(|child| !is_of_std(child)).expect("std has room for once in five");
     assert!(child.status.success(), "{child:?}");
 }
