@@ -116,18 +116,31 @@ impl<'a, C> Slots<'a, C> {
         Row { base, mask: self.mask, stride: size_of::<C>(), first: index, _cells: PhantomData }
     }
 
-    /// Asks for the first `bytes` of a slot that is not looked at yet, where the machine can be asked.
+    /// Asks for the line of a slot that is not looked at yet, where the machine can be asked.
     #[inline(always)]
-    pub(super) fn prefetch(&self, index: u64, bytes: usize) {
-        #[cfg(all(target_arch = "x86_64", target_feature = "sse"))]
-        for line in (0..bytes).step_by(64) {
-            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            let place = core::ptr::from_ref(self.at(index)).cast::<i8>().wrapping_add(line);
-            // SAFETY: a hint, which reads nothing and faults nowhere, whatever the address.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(place) };
+    pub(super) fn prefetch(&self, index: u64) {
+        prefetch::<false>(core::ptr::from_ref(self.at(index)).cast());
+    }
+
+    /// Slots, from the one in use, after which the next large one is asked for: a kilobyte on. Small ones stand several to a line, which one of
+    /// them brings; those of many lines are streams of their own.
+    const AHEAD: Option<u64> = match size_of::<C>() {
+        64..=512 => Some(1024 / size_of::<C>().next_power_of_two() as u64),
+        _ => None,
+    };
+
+    /// Before slot `index` is used, the first of `ready`: asks for a later one. Lines come from another core one after the other where each is
+    /// waited for, and side by side where they are asked for. Only of slots that are ready: the line of another would be taken from who works there.
+    #[inline(always)]
+    pub(super) fn prefetch_ahead<const TO_WRITE: bool>(&self, index: u64, ready: u64) {
+        if let Some(ahead) = const { Self::AHEAD }
+            && ready > ahead
+        {
+            let slot = core::ptr::from_ref(self.at(index.wrapping_add(ahead))).cast::<u8>();
+            for line in (0..size_of::<C>()).step_by(64) {
+                prefetch::<TO_WRITE>(slot.wrapping_add(line));
+            }
         }
-        #[cfg(not(all(target_arch = "x86_64", target_feature = "sse")))]
-        let _ = (index, bytes);
     }
 
     /// Where the values from `index` up to the wrap stand in a row.
@@ -217,4 +230,20 @@ pub(super) unsafe fn place<'a, T: RingMessage, M: Machine>(
     // SAFETY: slots_offset is within the layout's size, which is within `len`.
     let slots = unsafe { base.add(layout.slots_offset() as usize) };
     Ok((header, layout, slots))
+}
+
+/// Asks for a line, where the machine can be asked.
+#[inline(always)]
+fn prefetch<const TO_WRITE: bool>(line: *const u8) {
+    #[cfg(all(target_arch = "x86_64", target_feature = "sse"))]
+    // SAFETY: hints, which read nothing and fault nowhere, whatever the address. The intrinsic for the second becomes a read's.
+    unsafe {
+        if TO_WRITE {
+            core::arch::asm!("prefetchw [{}]", in(reg) line.addr(), options(nomem, nostack, preserves_flags));
+        } else {
+            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(line.cast());
+        }
+    }
+    #[cfg(not(all(target_arch = "x86_64", target_feature = "sse")))]
+    let _ = line;
 }

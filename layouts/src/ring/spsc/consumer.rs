@@ -34,9 +34,6 @@ pub struct Consumer<'a, T, M: Machine> {
 unsafe impl<T: Send, M: Machine> Send for Consumer<'_, T, M> {}
 
 impl<'a, T, M: Machine> Consumer<'a, T, M> {
-    /// How many bytes before they are read the lines of large messages are asked for: as many as come while one message is dealt with.
-    const AHEAD: usize = 1024;
-
     /// Attaches to a ring in one piece of memory: header, then slots.
     ///
     /// # Errors
@@ -262,7 +259,7 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
             // One comparison says that there are some and that there may be so many: one less than none is the greatest number.
             if tail.wrapping_sub(self.head).wrapping_sub(1) > self.slots.mask() {
                 // Who polls for a message has its line under way when the index comes, and does not wait for one after the other.
-                self.slots.prefetch(self.head, 1);
+                self.slots.prefetch(self.head);
                 return Err(nothing(self.head, tail, self.slots.mask()));
             }
         }
@@ -289,12 +286,7 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
     /// Takes the next value, which waits.
     #[inline(always)]
     fn take(&mut self) -> T {
-        // Lines come from the other core one after the other as they are read, and side by side as they are asked for. Only of slots that
-        // wait: a line that is being written would be taken from who writes it.
-        let ahead = const { (Self::AHEAD / size_of::<T>().next_power_of_two()) as u64 };
-        if const { size_of::<T>() >= 64 && size_of::<T>() <= Self::AHEAD / 2 } && self.available() > ahead {
-            self.slots.prefetch(self.head.wrapping_add(ahead), size_of::<T>());
-        }
+        self.slots.prefetch_ahead::<false>(self.head, self.available());
         // SAFETY: by the invariant the slot at `head` is initialised and this end's while `available` is not 0, which callers have
         // checked; advancing makes sure that it is read once.
         let value = self.slots.at(self.head).with(|slot| unsafe { slot.read() });

@@ -265,6 +265,7 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
     /// Fills the next slot, which is free.
     #[inline(always)]
     fn fill(&mut self, value: T) {
+        self.slots.prefetch_ahead::<true>(self.tail, self.free());
         // SAFETY: by the invariant the slot at `tail` is this end's while `free` is not 0, which callers have checked.
         self.slots.at(self.tail).with_mut(|slot| unsafe { slot.write(value) });
         self.tail = self.tail.wrapping_add(1);
