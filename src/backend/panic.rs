@@ -1,7 +1,7 @@
 //! Panics of closures and values that are the user's, where they end nobody else's work.
 
 use core::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 /// What `run` returns; `None` if it panics. The panic hook has shown why.
 pub(crate) fn caught<R>(run: impl FnOnce() -> R) -> Option<R> {
@@ -13,4 +13,14 @@ pub(crate) fn caught<R>(run: impl FnOnce() -> R) -> Option<R> {
             None
         }
     }
+}
+
+/// Runs both, the second also where the first panics, which it is told; then the panic goes on.
+pub(crate) fn both<R>(first: impl FnOnce(), second: impl FnOnce(bool) -> R) -> R {
+    let outcome = catch_unwind(AssertUnwindSafe(first));
+    let result = second(outcome.is_err());
+    if let Err(payload) = outcome {
+        resume_unwind(payload);
+    }
+    result
 }

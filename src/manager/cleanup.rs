@@ -24,7 +24,11 @@ impl<M: Memory> MemoryManager<M> {
     ///
     /// `goes` decides by a buffer's figures, such as its [utilisation](BufferStatistics::utilisation): `|_| true` for whatever is idle. A buffer that
     /// was only read since the last look was in use [until now](Self::tick). An error of a free is counted by the backend, as one of a dropped buffer.
+    /// In a fork it does nothing.
     pub fn cleanup(&self, idle: Duration, mut goes: impl FnMut(&BufferStatistics) -> bool) -> Vec<Freed> {
+        if self.here().is_err() {
+            return Vec::new();
+        }
         self.shared.names.all().into_iter().filter_map(|named| self.clean(&named, idle, &mut goes)).collect()
     }
 

@@ -56,6 +56,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
 
     /// The buffer of that name, if it is what it should be; `None` for no buffer.
     fn found<T: DeviceBytes>(&self, name: &str, config: BufferConfig) -> Result<Option<BufferId<T>>> {
+        self.here()?;
         let Some((index, card)) = self.shared.names.find(name, |named| (named.index, Arc::clone(&named.card))) else { return Ok(None) };
         card.element.check::<T>()?;
         if card.config != config {
@@ -71,6 +72,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
         config: BufferConfig,
         reservation: Option<&mut Reservation>,
     ) -> Result<BufferId<T>> {
+        self.here()?;
         let shared = &*self.shared;
         let element = Element::of::<T>()?;
         config.validate()?;

@@ -10,6 +10,7 @@
 //!    while memory, clock or a closure is called. Who asks for a buffer that somebody else has gets [`Busy`](crate::Error::Busy) and does not wait.
 //! 5. Nothing is freed behind anybody's back: [`cleanup`](MemoryManager::cleanup) takes what is idle, unleased and used by nothing that is queued, and
 //!    says what that was.
+//! 6. In a process that was forked from its own a manager refuses everything and frees nothing.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
@@ -64,6 +65,7 @@ use names::Names;
 use statistics::Counts;
 
 use crate::memory::{Budget, Buffer, Memory, Reservation};
+use crate::pool::process::Process;
 use crate::registry::IdError;
 use crate::registry::slots::{Exclusive, Index, Removed, Slots};
 use crate::stream::Stream;
@@ -88,6 +90,8 @@ pub struct MemoryManager<M: Memory> {
 struct Shared<M: Memory> {
     /// Told apart from other managers and registries by it.
     number: u64,
+    /// The one that it is of.
+    process: Process,
     memory: M,
     slots: Arc<Slots<Entry<M>>>,
     names: Names,
@@ -118,6 +122,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
         let Builder { memory, limit, clock } = builder;
         let shared = Shared {
             number: crate::registry::next_number(),
+            process: Process::this(),
             memory,
             slots: Arc::new(Slots::new()),
             names: Names::default(),
@@ -136,6 +141,7 @@ impl<M: Memory> MemoryManager<M> {
     ///
     /// [`NotFound`](Error::NotFound); [`IdError::Elements`] where it has other elements, with both names.
     pub fn find<T: DeviceBytes>(&self, name: &str) -> Result<BufferId<T>> {
+        self.here()?;
         match self.shared.names.find(name, |named| named.card.element.check::<T>().map(|()| named.index)) {
             Some(index) => Ok(BufferId::new(self.shared.number, index?)),
             None => Err(Error::NotFound { name: name.into() }),
@@ -193,8 +199,11 @@ impl<M: Memory> MemoryManager<M> {
         }
     }
 
-    /// Frees every buffer: how many. Those that are leased go with their last lease.
+    /// Frees every buffer: how many. Those that are leased go with their last lease. In a fork it does nothing.
     pub fn clear(&self) -> u64 {
+        if self.here().is_err() {
+            return 0;
+        }
         let here = self.shared.names.all();
         here.into_iter().filter(|named| self.free(AnyBuffer { manager: self.shared.number, index: named.index }).is_ok()).count() as u64
     }
@@ -202,7 +211,7 @@ impl<M: Memory> MemoryManager<M> {
     /// Whether so many bytes could be had now. Another thread may have them by the time they are asked for: [reserve](Self::reserve) them instead.
     #[must_use]
     pub fn can_allocate(&self, bytes: u64) -> bool {
-        self.shared.budget.has(bytes)
+        self.here().is_ok() && self.shared.budget.has(bytes)
     }
 
     /// Takes bytes of the budget that nobody else gets: for buffers that are [created](Self::create_in) in them, or for memory that is allocated elsewhere
@@ -212,6 +221,7 @@ impl<M: Memory> MemoryManager<M> {
     ///
     /// [`Limit`](Error::Limit).
     pub fn reserve(&self, bytes: u64) -> Result<Reservation> {
+        self.here()?;
         self.shared.budget.reserve(bytes)
     }
 
@@ -221,9 +231,12 @@ impl<M: Memory> MemoryManager<M> {
         &self.shared.budget
     }
 
-    /// What it has done and what it holds. What was only read since the last look is dated now.
+    /// What it has done and what it holds; nothing in a fork. What was only read since the last look is dated now.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
+        if self.here().is_err() {
+            return Statistics::default();
+        }
         let Shared { names, budget, counts, .. } = &*self.shared;
         let now = self.shared.now();
         let buffers = names.all().iter().map(|named| named.card.read(now)).collect();
@@ -233,6 +246,9 @@ impl<M: Memory> MemoryManager<M> {
 
     /// Dates what was only read since the last look: once a frame, and ages are exact to a frame.
     pub fn tick(&self) {
+        if self.here().is_err() {
+            return;
+        }
         let now = self.shared.now();
         for named in self.shared.names.all() {
             named.card.last_used(now);
@@ -240,7 +256,17 @@ impl<M: Memory> MemoryManager<M> {
     }
 
     #[inline(always)]
+    fn here(&self) -> Result<()> {
+        if self.shared.process.is_this() {
+            Ok(())
+        } else {
+            Err(Error::Unsupported { what: "a manager of the process that this one was forked from" })
+        }
+    }
+
+    #[inline(always)]
     fn own(&self, got: u64, index: Index) -> Result<Index> {
+        self.here()?;
         let expected = self.shared.number;
         if got == expected { Ok(index) } else { Err(IdError::Foreign { expected, got }.into()) }
     }

@@ -66,7 +66,12 @@ where
     ///
     /// As [`host`](Self::host).
     pub fn fill(&mut self, value: T) -> Result<()> {
-        self.overwrite(|host| host.fill(value))
+        self.overwrite(|host| {
+            // Without bytes there may be more elements than anybody could write one by one.
+            if size_of::<T>() > 0 {
+                host.fill(value);
+            }
+        })
     }
 
     /// Copies all elements out, as [`host`](Self::host) sees them.

@@ -1,5 +1,6 @@
 //! What a pool will be.
 
+use core::mem::ManuallyDrop;
 use core::time::Duration;
 use std::boxed::Box;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::time::Instant;
 
 use super::central::Central;
 use super::heap::LONGEST;
-use super::{Classes, Pool};
+use super::{Classes, Handle, Pool};
 use crate::config::Pooling;
 use crate::memory::Memory;
 use crate::{Error, Result};
@@ -130,6 +131,6 @@ impl<M: Memory> Builder<M> {
         if self.slab < least || self.slab > most {
             return Err(Error::Size { asked: self.slab, least, most });
         }
-        Ok(Pool { shared: Arc::new(Central::new(self)) })
+        Ok(Pool { shared: ManuallyDrop::new(Arc::new(Central::new(self))), handle: Handle::First })
     }
 }

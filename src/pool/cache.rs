@@ -9,6 +9,7 @@ use std::vec::Vec;
 
 use ringmem_layouts::HostWord;
 
+use super::handles::Share;
 use super::seat::{Seat, System};
 use crate::backend::{Block, DeviceAddress, Ticket};
 use crate::stream::Stream;
@@ -93,9 +94,18 @@ impl Bin {
         room
     }
 
-    /// Takes the older half out where there is no room, and makes some where there never was.
-    pub fn make_room(&mut self) -> Vec<Entry> {
-        if self.room() > 0 { Vec::new() } else { self.entries.drain(..self.most.div_ceil(2)).collect() }
+    /// Where there is no room, has the older half shelved, and takes out what was not; where there never was any, makes some. `shelve` says
+    /// how many it took of those that nobody uses.
+    pub fn make_room(&mut self, shelve: impl FnOnce(&[Entry]) -> usize) -> Vec<Entry> {
+        if self.room() > 0 {
+            return Vec::new();
+        }
+        let half = self.most.div_ceil(2);
+        let idle = self.entries.iter().take(half).take_while(|entry| entry.used.is_none()).count();
+        let shelved = self.entries.get(..idle).map_or(0, shelve);
+        let left = self.entries.get(shelved..half).unwrap_or_default().to_vec();
+        self.entries.drain(..half);
+        left
     }
 }
 
@@ -147,32 +157,39 @@ pub(super) struct Cache {
     /// Held by whoever asks for the seat.
     askers: Mutex<()>,
     // INVARIANT: touched by who sits on the seat, or by an asker while the seat is free.
-    bins: UnsafeCell<Box<[Bin]>>,
+    kept: UnsafeCell<Kept>,
 }
 
-// SAFETY: the invariant of `bins`; everything else is shared by its own accesses.
+/// What a thread has of a pool.
+pub(super) struct Kept {
+    /// By class.
+    pub bins: Box<[Bin]>,
+    pub handles: Share,
+}
+
+// SAFETY: the invariant of `kept`; everything else is shared by its own accesses.
 unsafe impl Sync for Cache {}
 
 impl Cache {
     /// One that keeps so many entries of each class at most.
-    pub fn new(most: impl Iterator<Item = usize>) -> Self {
+    pub fn new(most: impl Iterator<Item = usize>, handles: Share) -> Self {
         let bins = most.map(|most| Bin { most, ..Bin::default() }).collect();
-        Self { seat: Seat::new(), askers: Mutex::new(()), bins: UnsafeCell::new(bins) }
+        Self { seat: Seat::new(), askers: Mutex::new(()), kept: UnsafeCell::new(Kept { bins, handles }) }
     }
 
-    /// The bins, for the thread whose cache it is. `f` calls nothing that comes back here.
+    /// What it has, for the thread whose cache it is. `f` calls nothing that comes back here.
     ///
     /// # Safety
     ///
     /// The calling thread is the cache's.
     #[inline(always)]
-    pub unsafe fn own<R>(&self, f: impl FnOnce(&mut [Bin]) -> R) -> R {
+    pub unsafe fn own<R>(&self, f: impl FnOnce(&mut Kept) -> R) -> R {
         while !self.seat.sit::<System>() {
             self.wait();
         }
         let stand = Stand(&self.seat);
         // SAFETY: the seat is ours.
-        let result = f(unsafe { &mut *self.bins.get() });
+        let result = f(unsafe { &mut *self.kept.get() });
         drop(stand);
         result
     }
@@ -183,8 +200,8 @@ impl Cache {
         drop(self.askers.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The bins, for another thread, while the cache's own is away; `None` where it cannot be told to stay away.
-    pub fn ask<R>(&self, f: impl FnOnce(&mut [Bin]) -> R) -> Option<R> {
+    /// The same for another thread, while the cache's own is away; `None` where it cannot be told to stay away.
+    pub fn ask<R>(&self, f: impl FnOnce(&mut Kept) -> R) -> Option<R> {
         let _one = self.askers.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.seat.ask::<System>() {
             return None;
@@ -196,19 +213,19 @@ impl Cache {
             if times < 100 { core::hint::spin_loop() } else { thread::yield_now() }
         }
         // SAFETY: asked, and the seat is free; other askers wait for the lock.
-        let result = f(unsafe { &mut *self.bins.get() });
+        let result = f(unsafe { &mut *self.kept.get() });
         drop(back);
         Some(result)
     }
 
-    /// The bins, when no thread can come to them any more.
+    /// The same when no thread can come to them any more.
     ///
     /// # Safety
     ///
     /// No thread is in [`own`](Self::own) or [`ask`](Self::ask) or will be, and what they did there happened before.
-    pub unsafe fn alone<R>(&self, f: impl FnOnce(&mut [Bin]) -> R) -> R {
+    pub unsafe fn alone<R>(&self, f: impl FnOnce(&mut Kept) -> R) -> R {
         // SAFETY: the caller's promise.
-        f(unsafe { &mut *self.bins.get() })
+        f(unsafe { &mut *self.kept.get() })
     }
 }
 

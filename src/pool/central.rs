@@ -1,6 +1,6 @@
 //! What all threads share: slabs, the heap over them, blocks whose last use is not over, and every thread's cache.
 //!
-//! Locks are taken in this order: `caches`, `ended`, a cache's own, `state`. None is held while the backend, the memory, the clock or the callback is
+//! Locks are taken in this order: `caches`, `ended`, a cache's own, a shelf's or `state`. None is held while the backend, the memory, the clock or the callback is
 //! called.
 
 mod back;
@@ -12,27 +12,30 @@ mod room;
 use core::alloc::Layout;
 use core::cell::Cell;
 use core::mem::{self, ManuallyDrop};
+use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicBool, AtomicU64};
 use core::time::Duration;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
 use remains::Remains;
+use ringmem_layouts::HostWord;
 
 use super::Classes;
 use super::builder::{Builder, Hygiene};
-use super::cache::{Bin, Cache, Counted, Entry, Idle};
+use super::cache::{Cache, Counted, Entry, Idle, Kept};
+use super::handles::{Handles, Share};
 use super::heap::{Heap, Taken, UNIT};
 use super::local::{self, Home};
 use super::process::Process;
 use super::seat::System;
+use super::shelf::Shelf;
 use super::tag::Tag;
-use crate::Result;
 use crate::backend::{Block, Fill, Ticket, Uses};
 use crate::memory::Memory;
 use crate::stream::Stream;
+use crate::{CacheLineAligned, Result};
 
 /// What slabs' sizes are multiples of where that fits the limit.
 const GRAIN: u64 = 2 << 20;
@@ -63,14 +66,16 @@ pub(super) struct Central<M: Memory> {
     patience: Duration,
     out_of_memory: Option<super::builder::OutOfMemory>,
     clock: Arc<dyn Fn() -> u64 + Send + Sync>,
-    state: Mutex<State>,
-    /// Every running thread's.
-    caches: Mutex<Vec<Arc<Cache>>>,
+    state: CacheLineAligned<Mutex<State>>,
+    caches: Mutex<Caches>,
+    pub handles: CacheLineAligned<Handles<HostWord>>,
     /// What the caches of threads that have ended had counted, and those threads after them; by class.
     ended: Mutex<Vec<Counted>>,
-    counts: Counts,
-    /// Whether there may be anything on the shelves. Written under `state`; who reads it looks there if it says so.
-    has_shelved: AtomicBool,
+    counts: CacheLineAligned<Counts>,
+    /// What threads had too many of and nobody uses, by class.
+    shelves: Vec<Shelf>,
+    /// How often threads have moved memory, where others did not see it.
+    moves: CacheLineAligned<AtomicU64>,
 }
 
 /// What is counted outside the caches.
@@ -83,12 +88,18 @@ struct Counts {
     frees: AtomicU64,
 }
 
+/// Every running thread's.
+#[derive(Default)]
+struct Caches {
+    all: Vec<Arc<Cache>>,
+    /// The first handle has gone: no share is opened any more.
+    are_closed: bool,
+}
+
 struct State {
     heap: Heap,
     /// By number; `None` for a number that is free.
     slabs: Vec<Option<Slab>>,
-    /// What threads had too many of and nobody uses, by class.
-    shelves: Vec<Vec<Idle>>,
     /// Given back, and not over.
     pending: Vec<(Uses, Entry)>,
     /// By [`address`](crate::memory::address), the tags that the memory below knows direct blocks by: out there they have ours.
@@ -97,8 +108,6 @@ struct State {
     leaving: Vec<(Uses, Block)>,
     /// Threads that have memory on its way from or to the memory below, or out of caches, where nobody else sees it.
     moving: u32,
-    /// How often they have moved some.
-    moves: u64,
     /// How often the limit has refused some.
     refusals: u64,
     /// Bytes of slabs and of direct blocks, those that are being allocated included: never above the limit.
@@ -117,20 +126,9 @@ impl State {
         Some(given.slab)
     }
 
-    /// What nobody has taken and no thread has cached, of what the heap counts as taken.
-    fn idle(&self) -> impl Iterator<Item = &Idle> {
-        self.shelves.iter().flatten().chain(self.pending.iter().map(|(_, entry)| &entry.idle))
-    }
-
     /// The slabs that nothing is taken of, each with its number.
     fn empty_slabs(&self) -> impl Iterator<Item = (u32, &Slab)> {
         self.heap.empty_slabs().filter_map(|number| Some((number, self.slabs.get(number as usize)?.as_ref()?)))
-    }
-
-    /// Counts that this thread has moved memory.
-    fn moved(&mut self) {
-        self.moves = self.moves.wrapping_add(1);
-        MOVES.set(MOVES.get().wrapping_add(1));
     }
 }
 
@@ -151,12 +149,10 @@ impl<M: Memory> Central<M> {
         let state = State {
             heap: Heap::new(),
             slabs: Vec::new(),
-            shelves: std::vec![Vec::new(); classes.count()],
             pending: Vec::new(),
             direct: HashMap::new(),
             leaving: Vec::new(),
             moving: 0,
-            moves: 0,
             refusals: 0,
             reserved: 0,
             peak: 0,
@@ -176,11 +172,13 @@ impl<M: Memory> Central<M> {
             patience,
             out_of_memory,
             clock,
-            state: Mutex::new(state),
+            state: CacheLineAligned::new(Mutex::new(state)),
             caches: Mutex::default(),
+            handles: CacheLineAligned::new(Handles::new()),
             ended: Mutex::new(std::vec![Counted::default(); classes.count()]),
-            counts: Counts::default(),
-            has_shelved: AtomicBool::new(false),
+            counts: CacheLineAligned::default(),
+            shelves: (0..classes.count()).map(|_| Shelf::default()).collect(),
+            moves: CacheLineAligned::default(),
         }
     }
 
@@ -300,16 +298,37 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Says that this thread may move memory, until what this gives is dropped; what it has [moved](State::moved) it says by then.
+    /// The first handle goes: whether it was the last. In a fork, or where a thread cannot be asked what it has counted, the pool stays.
+    #[cold]
+    pub fn first_leaves(&self) -> bool {
+        if !self.process.is_this() {
+            return false;
+        }
+        let caches = {
+            let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+            caches.are_closed = true;
+            caches.all.clone()
+        };
+        let others = caches.iter().try_fold(0_u64, |sum, cache| Some(sum.wrapping_add(cache.ask(|kept| kept.handles.close())?)));
+        others.is_some_and(|others| self.handles.first_leaves(others))
+    }
+
+    /// Says that this thread may move memory, until what this gives is dropped; what it has [moved](Self::moved) it says by then.
     pub fn moving(&self) -> Moving<'_, M> {
         self.lock().moving += 1;
         Moving(self)
     }
 
+    /// Counts that this thread has moved memory. What makes others see what it moved has them see this.
+    fn moved(&self) {
+        self.moves.fetch_add(1, Relaxed);
+        MOVES.set(MOVES.get().wrapping_add(1));
+    }
+
     /// A number that stays the same while no other thread moves memory, here or in a pool beside this one.
     pub fn moved_by_others(&self, beside: Option<&Self>) -> u64 {
-        let moves = beside.map_or(0, |other| other.lock().moves);
-        self.lock().moves.wrapping_add(moves).wrapping_sub(MOVES.get())
+        let moves = |pool: &Self| pool.moves.load(Relaxed);
+        moves(self).wrapping_add(beside.map_or(0, moves)).wrapping_sub(MOVES.get())
     }
 
     /// Calls the memory below. What this thread moves there, in a pool, is not moved here.
@@ -346,14 +365,16 @@ thread_local! {
     static MOVES: Cell<u64> = const { Cell::new(0) };
 }
 
-fn take_all(bins: &mut [Bin]) -> Vec<Entry> {
-    bins.iter_mut().flat_map(|bin| mem::take(&mut bin.entries)).collect()
+fn take_all(kept: &mut Kept) -> Vec<Entry> {
+    kept.bins.iter_mut().flat_map(|bin| mem::take(&mut bin.entries)).collect()
 }
 
 impl<M: Memory> Home for Central<M> {
     fn admit(&self) -> Arc<Cache> {
-        let cache = Arc::new(Cache::new((0..self.classes.count()).map(|class| self.most_cached(class))));
-        self.caches.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&cache));
+        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        let most = (0..self.classes.count()).map(|class| self.most_cached(class));
+        let cache = Arc::new(Cache::new(most, Share::new(!caches.are_closed)));
+        caches.all.push(Arc::clone(&cache));
         cache
     }
 
@@ -369,8 +390,11 @@ impl<M: Memory> Home for Central<M> {
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the caller's promise.
-        unsafe { cache.own(|bins| ended.iter_mut().zip(bins).for_each(|(sum, bin)| sum.add(&bin.counted))) };
-        caches.retain(|other| !Arc::ptr_eq(other, cache));
+        unsafe { cache.own(|kept| ended.iter_mut().zip(&kept.bins).for_each(|(sum, bin)| sum.add(&bin.counted))) };
+        // Added before anybody can find it closed.
+        // SAFETY: as above.
+        unsafe { cache.own(|kept| self.handles.add(kept.handles.close())) };
+        caches.all.retain(|other| !Arc::ptr_eq(other, cache));
     }
 }
 
@@ -384,9 +408,9 @@ impl<M: Memory> Drop for Central<M> {
         }
         // Every block was given back, since each holds the pool; but the last use of some may be open.
         let mut open: Vec<Ticket> = Vec::new();
-        for cache in mem::take(&mut *self.caches.lock().unwrap_or_else(PoisonError::into_inner)) {
+        for cache in mem::take(&mut *self.caches.lock().unwrap_or_else(PoisonError::into_inner)).all {
             // SAFETY: who has the pool may touch its caches, and nobody has it any more.
-            unsafe { cache.alone(|bins| open.extend(bins.iter().flat_map(|bin| &bin.entries).filter_map(|entry| entry.used))) };
+            unsafe { cache.alone(|kept| open.extend(kept.bins.iter().flat_map(|bin| &bin.entries).filter_map(|entry| entry.used))) };
         }
         let (slabs, pending) = {
             let mut state = self.lock();

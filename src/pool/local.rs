@@ -63,6 +63,12 @@ pub(super) fn with<R>(pool: u64, find: impl FnOnce() -> Option<*const Cache>, f:
     Some(f(unsafe { &*cache }))
 }
 
+/// Runs `f` with this thread's cache of a pool, if it was used lately. `f` does not come back here.
+#[inline(always)]
+pub(super) fn lately<R>(pool: u64, f: impl FnOnce(&Cache) -> R) -> Option<R> {
+    with(pool, || None, f)
+}
+
 /// A pool's cache, from now on where it is looked for first.
 pub(super) fn find(pool: u64, home: Weak<dyn Home>) -> Option<*const Cache> {
     let look = |local: &UnsafeCell<Local>| {

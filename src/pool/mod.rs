@@ -15,6 +15,7 @@ mod cache;
 mod central;
 mod classes;
 mod global;
+mod handles;
 mod heap;
 mod local;
 mod pinned;
@@ -22,12 +23,15 @@ mod placed;
 mod pools;
 pub(crate) mod process;
 mod seat;
+mod shelf;
 mod statistics;
 mod tag;
 mod thread;
 
 use core::alloc::Layout;
 use core::fmt;
+use core::mem::ManuallyDrop;
+use core::ptr;
 use core::time::Duration;
 use std::sync::Arc;
 
@@ -48,9 +52,9 @@ pub use statistics::{ClassStatistics, PartState, SlabView, Statistics};
 
 /// A pool over a memory. Clones are the same pool; each is a [`Memory`], so buffers are made of it.
 ///
-/// A clone counts itself where all clones do. Where several threads make very many buffers, let each have its clone in an `Arc` of its own,
-/// which is a
-/// [`Memory`] as well: then they write to no count together.
+/// As long as the one that was [built](Builder::build) lives, a clone is made and dropped without a locked instruction, and without writing to
+/// what another thread writes to: so keep that one, and give its clones to buffers and threads. It may go before them; from then on they
+/// count themselves in one place.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -70,7 +74,17 @@ pub use statistics::{ClassStatistics, PartState, SlabView, Statistics};
 /// # }
 /// ```
 pub struct Pool<M: Memory> {
-    shared: Arc<Central<M>>,
+    // INVARIANT: there as long as any handle is; one count of it is of all of them.
+    shared: ManuallyDrop<Arc<Central<M>>>,
+    handle: Handle,
+}
+
+/// Which handle it is. As long as a word: one that is written in part is not quick to be copied.
+#[derive(Clone, Copy)]
+#[repr(usize)]
+enum Handle {
+    First,
+    Other,
 }
 
 impl<M: Memory> Pool<M> {
@@ -136,6 +150,19 @@ impl<M: Memory> Pool<M> {
         }
     }
 
+    /// Counts a handle more, or wraps for one less, where this thread does so: whether it does.
+    #[inline(always)]
+    fn counts_here(&self, more: u64) -> bool {
+        // SAFETY: `local::lately` gives this thread's.
+        local::lately(self.shared.id, |cache| unsafe { cache.own(|kept| kept.handles.add(more)) }) == Some(true)
+    }
+
+    #[cold]
+    fn let_go(&mut self) {
+        // SAFETY: no other handle is left, and this one is not used again.
+        unsafe { ManuallyDrop::drop(&mut self.shared) };
+    }
+
     /// What its threads share, in its own process.
     fn here(&self) -> Result<&Central<M>> {
         if self.shared.process.is_this() {
@@ -175,8 +202,27 @@ unsafe impl<M: Memory> Memory for Pool<M> {
 }
 
 impl<M: Memory> Clone for Pool<M> {
+    #[inline(always)]
     fn clone(&self) -> Self {
-        Self { shared: Arc::clone(&self.shared) }
+        if !self.counts_here(1) {
+            self.shared.handles.add(1);
+        }
+        // SAFETY: another handle, which was counted just now, of what is there since this one is.
+        let shared = unsafe { ptr::read(&raw const self.shared) };
+        Self { shared, handle: Handle::Other }
+    }
+}
+
+impl<M: Memory> Drop for Pool<M> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        let is_last = match self.handle {
+            Handle::First => self.shared.first_leaves(),
+            Handle::Other => !self.counts_here(1_u64.wrapping_neg()) && self.shared.handles.leave(),
+        };
+        if is_last {
+            self.let_go();
+        }
     }
 }
 

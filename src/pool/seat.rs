@@ -138,7 +138,7 @@ mod system {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use loom::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -169,7 +169,7 @@ mod tests {
     }
 
     /// The barriers, as fences on both sides: loom knows no other.
-    struct Both;
+    pub(in crate::pool) struct Both;
     impl Barrier for Both {
         fn owner() {
             fence(Ordering::SeqCst);

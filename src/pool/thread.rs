@@ -66,7 +66,7 @@ impl<M: Memory> Pool<M> {
 
     /// An entry of those that other threads had too many of, and some more for the cache.
     fn take_shelved(&self, class: usize, on: Option<&Stream>) -> Option<Entry> {
-        if !self.shared.has_shelved() {
+        if !self.shared.has_shelved(class) {
             return None;
         }
         let fill = |bin: &mut Bin| {
@@ -108,7 +108,7 @@ impl<M: Memory> Pool<M> {
         let (class, requested) = (Tag(block.tag).class(), block.layout.size() as u64);
         let used = uses.only();
         let put = |bin: &mut Bin| {
-            let older = self.make_room(bin);
+            let older = self.make_room(class, bin);
             bin.push(Entry::of(&block, used));
             bin.counted.give(requested);
             older
@@ -126,8 +126,8 @@ impl<M: Memory> Pool<M> {
     }
 
     /// Takes the older half out of a bin that is full; who looks for that waits until it is shared.
-    fn make_room(&self, bin: &mut Bin) -> (Vec<Entry>, Option<Moving<'_, M>>) {
-        let older = bin.make_room();
+    fn make_room(&self, class: usize, bin: &mut Bin) -> (Vec<Entry>, Option<Moving<'_, M>>) {
+        let older = bin.make_room(|entries| self.shared.shelve(class, entries));
         let moving = if older.is_empty() { None } else { Some(self.shared.moving()) };
         (older, moving)
     }
@@ -146,7 +146,7 @@ impl<M: Memory> Pool<M> {
     fn bin<R>(&self, class: usize, f: impl FnOnce(&mut Bin) -> R) -> Option<R> {
         let find = || self.find();
         // SAFETY: `local::with` gives this thread's.
-        let run = |cache: &Cache| unsafe { cache.own(|bins| bins.get_mut(class).map(f)) };
+        let run = |cache: &Cache| unsafe { cache.own(|kept| kept.bins.get_mut(class).map(f)) };
         local::with(self.shared.id, find, run).flatten()
     }
 
@@ -173,19 +173,19 @@ mod tests {
 
     #[test]
     fn what_a_thread_takes_out_of_a_full_bin_is_waited_for() {
-        let backend = HostBackend::builder().device_memory(4 << 20).build().expect("a backend");
-        let builder = Pool::builder(Device::new(&backend, 0)).limit(4 << 20).slab(4 << 20).patience(Duration::from_secs(3600));
+        let backend = HostBackend::builder().device_memory(8 << 20).build().expect("a backend");
+        let builder = Pool::builder(Device::new(&backend, 0)).limit(8 << 20).slab(8 << 20).patience(Duration::from_secs(3600));
         let pool = builder.build().expect("a pool");
         let give = |bytes| Buffer::<u8, _>::new(pool.clone(), bytes).expect("room");
-        let (blocks, last) = ([(); 4].map(|()| give(1 << 20)), Layout::from_size_align(1 << 20, 1).expect("a layout"));
+        let (blocks, last) = ([(); 8].map(|()| give(1 << 20)), Layout::from_size_align(1 << 20, 1).expect("a layout"));
         drop(blocks);
         let class = pool.shared.class_of(last).expect("one of slabs");
         // As when one more is given back.
-        let (older, moving) = pool.bin(class, |bin| pool.make_room(bin)).expect("a thread that runs");
-        assert!(!older.is_empty(), "it was full");
+        let (older, moving) = pool.bin(class, |bin| pool.make_room(class, bin)).expect("a thread that runs");
+        assert!(!older.is_empty(), "it was full, and so was the shelf");
         let (sender, receiver) = mpsc::channel();
         let theirs = pool.clone();
-        thread::spawn(move || sender.send(Buffer::<u8, _>::new(theirs, 4 << 20).map(drop)));
+        thread::spawn(move || sender.send(Buffer::<u8, _>::new(theirs, 8 << 20).map(drop)));
         // Time to be refused, if it is not to wait.
         let early = receiver.recv_timeout(Duration::from_millis(50));
         pool.shared.share(class, older, moving.expect("it is said"));

@@ -1,8 +1,9 @@
 //! How streams end, and what others of the user's cannot end.
 
 use std::mem;
-use std::sync::atomic::AtomicBool;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use ringmem::backend::Uses;
 use ringmem::memory::{Device, GpuBuffer};
@@ -80,6 +81,43 @@ fn a_clock_that_panics_on_a_stream_fails_what_is_left_there_and_loses_no_bytes()
     within(move || drop(stream));
     let counters = backend.counters();
     assert_eq!((counters.fills.count, counters.device_live.bytes, counters.pinned_live.bytes), (1, 0, 0));
+}
+
+#[test]
+fn a_clock_that_panics_when_a_call_is_written_down_loses_no_block() {
+    let left = Arc::new(AtomicUsize::new(usize::MAX));
+    let clock = {
+        let left = Arc::clone(&left);
+        move || {
+            assert!(left.fetch_sub(1, Relaxed) > 0, "a clock that a test asked for");
+            0
+        }
+    };
+    let backend = build(HostBackend::builder().device_memory(1 << 20).log(true).clock(Arc::new(clock)));
+    let mut panics = 0;
+    for kind in [MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified, MemoryLocation::Host] {
+        let give = || {
+            let block = backend.allocate(&request(kind, 0, 1 << 19), None).expect("room");
+            // SAFETY: allocated just now, and nobody uses it.
+            unsafe { backend.free(&block, &Uses::NONE) }.expect("it is ours");
+        };
+        // At each of the times that it is read.
+        for time in 0.. {
+            left.store(time, Relaxed);
+            let is_through = catch_unwind(AssertUnwindSafe(give)).is_ok();
+            left.store(usize::MAX, Relaxed);
+            let counters = backend.counters();
+            let live = [counters.device_live, counters.pinned_live, counters.unified_live, counters.host_live].map(|live| live.bytes);
+            assert_eq!(live, [0; 4], "{kind:?}, the clock's reading {time}");
+            if is_through {
+                break;
+            }
+            panics += 1;
+        }
+        // All of it can be had again.
+        drop(gpu(&backend, 1 << 20));
+    }
+    assert!(panics >= 12, "{panics}: each allocation, each free, and what goes are written down");
 }
 
 #[test]

@@ -4,6 +4,8 @@
 mod attack;
 mod cleanup;
 mod figures;
+#[cfg(target_os = "linux")]
+mod forked;
 mod group;
 mod growth;
 #[path = "../adaptors/held.rs"]

@@ -1,13 +1,15 @@
 //! What a mirror says of itself: transfers, and whether its pages are locked.
 
+use std::sync::mpsc;
+use std::thread;
 use std::time::Instant;
 
 use ringmem::backend::Options;
 use ringmem::backend::host::HostBackend;
 use ringmem::memory::{Device, Host, Pinned};
-use ringmem::mirror::MirroredBuffer;
+use ringmem::mirror::{MirroredBuffer, State};
 
-use super::{BYTES, LEN, backend, pageable, pinned};
+use super::{BYTES, LEN, LIMIT, backend, pageable, pinned};
 
 #[test]
 fn transfers_are_counted_exactly_and_their_time_is_in_nanoseconds() {
@@ -67,4 +69,14 @@ fn it_says_what_it_is() {
     assert!(format!("{mirror:?}").contains("state: Uninitialized"), "{mirror:?}");
     use ringmem::memory::Memory;
     assert_eq!((mirror.host_memory().device(), mirror.device_memory().device()), (0, 0));
+}
+
+#[test]
+fn elements_without_bytes_are_filled_however_many_there_are() {
+    let backend = backend();
+    let mut mirror = MirroredBuffer::<[u32; 0], _, _>::new(Host::new(&backend, 0), Device::new(&backend, 0), usize::MAX).expect("no bytes");
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(mirror.fill([]).map(|()| mirror.state())));
+    let state = receiver.recv_timeout(LIMIT).expect("in time").expect("filled");
+    assert_eq!(state, State::HostDirty);
 }

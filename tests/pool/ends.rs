@@ -221,6 +221,45 @@ fn no_lock_is_held_while_the_memory_the_clock_or_the_callback_is_called() {
     asker.join().expect("no panic");
 }
 
+#[test]
+fn handles_that_any_thread_makes_and_drops_hold_the_pool_and_the_last_frees_it() {
+    const THREADS: usize = 4;
+    let backend = backend(64 * MIB);
+    for round in 0..60 {
+        let first = builder(&backend).slab(2 * MIB).build().unwrap();
+        let mut last = give(&first, KIB);
+        let (senders, receivers): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| mpsc::channel::<Bytes>()).unzip();
+        thread::scope(|scope| {
+            let each = receivers.into_iter().enumerate().map(|(number, receiver)| {
+                let (pool, next) = (first.clone(), senders[(number + 1) % THREADS].clone());
+                scope.spawn(move || {
+                    for _ in 0..200 {
+                        // Made here and dropped by the next; and one that is both here.
+                        let _ = next.send(give(&pool, KIB));
+                        drop(pool.clone());
+                        drop(receiver.try_recv());
+                    }
+                    drop((pool, next));
+                    while let Ok(theirs) = receiver.recv_timeout(LIMIT) {
+                        drop(theirs);
+                    }
+                })
+            });
+            let threads: Vec<_> = each.collect();
+            drop(senders);
+            // Before, while and after they count.
+            (0..round * 200).for_each(|_| std::hint::spin_loop());
+            drop(first);
+            // A thread has the pool while it ends: one that was joined has ended.
+            threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+        });
+        last.fill(1).unwrap();
+        assert_eq!(backend.counters().device_live.bytes, 2 * MIB, "its last buffer holds it");
+        drop(last);
+        assert_eq!(backend.counters().device_live.bytes, 0, "round {round}");
+    }
+}
+
 #[cfg(target_os = "linux")]
 mod forked {
     use std::time::Instant;

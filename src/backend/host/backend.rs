@@ -15,6 +15,7 @@ use super::link::{Route, Work};
 use super::log::{Facts, Phase};
 use super::operation::{self, Operation};
 use super::queue::Queue;
+use crate::backend::panic::both;
 use crate::backend::ranges::address;
 use crate::backend::{
     Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Place, Prefetch, Request, StreamId, Ticket,
@@ -67,7 +68,13 @@ unsafe impl Backend for HostBackend {
             Some(_) => Err(self.shortage(request)),
         };
         let facts = Facts { to: outcome.as_ref().ok().map(address), ..facts };
-        self.shared.log(&facts, Phase::Called, None, outcome.is_ok());
+        let is_given = outcome.is_ok();
+        // Where the user's clock panics nobody gets the block.
+        let give = |has_panicked: bool| match &outcome {
+            Ok(block) if has_panicked => self.shared.ranges.take(block).map(|range| self.shared.release(address(block), range)),
+            _ => Ok(()),
+        };
+        both(|| self.shared.log(&facts, Phase::Called, None, is_given), give)?;
         outcome
     }
 
@@ -78,12 +85,17 @@ unsafe impl Backend for HostBackend {
         let struck = watched.and_then(|facts| shared.plan.next(facts.verb));
         let is_over = shared.are_over(uses);
         let killed = if is_over { shared.ranges.take(block).map(Some) } else { shared.ranges.kill(block).map(|()| None) };
-        if let Some(facts) = &watched {
-            shared.log(facts, Phase::Called, None, killed.is_ok() && struck.is_none());
-        }
-        match killed? {
-            Some(range) => shared.release(address(block), range),
-            None => shared.limbo.after(shared, uses, Held::Block(Block { ready: None, ..*block })),
+        let is_ok = killed.is_ok() && struck.is_none();
+        let go = |killed: Result<Option<_>>| -> Result<()> {
+            match killed? {
+                Some(range) => shared.release(address(block), range),
+                None => shared.limbo.after(shared, uses, Held::Block(Block { ready: None, ..*block })),
+            }
+            Ok(())
+        };
+        match &watched {
+            Some(facts) => both(|| shared.log(facts, Phase::Called, None, is_ok), |_| go(killed))?,
+            None => go(killed)?,
         }
         struck.map_or(Ok(()), |struck| Err(struck.error()))
     }

@@ -23,6 +23,7 @@ use super::pinned::Budget;
 use super::queue::Queue;
 use crate::backend::counters::Counts;
 use crate::backend::ended::Ended;
+use crate::backend::panic::both;
 use crate::backend::ranges::{Range, Ranges};
 
 use super::allocation::Owner;
@@ -120,12 +121,16 @@ impl Shared {
         if location == MemoryLocation::Unified {
             self.forget_pages(address, bytes);
         }
-        // Written down before anybody can see it: in the counters, or as the memory of the next.
-        if self.is_watched() {
-            self.log(&Facts { bytes, from: Some(address), ..Facts::of(Verb::Free, None) }, Phase::Freed, None, true);
+        let go = |_| {
+            self.counts.of(location).freed(bytes);
+            range.give_back(self);
+        };
+        if !self.is_watched() {
+            return go(false);
         }
-        self.counts.of(location).freed(bytes);
-        range.give_back(self);
+        // Written down before anybody can see it: in the counters, or as the memory of the next.
+        let facts = Facts { bytes, from: Some(address), ..Facts::of(Verb::Free, None) };
+        both(|| self.log(&facts, Phase::Freed, None, true), go);
     }
 
     pub fn is_watched(&self) -> bool {

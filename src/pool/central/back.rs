@@ -1,7 +1,6 @@
 //! What comes back: it goes to the heap, waits for its last use, or lies on a shelf for the next who wants its class.
 
 use core::mem;
-use core::sync::atomic::Ordering::Relaxed;
 use std::collections::HashSet;
 use std::sync::PoisonError;
 use std::vec::Vec;
@@ -10,6 +9,7 @@ use super::{CACHED_BYTES, Central, Moving, SHELVED_BLOCKS, UNDATED, take_all};
 use crate::backend::{Ticket, Uses};
 use crate::memory::Memory;
 use crate::pool::cache::Entry;
+use crate::pool::shelf::Shelf;
 
 impl<M: Memory> Central<M> {
     /// How many blocks of a class lie on its shelf at most.
@@ -50,36 +50,35 @@ impl<M: Memory> Central<M> {
     pub fn share(&self, class: usize, mut entries: Vec<Entry>, moving: Moving<'_, M>) {
         let backend = self.memory.backend();
         let open: Vec<Entry> = entries.extract_if(.., |entry| entry.used.is_some_and(|ticket| !backend.reached(ticket))).collect();
-        let most = self.most_shelved(class);
+        let left = entries.split_off(self.shelve(class, &entries));
         let emptied: Vec<u32> = {
             let mut state = self.lock();
             state.pending.extend(open.into_iter().map(|entry| (Uses::from(entry.used), entry)));
-            if let Some(shelf) = state.shelves.get_mut(class) {
-                let count = most.saturating_sub(shelf.len()).min(entries.len());
-                shelf.extend(entries.drain(..count).map(|entry| entry.idle));
-                self.has_shelved.store(true, Relaxed);
-            }
-            state.moved();
+            self.moved();
             moving.end(&mut state);
-            entries.iter().filter_map(|entry| state.give(entry)).collect()
+            left.iter().filter_map(|entry| state.give(entry)).collect()
         };
         self.date(&emptied);
     }
 
-    pub fn has_shelved(&self) -> bool {
-        self.has_shelved.load(Relaxed)
+    /// Puts entries that nobody uses on the shelf of their class; how many had room there.
+    pub fn shelve(&self, class: usize, entries: &[Entry]) -> usize {
+        let count = self.shelves.get(class).map_or(0, |shelf| shelf.add(self.most_shelved(class), entries));
+        if count > 0 {
+            self.moved();
+        }
+        count
+    }
+
+    pub fn has_shelved(&self, class: usize) -> bool {
+        self.shelves.get(class).is_some_and(Shelf::has_some)
     }
 
     /// Takes so many entries of a class from its shelf, or as many as there are. A thread that looks for them meanwhile looks again.
     pub fn unshelve(&self, class: usize, count: usize, to: &mut Vec<Entry>) {
-        let mut state = self.lock();
-        let Some(shelf) = state.shelves.get_mut(class) else { return };
-        let begin = shelf.len().saturating_sub(count);
-        to.extend(shelf.drain(begin..).map(|idle| Entry { idle, used: None }));
-        if begin == 0 && state.shelves.iter().all(Vec::is_empty) {
-            self.has_shelved.store(false, Relaxed);
+        if let Some(shelf) = self.shelves.get(class) {
+            shelf.take(count, to, || self.moved());
         }
-        state.moved();
     }
 
     /// Says from when on slabs are empty that nothing is taken of. The clock is read without the lock.
@@ -124,7 +123,7 @@ impl<M: Memory> Central<M> {
         state.reserved -= gone.iter().map(|(_, block)| block.layout.size() as u64).sum::<u64>();
         let has_moved = !over.is_empty() || !gone.is_empty();
         if has_moved {
-            state.moved();
+            self.moved();
         }
         drop(state);
         self.date(&emptied);
@@ -133,14 +132,12 @@ impl<M: Memory> Central<M> {
 
     /// Takes every thread's cached blocks back, and those on the shelves; how many.
     pub(super) fn empty_caches(&self) -> usize {
-        let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner).all.clone();
         let _moving = self.moving();
         // The shelves last: what threads put there meanwhile is not missed.
         let mut entries: Vec<Entry> = caches.iter().flat_map(|cache| cache.ask(take_all).unwrap_or_default()).collect();
-        if self.has_shelved() {
-            let mut state = self.lock();
-            entries.extend(state.shelves.iter_mut().flat_map(|shelf| shelf.drain(..)).map(|idle| Entry { idle, used: None }));
-            self.has_shelved.store(false, Relaxed);
+        for shelf in self.shelves.iter().filter(|shelf| shelf.has_some()) {
+            shelf.take(usize::MAX, &mut entries, || ());
         }
         let count = entries.len();
         self.put_back(entries);
@@ -153,6 +150,6 @@ impl<M: Memory> Central<M> {
             return;
         }
         self.give(entries.into_iter().map(|entry| (Uses::from(entry.used), entry)));
-        self.lock().moved();
+        self.moved();
     }
 }

@@ -9,6 +9,7 @@ use super::Central;
 use crate::memory::Memory;
 use crate::pool::cache::{Counted, Idle};
 use crate::pool::heap::PartId;
+use crate::pool::shelf::Shelf;
 use crate::pool::statistics::{ClassStatistics, PartState, SlabView, Statistics};
 use crate::pool::tag::Tag;
 
@@ -20,8 +21,9 @@ impl<M: Memory> Central<M> {
         let returns = classes.iter().map(|class| class.returns).sum::<u64>() + self.counts.returns.load(Relaxed);
         let hits = classes.iter().map(|class| class.hits).sum::<u64>();
         let requested = classes.iter().fold(direct, |sum, class| sum.wrapping_add(class.requested));
+        cached += self.shelved().map(|idle| Tag(idle.tag).bytes()).sum::<u64>();
         let state = self.lock();
-        cached += state.idle().map(|idle| Tag(idle.tag).bytes()).sum::<u64>();
+        cached += state.pending.iter().map(|(_, entry)| Tag(entry.idle.tag).bytes()).sum::<u64>();
         Statistics {
             hits,
             misses: requests - hits + outside,
@@ -53,9 +55,9 @@ impl<M: Memory> Central<M> {
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         let mut classes = self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut cached = 0;
-        for cache in caches.iter() {
-            cache.ask(|bins| {
-                for (sum, bin) in classes.iter_mut().zip(bins) {
+        for cache in &caches.all {
+            cache.ask(|kept| {
+                for (sum, bin) in classes.iter_mut().zip(&kept.bins) {
                     sum.add(&bin.counted);
                     cached += bin.entries.iter().map(|entry| Tag(entry.idle.tag).bytes()).sum::<u64>();
                 }
@@ -64,15 +66,21 @@ impl<M: Memory> Central<M> {
         (classes, cached)
     }
 
+    /// What lies on the shelves.
+    fn shelved(&self) -> impl Iterator<Item = Idle> {
+        self.shelves.iter().filter(|shelf| shelf.has_some()).flat_map(Shelf::read)
+    }
+
     pub fn snapshot(&self) -> Vec<SlabView> {
-        let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner).all.clone();
         let mut cached: HashSet<PartId> = HashSet::new();
         let part = |idle: &Idle| Tag(idle.tag).part();
         for cache in caches {
-            cache.ask(|bins| cached.extend(bins.iter().flat_map(|bin| &bin.entries).map(|entry| &entry.idle).filter_map(part)));
+            cache.ask(|kept| cached.extend(kept.bins.iter().flat_map(|bin| &bin.entries).map(|entry| &entry.idle).filter_map(part)));
         }
+        cached.extend(self.shelved().filter_map(|idle| part(&idle)));
         let state = self.lock();
-        cached.extend(state.idle().filter_map(part));
+        cached.extend(state.pending.iter().filter_map(|(_, entry)| part(&entry.idle)));
         let mut views: Vec<Option<SlabView>> = state
             .slabs
             .iter()

@@ -278,7 +278,7 @@ impl<M: Memory> Central<M> {
             Some(place) => *place = Some(slab),
             None => state.slabs.push(Some(slab)),
         }
-        state.moved();
+        self.moved();
         Ok(self.take_of(&mut state, bytes))
     }
 
@@ -389,7 +389,7 @@ impl<M: Memory> Central<M> {
         let mut state = self.lock();
         if has_gone {
             state.reserved -= block.layout.size() as u64;
-            state.moved();
+            self.moved();
         } else {
             state.leaving.push((*uses, block));
         }
@@ -418,7 +418,7 @@ impl<M: Memory> Drop for Reserved<'_, M> {
         state.reserved -= self.bytes;
         // Somebody may have been refused for want of these.
         if state.refusals != self.refusals {
-            state.moved();
+            self.moving.0.moved();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Who gives blocks and takes them back: ours, and what else a program could use.
 //!
-//! Each is shared by threads. A block is a place that the host can write to: who acquires one writes a word there, and reads it back when
-//! it is released.
+//! Each is shared by threads. A block is a place that the host can write to: who acquires one writes a word there, and reads it back when it is
+//! released. All is in line, for each of them: nothing is copied because the compiler left a call.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ pub trait Blocks: Sync + 'static {
 }
 
 /// A block, with a word written to it.
-#[inline]
+#[inline(always)]
 pub fn acquire<K: Blocks>(blocks: &K, bytes: usize, mark: u64) -> K::Block<'_> {
     let mut block = blocks.acquire(bytes);
     // SAFETY: no block is shorter than a word, nor less aligned, and it is this thread's.
@@ -42,7 +42,7 @@ pub fn acquire<K: Blocks>(blocks: &K, bytes: usize, mark: u64) -> K::Block<'_> {
 }
 
 /// Takes it back, if nobody else has written to it.
-#[inline]
+#[inline(always)]
 pub fn release<'a, K: Blocks>(blocks: &'a K, mut block: K::Block<'a>, mark: u64) {
     // SAFETY: as above.
     assert_eq!(unsafe { K::place(&mut block).cast::<u64>().read_volatile() }, mark, "another's block");
@@ -75,16 +75,16 @@ impl Blocks for Ours {
         pool.prewarm(bytes as u64, count).expect("room");
         Self(pool)
     }
-    #[inline]
+    #[inline(always)]
     fn acquire(&self, bytes: usize) -> Block {
         let layout = Layout::from_size_align(bytes, 8).expect("a layout");
         self.0.alloc(layout, None).expect("room")
     }
-    #[inline]
+    #[inline(always)]
     fn place(block: &mut Block) -> NonNull<u8> {
         block.host.expect("host memory")
     }
-    #[inline]
+    #[inline(always)]
     fn release(&self, block: Block) {
         // SAFETY: of this pool, given back once, and nobody uses it.
         unsafe { self.0.free(block, &Uses::NONE) }.expect("ours");
@@ -99,15 +99,15 @@ impl Blocks for OurBuffers {
     fn new(bytes: usize, count: usize) -> Self {
         Self(Ours::new(bytes, count).0)
     }
-    #[inline]
+    #[inline(always)]
     fn acquire(&self, bytes: usize) -> Buffer<u64, Pool<Host>> {
         Buffer::new(self.0.clone(), bytes / 8).expect("room")
     }
-    #[inline]
+    #[inline(always)]
     fn place(block: &mut Buffer<u64, Pool<Host>>) -> NonNull<u8> {
         NonNull::from(block.as_mut_slice().expect("idle")).cast()
     }
-    #[inline]
+    #[inline(always)]
     fn release(&self, block: Buffer<u64, Pool<Host>>) {
         drop(block);
     }
@@ -122,15 +122,15 @@ impl Blocks for Ringkernel {
     fn new(_: usize, count: usize) -> Self {
         Self(StratifiedMemoryPool::with_capacity("bench", count.max(16)))
     }
-    #[inline]
+    #[inline(always)]
     fn acquire(&self, bytes: usize) -> StratifiedBuffer<'_> {
         self.0.allocate(bytes)
     }
-    #[inline]
+    #[inline(always)]
     fn place(block: &mut StratifiedBuffer<'_>) -> NonNull<u8> {
         NonNull::from(block.as_mut_slice()).cast()
     }
-    #[inline]
+    #[inline(always)]
     fn release<'a>(&'a self, block: StratifiedBuffer<'a>) {
         drop(block);
     }
@@ -152,7 +152,7 @@ impl Blocks for Buckets {
     fn new(_: usize, _: usize) -> Self {
         Self(Mutex::default())
     }
-    #[inline]
+    #[inline(always)]
     fn acquire(&self, bytes: usize) -> (u32, Words) {
         let bucket = bytes.next_power_of_two().trailing_zeros();
         let mut map = self.0.lock().expect("no panic");
@@ -165,11 +165,11 @@ impl Blocks for Buckets {
             None => (bucket, words(1 << bucket)),
         }
     }
-    #[inline]
+    #[inline(always)]
     fn place(block: &mut (u32, Words)) -> NonNull<u8> {
         place_of(&mut block.1)
     }
-    #[inline]
+    #[inline(always)]
     fn release(&self, (bucket, block): (u32, Words)) {
         let mut map = self.0.lock().expect("no panic");
         map.returns += 1;
@@ -185,15 +185,15 @@ impl Blocks for List {
     fn new(bytes: usize, count: usize) -> Self {
         Self(Mutex::new((0..count).map(|_| words(bytes)).collect()))
     }
-    #[inline]
+    #[inline(always)]
     fn acquire(&self, bytes: usize) -> Words {
         self.0.lock().expect("no panic").pop().unwrap_or_else(|| words(bytes))
     }
-    #[inline]
+    #[inline(always)]
     fn place(block: &mut Words) -> NonNull<u8> {
         place_of(block)
     }
-    #[inline]
+    #[inline(always)]
     fn release(&self, block: Words) {
         self.0.lock().expect("no panic").push(block);
     }
@@ -211,15 +211,15 @@ impl Blocks for Queue {
         }
         Self(queue)
     }
-    #[inline]
+    #[inline(always)]
     fn acquire(&self, bytes: usize) -> Words {
         self.0.pop().unwrap_or_else(|| words(bytes))
     }
-    #[inline]
+    #[inline(always)]
     fn place(block: &mut Words) -> NonNull<u8> {
         place_of(block)
     }
-    #[inline]
+    #[inline(always)]
     fn release(&self, block: Words) {
         // What was taken out fits again.
         let _ = self.0.push(block);
@@ -240,18 +240,18 @@ impl Blocks for Mimalloc {
     fn new(_: usize, _: usize) -> Self {
         Self
     }
-    #[inline]
+    #[inline(always)]
     fn acquire(&self, bytes: usize) -> (Shared, Layout) {
         let layout = Layout::from_size_align(bytes, 8).expect("a layout");
         // SAFETY: some bytes.
         let place = unsafe { MiMalloc.alloc(layout) };
         (Shared(NonNull::new(place).expect("room")), layout)
     }
-    #[inline]
+    #[inline(always)]
     fn place(block: &mut (Shared, Layout)) -> NonNull<u8> {
         block.0.0
     }
-    #[inline]
+    #[inline(always)]
     fn release(&self, (block, layout): (Shared, Layout)) {
         // SAFETY: of this allocator, with this layout, given back once.
         unsafe { MiMalloc.dealloc(block.0.as_ptr(), layout) };
