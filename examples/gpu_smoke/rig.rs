@@ -11,7 +11,7 @@ use ringmem_kernels::echo::Echo;
 use crate::driver::{Gpu, Pinned, Stream};
 
 /// How long nothing may come back before the program says so.
-const STALL: Duration = Duration::from_secs(3);
+const STALL: Duration = Duration::from_secs(8);
 pub const CAPACITY: u64 = 1024;
 
 /// One ring pair and its control block.
