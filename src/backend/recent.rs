@@ -3,7 +3,7 @@
 //! 1. What was looked up is true until something goes; then the place where it was looked up has another [`Stamp`]. Who finds the stamp that there was, finds
 //!    what is true.
 //! 2. A stamp is given once in a process: what was looked up in one place is never taken for another's.
-//! 3. Nothing is kept alive: what is counted is remembered weakly, and nothing is written that others read.
+//! 3. Nothing is kept alive: what is counted is remembered weakly. Of ranges nothing is written that others read, of streams and modules their count.
 
 use core::cell::{Cell, RefCell};
 use core::ptr::NonNull;

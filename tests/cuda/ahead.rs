@@ -112,6 +112,22 @@ alone! {
         beside_a_kernel();
     }
 
+    fn nor_where_each_of_many_streams_has_its_turn() {
+        let (backend, double) = (rig::open(), Double::new());
+        let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
+        let streams = [(); 40].map(|()| Stream::new(&backend, 0).expect("a stream"));
+        // SAFETY: `echo` takes no arguments of its own.
+        let channel: Channel<Echo, Echo> = unsafe { Channel::open(&backend, 0, &module, &Options::new("echo")) }.expect("a channel");
+        let mut ends = (Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), Buffer::<u8, _>::new(Host::new(&backend, 0), 100).expect("room"));
+        let before = allocations(&double);
+        for stream in &streams {
+            let (from, to) = stream.copy(ends.0, ends.1).expect("as many").wait().expect("done");
+            ends = (from, to);
+        }
+        assert_eq!(allocations(&double), before);
+        channel.close().expect("it ends as told");
+    }
+
     fn nor_where_streams_write_no_words() with("RINGMEM_DOUBLE_ATTRIBUTES" = "122=0") {
         beside_a_kernel();
     }

@@ -150,12 +150,18 @@ impl Double {
 
     /// The same, when it is no more than `most`, or does not become so in time: the last to hold a backend may be a value that its own thread drops.
     pub fn settled(&self, most: u64) -> u64 {
-        let begun = Instant::now();
-        while self.live() > most && begun.elapsed() < SETTLING {
-            thread::sleep(Duration::from_millis(1));
-        }
+        soon(|| self.live() <= most);
         self.live()
     }
+}
+
+/// Whether something becomes true in time.
+pub fn soon(is_so: impl Fn() -> bool) -> bool {
+    let begun = Instant::now();
+    while !is_so() && begun.elapsed() < SETTLING {
+        thread::sleep(Duration::from_millis(1));
+    }
+    is_so()
 }
 
 /// Tests that each run in a child and leave nothing: `name` or `name with "VARIABLE" = value`.

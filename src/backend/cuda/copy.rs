@@ -136,7 +136,8 @@ impl Shared {
     /// The promise of `Backend::copy_and_publish_now`.
     pub(super) unsafe fn copy_and_publish_at_once(&self, copies: &[Copy], word: Place, value: u64) -> Result<()> {
         let found = self.word(word)?;
-        let home = self.device(found.device)?;
+        // A word elsewhere is no device's to be opened for.
+        let home = if found.location == MemoryLocation::Device { Some(self.device(found.device)?) } else { None };
         let mut ends = [None, None];
         for (ends, copy) in ends.iter_mut().zip(copies) {
             *ends = Some((self.ends(copy)?, copy.bytes));
@@ -145,15 +146,15 @@ impl Shared {
             let is_word = is_word(address(&ends.to), address(&ends.from), *bytes);
             ends.way == Way::Up && ends.to.device == found.device && !is_word
         };
-        let has_order = found.location == MemoryLocation::Device && home.facts.writes_words;
-        if !has_order || copies.len() > ends.len() || !ends.iter().flatten().all(is_up) {
+        let in_order = home.filter(|home| home.facts.writes_words && copies.len() <= ends.len() && ends.iter().flatten().all(is_up));
+        let Some(home) = in_order else {
             for copy in copies {
                 // SAFETY: the caller's promise.
                 unsafe { self.copy_at_once(copy) }?;
             }
             // SAFETY: the caller's promise.
             return unsafe { self.publish_at_once(word, value) };
-        }
+        };
         home.now(|lane| {
             for (ends, bytes) in ends.iter().flatten() {
                 self.issue(ends, *bytes as usize, home, lane.stream())?;

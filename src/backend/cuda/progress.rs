@@ -9,7 +9,7 @@ use std::time::Instant;
 use super::call::checked;
 use super::code::{is_final, number};
 use super::event::Event;
-use super::queue::{After, Queue, State};
+use super::queue::{After, OWN_EVENTS, Queue, State};
 use crate::{Error, Result};
 
 /// So often in a row a driver may fail to say whether something is over before it is held to be broken.
@@ -178,8 +178,9 @@ impl Queue {
                 Ok(true) => {
                     over = Some(*number);
                     let reached = state.events.pop_front();
-                    // Who waits for it has it, too. Nobody gets it any more.
-                    state.idle.extend(reached.map(|(_, event)| event).filter(|event| Arc::strong_count(event) == 1));
+                    // Who waits for it has it, too. Nobody gets it any more. The others are the device's again.
+                    let own = reached.map(|(_, event)| event).filter(|event| Arc::strong_count(event) == 1);
+                    state.idle.extend(own.filter(|_| state.idle.len() < OWN_EVENTS));
                 }
                 Ok(false) => break,
                 Err(error) => return Err(error),

@@ -40,6 +40,8 @@ const RUN: u64 = 32;
 const MANY: usize = 64;
 /// Events that a stream which is opened finds idle at least: a kernel's, its waits', and some large copies'.
 const EVENTS: usize = 16;
+/// Events that a stream keeps to itself: it needs one at a time where each operation is waited for.
+pub(super) const OWN_EVENTS: usize = 2;
 
 pub(super) struct Queue {
     pub(super) counts: Arc<Counts>,
@@ -161,8 +163,9 @@ impl Queue {
 
     /// With what its operations will need: what a running kernel would hold up is done now. The context is bound.
     fn new(device: &Arc<Device>, counts: &Arc<Counts>, stream: impl FnOnce() -> Result<Owned>) -> Result<Self> {
+        let idle = (0..OWN_EVENTS).map(|_| device.events.take().map(Arc::new)).collect::<Result<_>>()?;
         device.events.stock(EVENTS)?;
-        let state = Mutex::new(State { staging: Some(device.stagings.take()?), ..State::default() });
+        let state = Mutex::new(State { staging: Some(device.stagings.take()?), idle, ..State::default() });
         let [done, launch, lasting] = [const { AtomicU64::new(0) }; 3];
         let (device, counts, stream) = (Arc::clone(device), Arc::clone(counts), stream()?);
         Ok(Self { counts, stream, state, done, launch, lasting, device })
