@@ -13,8 +13,8 @@ use ringmem_layouts::RmwWord;
 /// The common word. Every thread.
 pub(super) struct Handles<W>(W);
 
-/// As what the first handle counts: more than there can be others.
-const FIRST: u64 = 1 << 48;
+/// As what the first handle counts: more than handles can pass from thread to thread, each of which takes one off here and has it on there.
+const FIRST: u64 = 1 << 62;
 
 impl<W: RmwWord> Handles<W> {
     /// Those of a pool that has its first.

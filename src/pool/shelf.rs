@@ -4,7 +4,7 @@
 //! one class wait for nobody else, and what every thread reads of the pool is not where they write.
 
 use core::sync::atomic::AtomicUsize;
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
@@ -24,13 +24,14 @@ impl Shelf {
         let mut there = self.lock();
         let count = most.saturating_sub(there.len()).min(entries.len());
         there.extend(entries.iter().take(count).map(|entry| entry.idle));
-        self.len.store(there.len(), Relaxed);
+        self.len.store(there.len(), Release);
         count
     }
 
     /// Whether there may be any.
     pub fn has_some(&self) -> bool {
-        self.len.load(Relaxed) > 0
+        // SYNC POINT: shelf emptied. Pairs with take: who finds it empty sees that something moved.
+        self.len.load(Acquire) > 0
     }
 
     /// Moves `most` of them, or as many as there are, the newest; says so before another can look.
@@ -39,8 +40,10 @@ impl Shelf {
         let left = there.len().saturating_sub(most);
         to.extend(there.get(left..).unwrap_or_default().iter().map(|&idle| Entry { idle, used: None }));
         there.truncate(left);
-        self.len.store(left, Relaxed);
+        // Before it is seen to be empty, which is looked at without the lock.
         says();
+        // SYNC POINT: shelf emptied. Pairs with has_some.
+        self.len.store(left, Release);
     }
 
     /// All of them, to read.
