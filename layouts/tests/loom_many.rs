@@ -173,6 +173,19 @@ fn peek_alone<M: Machine<Word: RmwWord>>(consumer: &mut mpsc::Consumer<u64, M>, 
     got
 }
 
+/// By value: the first by itself, the others together.
+fn drain_alone<M: Machine<Word: RmwWord>>(consumer: &mut mpsc::Consumer<u64, M>, tries: usize) -> Vec<u64> {
+    let mut got = Vec::new();
+    for _ in 0..tries {
+        if let Ok(chunk) = consumer.peek(u64::MAX) {
+            let mut values = chunk.into_iter();
+            got.extend(values.next());
+            values.for_each(|value| got.push(value));
+        }
+    }
+    got
+}
+
 fn batch_alone<M: Machine<Word: RmwWord>>(consumer: &mut mpsc::Consumer<u64, M>, tries: usize) -> Vec<u64> {
     let mut batch = consumer.batch(2);
     (0..tries).filter_map(|_| batch.pop().ok()).collect()
@@ -436,9 +449,12 @@ pairs! {
     one_consumer: reserve meets pop_slice_alone as reserve_meets_the_only_pop_slice;
     one_consumer: batch meets pop_slice_alone as batch_meets_the_only_pop_slice;
     one_consumer: push meets peek_alone as push_meets_the_only_peek;
+    one_consumer: push meets drain_alone as push_meets_the_only_drain;
     one_consumer: push_slice meets peek_alone as push_slice_meets_the_only_peek;
     one_consumer: reserve meets peek_alone as reserve_meets_the_only_peek;
+    one_consumer: reserve meets drain_alone as reserve_meets_the_only_drain;
     one_consumer: batch meets peek_alone as batch_meets_the_only_peek;
+    one_consumer: batch meets drain_alone as batch_meets_the_only_drain;
     one_consumer: push meets batch_alone as push_meets_the_only_batch;
     one_consumer: push_slice meets batch_alone as push_slice_meets_the_only_batch;
     one_consumer: reserve meets batch_alone as reserve_meets_the_only_batch;

@@ -232,6 +232,22 @@ fn peek<M: Machine>(consumer: &mut Consumer<u64, M>, messages: u64) {
     }
 }
 
+/// By value: the first by itself, the others together.
+fn drain<M: Machine>(consumer: &mut Consumer<u64, M>, messages: u64) {
+    let mut expected = 0..messages;
+    while !expected.is_empty() {
+        match consumer.peek(u64::MAX) {
+            Ok(chunk) => {
+                let mut values = chunk.into_iter();
+                assert_eq!(values.next(), expected.next());
+                values.for_each(|value| assert_eq!(Some(value), expected.next()));
+            }
+            Err(PopError::Empty) => thread::yield_now(),
+            Err(refused) => panic!("{refused}"),
+        }
+    }
+}
+
 fn batch_pop<M: Machine>(consumer: &mut Consumer<u64, M>, messages: u64) {
     let mut batch = consumer.batch(2);
     for expected in 0..messages {
@@ -333,14 +349,17 @@ macro_rules! pairs {
 pairs! {
     push meets pop as push_meets_pop;
     push meets peek as push_meets_peek;
+    push meets drain as push_meets_drain;
     push meets batch_pop as push_meets_batch_pop;
     push meets lanes_pop as push_meets_lanes;
     reserve meets pop as reserve_meets_pop;
     reserve meets peek as reserve_meets_peek;
+    reserve meets drain as reserve_meets_drain;
     reserve meets batch_pop as reserve_meets_batch_pop;
     reserve meets lanes_pop as reserve_meets_lanes;
     batch_push meets pop as batch_push_meets_pop;
     batch_push meets peek as batch_push_meets_peek;
+    batch_push meets drain as batch_push_meets_drain;
     batch_push meets batch_pop as batch_push_meets_batch_pop;
     batch_push meets lanes_pop as batch_push_meets_lanes;
     lanes_push meets pop as lanes_meet_pop;

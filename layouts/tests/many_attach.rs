@@ -285,3 +285,32 @@ fn flags_behind_a_message_that_was_never_published_are_taken_back() {
     producer.push(5).unwrap();
     assert_eq!([consumer.pop(), consumer.pop(), consumer.pop()], [Ok(1), Ok(5), Err(PopError::Empty)]);
 }
+
+/// The consumer finds 2^40 indices that were given up before the first that was not: it passes over a slot once at most.
+macro_rules! passes_over_what_was_given_up {
+    ($($name:ident: $kind:ident as $flags:expr;)+) => {$(
+        #[test]
+        fn $name() {
+            let memory = Memory::used($flags, 4, 0);
+            for start in [1 << 40, u64::MAX - 1] {
+                // SAFETY: so many bytes live there, and nobody is attached.
+                unsafe { $kind::format::<u64, Host>(memory.base, memory.layout.size(), &memory.layout, start) }.unwrap();
+                Word::store(&memory.header().consumer.head, start.wrapping_sub(1 << 40));
+                // SAFETY: so many bytes live there, formatted; the only ends.
+                let mut producer = unsafe { $kind::Producer::<u64, Host>::from_raw(memory.base, memory.layout.size()) }.unwrap();
+                // SAFETY: as above.
+                let mut consumer = unsafe { $kind::Consumer::<u64, Host>::from_raw(memory.base, memory.layout.size()) }.unwrap();
+                assert_eq!(consumer.pop(), Err(PopError::Empty));
+                assert_eq!(Word::load(&memory.header().consumer.head), start);
+                for number in 0..10 {
+                    assert_eq!((producer.push(number), consumer.pop()), (Ok(()), Ok(number)));
+                }
+            }
+        }
+    )+};
+}
+
+passes_over_what_was_given_up! {
+    any_number_of_indices_that_were_given_up_is_passed_over_by_a_consumer: mpsc as RingFlags::MPSC;
+    any_number_of_indices_that_were_given_up_is_passed_over_by_consumers: mpmc as RingFlags::MPMC;
+}

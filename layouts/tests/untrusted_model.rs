@@ -347,3 +347,15 @@ fn those_who_wait_find_each_other() {
     let consumers = consumer.bells();
     assert!(std::ptr::eq(theirs, consumers.ours) && std::ptr::eq(ours, consumers.theirs) && !std::ptr::eq(ours, theirs));
 }
+
+#[test]
+fn both_ends_say_how_full_it_is() {
+    let memory = Memory::formatted::<u64>(4, u64::MAX - 1);
+    let (mut producer, mut consumer) = (memory.producer::<u64>().unwrap(), memory.consumer::<u64>().unwrap());
+    for len in 0..=4 {
+        assert_eq!((producer.len(), producer.is_full(), producer.is_empty()), (len, len == 4, len == 0));
+        assert_eq!((consumer.len(), consumer.is_full(), consumer.is_empty(), consumer.free()), (len, len == 4, len == 0, 4 - len));
+        assert_eq!(producer.push(len).is_ok(), len < 4);
+    }
+    assert_eq!((consumer.pop(), consumer.is_full(), producer.is_full()), (Ok(0), false, false));
+}

@@ -2,9 +2,10 @@
 
 use core::fmt;
 
+use super::drain::Take;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 use super::{BareSlot, Storage, WordSlot};
-use super::{Policed, Push, Slot, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
+use super::{Drain, Policed, Push, Slot, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
 use crate::{Machine, RingMessage, RmwWord};
 
 /// A type, its name, and the methods whose answers are shown.
@@ -58,6 +59,7 @@ shown! {
     [T, M: Machine<Word: RmwWord>] mpsc::Chunk<'_, '_, T, M>: "mpsc::Chunk" len;
     [T, M: Machine<Word: RmwWord>] mpsc::BatchConsumer<'_, '_, T, M>: "mpsc::BatchConsumer";
 
+    [C: Take] Drain<'_, C>: "Drain" len;
     [E: Push] Policed<E>: "Policed" counts;
     [W, C] Slot<W, C>: "Slot";
 }

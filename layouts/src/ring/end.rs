@@ -1,8 +1,8 @@
 //! What all ends of rings have in common, for those who wait at them.
 
 use super::refusal::{PopError, PushError};
-use super::{RingHeader, flagged, mpmc, mpsc, spsc};
-use crate::{Machine, RmwWord};
+use super::{RingHeader, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
+use crate::{Machine, RingMessage, RmwWord, SliceCell};
 
 /// An end of a ring: where its sleepers are counted.
 pub trait End: Sized {
@@ -55,6 +55,51 @@ pub trait Pop: End {
     fn pop(&mut self) -> Result<Self::Item, PopError>;
 }
 
+/// An end that fills with bytes, message by message.
+pub trait PushBytes: End {
+    /// Pushes a copy of `message` and publishes it.
+    ///
+    /// # Errors
+    ///
+    /// [`framed::PushError`]: not now, never, or corrupt.
+    fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError>;
+}
+
+/// An end that empties bytes, message by message.
+pub trait PopBytes: End {
+    /// Pops one message into the beginning of `into` and releases its frame: bytes of the message.
+    ///
+    /// # Errors
+    ///
+    /// [`framed::PopError`]; after `TooSmall` the message is still there.
+    fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError>;
+}
+
+/// An end that never waits and overwrites: it has room always, and nobody whom it would know of.
+pub trait Publish {
+    /// What goes in.
+    type Item;
+
+    /// Publishes one value over the oldest.
+    fn publish(&mut self, value: Self::Item);
+}
+
+/// An end that reads what was published, and writes nothing: there is no bell that it could count itself at.
+pub trait Follow {
+    /// What comes out.
+    type Item;
+
+    /// Reads what is new.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: nothing now, or corrupt.
+    fn follow(&mut self) -> Result<Self::Item, PopError>;
+
+    /// Whether the writer announced itself and has left.
+    fn is_disconnected(&self) -> bool;
+}
+
 /// An end that somebody has borrowed. It leaves when its owner does; until then a sleeper is woken for nothing, once.
 impl<E: End> End for &mut E {
     type Word = E::Word;
@@ -85,6 +130,39 @@ impl<E: Pop> Pop for &mut E {
     }
 }
 
+impl<E: PushBytes> PushBytes for &mut E {
+    #[inline]
+    fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError> {
+        E::push_bytes(self, message)
+    }
+}
+
+impl<E: PopBytes> PopBytes for &mut E {
+    #[inline]
+    fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError> {
+        E::pop_bytes(self, into)
+    }
+}
+
+impl<E: Publish> Publish for &mut E {
+    type Item = E::Item;
+    #[inline]
+    fn publish(&mut self, value: E::Item) {
+        E::publish(self, value);
+    }
+}
+
+impl<E: Follow> Follow for &mut E {
+    type Item = E::Item;
+    #[inline]
+    fn follow(&mut self) -> Result<E::Item, PopError> {
+        E::follow(self)
+    }
+    fn is_disconnected(&self) -> bool {
+        E::is_disconnected(self)
+    }
+}
+
 /// The bells of a producer: it looks at the header that it polls, and counts itself in the one that it writes.
 pub(super) const fn of_producer<'a, W>(own: &'a RingHeader<W>, peer: &'a RingHeader<W>) -> Bells<'a, W> {
     Bells { theirs: &own.producer.waiting, ours: &peer.consumer.waiting }
@@ -96,8 +174,8 @@ pub(super) const fn of_consumer<'a, W>(own: &'a RingHeader<W>, peer: &'a RingHea
 }
 
 macro_rules! ends {
-    ($($end:ty, [$($generic:tt)*], $trait:ident $operation:ident($($argument:ident)?) -> $result:ty;)+) => {$(
-        impl<'a, T, M: Machine<Word: RmwWord>, $($generic)*> End for $end {
+    ($([$($generic:tt)*] $end:ty;)+) => {$(
+        impl<'a, M: Machine<Word: RmwWord>, $($generic)*> End for $end {
             type Word = M::Word;
             fn bells(&self) -> Bells<'_, M::Word> {
                 <$end>::bells(self)
@@ -112,7 +190,14 @@ macro_rules! ends {
                 after(theirs);
             }
         }
-        impl<'a, T, M: Machine<Word: RmwWord>, $($generic)*> $trait for $end {
+    )+};
+}
+
+macro_rules! of_values {
+    ($([$($generic:tt)*] $end:ty, $trait:ident $operation:ident($($argument:ident)?) -> $result:ty;)+) => {$(
+        ends! { [$($generic)*] $end; }
+
+        impl<'a, M: Machine<Word: RmwWord>, $($generic)*> $trait for $end {
             type Item = T;
             #[inline]
             fn $operation(&mut self $(, $argument: T)?) -> $result {
@@ -122,12 +207,76 @@ macro_rules! ends {
     )+};
 }
 
+of_values! {
+    [T] spsc::Producer<'a, T, M>, Push push(value) -> Result<(), PushError<T>>;
+    [T] spsc::Consumer<'a, T, M>, Pop pop() -> Result<T, PopError>;
+    [T] flagged::Producer<'a, T, M>, Push push(value) -> Result<(), PushError<T>>;
+    [T] flagged::Consumer<'a, T, M>, Pop pop() -> Result<T, PopError>;
+    [T, const KIND: u64] mpmc::ManyProducer<'a, T, M, KIND>, Push push(value) -> Result<(), PushError<T>>;
+    [T] mpmc::Consumer<'a, T, M>, Pop pop() -> Result<T, PopError>;
+    [T] mpsc::Consumer<'a, T, M>, Pop pop() -> Result<T, PopError>;
+}
+
 ends! {
-    spsc::Producer<'a, T, M>, [], Push push(value) -> Result<(), PushError<T>>;
-    spsc::Consumer<'a, T, M>, [], Pop pop() -> Result<T, PopError>;
-    flagged::Producer<'a, T, M>, [], Push push(value) -> Result<(), PushError<T>>;
-    flagged::Consumer<'a, T, M>, [], Pop pop() -> Result<T, PopError>;
-    mpmc::ManyProducer<'a, T, M, KIND>, [const KIND: u64], Push push(value) -> Result<(), PushError<T>>;
-    mpmc::Consumer<'a, T, M>, [], Pop pop() -> Result<T, PopError>;
-    mpsc::Consumer<'a, T, M>, [], Pop pop() -> Result<T, PopError>;
+    [] framed::Producer<'a, M>;
+    [] framed::Consumer<'a, M>;
+}
+
+impl<M: Machine<Word: RmwWord, Cell<u64>: SliceCell<u64>>> PushBytes for framed::Producer<'_, M> {
+    #[inline]
+    fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError> {
+        self.push(message)
+    }
+}
+
+impl<M: Machine<Word: RmwWord, Cell<u64>: SliceCell<u64>>> PopBytes for framed::Consumer<'_, M> {
+    #[inline]
+    fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError> {
+        self.pop(into)
+    }
+}
+
+impl<T: RingMessage, M: Machine> Publish for lossy::Writer<'_, T, M> {
+    type Item = T;
+    #[inline]
+    fn publish(&mut self, value: T) {
+        self.push(value);
+    }
+}
+
+impl<T: RingMessage, M: Machine> Publish for mailbox::Writer<'_, T, M> {
+    type Item = T;
+    #[inline]
+    fn publish(&mut self, value: T) {
+        Self::publish(self, value);
+    }
+}
+
+/// A message, or how many were overwritten before this reader came to them.
+impl<T: RingMessage, M: Machine> Follow for lossy::Reader<'_, T, M> {
+    type Item = Result<T, lossy::Overrun>;
+    #[inline]
+    fn follow(&mut self) -> Result<Self::Item, PopError> {
+        match self.pop() {
+            Ok(value) => Ok(Ok(value)),
+            Err(lossy::ReadError::Overrun { lost }) => Ok(Err(lossy::Overrun { lost })),
+            Err(lossy::ReadError::Empty) => Err(PopError::Empty),
+            Err(lossy::ReadError::Corrupt(corrupt)) => Err(PopError::Corrupt(corrupt)),
+        }
+    }
+    fn is_disconnected(&self) -> bool {
+        Self::is_disconnected(self)
+    }
+}
+
+/// A value that this reader had not seen. While it is being overwritten nothing is new: whoever overwrites it publishes a newer one.
+impl<T: RingMessage, M: Machine> Follow for mailbox::Reader<'_, T, M> {
+    type Item = mailbox::New<T>;
+    #[inline]
+    fn follow(&mut self) -> Result<Self::Item, PopError> {
+        self.take_new().map_err(|_| PopError::Empty)
+    }
+    fn is_disconnected(&self) -> bool {
+        Self::is_disconnected(self)
+    }
 }

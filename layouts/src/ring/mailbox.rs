@@ -107,6 +107,18 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
         self.0.push(value);
     }
 
+    /// Slots in all.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.0.capacity()
+    }
+
+    /// Whether nothing was published yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.version() == 0
+    }
+
     /// The version published last; 0 before the first.
     #[must_use]
     pub fn version(&self) -> u64 {
@@ -163,6 +175,24 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         self.0.latest()
     }
 
+    /// Slots in all.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.0.capacity()
+    }
+
+    /// The version published last; 0 before the first.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.0.written()
+    }
+
+    /// Whether nothing was published yet.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.version() == 0
+    }
+
     /// Whether there is a value that this reader has not taken.
     #[must_use]
     #[inline]
@@ -196,6 +226,14 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub struct Mailbox<T, const N: usize = 4>(lossy::Ring<T, N>);
 
+/// A writer that holds its mailbox.
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
+pub type OwnedWriter<T> = super::Owned<Writer<'static, T, crate::Host>>;
+
+/// A reader that holds its mailbox.
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
+pub type OwnedReader<T> = super::Owned<Reader<'static, T, crate::Host>>;
+
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 impl<T: RingMessage, const N: usize> Mailbox<T, N> {
     /// A mailbox in which nothing was published.
@@ -215,6 +253,16 @@ impl<T: RingMessage, const N: usize> Mailbox<T, N> {
     pub fn split(&mut self) -> (Writer<'_, T, crate::Host>, Reader<'_, T, crate::Host>) {
         let (writer, reader) = self.0.split();
         (Writer(writer), Reader::at_latest(reader))
+    }
+
+    /// As `split`, with ends that hold the mailbox: they go to any thread or task.
+    #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+    #[must_use]
+    pub fn into_ends(self) -> (OwnedWriter<T>, OwnedReader<T>)
+    where
+        T: Send + 'static,
+    {
+        crate::ring::owned::own(self, Self::split)
     }
 }
 

@@ -9,6 +9,7 @@
 
 pub mod aggregate;
 mod debug;
+mod drain;
 mod end;
 pub mod flagged;
 pub mod framed;
@@ -18,6 +19,7 @@ pub mod lossy;
 pub mod mailbox;
 pub mod mpmc;
 pub mod mpsc;
+mod owned;
 mod owner;
 mod pace;
 mod policy;
@@ -27,9 +29,12 @@ pub mod spsc;
 mod storage;
 mod turns;
 
-pub use end::{Bells, End, Pop, Push};
+pub use drain::Drain;
+pub use end::{Bells, End, Follow, Pop, PopBytes, Publish, Push, PushBytes};
 pub use header::{ConstantLine, ConsumerLine, MAGIC, ProducerLine, RingFlags, RingHeader};
 pub use layout::{LayoutError, RingLayout};
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
+pub use owned::{Lent, Owned};
 pub use policy::{Counts, Evict, Policed};
 pub use refusal::{PopError, PushError, ReserveError};
 pub use slots::{Row, Slot};

@@ -2,6 +2,20 @@
 
 use core::hint::spin_loop;
 
+/// So many spin hints, and nothing that follows before they are over: a processor that runs ahead of its hints would look at once, and again
+/// whenever the line is taken back, which is what the wait is to spare the other side.
+#[inline(always)]
+pub(super) fn pause(hints: u32) {
+    for _ in 0..hints {
+        spin_loop();
+    }
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads and writes nothing; no later instruction begins before earlier ones are done.
+    unsafe {
+        core::arch::asm!("lfence", options(nostack, preserves_flags));
+    }
+}
+
 /// An end that often finds only a little at the other's index, and never nothing, shares a line with it: each message moves the line there and
 /// back, and it is the look itself that slows the other down. A wait before the look makes both faster, if messages do come that densely. So
 /// one is tried now and then, kept up while it pays, and tried less often where it does not.
@@ -55,9 +69,7 @@ impl Pace {
     /// The wait before a look, if one is tried.
     #[cold]
     pub(super) fn wait(self) {
-        for _ in 0..self.pauses() {
-            spin_loop();
-        }
+        pause(self.pauses());
     }
 
     /// What follows from a look from `index` on that found so many of `mask + 1` slots, each for a `T`.

@@ -47,6 +47,12 @@ impl<T, M: Machine<Word: RmwWord>> Evict for mpmc::ManyProducer<'_, T, M, { Ring
     }
 }
 
+impl<E: Evict> Evict for &mut E {
+    fn evict(&mut self) -> Option<E::Item> {
+        E::evict(self)
+    }
+}
+
 /// An end that fills, and what it does when there is no room.
 pub struct Policed<E: Push> {
     end: E,

@@ -18,6 +18,7 @@ use core::ptr::NonNull;
 
 use super::header::{RingFlags, RingHeader};
 use super::layout::RingLayout;
+use super::pace::pause;
 use super::slots::{Slot, Slots, place};
 use crate::align::is_aligned;
 use crate::attach::AttachError;
@@ -108,6 +109,15 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         } else {
             Look::Passed
         }
+    }
+
+    /// Where a consumer that finds the slot of `index` given up goes on: no message waits more than a capacity before the tail, because a slot is
+    /// not claimed again before it is free.
+    #[cold]
+    pub(super) fn after_given_up(&self, index: u64) -> u64 {
+        let next = index.wrapping_add(1);
+        let oldest = self.header.producer.tail.load().wrapping_sub(self.capacity());
+        if (oldest.wrapping_sub(next) as i64) > 0 { oldest } else { next }
     }
 
     /// Messages between the indices now, those included that are being written or read; at most the capacity.
@@ -230,17 +240,21 @@ impl Backoff {
     }
     #[inline]
     pub(super) fn wait(&mut self) {
-        for _ in 1..1u32 << self.0 {
-            core::hint::spin_loop();
-        }
+        pause((1 << self.0) - 1);
         self.0 = (self.0 + 1).min(7);
     }
 }
 
 /// Claims indices of `word`, at first from `hint` on, which is where this handle last saw it: who goes straight to the slot and then exchanges
-/// takes the word's line once, and who finds nothing there does not take it at all. `None` where `look` finds nothing.
+/// takes the word's line once, and who finds nothing there does not take it at all. `None` where `look` finds nothing; from an index that was
+/// given up the word goes to what `after` says.
 #[inline(always)]
-pub(super) fn claim<W: RmwWord>(word: &W, hint: &mut u64, mut look: impl FnMut(u64) -> Look) -> Option<(u64, u64)> {
+pub(super) fn claim<W: RmwWord>(
+    word: &W,
+    hint: &mut u64,
+    mut look: impl FnMut(u64) -> Look,
+    after: impl Fn(u64) -> u64,
+) -> Option<(u64, u64)> {
     let mut backoff = Backoff::new();
     loop {
         let index = *hint;
@@ -257,8 +271,9 @@ pub(super) fn claim<W: RmwWord>(word: &W, hint: &mut u64, mut look: impl FnMut(u
                 let now = word.load();
                 if now == index {
                     // A slot that was given up: nobody will ever find anything there.
-                    *hint = match word.compare_exchange(index, index.wrapping_add(1)) {
-                        Ok(_) => index.wrapping_add(1),
+                    let next = after(index);
+                    *hint = match word.compare_exchange(index, next) {
+                        Ok(_) => next,
                         Err(found) => found,
                     };
                     continue;

@@ -5,11 +5,12 @@ use core::ptr::NonNull;
 
 use super::full;
 use crate::attach::AttachError;
+use crate::ring::drain::Take;
 use crate::ring::header::RingFlags;
 use crate::ring::refusal::PopError;
 use crate::ring::slots::{Slot, Slots, geometry_of_both, place};
-use crate::ring::{Bells, Row, end, owner};
-use crate::{Machine, RingHeader, RingMessage, SlotCell, Word};
+use crate::ring::{Bells, Drain, Row, end, owner};
+use crate::{Machine, RingHeader, RingMessage, SliceCell, SlotCell, Word};
 
 /// Empties slots and releases them. One per ring.
 pub struct Consumer<'a, T, M: Machine> {
@@ -132,6 +133,18 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
         !self.is_there(0)
     }
 
+    /// Slots that are free now.
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        self.capacity() - self.len()
+    }
+
+    /// Whether no slot is free now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() == self.capacity()
+    }
+
     /// Pops one value and releases its slot.
     ///
     /// # Errors
@@ -175,6 +188,20 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
             }
             count => Ok(Chunk { consumer: self, count }),
         }
+    }
+
+    /// The next message, seen in place; it remains the next.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError::Empty`].
+    pub fn front(&mut self) -> Result<&T, PopError>
+    where
+        M::Cell<T>: SliceCell<T>,
+    {
+        self.peek(1)?;
+        // SAFETY: it is there and this end's until it is released, for which it takes `&mut`; the cell is plain bytes.
+        Ok(self.slots.at(self.head).cell.with(|slot| unsafe { &*slot }))
     }
 
     /// Releases every `every` messages instead of each (at least 1).
@@ -286,6 +313,26 @@ impl<T, M: Machine> Chunk<'_, '_, T, M> {
     /// The message `offset` places after the first; `None` past the end.
     #[must_use]
     #[inline]
+    pub fn get(&self, offset: u64) -> Option<&T>
+    where
+        M::Cell<T>: SliceCell<T>,
+    {
+        let place = self.with(offset, core::ptr::from_ref)?;
+        // SAFETY: there until it is released, which takes the chunk; the cell is plain bytes.
+        Some(unsafe { &*place })
+    }
+
+    /// The messages in place, one after the other.
+    pub fn iter(&self) -> impl Iterator<Item = &T>
+    where
+        M::Cell<T>: SliceCell<T>,
+    {
+        (0..self.count).map_while(|offset| self.get(offset))
+    }
+
+    /// As [`get`](Self::get), of machines whose cells are no plain bytes, too.
+    #[must_use]
+    #[inline]
     pub fn with<R>(&self, offset: u64, read: impl FnOnce(&T) -> R) -> Option<R> {
         if offset >= self.count {
             return None;
@@ -314,6 +361,38 @@ impl<T, M: Machine> Chunk<'_, '_, T, M> {
             // SAFETY: full by the chunk's invariant, and the index has passed it.
             slot.cell.with_mut(|place| unsafe { place.drop_in_place() });
         }
+    }
+}
+
+/// The messages by value.
+///
+/// ```
+/// use ringmem_layouts::ring::flagged::Ring;
+/// let mut ring = Ring::<String, 4>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// ["a", "b", "c"].map(|name| producer.push(name.to_owned()).unwrap());
+/// let two: Vec<String> = consumer.peek(8).unwrap().into_iter().take(2).collect();
+/// assert_eq!((two, consumer.len()), (vec!["a".to_owned(), "b".to_owned()], 1));
+/// ```
+impl<'c, 'a, T, M: Machine> IntoIterator for Chunk<'c, 'a, T, M> {
+    type Item = T;
+    type IntoIter = Drain<'c, Consumer<'a, T, M>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        // SAFETY: by the chunk's invariant.
+        unsafe { Drain::new(self.consumer, self.count) }
+    }
+}
+
+impl<T, M: Machine> Take for Consumer<'_, T, M> {
+    type Item = T;
+    #[inline(always)]
+    unsafe fn take(&mut self) -> T {
+        Self::take(self)
+    }
+    #[inline(always)]
+    fn release(&mut self) {
+        Self::release(self);
     }
 }
 

@@ -37,6 +37,8 @@ pub use consumer::{BatchConsumer, Chunk, Consumer};
 pub use producer::{BatchProducer, Grant, Producer};
 #[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
 pub use ring::Boxed;
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
+pub use ring::{OwnedConsumer, OwnedProducer};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use ring::{Ring, RingIn};
 

@@ -5,6 +5,8 @@ use core::mem::{MaybeUninit, offset_of};
 
 use super::{Consumer, Producer};
 use crate::host::HostCell;
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+use crate::ring::Owned;
 use crate::ring::storage::{capacity_of, slots_of};
 use crate::ring::{LayoutError, RingFlags, RingHeader, Slot, Storage, WordSlot};
 use crate::{Host, HostWord};
@@ -44,6 +46,14 @@ pub struct RingIn<T, S: Storage<WordSlot<T>>> {
     slots: S,
     _values: PhantomData<T>,
 }
+
+/// A producer that holds its ring.
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+pub type OwnedProducer<T> = Owned<Producer<'static, T, Host>>;
+
+/// A consumer that holds its ring.
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+pub type OwnedConsumer<T> = Owned<Consumer<'static, T, Host>>;
 
 // SAFETY: without `split`, which takes `&mut`, nothing can be reached through it.
 unsafe impl<T: Send, S: Storage<WordSlot<T>>> Sync for RingIn<T, S> {}
@@ -98,6 +108,17 @@ impl<T, S: Storage<WordSlot<T>>> RingIn<T, S> {
         // SAFETY: as above; what has its flag up was pushed.
         let consumer = unsafe { Consumer::over(header, header, slots, capacity) };
         (producer.announce(), consumer.announce())
+    }
+
+    /// Its two ends, each of which holds the ring: they go to any thread or task, and the last of them drops what is left.
+    #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+    #[must_use]
+    pub fn into_ends(self) -> (OwnedProducer<T>, OwnedConsumer<T>)
+    where
+        T: Send + 'static,
+        S: Send + 'static,
+    {
+        crate::ring::owned::own(self, Self::split)
     }
 }
 

@@ -8,8 +8,8 @@ use super::refusal::PopError;
 use super::{WORD, large_enough, largest};
 use crate::attach::{AttachError, Corrupt};
 use crate::ring::header::{RingFlags, used};
-use crate::ring::owner;
 use crate::ring::slots::{Slots, geometry_of_both, place};
+use crate::ring::{Bells, end, owner};
 use crate::{Machine, RingHeader, SliceCell, Word};
 
 /// Empties frames and releases them. One per ring.
@@ -47,9 +47,10 @@ impl<'a, M: Machine> Consumer<'a, M> {
     /// For `'a`, `len` bytes at `base` are valid and initialised, and nobody but this consumer and one producer touches them.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
         // SAFETY: the caller's promise.
-        let (header, _, slots) = unsafe { place::<u64, M>(RingFlags::FRAMED, base, len)? };
-        // SAFETY: the caller's promise; the geometry was checked against `len`.
-        unsafe { Self::new(header, header, slots.cast()) }
+        let (header, layout, slots) = unsafe { place::<u64, M>(RingFlags::FRAMED, base, len)? };
+        let capacity = large_enough(&layout)?;
+        // SAFETY: the caller's promise; so many cells were checked against `len`, and the header is not asked again.
+        unsafe { Self::over(header, header, slots.cast(), capacity) }.map_err(AttachError::Corrupt)
     }
 
     /// Attaches to a ring whose two headers lie apart: `own` is polled, `peer` is written.
@@ -104,6 +105,10 @@ impl<'a, M: Machine> Consumer<'a, M> {
         owner::is_closed(&self.own.producer.owner)
     }
 
+    pub(in crate::ring) const fn bells(&self) -> Bells<'a, M::Word> {
+        end::of_consumer(self.own, self.peer)
+    }
+
     /// Bytes of the ring, lengths and padding included.
     #[must_use]
     pub const fn capacity(&self) -> usize {
@@ -132,6 +137,18 @@ impl<'a, M: Machine> Consumer<'a, M> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Bytes that are free now, not always in one piece.
+    #[must_use]
+    pub fn free(&self) -> usize {
+        self.capacity() - self.len()
+    }
+
+    /// Whether not even a message without bytes fits now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() == self.capacity()
     }
 
     /// Bytes that wait as far as this end has looked, lengths and padding included; [`refresh`](Self::refresh) looks.

@@ -68,6 +68,8 @@ pub use producer::{BatchProducer, Grant, Producer};
 pub use refusal::{PopError, PushError};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use ring::Ring;
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
+pub use ring::{OwnedConsumer, OwnedProducer};
 
 use super::layout::LayoutError;
 use super::{RingFlags, RingLayout};

@@ -7,8 +7,8 @@ use super::refusal::PushError;
 use super::{SKIP, WORD, frame, large_enough, largest};
 use crate::attach::{AttachError, Corrupt};
 use crate::ring::header::{RingFlags, used};
-use crate::ring::owner;
 use crate::ring::slots::{Slots, geometry_of_both, place};
+use crate::ring::{Bells, end, owner};
 use crate::{Machine, RingHeader, SliceCell, SlotCell, Word};
 
 /// Fills frames and publishes them. One per ring.
@@ -46,9 +46,10 @@ impl<'a, M: Machine> Producer<'a, M> {
     /// For `'a`, `len` bytes at `base` are valid and initialised, and nobody but this producer and one consumer touches them.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
         // SAFETY: the caller's promise.
-        let (header, _, slots) = unsafe { place::<u64, M>(RingFlags::FRAMED, base, len)? };
-        // SAFETY: the caller's promise; the geometry was checked against `len`.
-        unsafe { Self::new(header, header, slots.cast()) }
+        let (header, layout, slots) = unsafe { place::<u64, M>(RingFlags::FRAMED, base, len)? };
+        let capacity = large_enough(&layout)?;
+        // SAFETY: the caller's promise; so many cells were checked against `len`, and the header is not asked again.
+        unsafe { Self::over(header, header, slots.cast(), capacity) }.map_err(AttachError::Corrupt)
     }
 
     /// Attaches to a ring whose two headers lie apart: `own` is polled, `peer` is written.
@@ -103,6 +104,10 @@ impl<'a, M: Machine> Producer<'a, M> {
         owner::is_closed(&self.own.consumer.owner)
     }
 
+    pub(in crate::ring) const fn bells(&self) -> Bells<'a, M::Word> {
+        end::of_producer(self.own, self.peer)
+    }
+
     /// Bytes of the ring, lengths and padding included.
     #[must_use]
     pub const fn capacity(&self) -> usize {
@@ -114,6 +119,24 @@ impl<'a, M: Machine> Producer<'a, M> {
     #[inline(always)]
     pub const fn largest(&self) -> usize {
         largest(self.slots.capacity()) as usize
+    }
+
+    /// Bytes in the ring now, lengths and padding and an unfinished batch included; at most the capacity, whatever the other side claims.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.tail.wrapping_sub(self.poll()).min(self.slots.capacity()) as usize * WORD
+    }
+
+    /// Whether nothing is in the ring now.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether not even a message without bytes fits now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() == self.capacity()
     }
 
     /// Index of the next word to fill.
@@ -139,8 +162,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     ///
     /// [`Corrupt`] if its index claims what cannot be; this end goes on with what it knew.
     pub fn refresh(&mut self) -> Result<usize, Corrupt> {
-        // SYNC POINT: frame released. Pairs with Consumer::publish.
-        let head = self.own.consumer.head.load_acquire();
+        let head = self.poll();
         used(head, self.tail, self.slots.capacity())?;
         self.head = head;
         Ok(self.free())
@@ -204,6 +226,12 @@ impl<'a, M: Machine> Producer<'a, M> {
     pub fn batch(&mut self, every: u64) -> BatchProducer<'_, 'a, M> {
         self.publish_pending();
         BatchProducer { producer: self, slack: every.max(1) - 1 }
+    }
+
+    #[inline(always)]
+    fn poll(&self) -> u64 {
+        // SYNC POINT: frame released. Pairs with Consumer::publish.
+        self.own.consumer.head.load_acquire()
     }
 
     /// Index of a frame for `len` bytes, which ends before the wrap and before the consumer's first word.

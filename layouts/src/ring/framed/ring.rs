@@ -4,6 +4,8 @@ use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 
 use super::{Consumer, Producer, SMALLEST, WORD};
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+use crate::ring::Owned;
 use crate::ring::header::abi_of;
 use crate::ring::{ConstantLine, ConsumerLine, MAGIC, ProducerLine, RingFlags, RingHeader};
 use crate::{Host, HostWord};
@@ -23,6 +25,14 @@ pub struct Ring<const BYTES: usize> {
     // INVARIANT: behind 384 bytes of a value aligned to 128, so aligned to 128 itself; initialised from the start.
     bytes: UnsafeCell<[u8; BYTES]>,
 }
+
+/// A producer that holds its ring.
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+pub type OwnedProducer = Owned<Producer<'static, Host>>;
+
+/// A consumer that holds its ring.
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+pub type OwnedConsumer = Owned<Consumer<'static, Host>>;
 
 // SAFETY: without `split`, which takes `&mut`, nothing can be reached through it.
 unsafe impl<const BYTES: usize> Sync for Ring<BYTES> {}
@@ -85,6 +95,13 @@ impl<const BYTES: usize> Ring<BYTES> {
             // Only the two ends write the indices, and they keep them within the capacity.
             _ => unreachable!("a ring's own indices are within its capacity"),
         }
+    }
+
+    /// Its two ends, each of which holds the ring: they go to any thread or task.
+    #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+    #[must_use]
+    pub fn into_ends(self) -> (OwnedProducer, OwnedConsumer) {
+        crate::ring::owned::own(self, Self::split)
     }
 }
 

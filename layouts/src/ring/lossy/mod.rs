@@ -50,7 +50,9 @@ mod ring;
 mod writer;
 
 pub use reader::{Reader, TRIES};
-pub use refusal::{LatestError, ReadError};
+pub use refusal::{LatestError, Overrun, ReadError};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use ring::Ring;
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
+pub use ring::{OwnedReader, OwnedWriter};
 pub use writer::{BatchWriter, Writer};

@@ -102,6 +102,12 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         self.len() == 0
     }
 
+    /// Messages written since the ring was made, as far as they are published.
+    #[must_use]
+    pub fn written(&self) -> u64 {
+        self.poll().wrapping_sub(self.start)
+    }
+
     /// Slots in all.
     #[must_use]
     pub const fn capacity(&self) -> u64 {

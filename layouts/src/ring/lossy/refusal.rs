@@ -19,6 +19,14 @@ pub enum ReadError {
     Corrupt(Corrupt),
 }
 
+/// Messages were overwritten before their reader came to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Overrun {
+    /// How many, at least 1.
+    pub lost: u64,
+}
+
 /// Why there is no latest message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
@@ -40,6 +48,14 @@ impl fmt::Display for ReadError {
 }
 
 impl core::error::Error for ReadError {}
+
+impl fmt::Display for Overrun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        ReadError::Overrun { lost: self.lost }.fmt(f)
+    }
+}
+
+impl core::error::Error for Overrun {}
 
 impl fmt::Display for LatestError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

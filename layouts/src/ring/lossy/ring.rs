@@ -7,6 +7,8 @@ use zerocopy::Unalign;
 
 use super::cells::words_of;
 use super::{Reader, Writer};
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+use crate::ring::Owned;
 use crate::ring::{RingFlags, RingHeader};
 use crate::{Host, HostWord, RingMessage};
 
@@ -24,6 +26,14 @@ pub struct Ring<T, const N: usize> {
     header: RingHeader<HostWord>,
     slots: Slots<T, N>,
 }
+
+/// A writer that holds its ring.
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+pub type OwnedWriter<T> = Owned<Writer<'static, T, Host>>;
+
+/// A reader that holds its ring.
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+pub type OwnedReader<T> = Owned<Reader<'static, T, Host>>;
 
 /// Room for the words of `N` slots.
 // INVARIANT: no byte of it is padding, so that all of them stay initialised wherever it is moved: every type in it is aligned to 1, and a
@@ -79,6 +89,16 @@ impl<T: RingMessage, const N: usize> Ring<T, N> {
         // SAFETY: as above; readers read.
         let reader = unsafe { Reader::over(header, slots, N as u64) };
         (writer.announce(), reader)
+    }
+
+    /// As `split`, with ends that hold the ring: they go to any thread or task.
+    #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+    #[must_use]
+    pub fn into_ends(self) -> (OwnedWriter<T>, OwnedReader<T>)
+    where
+        T: Send + 'static,
+    {
+        crate::ring::owned::own(self, Self::split)
     }
 }
 

@@ -95,6 +95,18 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
         self.tail.wrapping_sub(self.header.consumer.head.load())
     }
 
+    /// Messages that a new reader would begin with, and those of an unfinished batch; at most the capacity.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.written().min(self.capacity())
+    }
+
+    /// Whether nothing was written since the ring was made.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.written() == 0
+    }
+
     /// Writes one message over the oldest and publishes it.
     #[inline]
     pub fn push(&mut self, value: T) {

@@ -101,6 +101,18 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
         self.len() == 0
     }
 
+    /// Slots that are free about now.
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        self.capacity() - self.len()
+    }
+
+    /// Whether no slot is free about now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() == self.capacity()
+    }
+
     /// Whether there were producers and none is left; what they published can still be popped.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
@@ -157,7 +169,8 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
     #[inline(always)]
     fn claim(&mut self, most: u64) -> Option<(u64, u64)> {
         let Self { turns, hint } = self;
-        claim(&turns.header.consumer.head, hint, |head| turns.look(head, most, |index| turns.full(index)))
+        let look = |head| turns.look(head, most, |index| turns.full(index));
+        claim(&turns.header.consumer.head, hint, look, |index| turns.after_given_up(index))
     }
 }
 

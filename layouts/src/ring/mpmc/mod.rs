@@ -1,7 +1,8 @@
 //! Many producers, many consumers, a word in each slot; no lock anywhere.
 //!
 //! 1. Everything pushed is popped once. Messages leave in the order of their claims: those of one producer in its order.
-//! 2. Lock-free: `push` and `pop` return at once if the ring is full or empty, and try again only when another handle got ahead.
+//! 2. Lock-free: `push` and `pop` return at once if the ring is full or empty, and try again only when another handle got ahead; slots that
+//!    were given up are passed over once a slot at most, however many laps of them there are.
 //! 3. A run of slots is claimed with one compare-exchange: [`Producer::push_slice`], [`Producer::reserve`], [`Consumer::take`].
 //! 4. An end with no handle left is closed, and the other end's `is_disconnected` says so.
 //!
@@ -13,7 +14,8 @@
 //! ring empty there. Producers go on until the ring is full. A consumer that has claimed messages and stands still before it releases
 //! their slots holds up the producers one lap later, at those slots: they find the ring full there. Nobody spins on a stalled handle,
 //! and when it goes on, so does all the rest. One that will never go on (its thread was killed, its grant or batch was forgotten) has
-//! stalled for good. A grant that is *dropped*, also by a panic, gives its unwritten slots up: consumers pass over them.
+//! stalled for good. A grant that is *dropped*, also by a panic, gives its unwritten slots up: consumers pass over them. Until one
+//! has, they take up room and count in `len`.
 //!
 //! # Orderings
 //!
@@ -50,6 +52,8 @@ pub use grant::{BatchProducer, Grant};
 pub use producer::Producer as ManyProducer;
 #[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
 pub use ring::Boxed;
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
+pub use ring::{OwnedConsumer, OwnedProducer};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use ring::{Ring, RingIn};
 

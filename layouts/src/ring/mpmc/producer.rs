@@ -101,6 +101,12 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> Producer<'a, T, M, KIND>
         self.len() == 0
     }
 
+    /// Whether no slot is free about now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() == self.capacity()
+    }
+
     /// Slots that are free about now.
     #[must_use]
     pub fn free(&self) -> u64 {
@@ -164,7 +170,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> Producer<'a, T, M, KIND>
         let claimed = if count == 0 {
             Some((0, 0))
         } else {
-            claim(&turns.header.producer.tail, hint, |tail| match turns.look(tail, count, |index| turns.free(index)) {
+            let look = |tail| match turns.look(tail, count, |index| turns.free(index)) {
                 Look::Claim(found) if found < count => {
                     if turns.header.producer.tail.load() != tail {
                         // Others claimed from here on: what looks free is not yet written, and behind it they may have written.
@@ -174,7 +180,8 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> Producer<'a, T, M, KIND>
                     Look::NotYet
                 }
                 other => other,
-            })
+            };
+            claim(&turns.header.producer.tail, hint, look, |index| index.wrapping_add(1))
         };
         let Some((first, count)) = claimed else { return Err(ReserveError::Full { free }) };
         Ok(Grant::new(turns, first, count))
@@ -217,7 +224,7 @@ impl<T, M: Machine<Word: RmwWord>> Producer<'_, T, M, { RingFlags::MPMC.bits() }
 /// Claims from 1 up to `most` slots of a ring, in a row and free.
 #[inline(always)]
 pub(super) fn claim_free<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, hint: &mut u64, most: u64) -> Option<(u64, u64)> {
-    claim(&turns.header.producer.tail, hint, |tail| turns.look(tail, most, |index| turns.free(index)))
+    claim(&turns.header.producer.tail, hint, |tail| turns.look(tail, most, |index| turns.free(index)), |index| index.wrapping_add(1))
 }
 
 impl<T, M: Machine<Word: RmwWord>, const KIND: u64> Clone for Producer<'_, T, M, KIND> {

@@ -5,6 +5,8 @@ use core::mem::{MaybeUninit, offset_of};
 
 use super::{Consumer, Producer};
 use crate::host::HostCell;
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+use crate::ring::Owned;
 use crate::ring::storage::{capacity_of, slots_of};
 use crate::ring::turns::{Turns, first_use, free};
 use crate::ring::{LayoutError, RingFlags, RingHeader, Slot, Storage, WordSlot};
@@ -45,6 +47,14 @@ pub struct RingIn<T, S: Storage<WordSlot<T>>> {
     slots: S,
     _values: PhantomData<T>,
 }
+
+/// A producer that holds its ring.
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+pub type OwnedProducer<T> = Owned<Producer<'static, T, Host>>;
+
+/// A consumer that holds its ring.
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+pub type OwnedConsumer<T> = Owned<Consumer<'static, T, Host>>;
 
 // SAFETY: threads reach a `T` through handles only, of which each message has one at a time; the storage can be asked by all of them.
 unsafe impl<T: Send, S: Storage<WordSlot<T>>> Sync for RingIn<T, S> {}
@@ -113,6 +123,17 @@ impl<T, S: Storage<WordSlot<T>>> RingIn<T, S> {
     /// A handle for each end; both can be cloned, and asked for again.
     pub fn split(&self) -> (Producer<'_, T, Host>, Consumer<'_, T, Host>) {
         (Producer::at(self.turns()), Consumer::at(self.turns()))
+    }
+
+    /// As `split`, with handles that hold the ring: they go to any thread or task, and the last of them drops what is left.
+    #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+    #[must_use]
+    pub fn into_ends(self) -> (OwnedProducer<T>, OwnedConsumer<T>)
+    where
+        T: Send + 'static,
+        S: Send + 'static,
+    {
+        crate::ring::owned::own(self, |ring| ring.split())
     }
 
     pub(in crate::ring) fn turns(&self) -> Turns<'_, T, Host> {

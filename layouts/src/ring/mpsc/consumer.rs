@@ -4,10 +4,11 @@ use core::ptr::NonNull;
 
 use super::SystemAtomics;
 use crate::attach::AttachError;
+use crate::ring::drain::Take;
 use crate::ring::refusal::PopError;
 use crate::ring::turns::{Turns, take};
-use crate::ring::{Bells, RingFlags, Slot, end, owner};
-use crate::{Machine, RingHeader, RingMessage, RmwWord, SlotCell, Word};
+use crate::ring::{Bells, Drain, RingFlags, Slot, end, owner};
+use crate::{Machine, RingHeader, RingMessage, RmwWord, SliceCell, SlotCell, Word};
 
 /// Empties slots and releases them. One per ring.
 pub struct Consumer<'a, T, M: Machine<Word: RmwWord>> {
@@ -110,6 +111,18 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
         self.len() == 0
     }
 
+    /// Slots that are free about now.
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        self.capacity() - self.len()
+    }
+
+    /// Whether no slot is free about now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() == self.capacity()
+    }
+
     /// Whether there were producers and none is left; what they published can still be popped.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
@@ -176,6 +189,20 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
         Ok(Chunk { consumer: self, count })
     }
 
+    /// The next message, seen in place; it remains the next.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError::Empty`].
+    pub fn front(&mut self) -> Result<&T, PopError>
+    where
+        M::Cell<T>: SliceCell<T>,
+    {
+        self.peek(1)?;
+        // SAFETY: it is there and this end's until it is released, for which it takes `&mut`; the cell is plain bytes.
+        Ok(self.turns.slot(self.head).cell.with(|slot| unsafe { &*slot }))
+    }
+
     /// Releases every `every` messages instead of each (at least 1).
     ///
     /// For `Copy` values only: what a forgotten batch took is released with the consumer's next release, or when it finds nothing.
@@ -204,7 +231,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
             }
             // What was given up is free for the next lap already: released in order, so that nothing that is taken is released as it.
             self.release();
-            self.head = self.head.wrapping_add(1);
+            self.head = self.turns.after_given_up(self.head);
             self.released = self.head;
             self.turns.header.consumer.head.store_release(self.head);
         }
@@ -268,6 +295,26 @@ impl<T, M: Machine<Word: RmwWord>> Chunk<'_, '_, T, M> {
     /// The message `offset` places after the first; `None` past the end.
     #[must_use]
     #[inline]
+    pub fn get(&self, offset: u64) -> Option<&T>
+    where
+        M::Cell<T>: SliceCell<T>,
+    {
+        let place = self.with(offset, core::ptr::from_ref)?;
+        // SAFETY: there until it is released, which takes the chunk; the cell is plain bytes.
+        Some(unsafe { &*place })
+    }
+
+    /// The messages in place, one after the other.
+    pub fn iter(&self) -> impl Iterator<Item = &T>
+    where
+        M::Cell<T>: SliceCell<T>,
+    {
+        (0..self.count).map_while(|offset| self.get(offset))
+    }
+
+    /// As [`get`](Self::get), of machines whose cells are no plain bytes, too.
+    #[must_use]
+    #[inline]
     pub fn with<R>(&self, offset: u64, read: impl FnOnce(&T) -> R) -> Option<R> {
         if offset >= self.count {
             return None;
@@ -296,6 +343,38 @@ impl<T, M: Machine<Word: RmwWord>> Chunk<'_, '_, T, M> {
             // SAFETY: full by the chunk's invariant, and the index has passed it.
             slot.cell.with_mut(|place| unsafe { place.drop_in_place() });
         }
+    }
+}
+
+/// The messages by value.
+///
+/// ```
+/// use ringmem_layouts::ring::mpsc::Ring;
+/// let mut ring = Ring::<String, 4>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// ["a", "b", "c"].map(|name| producer.push(name.to_owned()).unwrap());
+/// let two: Vec<String> = consumer.peek(8).unwrap().into_iter().take(2).collect();
+/// assert_eq!((two, consumer.len()), (vec!["a".to_owned(), "b".to_owned()], 1));
+/// ```
+impl<'c, 'a, T, M: Machine<Word: RmwWord>> IntoIterator for Chunk<'c, 'a, T, M> {
+    type Item = T;
+    type IntoIter = Drain<'c, Consumer<'a, T, M>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        // SAFETY: by the chunk's invariant.
+        unsafe { Drain::new(self.consumer, self.count) }
+    }
+}
+
+impl<T, M: Machine<Word: RmwWord>> Take for Consumer<'_, T, M> {
+    type Item = T;
+    #[inline(always)]
+    unsafe fn take(&mut self) -> T {
+        Self::take(self)
+    }
+    #[inline(always)]
+    fn release(&mut self) {
+        Self::release(self);
     }
 }
 

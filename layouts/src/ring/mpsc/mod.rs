@@ -33,6 +33,8 @@ use core::ptr::NonNull;
 pub use consumer::{BatchConsumer, Chunk, Consumer};
 #[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
 pub use ring::Boxed;
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
+pub use ring::{OwnedConsumer, OwnedProducer};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use ring::{Ring, RingIn};
 

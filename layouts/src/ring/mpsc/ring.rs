@@ -4,6 +4,8 @@ use core::mem::MaybeUninit;
 
 use super::{Consumer, Producer};
 use crate::Host;
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+use crate::ring::Owned;
 use crate::ring::{LayoutError, RingFlags, Storage, WordSlot, mpmc};
 
 /// A ring of `N` values of any type, a power of two (checked at compile time).
@@ -36,6 +38,14 @@ pub type Boxed<T> = RingIn<T, alloc::boxed::Box<[MaybeUninit<WordSlot<T>>]>>;
 /// ```
 #[repr(transparent)]
 pub struct RingIn<T, S: Storage<WordSlot<T>>>(mpmc::RingIn<T, S>);
+
+/// A producer that holds its ring.
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+pub type OwnedProducer<T> = Owned<Producer<'static, T, Host>>;
+
+/// A consumer that holds its ring.
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+pub type OwnedConsumer<T> = Owned<Consumer<'static, T, Host>>;
 
 impl<T, const N: usize> Ring<T, N> {
     /// An empty ring.
@@ -75,6 +85,17 @@ impl<T, S: Storage<WordSlot<T>>> RingIn<T, S> {
         let turns = self.0.turns();
         // SAFETY: `&mut self` lends the ring to this one consumer.
         (Producer::at(turns), unsafe { Consumer::at(turns) })
+    }
+
+    /// As `split`, with handles that hold the ring: they go to any thread or task, and the last of them drops what is left.
+    #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+    #[must_use]
+    pub fn into_ends(self) -> (OwnedProducer<T>, OwnedConsumer<T>)
+    where
+        T: Send + 'static,
+        S: Send + 'static,
+    {
+        crate::ring::owned::own(self, Self::split)
     }
 }
 

@@ -4,11 +4,12 @@ use core::hint::cold_path;
 use core::ptr::NonNull;
 
 use crate::attach::{AttachError, Corrupt};
+use crate::ring::drain::Take;
 use crate::ring::header::{RingFlags, used};
 use crate::ring::pace::Pace;
 use crate::ring::refusal::PopError;
 use crate::ring::slots::{Slots, geometry_of_both, place};
-use crate::ring::{Bells, Row, end, owner};
+use crate::ring::{Bells, Drain, Row, end, owner};
 use crate::{Machine, RingHeader, RingMessage, SliceCell, SlotCell, Word};
 
 /// Empties slots and releases them. One per ring.
@@ -127,6 +128,18 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
         self.len() == 0
     }
 
+    /// Slots that are free now.
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        self.capacity() - self.len()
+    }
+
+    /// Whether no slot is free now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() == self.capacity()
+    }
+
     /// Slots in all.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
@@ -223,6 +236,35 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
         Ok(Chunk { consumer: self, count })
     }
 
+    /// The next message, seen in place; it remains the next.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: empty, or corrupt.
+    pub fn front(&mut self) -> Result<&T, PopError>
+    where
+        M::Cell<T>: SliceCell<T>,
+    {
+        self.peek(1)?;
+        // SAFETY: it is there and this end's until it is released, for which it takes `&mut`; the cell is plain bytes.
+        Ok(self.slots.at(self.head).with(|slot| unsafe { &*slot }))
+    }
+
+    /// All messages that wait now, in place, as two runs: before the wrap and after it. None is taken.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if the producer's index claims what cannot be.
+    pub fn as_slices(&mut self) -> Result<[&[T]; 2], Corrupt>
+    where
+        M::Cell<T>: SliceCell<T>,
+    {
+        if self.refresh()? == 0 {
+            self.publish_pending();
+        }
+        Ok(self.runs(self.available()))
+    }
+
     /// Releases every `every` messages instead of each (at least 1).
     ///
     /// For `Copy` values only: what a forgotten batch popped is released by this consumer's next release, or when it finds nothing; without
@@ -292,6 +334,19 @@ impl<'a, T, M: Machine> Consumer<'a, T, M> {
         let value = self.slots.at(self.head).with(|slot| unsafe { slot.read() });
         self.head = self.head.wrapping_add(1);
         value
+    }
+
+    /// So many messages, at most what is available, as two runs: before the wrap and after it.
+    fn runs(&self, count: u64) -> [&[T]; 2]
+    where
+        M::Cell<T>: SliceCell<T>,
+    {
+        let first = self.slots.before_wrap(self.head, count);
+        let run = |index: u64, count: u64| {
+            // SAFETY: `count` initialised slots short of the wrap; not released while borrowed.
+            unsafe { core::slice::from_raw_parts(self.slots.run(index).as_ptr(), count as usize) }
+        };
+        [run(self.head, first), run(self.head.wrapping_add(first), count - first)]
     }
 
     /// Releases what a forgotten batch had popped: a producer that waits for those slots fills no others.
@@ -410,6 +465,26 @@ impl<T, M: Machine> Chunk<'_, '_, T, M> {
     /// The message `offset` places after the first; `None` past the end.
     #[must_use]
     #[inline]
+    pub fn get(&self, offset: u64) -> Option<&T>
+    where
+        M::Cell<T>: SliceCell<T>,
+    {
+        let place = self.with(offset, core::ptr::from_ref)?;
+        // SAFETY: there until it is released, which takes the chunk; the cell is plain bytes.
+        Some(unsafe { &*place })
+    }
+
+    /// The messages in place, one after the other.
+    pub fn iter(&self) -> impl Iterator<Item = &T>
+    where
+        M::Cell<T>: SliceCell<T>,
+    {
+        (0..self.count).map_while(|offset| self.get(offset))
+    }
+
+    /// As [`get`](Self::get), of machines whose cells are no plain bytes, too.
+    #[must_use]
+    #[inline]
     pub fn with<R>(&self, offset: u64, read: impl FnOnce(&T) -> R) -> Option<R> {
         if offset >= self.count {
             return None;
@@ -424,13 +499,7 @@ impl<T, M: Machine> Chunk<'_, '_, T, M> {
     where
         M::Cell<T>: SliceCell<T>,
     {
-        let Consumer { slots, head, .. } = &*self.consumer;
-        let first = slots.before_wrap(*head, self.count);
-        let run = |index: u64, count: u64| {
-            // SAFETY: `count` initialised slots short of the wrap; not released while borrowed.
-            unsafe { core::slice::from_raw_parts(slots.run(index).as_ptr(), count as usize) }
-        };
-        [run(*head, first), run(head.wrapping_add(first), self.count - first)]
+        self.consumer.runs(self.count)
     }
 
     /// Drops the first `count` messages in place and releases their slots together; more than were seen means all of them.
@@ -452,6 +521,38 @@ impl<T, M: Machine> Chunk<'_, '_, T, M> {
             // SAFETY: the slot was initialised and this end's, and the index has passed it.
             cell.with_mut(|slot| unsafe { slot.drop_in_place() });
         }
+    }
+}
+
+/// The messages by value.
+///
+/// ```
+/// use ringmem_layouts::ring::spsc::Ring;
+/// let mut ring = Ring::<String, 4>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// ["a", "b", "c"].map(|name| producer.push(name.to_owned()).unwrap());
+/// let two: Vec<String> = consumer.peek(8).unwrap().into_iter().take(2).collect();
+/// assert_eq!((two, consumer.len()), (vec!["a".to_owned(), "b".to_owned()], 1));
+/// ```
+impl<'c, 'a, T, M: Machine> IntoIterator for Chunk<'c, 'a, T, M> {
+    type Item = T;
+    type IntoIter = Drain<'c, Consumer<'a, T, M>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        // SAFETY: by the chunk's invariant.
+        unsafe { Drain::new(self.consumer, self.count) }
+    }
+}
+
+impl<T, M: Machine> Take for Consumer<'_, T, M> {
+    type Item = T;
+    #[inline(always)]
+    unsafe fn take(&mut self) -> T {
+        Self::take(self)
+    }
+    #[inline(always)]
+    fn release(&mut self) {
+        self.publish();
     }
 }
 

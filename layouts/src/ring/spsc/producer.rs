@@ -127,6 +127,12 @@ impl<'a, T, M: Machine> Producer<'a, T, M> {
         self.len() == 0
     }
 
+    /// Whether no slot is free now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() == self.capacity()
+    }
+
     /// Slots in all.
     #[must_use]
     pub const fn capacity(&self) -> u64 {

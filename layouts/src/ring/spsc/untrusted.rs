@@ -152,6 +152,12 @@ impl<'a, T> Producer<'a, T> {
         self.len() == 0
     }
 
+    /// Whether no slot is free now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() == self.capacity()
+    }
+
     /// Slots in all.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
@@ -286,6 +292,18 @@ impl<'a, T> Consumer<'a, T> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Slots that are free now.
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        self.capacity() - self.len()
+    }
+
+    /// Whether no slot is free now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() == self.capacity()
     }
 
     /// Slots in all.

@@ -1,0 +1,232 @@
+//! [`Owned`]: an end that holds its ring, for a thread or a task that outlives whoever made both.
+//!
+//! 1. A ring lives until the last of its ends is gone, and then drops what is left in it, once, on the thread that dropped that end.
+//! 2. The end is the bare one: what is shared is looked at only where an end is cloned or dropped.
+//! 3. It pushes, pops and waits as the bare end does. Everything else that needs `&mut` is done inside [`Owned::with`], so that nothing that
+//!    borrows the ring leaves it.
+//!
+//! ```
+//! use ringmem_layouts::ring::spsc;
+//! let ring = spsc::Boxed::<String>::over(Box::new_uninit_slice(64))?;
+//! let (mut producer, mut consumer) = ring.into_ends();
+//! let sender = std::thread::spawn(move || producer.push("hello".to_owned()));
+//! assert!(sender.join().unwrap().is_ok());
+//! assert!(consumer.end().is_disconnected());
+//! let bytes = consumer.with(|end| end.peek(8).map(|chunk| chunk.as_slices().concat().concat().len()));
+//! assert_eq!((bytes, consumer.pop().as_deref()), (Ok(5), Ok("hello")));
+//! # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+//! ```
+#![cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
+
+use alloc::sync::Arc;
+use core::fmt;
+
+use super::refusal::{PopError, PushError};
+use super::{Bells, End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
+use crate::{Host, RingMessage};
+
+/// An end of a ring that is not `'static`, and what it is where the ring is.
+///
+/// # Safety
+///
+/// `At<'r>` is `Self` with `'r` in the place of `'static`, which says how long the ring lives, and nowhere else; no safe method of it gives
+/// out anything of the ring that lives longer.
+pub unsafe trait Lent: Sized + 'static {
+    /// The end of a ring that lives for `'r`.
+    type At<'r>;
+
+    /// The end, seen for as long as it is borrowed.
+    fn at(&self) -> &Self::At<'_>;
+}
+
+/// An end that holds its ring, `E` being the bare one of a ring that lives for ever.
+pub struct Owned<E: Lent> {
+    // INVARIANT: its ring lives in `ring`, for which 'static stands. It is dropped first, and leaves this type only by `with` and `end`, which
+    // put the time of the call in the place of 'static.
+    end: E,
+    ring: Arc<dyn Held>,
+}
+
+/// A ring whose ends hold it: nobody looks at it, and the last of them drops it.
+trait Held: Send + Sync {}
+impl<R: Send + Sync> Held for R {}
+
+/// Splits a ring between two ends that hold it.
+pub(super) fn own<R, P, C>(ring: R, split: impl FnOnce(&'static mut R) -> (P, C)) -> (Owned<P>, Owned<C>)
+where
+    R: Send + Sync + 'static,
+    P: Lent,
+    C: Lent,
+{
+    let place = Arc::into_raw(Arc::new(ring)).cast_mut();
+    // SAFETY: just made, and nobody else has it; what `split` gives is bare ends, which `Owned` keeps from outliving the ring. Who holds the ring
+    // besides them does not look into it.
+    let (producer, consumer) = split(unsafe { &mut *place });
+    // SAFETY: from `into_raw`, once.
+    let ring: Arc<dyn Held> = unsafe { Arc::from_raw(place.cast_const()) };
+    (Owned { end: producer, ring: Arc::clone(&ring) }, Owned { end: consumer, ring })
+}
+
+impl<E: Lent> Owned<E> {
+    /// The bare end, to look at.
+    #[must_use]
+    pub fn end(&self) -> &E::At<'_> {
+        self.end.at()
+    }
+
+    /// Does something to the bare end: what borrows from it cannot leave `act`.
+    ///
+    /// ```compile_fail
+    /// let (mut producer, _consumer) = ringmem_layouts::ring::spsc::Ring::<u8, 4>::new().into_ends();
+    /// let grant = producer.with(|end| end.reserve(2)); // it would outlive the borrow
+    /// ```
+    ///
+    /// ```compile_fail
+    /// use ringmem_layouts::ring::spsc::Ring;
+    /// let (mut one, _) = Ring::<u8, 4>::new().into_ends();
+    /// let (mut other, _) = Ring::<u8, 4>::new().into_ends();
+    /// one.with(|one| other.with(|other| core::mem::swap(one, other))); // each would hold the other's ring
+    /// ```
+    pub fn with<R>(&mut self, act: impl for<'r> FnOnce(&mut E::At<'r>) -> R) -> R {
+        let end = core::ptr::from_mut(&mut self.end).cast::<E::At<'_>>();
+        // SAFETY: the same type but for a lifetime, by the promise of `Lent`, and borrowed as `self` is. `act` takes any lifetime, so it can
+        // put no other end in its place but one that lives for ever, and keep nothing of this one.
+        act(unsafe { &mut *end })
+    }
+}
+
+impl<E: Lent + Push> Owned<E> {
+    /// Pushes one value and publishes it.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`] with the value.
+    #[inline]
+    pub fn push(&mut self, value: E::Item) -> Result<(), PushError<E::Item>> {
+        self.end.push(value)
+    }
+}
+
+impl<E: Lent + Pop> Owned<E> {
+    /// Pops one value and releases its slot.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: empty, or corrupt.
+    #[inline]
+    pub fn pop(&mut self) -> Result<E::Item, PopError> {
+        self.end.pop()
+    }
+}
+
+/// Another handle of an end that has many.
+impl<E: Lent + Clone> Clone for Owned<E> {
+    fn clone(&self) -> Self {
+        Self { end: self.end.clone(), ring: Arc::clone(&self.ring) }
+    }
+}
+
+impl<E: Lent + End> End for Owned<E> {
+    type Word = E::Word;
+    fn bells(&self) -> Bells<'_, E::Word> {
+        self.end.bells()
+    }
+    fn is_disconnected(&self) -> bool {
+        self.end.is_disconnected()
+    }
+    fn leave(self, after: impl FnOnce(&E::Word)) {
+        // The bell is in the ring, which is held until it has been looked at.
+        let Self { end, ring } = self;
+        end.leave(after);
+        drop(ring);
+    }
+}
+
+impl<E: Lent + Push> Push for Owned<E> {
+    type Item = E::Item;
+    #[inline]
+    fn push(&mut self, value: E::Item) -> Result<(), PushError<E::Item>> {
+        self.end.push(value)
+    }
+}
+
+impl<E: Lent + Pop> Pop for Owned<E> {
+    type Item = E::Item;
+    #[inline]
+    fn pop(&mut self) -> Result<E::Item, PopError> {
+        self.end.pop()
+    }
+}
+
+impl<E: Lent + Evict> Evict for Owned<E> {
+    fn evict(&mut self) -> Option<E::Item> {
+        self.end.evict()
+    }
+}
+
+impl<E: Lent + PushBytes> PushBytes for Owned<E> {
+    #[inline]
+    fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError> {
+        self.end.push_bytes(message)
+    }
+}
+
+impl<E: Lent + PopBytes> PopBytes for Owned<E> {
+    #[inline]
+    fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError> {
+        self.end.pop_bytes(into)
+    }
+}
+
+impl<E: Lent + Publish> Publish for Owned<E> {
+    type Item = E::Item;
+    #[inline]
+    fn publish(&mut self, value: E::Item) {
+        self.end.publish(value);
+    }
+}
+
+impl<E: Lent + Follow> Follow for Owned<E> {
+    type Item = E::Item;
+    #[inline]
+    fn follow(&mut self) -> Result<E::Item, PopError> {
+        self.end.follow()
+    }
+    fn is_disconnected(&self) -> bool {
+        self.end.is_disconnected()
+    }
+}
+
+impl<E: Lent + fmt::Debug> fmt::Debug for Owned<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Owned").field(&self.end).finish()
+    }
+}
+
+macro_rules! lent {
+    ($([$($generic:tt)*] $($end:ident)::+ [$($argument:tt)*];)+) => {$(
+        // SAFETY: the lifetime is that of the ring, of which `with` and `at` give no more; the compiler shortens it in `at`.
+        unsafe impl<$($generic)*> Lent for $($end)::+<'static, $($argument)*> {
+            type At<'r> = $($end)::+<'r, $($argument)*>;
+            fn at(&self) -> &Self::At<'_> {
+                self
+            }
+        }
+    )+};
+}
+
+lent! {
+    [T: 'static] spsc::Producer [T, Host];
+    [T: 'static] spsc::Consumer [T, Host];
+    [T: 'static] flagged::Producer [T, Host];
+    [T: 'static] flagged::Consumer [T, Host];
+    [T: 'static, const KIND: u64] mpmc::ManyProducer [T, Host, KIND];
+    [T: 'static] mpmc::Consumer [T, Host];
+    [T: 'static] mpsc::Consumer [T, Host];
+    [] framed::Producer [Host];
+    [] framed::Consumer [Host];
+    [T: RingMessage + 'static] lossy::Writer [T, Host];
+    [T: RingMessage + 'static] lossy::Reader [T, Host];
+    [T: RingMessage + 'static] mailbox::Writer [T, Host];
+    [T: RingMessage + 'static] mailbox::Reader [T, Host];
+}

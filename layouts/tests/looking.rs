@@ -1,0 +1,143 @@
+//! What an end says of its ring without taking anything.
+//!
+//! 1. Both ends of every kind say the same of how full it is, at every fill and across the end of the index range.
+//! 2. The next message, all of a chunk and all that waits are seen by reference; they remain, and are the ones that are popped.
+
+use ringmem_layouts::ring::lossy::ReadError;
+use ringmem_layouts::ring::{PopError, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
+
+const CAPACITY: usize = 4;
+const STARTS: [u64; 4] = [0, 1, u64::MAX - 2, u64::MAX];
+
+/// So many messages, and what both ends say of it.
+macro_rules! holds {
+    ($producer:ident, $consumer:ident, $len:expr) => {
+        let (len, capacity) = ($len, $producer.capacity());
+        assert_eq!(($producer.len(), $producer.is_empty(), $producer.is_full()), (len, len == 0, len == capacity));
+        assert_eq!(($consumer.len(), $consumer.is_empty(), $consumer.is_full()), (len, len == 0, len == capacity));
+        assert_eq!(($consumer.free(), $consumer.capacity()), (capacity - len, capacity));
+    };
+}
+
+macro_rules! of_each_kind {
+    ($($fact:ident: $kind:ident;)+) => {$(
+        #[test]
+        fn $fact() {
+            for start in STARTS {
+                let mut ring = $kind::Ring::<u64, CAPACITY>::starting_at(start);
+                let ring = &mut ring;
+                let (mut producer, mut consumer) = ring.split();
+                for _ in 0..3 {
+                    holds!(producer, consumer, 0);
+                    for len in 1..=CAPACITY as u64 {
+                        producer.push(len).unwrap();
+                        holds!(producer, consumer, len);
+                    }
+                    assert!(producer.push(9).is_err());
+                    for left in (0..CAPACITY as u64).rev() {
+                        consumer.pop().unwrap();
+                        holds!(producer, consumer, left);
+                    }
+                    producer.push(5).unwrap();
+                    consumer.pop().unwrap();
+                }
+            }
+        }
+    )+};
+}
+
+of_each_kind! {
+    both_ends_of_spsc_say_how_full_it_is: spsc;
+    both_ends_of_flagged_say_how_full_it_is: flagged;
+    both_ends_of_mpsc_say_how_full_it_is: mpsc;
+    both_ends_of_mpmc_say_how_full_it_is: mpmc;
+}
+
+#[test]
+fn both_ends_of_a_framed_ring_say_how_full_it_is_in_bytes() {
+    for start in STARTS {
+        let mut ring = framed::Ring::<32>::starting_at(start);
+        let (mut producer, mut consumer) = ring.split();
+        holds!(producer, consumer, 0);
+        for len in [8, 16, 24, 32] {
+            producer.push(b"").unwrap();
+            holds!(producer, consumer, len);
+        }
+        assert!(producer.push(b"").is_err());
+        consumer.peek().unwrap().release();
+        holds!(producer, consumer, 24);
+        let mut batch = producer.batch(8);
+        batch.push(b"").unwrap();
+        std::mem::forget(batch);
+        assert!(producer.is_full() && !consumer.is_full());
+    }
+}
+
+#[test]
+fn a_writer_that_overwrites_says_what_stands_there() {
+    for start in STARTS {
+        let mut ring = lossy::Ring::<u64, CAPACITY>::starting_at(start);
+        let (mut writer, mut reader) = ring.split();
+        assert_eq!((writer.len(), writer.is_empty(), reader.is_empty(), reader.written()), (0, true, true, 0));
+        for written in 1..10 {
+            writer.push(written);
+            assert_eq!((writer.len(), writer.is_empty()), (written.min(CAPACITY as u64), false));
+            assert_eq!((reader.len(), reader.written()), (written.min(CAPACITY as u64), written));
+        }
+        assert_eq!(reader.pop(), Err(ReadError::Overrun { lost: 5 }));
+
+        let mut mailbox = mailbox::Mailbox::<u64, 8>::starting_at(start);
+        let (mut writer, mut reader) = mailbox.split();
+        assert_eq!((writer.capacity(), reader.capacity(), writer.is_empty(), reader.is_empty()), (8, 8, true, true));
+        (1..4).for_each(|value| writer.publish(value));
+        assert_eq!(reader.take_new().map(|new| new.value), Ok(3));
+        assert_eq!((writer.version(), reader.version(), writer.is_empty(), reader.is_empty()), (3, 3, false, false));
+    }
+}
+
+macro_rules! seen_in_place {
+    ($($fact:ident: $kind:ident;)+) => {$(
+        #[test]
+        fn $fact() {
+            for start in STARTS {
+                let mut ring = $kind::Ring::<String, CAPACITY>::starting_at(start);
+                let (mut producer, mut consumer) = ring.split();
+                assert_eq!(consumer.front(), Err(PopError::Empty));
+                for round in 0..6 {
+                    let names = ["a", "b", "c"].map(|name| format!("{name}{round}"));
+                    names.iter().for_each(|name| producer.push(name.clone()).unwrap());
+                    assert_eq!(consumer.front(), Ok(&names[0]));
+                    let chunk = consumer.peek(2).unwrap();
+                    assert!(chunk.iter().eq(&names[..2]));
+                    assert_eq!([0, 1, 2, u64::MAX].map(|offset| chunk.get(offset)), [Some(&names[0]), Some(&names[1]), None, None]);
+                    chunk.release(1);
+                    assert_eq!((consumer.len(), consumer.front()), (2, Ok(&names[1])));
+                    assert_eq!([(); 3].map(|()| consumer.pop().ok()), [Some(names[1].clone()), Some(names[2].clone()), None]);
+                }
+            }
+        }
+    )+};
+}
+
+seen_in_place! {
+    messages_of_spsc_are_seen_where_they_are: spsc;
+    messages_of_flagged_are_seen_where_they_are: flagged;
+    messages_of_mpsc_are_seen_where_they_are: mpsc;
+}
+
+#[test]
+fn all_that_waits_is_seen_as_two_runs() {
+    let mut ring = spsc::Ring::<u64, CAPACITY>::starting_at(u64::MAX - 1);
+    let (mut producer, mut consumer) = ring.split();
+    assert_eq!(consumer.as_slices(), Ok([&[][..], &[]]));
+    producer.push_slice(&[1, 2, 3]).unwrap();
+    assert_eq!(consumer.as_slices(), Ok([&[1, 2][..], &[3]]));
+    producer.push(4).unwrap();
+    assert_eq!((consumer.pop(), consumer.as_slices()), (Ok(1), Ok([&[2][..], &[3, 4]])));
+    // What a forgotten batch popped is released, or who waits for room would wait for ever.
+    let mut batch = consumer.batch(8);
+    (2..5).for_each(|number| assert_eq!(batch.pop(), Ok(number)));
+    std::mem::forget(batch);
+    assert_eq!(producer.len(), 3);
+    assert_eq!((consumer.as_slices(), producer.len()), (Ok([&[][..], &[]]), 0));
+}

@@ -1,0 +1,212 @@
+//! Ends that hold their ring.
+//!
+//! 1. They go to threads that outlive whoever made them, and everything arrives once and in order.
+//! 2. The ring lives until the last of its ends is gone, in whatever order they go, and what is left in it is dropped then, once.
+//! 3. An end that is forgotten keeps the ring, and nothing else.
+
+use std::cell::Cell;
+use std::mem::forget;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringmem_layouts::Host;
+use ringmem_layouts::ring::lossy::ReadError;
+use ringmem_layouts::ring::mailbox::New;
+use ringmem_layouts::ring::{End, Owned, Policed, Pop, PopError, Push, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
+use static_assertions::{assert_impl_all, assert_not_impl_any};
+
+assert_impl_all!(Owned<spsc::Producer<'static, Cell<u8>, Host>>: Send);
+assert_impl_all!(Owned<mpmc::Consumer<'static, u8, Host>>: Send, Clone);
+assert_not_impl_any!(Owned<spsc::Producer<'static, u8, Host>>: Clone, Sync);
+assert_not_impl_any!(Owned<mpsc::Consumer<'static, u8, Host>>: Clone, Sync);
+assert_not_impl_any!(Owned<spsc::Consumer<'static, std::rc::Rc<u8>, Host>>: Send);
+
+const MESSAGES: u64 = 2_000;
+
+/// Tries until it succeeds, for a minute at most.
+fn until<R>(mut attempt: impl FnMut() -> Option<R>) -> R {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(result) = attempt() {
+            return result;
+        }
+        thread::yield_now();
+        assert!(Instant::now() < deadline, "no end in a minute");
+    }
+}
+
+fn push<E: Push>(end: &mut E, value: E::Item) {
+    let mut value = Some(value);
+    until(|| match end.push(value.take()?) {
+        Ok(()) => Some(()),
+        Err(back) => {
+            value = Some(back.into_inner());
+            None
+        }
+    });
+}
+
+/// A value whose drops are counted, each of which must be its first.
+struct Counted(Arc<AtomicUsize>, bool);
+
+impl Counted {
+    fn new(drops: &Arc<AtomicUsize>) -> Self {
+        Self(Arc::clone(drops), false)
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        assert!(!std::mem::replace(&mut self.1, true), "dropped twice");
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// Four in, one out: three are left.
+fn leave_three<P: Push<Item = Counted>, C: Pop<Item = Counted>>((mut producer, mut consumer): (P, C), drops: &Arc<AtomicUsize>) -> (P, C) {
+    for _ in 0..4 {
+        assert!(producer.push(Counted::new(drops)).is_ok());
+    }
+    assert!(producer.push(Counted::new(drops)).is_err());
+    drop(consumer.pop());
+    assert_eq!(drops.swap(0, SeqCst), 2);
+    (producer, consumer)
+}
+
+macro_rules! of_each_kind {
+    ($($tests:ident: $kind:ident;)+) => {$(
+        mod $tests {
+            use super::*;
+
+            #[test]
+            fn both_ends_outlive_their_maker() {
+                let (mut producer, mut consumer) = $kind::Boxed::<Box<u64>>::over(Box::new_uninit_slice(4)).unwrap().into_ends();
+                let writer = thread::spawn(move || (0..MESSAGES).for_each(|number| push(&mut producer, Box::new(number))));
+                let reader = thread::spawn(move || {
+                    assert!((0..MESSAGES).all(|number| *until(|| consumer.pop().ok()) == number));
+                    until(|| consumer.end().is_disconnected().then_some(()));
+                    assert_eq!(consumer.pop(), Err(PopError::Empty));
+                });
+                writer.join().unwrap();
+                reader.join().unwrap();
+            }
+
+            #[test]
+            fn what_is_left_is_dropped_once_when_the_last_end_is() {
+                let drops = Arc::default();
+                let inline = || $kind::Ring::<Counted, 4>::starting_at(u64::MAX - 1).into_ends();
+                let boxed = || $kind::Boxed::<Counted>::over_starting_at(Box::new_uninit_slice(4), 3).unwrap().into_ends();
+                for ends in [inline(), boxed()] {
+                    let (producer, consumer) = leave_three(ends, &drops);
+                    drop(producer);
+                    assert_eq!(drops.load(SeqCst), 0);
+                    thread::spawn(move || drop(consumer)).join().unwrap();
+                    assert_eq!(drops.swap(0, SeqCst), 3);
+                }
+                let (producer, mut consumer) = leave_three(boxed(), &drops);
+                assert!(!producer.end().is_disconnected());
+                assert!(consumer.pop().is_ok());
+                drop(consumer);
+                assert!(producer.end().is_disconnected());
+                assert_eq!(drops.load(SeqCst), 1);
+                drop(producer);
+                assert_eq!(drops.swap(0, SeqCst), 3);
+            }
+
+            #[test]
+            fn an_end_that_is_forgotten_keeps_the_ring_and_what_is_in_it() {
+                let drops = Arc::default();
+                let (mut producer, consumer) = leave_three($kind::Ring::<Counted, 4>::new().into_ends(), &drops);
+                forget(consumer);
+                assert!(producer.push(Counted::new(&drops)).is_ok());
+                drop(producer);
+                assert_eq!((drops.load(SeqCst), Arc::strong_count(&drops)), (0, 5));
+            }
+
+            #[test]
+            fn an_end_that_leaves_has_its_ring_until_the_bell_was_looked_at() {
+                let drops = Arc::default();
+                let (producer, consumer) = leave_three($kind::Ring::<Counted, 4>::new().into_ends(), &drops);
+                drop(consumer);
+                assert!(End::is_disconnected(&producer));
+                let mut seen = None;
+                End::leave(producer, |_bell| seen = Some(drops.load(SeqCst)));
+                assert_eq!((seen, drops.load(SeqCst)), (Some(0), 3));
+            }
+
+            #[test]
+            fn inside_with_an_end_is_a_bare_one() {
+                let (mut producer, mut consumer) = $kind::Ring::<u64, 8>::new().into_ends();
+                assert_eq!(producer.with(|end| end.reserve(3).map(|mut grant| grant.fill([1, 2, 3]))), Ok(3));
+                assert_eq!((producer.end().len(), consumer.end().len(), consumer.end().capacity()), (3, 3, 8));
+                let mut values = [0; 4];
+                let popped: u64 = consumer.with(|end| (0..).zip(&mut values).map_while(|(_, value)| end.pop().map(|new| *value = new).ok()).count() as u64);
+                assert_eq!((popped, values), (3, [1, 2, 3, 0]));
+                assert!(format!("{producer:?}").starts_with("Owned("));
+            }
+        }
+    )+};
+}
+
+of_each_kind! {
+    of_spsc: spsc;
+    of_flagged: flagged;
+    of_mpsc: mpsc;
+    of_mpmc: mpmc;
+}
+
+#[test]
+fn handles_of_one_end_hold_the_ring_too() {
+    let drops = Arc::default();
+    let (producer, consumer) = leave_three(mpmc::Ring::<Counted, 4>::new().into_ends(), &drops);
+    let (mut other, mut reader) = (producer.clone(), consumer.clone());
+    drop((producer, consumer));
+    drop(reader.pop());
+    assert_eq!(drops.load(SeqCst), 1);
+    assert!(!reader.end().is_disconnected());
+    push(&mut other, Counted::new(&drops));
+    drop(reader);
+    assert!(other.end().is_disconnected());
+    drop(other);
+    assert_eq!(drops.load(SeqCst), 4);
+}
+
+#[test]
+fn an_end_that_evicts_may_hold_its_ring() {
+    let (producer, mut consumer) = mpmc::Ring::<u64, 2>::new().into_ends();
+    let mut newest = Policed::overwriting_oldest(producer);
+    let mut lost = Vec::new();
+    (0..5).for_each(|number| newest.push(number, |old| lost.push(old)).unwrap());
+    assert_eq!((consumer.pop(), consumer.pop(), lost), (Ok(3), Ok(4), vec![0, 1, 2]));
+}
+
+#[test]
+fn bytes_records_and_the_latest_value_go_between_threads_too() {
+    let (mut producer, mut consumer) = framed::Ring::<64>::starting_at(u64::MAX).into_ends();
+    let writer = thread::spawn(move || {
+        for number in 0..MESSAGES {
+            until(|| producer.with(|end| end.push(&number.to_le_bytes()[..number as usize % 9])).ok());
+        }
+    });
+    for number in 0..MESSAGES {
+        let mut bytes = [0; 8];
+        let len = until(|| consumer.with(|end| end.pop(&mut bytes)).ok());
+        assert_eq!(bytes[..len], number.to_le_bytes()[..number as usize % 9]);
+    }
+    writer.join().unwrap();
+    assert!(consumer.end().is_disconnected() && consumer.end().is_empty());
+
+    let (mut writer, mut reader) = lossy::Ring::<u64, 4>::new().into_ends();
+    let mut other = reader.clone();
+    thread::spawn(move || (0..6).for_each(|number| writer.with(|end| end.push(number)))).join().unwrap();
+    assert!(reader.end().is_disconnected());
+    assert_eq!(reader.with(|end| (end.pop(), end.pop())), (Err(ReadError::Overrun { lost: 2 }), Ok(2)));
+    drop(reader);
+    assert_eq!(other.with(|end| (end.skip(1), end.pop())), (5, Ok(5)));
+
+    let (mut writer, mut reader) = mailbox::Mailbox::<u64>::new().into_ends();
+    thread::spawn(move || (0..3).for_each(|number| writer.with(|end| end.publish(number)))).join().unwrap();
+    assert_eq!(reader.with(|end| end.take_new()), Ok(New { version: 3, value: 2, skipped: 2 }));
+}
