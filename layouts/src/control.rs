@@ -51,8 +51,8 @@ pub struct ControlBlock<W> {
     pub command_seen: W,
     /// Count in the high 32 bits, last [`Fault`] in the low 32. Device, one store, so never torn.
     pub error: W,
-    /// Messages processed since launch. Device: sixteen batches late at most, exact where the kernel is idle, has been told to wait or has left, but for
-    /// a panic.
+    /// Messages processed since launch. Device: 128 batches late at most, or a millisecond and the batch that ends it; exact where the kernel is idle, has
+    /// been told to wait or has left, but for a panic or because its epoch was over.
     pub processed: W,
     /// Messages of the last batch taken, 0 once it has been counted as processed. Device.
     pub in_flight: W,

@@ -93,10 +93,16 @@ pub mod kind {
 }
 
 /// Where everything goes, computed before there is memory.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     entries: Vec<RegionEntry<u64>, MAX_ENTRIES>,
     end: u64,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Plan {
@@ -272,6 +278,12 @@ mod tests {
             plan.place(0, 0, 1).unwrap();
         }
         assert_eq!(plan.place(0, 0, 1), Err(AttachError::Count { got: 33 }));
+    }
+
+    #[test]
+    fn whichever_way_a_plan_is_made_nothing_is_placed_over_the_header() {
+        assert_eq!(Plan::default().place(kind::CONTROL, 128, 128), Plan::new().place(kind::CONTROL, 128, 128));
+        assert_eq!(Plan::default().size(), TABLE_BYTES);
     }
 
     #[test]

@@ -33,17 +33,18 @@ pub type Shared<W> = TelemetryBuffer<ReadOnly<W>>;
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(64))]
 pub struct TelemetryBuffer<W> {
-    /// Odd while being written; goes up by two with each record. Device.
+    /// Odd while being written; goes up by two with each record, also one that takes all others back. Device.
     pub sequence: W,
     /// Messages processed since launch. Device.
     pub processed: W,
     /// Messages that were refused, answered as such. Device.
     pub dropped: W,
-    /// Sum over all messages of the time from take to answer, nanoseconds, wrapping; at most 4.29 s each. Device.
+    /// Sum over all messages of the time from the look that found them to their answer, nanoseconds, wrapping; at most 4.29 s each. A kernel times
+    /// each batch, but where it has been busy for 128 without a pause the first of those that it writes down together, for all of them. Device.
     pub latency_total_ns: W,
-    /// The least of them; 0 while there is none. Device.
+    /// The least that was timed; 0 while there is none. Device.
     pub latency_min_ns: W,
-    /// The greatest of them; at most 4.29 s. Device.
+    /// The greatest that was timed; at most 4.29 s. Device.
     pub latency_max_ns: W,
     /// Messages in the input ring in the low 32 bits, in the output ring in the high 32, when last looked at. Device.
     pub depths: W,
@@ -112,24 +113,15 @@ impl<W: Word> Shared<W> {
         Err(Busy)
     }
 
-    /// Back to all zero, before a relaunch.
+    /// All back to zero before a relaunch, but for the sequence, which goes on: it is a record like any other to who reads meanwhile, also after a writer
+    /// that died.
     ///
     /// # Safety
     ///
-    /// No kernel writes to it.
+    /// Nobody else writes to it.
     pub unsafe fn reset(&self) {
-        for word in [
-            self.processed.word(),
-            self.dropped.word(),
-            self.latency_total_ns.word(),
-            self.latency_min_ns.word(),
-            self.latency_max_ns.word(),
-            self.depths.word(),
-            self.updated_ns.word(),
-        ] {
-            word.store(0);
-        }
-        W::publish_all([(self.sequence.word(), 0)]);
+        // SAFETY: the caller's promise.
+        unsafe { Recorder::new(self) }.publish(0, 0, 0);
     }
 }
 
@@ -178,5 +170,27 @@ mod tests {
         let buffer = zeroed();
         buffer.sequence.word().store(3, core::sync::atomic::Ordering::Relaxed);
         assert_eq!(buffer.snapshot(), Err(Busy));
+    }
+
+    #[test]
+    fn a_reset_takes_the_counts_back_and_the_sequence_on_also_after_a_writer_that_died() {
+        let buffer = zeroed();
+        // SAFETY: nobody else writes.
+        let mut recorder = unsafe { Recorder::new(&buffer) };
+        recorder.count(4, 1, 100);
+        recorder.publish(3, 2, 9_000);
+        // SAFETY: as above.
+        unsafe { buffer.reset() };
+        let zero = zeroed().snapshot().unwrap();
+        assert_eq!(buffer.snapshot(), Ok(TelemetryBuffer { sequence: 4, ..zero }));
+        buffer.sequence.word().store(7, core::sync::atomic::Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { buffer.reset() };
+        assert_eq!(buffer.snapshot(), Ok(TelemetryBuffer { sequence: 8, ..zero }));
+        // SAFETY: as above.
+        let mut next = unsafe { Recorder::new(&buffer) };
+        next.count(1, 0, 50);
+        next.publish(0, 0, 10_000);
+        assert_eq!(buffer.snapshot().map(|seen| (seen.sequence, seen.processed)), Ok((10, 1)));
     }
 }

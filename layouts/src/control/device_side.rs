@@ -95,6 +95,12 @@ impl<'a, W: Word> DeviceSide<'a, W> {
         self.block.clock.word().store(self.clock);
     }
 
+    /// Messages counted as answered.
+    #[must_use]
+    pub const fn processed(&self) -> u64 {
+        self.processed
+    }
+
     /// Shows that the kernel lives, and has done so many rounds.
     pub fn beat(&mut self, rounds: u64) {
         self.block.heartbeat.word().store(rounds);
@@ -107,7 +113,7 @@ impl<W: Word> fmt::Debug for DeviceSide<'_, W> {
     }
 }
 
-/// Says in the place of a kernel that can say no more that it has panicked: one fault, `Faulted`. If its epoch is over it has nothing to say.
+/// Says in the place of a kernel that can say no more that it has panicked: one fault more, `Faulted`. If its epoch is over it has nothing to say.
 ///
 /// # Safety
 ///
@@ -115,7 +121,8 @@ impl<W: Word> fmt::Debug for DeviceSide<'_, W> {
 #[inline(always)]
 pub unsafe fn panicked<W: Word>(block: &Shared<W>, epoch: u32) {
     if block.epoch.load() == u64::from(epoch) {
-        block.error.word().store(pack(1, Fault::Panic as u32));
+        let faults = (block.error.load() >> 32) as u32;
+        block.error.word().store(pack(faults.saturating_add(1), Fault::Panic as u32));
         W::publish_all([(block.state.word(), pack(epoch, State::Faulted as u32))]);
     }
 }

@@ -161,6 +161,18 @@ fn a_panic_says_so_unless_its_launch_is_over() {
 }
 
 #[test]
+fn a_panic_counts_beside_the_faults_before_it() {
+    let block = block();
+    let (mut host, mut device) = hands(&block);
+    device.note(Fault::RefusedCommand);
+    device.note(Fault::Corrupt);
+    // SAFETY: nobody else is the kernel.
+    unsafe { panicked(&block, 3) };
+    assert_eq!(host.snapshot().faults(), (3, Some(Fault::Panic)));
+    host.abandon();
+}
+
+#[test]
 fn the_debug_form_takes_words_apart_and_names_what_has_a_name() {
     let block = block();
     let (mut host, mut device) = hands(&block);

@@ -36,7 +36,7 @@ impl TelemetryBuffer<u64> {
     }
 
     /// Messages per second since `earlier`, by the kernel's clock. `None` if that clock has not advanced, or if a launch lies between the
-    /// two: its reset takes the counts back.
+    /// two as far as the counts tell: its reset takes them back, and a launch that has done more by now than the one before had is not told from that one.
     #[must_use]
     pub fn rate(&self, earlier: &Self) -> Option<f64> {
         if self.is_of_a_later_launch_than(earlier) {
