@@ -402,6 +402,11 @@ fn deadline(table: &mut Table, gpu: &Gpu, mut first: Shape, second: Shape) -> Re
     rig::pump(&mut rig.pairs, 1000, 32)?;
     let wrong = rig.pairs[0].wrong;
     table.fact("another under a new epoch", Some(wrong == 0), format!("1000 messages, {wrong} wrong"));
+    // What it has answered it writes down once it is idle, and nothing once its epoch is over.
+    let idle = Instant::now();
+    while rig.pairs[0].control.snapshot().processed != 1000 && idle.elapsed() < IDLE / 4 {
+        std::thread::yield_now();
+    }
     // From here on no command: only its epoch can make it leave, long before its deadline.
     let begun = Instant::now();
     rig.pairs[0].control.abandon();

@@ -49,8 +49,9 @@ fn main() -> ExitCode {
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--quick" => scale = QUICK,
-            "--seconds" => match arguments.next().and_then(|text| text.parse().ok()) {
-                Some(seconds) => scale.soak = Duration::from_secs(seconds),
+            // 32 bits, so that no sum of times is too great.
+            "--seconds" => match arguments.next().and_then(|text| text.parse::<u32>().ok()) {
+                Some(seconds) => scale.soak = Duration::from_secs(seconds.into()),
                 None => sense = false,
             },
             _ => sense = false,

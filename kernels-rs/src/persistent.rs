@@ -5,10 +5,13 @@
 //! 2. Per batch: poll (acquire), broadcast, barrier; lanes read and write slots in place; barrier; one `publish_all` for the answers and the
 //!    freed slots together.
 //! 3. Commands are read every [`LOOK_EVERY`] rounds, busy or dry: over a bus each look costs as much as a poll, and the message that
-//!    arrives meanwhile would wait for it. Heartbeat, counters and clock are relaxed stores, made then too, when it has run dry and on leaving; only what is in
-//!    flight is stored for each batch. After one that took [`TELEMETRY_NS`] the next look comes at once. A batch of more than 4.29 s counts as that. Telemetry is written after as many dry rounds, at
-//!    most every [`TELEMETRY_NS`] otherwise, and on leaving. After a panic the last batches may be missing in the counters; the rings tell.
-//! 4. It leaves when told to, when its epoch is over (then without another word), when nothing has happened for as long as the launch
+//!    arrives meanwhile would wait for it. The heart beats then, and in each dry round. Counters and clock are written down every [`TELL_EVERY`] rounds or
+//!    [`TELL_NS`], before a command is obeyed, when it has run dry and on leaving, but for an epoch that is over; only what is in flight is stored for each batch. Telemetry
+//!    is written after [`LOOK_EVERY`] dry rounds, with the counters where the last record is [`TELEMETRY_NS`] old, and on leaving. After a panic the
+//!    last batches may be missing in the counters; the rings tell.
+//! 4. Each batch is timed, from the look that finds it to its answer, until [`TELL_EVERY`] rounds have gone by without a dry one: from then on the first of
+//!    those that are written down together, which stands for the others. A batch of more than 4.29 s counts as that.
+//! 5. It leaves when told to, when its epoch is over (then without another word), when nothing has happened for as long as the launch
 //!    says, and on a fault, which it names.
 
 mod batch;
@@ -29,7 +32,11 @@ use rings::{Aggregated, Flagged, Indexed, Patience, Rings};
 
 /// How many rounds, batches or dry polls, pass between two looks at the command word, and between dryness and what can wait.
 pub const LOOK_EVERY: u32 = 16;
-/// How long a busy kernel keeps its telemetry to itself, nanoseconds.
+/// How many rounds of a busy kernel are written down together, a multiple of [`LOOK_EVERY`].
+pub const TELL_EVERY: u64 = 128;
+/// How long they are together at most, nanoseconds, the last of them apart.
+pub const TELL_NS: u32 = 1_000_000;
+/// How old a telemetry record is when a busy kernel writes the next, nanoseconds.
 pub const TELEMETRY_NS: u64 = 100_000;
 
 /// What a kernel does with its messages.
@@ -188,7 +195,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
         let all = lanes.ballot(attached.is_ok()) == u32::MAX >> (32 - L::WIDTH);
         match attached {
             Ok((rings, recorder)) if all => {
-                let (began, sums) = (rings.taken(), Sums { refused: 0, total: 0, least: u32::MAX, most: 0 });
+                let began = rings.taken();
                 Kernel {
                     control,
                     recorder,
@@ -197,9 +204,10 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
                     leader,
                     acted: 0,
                     rounds: 0,
-                    began,
-                    settled: 0,
-                    sums,
+                    settled: began,
+                    told_ns: 0,
+                    refused: 0,
+                    times: Times::new(leader, began),
                     _handler: PhantomData::<fn(&H)>,
                 }
                 .run(launch, handler);
@@ -278,14 +286,55 @@ where
     Ok((rings, unsafe { Recorder::new(telemetry) }))
 }
 
-/// What all batches have come to, each lane by its own clock. Never set back, which would cost each batch some moves.
-#[derive(Clone, Copy)]
-struct Sums {
-    refused: u64,
-    /// Nanoseconds, each message's.
-    total: u64,
+/// How long messages took, by lane 0's clock.
+struct Times {
+    /// When the batch began that is timed.
+    begun_ns: u64,
+    /// So long after that there is something to do before a round: 0 while each batch is timed.
+    due_after_ns: u32,
+    /// So often [`TELL_EVERY`] rounds ended since one was dry.
+    wet: u32,
+    /// The last batch that was timed.
+    took: u32,
     least: u32,
     most: u32,
+    /// How far the messages are in the total.
+    counted: u64,
+    /// Nanoseconds, each message's.
+    total: u64,
+}
+
+impl Times {
+    const fn new(leader: bool, began: u64) -> Self {
+        let due_after_ns = if leader { 0 } else { u32::MAX };
+        Self { begun_ns: 0, due_after_ns, wet: 0, took: 0, least: u32::MAX, most: 0, counted: began, total: 0 }
+    }
+
+    /// Whether there is something to do before a round that begins then.
+    #[inline(always)]
+    const fn are_due(&self, now_ns: u64) -> bool {
+        (now_ns as u32).wrapping_sub(self.begun_ns as u32) >= self.due_after_ns
+    }
+
+    /// Counts what was answered since the last time, the last batch just before then.
+    #[inline(always)]
+    fn count(&mut self, taken: u64, now_ns: u64) {
+        let messages = taken.wrapping_sub(self.counted);
+        if messages == 0 {
+            return;
+        }
+        if self.due_after_ns == 0 {
+            self.took = u32::try_from(now_ns.wrapping_sub(self.begun_ns)).unwrap_or(u32::MAX);
+            self.least = self.least.min(self.took);
+            self.most = self.most.max(self.took);
+            // The first of these ends may have come right after a dry round.
+            if self.wet > 1 {
+                self.due_after_ns = TELL_NS;
+            }
+        }
+        self.total = self.total.wrapping_add(u64::from(self.took).wrapping_mul(messages));
+        self.counted = taken;
+    }
 }
 
 struct Kernel<'a, 'l, M: Machine, L, H, R> {
@@ -297,13 +346,15 @@ struct Kernel<'a, 'l, M: Machine, L, H, R> {
     leader: bool,
     /// Sequence number of the last command acted on.
     acted: u32,
-    /// Rounds that will be done when it looks next.
+    /// Rounds that are done, and this one.
     rounds: u64,
-    /// Where the input ring's head was.
-    began: u64,
-    /// Messages that lane 0 has written down.
+    /// How far lane 0 has written down the input ring's messages.
     settled: u64,
-    sums: Sums,
+    /// When that was all.
+    told_ns: u64,
+    /// Messages that were refused.
+    refused: u64,
+    times: Times,
     _handler: PhantomData<fn(&H)>,
 }
 
@@ -316,38 +367,47 @@ where
     fn run(mut self, launch: &Launch, handler: &mut H) {
         let batch = launch.batch.max(1);
         let mut mode = Mode::Wait;
-        let mut until_look = 0;
         let mut idle_times: u32 = 0;
         let mut active_ns = self.lanes.now_ns();
         if self.leader {
             self.control.enter(State::Ready);
         }
         loop {
-            if until_look == 0 || idle_times == 1 {
-                self.settle(until_look, 0);
-            }
-            if until_look == 0 {
-                until_look = LOOK_EVERY;
-                self.rounds += u64::from(LOOK_EVERY);
-                if self.leader {
-                    let acted = self.acted;
-                    mode = self.look();
-                    if acted != self.acted {
-                        active_ns = self.lanes.now_ns();
+            let looks = self.rounds.is_multiple_of(LOOK_EVERY.into());
+            let mut now = if H::ACCOUNTS { self.lanes.now_ns() } else { 0 };
+            // Of the times lane 0's alone are ever due.
+            let is_due = H::ACCOUNTS && self.times.are_due(now);
+            if looks || is_due {
+                if H::ACCOUNTS && self.leader {
+                    self.control.beat(self.rounds);
+                    if is_due || self.rounds.is_multiple_of(TELL_EVERY) {
+                        self.account(now);
                     }
                 }
+                if looks && self.leader {
+                    if let Some(told) = self.look() {
+                        mode = told;
+                        active_ns = self.lanes.now_ns();
+                    }
+                    if H::ACCOUNTS {
+                        now = self.lanes.now_ns();
+                    }
+                }
+                if H::ACCOUNTS && self.times.due_after_ns == 0 {
+                    self.times.begun_ns = now;
+                }
             }
-            let mode_of_all = self.lanes.broadcast(mode as u64);
-            if mode_of_all == Mode::Leave as u64 {
+            self.rounds += 1;
+            let mode_of_all = self.lanes.broadcast(mode as u64) as u32;
+            if mode_of_all == Mode::Leave as u32 {
                 return;
             }
-            let takes = mode_of_all != Mode::Wait as u64;
+            let takes = mode_of_all != Mode::Wait as u32;
             let Ok(count) = (if takes { self.rings.take(self.lanes, batch) } else { Ok(0) }) else {
-                self.settle(until_look, 0);
+                self.settle(self.lanes.now_ns(), 0);
                 return self.leave(Some(Fault::Corrupt));
             };
             if count > 0 {
-                let taken_ns = if H::ACCOUNTS { self.lanes.now_ns() } else { 0 };
                 if H::ACCOUNTS && self.leader {
                     self.control.take(count);
                 }
@@ -364,32 +424,35 @@ where
                 }
                 // Mostly none refuses: one vote instead of a sum.
                 if self.lanes.ballot(refused != 0) != 0 {
-                    self.sums.refused += self.lanes.sum(refused);
+                    self.refused += self.lanes.sum(refused);
                 }
                 // SAFETY: just taken; every slot has been answered, and the barrier after that has passed.
                 if let Err(fault) = unsafe { self.rings.publish(self.lanes, count, Patience { ns: launch.idle_ns }) } {
                     // They were not answered.
-                    self.sums.refused -= self.lanes.sum(refused);
-                    self.settle(until_look, count);
+                    self.refused -= self.lanes.sum(refused);
+                    self.settle(self.lanes.now_ns(), count);
                     return self.leave(Some(fault));
                 }
-                active_ns = self.lanes.now_ns();
-                // 0, or 1 where the next look would come late: by the lane's own clock, so it decides nothing that lanes do together.
-                idle_times = if H::ACCOUNTS { self.answered(count, active_ns.wrapping_sub(taken_ns)) } else { 0 };
+                idle_times = 0;
             } else {
-                if mode_of_all == Mode::Drain as u64 && self.rings.waiting() == 0 {
-                    self.settle(until_look, 0);
+                if idle_times == 0 {
+                    active_ns = self.lanes.now_ns();
+                    self.settle(active_ns, 0);
+                }
+                if self.leader {
+                    self.control.beat(self.rounds);
+                    self.times.wet = 0;
+                    self.times.due_after_ns = 0;
+                }
+                if mode_of_all == Mode::Drain as u32 && self.rings.waiting() == 0 {
                     if self.leader {
                         self.record(self.lanes.now_ns());
                         self.control.enter(State::Terminated);
                     }
                     return;
                 }
-                if self.leader {
-                    self.control.beat(self.done(until_look) + 1);
-                }
                 // Every lane counts its rounds alike; lane 0's clock decides for all.
-                if until_look == 1 {
+                if self.rounds.is_multiple_of(LOOK_EVERY.into()) {
                     let now = self.lanes.now_ns();
                     // Once, after as many dry rounds.
                     if self.leader && idle_times.wrapping_sub(LOOK_EVERY - 1) < LOOK_EVERY {
@@ -403,32 +466,49 @@ where
                 // Back to a long wait, never to a short one.
                 idle_times = idle_times.checked_add(1).unwrap_or(1 << 31);
             }
-            until_look -= 1;
         }
     }
 
-    /// Lane 0: acts on a new command; what to do next.
+    /// Lane 0, before a round that is not like most: times the batch before it, and writes down.
     #[inline(always)]
-    fn look(&mut self) -> Mode {
+    fn account(&mut self, now_ns: u64) {
+        self.times.count(self.rings.taken(), now_ns);
+        let tells = self.rounds.is_multiple_of(TELL_EVERY);
+        if tells {
+            self.times.wet = self.times.wet.saturating_add(1);
+        }
+        if tells || now_ns.saturating_sub(self.told_ns) >= u64::from(TELL_NS) {
+            self.settle(now_ns, 0);
+        }
+        if self.rings.taken() == self.settled {
+            self.told_ns = now_ns;
+        }
+    }
+
+    /// Lane 0: acts on a new command; what to do next, if that is something else.
+    #[inline(always)]
+    fn look(&mut self) -> Option<Mode> {
         if !self.control.is_current() {
-            return Mode::Leave;
+            return Some(Mode::Leave);
         }
         let (sequence, bits) = self.control.command();
-        if sequence != self.acted {
-            self.acted = sequence;
-            let obeyed = self.obey(bits);
-            // Before a last state, so that who waits for both sees both.
-            self.control.acknowledge(sequence);
-            if let Err(fault) = obeyed {
-                self.leave(fault);
-            }
+        if sequence == self.acted {
+            return None;
         }
-        match self.control.state() {
+        self.acted = sequence;
+        self.settle(self.lanes.now_ns(), 0);
+        let obeyed = self.obey(bits);
+        // Before a last state, so that who waits for both sees both.
+        self.control.acknowledge(sequence);
+        if let Err(fault) = obeyed {
+            self.leave(fault);
+        }
+        Some(match self.control.state() {
             State::Active => Mode::Take,
             State::Draining => Mode::Drain,
             State::Terminated | State::Faulted => Mode::Leave,
             State::Created | State::Ready | State::Paused => Mode::Wait,
-        }
+        })
     }
 
     /// Lane 0: the strongest command wins. An error is why to leave; none if as told.
@@ -460,46 +540,23 @@ where
         Ok(())
     }
 
-    /// Rounds that are done, where so many are left to the next look.
-    #[inline(always)]
-    fn done(&self, until_look: u32) -> u64 {
-        self.rounds - u64::from(until_look)
-    }
-
-    /// Counts a batch that was published; 1 if it took so long that others should be told now.
-    #[inline(always)]
-    fn answered(&mut self, count: u64, took_ns: u64) -> u32 {
-        let took = if took_ns >> 32 == 0 { took_ns as u32 } else { u32::MAX };
-        let sums = &mut self.sums;
-        // No ring holds more messages than 32 bits count.
-        sums.total = sums.total.wrapping_add(u64::from(took) * u64::from(count as u32));
-        sums.least = sums.least.min(took);
-        sums.most = sums.most.max(took);
-        u32::from(u64::from(took) >= TELEMETRY_NS)
-    }
-
-    /// Messages that were answered.
-    #[inline(always)]
-    fn processed(&self) -> u64 {
-        self.rings.taken().wrapping_sub(self.began)
-    }
-
     /// Lane 0 writes down what batches have come to since the last time, without the last `unanswered` messages.
     #[inline(always)]
-    fn settle(&mut self, until_look: u32, unanswered: u64) {
-        let messages = self.processed().wrapping_sub(unanswered).wrapping_sub(self.settled);
+    fn settle(&mut self, now_ns: u64, unanswered: u64) {
+        let taken = self.rings.taken().wrapping_sub(unanswered);
+        let messages = taken.wrapping_sub(self.settled);
         if !H::ACCOUNTS || !self.leader || messages == 0 {
             return;
         }
-        self.settled = self.settled.wrapping_add(messages);
-        let now = self.lanes.now_ns();
-        self.control.answered(messages, now / 1000);
+        self.times.count(taken, now_ns);
+        self.times.due_after_ns = 0;
+        self.settled = taken;
+        self.control.answered(messages, now_ns / 1000);
         if unanswered > 0 {
             self.control.take(unanswered);
         }
-        self.control.beat(self.done(until_look));
-        if now.saturating_sub(self.recorder.updated_ns()) >= TELEMETRY_NS {
-            self.record(now);
+        if now_ns.saturating_sub(self.recorder.updated_ns()) >= TELEMETRY_NS {
+            self.record(now_ns);
         }
     }
 
@@ -507,8 +564,8 @@ where
     #[inline(always)]
     fn record(&mut self, now_ns: u64) {
         let depth = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
-        let Sums { refused, total, least, most } = self.sums;
-        self.recorder.set(self.settled, refused, total, least.into(), most.into());
+        let Times { total, least, most, .. } = self.times;
+        self.recorder.set(self.control.processed(), self.refused, total, least.into(), most.into());
         self.recorder.publish(depth(self.rings.waiting()), depth(self.rings.unread()), now_ns);
     }
 

@@ -15,8 +15,20 @@ use crate::module::{Function, Operation};
 pub use crate::module::{Module, is_panic, readable};
 use crate::{Failure, loops};
 
-const COLUMNS: [&str; 10] =
-    ["ld.acquire.sys", "ld.relaxed.sys", "st.relaxed.sys", "st.release.sys", "fence", "atom.sys", "atom.gpu", "trap", "wait", "scan"];
+const COLUMNS: [&str; 12] = [
+    "ld.acquire.sys",
+    "ld.relaxed.sys",
+    "st.relaxed.sys",
+    "st.release.sys",
+    "fence",
+    "atom.sys",
+    "atom.gpu",
+    "trap",
+    "wait",
+    "scan",
+    "ld.wide",
+    "st.wide",
+];
 
 type Counts = [u64; COLUMNS.len()];
 
@@ -95,6 +107,13 @@ fn fault(function: &Function, operation: &Operation) -> Option<(What, &'static s
     }
 }
 
+/// Whether an access is of 16 bytes: what a buffer is moved with where it is aligned.
+fn is_wide(opcode: &str) -> bool {
+    let parts: Vec<&str> = opcode.split('.').collect();
+    let bits = parts.last().map_or("", |kind| kind.trim_start_matches(char::is_alphabetic));
+    matches!((parts.iter().find(|part| matches!(**part, "v2" | "v4")), bits), (Some(&"v4"), "32") | (Some(&"v2"), "64") | (None, "128"))
+}
+
 fn counts(function: &Function, module: &Module) -> Counts {
     let panics = module.panics();
     let mut counts = Counts::default();
@@ -110,6 +129,8 @@ fn counts(function: &Function, module: &Module) -> Counts {
             "atom" | "red" if has("sys") => 5,
             "atom" | "red" => 6,
             "trap" => 7,
+            "ld" if is_wide(opcode) => 10,
+            "st" if is_wide(opcode) => 11,
             "call" if operation.callee().is_some_and(|name| panics.contains(&*name)) => 7,
             _ => continue,
         };
@@ -155,6 +176,7 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "# Memory operations per kernel in the PTX beside this file; `cargo xtask ptx-check --bless` writes it.")?;
         writeln!(f, "# atom.gpu: only on counters in device memory. trap: traps, and calls of functions that trap.")?;
+        writeln!(f, "# ld.wide, st.wide: 16 bytes at once.")?;
         writeln!(
             f,
             "# Loops that look at shared words: wait reads the clock too, scan has to end by itself; kernels-rs/src/lib.rs lists them."
@@ -228,7 +250,7 @@ mod tests {
         let module = module(GOOD);
         assert!(rules(&module).is_empty());
         let table = Table::of(&module);
-        assert_eq!(table.0["kernel"], [1, 1, 1, 1, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(table.0["kernel"], [1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0]);
         let again = Table::parse(&table.to_string()).unwrap();
         assert_eq!(again.0, table.0);
         assert!(against(&module, &again).is_empty());
@@ -295,6 +317,17 @@ mod tests {
         let found = against(&counter, &Table::of(&module(GOOD)));
         assert_eq!(found[0].to_string(), "kernel: expected 0 x atom.gpu, got 1");
         assert!(against(&counter, &Table::of(&counter)).is_empty());
+    }
+
+    #[test]
+    fn an_access_of_sixteen_bytes_that_fell_apart_is_found() {
+        let body =
+            "\tld.v4.b32 \t{%r1, %r2, %r3, %r4}, [%rd1];\n\tst.global.v2.b64 \t[%rd2], {%rd3, %rd4};\n\tld.v2.b32 \t{%r1, %r2}, [%rd1];";
+        let wide = module(body);
+        assert_eq!(Table::of(&wide).0["kernel"][10..], [1, 1]);
+        let narrow = module(&body.replace("v4.b32", "v4.b16").replace("st.global.v2.b64", "st.global.b64"));
+        let found: Vec<String> = against(&narrow, &Table::of(&wide)).iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["kernel: expected 1 x ld.wide, got 0", "kernel: expected 1 x st.wide, got 0"]);
     }
 
     #[test]

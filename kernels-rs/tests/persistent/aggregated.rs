@@ -4,12 +4,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 use ringmem_kernels::echo::{self, Echo};
-use ringmem_kernels::{Simulated, Single};
+use ringmem_kernels::{Batch, Handler, Simulated, Single, persistent_aggregated};
 use ringmem_layouts::control::{Command, Fault, State};
 use ringmem_layouts::image::KernelHost;
 use ringmem_layouts::ring::aggregate::Aggregate;
 use ringmem_layouts::ring::spsc::{Consumer, PopError};
-use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout, Word};
+use ringmem_layouts::{Host, HostWord, Machine, RingHeader, RingLayout, Word};
 
 use crate::memory::{Bytes, Device};
 use crate::rig::{Rig, Shape, until};
@@ -182,6 +182,46 @@ fn behind_a_reservation_that_is_never_published_a_group_gives_up() {
     assert_eq!(rig.end(), (State::Faulted, 1, Some(Fault::Deadline)));
     assert_eq!((rig.snapshot().processed, shared.receiver().pop()), (0, Err(PopError::Empty)), "nothing overtakes what came before");
     assert_eq!(rig.snapshot().in_flight, 1, "it was taken");
+}
+
+#[test]
+fn what_was_answered_before_a_batch_that_is_given_up_is_counted_and_that_batch_is_in_flight() {
+    /// While it answers its first batch, somebody else reserves and dies.
+    struct Overtaken<'s>(&'s Shared, bool);
+    impl<M: Machine> Handler<M, Single<'_>> for Overtaken<'_> {
+        type Input = Echo;
+        type Output = Echo;
+        fn answer(&mut self, _: &Single<'_>, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+            if !std::mem::replace(&mut self.1, true) {
+                self.0.counters().reserved.fetch_add(1, Relaxed);
+            }
+            batch.len()
+        }
+    }
+    let shape = Shape { batch: 3, ..Shape::default() };
+    let (shared, memory) = (Shared::new(64, 0), shape.memory::<Echo, Echo>());
+    let device = Device::new([memory.range(), shared.memory.range()]);
+    let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
+    joins(&mut rig, &shared, 0);
+    rig.launch.idle_ns = 1_000_000;
+    for id in 0..5 {
+        rig.send(message(0, id));
+    }
+    let (launch, counters) = (rig.launch, shared.memory.address());
+    let kernel = || {
+        let mut handler = Overtaken(&shared, false);
+        // SAFETY: the rig and what the groups share outlive the kernel, and it is the only one on them.
+        unsafe { persistent_aggregated(&Simulated(&device), &Single(&device), &launch, counters, &mut handler) }
+    };
+    let (_, ended) = rig.run(kernel, |rig| {
+        rig.control.command(Command::ACTIVATE);
+        rig.until_state(State::Faulted);
+    });
+    ended.expect("the kernel does not panic");
+    assert_eq!(rig.end(), (State::Faulted, 1, Some(Fault::Deadline)));
+    let (block, told) = (rig.snapshot(), rig.telemetry.snapshot().expect("nobody writes any more"));
+    assert_eq!((block.processed, block.in_flight), (3, 2), "answered, and taken");
+    assert_eq!((told.processed, told.dropped), (3, 3));
 }
 
 #[test]

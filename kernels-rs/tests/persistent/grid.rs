@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::thread;
 
-use ringmem_kernels::{LONGEST_NAP_NS, Simulated, back_off_ns, grid};
+use ringmem_kernels::{LONGEST_NAP_NS, Lanes, Simulated, back_off_ns, grid};
 use ringmem_layouts::image::KernelHost;
 
 use crate::memory::{Bytes, Device};
@@ -111,6 +111,40 @@ fn a_sum_is_every_element_and_none_beside() {
             expected[at as usize..][..count * 4].copy_from_slice(&floats(count, 1.5));
             assert_eq!(bytes_of(&sums, expected.len()), expected, "{count} elements to {at}, {groups} groups");
         }
+    }
+}
+
+/// Lane 0 alone shows by what it writes which way is taken: neighbouring lanes have neighbouring pieces of 16 bytes, or neighbouring elements.
+#[test]
+fn four_elements_at_once_are_added_where_all_places_are_aligned_and_the_sums_are_the_same_where_one_is_not() {
+    const COUNT: usize = 1001;
+    for (to, left, right, is_wide) in
+        [(0, 0, 0, true), (16, 32, 48, true), (4, 0, 0, false), (0, 8, 0, false), (0, 0, 12, false), (4, 4, 4, false)]
+    {
+        let (a, b) = (Bytes::of(&floats(COUNT + 16, 1.0)), Bytes::of(&floats(COUNT + 16, 0.5)));
+        let sums = Bytes::of(&vec![0xee; COUNT * 4 + 2 * MARGIN]);
+        let device = Device::new([sums.range(), a.range(), b.range()]);
+        let places = [sums.address() + to, a.address() + left, b.address() + right];
+        let add = |machine: &Simulated<'_>, lanes: &Lane<'_>| {
+            // SAFETY: all outlive the warp, and nobody else has them.
+            unsafe { grid::vector_add(machine, lanes, places[0], places[1], places[2], COUNT as u64) }
+        };
+        on_a_warp(&device, 0, |machine: &Simulated<'_>, lanes: &Lane<'_>| {
+            if lanes.lane() == 0 {
+                add(machine, lanes);
+            }
+        });
+        let written = |index: usize| bytes_of(&sums, COUNT * 4 + 2 * MARGIN)[to as usize + index * 4..][..4] != [0xee; 4];
+        let (width, whole) = (Lane::WIDTH as usize, if is_wide { COUNT / 4 * 4 } else { 0 });
+        let of_lane_0 = |index: usize| (if index < whole { index / 4 } else { index - whole }).is_multiple_of(width);
+        let wrong = (0..COUNT).find(|&index| written(index) != of_lane_0(index));
+        assert_eq!(wrong, None, "to {to} of {left} and {right}");
+        on_a_warp(&device, 0, add);
+        let expected: Vec<u8> = (0..COUNT)
+            .map(|index| (index as u64 + left / 4) as f32 + (index as u64 + right / 4) as f32 * 0.5)
+            .flat_map(f32::to_le_bytes)
+            .collect();
+        assert_eq!(bytes_of(&sums, COUNT * 4 + 2 * MARGIN)[to as usize..][..COUNT * 4], expected, "to {to} of {left} and {right}");
     }
 }
 
