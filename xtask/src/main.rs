@@ -2,6 +2,7 @@
 
 mod bare_metal;
 mod check;
+mod compare;
 mod gpu_bundle;
 mod gpu_smoke;
 mod image;
@@ -34,6 +35,8 @@ cargo xtask COMMAND
   layouts --check           compares them with the structs, writes nothing
   gpu-bundle                makes target/gpu-bundle: programs, PTX and run.sh for a machine with a GPU and nothing else
   gpu-smoke                 makes target/gpu-smoke: the first-light program for a machine with a GPU
+  compare [REVISION]        runs the benches rings, memory and messages of this tree and another in turn, some twenty minutes; by default of the last
+                            tag, else of the commit before; fails where a row of ours takes more than 1.5 times as long
   bare-metal                runs the rings on a Cortex-M4 under QEMU, between an interrupt and main, and prints the bytes of their code
 
   RINGMEM_RUSTC, RINGMEM_CARGO   the compiler for `ptx` and `bare-metal`, before rustup's nightly with rust-src and Debian's rustc-web
@@ -54,6 +57,8 @@ fn main() -> ExitCode {
         ["layouts", "--check"] => layouts::compare(),
         ["gpu-bundle"] => gpu_bundle::run(),
         ["gpu-smoke"] => gpu_smoke::run(),
+        ["compare"] => compare::run(None),
+        ["compare", revision] if !revision.starts_with('-') => compare::run(Some(revision)),
         ["bare-metal"] => bare_metal::run(),
         ["ptxas"] => ptxas::run(&image::path()),
         ["ptxas", file] if !file.starts_with('-') => ptxas::run(file.as_ref()),
