@@ -34,7 +34,9 @@ alone! {
         backend.close_stream(id);
         assert!(matches!(backend.raw_stream(id), Err(Error::StreamClosed)));
         stream.synchronize().expect("it is still cudarc's");
-        assert!(matches!(backend.adopt_stream(&context.default_stream()), Err(Error::Unsupported { .. })));
+        for refused in [context.default_stream(), context.per_thread_stream()] {
+            assert!(matches!(backend.adopt_stream(&refused), Err(Error::Unsupported { .. })), "{:?}", refused.cu_stream());
+        }
     }
 
     fn memory_of_cudarc_s_is_copied_like_any_other_until_it_is_let_go() {

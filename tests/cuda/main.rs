@@ -9,6 +9,7 @@ mod faults;
 mod held;
 mod interop;
 mod lacking;
+mod launches;
 mod memory;
 mod peers;
 #[cfg(feature = "cli")]
@@ -16,4 +17,5 @@ mod program;
 mod promises;
 mod resident;
 mod rig;
+mod silence;
 mod streams;

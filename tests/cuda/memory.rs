@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use ringmem::backend::cuda::{Advice, CudaBackend, Settings};
 use ringmem::backend::{Backend, Block, Copy, MemoryLocation, Options, Place, Request, Uses};
 use ringmem::bridge::TransferStrategy;
-use ringmem::memory::{Buffer, Device, Limited, Pinned, Unified, UnifiedBuffer};
+use ringmem::manager::{BufferConfig, MemoryManager};
+use ringmem::memory::{Buffer, Device, Limited, Pinned, Prefetching, Unified, UnifiedBuffer};
 use ringmem::pool::{PinnedPool, Pool};
 use ringmem::stream::Stream;
 use ringmem::{Error, MemoryVisibility};
@@ -26,6 +27,16 @@ fn free(backend: &Arc<CudaBackend>, block: &Block) -> Result<(), Error> {
     unsafe { backend.free(block, &Uses::NONE) }
 }
 
+/// Says that it is to go, and goes when it is told to.
+struct Slow(mpsc::Sender<()>, mpsc::Receiver<()>);
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+        let _ = self.1.recv_timeout(rig::LIMIT);
+    }
+}
+
 fn eventually(fact: &str, holds: impl Fn() -> bool) {
     let begun = Instant::now();
     while !holds() {
@@ -38,7 +49,10 @@ alone! {
     fn a_pool_keeps_what_is_freed_and_gives_it_back_when_told() {
         let (backend, double) = (rig::open(), Double::new());
         assert!(backend.capabilities(0).expect("device 0").stream_ordered);
+        assert!(Buffer::<u8, _>::new(Device::new(&backend, 0), 1).expect("room").is_device_backed());
+        assert!(!UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 1).expect("room").is_device_backed());
         let before = backend.memory_info(0).expect("device 0");
+        double.reset();
         for _ in 0..10 {
             drop(Buffer::<u8, _>::new(Device::new(&backend, 0), 1 << 20).expect("room"));
         }
@@ -117,6 +131,21 @@ alone! {
         assert_eq!(said, 0);
     }
 
+    fn a_fill_takes_nothing_up_but_the_eight_bytes_of_a_pattern_that_no_fill_of_the_driver_takes() {
+        let (backend, double) = (rig::open(), Double::new());
+        let mut words = Buffer::<u64, _>::new(Device::new(&backend, 0), 100).expect("room");
+        let mut halves = Buffer::<u16, _>::new(Device::new(&backend, 0), 100).expect("room");
+        for (fill, copies) in [(u64::MAX, 0), (7 << 32 | 7, 0), (7, 1)] {
+            double.reset();
+            words.fill(fill).expect("a fill");
+            halves.fill(fill as u16).expect("a fill");
+            assert_eq!(double.calls("cuMemcpyHtoDAsync_v2"), copies, "{fill:#x}");
+            assert_eq!((words.to_vec().expect("a copy"), halves.to_vec().expect("a copy")), (vec![fill; 100], vec![fill as u16; 100]));
+        }
+        let counters = backend.counters();
+        assert_eq!((counters.uploads.count, counters.fills.count), (0, 6));
+    }
+
     fn managed_memory_is_advised_moved_ahead_and_copied_by_anybody() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
@@ -162,6 +191,20 @@ alone! {
         assert_eq!(managed.as_slice().expect("no kernel runs"), [1; 100]);
     }
 
+    fn managed_memory_that_cannot_be_moved_ahead_is_given_as_it_is() with("RINGMEM_DOUBLE_ATTRIBUTES" = "89=0") {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        for to in [Some(0), None] {
+            let managed = UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 100).expect("managed memory");
+            let rejected = stream.prefetch(managed, to).expect_err("the driver calls it no such device");
+            assert!(matches!(rejected.error, Error::Unsupported { .. }), "{rejected:?}");
+            let memory = Prefetching::new(Unified::new(&backend, 0), stream.clone(), to);
+            let managed = Buffer::<u8, _>::new(memory, 100).expect("not moved");
+            assert_eq!(managed.as_slice().expect("nothing was queued"), [0; 100]);
+        }
+        assert_eq!(backend.counters().prefetches.count, 0);
+    }
+
     fn what_a_device_says_of_itself_is_what_it_can_do() {
         let backend = rig::open();
         let able = backend.capabilities(0).expect("device 0");
@@ -177,6 +220,44 @@ alone! {
         assert!(backend.system_atomics(0).expect("device 0").is_some(), "it says so");
         let visibility = MemoryVisibility::detect(&backend, 0).expect("device 0").visibility;
         assert_eq!((visibility, TransferStrategy::for_device(visibility, &able)), (MemoryVisibility::DeviceScope, TransferStrategy::Async));
+    }
+
+    fn no_more_is_pinned_than_the_budget_until_it_is_really_given_back() {
+        let (settings, double) = (Settings { pinned_budget: 10_000, ..Settings::default() }, Double::new());
+        let backend = CudaBackend::with(settings).expect("a driver");
+        let pinned = |bytes| backend.allocate(&request(MemoryLocation::Pinned, bytes, 8, Options::empty()), None);
+        let refused = |bytes| match pinned(bytes) {
+            Err(Error::PinnedBudget { asked, used, budget: 10_000 }) if asked == bytes as u64 => used,
+            other => panic!("{bytes} bytes: {other:?}"),
+        };
+        // Sixteen bytes are its words'.
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let held = Held::on(&stream);
+        let block = pinned(6000).expect("within");
+        assert_eq!(refused(3985), 6016);
+        free(&backend, &block).expect("put off");
+        assert_eq!((refused(4000), backend.waiting()), (6016, 1));
+        drop(held);
+        stream.synchronize().expect("it leaves");
+        eventually("all is given back", || backend.waiting() == 0);
+        let block = pinned(10_000).expect("all of it");
+        let mut bytes = [0_u8; 100];
+        // SAFETY: refused.
+        let registered = unsafe { backend.register(0, NonNull::from(&mut bytes).cast(), 100) }.expect_err("it would be locked too");
+        assert!(matches!(registered, Error::PinnedBudget { asked: 100, used: 10_000, .. }), "{registered}");
+        free(&backend, &block).expect("a live block");
+        // SAFETY: the bytes outlive the registration.
+        let registered = unsafe { backend.register(0, NonNull::from(&mut bytes).cast(), 100) }.expect("within");
+        assert_eq!(refused(9901), 100);
+        drop(registered);
+        // What the driver refuses is not pinned.
+        double.reset();
+        double.fail("cuMemHostAlloc", 1, 2);
+        assert!(matches!(pinned(10_000), Err(Error::Map { .. })));
+        double.fail("cuMemHostRegister_v2", 1, 2);
+        // SAFETY: refused.
+        assert!(unsafe { backend.register(0, NonNull::from(&mut bytes).cast(), 100) }.is_err());
+        free(&backend, &pinned(10_000).expect("all of it")).expect("a live block");
     }
 
     fn memory_that_was_registered_is_as_good_as_pinned_until_it_goes() {
@@ -242,6 +323,47 @@ alone! {
         drop(Buffer::<u8, _>::new(direct, 1000).expect("the limit"));
         drop(Buffer::<u8, _>::new(pinned.clone(), 1000).expect("the budget"));
         assert_eq!((pinned.trim(), pool.trim_to(0)), (1 << 20, 1 << 20));
+    }
+
+    fn what_a_manager_frees_under_a_kernel_counts_until_it_has_gone() {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let manager = MemoryManager::with_limit(Pinned::new(&backend, 0), 3000);
+        let [first, second] = ["first", "second"].map(|name| manager.create::<u8>(name, 1000, BufferConfig::new().with_bytes(0, 1000)).expect("room"));
+        let held = Held::on(&stream);
+        let before = backend.counters().pinned_live.bytes;
+        manager.free(first).expect("nobody has it");
+        let lease = manager.lease(second).expect("it is there");
+        assert_eq!(manager.free(second).expect("it is there"), 1);
+        drop(lease);
+        assert_eq!((manager.budget().used(), backend.counters().pinned_live.bytes), (2000, before));
+        drop(held);
+        stream.synchronize().expect("done");
+        eventually("the budget has its bytes back", || manager.budget().used() == 0);
+    }
+
+    fn what_a_limit_is_about_to_get_back_is_waited_for() {
+        let backend = rig::open();
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let limited = Limited::new(Pinned::new(&backend, 0), 1000);
+        let pool = Pool::builder(limited.clone()).enabled(false).patience(rig::LIMIT).build().expect("a pool");
+        let held = Held::on(&stream);
+        let mut whole = Buffer::<u8, _>::new(pool.clone(), 1000).expect("the limit");
+        whole.used_by(&stream).expect("its backend's");
+        // What is dropped before the limit has its bytes back, by whoever looks on.
+        let (begun, has_begun) = mpsc::channel();
+        let (go, told) = mpsc::channel();
+        backend.keep(Box::new(Slow(begun, told)), &Uses::of(backend.mark(stream.id()).expect("a ticket")));
+        drop(whole);
+        drop(held);
+        has_begun.recv_timeout(rig::LIMIT).expect("its use is over");
+        let teller = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(20));
+            go.send(()).expect("it waits");
+        });
+        drop(Buffer::<u8, _>::new(pool, 1000).expect("the limit has it back"));
+        teller.join().expect("no panic");
+        assert_eq!(limited.used(), 0);
     }
 
     fn what_a_kernel_keeps_from_being_freed_is_waited_for() {

@@ -190,6 +190,20 @@ alone! {
         drop(filled.wait().expect("done"));
     }
 
+    fn a_fork_is_told_that_it_has_no_driver_also_where_none_would_be_asked() {
+        let backend = rig::open();
+        // SAFETY: the child calls nothing but this library, and leaves at once.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let is_told = tried_in_a_fork(&backend);
+            // SAFETY: ends the child, and nothing of the parent's is run.
+            unsafe { libc::_exit(i32::from(!is_told)) };
+        }
+        let mut status = 0;
+        // SAFETY: writes one integer.
+        assert_eq!((unsafe { libc::waitpid(child, &raw mut status, 0) }, status), (child, 0));
+    }
+
     fn the_host_leaves_managed_memory_to_the_driver_under_a_kernel_where_it_must() with("RINGMEM_DOUBLE_ATTRIBUTES" = "89=0") {
         let (backend, double) = (rig::open(), Double::new());
         let block = backend.allocate(&request(MemoryLocation::Unified, 80, 8, Options::empty()), None).expect("room");
@@ -210,6 +224,24 @@ alone! {
         stream.synchronize().expect("done");
         free(&backend, &block);
     }
+}
+
+/// Whether each of the calls that would take a lock, which nobody may be there to let go of, says that there is no driver.
+fn tried_in_a_fork(backend: &CudaBackend) -> bool {
+    let mut words = [1_u64, 2];
+    let [to, from] = words.each_mut().map(|word| Place::Host(std::ptr::NonNull::from(word).cast()));
+    let _ = backend.counters();
+    let refused = [
+        backend.allocate(&request(MemoryLocation::Host, 8, 8, Options::empty()), None).err(),
+        // SAFETY: a word of this function's at each end.
+        unsafe { backend.copy_now(&Copy { to, from, bytes: 8 }) }.err(),
+        // SAFETY: as above.
+        unsafe { backend.fill_now(&Fill { to, pattern: 0, size: 8, count: 1 }) }.err(),
+        // SAFETY: as above.
+        unsafe { backend.publish_now(to, 3) }.err(),
+        backend.open_stream(0).err(),
+    ];
+    refused.iter().all(|error| matches!(error, Some(Error::Driver { code: 3, .. })))
 }
 
 /// Enough for a launch to come between another thread's look and its call.

@@ -1,13 +1,15 @@
 //! Tickets, what they cover, what fails, and copies that others would wait for.
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use ringmem::Error;
+use ringmem::backend::cuda::CudaBackend;
 use ringmem::backend::{Backend, Copy, DeviceAddress, Place, Ticket};
-use ringmem::bridge::{Opened, Options, Placement, RingBufferBridge, TransferStrategy};
+use ringmem::bridge::{Opened, Options, Placement, Receiver, RingAddresses, RingBufferBridge, TransferStrategy};
 use ringmem::memory::{Buffer, Device, Host, Pinned, PinnedBuffer};
 use ringmem::stream::Stream;
 use ringmem_kernels::echo::Echo;
@@ -36,6 +38,68 @@ fn flushed() -> [u64; 3] {
     // The tail is the header's first word.
     assert_eq!(read(input.own)[0], 11);
     assert_eq!([6, 7, 0, 1, 2].map(|slot| read(input.slots + slot * 64)), messages.map(|message| message.words));
+    calls
+}
+
+/// What was copied from the device, the words that streams wrote, and the waits.
+fn fetches(double: &Double) -> [u64; 3] {
+    ["cuMemcpyDtoHAsync_v2", "cuStreamWriteValue64_v2", "cuStreamSynchronize"].map(|symbol| double.calls(symbol))
+}
+
+/// A ring in device memory with five messages across its end, which a flush is to fetch.
+struct Answers {
+    backend: Arc<CudaBackend>,
+    receiver: Receiver<Echo>,
+    bridge: RingBufferBridge<Echo, Echo>,
+    ring: RingAddresses,
+}
+
+impl Answers {
+    fn new() -> Self {
+        let backend = rig::open();
+        let options = Options { placement: [Placement::SPLIT; 2], capacity: [8; 2], start: 6, ..Options::new(TransferStrategy::Sync) };
+        let Opened { receiver, bridge, .. } = RingBufferBridge::open(&backend, 0, &options).expect("a bridge");
+        let [_, ring] = bridge.addresses().expect("addresses");
+        let answers = Self { backend, receiver, bridge, ring };
+        answers.write(0);
+        // SAFETY: the tail of a live ring, whose kernel this test is.
+        unsafe { answers.backend.publish_now(Place::Device(DeviceAddress::new(ring.peer)), 11) }.expect("live");
+        answers
+    }
+
+    /// Fills the five slots.
+    fn write(&self, first: u64) {
+        for (number, slot) in [6, 7, 0, 1, 2].into_iter().enumerate() {
+            let words = [first + number as u64; 8];
+            let (to, from) = (Place::Device(DeviceAddress::new(self.ring.slots + slot * 64)), Place::Host(NonNull::from(&words).cast()));
+            // SAFETY: a slot of a live ring, which nobody else touches now.
+            unsafe { self.backend.copy_now(&Copy { to, from, bytes: 64 }) }.expect("live");
+        }
+    }
+
+    /// Whether they have arrived, once, as they were at first.
+    fn have_arrived(&mut self) -> bool {
+        let all = (0..5).all(|number| self.receiver.pop().is_ok_and(|message| message.words == [number; 8]));
+        all && self.receiver.pop().is_err()
+    }
+
+    /// What the kernel is told that it may fill again.
+    fn released(&self) -> u64 {
+        let mut word = 0_u64;
+        let from = Place::Device(DeviceAddress::new(self.ring.own + 128));
+        // SAFETY: the head of a live ring.
+        unsafe { self.backend.copy_now(&Copy { to: Place::Host(NonNull::from(&mut word).cast()), from, bytes: 8 }) }.expect("live");
+        word
+    }
+}
+
+/// What a flush of all five takes.
+fn fetched() -> [u64; 3] {
+    let (mut answers, double) = (Answers::new(), Double::new());
+    double.reset();
+    assert_eq!(answers.bridge.flush_to_host().expect("no fault"), 5);
+    let calls = fetches(&double);
+    assert_eq!((answers.released(), answers.have_arrived()), (11, true));
     calls
 }
 
@@ -183,6 +247,44 @@ alone! {
         assert_eq!(flushed(), [3, 0, 3]);
     }
 
+    fn a_blocking_flush_to_the_host_waits_once_too() {
+        assert_eq!(fetched(), [2, 1, 1]);
+    }
+
+    fn a_blocking_flush_to_the_host_waits_for_each_copy_where_streams_write_no_words() with("RINGMEM_DOUBLE_ATTRIBUTES" = "122=0,93=0") {
+        assert_eq!(fetched(), [2, 0, 3]);
+    }
+
+    fn answers_whose_slots_were_given_back_have_arrived_whatever_the_wait_said() {
+        let double = Double::new();
+        // A wait that fails is tried again as long as something is under way.
+        let mut answers = loop {
+            let mut answers = Answers::new();
+            double.reset();
+            (1..10_000).for_each(|number| double.fail("cuStreamSynchronize", number, 999));
+            let flushed = answers.bridge.flush_to_host();
+            double.reset();
+            if flushed.is_err() {
+                break answers;
+            }
+        };
+        assert_eq!(answers.released(), 11);
+        // They are the kernel's.
+        answers.write(100);
+        assert_eq!(answers.bridge.flush_to_host().expect("no fault"), 5);
+        assert!(answers.have_arrived());
+    }
+
+    fn answers_whose_slots_were_not_given_back_are_copied_again() {
+        let (mut answers, double) = (Answers::new(), Double::new());
+        double.reset();
+        double.fail("cuStreamWriteValue64_v2", 1, 999);
+        answers.bridge.flush_to_host().expect_err("it fails");
+        assert_eq!((answers.released(), answers.receiver.pop().is_err()), (6, true));
+        assert_eq!(answers.bridge.flush_to_host().expect("no fault"), 5);
+        assert_eq!((answers.released(), answers.have_arrived()), (11, true));
+    }
+
     fn who_waits_for_long_sleeps_in_the_driver_and_asks_no_more() {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
@@ -263,15 +365,17 @@ fn a_context_that_breaks_ends_every_wait_and_tells_whoever_waits() {
         return;
     }
     let (backend, double) = (rig::open(), Double::new());
-    let (stream, other) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
-    let buffer = || Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room");
-    other.fill(buffer(), .., 1).expect("a fill").wait().expect("done");
-    let pending = stream.fill(buffer(), .., 1).expect("a fill");
-    double.reset();
-    double.fail("cuEventQuery", 1, 719);
-    let error = pending.wait().expect_err("the context is broken").into_error();
-    assert!(matches!(error, Error::Driver { call: "cuEventQuery", code: 719, name: "CUDA_ERROR_LAUNCH_FAILED" }), "{error}");
-    assert!(matches!(stream.synchronize(), Err(Error::Driver { code: 719, .. })));
+    for (broken, named) in [(719, "CUDA_ERROR_LAUNCH_FAILED"), (911, "CUDA_ERROR_EXTERNAL_DEVICE")] {
+        let (stream, other) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
+        let buffer = || Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room");
+        other.fill(buffer(), .., 1).expect("a fill").wait().expect("done");
+        let pending = stream.fill(buffer(), .., 1).expect("a fill");
+        double.reset();
+        double.fail("cuEventQuery", 1, broken);
+        let error = pending.wait().expect_err("the context is broken").into_error();
+        assert!(matches!(error, Error::Driver { call: "cuEventQuery", code, name } if code == broken && name == named), "{error}");
+        assert!(matches!(stream.synchronize(), Err(Error::Driver { code, .. }) if code == broken));
+    }
 }
 
 fn words() {

@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use std::boxed::Box;
 use std::sync::Arc;
+use std::thread;
 
 use ringmem_layouts::{Abi, Image};
 
@@ -46,6 +47,7 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
+        process::takes_locks("cuMemAlloc_v2")?;
         // What is over makes room.
         self.shared.tidy();
         self.shared.give(request, on)
@@ -71,7 +73,7 @@ unsafe impl Backend for CudaBackend {
             return false;
         }
         self.shared.tidy();
-        self.shared.limbo.has(block)
+        self.shared.limbo.has(&self.shared, block)
     }
 
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
@@ -190,6 +192,7 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn load(&self, image: &Image, expected: &Abi) -> Result<ModuleId> {
+        process::takes_locks("cuModuleLoadData")?;
         self.shared.load_image(image, expected)
     }
 
@@ -218,6 +221,13 @@ unsafe impl Backend for CudaBackend {
         self.shared.limbo.keep(&self.shared, uses, beyond, value);
         self.shared.tidy();
         self.shared.watch();
+    }
+
+    fn catch_up(&self) {
+        self.shared.tidy();
+        while process::is_home() && self.shared.limbo.is_giving_back() {
+            thread::yield_now();
+        }
     }
 
     fn unreported(&self, _error: Error) {

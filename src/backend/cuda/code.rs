@@ -17,7 +17,7 @@ pub(super) mod number {
 pub(super) const fn is_final(error: &Error) -> bool {
     const GONE: [u32; 2] = [number::NOT_INITIALIZED, number::DEINITIALIZED];
     matches!(error, Error::Driver { code, .. }
-        if *code == GONE[0] || *code == GONE[1] || matches!(*code, 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721))
+        if *code == GONE[0] || *code == GONE[1] || matches!(*code, 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 911))
 }
 
 /// The name of a driver's answer.

@@ -21,6 +21,7 @@ use cudarc::driver::sys::CUstream;
 use super::Shared;
 use super::device::{Device, STAGING};
 use super::fill::WITH_BARRIER;
+use super::process;
 use super::queue::{Lasts, Making};
 use super::tally::{Done, Way};
 use crate::Result;
@@ -41,7 +42,7 @@ impl Ends {
     }
 
     fn done(&self, bytes: u64) -> Done {
-        Done::Copy(self.way, self.is_pageable(), bytes)
+        Done::copy(self.way, self.is_pageable(), bytes)
     }
 }
 
@@ -50,6 +51,8 @@ pub(super) fn address(found: &Found) -> u64 {
 }
 
 impl Shared {
+    // For the reason that `Ranges::end` gives.
+    #[inline(always)]
     fn ends(&self, copy: &Copy) -> Result<Ends> {
         let to = self.ranges.end(copy.to, copy.bytes, "copy")?;
         let from = self.ranges.end(copy.from, copy.bytes, "copy")?;
@@ -97,6 +100,7 @@ impl Shared {
     ///
     /// The promise of `Backend::copy_now`.
     pub(super) unsafe fn copy_at_once(&self, copy: &Copy) -> Result<()> {
+        process::takes_locks("cuMemcpyHtoDAsync_v2")?;
         let ends = self.ends(copy)?;
         let bytes = copy.bytes as usize;
         let word = is_word(address(&ends.to), address(&ends.from), copy.bytes);
@@ -135,6 +139,7 @@ impl Shared {
     ///
     /// The promise of `Backend::copy_and_publish_now`.
     pub(super) unsafe fn copy_and_publish_at_once(&self, copies: &[Copy], word: Place, value: u64) -> Result<()> {
+        process::takes_locks("cuStreamWriteValue64_v2")?;
         let found = self.word(word)?;
         // A word elsewhere is no device's to be opened for.
         let home = if found.location == MemoryLocation::Device { Some(self.device(found.device)?) } else { None };
@@ -142,11 +147,16 @@ impl Shared {
         for (ends, copy) in ends.iter_mut().zip(copies) {
             *ends = Some((self.ends(copy)?, copy.bytes));
         }
-        let is_up = |(ends, bytes): &(Ends, u64)| {
-            let is_word = is_word(address(&ends.to), address(&ends.from), *bytes);
-            ends.way == Way::Up && ends.to.device == found.device && !is_word
+        // A word goes through a lane's own.
+        let is_alike = |(ends, bytes): &(Ends, u64)| {
+            let is_home = match ends.way {
+                Way::Up => ends.to.device == found.device,
+                Way::Down => ends.from.device == found.device,
+                _ => false,
+            };
+            is_home && !is_word(address(&ends.to), address(&ends.from), *bytes)
         };
-        let in_order = home.filter(|home| home.facts.writes_words && copies.len() <= ends.len() && ends.iter().flatten().all(is_up));
+        let in_order = home.filter(|home| home.facts.writes_words && copies.len() <= ends.len() && ends.iter().flatten().all(is_alike));
         let Some(home) = in_order else {
             for copy in copies {
                 // SAFETY: the caller's promise.
@@ -163,7 +173,7 @@ impl Shared {
             unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), address(&found), value, WITH_BARRIER) }
         })?;
         ends.iter().flatten().for_each(|(ends, bytes)| ends.done(*bytes).count(&self.counts));
-        Done::Publication.count(&self.counts);
+        Done::PUBLICATION.count(&self.counts);
         Ok(())
     }
 

@@ -24,6 +24,7 @@ use super::facts::Facts;
 use super::pieces::{Piece, Pieces};
 use super::pool::Pool;
 use super::process;
+use super::progress::TRIES;
 use super::residents::Residents;
 use crate::{Error, Result};
 
@@ -114,6 +115,7 @@ impl Device {
     }
 
     /// Binds the context to this thread until what is returned goes.
+    #[inline]
     pub fn bind(&self) -> Result<Bound> {
         let mut before = ptr::null_mut();
         // SAFETY: writes one handle.
@@ -149,11 +151,16 @@ impl Device {
         let _bound = self.bind()?;
         let lane = self.idle_lane();
         let outcome = run(&lane);
-        // What was queued uses the caller's memory: nobody goes on before it is over, unless all is.
+        // What was queued uses the caller's memory: nobody goes on before it is over, unless all is, or nobody can say for long.
+        let mut silent = 0;
         let over = loop {
             // SAFETY: the lane's own stream.
             match unsafe { self.calls.cuStreamSynchronize(lane.stream()) } {
-                Err(error) if !is_final(&error) && !self.is_idle(&lane) => {}
+                Err(error) if !is_final(&error) && silent < TRIES => match self.is_idle(&lane) {
+                    Some(true) => break Err(error),
+                    Some(false) => silent = 0,
+                    None => silent += 1,
+                },
                 over => break over,
             }
         };
@@ -167,10 +174,14 @@ impl Device {
         over.map(|()| value)
     }
 
-    /// Whether a lane has nothing left, or nobody can say.
-    fn is_idle(&self, lane: &Lane) -> bool {
+    /// Whether a lane has nothing left, if the driver says so.
+    fn is_idle(&self, lane: &Lane) -> Option<bool> {
         // SAFETY: the lane's own stream.
-        !matches!(unsafe { self.calls.cuStreamQuery(lane.stream()) }, Err(Error::Driver { code: number::NOT_READY, .. }))
+        match unsafe { self.calls.cuStreamQuery(lane.stream()) } {
+            Ok(()) => Some(true),
+            Err(Error::Driver { code: number::NOT_READY, .. }) => Some(false),
+            Err(_) => None,
+        }
     }
 
     /// One that nobody uses, when there is one.

@@ -13,6 +13,7 @@ use cudarc::driver::sys::CUstream;
 use super::Shared;
 use super::copy::{Spot, address, drain};
 use super::device::Device;
+use super::process;
 use super::queue::Lasts;
 use super::tally::Done;
 use crate::Result;
@@ -35,6 +36,7 @@ impl Shared {
     ///
     /// The promise of `Backend::fill_now`.
     pub(super) unsafe fn fill_at_once(&self, fill: &Fill) -> Result<()> {
+        process::takes_locks("cuMemsetD8Async")?;
         let found = self.target(fill)?;
         if self.is_far(&found)? {
             let home = self.device(found.device)?;
@@ -46,7 +48,7 @@ impl Shared {
             // SAFETY: so many elements, nobody else's: checked, and the caller's promise.
             unsafe { filled(found.place, fill) };
         }
-        Done::Fill(fill.bytes()).count(&self.counts);
+        Done::fill(fill.bytes()).count(&self.counts);
         Ok(())
     }
 
@@ -57,7 +59,7 @@ impl Shared {
         let queue = self.stream(on)?;
         let found = self.target(fill)?;
         let is_far = self.is_far(&found)?;
-        let number = queue.push(Lasts::Bytes(fill.bytes()), Some(Done::Fill(fill.bytes())), |making| {
+        let number = queue.push(Lasts::Bytes(fill.bytes()), Some(Done::fill(fill.bytes())), |making| {
             if !is_far {
                 let (spot, fill) = (Spot::new(found.place), *fill);
                 // SAFETY: so many elements until this is over, nobody else's: checked, and the caller's promise.
@@ -81,6 +83,7 @@ impl Shared {
     ///
     /// The promise of `Backend::publish_now`.
     pub(super) unsafe fn publish_at_once(&self, word: Place, value: u64) -> Result<()> {
+        process::takes_locks("cuStreamWriteValue64_v2")?;
         let found = self.word(word)?;
         if self.is_far(&found)? {
             let home = self.device(found.device)?;
@@ -97,7 +100,7 @@ impl Shared {
         } else {
             store(Spot::new(found.place), value);
         }
-        Done::Publication.count(&self.counts);
+        Done::PUBLICATION.count(&self.counts);
         Ok(())
     }
 
@@ -108,7 +111,7 @@ impl Shared {
         let queue = self.stream(on)?;
         let found = self.word(word)?;
         let (bytes, is_far) = (size_of::<u64>(), self.is_far(&found)?);
-        let number = queue.push_since(Some(since), Lasts::Bytes(bytes as u64), Some(Done::Publication), |making| {
+        let number = queue.push_since(Some(since), Lasts::Bytes(bytes as u64), Some(Done::PUBLICATION), |making| {
             let device = &queue.device;
             let is_managed = found.location == MemoryLocation::Unified;
             if found.location == MemoryLocation::Host || is_managed && !is_far {

@@ -10,15 +10,21 @@ use cudarc::driver::sys::{CUcontext, CUstream};
 use cudarc::driver::{CudaContext, CudaStream};
 
 use super::call::{Handle, check};
+use super::device::Device;
 use super::memory::Owner;
 use super::queue::Queue;
-use super::{CudaBackend, Shared};
+use super::{CudaBackend, Shared, process};
 use crate::backend::ranges::Range;
 use crate::backend::{Backend, Block, DeviceAddress, MemoryLocation, Options, StreamId, Uses};
 use crate::{Error, Result};
 
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
 const EVERYWHERE: u32 = 3;
+
+/// `CU_STREAM_LEGACY`.
+const LEGACY: usize = 1;
+/// `CU_STREAM_PER_THREAD`.
+const PER_THREAD: usize = 2;
 
 impl CudaBackend {
     /// The ordinal of a context of cudarc's that is a device's primary one, as this backend's are.
@@ -62,10 +68,13 @@ impl CudaBackend {
     ///
     /// # Errors
     ///
-    /// As [`ordinal_of`](Self::ordinal_of); [`Unsupported`](Error::Unsupported) for the legacy stream, which waits for every other.
+    /// As [`ordinal_of`](Self::ordinal_of); [`Unsupported`](Error::Unsupported) for the legacy stream, which waits for every other, and for the
+    /// per-thread one, whose handle is another stream's in each thread.
     pub fn adopt_stream(&self, stream: &Arc<CudaStream>) -> Result<StreamId> {
-        if stream.cu_stream().is_null() {
-            return Err(Error::Unsupported { what: "the legacy stream" });
+        match stream.cu_stream().addr() {
+            0 | LEGACY => return Err(Error::Unsupported { what: "the legacy stream" }),
+            PER_THREAD => return Err(Error::Unsupported { what: "a stream that is another one in each thread" }),
+            _ => {}
         }
         let home = self.shared.device(self.ordinal_of(stream.context())?)?;
         Queue::adopt(home, &self.shared.counts, Arc::clone(stream)).map(|queue| self.shared.list(queue))
@@ -110,8 +119,8 @@ impl CudaBackend {
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](Error::NoDevice), [`Size`](Error::Size), what the driver said; [`Unsupported`](Error::Unsupported) for what is known already, or where a device
-    /// sees it at another address.
+    /// [`NoDevice`](Error::NoDevice), [`Size`](Error::Size), [`PinnedBudget`](Error::PinnedBudget), what the driver said; [`Unsupported`](Error::Unsupported) for what is
+    /// known already, or where a device sees it at another address.
     ///
     /// # Safety
     ///
@@ -123,17 +132,11 @@ impl CudaBackend {
         let Some(layout) = layout else { return Err(Error::Size { asked: bytes as u64, least: 1, most: isize::MAX as u64 }) };
         let start = place.as_ptr().addr() as u64;
         self.shared.is_new(start, layout)?;
-        let _bound = home.bind()?;
-        // SAFETY: so many bytes are the caller's.
-        unsafe { home.calls.cuMemHostRegister_v2(place.as_ptr().cast(), bytes, EVERYWHERE) }?;
-        let mut address = 0;
-        // SAFETY: just registered; writes one address.
-        let mapped = unsafe { home.calls.cuMemHostGetDevicePointer_v2(&raw mut address, place.as_ptr().cast(), 0) };
-        if mapped.is_err() || address != start {
-            // SAFETY: just registered, and used by nobody.
-            unsafe { home.calls.cuMemHostUnregister(place.as_ptr().cast()) }?;
-            mapped?;
-            return Err(Error::Unsupported { what: "registered memory at another address of the device's" });
+        self.shared.budget.take(bytes as u64)?;
+        // SAFETY: the caller's promise.
+        if let Err(error) = unsafe { lock(home, place, bytes) } {
+            self.shared.budget.give(bytes as u64);
+            return Err(error);
         }
         let (location, options) = (MemoryLocation::Pinned, Options::empty());
         let owner = Owner::Registered(Handle(place.as_ptr()));
@@ -153,8 +156,29 @@ impl CudaBackend {
     }
 }
 
+/// Locks memory, and lets every device see it where it is.
+///
+/// # Safety
+///
+/// The bytes are valid until they are unlocked.
+unsafe fn lock(home: &Device, place: NonNull<u8>, bytes: usize) -> Result<()> {
+    let (_bound, mut address) = (home.bind()?, 0);
+    // SAFETY: the caller's promise.
+    unsafe { home.calls.cuMemHostRegister_v2(place.as_ptr().cast(), bytes, EVERYWHERE) }?;
+    // SAFETY: just registered; writes one address.
+    let mapped = unsafe { home.calls.cuMemHostGetDevicePointer_v2(&raw mut address, place.as_ptr().cast(), 0) };
+    if mapped.is_err() || address != place.as_ptr().addr() as u64 {
+        // SAFETY: just registered, and used by nobody.
+        unsafe { home.calls.cuMemHostUnregister(place.as_ptr().cast()) }?;
+        mapped?;
+        return Err(Error::Unsupported { what: "registered memory at another address of the device's" });
+    }
+    Ok(())
+}
+
 impl Shared {
     fn is_new(&self, address: u64, layout: Layout) -> Result<()> {
+        process::takes_locks("cuMemHostRegister_v2")?;
         if self.ranges.read().overlaps(address, layout.size() as u64) {
             return Err(Error::Unsupported { what: "memory that this backend knows already" });
         }

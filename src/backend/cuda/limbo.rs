@@ -6,7 +6,7 @@
 use core::mem;
 use core::ops::Range;
 use core::sync::atomic::AtomicUsize;
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::boxed::Box;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
@@ -15,7 +15,7 @@ use super::Shared;
 use super::memory::Owner;
 use crate::Result;
 use crate::backend::panic::caught;
-use crate::backend::ranges::address;
+use crate::backend::ranges::{address, addresses, strike};
 use crate::backend::{Block, Uses};
 
 #[derive(Default)]
@@ -34,12 +34,14 @@ struct Waiting {
     /// Where those are that the driver is being given back.
     going: Vec<Range<u64>>,
     values: Vec<Value>,
+    /// The blocks beyond which values were kept that are being dropped.
+    dropping: Vec<Range<u64>>,
 }
 
-/// To be dropped after its uses, and after the block that an address was in.
+/// To be dropped after its uses, and after the block that was at some addresses.
 struct Value {
     uses: Uses,
-    beyond: Option<u64>,
+    beyond: Option<Range<u64>>,
     value: Box<dyn Send>,
 }
 
@@ -57,8 +59,8 @@ impl Limbo {
 
     /// Drops a value after its uses, and after a block that was freed has gone.
     pub fn keep(&self, backend: &Shared, uses: &Uses, beyond: Option<&Block>, value: Box<dyn Send>) {
-        let beyond = beyond.map(address);
-        if backend.are_over(uses) && beyond.is_none_or(|address| !self.waiting().has(address)) {
+        let beyond = beyond.map(addresses);
+        if backend.are_over(uses) && beyond.as_ref().is_none_or(|beyond| !self.waiting().has(beyond.start)) {
             return drop(value);
         }
         let mut waiting = self.waiting();
@@ -75,16 +77,14 @@ impl Limbo {
             let mut waiting = self.waiting();
             let Waiting { blocks, going, .. } = &mut *waiting;
             let over: Vec<Block> = blocks.extract_if(.., |(uses, block)| may_go(block, backend, uses)).map(|(_, block)| block).collect();
-            going.extend(over.iter().map(place));
+            going.extend(over.iter().map(addresses));
             over
         };
         // Outside the lock: what goes may free more.
         for block in going {
             let given = caught(|| let_go(&block, backend));
             let mut waiting = self.waiting();
-            if let Some(index) = waiting.going.iter().position(|going| *going == place(&block)) {
-                waiting.going.swap_remove(index);
-            }
+            strike(&mut waiting.going, &addresses(&block));
             match given {
                 Some(Some(Ok(()))) => {}
                 Some(None) => waiting.blocks.push((Uses::NONE, block)),
@@ -94,27 +94,45 @@ impl Limbo {
         let values: Vec<Value> = {
             let mut waiting = self.waiting();
             let mut values = mem::take(&mut waiting.values);
-            let has_gone = |beyond| !waiting.has(beyond);
-            let over = values.extract_if(.., |value| backend.are_over(&value.uses) && value.beyond.is_none_or(has_gone)).collect();
+            let has_gone = |beyond: &Range<u64>| !waiting.has(beyond.start);
+            let may_go = |value: &mut Value| backend.are_over(&value.uses) && value.beyond.as_ref().is_none_or(has_gone);
+            let over: Vec<Value> = values.extract_if(.., may_go).collect();
             waiting.values = values;
+            waiting.dropping.extend(over.iter().filter_map(|value| value.beyond.clone()));
             self.recount(&waiting);
             over
         };
-        for value in values {
-            if caught(|| drop(value.value)).is_none() {
+        for Value { value, beyond, .. } in values {
+            if caught(|| drop(value)).is_none() {
                 backend.counts.unreported.fetch_add(1, Relaxed);
+            }
+            if let Some(beyond) = beyond {
+                let mut waiting = self.waiting();
+                strike(&mut waiting.dropping, &beyond);
+                self.recount(&waiting);
             }
         }
     }
 
-    /// Whether a block that was freed, or what it is a part of, has not gone.
-    pub fn has(&self, part: &Block) -> bool {
-        self.waiting().has(address(part))
+    /// Whether a block that was freed, or what it is a part of, has not gone, or something that is to go is kept beyond it. What has uses left may be
+    /// kept beyond another block, which is there now.
+    pub fn has(&self, backend: &Shared, part: &Block) -> bool {
+        let (waiting, address) = (self.waiting(), address(part));
+        let is_beyond = |beyond: &Range<u64>| beyond.contains(&address);
+        let is_kept = |value: &Value| value.beyond.as_ref().is_some_and(is_beyond) && backend.are_over(&value.uses);
+        waiting.has(address) || waiting.dropping.iter().any(is_beyond) || waiting.values.iter().any(is_kept)
     }
 
-    /// How many wait.
+    /// Whether another thread is giving a block back, or drops what was kept beyond one.
+    pub fn is_giving_back(&self) -> bool {
+        let waiting = self.waiting();
+        !(waiting.going.is_empty() && waiting.dropping.is_empty())
+    }
+
+    /// How many wait or are going.
     pub fn len(&self) -> usize {
-        self.count.load(Relaxed)
+        // SYNC POINT: a value was dropped. Pairs with recount: whoever finds nothing sees what it did.
+        self.count.load(Acquire)
     }
 
     /// How many values wait.
@@ -123,8 +141,8 @@ impl Limbo {
     }
 
     fn recount(&self, waiting: &Waiting) {
-        let Waiting { blocks, going, values } = waiting;
-        self.count.store(blocks.len() + going.len() + values.len(), Relaxed);
+        let Waiting { blocks, going, values, dropping } = waiting;
+        self.count.store(blocks.len() + going.len() + values.len() + dropping.len(), Release);
         self.values.store(values.len(), SeqCst);
     }
 
@@ -136,7 +154,7 @@ impl Limbo {
 impl Waiting {
     /// Whether an address is in a block that has not gone.
     fn has(&self, address: u64) -> bool {
-        self.blocks.iter().map(|(_, block)| place(block)).chain(self.going.iter().cloned()).any(|place| place.contains(&address))
+        self.blocks.iter().map(|(_, block)| addresses(block)).chain(self.going.iter().cloned()).any(|place| place.contains(&address))
     }
 }
 
@@ -164,10 +182,4 @@ fn let_go(block: &Block, backend: &Shared) -> Option<Result<()>> {
 /// Whether the end of a block waits for every kernel.
 fn waits(block: &Block, backend: &Shared) -> bool {
     backend.ranges.read().owner(block).is_some_and(Owner::waits)
-}
-
-/// The addresses of a block.
-fn place(block: &Block) -> Range<u64> {
-    let start = address(block);
-    start..start.saturating_add(block.layout.size() as u64)
 }

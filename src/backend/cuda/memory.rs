@@ -14,6 +14,7 @@ use super::code::number;
 use super::device::Device;
 use super::facts::LARGEST_ALIGN;
 use super::pieces::locked;
+use super::process;
 use super::queue::Lasts;
 use crate::backend::ranges::Range;
 use crate::backend::{Block, DeviceAddress, MemoryLocation, Options, Request, StreamId, Ticket};
@@ -156,7 +157,12 @@ impl Shared {
     fn give_pinned(&self, home: &Device, request: &Request, bytes: usize) -> Result<Given> {
         let _bound = home.bind()?;
         let flags = if request.options.contains(Options::WRITE_COMBINED) { WRITE_COMBINED } else { 0 };
-        let place = locked(home.calls, bytes, flags).map_err(|error| self.short(error, home, request))?;
+        let asked = request.layout.size() as u64;
+        self.budget.take(asked)?;
+        let place = locked(home.calls, bytes, flags).map_err(|error| {
+            self.budget.give(asked);
+            self.short(error, home, request)
+        })?;
         // SAFETY: just allocated, as long.
         unsafe { place.write_bytes(0, bytes) };
         Ok(Given { owner: Owner::Pinned(Handle(place.as_ptr())), base: place.as_ptr().addr() as u64, ready: None })
@@ -185,7 +191,12 @@ impl Shared {
         let home = self.device(range.device)?;
         // Where it cannot be bound it may be so already; what needs no context goes in any case.
         let _bound = home.bind();
-        self.release_owned(home, range.owner)
+        let (location, bytes) = (range.location, range.bytes());
+        let released = self.release_owned(home, range.owner);
+        if location == MemoryLocation::Pinned {
+            self.budget.give(bytes);
+        }
+        released
     }
 
     fn release_owned(&self, home: &Device, owner: Owner) -> Result<()> {
@@ -244,6 +255,7 @@ impl Shared {
 
     /// Refuses what would have the host touch managed memory under a kernel that must not meet it there.
     pub(super) fn host_may_touch(&self, home: &Device) -> Result<()> {
+        process::takes_locks("cuMemAllocManaged")?;
         if !home.facts.concurrent_managed_access && self.has_kernels() {
             return Err(Error::Busy { what: "a kernel is queued or running, and the host may not touch managed memory meanwhile" });
         }

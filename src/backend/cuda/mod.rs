@@ -39,6 +39,7 @@ mod event;
 mod facts;
 mod fill;
 mod interop;
+mod launching;
 mod limbo;
 mod memory;
 mod module;
@@ -58,13 +59,14 @@ use core::fmt;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::vec::Vec;
 
 pub use cudarc;
 
 use self::call::Calls;
 use self::device::Device;
+use self::launching::Launching;
 use self::limbo::Limbo;
 use self::memory::Owner;
 use self::module::Loaded;
@@ -73,6 +75,7 @@ use self::queue::Queue;
 use self::watch::Watch;
 use crate::backend::counters::Counts;
 use crate::backend::ended::Ended;
+use crate::backend::host::{self, pinned::Budget};
 use crate::backend::ranges::Ranges;
 use crate::backend::recent::Numbered;
 use crate::backend::{ModuleId, StreamId, Ticket, Uses};
@@ -107,9 +110,9 @@ struct Shared {
     modules: Numbered<ModuleId, Loaded>,
     moments: Moments,
     limbo: Limbo,
-    /// Held for reading by who queues a kernel, for writing by who calls what would wait for one.
-    launching: RwLock<()>,
+    launching: Launching,
     watch: Watch,
+    budget: Budget,
     counts: Arc<Counts>,
 }
 
@@ -124,12 +127,14 @@ pub struct Settings {
     pub stream_ordered: bool,
     /// Bytes that the pool of a device keeps when they are freed, instead of giving them back to the system at the next synchronisation.
     pub threshold: u64,
+    /// Bytes that may be pinned at once: allocated or registered, and not really given back yet. What the backend keeps for itself is not among them.
+    pub pinned_budget: u64,
 }
 
 impl Default for Settings {
-    /// A pool that keeps everything.
+    /// A pool that keeps everything, and the [budget](host::pinned_budget) of this machine's memory.
     fn default() -> Self {
-        Self { stream_ordered: true, threshold: u64::MAX }
+        Self { stream_ordered: true, threshold: u64::MAX, pinned_budget: host::pinned_budget(host::host_memory()) }
     }
 }
 
@@ -168,8 +173,9 @@ impl CudaBackend {
             modules: Numbered::default(),
             moments: Moments::default(),
             limbo: Limbo::default(),
-            launching: RwLock::default(),
+            launching: Launching::default(),
             watch: Watch::default(),
+            budget: Budget::new(settings.pinned_budget),
             counts: Arc::default(),
         };
         Ok(Arc::new(Self { shared: Arc::new(shared) }))
@@ -185,6 +191,9 @@ impl CudaBackend {
     /// itself is not counted, nor are pages.
     #[must_use]
     pub fn counters(&self) -> Counters {
+        if !process::is_home() {
+            return self.shared.counts.read();
+        }
         for queue in self.shared.queues() {
             // Counts what is over.
             let _ = queue.reached(queue.last());
@@ -248,7 +257,7 @@ impl Shared {
 
     /// One that is there, or has ended with something to tell.
     fn remembered(&self, id: StreamId) -> Option<Arc<Queue>> {
-        self.listed(id).or_else(|| self.ended.get(id))
+        self.listed(id).or_else(|| process::is_home().then(|| self.ended.get(id)).flatten())
     }
 
     fn stream(&self, id: StreamId) -> Result<Arc<Queue>> {
@@ -275,11 +284,6 @@ impl Shared {
 
     fn are_over(&self, uses: &Uses) -> bool {
         uses.iter().all(|ticket| self.is_reached(ticket))
-    }
-
-    /// While this is held nobody queues a kernel: what a look for kernels found stays true.
-    fn alone(&self) -> RwLockWriteGuard<'_, ()> {
-        self.launching.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a kernel of this backend is queued or running, on any device.
@@ -319,11 +323,9 @@ impl Drop for CudaBackend {
         }
         // A kernel that was told to leave may be on its way.
         let queues = shared.queues();
-        let is_left = !queues.iter().all(|queue| queue.settles(LEAVING));
-        if !is_left {
-            // What was behind a kernel takes no longer than its bytes.
-            queues.iter().for_each(|queue| queue.settle());
-        }
+        let has_left = queues.iter().all(|queue| queue.settles(LEAVING));
+        // What was behind a kernel takes no longer than its bytes.
+        let is_left = !(has_left && queues.iter().all(|queue| queue.settle()));
         shared.tidy();
         for device in shared.devices.iter().filter_map(OnceLock::get) {
             if is_left {

@@ -4,6 +4,7 @@
 //! 2. Every function is loaded with its module, not at its first launch, which would wait for every kernel that runs.
 //! 3. Loading while a kernel runs may wait for it too, lazily or eagerly, so it is refused then.
 
+use core::cell::Cell;
 use core::ptr;
 use std::boxed::Box;
 use std::ffi::{CString, c_int, c_void};
@@ -100,21 +101,24 @@ impl Shared {
     pub(super) unsafe fn launch_queued(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
         let Launch { module, name, arguments, groups, stays } = *launch;
         let queue = self.stream(on)?;
-        let loaded = self.modules.get(module);
-        let entries = loaded.as_ref().map_or(&[][..], |loaded| loaded.image.host);
-        let wanted = entry(entries, name, arguments.len())?;
-        let Some(loaded) = loaded else { return Err(Error::UnknownKernel { asked: name.into(), known: entries }) };
-        let there = loaded.on(self, &queue.device)?;
-        let place = entries.iter().position(|entry| ptr::eq(entry, wanted));
-        let Some(kernel) = place.and_then(|place| there.kernels.get(place)) else {
-            return Err(Error::UnknownKernel { asked: name.into(), known: entries });
+        let (entry, kernel) = self.kernel(module, name, arguments.len(), &queue.device)?;
+        kernel.fit.holds(groups)?;
+        let bound = queue.device.bind()?;
+        let (mut residents, mut reason, mut launching) = (None, None, None);
+        let state = match if stays { None } else { self.launching.without_care(&queue) } {
+            Some(state) => state,
+            None => {
+                let mut others = queue.device.residents.lock();
+                self.fits(&mut others, kernel.fit, groups, on)?;
+                if stays {
+                    // Held until it is among them: two that fit alone may not fit together.
+                    (residents, reason) = (Some(others), Some(self.reason()));
+                }
+                launching = Some(self.launching.with_care());
+                queue.state()
+            }
         };
-        let mut residents = queue.device.residents.lock();
-        self.fits(&mut residents, kernel.fit, groups, on)?;
-        // Held until it is among them: two that fit alone may not fit together.
-        let residents = stays.then_some(residents);
-        let _launching = self.launching.read().unwrap_or_else(PoisonError::into_inner);
-        let number = queue.push(Lasts::Kernel, None, |making| {
+        let number = queue.push_bound(&bound, state, None, Lasts::Kernel, None, |making| {
             let place = |argument: &u64| (&raw const *argument).cast_mut().cast();
             let (mut few, mut many) = ([ptr::null_mut::<c_void>(); FEW], Vec::new());
             let places = if arguments.len() > FEW {
@@ -137,14 +141,68 @@ impl Shared {
             })
         })?;
         let ticket = Ticket { stream: on, number };
-        if let Some(mut residents) = residents {
+        drop(launching);
+        if let (Some(residents), Some(reason)) = (&mut residents, reason) {
             residents.push(Resident::new(ticket, kernel.fit, groups));
+            reason.stays();
         }
         self.counts.launches.fetch_add(1, core::sync::atomic::Ordering::Relaxed);
         #[cfg(feature = "tracing")]
-        tracing::debug!(stream = on.get(), kernel = wanted.name, "launch queued");
+        tracing::debug!(stream = on.get(), kernel = entry.name, "launch queued");
+        #[cfg(not(feature = "tracing"))]
+        let _ = entry;
         Ok(ticket)
     }
+
+    /// A kernel that takes so many arguments, loaded on a device. What this thread found last it finds again without a lock: nothing is unloaded while the
+    /// backend is there.
+    fn kernel(&self, module: ModuleId, name: &str, arguments: usize, device: &Device) -> Result<(&'static Entry, Kernel)> {
+        let stamp = self.modules.now();
+        let is_it = |known: &Known| {
+            known.stamp == stamp
+                && known.module == module
+                && known.ordinal == device.ordinal
+                && known.entry.name == name
+                && known.entry.arguments == arguments
+        };
+        let known = KNOWN.with(|known| known.rows.iter().filter_map(Cell::get).find(is_it));
+        if let Some(known) = known {
+            return Ok((known.entry, known.kernel));
+        }
+        let loaded = self.modules.get(module);
+        let entries = loaded.as_ref().map_or(&[][..], |loaded| loaded.image.host);
+        let entry = entry(entries, name, arguments)?;
+        let unknown = || Error::UnknownKernel { asked: name.into(), known: entries };
+        let there = loaded.as_ref().ok_or_else(unknown)?.on(self, device)?;
+        let place = entries.iter().position(|other| ptr::eq(other, entry));
+        let kernel = *place.and_then(|place| there.kernels.get(place)).ok_or_else(unknown)?;
+        KNOWN.with(|known| {
+            let next = known.next.replace((known.next.get() + 1) % known.rows.len());
+            known.rows[next].set(Some(Known { stamp, module, ordinal: device.ordinal, entry, kernel }));
+        });
+        Ok((entry, kernel))
+    }
+}
+
+/// A kernel that a thread has found, and the [stamp](crate::backend::recent::Stamp) of the modules then.
+#[derive(Clone, Copy)]
+struct Known {
+    stamp: u64,
+    module: ModuleId,
+    ordinal: u32,
+    entry: &'static Entry,
+    kernel: Kernel,
+}
+
+/// The last few.
+struct Kernels {
+    rows: [Cell<Option<Known>>; 4],
+    /// The one that is forgotten next.
+    next: Cell<usize>,
+}
+
+thread_local! {
+    static KNOWN: Kernels = const { Kernels { rows: [const { Cell::new(None) }; 4], next: Cell::new(0) } };
 }
 
 /// Whether a device would get the same of two images. A constant has another address in each place that names it.

@@ -12,6 +12,7 @@ use super::Shared;
 use super::call::Handle;
 use super::code::number;
 use super::device::Device;
+use super::process;
 use super::queue::Lasts;
 use crate::backend::{StreamId, Ticket};
 use crate::{Error, Result};
@@ -67,13 +68,14 @@ impl Shared {
             // SAFETY: a live event and stream.
             unsafe { calls.cuEventRecord(event, stream) }
         };
-        let number = queue.push_bound(&bound, None, Lasts::Bytes(0), None, |making| making.call(record))?;
+        let number = queue.push_bound(&bound, queue.state(), None, Lasts::Bytes(0), None, |making| making.call(record))?;
         let ticket = Ticket { stream, number };
         self.moments.kept().insert(ticket, moment);
         Ok(ticket)
     }
 
     pub(super) fn elapsed_between(&self, from: Ticket, to: Ticket) -> Result<Duration> {
+        process::takes_locks("cuEventElapsedTime")?;
         let kept = self.moments.kept();
         let (Some(first), Some(second)) = (kept.get(&from), kept.get(&to)) else {
             return Err(Error::Unsupported { what: "the time of a ticket that was not recorded" });

@@ -34,8 +34,13 @@ impl Shared {
         if self.ranges.read().find(address.get(), bytes, false, "prefetch")?.location != MemoryLocation::Unified {
             return Err(Error::Unsupported { what: "a prefetch of memory that is not managed" });
         }
+        // What the driver calls no such device.
+        let target = to.map_or(Ok(&queue.device), |to| self.device(to))?;
+        if [&queue.device, target].iter().any(|device| !device.facts.concurrent_managed_access) {
+            return Err(Error::Unsupported { what: "a prefetch where host and device have managed memory in turns" });
+        }
         let to = self.side(to)?;
-        let number = queue.push(Lasts::Bytes(bytes), Some(Done::Prefetch(bytes)), |making| {
+        let number = queue.push(Lasts::Bytes(bytes), Some(Done::prefetch(bytes)), |making| {
             // SAFETY: live managed memory: just found, and whoever frees it waits for this.
             making.call(|stream| unsafe { self.calls().cuMemPrefetchAsync(address.get(), bytes as usize, to, stream) })
         })?;

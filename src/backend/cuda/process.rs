@@ -1,7 +1,7 @@
 //! Who may call the driver: the process that loaded it, until it begins to end.
 //!
 //! A driver may be gone before the last of a process's values is dropped, and in a fork none of its handles is valid. A call then crashes in
-//! many processes and hangs in others, so none is made: it answers what the driver would.
+//! many processes and hangs in others, so none is made: it answers what the driver would. Nor is a lock taken in a fork, whose holder may not be there.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
@@ -42,6 +42,11 @@ pub(super) fn admits(call: &'static str) -> Result<()> {
         return checked(call, number::NOT_INITIALIZED);
     }
     Ok(())
+}
+
+/// Refuses what takes a lock, in a fork: who holds it may not be there.
+pub(super) fn takes_locks(call: &'static str) -> Result<()> {
+    if is_home() { Ok(()) } else { checked(call, number::NOT_INITIALIZED) }
 }
 
 /// Whether this process is no fork of the driver's.

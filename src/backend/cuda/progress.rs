@@ -9,11 +9,11 @@ use std::time::Instant;
 use super::call::checked;
 use super::code::{is_final, number};
 use super::event::Event;
-use super::queue::{After, OWN_EVENTS, Queue, State};
+use super::queue::{OWN_EVENTS, Queue, State};
 use crate::{Error, Result};
 
-/// So often in a row a driver may fail to say whether something is over before it is held to be broken.
-const TRIES: u32 = 1000;
+/// So often in a row a driver may fail to say whether something is over before nobody waits for it any more.
+pub(super) const TRIES: u32 = 1000;
 
 /// How long a waiter looks before it sleeps: who sleeps in the driver is woken tens of microseconds late, and 256 MiB are copied within a device in some 125.
 const AWAKE: Duration = Duration::from_micros(300);
@@ -46,13 +46,14 @@ impl Queue {
         }
         let mut state = self.state();
         match self.ask(&mut state, number) {
-            Ok(()) => state.troubles = 0,
-            Err(error) => {
-                state.troubles += 1;
-                if is_final(&error) || state.troubles > TRIES {
-                    self.end(&mut state, error);
-                }
+            Ok(()) => (state.troubles, state.silent) = (0, None),
+            Err(error) if is_final(&error) => self.end(&mut state, error),
+            Err(Error::Driver { call, code, .. }) => {
+                state.troubles = state.troubles.saturating_add(1);
+                // What it does not say is over is not: it may be executed still.
+                state.silent = (state.troubles > TRIES).then_some((call, code));
             }
+            Err(_) => {}
         }
         self.done.load(Acquire) >= number
     }
@@ -60,10 +61,14 @@ impl Queue {
     /// Looks whether a number is over, by its event; where there is room for none, by all of the stream.
     fn ask(&self, state: &mut State, number: u64) -> Result<()> {
         let _bound = self.device.bind()?;
+        // An event may have gone with whoever has reset the device, or may say nothing for a reason of its own: the stream may know.
         if self.cover(state, number).is_ok() {
-            return self.look(state);
+            match self.look(state) {
+                Err(error) if !is_final(&error) && !state.is_destroyed => {}
+                answer => return answer,
+            }
         }
-        // SAFETY: the stream is live: a closed one has an event for its last number.
+        // SAFETY: the stream is live: one that is destroyed has an event for its last number.
         match unsafe { self.device.calls.cuStreamQuery(self.handle()) } {
             Ok(()) => {
                 state.events.clear();
@@ -95,9 +100,9 @@ impl Queue {
         self.wait_for(self.launch.load(Acquire), Some(timeout))
     }
 
-    /// Waits until all of it is over.
-    pub fn settle(&self) {
-        self.wait_for(self.last(), None);
+    /// Waits until all of it is over: whether it is, and not only that nobody can say.
+    pub fn settle(&self) -> bool {
+        self.wait_for(self.last(), None)
     }
 
     /// Whether it ends when a kernel does, its own or another stream's.
@@ -110,7 +115,7 @@ impl Queue {
     /// broken context's always.
     pub fn wait(&self, number: u64, timeout: Option<Duration>, up_to: bool) -> Result<bool> {
         if !self.wait_for(number, timeout) {
-            return Ok(false);
+            return self.said_something().map(|()| false);
         }
         self.tell(if up_to { 0 } else { number }, number).map(|()| true)
     }
@@ -123,8 +128,15 @@ impl Queue {
     /// Waits until all that is queued now is over. The first failure of it is told, the others have been.
     pub fn synchronize(&self) -> Result<()> {
         let last = self.last();
-        self.wait_for(last, None);
+        if !self.wait_for(last, None) {
+            return self.said_something();
+        }
         self.tell(0, last)
+    }
+
+    /// An error where the driver does not say what is over.
+    fn said_something(&self) -> Result<()> {
+        self.state().silent.map_or(Ok(()), |(call, code)| checked(call, code))
     }
 
     /// The first failure of some numbers; the others have been told.
@@ -134,6 +146,7 @@ impl Queue {
         state.told(last)
     }
 
+    /// Whether it is over: not, if the time is up or the driver does not say.
     pub(super) fn wait_for(&self, number: u64, timeout: Option<Duration>) -> bool {
         if self.reached(number) {
             return true;
@@ -149,6 +162,9 @@ impl Queue {
             }
             if looks.is_multiple_of(CLOCK) || waited >= AWAKE {
                 waited = begun.elapsed();
+                if self.said_something().is_err() {
+                    return false;
+                }
             }
             let left = timeout.map(|timeout| timeout.saturating_sub(waited));
             if left == Some(Duration::ZERO) {
@@ -159,11 +175,13 @@ impl Queue {
                 Pause::Yield => thread::yield_now(),
                 Pause::Sleep => match left {
                     Some(left) => thread::sleep(left.min(Duration::from_micros(50))),
-                    None => match self.event(number) {
+                    None => {
+                        let event = self.event(number).ok().flatten();
                         // What it fails with is met by the next look.
-                        Ok(Some(event)) => drop(self.device.bind().and_then(|_bound| event.wait())),
-                        Ok(None) | Err(_) => thread::yield_now(),
-                    },
+                        if event.is_none_or(|event| self.device.bind().and_then(|_bound| event.wait()).is_err()) {
+                            thread::yield_now();
+                        }
+                    }
                 },
             }
         }
@@ -193,11 +211,10 @@ impl Queue {
     }
 
     fn over(&self, state: &mut State, number: u64) {
-        while state.after.front().is_some_and(|&(after, _)| after <= number) {
-            if let Some((_, After::Count(done))) = state.after.pop_front() {
-                done.count(&self.counts);
-            }
+        while let Some((_, done)) = state.done.pop_front_if(|(after, _)| *after <= number) {
+            done.count(&self.counts);
         }
+        while state.lent.pop_front_if(|(after, _)| *after <= number).is_some() {}
         // SYNC POINT: operation over. Pairs with reached.
         self.done.fetch_max(number, Release);
     }
@@ -208,7 +225,8 @@ impl Queue {
             state.broken = Some((self.done.load(Relaxed), call, code));
         }
         state.events.clear();
-        state.after.clear();
+        state.done.clear();
+        state.lent.clear();
         self.done.fetch_max(state.last, Release);
     }
 

@@ -6,6 +6,8 @@
 //! 2. What was seen to be over once is asked of nobody again.
 //! 3. A call that failed before anything was queued is its caller's error. One of several that make up an operation leaves a number that fails, since a
 //!    part of it may be executed. A context that a kernel broke has ended all: whoever waits is told.
+//! 4. Where the driver does not say what is over, whoever waits is told what it says instead, and nothing is over: its memory stays where it is until the
+//!    driver says more, or the process ends.
 
 use core::mem::{self, ManuallyDrop};
 use core::ptr::NonNull;
@@ -40,8 +42,10 @@ const RUN: u64 = 32;
 const MANY: usize = 64;
 /// Events that a stream which is opened finds idle at least: a kernel's, its waits', and some large copies'.
 const EVENTS: usize = 16;
-/// Events that a stream keeps to itself: it needs one at a time where each operation is waited for.
-pub(super) const OWN_EVENTS: usize = 2;
+/// Events that a stream is opened with: it needs one at a time where each operation is waited for.
+const FIRST_EVENTS: usize = 2;
+/// Events that a stream keeps to itself at most: as many as kernels are queued in a row.
+pub(super) const OWN_EVENTS: usize = 32;
 
 pub(super) struct Queue {
     pub(super) counts: Arc<Counts>,
@@ -84,8 +88,10 @@ pub(super) struct State {
     pub events: VecDeque<(u64, Arc<Event>)>,
     /// Those that were reached: this stream's before they are the device's again.
     pub idle: Vec<Arc<Event>>,
-    /// What is done when a number is over.
-    pub after: VecDeque<(u64, After)>,
+    /// What is counted when a number is over.
+    pub done: VecDeque<(u64, Done)>,
+    /// What goes back when a number is over.
+    pub lent: VecDeque<(u64, Piece)>,
     pub failures: Failures,
     /// The last number that failed.
     pub failed: u64,
@@ -93,16 +99,13 @@ pub(super) struct State {
     pub broken: Option<(u64, &'static str, u32)>,
     /// How often in a row the driver did not say whether something is over.
     pub troubles: u32,
+    /// What it says instead, where that was too often: call and code.
+    pub silent: Option<(&'static str, u32)>,
     /// For host functions: operations of one stream use it one after another. Until it is closed.
     staging: Option<Piece>,
     is_closed: bool,
     /// The driver's stream has gone.
-    is_destroyed: bool,
-}
-
-pub(super) enum After {
-    Count(Done),
-    Free(#[allow(dead_code, reason = "to be dropped")] Piece),
+    pub is_destroyed: bool,
 }
 
 /// How long an operation may take.
@@ -163,7 +166,7 @@ impl Queue {
 
     /// With what its operations will need: what a running kernel would hold up is done now. The context is bound.
     fn new(device: &Arc<Device>, counts: &Arc<Counts>, stream: impl FnOnce() -> Result<Owned>) -> Result<Self> {
-        let idle = (0..OWN_EVENTS).map(|_| device.events.take().map(Arc::new)).collect::<Result<_>>()?;
+        let idle = (0..FIRST_EVENTS).map(|_| device.events.take().map(Arc::new)).collect::<Result<_>>()?;
         device.events.stock(EVENTS)?;
         let state = Mutex::new(State { staging: Some(device.stagings.take()?), idle, ..State::default() });
         let [done, launch, lasting] = [const { AtomicU64::new(0) }; 3];
@@ -191,19 +194,20 @@ impl Queue {
         done: Option<Done>,
         make: impl FnOnce(&mut Making<'_>) -> Result<()>,
     ) -> Result<u64> {
-        self.push_bound(&self.device.bind()?, since, lasts, done, make)
+        let bound = self.device.bind()?;
+        self.push_bound(&bound, self.state(), since, lasts, done, make)
     }
 
-    /// The same, where the context is bound.
+    /// The same, where the context is bound and the state is there.
     pub fn push_bound(
         &self,
         _bound: &Bound,
+        mut state: MutexGuard<'_, State>,
         since: Option<u64>,
         lasts: Lasts,
         done: Option<Done>,
         make: impl FnOnce(&mut Making<'_>) -> Result<()>,
     ) -> Result<u64> {
-        let mut state = self.state();
         if state.is_closed {
             return Err(Error::StreamClosed);
         }
@@ -229,11 +233,11 @@ impl Queue {
             state.failures.add(number, error);
             state.failed = number;
         } else if let Some(done) = done {
-            state.after.push_back((number, After::Count(done)));
+            state.done.push_back((number, done));
         }
         state.last = number;
         if let Some(word) = word {
-            state.after.push_back((number, After::Free(word)));
+            state.lent.push_back((number, word));
         }
         if lasts == Lasts::Kernel {
             self.launch.store(number, Release);
@@ -294,7 +298,7 @@ impl Queue {
         if let Some(staging) = state.staging.take()
             && self.done.load(Acquire) < last
         {
-            state.after.push_back((last, After::Free(staging)));
+            state.lent.push_back((last, staging));
         }
         // Without an event for its end the stream must stay, to be asked.
         if self.cover(&mut state, last).is_ok() {

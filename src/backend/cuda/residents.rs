@@ -41,6 +41,14 @@ impl Fit {
         self.each.saturating_mul(self.processors)
     }
 
+    /// Refuses what fits not even where nothing else is.
+    pub fn holds(self, groups: u32) -> Result<()> {
+        if groups == 0 || groups > self.most() {
+            return Err(Error::Size { asked: groups.into(), least: 1, most: self.most().into() });
+        }
+        Ok(())
+    }
+
     /// What a group takes of a multiprocessor.
     fn share(self) -> u64 {
         WHOLE.div_ceil(self.each.max(1).into())
@@ -65,10 +73,9 @@ impl Residents {
 impl Shared {
     /// Whether groups of a kernel fit beside the kernels that stay on other streams; behind one of its own stream it comes when that has left.
     pub(super) fn fits(&self, residents: &mut Vec<Resident>, fit: Fit, groups: u32, on: StreamId) -> Result<()> {
-        if groups == 0 || groups > fit.most() {
-            return Err(Error::Size { asked: groups.into(), least: 1, most: fit.most().into() });
-        }
+        let before = residents.len();
         residents.retain(|resident| !self.is_reached(resident.ticket));
+        self.launching.have_left(before - residents.len());
         if residents.is_empty() {
             return Ok(());
         }

@@ -21,31 +21,75 @@ pub(super) enum Way {
     Staged,
 }
 
-/// An operation that is to be counted, with its bytes.
+/// An operation that is to be counted, with its bytes. Two words, so that it is passed in registers.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Done {
-    /// With whether the host's end is pageable.
-    Copy(Way, bool, u64),
-    Fill(u64),
+pub(super) struct Done {
+    what: What,
+    bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum What {
+    HostCopy,
+    /// Of which the host's end is pinned or managed; and pageable.
+    Upload,
+    UploadOfPageable,
+    Download,
+    DownloadToPageable,
+    DeviceCopy,
+    PeerCopy,
+    StagedCopy,
+    Fill,
     Publication,
-    Prefetch(u64),
+    Prefetch,
 }
 
 impl Done {
+    pub const PUBLICATION: Self = Self { what: What::Publication, bytes: 0 };
+
+    /// A copy, with whether the host's end is pageable.
+    pub const fn copy(way: Way, is_pageable: bool, bytes: u64) -> Self {
+        let what = match (way, is_pageable) {
+            (Way::Host, _) => What::HostCopy,
+            (Way::Up, false) => What::Upload,
+            (Way::Up, true) => What::UploadOfPageable,
+            (Way::Down, false) => What::Download,
+            (Way::Down, true) => What::DownloadToPageable,
+            (Way::Device, _) => What::DeviceCopy,
+            (Way::Peer, _) => What::PeerCopy,
+            (Way::Staged, _) => What::StagedCopy,
+        };
+        Self { what, bytes }
+    }
+
+    pub const fn fill(bytes: u64) -> Self {
+        Self { what: What::Fill, bytes }
+    }
+
+    pub const fn prefetch(bytes: u64) -> Self {
+        Self { what: What::Prefetch, bytes }
+    }
+
     pub fn count(self, counts: &Counts) {
-        match self {
-            Self::Copy(Way::Host, _, bytes) => counts.host_copies.add(bytes),
-            Self::Copy(Way::Up, pageable, bytes) => counts.uploads[usize::from(pageable)].add(bytes),
-            Self::Copy(Way::Down, pageable, bytes) => counts.downloads[usize::from(pageable)].add(bytes),
-            Self::Copy(Way::Device, _, bytes) => counts.device_copies.add(bytes),
-            Self::Copy(Way::Peer, _, bytes) => counts.peer_copies.add(bytes),
-            Self::Copy(Way::Staged, _, bytes) => {
-                counts.downloads[0].add(bytes);
-                counts.uploads[0].add(bytes);
+        let counted = match self.what {
+            What::HostCopy => &counts.host_copies,
+            What::Upload => &counts.uploads[0],
+            What::UploadOfPageable => &counts.uploads[1],
+            What::Download => &counts.downloads[0],
+            What::DownloadToPageable => &counts.downloads[1],
+            What::DeviceCopy => &counts.device_copies,
+            What::PeerCopy => &counts.peer_copies,
+            What::StagedCopy => {
+                counts.downloads[0].add(self.bytes);
+                &counts.uploads[0]
             }
-            Self::Fill(bytes) => counts.fills.add(bytes),
-            Self::Publication => drop(counts.publications.fetch_add(1, Relaxed)),
-            Self::Prefetch(bytes) => counts.prefetches.add(bytes),
-        }
+            What::Fill => &counts.fills,
+            What::Publication => {
+                counts.publications.fetch_add(1, Relaxed);
+                return;
+            }
+            What::Prefetch => &counts.prefetches,
+        };
+        counted.add(self.bytes);
     }
 }

@@ -1,0 +1,71 @@
+//! Launches: what a thread remembers of them, and what they leave for the next.
+
+use ringmem::Error;
+use ringmem::backend::{Backend, Launch, ModuleId, StreamId, Ticket};
+use ringmem::memory::{Buffer, Device};
+use ringmem_kernels::{ABI, IMAGE};
+
+use crate::rig::{self, Double, alone};
+
+/// Launches a kernel that touches no byte.
+fn launched(backend: &dyn Backend, module: ModuleId, name: &str, arguments: &[u64], on: StreamId) -> Result<Ticket, Error> {
+    // SAFETY: a count of 0.
+    unsafe { backend.launch(&Launch { module, name, arguments, groups: 1, stays: false }, on) }
+}
+
+alone! {
+    fn a_kernel_that_was_found_is_found_again_by_all_that_names_it_and_goes_with_its_module() {
+        let (backend, other) = (rig::open(), rig::open());
+        let bytes = Buffer::<u8, _>::new(Device::new(&backend, 0), 8).expect("room");
+        let address = bytes.device_address().expect("it has one").get();
+        let [stream, foreign] = [&backend, &other].map(|backend| backend.open_stream(0).expect("a stream"));
+        let [first, second] = [(); 2].map(|()| backend.load(&IMAGE, &ABI).expect("our ABI"));
+        let mut name = *b"increment";
+        fn text(name: &[u8]) -> &str {
+            core::str::from_utf8(name).expect("letters")
+        }
+        for _ in 0..2 {
+            for module in [first, second] {
+                launched(&*backend, module, text(&name), &[address, 0], stream).expect("queued");
+            }
+        }
+        let few = launched(&*backend, first, text(&name), &[address], stream);
+        assert!(matches!(few, Err(Error::Arguments { name: "increment", expected: 2, got: 1 })), "{few:?}");
+        // The same bytes of this stack, and as many.
+        name[0] = b'o';
+        let unknown = launched(&*backend, first, text(&name), &[address, 0], stream);
+        assert!(matches!(unknown, Err(Error::UnknownKernel { .. })), "{unknown:?}");
+        name[0] = b'i';
+        let unloaded = launched(&*other, first, text(&name), &[address, 0], foreign);
+        assert!(matches!(unloaded, Err(Error::UnknownKernel { .. })), "another backend's: {unloaded:?}");
+        backend.unload(first);
+        let gone = launched(&*backend, first, text(&name), &[address, 0], stream);
+        assert!(matches!(gone, Err(Error::UnknownKernel { .. })), "{gone:?}");
+        launched(&*backend, second, text(&name), &[address, 0], stream).expect("the other is there");
+        backend.synchronize(stream).expect("done");
+        backend.close_stream(stream);
+        other.close_stream(foreign);
+    }
+
+    fn a_stream_keeps_the_events_of_kernels_that_were_queued_in_a_row() {
+        let (backend, double) = (rig::open(), Double::new());
+        let bytes = Buffer::<u8, _>::new(Device::new(&backend, 0), 8).expect("room");
+        let address = bytes.device_address().expect("it has one").get();
+        let stream = backend.open_stream(0).expect("a stream");
+        let module = backend.load(&IMAGE, &ABI).expect("our ABI");
+        let row = || {
+            for _ in 0..30 {
+                launched(&*backend, module, "increment", &[address, 0], stream).expect("queued");
+            }
+            backend.synchronize(stream).expect("done");
+        };
+        row();
+        // What the first has used is not lent to others meanwhile.
+        let others = [(); 3].map(|()| backend.open_stream(0).expect("a stream"));
+        double.reset();
+        row();
+        assert_eq!(double.calls("cuEventCreate"), 0);
+        backend.close_stream(stream);
+        others.into_iter().for_each(|stream| backend.close_stream(stream));
+    }
+}

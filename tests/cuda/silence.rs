@@ -1,0 +1,139 @@
+//! A driver that for long does not say what is over: whoever waits is told what it says instead, and what may be under way stays as it is.
+
+use ringmem::backend::{Backend, Copy, Place};
+use ringmem::manager::{BufferConfig, MemoryManager};
+use ringmem::memory::{Buffer, Device, Pinned, PinnedBuffer};
+use ringmem::mirror::MirroredBuffer;
+use ringmem::peer::{Peers, Strategy};
+use ringmem::stream::Stream;
+use ringmem::{Error, Rejected};
+
+use crate::held::Held;
+use crate::rig::{self, Double, alone};
+
+/// More often than the backend asks.
+const OFTEN: u64 = 5000;
+
+/// From here on the driver says of no stream what it has done, until the double is reset.
+fn silence(double: &Double) {
+    double.reset();
+    for symbol in ["cuEventQuery", "cuStreamQuery", "cuEventSynchronize"] {
+        (1..OFTEN).for_each(|number| double.fail(symbol, number, 999));
+    }
+}
+
+fn is_silence(error: &Error) -> bool {
+    matches!(error, Error::Driver { code: 999, .. })
+}
+
+alone! {
+    fn a_use_whose_wait_fails_stays_listed() {
+        let (backend, double) = (rig::open(), Double::new());
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let held = Held::on(&stream);
+        let pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 100).expect("room");
+        let mut filled = stream.fill(pinned, .., 7).expect("a fill").ordered();
+        silence(&double);
+        let error = filled.settle().expect_err("nobody can say");
+        assert!(is_silence(&error), "{error}");
+        double.reset();
+        let error = filled.as_slice().map(<[u8]>::to_vec).expect_err("the fill is behind the kernel");
+        assert!(matches!(error, Error::Busy { .. }), "{error}");
+        drop(held);
+        filled.settle().expect("the driver says so");
+        assert_eq!(filled.as_slice().expect("nothing is queued"), [7; 100]);
+    }
+
+    fn what_comes_back_from_a_wait_that_fails_lists_its_operation() {
+        let (backend, double) = (rig::open(), Double::new());
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let held = Held::on(&stream);
+        let pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 100).expect("room");
+        let pending = stream.fill(pinned, .., 7).expect("a fill");
+        silence(&double);
+        let Rejected { error, value: mut filled } = pending.wait().expect_err("nobody can say");
+        assert!(is_silence(&error), "{error}");
+        assert!(stream.synchronize().is_err_and(|error| is_silence(&error)));
+        double.reset();
+        assert!(matches!(filled.as_slice(), Err(Error::Busy { .. })));
+        drop(held);
+        filled.settle().expect("the driver says so");
+        assert_eq!(filled.as_slice().expect("nothing is queued"), [7; 100]);
+    }
+
+    fn a_mirror_waits_again_for_a_transfer_whose_wait_failed() {
+        let (backend, double) = (rig::open(), Double::new());
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let mut mirror = MirroredBuffer::<u8, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 100).expect("a mirror");
+        mirror.host_mut().expect("a copy").fill(7);
+        let held = Held::on(&stream);
+        mirror.sync_to_device_on(&stream).expect("queued");
+        silence(&double);
+        let error = mirror.host_mut().map(|_| ()).expect_err("it is being read");
+        assert!(is_silence(&error), "{error}");
+        double.reset();
+        assert!(!mirror.is_settled(), "it is behind the kernel");
+        drop(held);
+        mirror.host_mut().expect("the driver says so").fill(8);
+        assert_eq!(mirror.statistics().to_device.count, 1);
+    }
+
+    fn a_buffer_that_could_not_be_resized_lists_what_reads_it() {
+        let (backend, double) = (rig::open(), Double::new());
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let manager = MemoryManager::new(Pinned::new(&backend, 0));
+        let id = manager.create::<u8>("bytes", 100, BufferConfig::new()).expect("room");
+        let held = Held::on(&stream);
+        let mut lease = manager.lease_mut(id).expect("it is there");
+        silence(&double);
+        let error = lease.resize_on(5000, &stream).expect_err("nobody can say");
+        assert!(is_silence(&error), "{error}");
+        double.reset();
+        assert!(matches!(lease.view().as_slice(), Err(Error::Busy { .. })), "it is being copied");
+        drop((lease, held));
+        stream.synchronize().expect("done");
+    }
+
+    fn a_copy_at_once_is_over_when_it_returns_whatever_the_first_answers_are() with("RINGMEM_DOUBLE_DELAY_US" = 20_000) {
+        let (backend, double) = (rig::open(), Double::new());
+        let gpu = Buffer::<u8, _>::from_slice(Device::new(&backend, 0), &[7; 100]).expect("room");
+        // A copy to pageable memory keeps who queues it.
+        let pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 100).expect("room");
+        let (to, from) = (pinned.as_ptr().expect("bytes"), gpu.device_address().expect("it has one"));
+        let copy = Copy { to: Place::Host(to), from: Place::Device(from), bytes: 100 };
+        double.reset();
+        double.fail("cuStreamSynchronize", 1, 999);
+        double.fail("cuStreamQuery", 1, 999);
+        // SAFETY: live bytes on both sides, until it returns.
+        let _ = unsafe { backend.copy_now(&copy) };
+        assert_eq!(pinned.as_slice().expect("nothing is queued"), [7; 100]);
+    }
+
+    fn an_event_that_says_nothing_is_made_up_for_by_its_stream() {
+        let (backend, double) = (rig::open(), Double::new());
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let pending = stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), .., 7).expect("a fill");
+        double.reset();
+        // As of one that has been destroyed.
+        (1..OFTEN).for_each(|number| double.fail("cuEventQuery", number, 400));
+        assert_eq!(pending.wait().expect("its stream says so").to_vec().expect("a copy"), [7; 100]);
+    }
+
+    fn buffers_of_two_devices_list_a_copy_whose_wait_failed() with("RINGMEM_DOUBLE_DEVICES" = 2) {
+        let (backend, double) = (rig::open(), Double::new());
+        let peers = Peers::new(Pinned::new(&backend, 0)).expect("two devices");
+        let [from, to] = [0, 1].map(|device| Buffer::<u8, _>::new(Device::new(&backend, device), 100).expect("room"));
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let held = Held::on(&stream);
+        let from = stream.fill(from, .., 7).expect("a fill").ordered();
+        let copy = peers.queue(from, to, Some(Strategy::Direct)).expect("queued");
+        silence(&double);
+        let Rejected { error, value } = copy.wait().expect_err("nobody can say");
+        assert!(is_silence(&error), "{error}");
+        double.reset();
+        drop(value);
+        assert_eq!(backend.waiting(), 2, "the copy is behind the kernel");
+        drop(held);
+        stream.synchronize().expect("done");
+    }
+}
