@@ -35,13 +35,14 @@ pub(crate) const fn is_word(to: u64, from: u64, bytes: u64) -> bool {
 ///
 /// # Safety
 ///
-/// Both places are valid for so many bytes, and apart from each other. If that is one word at each, others may access them as words.
+/// Both places are valid for so many bytes, and apart from each other. If that is one word at each, both are valid for writes, and others may access them as
+/// words.
 pub(crate) unsafe fn moved(to: NonNull<u8>, from: NonNull<u8>, bytes: usize) {
     if !is_word(to.as_ptr().addr() as u64, from.as_ptr().addr() as u64, bytes as u64) {
         // SAFETY: the caller's promise.
         return unsafe { to.copy_from_nonoverlapping(from, bytes) };
     }
-    // SAFETY: valid and aligned for a word; others access it as one.
+    // SAFETY: valid for reads and writes and aligned for a word; others access it as one.
     let (to, from) = unsafe { (AtomicU64::from_ptr(to.as_ptr().cast()), AtomicU64::from_ptr(from.as_ptr().cast())) };
     // SYNC POINT: published. Pairs with whoever published the source, and whoever acquires the target.
     to.store(from.load(Acquire), Release);

@@ -116,7 +116,8 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
         false
     }
 
-    /// Whether a block that was freed after its uses, or one that it was a part of, has not gone yet because its free was [put off](Self::puts_off).
+    /// Whether a block that was freed after its uses, or one that it was a part of, has not gone yet because its free was [put off](Self::puts_off), or
+    /// something that is [kept beyond](Self::keep_beyond) it has not been dropped yet.
     fn has_put_off(&self, block: &Block) -> bool {
         let _ = block;
         false
@@ -131,7 +132,8 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// Both places are valid for so many bytes and do not overlap; nobody writes to the source or uses the target meanwhile.
+    /// Both places are valid for so many bytes and do not overlap, and a source of one word is valid for writes, too, since others may store to it; nobody
+    /// else writes to the source or uses the target meanwhile.
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()>;
 
     /// Fills at once, and returns when it is done. Waits for no stream.
@@ -315,11 +317,16 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Holds on to a value until its uses are over, and drops it then.
     fn keep(&self, value: Box<dyn Send>, uses: &Uses);
 
-    /// Holds on to a value until a block that was freed has gone, and drops it then: after its uses, also where it is [put off](Self::puts_off).
+    /// Holds on to a value until a block that was freed has gone, and drops it then: after its uses, also where it is [put off](Self::puts_off). Others may
+    /// [wait](Self::catch_up) for it meanwhile: dropping it waits for nobody.
     fn keep_beyond(&self, value: Box<dyn Send>, block: &Block, uses: &Uses) {
         let _ = block;
         self.keep(value, uses);
     }
+
+    /// Gives back what was freed, and drops what is kept [beyond](Self::keep_beyond) a block, as far as their uses are over; and waits for other threads that
+    /// are about to. Until then it counts against limits.
+    fn catch_up(&self) {}
 
     /// Wakes a task when a ticket is reached, at once if it has been, and drops its waker then. Nobody need call the backend for that.
     ///
@@ -359,12 +366,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// [`NoDevice`](crate::Error::NoDevice), [`Unsupported`](crate::Error::Unsupported) where [`Capabilities::peers`] does not list it, what the driver said.
     fn enable_peer(&self, device: u32, peer: u32) -> Result<()> {
-        let devices = self.devices();
-        match [device, peer].into_iter().find(|&asked| asked >= devices) {
-            Some(asked) => Err(crate::Error::NoDevice { asked, devices }),
-            None if device == peer => Ok(()),
-            None => Err(crate::Error::Unsupported { what: "reaching that device's memory from this one" }),
-        }
+        no_peers(self.devices(), device, peer)
     }
 
     /// Takes that back. Wait for what uses it first.
@@ -373,7 +375,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// As [`enable_peer`](Self::enable_peer).
     fn disable_peer(&self, device: u32, peer: u32) -> Result<()> {
-        self.enable_peer(device, peer)
+        no_peers(self.devices(), device, peer)
     }
 
     /// Waits until uses are over.
@@ -542,6 +544,15 @@ impl MemoryInfo {
     #[must_use]
     pub const fn used(&self) -> u64 {
         self.total.saturating_sub(self.free)
+    }
+}
+
+/// Where no device reaches another.
+fn no_peers(devices: u32, device: u32, peer: u32) -> Result<()> {
+    match [device, peer].into_iter().find(|&asked| asked >= devices) {
+        Some(asked) => Err(crate::Error::NoDevice { asked, devices }),
+        None if device == peer => Ok(()),
+        None => Err(crate::Error::Unsupported { what: "reaching that device's memory from this one" }),
     }
 }
 

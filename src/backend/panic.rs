@@ -24,3 +24,17 @@ pub(crate) fn both<R>(first: impl FnOnce(), second: impl FnOnce(bool) -> R) -> R
     }
     result
 }
+
+/// Runs for each, also after it has panicked for one; then the last panic goes on.
+pub(crate) fn each<T>(items: impl IntoIterator<Item = T>, mut run: impl FnMut(T)) {
+    let mut last = None;
+    for item in items {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| run(item))) {
+            // What was thrown may throw when it is dropped.
+            mem::forget(last.replace(payload));
+        }
+    }
+    if let Some(payload) = last {
+        resume_unwind(payload);
+    }
+}

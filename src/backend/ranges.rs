@@ -1,10 +1,12 @@
 //! All live memory of a backend: what an address may be used for, and what is given back in the end.
 
 use core::alloc::Layout;
+use core::ops;
 use core::ptr::NonNull;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
+use std::vec::Vec;
 
 #[cfg(feature = "cuda")]
 use super::recent::{self, Stamp};
@@ -115,14 +117,22 @@ impl<O> Ranges<O> {
     /// The place of `bytes` live bytes, for a call; a host's address that is in no range is the caller's own memory. Without a lock where this thread has found
     /// the range before.
     #[cfg(feature = "cuda")]
+    // What is found is kept in registers: returned through memory it is stored in bytes and read back in words, which waits for the stores.
+    #[inline(always)]
     pub fn end(&self, place: Place, bytes: u64, call: &'static str) -> Result<Found> {
         let address = match place {
             Place::Device(address) => address.get(),
             Place::Host(host) => host.as_ptr().addr() as u64,
         };
-        if let Some(span) = recent::span(self.stamp.now(), address) {
-            return span.found(address, bytes);
+        match recent::span(self.stamp.now(), address) {
+            Some(span) => span.found(address, bytes),
+            None => self.look(place, address, bytes, call),
         }
+    }
+
+    #[cfg(feature = "cuda")]
+    #[inline(never)]
+    fn look(&self, place: Place, address: u64, bytes: u64, call: &'static str) -> Result<Found> {
         let ranges = self.read();
         if let Some((range, offset)) = ranges.at(address).filter(|(range, _)| !range.is_dead) {
             recent::remember(self.stamp.now(), range.span(address - offset));
@@ -212,6 +222,7 @@ impl<O> Range<O> {
 
 impl Span {
     /// `bytes` bytes at an address that is in it.
+    #[inline]
     pub fn found(&self, address: u64, bytes: u64) -> Result<Found> {
         let Self { start, place, location, device, .. } = *self;
         let offset = address - start;
@@ -229,6 +240,19 @@ pub(crate) fn address(block: &Block) -> u64 {
     match (block.host, block.device_address) {
         (Some(host), _) => host.as_ptr().addr() as u64,
         (None, address) => address.map_or(0, |address| address.get()),
+    }
+}
+
+/// All of a block's addresses.
+pub(crate) fn addresses(block: &Block) -> ops::Range<u64> {
+    let start = address(block);
+    start..start.saturating_add(block.layout.size() as u64)
+}
+
+/// Takes one of such out of others, if it is among them.
+pub(crate) fn strike(from: &mut Vec<ops::Range<u64>>, one: &ops::Range<u64>) {
+    if let Some(index) = from.iter().position(|other| other == one) {
+        from.swap_remove(index);
     }
 }
 

@@ -66,6 +66,7 @@ thread_local! {
 }
 
 /// The live range that an address is in.
+#[inline]
 pub(crate) fn span(stamp: u64, address: u64) -> Option<Span> {
     SPANS.with(|spans| {
         let rows = spans.rows.iter().map(Cell::get);
@@ -139,6 +140,12 @@ impl<T: Remembered> Numbered<T::Key, T> {
             recent.rows.borrow_mut()[next] = row;
         });
         Some(Arc::clone(thing))
+    }
+
+    /// What is found is so until this is another.
+    #[inline]
+    pub fn now(&self) -> u64 {
+        self.stamp.now()
     }
 
     pub fn insert(&self, key: T::Key, thing: Arc<T>) {

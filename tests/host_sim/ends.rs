@@ -133,3 +133,26 @@ fn a_stream_that_waits_for_another_s_kernel_is_not_waited_for() {
     held.release(&first);
     assert_eq!(buffer.to_vec().expect("a download"), [[2; 32], [1; 32]].concat(), "what was queued was executed");
 }
+
+#[test]
+fn what_a_stream_is_about_to_give_back_is_no_longer_counted() {
+    // A stream that is slow to write down what it has freed.
+    let clock = || {
+        if thread::current().name().is_some_and(|name| name.starts_with("ringmem-")) {
+            thread::sleep(Duration::from_millis(20));
+        }
+        0
+    };
+    let backend = build(HostBackend::builder().log(true).clock(Arc::new(clock)));
+    let free = || backend.memory_info(0).expect("a device").expect("it is known").free;
+    let (stream, all) = (Stream::new(&backend, 0).expect("a stream"), free());
+    let fill = || {
+        // Goes after the fill.
+        drop(stream.fill(gpu(&backend, 4096), .., 7).expect("it is queued"));
+        stream.synchronize().expect("it does not fail");
+    };
+    fill();
+    assert_eq!(backend.counters().device_live.bytes, 0);
+    fill();
+    assert_eq!(free(), all);
+}

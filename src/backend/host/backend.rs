@@ -1,5 +1,7 @@
 //! The verbs of [`Backend`] over simulated devices.
 
+use core::mem;
+use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
 use core::task::Waker;
 use core::time::Duration;
@@ -16,7 +18,7 @@ use super::log::{Facts, Phase};
 use super::operation::{self, Operation};
 use super::queue::Queue;
 use crate::backend::panic::both;
-use crate::backend::ranges::address;
+use crate::backend::ranges::{address, addresses};
 use crate::backend::{
     Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Place, Prefetch, Request, StreamId, Ticket,
     Uses, entry,
@@ -57,6 +59,7 @@ unsafe impl Backend for HostBackend {
     }
 
     fn memory_info(&self, device: u32) -> Result<Option<MemoryInfo>> {
+        self.shared.limbo.catch_up(&self.shared);
         let info = self.shared.arena(device)?.info();
         Ok(self.shared.knows_memory.then_some(info))
     }
@@ -80,6 +83,10 @@ unsafe impl Backend for HostBackend {
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         let shared = &self.shared;
+        // In a fork it is its parent's, and somebody who is not there may hold a lock; here and below.
+        if !shared.process.is_this() {
+            return Ok(());
+        }
         let watched =
             shared.watched(|| Facts { bytes: block.layout.size() as u64, from: Some(address(block)), ..Facts::of(Verb::Free, None) });
         let struck = watched.and_then(|facts| shared.plan.next(facts.verb));
@@ -98,6 +105,10 @@ unsafe impl Backend for HostBackend {
             None => go(killed)?,
         }
         struck.map_or(Ok(()), |struck| Err(struck.error()))
+    }
+
+    fn has_put_off(&self, block: &Block) -> bool {
+        self.shared.process.is_this() && self.shared.limbo.keeps_beyond(&self.shared, block)
     }
 
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
@@ -121,7 +132,7 @@ unsafe impl Backend for HostBackend {
     }
 
     fn close_stream(&self, stream: StreamId) {
-        // In a fork its thread is not there, and somebody who is not either may hold a lock; here and below.
+        // In a fork its thread is not there.
         if !self.shared.process.is_this() {
             return;
         }
@@ -166,6 +177,9 @@ unsafe impl Backend for HostBackend {
                 return Err(Error::Unsupported { what: "a prefetch of memory that is not managed" });
             }
             let route = match to {
+                _ if !self.shared.capabilities.concurrent_managed_access => {
+                    return Err(Error::Unsupported { what: "a prefetch where host and device have managed memory in turns" });
+                }
                 _ if self.shared.capabilities.shared_memory => None,
                 Some(device) => self.shared.arena(device).map(|_| Some(Route::Upload { to: device, pageable: false }))?,
                 None => Some(Route::Download { from: stream.device, pageable: false }),
@@ -277,7 +291,15 @@ unsafe impl Backend for HostBackend {
     }
 
     fn keep(&self, value: Box<dyn Send>, uses: &Uses) {
-        self.shared.limbo.after(&self.shared, uses, Held::Value(value));
+        self.hold(value, None, uses);
+    }
+
+    fn keep_beyond(&self, value: Box<dyn Send>, block: &Block, uses: &Uses) {
+        self.hold(value, Some(addresses(block)), uses);
+    }
+
+    fn catch_up(&self) {
+        self.shared.limbo.catch_up_beyond(&self.shared);
     }
 
     fn notify(self: Arc<Self>, ticket: Ticket, waker: Waker) {
@@ -316,5 +338,16 @@ unsafe impl Backend for HostBackend {
 
     fn disable_peer(&self, device: u32, peer: u32) -> Result<()> {
         self.set_peer(Verb::DisablePeer, device, peer, false)
+    }
+}
+
+impl HostBackend {
+    /// Drops a value after its uses. In a fork they are over for nobody.
+    fn hold(&self, value: Box<dyn Send>, beyond: Option<Range<u64>>, uses: &Uses) {
+        if self.shared.process.is_this() {
+            self.shared.limbo.after(&self.shared, uses, Held::Value(value, beyond));
+        } else {
+            mem::forget(value);
+        }
     }
 }

@@ -181,12 +181,12 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) for a memory or a page of nothing or above 1 TiB, [`NoDevice`](crate::Error::NoDevice) for no devices, more than 64 or a
+    /// [`Size`](crate::Error::Size) for a memory or a page of nothing or above 1 TiB and for more than 64 devices, [`NoDevice`](crate::Error::NoDevice) for none or a
     /// peer that is none, [`Map`](crate::Error::Map) where the system has no room for it.
     pub fn build(mut self) -> Result<Arc<HostBackend>> {
         let devices = if self.memories.is_empty() { self.devices } else { u32::try_from(self.memories.len()).unwrap_or(u32::MAX) };
         if devices > DEVICES {
-            return Err(Error::NoDevice { asked: devices, devices: DEVICES });
+            return Err(Error::Size { asked: devices.into(), least: 1, most: DEVICES.into() });
         }
         if self.memories.is_empty() {
             self.memories = (0..self.devices).map(|_| self.device_memory).collect();

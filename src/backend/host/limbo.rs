@@ -1,6 +1,7 @@
 //! What must wait for its uses to be over before it goes.
 
-use core::sync::atomic::Ordering::{Relaxed, SeqCst};
+use core::ops::Range;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use core::sync::atomic::{AtomicUsize, fence};
 use std::boxed::Box;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,16 +9,16 @@ use std::vec::Vec;
 
 use super::shared::Shared;
 use crate::backend::panic::caught;
-use crate::backend::ranges::address;
+use crate::backend::ranges::{address, strike};
 use crate::backend::{Block, Uses};
 
 /// Streams look here after each operation; so what waits goes right after its last use.
 #[derive(Default)]
 pub(super) struct Limbo {
     waiting: Mutex<Waiting>,
-    /// How many wait; 0 spares streams the lock.
+    /// How many wait or are being dropped; 0 spares streams the lock.
     count: AtomicUsize,
-    /// Blocks that were going have gone.
+    /// Something that was going has gone.
     gone: Condvar,
 }
 
@@ -26,11 +27,14 @@ struct Waiting {
     held: Vec<(Uses, Held)>,
     /// How many threads have taken blocks out and not yet given them back.
     going: usize,
+    /// The blocks beyond which values were kept that are being dropped.
+    dropping: Vec<Range<u64>>,
 }
 
 pub(super) enum Held {
     Block(Block),
-    Value(#[allow(dead_code, reason = "to be dropped")] Box<dyn Send>),
+    /// And where the block was beyond which it is kept, if it is.
+    Value(Box<dyn Send>, Option<Range<u64>>),
 }
 
 impl Limbo {
@@ -42,7 +46,7 @@ impl Limbo {
         {
             let mut waiting = self.waiting();
             waiting.held.push((*uses, held));
-            self.count.store(waiting.held.len(), Relaxed);
+            self.recount(&waiting);
         }
         // The last use may have ended meanwhile, and its stream have found nothing here.
         self.drain(shared);
@@ -62,9 +66,23 @@ impl Limbo {
     /// Gives back every block whose uses are over, and waits for those that other threads are giving back. Values stay: what the caller holds may be
     /// what a value asks for when it is dropped.
     pub fn catch_up(&self, shared: &Shared) {
-        self.let_go_if(shared, |held| matches!(held, Held::Block(_)));
+        self.give_back(shared, |held| matches!(held, Held::Block(_)), |waiting| waiting.going == 0);
+    }
+
+    /// The same, also for values that are kept beyond a block: they wait for nobody.
+    pub fn catch_up_beyond(&self, shared: &Shared) {
+        let goes = |held: &Held| matches!(held, Held::Block(_)) || held.beyond().is_some();
+        self.give_back(shared, goes, |waiting| waiting.going == 0 && waiting.dropping.is_empty());
+    }
+
+    fn give_back(&self, shared: &Shared, goes: impl Fn(&Held) -> bool, have_gone: impl Fn(&Waiting) -> bool) {
+        // In a fork whoever is giving back is not there.
+        if !shared.process.is_this() {
+            return;
+        }
+        self.let_go_if(shared, goes);
         let mut waiting = self.waiting();
-        while waiting.going > 0 {
+        while !have_gone(&waiting) {
             waiting = self.gone.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -77,8 +95,9 @@ impl Limbo {
         if blocks.is_empty() && values.is_empty() {
             return;
         }
-        self.count.store(waiting.held.len(), Relaxed);
         waiting.going += 1;
+        waiting.dropping.extend(values.iter().filter_map(|(_, held)| held.beyond().cloned()));
+        self.recount(&waiting);
         // Outside the lock: what goes may free more.
         drop(waiting);
         let go = |(_, held): (Uses, Held)| {
@@ -90,7 +109,33 @@ impl Limbo {
         self.waiting().going -= 1;
         self.gone.notify_all();
         // Nobody waits for these: they are the user's, and may wait for anybody.
-        values.into_iter().for_each(go);
+        for value in values {
+            let beyond = value.1.beyond().cloned();
+            go(value);
+            if let Some(beyond) = beyond {
+                let mut waiting = self.waiting();
+                strike(&mut waiting.dropping, &beyond);
+                self.recount(&waiting);
+                drop(waiting);
+                self.gone.notify_all();
+            }
+        }
+    }
+
+    /// Whether something that is to go is kept beyond a block that was freed, or beyond one that it was a part of. What has uses left may be kept beyond
+    /// another block, which is there now.
+    pub fn keeps_beyond(&self, shared: &Shared, block: &Block) -> bool {
+        // SYNC POINT: a value was dropped. Pairs with recount: whoever finds nothing sees what it did.
+        if self.count.load(Acquire) == 0 {
+            return false;
+        }
+        let (waiting, address) = (self.waiting(), address(block));
+        let is_kept = |(uses, held): &(Uses, Held)| held.beyond().is_some_and(|beyond| beyond.contains(&address)) && shared.are_over(uses);
+        waiting.dropping.iter().any(|beyond| beyond.contains(&address)) || waiting.held.iter().any(is_kept)
+    }
+
+    fn recount(&self, waiting: &Waiting) {
+        self.count.store(waiting.held.len() + waiting.dropping.len(), Release);
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
@@ -106,7 +151,14 @@ impl Held {
                     shared.release(address(&block), range);
                 }
             }
-            Self::Value(value) => drop(value),
+            Self::Value(value, _) => drop(value),
+        }
+    }
+
+    fn beyond(&self) -> Option<&Range<u64>> {
+        match self {
+            Self::Value(_, beyond) => beyond.as_ref(),
+            Self::Block(_) => None,
         }
     }
 }

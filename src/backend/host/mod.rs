@@ -10,6 +10,7 @@
 //! 6. What goes wrong, and when, can be [planned](Faults); what happened can be [read](Call). A run's every call can be made to fail, one after the other.
 //! 7. Several devices may reach each other's memory or not, in each direction. Copies between two that do not go over the host, and count so.
 //! 8. Managed memory has pages that a device [holds](HostBackend::occupied) as part of its memory, and that give way.
+//! 9. In a process that was forked from its own nothing is freed, and nothing is dropped that is kept for its uses: that is the parent's.
 //!
 //! How long a copy would take is asked of a [model](Link), which nobody waits for: a copy is a `memcpy`. What a host pointer into pinned or managed
 //! memory means after the free is not seen: those pages are unmapped, or somebody else's.
@@ -26,7 +27,7 @@ mod mapping;
 mod operation;
 mod pager;
 mod peers;
-mod pinned;
+pub(crate) mod pinned;
 mod queue;
 mod queueing;
 mod shared;
@@ -64,9 +65,10 @@ impl HostBackend {
         Builder::new()
     }
 
-    /// What has been done so far.
+    /// What has been done so far. Memory whose uses are over has been given back, also where a stream was about to.
     #[must_use]
     pub fn counters(&self) -> Counters {
+        self.shared.limbo.catch_up(&self.shared);
         let counters = self.shared.counts.read();
         Counters { unreported: counters.unreported + self.shared.ended.untold(), ..counters }
     }

@@ -14,7 +14,7 @@ pub const fn pinned_budget(host_memory: Option<u64>) -> u64 {
     })
 }
 
-pub(super) struct Budget {
+pub(crate) struct Budget {
     bytes: u64,
     used: AtomicU64,
 }
