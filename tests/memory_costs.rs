@@ -10,6 +10,7 @@ use std::sync::Arc;
 use clean::Clean;
 use ringmem::backend::host::HostBackend;
 use ringmem::backend::{Backend, MemoryLocation, Options, Request, Uses};
+use ringmem::manager::{BufferConfig, MemoryManager};
 use ringmem::memory::{Aligned, Arena, Buffer, Device, Failing, Limited, Memory, Pinned, Statistics, Tracked};
 
 thread_local! {
@@ -144,4 +145,16 @@ fn a_tracker_takes_no_heap_for_a_block_while_its_list_is_long_enough() {
     let backend = backend();
     let memory = Tracked::new(Device::new(&backend, 0)).named("one at a time");
     assert_eq!(buffer(&memory), bare(&backend, MemoryLocation::Device));
+}
+
+#[test]
+fn a_tick_of_a_manager_takes_no_heap() {
+    let backend = backend();
+    let manager = MemoryManager::new(Device::new(&backend, 0));
+    let ids: Vec<_> = (0..100).map(|k| manager.create::<u8>(&format!("buffer {k}"), 16, BufferConfig::new()).expect("room")).collect();
+    let (count, held, ()) = heap(|| {
+        ids.iter().for_each(|&id| drop(manager.lease(id).expect("nobody writes")));
+        manager.tick();
+    });
+    assert_eq!((count, held), (0, 0));
 }

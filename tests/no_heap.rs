@@ -5,9 +5,11 @@ mod clean;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
+use std::ptr::null_mut;
 use std::sync::Arc;
 
 use clean::Clean;
+use ringmem::Error;
 use ringmem::backend::host::HostBackend;
 use ringmem::backend::{Backend, MemoryLocation, Options, Request, Uses};
 use ringmem::bridge::{Opened, RingBufferBridge, TransferStrategy};
@@ -15,16 +17,20 @@ use ringmem::memory::{Arena, Device, DeviceOnly, GpuBuffer, Memory, Pinned, Pinn
 use ringmem::mirror::MirroredBuffer;
 use ringmem_kernels::echo::Echo;
 
-/// Counts what this thread asks the heap for.
+/// Counts what this thread asks the heap for, and refuses it longer blocks than it may have.
 struct Counting;
 
 thread_local! {
     static BYTES: Cell<usize> = const { Cell::new(0) };
+    static LONGEST: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
 // SAFETY: the system's allocator does the work.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if layout.size() > LONGEST.get() {
+            return null_mut();
+        }
         BYTES.set(BYTES.get() + layout.size());
         // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
@@ -91,6 +97,21 @@ fn a_mirror_s_copies_take_nothing_from_the_heap() {
         }
     });
     assert_eq!((bytes, elements[..2].to_vec()), (0, vec![9, 7]));
+}
+
+#[test]
+fn elements_that_the_heap_has_no_room_for_are_refused() {
+    let backend = backend();
+    let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 1000).expect("one backend");
+    mirror.fill(7).expect("room");
+    let buffer = GpuBuffer::<u32, _>::new(Device::new(&backend, 0), 1000).expect("room");
+    LONGEST.set(3999);
+    let refused = [mirror.to_vec(), buffer.to_vec()];
+    LONGEST.set(usize::MAX);
+    for refused in refused {
+        assert!(matches!(refused, Err(Error::Map { bytes: 4000, .. })), "{refused:?}");
+    }
+    assert_eq!(mirror.to_vec().expect("room"), [7; 1000]);
 }
 
 #[test]

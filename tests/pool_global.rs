@@ -1,9 +1,12 @@
 //! The process's own pools. One test, since there is one process.
 #![cfg(feature = "std")]
 
+mod clean;
+
 use std::sync::Barrier;
 use std::{ptr, thread};
 
+use clean::Clean;
 use ringmem::Error;
 use ringmem::backend::Backend;
 use ringmem::backend::host::HostBackend;
@@ -24,7 +27,9 @@ fn both(outcome: Result<&'static Pools, Error>) -> (Chosen, Chosen, String) {
 
 #[test]
 fn they_are_configured_once_and_the_same_for_everybody() {
-    let backend = HostBackend::builder().devices(2).build().expect("a backend");
+    let backend = Clean::build(HostBackend::builder().devices(2));
+    // What the process's pools keep: one slab.
+    backend.forgets();
     assert!(pool::global().is_none());
     // What makes no sense configures nothing.
     assert!(matches!(pool::configure(&backend, 0, &Config::host().with_pool_bytes(0)), Err(Error::Config(_))));
@@ -51,7 +56,7 @@ fn they_are_configured_once_and_the_same_for_everybody() {
     assert_eq!(backend.counters().device_allocations.count, 1);
 
     let is = Chosen { backend: backend.id(), device: 0, config };
-    let other = HostBackend::builder().build().expect("a backend");
+    let other = Clean::build(HostBackend::builder());
     for (outcome, asked) in [
         (pool::configure(&backend, 0, &Config::cuda()), Chosen { config: Config::cuda(), ..is }),
         (pool::configure(&backend, 1, &config), Chosen { device: 1, ..is }),

@@ -2,8 +2,13 @@
 #![cfg(feature = "std")]
 
 mod clean;
+#[path = "adaptors/clocks.rs"]
+mod clocks;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use clean::Clean;
+use clocks::{clock, has_struck, strike};
 use ringmem::Error;
 use ringmem::backend::host::HostBackend;
 use ringmem::memory::{Buffer, Device, GpuBuffer, Prefetching, Unified, UnifiedBuffer};
@@ -61,4 +66,31 @@ fn a_prefetch_that_is_refused_gives_the_block_back() {
     let error = Buffer::<u32, _>::new(memory, 100).expect_err("no such device");
     assert!(matches!(error, Error::NoDevice { asked: 9, devices: 1 }), "{error}");
     assert_eq!(backend.counters().unified_live.bytes, 0);
+}
+
+#[test]
+fn a_prefetching_memory_gives_what_it_cannot_move_as_it_is() {
+    let backend = Clean::build(HostBackend::builder().concurrent_managed_access(false));
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let rejected = stream.prefetch(UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 16).expect("room"), None).expect_err("in turns");
+    assert!(matches!(rejected.error, Error::Unsupported { .. }), "{rejected:?}");
+    let buffer = Buffer::<u32, _>::new(Prefetching::new(Unified::new(&backend, 0), stream, Some(0)), 100).expect("not moved");
+    assert_eq!((buffer.as_slice().expect("nothing was queued"), backend.counters().prefetches.count), (&[0; 100][..], 0));
+}
+
+/// Wherever the clock of the backend panics: the block is live in nobody's hands at no end of the test.
+#[test]
+fn a_prefetch_that_panics_gives_the_block_back() {
+    let struck = (1..).find(|&number| {
+        let backend = Clean::build(HostBackend::builder().log(true).clock(clock()));
+        let [own, other] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
+        // The outer waits for what the inner has queued on another stream.
+        let memory = Prefetching::new(Prefetching::new(Unified::new(&backend, 0), own, Some(0)), other, None);
+        strike(number);
+        let made = catch_unwind(AssertUnwindSafe(|| Buffer::<u32, _>::new(memory, 100).map(drop)));
+        let has_struck = has_struck();
+        assert_eq!(made.is_err(), has_struck);
+        !has_struck
+    });
+    assert!(struck > Some(4), "the allocation, a move, a wait and a move at least");
 }

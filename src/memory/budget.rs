@@ -1,8 +1,8 @@
 //! [`Budget`]: so many bytes, and who has some of them.
 
-use core::fmt;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
+use core::{fmt, mem};
 use std::sync::Arc;
 
 use crate::{Error, Result};
@@ -139,6 +139,11 @@ impl Reservation {
         };
         self.bytes = rest;
         Ok(self.budget.taken(bytes))
+    }
+
+    /// Adds bytes of the same budget.
+    pub(crate) fn join(&mut self, mut other: Self) {
+        self.bytes += mem::take(&mut other.bytes);
     }
 
     /// Whether they are of this budget.

@@ -332,10 +332,13 @@ impl<T, M: Memory> Buffer<T, M> {
     ///
     /// # Errors
     ///
-    /// What the first of those operations failed with.
+    /// What the first of those operations failed with; what the driver said where it does not say that one is over, which stays listed then.
     pub fn settle(&mut self) -> Result<()> {
-        let uses = replace(&mut self.uses, Uses::NONE);
-        self.memory.backend().settle(&uses)
+        let backend = self.memory.backend();
+        let outcome = backend.settle(&self.uses);
+        // Where a wait itself has failed, what it was for may not be over.
+        self.uses.retain(|ticket| outcome.is_err() && !backend.reached(ticket));
+        outcome
     }
 
     /// Makes what is queued on a stream from now on wait for everything that is listed as a use: for launches, which name memory by its address and are to be
@@ -418,9 +421,13 @@ impl<T, M: Memory> Buffer<T, M> {
         self.uses = Uses::of(ticket);
     }
 
-    /// A queued operation uses the buffer beside others: it was not made to wait for them. The ticket, if that is one stream too many.
+    /// A queued operation uses the buffer beside others: it was not made to wait for them. The ticket, if that is one stream too many at once.
     pub(crate) fn used_too(&mut self, ticket: Ticket) -> core::result::Result<(), Ticket> {
-        self.uses.add(ticket)
+        self.uses.add(ticket).or_else(|ticket| {
+            let backend = self.memory.backend();
+            self.uses.retain(|listed| !backend.reached(listed));
+            self.uses.add(ticket)
+        })
     }
 
     pub(crate) fn settled(&mut self, ticket: Ticket) {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use super::{Budget, Memory};
 use crate::Result;
+use crate::backend::panic::both;
 use crate::backend::{Backend, Block, Uses};
 use crate::stream::Stream;
 
@@ -60,6 +61,7 @@ impl<M: Memory> Limited<M> {
     /// The bytes that count now.
     #[must_use]
     pub fn used(&self) -> u64 {
+        self.shared.memory.backend().catch_up();
         self.shared.budget.used()
     }
 
@@ -89,7 +91,10 @@ unsafe impl<M: Memory> Memory for Limited<M> {
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
         let Shared { memory, budget } = &*self.shared;
         let bytes = layout.size() as u64;
-        budget.take(bytes)?;
+        budget.take(bytes).or_else(|_| {
+            memory.backend().catch_up();
+            budget.take(bytes)
+        })?;
         let taken = Taken { budget, bytes };
         let block = memory.alloc(layout, on)?;
         mem::forget(taken);
@@ -99,14 +104,17 @@ unsafe impl<M: Memory> Memory for Limited<M> {
     unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
         let Shared { memory, budget } = &*self.shared;
         let (bytes, left) = (block.layout.size() as u64, Block { ready: None, ..block });
+        let mut outcome = Ok(());
+        let give = |_| {
+            let backend = memory.backend();
+            if uses.is_empty() && !backend.has_put_off(&left) {
+                budget.give(bytes);
+            } else {
+                backend.keep_beyond(Box::new(budget.taken(bytes)), &left, uses);
+            }
+        };
         // SAFETY: the caller's promise.
-        let outcome = unsafe { memory.free(block, uses) };
-        let backend = memory.backend();
-        if uses.is_empty() && !backend.has_put_off(&left) {
-            budget.give(bytes);
-        } else {
-            backend.keep_beyond(Box::new(budget.taken(bytes)), &left, uses);
-        }
+        both(|| outcome = unsafe { memory.free(block, uses) }, give);
         outcome
     }
 

@@ -4,11 +4,13 @@ use core::alloc::Layout;
 use std::sync::Arc;
 
 use super::Memory;
-use crate::Result;
+use crate::backend::panic::both;
 use crate::backend::{Backend, Block, MemoryLocation, Prefetch, Uses};
 use crate::stream::Stream;
+use crate::{Error, Result};
 
-/// Asks, at each allocation of managed memory, for its pages to be moved to a device or to the host. Other memory passes as it is.
+/// Asks, at each allocation of managed memory, for its pages to be moved to a device or to the host. Other memory passes as it is, and so does this
+/// where nothing can be moved ahead.
 ///
 /// The move is queued: on the stream of the allocation, or else on the one given here. The buffer lists it as a use, so the host's slices of it say
 /// [`Busy`](crate::Error::Busy) until it is done or [`settle`](super::Buffer::settle)d.
@@ -57,6 +59,15 @@ impl<M: Memory> Prefetching<M> {
         let prefetch = Prefetch { address, bytes: block.layout.size() as u64, to: self.to };
         Ok(Some(Uses::of(backend.prefetch(&prefetch, id)?)))
     }
+
+    /// Gives a block back whose move was not queued.
+    fn give_back(&self, block: &Block) {
+        let uses = block.ready.map_or(Uses::NONE, Uses::of);
+        // SAFETY: of this memory, given to nobody, and nothing was queued on it but what makes it ready.
+        if let Err(lost) = unsafe { self.memory.free(Block { ready: block.ready, ..*block }, &uses) } {
+            self.memory.backend().unreported(lost);
+        }
+    }
 }
 
 // SAFETY: the other memory's blocks, moved but not changed, and used by nobody before they have been moved.
@@ -65,15 +76,20 @@ unsafe impl<M: Memory> Memory for Prefetching<M> {
 
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
         let block = self.memory.alloc(layout, on)?;
-        match self.prefetch(&block, on.unwrap_or(&self.stream)) {
-            Ok(None) => Ok(block),
+        let mut prefetched = Ok(None);
+        both(
+            || prefetched = self.prefetch(&block, on.unwrap_or(&self.stream)),
+            |has_panicked| {
+                if has_panicked {
+                    self.give_back(&block);
+                }
+            },
+        );
+        match prefetched {
+            Ok(None) | Err(Error::Unsupported { .. }) => Ok(block),
             Ok(Some(uses)) => Ok(Block { ready: uses.iter().next(), ..block }),
             Err(error) => {
-                let uses = block.ready.map_or(Uses::NONE, Uses::of);
-                // SAFETY: of this memory, given back here only, and nothing was queued on it.
-                if let Err(lost) = unsafe { self.memory.free(block, &uses) } {
-                    self.memory.backend().unreported(lost);
-                }
+                self.give_back(&block);
                 Err(error)
             }
         }

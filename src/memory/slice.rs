@@ -310,9 +310,18 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         if bytes == 0 {
             return Ok(());
         }
-        let from = Place::Host(NonNull::from(elements).cast());
+        // One word is copied as one, by an access that what is lent to be read does not admit: from here.
+        let mut word = 0_u64;
+        let from = if bytes == size_of::<u64>() {
+            let word = NonNull::from(&mut word).cast::<u8>();
+            // SAFETY: so many bytes on both sides, all of them initialised: that is what elements are.
+            unsafe { word.copy_from_nonoverlapping(NonNull::from(elements).cast(), bytes) };
+            word
+        } else {
+            NonNull::from(elements).cast()
+        };
         // SAFETY: so many bytes on both sides, checked above; the target is this value's alone, so it is not the source.
-        unsafe { self.view.copy(to, from, bytes) }
+        unsafe { self.view.copy(to, Place::Host(from), bytes) }
     }
 
     /// Copies elements in from another buffer of the same backend, on the device where both are there.
@@ -400,7 +409,7 @@ impl<M: Memory> View<'_, M> {
 }
 
 /// So many elements in the host's own memory, 0.
-pub(super) fn on_the_host<T: DeviceBytes>(len: usize) -> Result<Vec<T>> {
+pub(crate) fn on_the_host<T: DeviceBytes>(len: usize) -> Result<Vec<T>> {
     let short = || Error::Map { bytes: bytes::<T>(len), source: std::io::ErrorKind::OutOfMemory.into() };
     T::new_vec_zeroed(len).map_err(|_| short())
 }

@@ -239,9 +239,13 @@ impl<M: Memory> Run<'_, M> {
     }
 
     fn alloc(&self, size: u64, align: u64, on: Option<u32>) -> Result<Block> {
+        // A size is rounded up to its alignment, and then spans no more than an address does.
         let most = isize::MAX as u64;
-        let refused =
-            if align.is_power_of_two() { Error::Size { asked: size, least: 1, most } } else { Error::Align { asked: align, most } };
+        let widest = most / 2 + 1;
+        let refused = match align.is_power_of_two() && align <= widest {
+            true => Error::Size { asked: size, least: 1, most: most - (align - 1) },
+            false => Error::Align { asked: align, most: widest },
+        };
         let (Ok(bytes @ 1..), Ok(to)) = (usize::try_from(size), usize::try_from(align)) else { return Err(refused) };
         let layout = Layout::from_size_align(bytes, to).map_err(|_| refused)?;
         self.memory.alloc(layout, on.map(|stream| &self.streams[stream as usize]))

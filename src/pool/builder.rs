@@ -14,6 +14,9 @@ use crate::memory::Memory;
 use crate::{Error, Result};
 
 /// What a pool does with a block's bytes before it hands the block out, the first time and every other.
+///
+/// Unless it is asked for, nothing, in a debug build as in any other: poison costs a fill of each block that is used again, and that a program meets
+/// other bytes is no matter of how this crate was built. Tests, and whoever looks for such a fault, ask for [`Poison`](Self::Poison).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hygiene {
     /// Nothing: what the last owner left is there, also where the memory below gives zeroes.
@@ -91,9 +94,10 @@ impl<M: Memory> Builder<M> {
         self
     }
 
-    /// Whether anything is kept, and the most that is held, as a configuration says. Its interval is for who trims: [`Pools`](super::Pools) do.
+    /// Whether anything is kept, and the most that is held, as a configuration says: no limit where it has pooling off. Its interval is for who
+    /// trims: [`Pools`](super::Pools) do.
     pub fn pooling(self, pooling: &Pooling) -> Self {
-        self.enabled(pooling.enabled).limit(pooling.max_bytes)
+        self.enabled(pooling.enabled).limit(if pooling.enabled { pooling.max_bytes } else { u64::MAX })
     }
 
     /// What is done with a block's bytes before it is used again; nothing unless set.

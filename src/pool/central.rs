@@ -26,12 +26,13 @@ use super::Classes;
 use super::builder::{Builder, Hygiene};
 use super::cache::{Cache, Counted, Entry, Idle, Kept};
 use super::handles::{Handles, Share};
-use super::heap::{Heap, Taken, UNIT};
+use super::heap::{Given, Heap, Taken, UNIT};
 use super::local::{self, Home};
 use super::process::Process;
 use super::seat::System;
 use super::shelf::Shelf;
 use super::tag::Tag;
+use crate::backend::panic::both;
 use crate::backend::{Block, Fill, Ticket, Uses};
 use crate::memory::Memory;
 use crate::stream::Stream;
@@ -116,9 +117,23 @@ struct State {
 }
 
 impl State {
-    /// Takes a part back into the heap; its slab, if nothing of that is taken any more and it is to be [`dated`](Central::date).
+    /// Takes a part back into the heap, which may do so [late](Heap::give_late); a slab that nothing is taken of any more by now, if there
+    /// is one to be [`dated`](Central::date).
     fn give(&mut self, entry: &Entry) -> Option<u32> {
-        let given = self.heap.give(Tag(entry.idle.tag).part()?);
+        let given = self.heap.give_late(Tag(entry.idle.tag).part()?)?;
+        self.emptied(given)
+    }
+
+    /// Has the heap take back what is late; the slabs that are to be dated.
+    fn settle(&mut self) -> Vec<u32> {
+        let mut emptied = Vec::new();
+        while let Some(given) = self.heap.give_next() {
+            emptied.extend(self.emptied(given));
+        }
+        emptied
+    }
+
+    fn emptied(&mut self, given: Given) -> Option<u32> {
         if !given.is_empty {
             return None;
         }
@@ -243,7 +258,13 @@ impl<M: Memory> Central<M> {
     }
 
     fn take(&self, bytes: u64) -> Option<Entry> {
-        self.take_of(&mut self.lock(), bytes)
+        let mut state = self.lock();
+        let found = self.take_of(&mut state, bytes);
+        if found.is_some() || !state.heap.is_late() {
+            return found;
+        }
+        drop(state);
+        self.take_of(&mut self.settled(), bytes)
     }
 
     fn take_of(&self, state: &mut State, bytes: u64) -> Option<Entry> {
@@ -271,7 +292,7 @@ impl<M: Memory> Central<M> {
         let Some(to) = (unsafe { block.place(0) }) else { return Ok(entry) };
         let fill = Fill { to, pattern: byte.into(), size: 1, count: layout.size() as u64 };
         let backend = self.memory.backend();
-        let cleaned = match on {
+        let clean = || match on {
             // SAFETY: the block is nobody's yet, and what is queued before on this stream is over by then: it was used last there, or nowhere.
             Some(stream) => unsafe { backend.fill(&fill, stream.id()) }.map(Some),
             // SAFETY: as above, and its last use is over: without a stream no other is taken, and what the memory gave is waited for.
@@ -281,36 +302,53 @@ impl<M: Memory> Central<M> {
                 .and_then(|_| unsafe { backend.fill_now(&fill) })
                 .map(|()| None),
         };
+        let mut cleaned = Ok(None);
+        both(
+            || cleaned = clean(),
+            |has_panicked| {
+                if has_panicked {
+                    self.refuse(&entry, layout);
+                }
+            },
+        );
         match cleaned {
             Ok(ticket) => Ok(Entry { used: ticket.or(entry.used), ..entry }),
-            Err(error) if Tag(entry.idle.tag).is_direct() => {
-                let uses = Uses::from(block.ready);
-                // SAFETY: nobody's yet, and its only use is the one that makes it ready.
-                if let Err(error) = unsafe { self.free_direct(block, &uses) } {
-                    backend.unreported(error);
-                }
-                Err(error)
-            }
             Err(error) => {
-                self.give_one(&Uses::from(entry.used), &entry);
+                self.refuse(&entry, layout);
                 Err(error)
             }
         }
     }
 
-    /// The first handle goes: whether it was the last. In a fork, or where a thread cannot be asked what it has counted, the pool stays.
+    /// Takes back what could not be cleaned. Nothing was queued on it.
+    fn refuse(&self, entry: &Entry, layout: Layout) {
+        if !Tag(entry.idle.tag).is_direct() {
+            self.give_one(&Uses::from(entry.used), entry);
+            return;
+        }
+        // It was neither had nor given back, as far as is counted.
+        self.counts.misses.fetch_sub(1, Relaxed);
+        let block = self.block(entry, layout);
+        let uses = Uses::from(block.ready);
+        // SAFETY: nobody's yet, and its only use is the one that makes it ready.
+        if let Err(error) = unsafe { self.forget_direct(block, &uses) } {
+            self.memory.backend().unreported(error);
+        }
+    }
+
+    /// Closes every thread's share, since the first handle goes: what they had counted. `None` in a fork, or where a thread cannot be asked: the pool
+    /// stays.
     #[cold]
-    pub fn first_leaves(&self) -> bool {
+    pub fn close_shares(&self) -> Option<u64> {
         if !self.process.is_this() {
-            return false;
+            return None;
         }
         let caches = {
             let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
             caches.are_closed = true;
             caches.all.clone()
         };
-        let others = caches.iter().try_fold(0_u64, |sum, cache| Some(sum.wrapping_add(cache.ask(|kept| kept.handles.close())?)));
-        others.is_some_and(|others| self.handles.first_leaves(others))
+        caches.iter().try_fold(0_u64, |sum, cache| Some(sum.wrapping_add(cache.ask(|kept| kept.handles.close())?)))
     }
 
     /// Says that this thread may move memory, until what this gives is dropped; what it has [moved](Self::moved) it says by then.
@@ -337,6 +375,19 @@ impl<M: Memory> Central<M> {
         let result = call(&self.memory);
         MOVES.set(moves);
         result
+    }
+
+    /// What there is, with nothing late: for who reads the heap.
+    fn settled(&self) -> MutexGuard<'_, State> {
+        loop {
+            let mut state = self.lock();
+            let emptied = state.settle();
+            if emptied.is_empty() {
+                return state;
+            }
+            drop(state);
+            self.date(&emptied);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

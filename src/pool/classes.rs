@@ -34,17 +34,19 @@ impl Classes {
     ///
     /// # Errors
     ///
-    /// [`Error::Align`] for a number that is no power of two: `steps` may be 1, 2, 4 or 8. [`Error::Size`] for a least block of less than 256 bytes
+    /// [`Error::Align`] for a least block that is no power of two, [`Error::Unsupported`] for other steps than 1, 2, 4 or 8. [`Error::Size`] for a least block of less than 256 bytes
     /// times the steps, a largest above 64 GiB, or more than 255 classes.
     pub fn new(least: u64, octaves: u32, steps: u32) -> Result<Self> {
-        if !least.is_power_of_two() || !steps.is_power_of_two() {
-            return Err(Error::Align { asked: if least.is_power_of_two() { u64::from(steps) } else { least }, most: 1 << 32 });
+        if !least.is_power_of_two() {
+            return Err(Error::Align { asked: least, most: 1 << 32 });
+        }
+        if !matches!(steps, 1 | 2 | 4 | 8) {
+            return Err(Error::Unsupported { what: "a number of size classes an octave that is none of 1, 2, 4 and 8" });
         }
         let between = |asked: u64, least: u64, most: u64| {
             if (least..=most).contains(&asked) { Ok(()) } else { Err(Error::Size { asked, least, most }) }
         };
         between(least, UNIT, 1 << 32)?;
-        between(u64::from(steps), 1, 8)?;
         let least_bits = (least / UNIT).ilog2();
         between(u64::from(octaves), 1, u64::from(29 - least_bits))?;
         between(u64::from(steps), 1, least / UNIT)?;

@@ -4,13 +4,16 @@
 //!    another which words of the first are not.
 //! 2. A request is served from the first list whose parts are all long enough; if all of those are empty, from its own list, looked
 //!    through to the end. So a request fails only where no free part is long enough.
-//! 3. A part that is given back joins with the free parts before and after it at once. Two neighbours are never both free.
+//! 3. A part that is given back joins with the free parts before and after it at once. Two neighbours are never both free. One that is given
+//!    back [late](Heap::give_late) stays taken until then.
 //!
 //! Source: Masmano et al., "TLSF: a New Dynamic Memory Allocator for Real-Time Systems" (2004), with the metadata out of band and the look
 //! through the last list added.
 
 use core::num::NonZeroU32;
 use std::vec::Vec;
+
+use super::late::{Due, Late, fetch};
 
 /// What sizes and offsets are multiples of, bytes: what a driver aligns to at least.
 pub(super) const UNIT: u64 = 256;
@@ -24,6 +27,9 @@ const LISTS: usize = OCTAVES * STEPS;
 
 /// The most parts there are: their numbers have 24 bits.
 const PARTS: usize = 1 << 24;
+
+/// From so many parts on, those that are given back late are joined late: fewer are near a processor anyway.
+const FAR: usize = 1 << 14;
 
 /// The longest slab, bytes: offsets and sizes in units have 32 bits.
 pub(super) const LONGEST: u64 = u32::MAX as u64 * UNIT;
@@ -105,6 +111,9 @@ pub(super) struct Heap {
     first: Vec<Option<PartId>>,
     /// How many there may be, [`PARTS`] at most.
     most: usize,
+    /// From how many parts on parts may be late.
+    far: usize,
+    late: Late,
     /// Numbers that nobody has, linked by `next`.
     unused: Option<PartId>,
     /// By list, in no order: a part is taken from the end, and the last takes the place of one that leaves from elsewhere. Linked through
@@ -117,17 +126,32 @@ pub(super) struct Heap {
     /// Units.
     free: u64,
     total: u64,
+    /// Free parts.
+    pieces: u64,
 }
 
 impl Heap {
     pub fn new() -> Self {
-        Self::of(PARTS)
+        Self::of(PARTS, FAR)
     }
 
-    fn of(most: usize) -> Self {
+    fn of(most: usize, far: usize) -> Self {
         let nobody = Part { slab: 0, is_free: false, offset: 0, size: 0, before: None, after: None, place: 0, next: None };
         let lists = std::vec![Vec::new(); LISTS];
-        Self { parts: std::vec![nobody], first: Vec::new(), most, unused: None, lists, steps: [0; OCTAVES], octaves: 0, free: 0, total: 0 }
+        Self {
+            parts: std::vec![nobody],
+            first: Vec::new(),
+            most,
+            far,
+            late: Late::default(),
+            unused: None,
+            lists,
+            steps: [0; OCTAVES],
+            octaves: 0,
+            free: 0,
+            total: 0,
+            pieces: 0,
+        }
     }
 
     /// Bytes of all slabs.
@@ -138,6 +162,11 @@ impl Heap {
     /// Bytes that nobody has.
     pub const fn free(&self) -> u64 {
         self.free * UNIT
+    }
+
+    /// How many pieces those are in.
+    pub const fn pieces(&self) -> u64 {
+        self.pieces
     }
 
     /// Adds a slab of `bytes` bytes, all of it free, unless there are too many parts or it is longer than [`LONGEST`]: whether it did. Less
@@ -211,6 +240,31 @@ impl Heap {
         self.list(whole);
         let Part { before, after, .. } = self.parts[whole.index()];
         Given { slab, is_empty: before.is_none() && after.is_none() }
+    }
+
+    /// Gives a part back that was taken, now or when some others have come; what is given back now, if anything.
+    pub fn give_late(&mut self, part: PartId) -> Option<Given> {
+        if self.parts.len() < self.far {
+            return Some(self.give(part));
+        }
+        fetch(&self.parts[part.index()]);
+        let Due { half_way, over } = self.late.pass(part);
+        if let Some(half_way) = half_way {
+            let Part { before, after, .. } = self.parts[half_way.index()];
+            [before, after].into_iter().flatten().for_each(|neighbour| fetch(&self.parts[neighbour.index()]));
+        }
+        over.map(|part| self.give(part))
+    }
+
+    /// Gives one back that is late; `None` when none is.
+    pub fn give_next(&mut self) -> Option<Given> {
+        let part = self.late.take()?;
+        Some(self.give(part))
+    }
+
+    /// Some are late, which count as taken.
+    pub fn is_late(&self) -> bool {
+        !self.late.is_empty()
     }
 
     /// Takes out every slab of which nothing is taken and that `wanted` says yes to; their numbers.
@@ -294,6 +348,7 @@ impl Heap {
         self.steps[list / STEPS] |= 1 << (list % STEPS);
         self.octaves |= 1 << (list / STEPS);
         self.free += u64::from(size);
+        self.pieces += 1;
     }
 
     /// Takes a free part off its list.
@@ -312,6 +367,7 @@ impl Heap {
         }
         self.parts[part.index()].is_free = false;
         self.free -= u64::from(size);
+        self.pieces -= 1;
     }
 
     /// Adds a part to the one before it. Neither is listed.
@@ -394,7 +450,7 @@ mod tests {
             assert_eq!(end, slabs[slab as usize] / UNIT * UNIT, "slab {slab} is whole");
         }
         let holes = holes(heap);
-        assert_eq!(heap.free(), holes.values().sum::<u64>());
+        assert_eq!((heap.free(), heap.pieces()), (holes.values().sum::<u64>(), holes.len() as u64));
         assert_eq!(heap.largest(), holes.values().copied().max().unwrap_or(0));
     }
 
@@ -421,10 +477,14 @@ mod tests {
         assert_eq!((list_of(u32::MAX, false), list_of(u32::MAX, true)), (Some(LISTS - 1), None));
     }
 
-    #[test]
-    fn random_takes_and_gives_keep_every_invariant_and_refuse_nothing_that_fits() {
+    /// Joins what is late; how many slabs that emptied.
+    fn settle(heap: &mut Heap) -> usize {
+        core::iter::from_fn(|| heap.give_next()).filter(|given| given.is_empty).count()
+    }
+
+    fn random_takes_and_gives(far: usize) {
         let slabs = [1 << 20, 3 << 20, 70_000, 1 << 24];
-        let mut heap = Heap::new();
+        let mut heap = Heap::of(PARTS, far);
         for (slab, &bytes) in slabs.iter().enumerate() {
             assert!(heap.add(slab as u32, bytes));
         }
@@ -434,34 +494,42 @@ mod tests {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) % below
         };
-        let mut refused = 0;
+        let (mut refused, mut late, mut emptied) = (0, 0, 0);
         for round in 0..60_000 {
             if next(5) < 3 {
                 let bits = 4 + next(17);
                 let bytes = 1 + next(1 << bits);
-                let longest = heap.largest();
-                match heap.take(bytes) {
+                let found = heap.take(bytes).or_else(|| {
+                    settle(&mut heap);
+                    let longest = heap.largest();
+                    let found = heap.take(bytes);
+                    assert!(found.is_some() || longest < bytes.div_ceil(UNIT) * UNIT, "{bytes} bytes refused with {longest} in one piece");
+                    found
+                });
+                match found {
                     Some(taken) => {
                         assert!(taken.size >= bytes && taken.size < bytes + UNIT);
                         live.push(taken.part);
                     }
-                    None => {
-                        assert!(longest < bytes.div_ceil(UNIT) * UNIT, "{bytes} bytes refused with {longest} in one piece");
-                        refused += 1;
-                    }
+                    None => refused += 1,
                 }
             } else if !live.is_empty() {
                 let part = live.swap_remove(next(live.len() as u64) as usize);
-                heap.give(part);
+                heap.give_late(part);
+                late += usize::from(heap.is_late());
             }
             if round % 1000 == 0 {
                 check(&heap, &slabs);
             }
         }
         assert!(refused > 100, "the heap was full at times");
+        assert_eq!(late > 0, far == 0);
+        settle(&mut heap);
         for part in live {
-            heap.give(part);
+            emptied += usize::from(heap.give_late(part).is_some_and(|given| given.is_empty));
         }
+        emptied += settle(&mut heap);
+        assert!(emptied == slabs.len(), "each slab is said to be empty once: {emptied}");
         check(&heap, &slabs);
         assert_eq!(heap.free(), heap.total());
         let mut removed = heap.remove_empty(|_| true);
@@ -470,8 +538,18 @@ mod tests {
     }
 
     #[test]
+    fn random_takes_and_gives_keep_every_invariant_and_refuse_nothing_that_fits() {
+        random_takes_and_gives(usize::MAX);
+    }
+
+    #[test]
+    fn parts_that_are_given_back_late_do_so_as_well() {
+        random_takes_and_gives(0);
+    }
+
+    #[test]
     fn no_part_gets_a_number_above_the_last() {
-        let mut heap = Heap::of(4);
+        let mut heap = Heap::of(4, FAR);
         assert!(heap.add(0, 10 * UNIT));
         let taken = [heap.take(1).unwrap(), heap.take(1).unwrap()];
         assert_eq!((heap.take(1), heap.add(1, 10 * UNIT)), (None, false), "the table, two that are taken, and the rest");

@@ -111,6 +111,7 @@ impl<B: Backend + ?Sized> PinnedPool<B> {
             reserved_peak: shared.reserved_peak + own.reserved_peak,
             slabs: shared.slabs + own.slabs,
             free_bytes: shared.free_bytes + own.free_bytes,
+            free_blocks: shared.free_blocks + own.free_blocks,
             largest_free: shared.largest_free.max(own.largest_free),
             pending: shared.pending + own.pending,
             memory_allocations: shared.memory_allocations + own.memory_allocations,
@@ -123,7 +124,8 @@ impl<B: Backend + ?Sized> PinnedPool<B> {
         self.shared.trim_to(0) + self.own.trim_to(0)
     }
 
-    /// Unlocks what has been idle for at least `age`; how many bytes.
+    /// Unlocks what has been idle for at least `age`; how many bytes. As in [`Pool::trim_older_than`], what is idle in threads' caches counts from the
+    /// first look.
     pub fn trim_older_than(&self, age: Duration) -> u64 {
         self.shared.trim_older_than(age) + self.own.trim_older_than(age)
     }
@@ -161,7 +163,9 @@ unsafe impl<B: Backend + ?Sized> Memory for PinnedPool<B> {
             outcome => outcome,
         };
         outcome.map_err(|error| match (error, self.locked()) {
-            (Error::OutOfMemory { .. }, used) if asked > budget.saturating_sub(used) => Error::PinnedBudget { asked, used, budget },
+            (Error::OutOfMemory { .. } | Error::Limit { .. }, used) if asked > budget.saturating_sub(used) => {
+                Error::PinnedBudget { asked, used, budget }
+            }
             (error, _) => error,
         })
     }

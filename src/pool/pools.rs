@@ -17,7 +17,7 @@ use crate::{DeviceBytes, Error, Result};
 ///
 /// | field of the [`Config`] | what it does here |
 /// |---|---|
-/// | `pooling.enabled` | `false`: every buffer is allocated and freed by the backend |
+/// | `pooling.enabled` | `false`: every buffer is allocated and freed by the backend, and nothing but `pinning` limits them |
 /// | `pooling.max_bytes` | the most that the device's pool holds, and as much again the managed one |
 /// | `pooling.trim_interval` | what is idle for so long goes when [`maintain`](Self::maintain) looks |
 /// | `pinning.pool_bytes` | the most that is page-locked, or a quarter of the machine's memory where that is less |

@@ -28,6 +28,8 @@ pub struct Statistics {
     pub slabs: u64,
     /// Bytes of slabs that no block has; those that threads have cached are not among them.
     pub free_bytes: u64,
+    /// Pieces that they are in: no two of them are neighbours.
+    pub free_blocks: u64,
     /// The most of them in one piece.
     pub largest_free: u64,
     /// Blocks given back whose last use is not over.
@@ -49,6 +51,12 @@ impl Statistics {
     #[must_use]
     pub fn hit_rate(&self) -> f64 {
         ratio(self.hits, self.acquires())
+    }
+
+    /// The part of the reserved bytes that live blocks have; 0 where none is reserved.
+    #[must_use]
+    pub fn utilisation(&self) -> f64 {
+        ratio(self.held_bytes, self.reserved_bytes)
     }
 
     /// How scattered the free bytes are: 0 in one piece, towards 1 in many; 0 where none is free.

@@ -298,3 +298,26 @@ fn a_limit_has_back_what_a_memory_that_panics_was_to_give() {
     assert_eq!(memory.used(), 0);
     assert!(bytes(&memory, 100).is_ok());
 }
+
+#[test]
+fn a_limit_has_back_what_a_memory_panics_about_when_it_has_it_back() {
+    let backend = backend();
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let below = Hooked::new(&backend);
+    let memory = Limited::new(below.clone(), 100);
+    for is_used in [false, true] {
+        let mut buffer = bytes(&memory, 100).expect("room");
+        if is_used {
+            buffer.used_by(&stream).expect("its backend's");
+        }
+        set(&below.after_free, || panic!("a memory that a test asked for"));
+        assert!(catch_unwind(AssertUnwindSafe(|| drop(buffer))).is_err());
+        stream.synchronize().expect("nothing failed");
+        let begun = Instant::now();
+        while memory.used() > 0 {
+            assert!(begun.elapsed() < LIMIT, "the limit has not got its bytes back");
+            thread::yield_now();
+        }
+    }
+    assert!(bytes(&memory, 100).is_ok());
+}

@@ -105,6 +105,16 @@ fn a_size_or_an_alignment_that_no_layout_has_is_refused_and_not_asked_for() {
             Outcome::Refused(Error::Align { asked: 3, .. })
         ]
     ));
+    // What is refused is not among what is said to be possible.
+    for line in
+        ["alloc 0 9223372036854775807 4096\n", "alloc 0 4096 9223372036854775808\n", "alloc 0 4611686018427387905 4611686018427387904\n"]
+    {
+        let outcomes = Trace::parse(line).expect("as it is written").replay(&Device::new(&backend, 0), &[]).expect("no streams");
+        match &outcomes[0] {
+            Outcome::Refused(Error::Size { asked, most, .. } | Error::Align { asked, most }) => assert!(asked > most, "{line}"),
+            other => panic!("{line}: {other:?}"),
+        }
+    }
 }
 
 #[test]

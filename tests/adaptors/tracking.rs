@@ -306,6 +306,31 @@ fn sums_and_peak_are_exact_with_several_threads() {
     assert!(numbers.is_sorted_by(|one, other| one < other) && numbers.iter().all(|number| (1..=THREADS * ROUNDS * 2).contains(number)));
 }
 
+/// Where something panics already: there a second panic would end the process.
+#[test]
+fn a_report_that_panics_in_a_program_that_does_ends_nothing() {
+    let backend = backend();
+    let is_broken = Arc::new(AtomicU64::new(0));
+    let clock = Arc::clone(&is_broken);
+    let memory = Tracked::with_clock(Device::new(&backend, 0), move || {
+        assert_eq!(clock.load(Relaxed), 0, "a clock that is broken on purpose");
+        0
+    });
+    let kept = bytes(&memory, 100).expect("room");
+    for clock_is_broken in [0, 1] {
+        is_broken.store(clock_is_broken, Relaxed);
+        let again = memory.clone();
+        let program = thread::spawn(move || {
+            let _report = again.at_exit(|report| panic!("{report}"));
+            panic!("the program's own");
+        });
+        let payload = program.join().expect_err("it panics");
+        assert_eq!(payload.downcast_ref::<&str>(), Some(&"the program's own"));
+    }
+    is_broken.store(0, Relaxed);
+    drop(kept);
+}
+
 /// Set where this test is to leak, or to leave nothing, at its end.
 const CHILD: &str = "RINGMEM_TEST_LEAK";
 

@@ -1,6 +1,7 @@
 //! Pools over memories that count, list, limit or pool themselves: each has its blocks back as it gave them, and what it refuses is made room for.
 
 use std::alloc::Layout;
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -15,7 +16,7 @@ use ringmem::memory::{Buffer, Device, DeviceOnly, Limited, Memory, Pinned, Stati
 use ringmem::pool::{Builder, Classes, Hygiene, Pool};
 use ringmem::stream::Stream;
 
-use super::{Clean, DevicePool, KIB, LIMIT, MIB, backend, builder, pool, shortage};
+use super::{Clean, DevicePool, Held, KIB, LIMIT, MIB, backend, builder, pool, shortage};
 
 fn give<M: Memory>(pool: &Pool<M>, bytes: u64) -> Buffer<u8, Pool<M>> {
     Buffer::new(pool.clone(), bytes as usize).expect("memory")
@@ -114,6 +115,44 @@ fn a_pool_below_that_has_nothing_is_asked_so_often_and_no_more() {
     drop(give(&above, MIB));
 }
 
+/// Says that it is to go, and goes when it is told to.
+struct Slow(mpsc::Sender<()>, mpsc::Receiver<()>);
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        let _ = self.0.send(());
+        let _ = self.1.recv_timeout(LIMIT);
+    }
+}
+
+#[test]
+fn what_a_limit_below_is_about_to_get_back_is_waited_for() {
+    let backend = backend(64 * MIB);
+    let stream = Stream::new(&backend, 0).unwrap();
+    let limited = Limited::new(Device::new(&backend, 0), MIB);
+    let small = Classes::new(4 * KIB, 1, 1).unwrap();
+    for builder in [Pool::builder(limited.clone()).enabled(false), Pool::builder(limited.clone()).classes(small)] {
+        let pool = builder.patience(LIMIT).build().unwrap();
+        let held = Held::new(&backend, &stream);
+        let mut whole = give(&pool, MIB);
+        whole.used_by(&stream).unwrap();
+        // What the stream drops before it gives the limit its bytes.
+        let (begun, has_begun) = mpsc::channel();
+        let (go, told) = mpsc::channel();
+        backend.keep(Box::new(Slow(begun, told)), &Uses::of(backend.mark(stream.id()).unwrap()));
+        drop(whole);
+        held.release_only();
+        has_begun.recv_timeout(LIMIT).expect("its use is over");
+        let teller = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(20));
+            go.send(()).expect("it waits");
+        });
+        drop(give(&pool, MIB));
+        teller.join().expect("no panic");
+        assert_eq!(limited.used(), 0);
+    }
+}
+
 /// A memory of which everything is ready only after what its stream executes; what its blocks' frees are to come after.
 struct Late {
     memory: Device<HostBackend>,
@@ -157,7 +196,7 @@ fn a_slab_that_cannot_be_waited_for_goes_back_after_it_is_ready() {
     assert_eq!(pool.statistics().reserved_bytes, 32 * MIB);
 }
 
-/// A device's memory that panics when it is asked, if it is told to.
+/// A device's memory that panics when it is asked, if it is told to, and after it has freed.
 #[derive(Clone)]
 struct Panicking(Device<HostBackend>, Arc<AtomicBool>);
 
@@ -171,7 +210,9 @@ unsafe impl Memory for Panicking {
     }
     unsafe fn free(&self, block: Block, uses: &Uses) -> ringmem::Result<()> {
         // SAFETY: the caller's promise.
-        unsafe { self.0.free(block, uses) }
+        let outcome = unsafe { self.0.free(block, uses) };
+        assert!(!self.1.load(Relaxed), "told to");
+        outcome
     }
     fn backend(&self) -> &Arc<dyn Backend> {
         self.0.backend()
@@ -196,6 +237,42 @@ fn what_a_memory_that_panics_was_to_give_is_not_counted() {
         pool.trim_to(0);
         assert_eq!(pool.statistics().reserved_bytes, 0);
     }
+}
+
+#[test]
+fn a_memory_that_panics_at_every_free_loses_nothing() {
+    let backend = backend(64 * MIB);
+    let panics = Arc::new(AtomicBool::new(false));
+    let told = |panic: &dyn Fn()| {
+        panics.store(true, Relaxed);
+        assert!(catch_unwind(AssertUnwindSafe(panic)).is_err());
+        panics.store(false, Relaxed);
+    };
+    let memory = || Panicking(Device::new(&backend, 0), Arc::clone(&panics));
+    let live = || backend.counters().device_live.bytes;
+    let is_empty = |pool: &Pool<Panicking>, frees: u64| {
+        let statistics = pool.statistics();
+        assert_eq!((statistics.reserved_bytes, statistics.live, statistics.memory_frees, live()), (0, 0, frees, 0));
+    };
+    // One outside the slabs, then slabs that are trimmed, then slabs of a pool that goes.
+    for pool in direct(memory) {
+        let block = Cell::new(Some(give(&pool, 5 * KIB)));
+        told(&|| drop(block.take()));
+        is_empty(&pool, 1);
+    }
+    let filled = || {
+        let pool = Pool::builder(memory()).slab(MIB).build().unwrap();
+        drop([(); 3].map(|()| give(&pool, MIB)));
+        pool
+    };
+    let pool = filled();
+    told(&|| {
+        pool.trim_to(0);
+    });
+    is_empty(&pool, 3);
+    let going = Cell::new(Some(filled()));
+    told(&|| drop(going.take()));
+    assert_eq!(live(), 0);
 }
 
 /// A memory that has nothing; while it is asked, another thread does something to the pool.

@@ -1,12 +1,12 @@
 //! What a pool says of itself.
 
-use ringmem::memory::{Buffer, Device};
+use ringmem::memory::{Buffer, Device, Outcome, Trace};
 use ringmem::pool::{Classes, PartState};
 
 use super::{KIB, MIB, allocations, backend, builder, give, pool};
 
 #[test]
-fn a_replay_of_known_requests_gives_the_known_figures() {
+fn a_loop_of_known_requests_gives_the_known_figures() {
     let backend = backend(64 * MIB);
     let pool = pool(&backend);
     // 1052 requests that nothing can serve: each is the first of its kind, or more than what is cached.
@@ -33,21 +33,23 @@ fn a_replay_of_known_requests_gives_the_known_figures() {
 fn fragmentation_is_of_free_pieces() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).limit(4 * MIB).slab(4 * MIB).build().unwrap();
-    assert_eq!(pool.statistics().fragmentation(), 0.0, "nothing is held");
+    assert_eq!((pool.statistics().fragmentation(), pool.statistics().utilisation()), (0.0, 0.0), "nothing is held");
     // 4 4 8 of free memory, each behind a live block, and live blocks in what is left.
     let sizes = [4, 1, 4, 1, 8, 1].map(|size| size * 64 * KIB);
     let mut blocks: Vec<_> = sizes.into_iter().map(|bytes| Some(give(&pool, bytes))).collect();
     let rest = (4 * MIB - 19 * 64 * KIB) / (64 * KIB);
     let _rest: Vec<_> = (0..rest).map(|_| give(&pool, 64 * KIB)).collect();
     assert_eq!((pool.statistics().free_bytes, pool.statistics().fragmentation()), (0, 0.0), "nothing is free");
+    assert_eq!(pool.statistics().utilisation(), 1.0, "all that is reserved is live");
     for index in [0, 2, 4] {
         blocks[index] = None;
     }
     let cached = pool.snapshot().into_iter().flat_map(|slab| slab.parts).filter(|part| part.2 == PartState::Cached).count();
     assert_eq!((cached, pool.statistics().free_bytes), (3, 0), "cached is not free");
+    assert_eq!(pool.statistics().utilisation(), 0.75, "nor live: 48 of 64 pieces are");
     assert_eq!(pool.defragment(), 0, "a live block holds the slab");
     let statistics = pool.statistics();
-    assert_eq!((statistics.free_bytes, statistics.largest_free), (16 * 64 * KIB, 8 * 64 * KIB));
+    assert_eq!((statistics.free_bytes, statistics.free_blocks, statistics.largest_free), (16 * 64 * KIB, 3, 8 * 64 * KIB));
     assert_eq!(statistics.fragmentation(), 0.5);
     let slab = pool.snapshot().remove(0);
     assert_eq!(slab.parts[..3].iter().map(|part| part.2).collect::<Vec<_>>(), [PartState::Free, PartState::Live, PartState::Free]);
@@ -77,6 +79,31 @@ fn waste_is_what_nobody_asked_for_and_has_its_bound() {
         let buffer = give(&exact, 5000);
         assert_eq!(exact.statistics().held_bytes, 5120);
         drop(buffer);
+    }
+}
+
+/// As many requests of each length as of every other, by the logarithm: from 4 KiB to 8 MiB.
+fn log_uniform() -> Trace {
+    let requests = 1100;
+    let size = |number: u32| (4096.0 * (11.0 * (f64::from(number) + 0.5) / f64::from(requests)).exp2()) as u64;
+    let lines = (0..requests).map(|number| format!("alloc {number} {} 1\nfree {number}\n", size(number)));
+    Trace::parse(&lines.collect::<String>()).unwrap()
+}
+
+#[test]
+fn the_waste_of_log_uniform_requests_has_a_known_mean() {
+    let (backend, trace) = (backend(64 * MIB), log_uniform());
+    for (steps, mean, most) in [(1, 0.28, 0.5), (2, 0.16, 1.0 / 3.0), (4, 0.08, 0.25)] {
+        let pool = builder(&backend).classes(Classes::new(4096, 12, steps).unwrap()).build().unwrap();
+        let mut wastes = Vec::new();
+        let waste = |outcome| match outcome {
+            Outcome::Allocated => wastes.push(pool.statistics().internal_waste()),
+            outcome => assert!(matches!(outcome, Outcome::Freed), "{outcome:?}"),
+        };
+        trace.replay_with(&pool, &[], waste).unwrap();
+        assert!(wastes.len() == 1100 && wastes.iter().all(|&waste| waste < most), "by {steps}: {wastes:?}");
+        let got = wastes.iter().sum::<f64>() / 1100.0;
+        assert_eq!((got * 100.0).round() / 100.0, mean, "by {steps}: {got}");
     }
 }
 

@@ -1,11 +1,15 @@
 //! What is in a block that is handed out again.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use ringmem::Error;
-use ringmem::backend::host::{Fault, Faults, Verb};
+use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::memory::Buffer;
 use ringmem::pool::{Classes, Hygiene};
 use ringmem::stream::Stream;
 
+use super::clean::Clean;
+use super::clocks::{clock, has_struck, strike};
 use super::{Bytes, MIB, backend, builder, give};
 
 #[test]
@@ -66,5 +70,36 @@ fn a_block_that_cannot_be_cleaned_is_not_handed_out_and_not_lost() {
         drop(give(&pool, bytes));
         drop(pool);
         assert_eq!(backend.counters().device_live.bytes, 0);
+    }
+}
+
+#[test]
+fn a_block_whose_cleaning_panics_is_not_lost() {
+    let classes = Classes::new(4096, 9, 1).expect("powers of two");
+    for (bytes, is_queued) in [(1000, false), (1000, true), (3 * MIB, false), (3 * MIB, true)] {
+        let panicked = (1..).find(|&number| {
+            let backend = Clean::build(HostBackend::builder().device_memory(64 * MIB).log(true).clock(clock()));
+            let pool = builder(&backend).hygiene(Hygiene::Zero).classes(classes).build().expect("a pool");
+            let stream = Stream::new(&backend, 0).expect("a stream");
+            drop(give(&pool, bytes));
+            strike(number);
+            let given = catch_unwind(AssertUnwindSafe(|| {
+                let bytes = bytes as usize;
+                if is_queued { Bytes::new_on(pool.clone(), bytes, &stream) } else { Bytes::new(pool.clone(), bytes) }
+            }));
+            let has_struck = has_struck();
+            assert_eq!(given.is_err(), has_struck);
+            drop(given);
+            stream.synchronize().expect("no fault");
+            let _ = pool.trim_to(0);
+            let statistics = pool.statistics();
+            let held = (statistics.live, statistics.requested_bytes, statistics.held_bytes, statistics.reserved_bytes);
+            assert_eq!(held, (0, 0, 0, 0), "{bytes} bytes, call {number}");
+            let counted = 1 + u64::from(!has_struck);
+            assert_eq!((statistics.acquires(), statistics.returns), (counted, counted), "{bytes} bytes, call {number}");
+            drop(give(&pool, bytes));
+            !has_struck
+        });
+        assert!(panicked > Some(1), "the fill at least");
     }
 }

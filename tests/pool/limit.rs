@@ -6,10 +6,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::Duration;
 
+use ringmem::Error;
 use ringmem::memory::Buffer;
+use ringmem::pool::Classes;
 
 use super::reuse::frees;
-use super::{Bytes, KIB, MIB, address, allocations, backend, builder, give, shortage};
+use super::{Bytes, KIB, MIB, address, allocations, backend, builder, give};
 
 #[test]
 fn eight_threads_never_make_it_hold_more_than_the_limit() {
@@ -42,10 +44,12 @@ fn eight_threads_never_make_it_hold_more_than_the_limit() {
 
 #[test]
 fn what_is_longer_than_the_limit_is_refused_and_empties_nothing() {
+    const FIVE: u64 = 5 * MIB;
     let backend = backend(64 * MIB);
     let pool = builder(&backend).limit(4 * MIB).slab(2 * MIB).build().unwrap();
     drop(give(&pool, MIB));
-    assert_eq!(shortage(Bytes::new(pool.clone(), 5 << 20)).0, 5 * MIB);
+    let refused = Bytes::new(pool.clone(), 5 << 20);
+    assert!(matches!(refused, Err(Error::Limit { requested: FIVE, used, limit }) if used == 2 * MIB && limit == 4 * MIB), "{refused:?}");
     assert_eq!(pool.statistics().reserved_bytes, 2 * MIB);
     drop(give(&pool, MIB));
     assert_eq!(pool.statistics().hits, 1);
@@ -61,7 +65,8 @@ fn a_pool_that_is_disabled_passes_everything_through() {
         drop(buffer);
         assert_eq!((allocations(&backend), backend.counters().device_live.bytes), (round, 0));
     }
-    shortage(Bytes::new(pool.clone(), (1 << 20) + 1));
+    let refused = Bytes::new(pool.clone(), (1 << 20) + 1);
+    assert!(matches!(refused, Err(Error::Limit { used: 0, limit: MIB, .. })), "{refused:?}");
     let statistics = pool.statistics();
     assert_eq!((statistics.hits, statistics.misses, statistics.returns, statistics.reserved_bytes), (0, 10, 10, 0));
 }
@@ -113,4 +118,10 @@ fn a_slab_with_a_live_block_stays() {
     assert_eq!(pool.defragment(), 2 * MIB);
     assert_eq!(backend.counters().device_live.bytes, 2 * MIB);
     drop(live);
+}
+
+#[test]
+fn steps_that_there_are_not_are_named() {
+    let error = Classes::new(4096, 10, 3).expect_err("no such steps").to_string();
+    assert!(error.contains("1, 2, 4 and 8") && !error.contains("alignment"), "{error}");
 }

@@ -4,9 +4,12 @@
 mod below;
 #[path = "../clean/mod.rs"]
 mod clean;
+#[path = "../adaptors/clocks.rs"]
+mod clocks;
 mod ends;
 mod figures;
 mod hygiene;
+mod late;
 mod limit;
 mod model;
 mod reuse;

@@ -114,6 +114,11 @@ impl Shadow {
                 self.refused += 1;
                 return;
             }
+            Err(Error::Limit { requested, limit, .. }) => {
+                assert!(requested == u64::from(bytes) && requested > limit, "{requested} {limit}");
+                self.refused += 1;
+                return;
+            }
             Err(error) => panic!("{error}"),
         };
         let start = buffer.device_address().expect("it has bytes").get();

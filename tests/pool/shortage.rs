@@ -209,3 +209,16 @@ fn a_callback_that_asks_its_own_pool_is_not_asked_for_that() {
     drop(whole);
     built.lock().unwrap().take();
 }
+
+#[test]
+fn who_is_refused_by_the_limit_is_told_what_it_leaves() {
+    let backend = backend(64 * MIB);
+    let pool = builder(&backend).limit(8 * MIB).slab(MIB).build().unwrap();
+    let kept = give(&pool, 5 * MIB);
+    let left = 8 * MIB - pool.statistics().reserved_bytes;
+    let (requested, free, largest) = shortage(Bytes::new(pool.clone(), 4 << 20));
+    assert_eq!((requested, free, largest), (4 * MIB, left, left));
+    let rest = give(&pool, largest);
+    assert_eq!(pool.statistics().reserved_bytes, 8 * MIB);
+    drop((kept, rest));
+}

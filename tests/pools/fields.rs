@@ -12,12 +12,13 @@ use ringmem::config::{Config, ConfigError};
 use ringmem::memory::{Buffer, Memory};
 use ringmem::pool::{Placed, Pools};
 
+use super::clean::Clean;
 use super::{KIB, MIB};
 
 const LOCATIONS: [MemoryLocation; 4] = [MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified, MemoryLocation::Host];
 
-fn backend() -> Arc<HostBackend> {
-    HostBackend::builder().device_memory(128 * MIB).build().expect("a backend")
+fn backend() -> Clean {
+    Clean::build(HostBackend::builder().device_memory(128 * MIB))
 }
 
 fn pools(backend: &Arc<HostBackend>, config: &Config) -> Pools {
@@ -48,6 +49,20 @@ fn pooling_is_on_or_off_for_every_kind_of_memory() {
                 assert_eq!(bytes > 0, enabled, "{location:?}");
             }
         }
+    }
+}
+
+#[test]
+fn what_is_off_limits_nothing_but_what_is_pinned() {
+    for max_bytes in [0, MIB, u64::MAX] {
+        let backend = backend();
+        let pools =
+            pools(&backend, &Config::host().with_managed(true).with_pooling(false).with_pool_bytes(max_bytes).with_pinned_bytes(MIB));
+        for location in [MemoryLocation::Device, MemoryLocation::Unified] {
+            pools.buffer_in::<u8>(location, 2 << 20).expect("the backend has it");
+        }
+        let more = pools.buffer_in::<u8>(MemoryLocation::Pinned, 2 << 20);
+        assert!(matches!(more, Err(Error::PinnedBudget { budget: MIB, .. })), "{more:?}");
     }
 }
 
@@ -170,7 +185,7 @@ fn what_is_staged_often_is_pinned_but_never_more_than_the_budget() {
     assert_eq!(staged(MIB, 11).location(), MemoryLocation::Pinned);
     assert!(backend.counters().pinned_live.peak <= MIB);
     // Where the backend has less than the configuration, nobody knows before it is asked.
-    let less = HostBackend::builder().pinned_budget(100_000).build().expect("a backend");
+    let less = Clean::build(HostBackend::builder().pinned_budget(100_000));
     let pools = self::pools(&less, &Config::host().with_pinned_bytes(MIB));
     assert_eq!(pools.staging::<u8>(512 << 10, 11).expect("room somewhere").location(), MemoryLocation::Host);
 }
@@ -188,13 +203,14 @@ fn a_batch_is_four_fifths_of_what_the_pool_may_still_give_or_the_device_has() {
     assert_eq!(hint(&most, u64::MAX), four_fifths(64 * MIB), "what is idle is there");
     let off = pools(&backend, &Config::host().with_pooling(false));
     assert_eq!(hint(&off, u64::MAX), four_fifths(88 * MIB), "what another pool holds is not");
+    drop(off.buffer::<u8>(hint(&off, u64::MAX) as usize).expect("as much as was said"));
     let wide = pools(&backend, &Config::opencl());
     assert_eq!(hint(&wide, u64::MAX), four_fifths(88 * MIB), "nor what the device has not");
     let alone = self::backend();
     let wide = pools(&alone, &Config::opencl());
     drop(wide.buffer::<u8>(100 << 20).expect("room"));
     assert_eq!(hint(&wide, u64::MAX), four_fifths(128 * MIB), "what is idle in it is the device's, too");
-    let unknown = HostBackend::builder().unknown_memory_info(true).build().expect("a backend");
+    let unknown = Clean::build(HostBackend::builder().unknown_memory_info(true));
     assert_eq!(hint(&pools(&unknown, &Config::opencl()), u64::MAX), four_fifths(4 << 30));
 }
 

@@ -1,6 +1,8 @@
 //! The pools that a configuration makes, on the host backend: every field of it is seen there, and pinned memory is not wasted.
 #![cfg(feature = "std")]
 
+#[path = "../clean/mod.rs"]
+mod clean;
 mod fields;
 mod pinned;
 

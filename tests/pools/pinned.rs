@@ -9,12 +9,13 @@ use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::memory::{Buffer, Pinned};
 use ringmem::pool::{PinnedPool, Pool};
 
+use super::clean::Clean;
 use super::{KIB, MIB};
 
 type Bytes = Buffer<u8, PinnedPool<HostBackend>>;
 
-fn backend() -> Arc<HostBackend> {
-    HostBackend::builder().pinned_budget(256 * MIB).build().expect("a backend")
+fn backend() -> Clean {
+    Clean::build(HostBackend::builder().pinned_budget(256 * MIB))
 }
 
 fn pool(backend: &Arc<HostBackend>, budget: u64) -> PinnedPool<HostBackend> {
@@ -150,7 +151,7 @@ fn what_the_budget_has_not_is_refused_with_its_figures_and_empties_nothing() {
 
 #[test]
 fn a_backend_that_pins_less_is_taken_in_smaller_pieces() {
-    let backend = HostBackend::builder().pinned_budget(100_000).build().expect("a backend");
+    let backend = Clean::build(HostBackend::builder().pinned_budget(100_000));
     let pool = pool(&backend, 16 * MIB);
     let first = give(&pool, 5000);
     let second = give(&pool, 70_000);

@@ -34,8 +34,8 @@ pub use report::{Leak, Named, Report};
 /// 1. A block is listed before it is given and taken off before the memory below has it back. Each counts for itself: two of one name are two.
 /// 2. An allocation and its end are four atomic operations on words, whatever is live, and a look at a clock; no lock, no heap but where the list
 ///    grows. Who reads the list holds nobody up.
-/// 3. The list takes 72 bytes a slot, and at most 8 slots for each 3 that were in use at once: 192 bytes for a live block where it has just grown,
-///    96 before it grows again. It does not become shorter.
+/// 3. The list takes 72 bytes a slot. It has 64 slots or more, and beyond those at most 8 for each 3 that were in use at once: 192 bytes for a live
+///    block where it has just grown, 96 before it grows again. It does not become shorter.
 /// 4. No panic of the memory below, of the clock or of another thread takes a block off the list.
 /// 5. A program that does not name this type has nothing of it.
 ///

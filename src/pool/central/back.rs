@@ -5,11 +5,18 @@ use std::collections::HashSet;
 use std::sync::PoisonError;
 use std::vec::Vec;
 
-use super::{CACHED_BYTES, Central, Moving, SHELVED_BLOCKS, UNDATED, take_all};
+use super::{CACHED_BYTES, Central, Moving, SHELVED_BLOCKS, State, UNDATED, take_all};
 use crate::backend::{Ticket, Uses};
 use crate::memory::Memory;
 use crate::pool::cache::Entry;
 use crate::pool::shelf::Shelf;
+
+/// Takes all of them back, none of them late; the slabs that are to be dated.
+fn give_all<'a>(state: &mut State, entries: impl IntoIterator<Item = &'a Entry>) -> Vec<u32> {
+    let mut emptied: Vec<u32> = entries.into_iter().filter_map(|entry| state.give(entry)).collect();
+    emptied.extend(state.settle());
+    emptied
+}
 
 impl<M: Memory> Central<M> {
     /// How many blocks of a class lie on its shelf at most.
@@ -24,7 +31,7 @@ impl<M: Memory> Central<M> {
         let emptied: Vec<u32> = {
             let mut state = self.lock();
             state.pending.extend(open);
-            over.iter().filter_map(|(_, entry)| state.give(entry)).collect()
+            give_all(&mut state, over.iter().map(|(_, entry)| entry))
         };
         self.date(&emptied);
     }
@@ -56,7 +63,7 @@ impl<M: Memory> Central<M> {
             state.pending.extend(open.into_iter().map(|entry| (Uses::from(entry.used), entry)));
             self.moved();
             moving.end(&mut state);
-            left.iter().filter_map(|entry| state.give(entry)).collect()
+            give_all(&mut state, &left)
         };
         self.date(&emptied);
     }
@@ -82,7 +89,7 @@ impl<M: Memory> Central<M> {
     }
 
     /// Says from when on slabs are empty that nothing is taken of. The clock is read without the lock.
-    fn date(&self, emptied: &[u32]) {
+    pub(super) fn date(&self, emptied: &[u32]) {
         if emptied.is_empty() {
             return;
         }
@@ -118,7 +125,7 @@ impl<M: Memory> Central<M> {
         let mut state = self.lock();
         let (over, open): (Vec<_>, Vec<_>) = mem::take(&mut state.pending).into_iter().partition(|(uses, _)| is_over(uses));
         state.pending = open;
-        let emptied: Vec<u32> = over.iter().filter_map(|(_, entry)| state.give(entry)).collect();
+        let emptied = give_all(&mut state, over.iter().map(|(_, entry)| entry));
         state.leaving.extend(left);
         state.reserved -= gone.iter().map(|(_, block)| block.layout.size() as u64).sum::<u64>();
         let has_moved = !over.is_empty() || !gone.is_empty();

@@ -60,7 +60,7 @@ impl<M: Memory> Pool<M> {
         central.empty_caches();
         central.collect();
         let movable: HashSet<PartId> = movable.into_iter().filter_map(|tag| Tag(tag).part()).collect();
-        let state = central.lock();
+        let state = central.settled();
         let mut live: HashMap<u32, (bool, u64)> = HashMap::new();
         for (part, slab, _, bytes, is_free) in state.heap.parts() {
             let (has_fixed, taken) = live.entry(slab).or_default();

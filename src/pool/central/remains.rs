@@ -4,6 +4,7 @@ use std::boxed::Box;
 use std::sync::Arc;
 use std::vec::Vec;
 
+use crate::backend::panic::each;
 use crate::backend::{Block, Ticket, Uses};
 use crate::memory::Memory;
 use crate::pool::process::Process;
@@ -26,12 +27,12 @@ impl<M: Memory> Remains<M> {
             backend.keep(Box::new(Kept(Some(self), Process::this())), &uses);
             return;
         }
-        for slab in self.slabs {
+        each(self.slabs, |slab| {
             // SAFETY: of this memory, given back here only, and in use by `uses` at most: those that are not listed are over.
             if let Err(error) = unsafe { self.memory.free(slab, &uses) } {
                 backend.unreported(error);
             }
-        }
+        });
     }
 }
 

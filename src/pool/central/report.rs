@@ -22,7 +22,7 @@ impl<M: Memory> Central<M> {
         let hits = classes.iter().map(|class| class.hits).sum::<u64>();
         let requested = classes.iter().fold(direct, |sum, class| sum.wrapping_add(class.requested));
         cached += self.shelved().map(|idle| Tag(idle.tag).bytes()).sum::<u64>();
-        let state = self.lock();
+        let state = self.settled();
         cached += state.pending.iter().map(|(_, entry)| Tag(entry.idle.tag).bytes()).sum::<u64>();
         Statistics {
             hits,
@@ -35,6 +35,7 @@ impl<M: Memory> Central<M> {
             reserved_peak: state.peak,
             slabs: state.slabs.iter().flatten().count() as u64,
             free_bytes: state.heap.free(),
+            free_blocks: state.heap.pieces(),
             largest_free: state.heap.largest(),
             pending: state.pending.len() as u64,
             memory_allocations: self.counts.allocations.load(Relaxed),
@@ -79,7 +80,7 @@ impl<M: Memory> Central<M> {
             cache.ask(|kept| cached.extend(kept.bins.iter().flat_map(|bin| &bin.entries).map(|entry| &entry.idle).filter_map(part)));
         }
         cached.extend(self.shelved().filter_map(|idle| part(&idle)));
-        let state = self.lock();
+        let state = self.settled();
         cached.extend(state.pending.iter().filter_map(|(_, entry)| part(&entry.idle)));
         let mut views: Vec<Option<SlabView>> = state
             .slabs

@@ -11,6 +11,7 @@ use std::time::Instant;
 use std::vec::Vec;
 
 use super::{Central, GRAIN, Moving, Slab, State, UNDATED};
+use crate::backend::panic::{both, each};
 use crate::backend::{Block, Uses};
 use crate::memory::{Memory, address};
 use crate::pool::cache::Entry;
@@ -114,7 +115,10 @@ impl<M: Memory> Central<M> {
         let count = if requested > self.limit { 0 } else { ways.len() - if waits { 0 } else { 2 } };
         let found = first(&ways[..count])?;
         found.ok_or_else(|| {
-            let (state, (free, largest)) = (self.lock(), refused.get());
+            let (state, (free, largest)) = (self.settled(), refused.get());
+            if requested > self.limit {
+                return Error::Limit { requested, used: state.reserved, limit: self.limit };
+            }
             let left = self.limit - state.reserved;
             let largest = state.heap.largest().max(largest.min(left));
             Error::OutOfMemory { requested, free: state.heap.free() + free.min(left), largest }
@@ -128,8 +132,7 @@ impl<M: Memory> Central<M> {
         let (refused, seen) = (Cell::new((0, 0)), self.moved_by_others(None));
         let try_now = || {
             let Some(mut reserved) = self.reserve(requested) else {
-                let left = self.limit - self.lock().reserved;
-                refused.set((left, left));
+                refused.set(self.room());
                 return Ok(None);
             };
             match self.ask(&mut reserved, layout.align(), on) {
@@ -158,32 +161,55 @@ impl<M: Memory> Central<M> {
         let count = if requested > self.limit { 1 } else { ways.len() - if waits { 0 } else { 2 } };
         let found = first(&ways[..count])?;
         let (free, largest) = refused.get();
-        let mut block = found.ok_or(Error::OutOfMemory { requested, free, largest })?;
+        let mut block = found.ok_or_else(|| match requested > self.limit {
+            true => Error::Limit { requested, used: self.lock().reserved, limit: self.limit },
+            false => Error::OutOfMemory { requested, free, largest },
+        })?;
         self.lock().direct.insert(address(&block), block.tag);
         block.tag = Tag::direct(&block).0;
         self.counts.misses.fetch_add(1, Relaxed);
         self.counts.requested.fetch_add(requested, Relaxed);
-        self.reused(Entry::of(&block, block.ready), layout, on).inspect_err(|_| {
-            self.counts.misses.fetch_sub(1, Relaxed);
-            self.counts.returns.fetch_sub(1, Relaxed);
-        })
+        self.reused(Entry::of(&block, block.ready), layout, on)
     }
 
     /// # Safety
     ///
     /// The promise of `Memory::free`.
     #[cold]
-    pub unsafe fn free_direct(&self, mut block: Block, uses: &Uses) -> Result<()> {
+    pub unsafe fn free_direct(&self, block: Block, uses: &Uses) -> Result<()> {
+        self.counts.returns.fetch_add(1, Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { self.forget_direct(block, uses) }
+    }
+
+    /// The same for one that nobody had.
+    ///
+    /// # Safety
+    ///
+    /// The promise of `Memory::free`.
+    pub unsafe fn forget_direct(&self, mut block: Block, uses: &Uses) -> Result<()> {
         let bytes = block.layout.size() as u64;
         // Before the memory has it back: then another block may be at this address.
         block.tag = self.lock().direct.remove(&address(&block)).unwrap_or(block.tag);
-        let left = Block { ready: None, ..block };
-        // SAFETY: the caller's promise, and the block is again as the memory gave it.
-        let outcome = self.below(|memory| unsafe { memory.free(block, uses) });
-        self.counts.frees.fetch_add(1, Relaxed);
-        self.counts.returns.fetch_add(1, Relaxed);
         self.counts.requested.fetch_sub(bytes, Relaxed);
-        self.left(left, uses);
+        // SAFETY: the caller's promise, and the block is again as the memory gave it.
+        unsafe { self.free_below(block, uses) }
+    }
+
+    /// Has the memory take a block back, which it does also where it fails or panics.
+    ///
+    /// # Safety
+    ///
+    /// The promise of `Memory::free`.
+    unsafe fn free_below(&self, block: Block, uses: &Uses) -> Result<()> {
+        let left = Block { ready: None, ..block };
+        let mut outcome = Ok(());
+        // SAFETY: the caller's promise.
+        let free = || outcome = self.below(|memory| unsafe { memory.free(block, uses) });
+        both(free, |_| {
+            self.counts.frees.fetch_add(1, Relaxed);
+            self.left(left, uses);
+        });
         outcome
     }
 
@@ -247,7 +273,10 @@ impl<M: Memory> Central<M> {
             if bytes == tried {
                 continue;
             }
-            let Some(mut reserved) = self.reserve(bytes) else { continue };
+            let Some(mut reserved) = self.reserve(bytes) else {
+                refused.set(self.room());
+                continue;
+            };
             tried = bytes;
             match self.ask(&mut reserved, UNIT as usize, None) {
                 Ok(block) => return self.settle_in(block, if bytes < whole { requested } else { whole }),
@@ -280,6 +309,12 @@ impl<M: Memory> Central<M> {
         }
         self.moved();
         Ok(self.take_of(&mut state, bytes))
+    }
+
+    /// What the limit leaves, free and in one piece.
+    fn room(&self) -> (u64, u64) {
+        let left = self.limit - self.lock().reserved;
+        (left, left)
     }
 
     /// Adds to what is reserved, if that stays within the limit.
@@ -334,7 +369,7 @@ impl<M: Memory> Central<M> {
         let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
         let (going, _) = self.removable();
         let gone = {
-            let mut state = self.lock();
+            let mut state = self.settled();
             let mut empty: Vec<(u64, u32)> = state
                 .empty_slabs()
                 .filter(|(number, slab)| going.contains(number) && now.saturating_sub(slab.empty_since) >= age)
@@ -355,31 +390,31 @@ impl<M: Memory> Central<M> {
             heap.remove_empty(|slab| wanted.contains(&slab));
             chosen.into_iter().filter_map(|slab| slabs.get_mut(slab as usize).and_then(Option::take)).collect::<Vec<_>>()
         };
-        gone.into_iter().map(|slab| self.give_back(slab.block, &Uses::NONE)).sum()
+        let mut bytes = 0;
+        each(gone, |slab| {
+            bytes += slab.block.layout.size() as u64;
+            self.give_back(slab.block, &Uses::NONE);
+        });
+        bytes
     }
 
     /// The empty slabs that would go if they were freed now, and whether there are others. Those stay, to be used.
     fn removable(&self) -> (HashSet<u32>, bool) {
         let backend = self.memory.backend();
         let empty = |(number, slab): (u32, &Slab)| (number, Block { ready: None, ..slab.block });
-        let empty: Vec<(u32, Block)> = self.lock().empty_slabs().map(empty).collect();
+        let empty: Vec<(u32, Block)> = self.settled().empty_slabs().map(empty).collect();
         let count = empty.len();
         let going: HashSet<u32> = empty.into_iter().filter(|(_, block)| !backend.puts_off(block)).map(|(number, _)| number).collect();
         let has_others = going.len() < count;
         (going, has_others)
     }
 
-    /// Gives a slab back to the memory; its bytes.
-    pub(super) fn give_back(&self, block: Block, uses: &Uses) -> u64 {
-        let bytes = block.layout.size() as u64;
-        let left = Block { ready: None, ..block };
+    /// Gives a slab back to the memory.
+    fn give_back(&self, block: Block, uses: &Uses) {
         // SAFETY: of this memory, out of the table, and nobody's part of it is in use but by `uses`.
-        if let Err(error) = self.below(|memory| unsafe { memory.free(block, uses) }) {
+        if let Err(error) = unsafe { self.free_below(block, uses) } {
             self.memory.backend().unreported(error);
         }
-        self.counts.frees.fetch_add(1, Relaxed);
-        self.left(left, uses);
-        bytes
     }
 
     /// What the memory has back is not reserved any more, when its uses are over and it has gone. Nobody does anything with it but ask about it.

@@ -1,0 +1,33 @@
+//! A clock that panics.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Instant;
+
+use ringmem::backend::host::Clock;
+
+thread_local! {
+    /// How many calls on this thread it takes.
+    static LEFT: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Panics once on each thread that [`strike`] was called on.
+pub fn clock() -> Clock {
+    let born = Instant::now();
+    Arc::new(move || {
+        let left = LEFT.get();
+        LEFT.set(left.saturating_sub(1));
+        assert_ne!(left, 1, "the test's clock panics");
+        born.elapsed().as_nanos() as u64
+    })
+}
+
+/// The call of that number panics, from the next one on.
+pub fn strike(number: u64) {
+    LEFT.set(number);
+}
+
+/// Whether it has. It does not any more.
+pub fn has_struck() -> bool {
+    LEFT.replace(0) == 0
+}
