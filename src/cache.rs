@@ -18,9 +18,11 @@
 //! ```
 
 use core::borrow::Borrow;
+use core::cell::Cell;
 use core::convert::Infallible;
 use core::fmt;
 use core::hash::Hash;
+use core::mem;
 use core::num::NonZeroUsize;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -33,6 +35,8 @@ type Entry<V> = Arc<Mutex<Option<V>>>;
 /// So many keys and what was computed for them, for any number of threads.
 pub struct LruCache<K, V> {
     entries: Mutex<lru::LruCache<K, Entry<V>>>,
+    // The map itself has no bound: one that has takes room for all at once.
+    capacity: NonZeroUsize,
     hits: AtomicU64,
     misses: AtomicU64,
     evictions: AtomicU64,
@@ -67,7 +71,7 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
     pub fn new(capacity: NonZeroUsize) -> Self {
         let counts = [const { AtomicU64::new(0) }; 3];
         let [hits, misses, evictions] = counts;
-        Self { entries: Mutex::new(lru::LruCache::new(capacity)), hits, misses, evictions }
+        Self { entries: Mutex::new(lru::LruCache::unbounded()), capacity, hits, misses, evictions }
     }
 
     /// What is there for a key, or what `compute` makes of it. It is not asked for the same key from within: that would wait for itself.
@@ -92,19 +96,19 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
-        let entry = self.entry(key);
+        let visit = Visit { cache: self, key, entry: self.entry(key), is_in_vain: Cell::new(false) };
         // Poisoned where computing panicked, and then empty.
-        let mut value = entry.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut value = visit.entry.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(value) = &*value {
             self.hits.fetch_add(1, Relaxed);
             return Ok(value.clone());
         }
         self.misses.fetch_add(1, Relaxed);
-        let unless_computed = Forget { cache: self, key, entry: &entry };
+        visit.is_in_vain.set(true);
         let computed = compute(key)?;
         // A clone may panic, too.
         *value = Some(computed.clone());
-        core::mem::forget(unless_computed);
+        visit.is_in_vain.set(false);
         Ok(computed)
     }
 
@@ -118,8 +122,9 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         if let Some(entry) = entries.get(key) {
             return Arc::clone(entry);
         }
-        let entry = Entry::default();
-        let evicted = entries.push(key.to_owned(), Arc::clone(&entry));
+        let (key, entry) = (key.to_owned(), Entry::default());
+        let evicted = if entries.len() < self.capacity.get() { None } else { entries.pop_lru() };
+        entries.put(key, Arc::clone(&entry));
         self.evictions.fetch_add(u64::from(evicted.is_some()), Relaxed);
         drop(entries);
         // Not under the lock: what is dropped is the user's.
@@ -157,19 +162,26 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
     }
 }
 
-/// Takes an entry out that was not filled: computing it failed or panicked. Not if others wait for it: the next of them fills it.
-struct Forget<'a, K: Hash + Eq + Borrow<Q>, V: Clone, Q: Hash + Eq + ?Sized> {
+/// A look at an entry. One that has computed in vain, failing or panicking, takes the entry out when it ends, but not from others who look at it: the
+/// next of them fills it, or the last takes it out.
+struct Visit<'a, K: Hash + Eq + Borrow<Q>, V: Clone, Q: Hash + Eq + ?Sized> {
     cache: &'a LruCache<K, V>,
     key: &'a Q,
-    entry: &'a Entry<V>,
+    entry: Entry<V>,
+    is_in_vain: Cell<bool>,
 }
 
-impl<K: Hash + Eq + Borrow<Q>, V: Clone, Q: Hash + Eq + ?Sized> Drop for Forget<'_, K, V, Q> {
+impl<K: Hash + Eq + Borrow<Q>, V: Clone, Q: Hash + Eq + ?Sized> Drop for Visit<'_, K, V, Q> {
     fn drop(&mut self) {
+        if !self.is_in_vain.get() {
+            return;
+        }
         let mut entries = self.cache.entries();
-        let is_same = entries.peek(self.key).is_some_and(|entry| Arc::ptr_eq(entry, self.entry));
-        // The map has one, and the caller another.
-        let removed = if is_same && Arc::strong_count(self.entry) == 2 { entries.pop_entry(self.key) } else { None };
+        let Some(entry) = entries.peek_mut(self.key).filter(|entry| Arc::ptr_eq(entry, &self.entry)) else { return };
+        // Under the lock, and before counting: of two that fail, one is the last. The map has it still, so nothing of the user's is dropped here.
+        drop(mem::take(&mut self.entry));
+        let is_empty = |value: &mut Mutex<Option<V>>| value.get_mut().unwrap_or_else(PoisonError::into_inner).is_none();
+        let removed = if Arc::get_mut(entry).is_some_and(is_empty) { entries.pop_entry(self.key) } else { None };
         drop(entries);
         drop(removed);
     }

@@ -40,7 +40,7 @@ pub struct Config {
 pub struct Pooling {
     /// Whether anything is kept at all.
     pub enabled: bool,
-    /// The most bytes that a pool holds, in use or kept.
+    /// The most bytes that a pool holds, in use or kept; no limit where it is off.
     pub max_bytes: u64,
     /// What is unused for so long is freed.
     pub trim_interval: Duration,
@@ -86,6 +86,14 @@ pub enum ConfigError {
         numerator: u32,
         /// for so many.
         denominator: u32,
+    },
+    /// A buffer of other elements than its configuration is for.
+    #[error("bytes_per_element is {wanted}, and an element of this buffer has {got} bytes")]
+    Element {
+        /// What [`BufferConfig`](crate::manager::BufferConfig) says.
+        wanted: u32,
+        /// What an element has.
+        got: u64,
     },
     /// Buffers were to go where there may be none.
     #[error("location is {location:?}, and {needs} is off")]

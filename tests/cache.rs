@@ -141,6 +141,49 @@ fn who_has_waited_for_a_failure_tries_himself() {
     assert_eq!((tries.load(Relaxed), cache.contains(&1)), (3, true));
 }
 
+/// Rounds in which several threads ask for a key at once and those up to `failing` compute it in vain: after each, whether it is there is looked at.
+fn rounds(failing: usize, is_there: bool) {
+    const THREADS: usize = 4;
+    let (cache, together) = (cache(2), Barrier::new(THREADS));
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (cache, together) = (&cache, &together);
+            scope.spawn(move || {
+                for round in 0..5000 {
+                    together.wait();
+                    let _ = cache.get_or_try_insert_with(&1, |_| {
+                        // Time for the others to wait for this one; or to come when it leaves.
+                        if round % 2 == 0 {
+                            thread::yield_now();
+                        }
+                        if thread < failing { Err(thread) } else { Ok(thread) }
+                    });
+                    together.wait();
+                    assert_eq!(cache.contains(&1), is_there, "round {round}");
+                    together.wait();
+                    cache.remove(&1);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn however_many_compute_in_vain_at_once_nothing_is_kept() {
+    rounds(4, false);
+}
+
+#[test]
+fn what_one_computes_is_kept_however_many_computed_in_vain() {
+    rounds(3, true);
+}
+
+#[test]
+fn a_capacity_without_bounds_takes_no_room_ahead() {
+    let cache = LruCache::<u64, u64>::new(NonZeroUsize::MAX);
+    assert_eq!((cache.get_or_insert_with(&1, |key| key + 1), figures(&cache)), (2, (0, 1, 0, 1)));
+}
+
 #[test]
 fn a_look_that_finds_clones_no_key() {
     #[derive(PartialEq, Eq, Hash)]

@@ -92,8 +92,9 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
 
     /// Writes elements from the one at `at` on, the first behind those that are written, and changes nothing of what is live.
     fn write_at(&mut self, at: usize, elements: &[T]) -> Result<()> {
+        self.shared.here()?;
         let Some(end) = at.checked_add(elements.len()) else {
-            return Err(Error::Size { asked: u64::MAX, least: self.entry.card.config.min_bytes, most: self.entry.card.config.max_bytes });
+            return Err(Error::Size { asked: u64::MAX, least: self.entry.card.config.min_bytes, most: self.entry.card.config.most() });
         };
         let len = self.len();
         if end > self.capacity() {

@@ -42,7 +42,7 @@ impl<M: Memory> Builder<M> {
         })
     }
 
-    /// Nanoseconds of a clock that never goes back, for ages. It is called without a lock held, at the end of what is not a mere lookup.
+    /// Nanoseconds of a clock that never goes back, for ages; it stands still after 292 years. It is called without a lock held, at the end of what is not a mere lookup.
     pub fn clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.clock = Arc::new(clock);
         self

@@ -2,7 +2,7 @@
 
 use core::alloc::Layout;
 use core::any::{TypeId, type_name};
-use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::sync::atomic::{AtomicU64, AtomicUsize};
 use core::time::Duration;
 use std::boxed::Box;
@@ -43,8 +43,23 @@ impl Element {
     }
 }
 
+/// Times are lower. From here on: the looks that are to date a use, each by its number.
+const LOOKS: u64 = 1 << 63;
+/// The latest time: 292 years.
+pub(super) const LATEST: u64 = LOOKS - 1;
 /// Instead of a time: it was used since somebody last looked.
 const USED: u64 = u64::MAX;
+
+/// Somebody who dates uses. No two looks of a manager are the same.
+#[derive(Clone, Copy)]
+pub(super) struct Look(u64);
+
+impl Look {
+    pub fn next(looks: &AtomicU64) -> Self {
+        // 2^63 are too many for any program.
+        Self(LOOKS | looks.fetch_add(1, Relaxed))
+    }
+}
 
 /// A buffer's name and figures. Whoever has the buffer alone writes them; others read them without waiting, and each for itself.
 #[derive(Debug)]
@@ -56,6 +71,7 @@ pub(super) struct Card {
     len: AtomicUsize,
     capacity: AtomicUsize,
     resizes: AtomicU64,
+    /// A time, a look's number or `USED`.
     used_ns: AtomicU64,
 }
 
@@ -106,19 +122,30 @@ impl Card {
 
     /// It was used until now.
     pub fn used_at(&self, now_ns: u64) {
-        self.used_ns.store(now_ns.min(USED - 1), Relaxed);
+        self.used_ns.store(now_ns, Relaxed);
     }
 
-    /// When it was last used: never earlier than it was, so that nothing seems idle for longer than it is.
-    pub fn last_used(&self, now_ns: u64) -> u64 {
-        match self.used_ns.compare_exchange(USED, now_ns.min(USED - 1), Relaxed, Relaxed) {
-            Ok(_) => now_ns,
-            Err(at) => at,
+    /// Begins to date a use that has no date, also where an earlier look has not come to an end. The clock is read after this.
+    pub fn look(&self, look: Look) {
+        let at = self.used_ns.load(Relaxed);
+        if at >= LOOKS {
+            // Refused, it is another look's, or used just now: then it has no date yet. Acquire, so that the clock is not read before.
+            let _ = self.used_ns.compare_exchange(at, look.0, Acquire, Relaxed);
         }
     }
 
-    pub fn read(&self, now_ns: u64) -> BufferStatistics {
-        let idle = now_ns.saturating_sub(self.last_used(now_ns));
+    /// When it was last used, by a clock that was read after [`look`](Self::look): never earlier than it was, so that nothing seems idle for longer than
+    /// it is. What was used since has no date yet, and counts as used now.
+    pub fn last_used(&self, look: Look, now_ns: u64) -> u64 {
+        match self.used_ns.compare_exchange(look.0, now_ns, Relaxed, Relaxed) {
+            Err(at) if at < LOOKS => at,
+            Ok(_) | Err(_) => now_ns,
+        }
+    }
+
+    /// The figures, as [`last_used`](Self::last_used).
+    pub fn read(&self, look: Look, now_ns: u64) -> BufferStatistics {
+        let idle = now_ns.saturating_sub(self.last_used(look, now_ns));
         BufferStatistics {
             name: self.name.clone(),
             element: self.element.name,

@@ -24,7 +24,7 @@ impl<M: Memory> MemoryManager<M> {
     ///
     /// `goes` decides by a buffer's figures, such as its [utilisation](BufferStatistics::utilisation): `|_| true` for whatever is idle. A buffer that
     /// was only read since the last look was in use [until now](Self::tick). An error of a free is counted by the backend, as one of a dropped buffer.
-    /// In a fork it does nothing.
+    /// Who asks for a buffer meanwhile is not refused it, but waits for a look. In a fork it does nothing.
     pub fn cleanup(&self, idle: Duration, mut goes: impl FnMut(&BufferStatistics) -> bool) -> Vec<Freed> {
         if self.here().is_err() {
             return Vec::new();
@@ -34,20 +34,22 @@ impl<M: Memory> MemoryManager<M> {
 
     fn clean(&self, named: &Named, idle: Duration, goes: &mut impl FnMut(&BufferStatistics) -> bool) -> Option<Freed> {
         let shared = &*self.shared;
-        let figures = named.card.read(shared.now());
+        let look = shared.look();
+        named.card.look(look);
+        let now = shared.now();
+        let figures = named.card.read(look, now);
         if figures.idle < idle || !goes(&figures) {
             return None;
         }
-        let entry = shared.slots.exclusive(named.index).ok()?;
-        // Once more: whoever had it before this lease may have used it after the look.
-        let figures = named.card.read(shared.now());
+        // Alone, for as long as a look takes: whoever asks meanwhile waits. Nothing of the caller's is called.
+        let entry = shared.slots.briefly(named.index).ok()?;
+        // Once more: whoever had it before may have used it after the look.
+        let figures = named.card.read(look, now);
         if figures.idle < idle || entry.held.is_in_use() {
             return None;
         }
-        let (entry, was_there) = entry.remove();
-        if !was_there {
-            return None;
-        }
+        // Nobody else removes what somebody is at so briefly.
+        let (entry, _) = entry.remove()?;
         shared.names.free(&named.card.name, named.index);
         shared.counts.freed();
         drop(entry);

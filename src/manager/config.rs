@@ -146,15 +146,18 @@ impl BufferConfig {
         }
     }
 
+    /// The most bytes that it may have: of what an address can span here, whatever the configuration says.
+    pub(super) const fn most(&self) -> u64 {
+        if self.max_bytes > isize::MAX as u64 { isize::MAX as u64 } else { self.max_bytes }
+    }
+
     /// The fewest and the most elements of `size` bytes that it may have room for.
     const fn bounds(&self, size: u64) -> (u64, u64) {
-        // Of what an address can span here, whatever the configuration says.
-        let max = if self.max_bytes > isize::MAX as u64 { isize::MAX as u64 } else { self.max_bytes };
-        let (least, most) = (self.min_bytes.div_ceil(size), max / size);
+        let (least, most) = (self.min_bytes.div_ceil(size), self.most() / size);
         (if least < most { least } else { most }, most)
     }
 
-    /// The elements of `size` bytes, at least 1, that there is to be room for where there is room for `held` and `needed` are needed: `held` if that
+    /// The elements of `size` bytes, 0 like 1, that there is to be room for where there is room for `held` and `needed` are needed: `held` if that
     /// is enough.
     ///
     /// # Errors
@@ -165,7 +168,7 @@ impl BufferConfig {
         if least <= held {
             return Ok(held);
         }
-        let (_, most) = self.bounds(size);
+        let (_, most) = self.bounds(size.max(1));
         Ok(least.max(self.growth.of(held)).min(most))
     }
 
@@ -178,7 +181,7 @@ impl BufferConfig {
         let size = size.max(1);
         let (least, most) = self.bounds(size);
         if needed > most {
-            return Err(Error::Size { asked: needed.saturating_mul(size), least: self.min_bytes, most: self.max_bytes });
+            return Err(Error::Size { asked: needed.saturating_mul(size), least: self.min_bytes, most: self.most() });
         }
         Ok(needed.max(least))
     }
@@ -236,7 +239,22 @@ mod tests {
         let config = BufferConfig::new().with_bytes(0, u64::MAX);
         let most = isize::MAX as u64 / 3;
         assert_eq!(config.capacity(most - 1, most, 3).expect("it can be spanned"), most);
-        assert!(matches!(config.capacity(0, most + 1, 3), Err(Error::Size { .. })));
+        let refused = |needed| match config.capacity(0, needed, 3) {
+            Err(Error::Size { asked, least, most }) => (asked, least, most),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(refused(most + 1), (3 * (most + 1), 0, isize::MAX as u64));
+        assert_eq!(refused(u64::MAX), (u64::MAX, 0, isize::MAX as u64), "what was asked for is not among what is possible");
+    }
+
+    #[test]
+    fn elements_without_bytes_count_as_elements_of_one() {
+        let config = BufferConfig::new().with_bytes(10, 100).with_growth(Growth::new(2, 1));
+        for (held, needed) in [(0, 1), (10, 11), (60, 61), (11, 11)] {
+            let [none, one] = [0, 1].map(|size| config.capacity(held, needed, size).expect("within"));
+            assert_eq!(none, one, "{needed} where there is room for {held}");
+        }
+        assert!(matches!(config.capacity(0, 101, 0), Err(Error::Size { asked: 101, .. })));
     }
 
     /// The sequences that a factor in floating point gets wrong.

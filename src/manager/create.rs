@@ -7,6 +7,7 @@ use super::card::{Card, Element};
 use super::entry::{Entry, Held};
 use super::names::Named;
 use super::{BufferConfig, BufferId, MemoryManager};
+use crate::config::ConfigError;
 use crate::memory::{Memory, Reservation};
 use crate::{DeviceBytes, Error, Rejected, Result};
 
@@ -16,13 +17,14 @@ impl<M: Memory + Clone> MemoryManager<M> {
     /// # Errors
     ///
     /// [`AlreadyExists`](Error::AlreadyExists), also for a name that another thread is giving just now; [`Config`](Error::Config) for a configuration that
-    /// makes no sense; [`SizeMismatch`](Error::SizeMismatch) for elements of another size than it says; [`Size`](Error::Size) for more than it allows;
+    /// makes no sense or is for elements of another size; [`Size`](Error::Size) for more than it allows;
     /// [`Limit`](Error::Limit); what the memory refuses. Nothing was created.
     pub fn create<T: DeviceBytes>(&self, name: &str, len: usize, config: BufferConfig) -> Result<BufferId<T>> {
         self.make(name, len, config, None)
     }
 
-    /// The same with bytes that were [reserved](Self::reserve), as many as the buffer takes; the rest stays reserved.
+    /// The same with bytes that were [reserved](Self::reserve), as many as the buffer takes; the rest stays reserved, and all of them where nothing was
+    /// created.
     ///
     /// # Errors
     ///
@@ -70,24 +72,25 @@ impl<M: Memory + Clone> MemoryManager<M> {
         name: &str,
         len: usize,
         config: BufferConfig,
-        reservation: Option<&mut Reservation>,
+        mut reservation: Option<&mut Reservation>,
     ) -> Result<BufferId<T>> {
         self.here()?;
         let shared = &*self.shared;
         let element = Element::of::<T>()?;
         config.validate()?;
-        if let Some(expected) = config.bytes_per_element.filter(|&bytes| bytes as usize != element.size) {
-            return Err(Error::SizeMismatch { expected: expected.into(), got: element.size as u64 });
+        if let Some(wanted) = config.bytes_per_element.filter(|&bytes| bytes as usize != element.size) {
+            return Err(ConfigError::Element { wanted, got: element.size as u64 }.into());
         }
         let capacity = config.capacity_exact(len as u64, element.size as u64)? as usize;
         let bytes = element.layout(capacity)?.size() as u64;
         let coming = shared.names.take(name)?;
-        let held = match reservation {
+        let card = || Arc::new(Card::new(name, element, config, len, capacity, shared.now()));
+        let (held, card) = match &mut reservation {
             None => {
-                let reservation = shared.budget.reserve(bytes)?;
-                Held::new(shared.block(&element, capacity, None)?, reservation)
+                let reservation = shared.reserve(bytes)?;
+                (Held::new(shared.block(&element, capacity, None)?, reservation), card())
             }
-            // Its bytes count already: they are taken off when the memory is there.
+            // Its bytes count already: they are taken off when the memory is there, and after the last that may panic.
             Some(from) => {
                 if !from.is_of(&shared.budget) {
                     return Err(Error::Unsupported { what: "a reservation of another manager" });
@@ -96,12 +99,17 @@ impl<M: Memory + Clone> MemoryManager<M> {
                     return Err(Error::Size { asked: bytes, least: 0, most: from.bytes() });
                 }
                 let block = shared.block(&element, capacity, None)?;
-                Held::new(block, from.split(bytes)?)
+                let card = card();
+                (Held::new(block, from.split(bytes)?), card)
             }
         };
-        let card = Arc::new(Card::new(name, element, config, len, capacity, shared.now()));
         let entry = Entry { card: Arc::clone(&card), held };
-        let index = shared.slots.insert(entry).map_err(Rejected::into_error)?;
+        let index = shared.slots.insert(entry).map_err(|Rejected { error, value }| {
+            if let Some(from) = reservation {
+                value.held.go_back(from);
+            }
+            error
+        })?;
         coming.give(Named { index, card });
         shared.counts.created();
         Ok(BufferId::new(shared.number, index))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::card::Card;
 use crate::Result;
-use crate::backend::{Backend, Uses};
+use crate::backend::{Backend, Block, Uses};
 use crate::memory::{Buffer, Memory, Reservation};
 
 /// Memory, and the bytes of the budget that count until it is really free.
@@ -15,11 +15,12 @@ pub(super) struct Held<M: Memory> {
     room: Room,
 }
 
-/// Bytes of the budget that go when uses are over.
+/// Bytes of the budget that go when uses are over and the block has gone.
 struct Room {
-    // INVARIANT: `Some` until this is dropped.
+    // INVARIANT: `Some` until this is dropped or goes back.
     reservation: Option<Reservation>,
     backend: Arc<dyn Backend>,
+    block: Block,
     uses: Uses,
 }
 
@@ -27,12 +28,22 @@ impl<M: Memory> Held<M> {
     /// Memory, and as many bytes of the budget.
     pub fn new(buffer: Buffer<u8, M>, reservation: Reservation) -> Self {
         let backend = Arc::clone(buffer.memory().backend());
-        Self { buffer, room: Room { reservation: Some(reservation), backend, uses: Uses::NONE } }
+        let block = Block { ready: None, ..*buffer.block() };
+        Self { buffer, room: Room { reservation: Some(reservation), backend, block, uses: Uses::NONE } }
     }
 
     /// Frees it after its uses, and says what the driver said.
     pub fn close(mut self) -> Result<()> {
         self.buffer.give_back()
+    }
+
+    /// Frees what nothing was queued on; its bytes are `to`'s again.
+    pub fn go_back(mut self, to: &mut Reservation) {
+        let reservation = self.room.reservation.take();
+        drop(self);
+        if let Some(reservation) = reservation {
+            to.join(reservation);
+        }
     }
 
     /// Whether something queued may still use it.
@@ -51,8 +62,8 @@ impl<M: Memory> Drop for Held<M> {
 impl Drop for Room {
     fn drop(&mut self) {
         let Some(reservation) = self.reservation.take() else { return };
-        if !self.uses.is_empty() {
-            self.backend.keep(Box::new(reservation), &self.uses);
+        if !self.uses.is_empty() || self.backend.has_put_off(&self.block) {
+            self.backend.keep_beyond(Box::new(reservation), &self.block, &self.uses);
         }
     }
 }

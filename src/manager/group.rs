@@ -36,6 +36,8 @@ impl<M: Memory + Clone> MemoryManager<M> {
         let mut taken: Vec<(Exclusive<'_, Entry<M>>, usize)> = taken.collect::<Result<_>>()?;
         let steps = taken.iter_mut().map(|(entry, len)| Step::grow(entry, *len, *len));
         let mut steps: Vec<Step<'_, M>> = steps.collect::<Result<_>>()?;
+        // Undated until they have their date: what panics before that leaves it to the next look.
+        steps.iter().for_each(Step::touch);
         let outcome = resize(&self.shared, &mut steps, on);
         let now = self.shared.now();
         taken.iter().for_each(|(entry, _)| entry.card.used_at(now));

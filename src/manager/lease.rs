@@ -155,7 +155,7 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
     /// # Errors
     ///
     /// [`Size`](crate::Error::Size) for more than the buffer's `max_bytes`, [`Limit`](crate::Error::Limit) where old and new together do not fit, what the
-    /// memory refuses, what a use of the buffer or the copy failed with. The buffer is as it was.
+    /// memory refuses, what a use of the buffer or the copy failed with; [`Unsupported`](crate::Error::Unsupported) in a fork. The buffer is as it was.
     pub fn ensure_capacity(&mut self, elements: usize) -> Result<()> {
         let len = self.len();
         self.grow(elements, len, None)
@@ -197,6 +197,7 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
     ///
     /// As [`ensure_capacity`](Self::ensure_capacity).
     pub fn shrink_to_fit(&mut self) -> Result<u64> {
+        self.shared.here()?;
         let (len, size) = (self.len(), self.entry.card.element.size as u64);
         let capacity = self.entry.card.config.capacity_exact(len as u64, size)?;
         let freed = (self.capacity() as u64).saturating_sub(capacity) * size;
@@ -207,6 +208,7 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
     }
 
     fn grow(&mut self, needed: usize, len: usize, on: Option<&Stream>) -> Result<()> {
+        self.shared.here()?;
         resize(self.shared, &mut [Step::grow(&mut self.entry, needed, len)?], on)
     }
 }

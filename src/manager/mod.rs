@@ -57,9 +57,10 @@ mod resize;
 mod statistics;
 
 use core::fmt;
+use core::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
-use card::Element;
+use card::{Element, LATEST, Look};
 use entry::Entry;
 use names::Names;
 use statistics::Counts;
@@ -97,6 +98,8 @@ struct Shared<M: Memory> {
     names: Names,
     budget: Budget,
     clock: Arc<dyn Fn() -> u64 + Send + Sync>,
+    /// How many have been made.
+    looks: AtomicU64,
     counts: Counts,
 }
 
@@ -128,6 +131,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
             names: Names::default(),
             budget: Budget::new(limit),
             clock,
+            looks: AtomicU64::new(0),
             counts: Counts::default(),
         };
         Self { shared: Arc::new(shared) }
@@ -211,7 +215,14 @@ impl<M: Memory> MemoryManager<M> {
     /// Whether so many bytes could be had now. Another thread may have them by the time they are asked for: [reserve](Self::reserve) them instead.
     #[must_use]
     pub fn can_allocate(&self, bytes: u64) -> bool {
-        self.here().is_ok() && self.shared.budget.has(bytes)
+        let Shared { budget, memory, .. } = &*self.shared;
+        if self.here().is_err() {
+            return false;
+        }
+        budget.has(bytes) || {
+            memory.backend().catch_up();
+            budget.has(bytes)
+        }
     }
 
     /// Takes bytes of the budget that nobody else gets: for buffers that are [created](Self::create_in) in them, or for memory that is allocated elsewhere
@@ -222,7 +233,7 @@ impl<M: Memory> MemoryManager<M> {
     /// [`Limit`](Error::Limit).
     pub fn reserve(&self, bytes: u64) -> Result<Reservation> {
         self.here()?;
-        self.shared.budget.reserve(bytes)
+        self.shared.reserve(bytes)
     }
 
     /// Who counts the bytes.
@@ -237,31 +248,32 @@ impl<M: Memory> MemoryManager<M> {
         if self.here().is_err() {
             return Statistics::default();
         }
-        let Shared { names, budget, counts, .. } = &*self.shared;
+        let Shared { names, memory, budget, counts, .. } = &*self.shared;
+        memory.backend().catch_up();
+        let (all, look) = (names.all(), self.shared.look());
+        all.iter().for_each(|named| named.card.look(look));
         let now = self.shared.now();
-        let buffers = names.all().iter().map(|named| named.card.read(now)).collect();
+        let buffers = all.iter().map(|named| named.card.read(look, now)).collect();
         let (used_bytes, peak_bytes, limit_bytes) = (budget.used(), budget.peak(), budget.limit());
         Statistics { buffers, used_bytes, peak_bytes, limit_bytes, ..counts.read() }
     }
 
-    /// Dates what was only read since the last look: once a frame, and ages are exact to a frame.
+    /// Dates what was only read since the last look: once a frame, and ages are exact to a frame. It looks at every buffer twice, and takes no heap.
     pub fn tick(&self) {
         if self.here().is_err() {
             return;
         }
+        let look = self.shared.look();
+        self.shared.names.each(|card| card.look(look));
         let now = self.shared.now();
-        for named in self.shared.names.all() {
-            named.card.last_used(now);
-        }
+        self.shared.names.each(|card| {
+            card.last_used(look, now);
+        });
     }
 
     #[inline(always)]
     fn here(&self) -> Result<()> {
-        if self.shared.process.is_this() {
-            Ok(())
-        } else {
-            Err(Error::Unsupported { what: "a manager of the process that this one was forked from" })
-        }
+        self.shared.here()
     }
 
     #[inline(always)]
@@ -277,8 +289,29 @@ impl<M: Memory> MemoryManager<M> {
 }
 
 impl<M: Memory> Shared<M> {
+    #[inline(always)]
+    fn here(&self) -> Result<()> {
+        if self.process.is_this() {
+            Ok(())
+        } else {
+            Err(Error::Unsupported { what: "a manager of the process that this one was forked from" })
+        }
+    }
+
     fn now(&self) -> u64 {
-        (self.clock)()
+        (self.clock)().min(LATEST)
+    }
+
+    fn look(&self) -> Look {
+        Look::next(&self.looks)
+    }
+
+    /// Bytes of the budget, also those that somebody is about to give back.
+    fn reserve(&self, bytes: u64) -> Result<Reservation> {
+        self.budget.reserve(bytes).or_else(|_| {
+            self.memory.backend().catch_up();
+            self.budget.reserve(bytes)
+        })
     }
 }
 

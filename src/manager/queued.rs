@@ -80,6 +80,7 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
     fn list<V: Queued>(&mut self, stream: &Stream, queued: Result<Option<Ticket>>, other: V) -> Queue<V> {
         if let Ok(Some(ticket)) = queued {
             self.used(ticket);
+            self.count();
         }
         stream.pending(queued, other)
     }
@@ -102,6 +103,8 @@ impl<T: DeviceBytes, M: Memory> Lists<T> for LeaseMut<'_, T, M> {
     }
     fn used(&mut self, ticket: Ticket) {
         self.entry.held.buffer.used(ticket);
+    }
+    fn count(&mut self) {
         self.shared.counts.queued();
     }
 }

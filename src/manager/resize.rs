@@ -1,16 +1,18 @@
 //! Other blocks for buffers, several at once: all of them or none.
 //!
 //! 1. What can be refused is refused first: sizes, then the budget for all of them, then memory, then copies. Only when every copy has been
-//!    executed and has succeeded is anything replaced, and nothing of that can fail.
+//!    executed and has succeeded is anything replaced, and nothing of that can fail. What may panic, to free the old blocks, comes last.
 //! 2. Old and new count at the same time, since they are there at the same time.
 //! 3. What is copied is what is live, on the device, after whatever is queued on either block; on a stream, in its order.
 
+use core::mem;
 use std::vec::Vec;
 
 use super::Shared;
 use super::entry::{Entry, Held};
 use crate::Result;
 use crate::backend::Ticket;
+use crate::backend::panic::each;
 use crate::memory::Memory;
 use crate::stream::Stream;
 
@@ -45,6 +47,11 @@ impl<'a, M: Memory> Step<'a, M> {
         self
     }
 
+    /// Its buffer is being used.
+    pub fn touch(&self) {
+        self.entry.card.touch();
+    }
+
     fn is_new(&self) -> bool {
         self.capacity != self.entry.card.capacity()
     }
@@ -66,7 +73,7 @@ pub(super) fn resize<M: Memory + Clone>(shared: &Shared<M>, steps: &mut [Step<'_
         // Each was checked; a sum beyond 64 bits is beyond any limit.
         total = total.saturating_add(step.entry.card.element.layout(step.capacity)?.size() as u64);
     }
-    let mut room = shared.budget.reserve(total)?;
+    let mut room = shared.reserve(total)?;
     let mut fresh = Vec::with_capacity(steps.len());
     for step in steps.iter() {
         fresh.push(match step.is_new() {
@@ -81,6 +88,7 @@ pub(super) fn resize<M: Memory + Clone>(shared: &Shared<M>, steps: &mut [Step<'_
         None => copy_now(steps, &mut fresh)?,
         Some(stream) => copy_on(steps, &mut fresh, stream)?,
     }
+    let mut old = Vec::with_capacity(steps.len());
     for (step, fresh) in steps.iter_mut().zip(fresh) {
         let Some(fresh) = fresh else {
             step.entry.card.set_len(step.len);
@@ -88,8 +96,9 @@ pub(super) fn resize<M: Memory + Clone>(shared: &Shared<M>, steps: &mut [Step<'_
         };
         shared.counts.resized(step.bytes(step.kept) as u64);
         step.entry.card.resized(step.len, step.capacity);
-        step.entry.held = fresh;
+        old.push(mem::replace(&mut step.entry.held, fresh));
     }
+    each(old, drop);
     Ok(())
 }
 
@@ -121,8 +130,11 @@ fn copy_on<M: Memory>(steps: &mut [Step<'_, M>], fresh: &mut [Option<Held<M>>], 
     for ((step, fresh), ticket) in steps.iter_mut().zip(fresh).zip(tickets) {
         let (Some(fresh), Some(ticket)) = (fresh, ticket) else { continue };
         let waited = stream.backend().outcome(ticket, None).map(drop);
-        step.entry.held.buffer.settled(ticket);
-        fresh.buffer.settled(ticket);
+        // Where the wait itself has failed it may not be over, and stays listed.
+        if waited.is_ok() || stream.backend().reached(ticket) {
+            step.entry.held.buffer.settled(ticket);
+            fresh.buffer.settled(ticket);
+        }
         outcome = outcome.and(waited);
     }
     outcome

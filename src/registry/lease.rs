@@ -6,9 +6,9 @@ use core::mem::ManuallyDrop;
 use core::ops::RangeBounds;
 use std::boxed::Box;
 
-use super::BufferId;
 use super::slots::{Exclusive, Shared};
 use super::stored::Stored;
+use super::{BufferId, forked};
 use crate::backend::{DeviceAddress, MemoryLocation, Ticket, Uses};
 use crate::memory::{Buffer, DeviceReadable, Memory, Slice, SliceMut};
 use crate::stream::Stream;
@@ -165,10 +165,14 @@ impl<'a, T: DeviceBytes, M: Memory> LeaseMut<'a, T, M> {
     }
 
     /// Takes the buffer out of the registry.
-    #[must_use = "dropping it frees the buffer"]
-    pub fn take(self) -> Buffer<T, M> {
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::Error::Unsupported) in a fork: the buffer stays.
+    pub fn take(self) -> Result<Buffer<T, M>> {
+        let (stored, _) = self.stored.remove().ok_or_else(forked)?;
         // SAFETY: the invariant.
-        unsafe { self.stored.remove().0.into_buffer() }
+        Ok(unsafe { stored.into_buffer() })
     }
 }
 

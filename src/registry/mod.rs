@@ -194,7 +194,7 @@ impl<M: Memory> Registry<M> {
     ///
     /// As [`lease_mut`](Self::lease_mut): a buffer that is leased stays.
     pub fn take<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<Buffer<T, M>> {
-        let (stored, _) = self.slots.exclusive(self.own(id)?)?.remove();
+        let (stored, _) = self.slots.exclusive(self.own(id)?)?.remove().ok_or_else(forked)?;
         // SAFETY: as in `lease`.
         Ok(unsafe { stored.into_buffer() })
     }
@@ -235,12 +235,12 @@ impl<M: Memory> Registry<M> {
 
     #[inline(always)]
     fn here(&self) -> Result<()> {
-        if self.books.process.is_this() {
-            Ok(())
-        } else {
-            Err(Error::Unsupported { what: "a registry of the process that this one was forked from" })
-        }
+        if self.books.process.is_this() { Ok(()) } else { Err(forked()) }
     }
+}
+
+fn forked() -> Error {
+    Error::Unsupported { what: "a registry of the process that this one was forked from" }
 }
 
 impl<M: Memory> Default for Registry<M> {

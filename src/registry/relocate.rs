@@ -2,6 +2,7 @@
 
 use super::Registry;
 use super::slots::Index;
+use crate::backend::panic::both;
 use crate::backend::{Block, Copy};
 use crate::memory::Memory;
 use crate::pool::Pool;
@@ -63,8 +64,15 @@ impl<M: Memory> Registry<Pool<M>> {
                 Err(_) => continue,
             };
             let Some(to) = compaction.nearer(stored.buffer.block()) else { continue };
+            let mut copied = Ok(());
             // SAFETY: as long as the block, and nobody's but ours; nobody has a lease, and nothing that is queued is open.
-            if let Err(error) = unsafe { copy(pool, stored.buffer.block(), &to) } {
+            let copy = || copied = unsafe { copy(pool, stored.buffer.block(), &to) };
+            both(copy, |has_panicked| {
+                if has_panicked {
+                    compaction.give(&to);
+                }
+            });
+            if let Err(error) = copied {
                 compaction.give(&to);
                 outcome = Err(error);
                 break;

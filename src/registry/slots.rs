@@ -6,7 +6,7 @@
 //! 3. What is removed admits nobody from then on, and is dropped when the last lease is given back.
 //! 4. Slots are in chunks, each twice as long as the one before, that never move. Only filling and emptying a slot takes a lock, and no
 //!    value is dropped under it.
-//! 5. A lease that is forgotten keeps its value as long as the table lives. Nothing worse comes of it.
+//! 5. A lease that is forgotten keeps its value as long as the table lives. Nothing worse comes of it. So does one that goes in a fork of the process.
 
 mod gate;
 mod lease;
@@ -23,6 +23,7 @@ use std::vec::Vec;
 use gate::{Gate, Hold, Refusal};
 
 use super::IdError;
+use crate::pool::process::Process;
 use crate::{Error, HostWord, Rejected, Result};
 
 pub(crate) use lease::{Exclusive, Shared};
@@ -54,6 +55,8 @@ impl Index {
 
 /// A table of values. It is used through an [`Arc`], which leases may hold.
 pub(crate) struct Slots<V> {
+    /// The one that it is of. In a fork somebody who is not there may hold the lock for ever.
+    process: Process,
     chunks: [OnceLock<Box<[Slot<V>]>>; CHUNKS],
     vacancies: Mutex<Vacancies>,
     removed: AtomicU64,
@@ -101,7 +104,12 @@ pub(crate) enum Removed<V> {
 impl<V> Slots<V> {
     pub fn new() -> Self {
         let vacancies = Vacancies { emptied: Vec::new(), fresh: 0, counts: Counts::default() };
-        Self { chunks: [const { OnceLock::new() }; CHUNKS], vacancies: Mutex::new(vacancies), removed: AtomicU64::new(0) }
+        Self {
+            process: Process::this(),
+            chunks: [const { OnceLock::new() }; CHUNKS],
+            vacancies: Mutex::new(vacancies),
+            removed: AtomicU64::new(0),
+        }
     }
 
     /// Puts a value in.

@@ -10,6 +10,7 @@ use ringmem::manager::{AnyBuffer, BufferId};
 use ringmem::memory::Device;
 use ringmem::stream::Stream;
 
+use super::clean::Clean;
 use super::{Manager, eventually, holding, numbers, plain};
 
 const LIMIT: u64 = 24_000;
@@ -94,7 +95,7 @@ fn work(manager: &Manager, streams: &[Stream; 2], ids: &[BufferId<u32>], seed: u
 #[test]
 fn eight_threads_and_calls_that_fail_lose_nothing_and_count_nothing_twice() {
     for seed in 1..=6_u64 {
-        let backend = HostBackend::builder().device_memory(LIMIT * 2).faults(Faults::new()).build().expect("a backend");
+        let backend = Clean::build(HostBackend::builder().device_memory(LIMIT * 2).faults(Faults::new()));
         let manager = Manager::with_limit(Device::new(&backend, 0), LIMIT);
         let streams = [0; 2].map(|_| Stream::new(&backend, 0).expect("a stream"));
         let ids: Vec<BufferId<u32>> = (0..SHARED).map(|which| holding(&manager, &format!("{which}"), &own(which))).collect();

@@ -1,8 +1,10 @@
 //! What is freed because nobody uses it, and what is not.
 
-use std::sync::atomic::AtomicU64;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::thread;
 use std::time::Duration;
 
 use ringmem::backend::host::HostBackend;
@@ -11,7 +13,7 @@ use ringmem::memory::Device;
 use ringmem::stream::Stream;
 
 use super::held::Held;
-use super::{Manager, backend, holding, is_empty, numbers, plain, read};
+use super::{LIMIT, Manager, backend, holding, is_empty, numbers, plain, read};
 
 const T: Duration = Duration::from_secs(60);
 
@@ -20,6 +22,33 @@ pub fn clocked(backend: &Arc<HostBackend>) -> (Manager, Arc<AtomicU64>) {
     let clock = Arc::new(AtomicU64::new(0));
     let shown = Arc::clone(&clock);
     (Manager::builder(Device::new(backend, 0)).clock(move || shown.load(Relaxed)).build(), clock)
+}
+
+/// What the clock does at its next call, after it has been read.
+type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
+
+fn set(hook: &Hook, work: impl FnOnce() + Send + 'static) {
+    *hook.lock().expect("no panic") = Some(Box::new(work));
+}
+
+/// A manager whose clock does something else while it is read. The time is 0.
+fn hooked(backend: &Arc<HostBackend>) -> (Manager, Hook) {
+    let (manager, _, hook) = hooked_and_clocked(backend);
+    (manager, hook)
+}
+
+fn hooked_and_clocked(backend: &Arc<HostBackend>) -> (Manager, Arc<AtomicU64>, Hook) {
+    let (clock, hook) = (Arc::new(AtomicU64::new(0)), Hook::default());
+    let (shown, work) = (Arc::clone(&clock), Arc::clone(&hook));
+    let clocked = move || {
+        let now = shown.load(Relaxed);
+        let work = work.lock().expect("no panic").take();
+        if let Some(work) = work {
+            work();
+        }
+        now
+    };
+    (Manager::builder(Device::new(backend, 0)).clock(clocked).build(), clock, hook)
 }
 
 pub fn seconds(seconds: u64) -> u64 {
@@ -48,27 +77,35 @@ fn what_is_idle_for_so_long_is_freed_and_what_is_not_stays() {
     assert!(manager.create::<u32>("old", 1, plain()).is_ok(), "the name is free");
 }
 
+/// Where another thread could be.
+enum At {
+    Clock,
+    Closure,
+}
+
 /// Whoever gives a buffer up while it is looked at has given it up, and it is counted once.
 #[test]
 fn what_another_gives_up_meanwhile_is_not_given_up_twice() {
     let backend = backend();
-    let (found, looks) = (Arc::new(OnceLock::<(Manager, BufferId<u32>)>::new()), AtomicU64::new(0));
-    let theirs = Arc::clone(&found);
-    let clock = move || {
-        // The second look of a cleanup has the buffer alone.
-        if let Some((manager, id)) = theirs.get()
-            && looks.fetch_add(1, Relaxed) == 1
-        {
-            assert!(matches!(manager.free(*id), Ok(1)));
-        }
-        seconds(60)
-    };
-    let manager = Manager::builder(Device::new(&backend, 0)).clock(clock).build();
-    let id = holding(&manager, "old", &numbers(0, 100));
-    assert!(found.set((manager.clone(), id)).is_ok());
-    assert_eq!(cleaned(&manager, Duration::ZERO), []);
-    assert!(!manager.contains(id));
-    assert_eq!((manager.statistics().freed, manager.budget().used(), backend.counters().device_live.bytes), (1, 0, 0));
+    for gives_up_at in [At::Clock, At::Closure] {
+        let (manager, hook) = hooked(&backend);
+        let id = holding(&manager, "old", &numbers(0, 100));
+        let theirs = manager.clone();
+        let give_up = move || assert!(matches!(theirs.free(id), Ok(0)));
+        let freed = match gives_up_at {
+            At::Clock => {
+                set(&hook, give_up);
+                manager.cleanup(Duration::ZERO, |_| true)
+            }
+            At::Closure => manager.cleanup(Duration::ZERO, |_| {
+                give_up();
+                true
+            }),
+        };
+        assert_eq!(freed, []);
+        assert!(!manager.contains(id));
+        assert_eq!((manager.statistics().freed, manager.budget().used(), backend.counters().device_live.bytes), (1, 0, 0));
+    }
 }
 
 /// A buffer of which nobody ever said how much is used is not unused.
@@ -148,4 +185,112 @@ fn a_read_is_dated_by_the_next_look_and_a_write_by_its_end() {
     assert!(manager.contains(id));
     assert_eq!(idle(), 20, "nor is that");
     assert_eq!(manager.statistics().buffers[0].age.as_secs(), 50);
+}
+
+/// The clock is where another thread could be, between the look at a buffer and its date.
+#[test]
+fn a_use_while_the_clock_is_read_is_not_dated_before_it() {
+    let looks: [fn(&Manager); 3] =
+        [Manager::tick, |manager| drop(manager.statistics()), |manager| assert_eq!(cleaned(manager, Duration::from_nanos(1)), [])];
+    let backend = backend();
+    for (k, look) in looks.into_iter().enumerate() {
+        let (manager, clock, hook) = hooked_and_clocked(&backend);
+        let id = holding(&manager, "a", &numbers(0, 10));
+        drop(manager.lease(id).expect("nobody else"));
+        let (theirs, later) = (manager.clone(), Arc::clone(&clock));
+        set(&hook, move || {
+            later.store(seconds(60), Relaxed);
+            drop(theirs.lease(id).expect("nobody writes"));
+        });
+        look(&manager);
+        assert_eq!(manager.statistics().buffers[0].idle, Duration::ZERO, "look {k}: it was used just now");
+        clock.store(seconds(65), Relaxed);
+        assert_eq!(manager.statistics().buffers[0].idle.as_secs(), 5, "look {k}");
+    }
+}
+
+/// The first look is at the clock when the buffer is used again, and ends while the second is at the clock.
+#[test]
+fn a_look_dates_no_use_that_a_later_look_has_begun_to_date() {
+    let backend = backend();
+    let (manager, clock, hook) = hooked_and_clocked(&backend);
+    let id = holding(&manager, "a", &numbers(0, 10));
+    drop(manager.lease(id).expect("nobody else"));
+    let ((begun, has_begun), (go, may_go)) = (mpsc::channel(), mpsc::channel());
+    set(&hook, move || {
+        begun.send(()).expect("it listens");
+        may_go.recv_timeout(LIMIT).expect("in time");
+    });
+    let theirs = manager.clone();
+    let first = thread::spawn(move || theirs.tick());
+    has_begun.recv_timeout(LIMIT).expect("in time");
+    clock.store(seconds(60), Relaxed);
+    drop(manager.lease(id).expect("nobody writes"));
+    set(&hook, move || {
+        go.send(()).expect("it listens");
+        first.join().expect("no panic");
+    });
+    manager.tick();
+    assert_eq!(manager.statistics().buffers[0].idle, Duration::ZERO, "it was used just now");
+    clock.store(seconds(65), Relaxed);
+    assert_eq!(manager.statistics().buffers[0].idle.as_secs(), 5);
+}
+
+#[test]
+fn a_look_whose_clock_panics_leaves_the_use_to_the_next() {
+    let backend = backend();
+    let (manager, clock, hook) = hooked_and_clocked(&backend);
+    let id = holding(&manager, "a", &numbers(0, 10));
+    drop(manager.lease(id).expect("nobody else"));
+    set(&hook, || panic!("a clock that panics on purpose"));
+    catch_unwind(AssertUnwindSafe(|| manager.tick())).expect_err("its clock's");
+    clock.store(seconds(60), Relaxed);
+    manager.tick();
+    clock.store(seconds(65), Relaxed);
+    assert_eq!(manager.statistics().buffers[0].idle.as_secs(), 5);
+}
+
+/// Whether something that is queued uses the buffer is asked while nobody else has it, and whoever comes then waits.
+#[test]
+fn a_cleanup_is_in_nobody_s_way() {
+    let backend = backend();
+    let manager = Manager::new(Device::new(&backend, 0));
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let id = holding(&manager, "a", &numbers(0, 10));
+    let held = Held::new(&backend, &stream);
+    manager.lease_mut(id).expect("nobody else").used_by(&stream).expect("its backend's");
+    let (is_done, theirs) = (Arc::new(AtomicBool::new(false)), manager.clone());
+    let ends = Arc::clone(&is_done);
+    let cleaner = thread::spawn(move || {
+        while !ends.load(Relaxed) {
+            assert_eq!(cleaned(&theirs, Duration::ZERO), []);
+        }
+    });
+    let refused = (0..300_000).filter(|_| manager.lease(id).is_err()).count();
+    is_done.store(true, Relaxed);
+    cleaner.join().expect("in use, it stays");
+    held.let_go();
+    assert_eq!(refused, 0);
+}
+
+/// Whatever of the caller's a cleanup calls.
+#[test]
+fn a_buffer_can_be_had_while_a_cleanup_is_at_the_clock_or_asks() {
+    let backend = backend();
+    let found = Arc::new(OnceLock::<(Manager, BufferId<u32>)>::new());
+    let (asked, refused) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (theirs, counts) = (Arc::clone(&found), [Arc::clone(&asked), Arc::clone(&refused)]);
+    let clock = move || {
+        if let Some((manager, id)) = theirs.get() {
+            counts[0].fetch_add(1, Relaxed);
+            counts[1].fetch_add(u64::from(manager.lease(*id).is_err()), Relaxed);
+        }
+        0
+    };
+    let manager = Manager::builder(Device::new(&backend, 0)).clock(clock).build();
+    let id = holding(&manager, "a", &numbers(0, 100));
+    assert!(found.set((manager.clone(), id)).is_ok());
+    let freed = manager.cleanup(Duration::ZERO, |_| manager.lease(id).is_ok());
+    assert_eq!((freed.len(), refused.load(Relaxed)), (1, 0));
+    assert!(asked.load(Relaxed) > 0);
 }

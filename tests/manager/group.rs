@@ -1,11 +1,17 @@
 //! Buffers that are resized together: all of them, or none.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::Relaxed;
+
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::manager::{AnyBuffer, BufferConfig, BufferId};
 use ringmem::memory::Device;
 use ringmem::stream::Stream;
 
+use super::clean::Clean;
+use super::cleanup::{clocked, seconds};
+use super::clocks::{clock, has_struck, strike};
 use super::{MIB, Manager, VERBS, backend, holding, is_empty, manager, numbers, plain, read};
 
 fn name(k: usize) -> String {
@@ -52,7 +58,7 @@ fn where_memory_runs_out_at_the_45th_of_67_no_buffer_has_grown() {
 /// The same where it is the device that is full, and not a fault.
 #[test]
 fn where_the_device_is_full_no_buffer_has_grown() {
-    let backend = HostBackend::builder().device_memory(MIB).build().expect("a backend");
+    let backend = Clean::build(HostBackend::builder().device_memory(MIB));
     let manager = Manager::new(Device::new(&backend, 0));
     let ids = group(&manager, 8, 16 << 10);
     assert!(matches!(manager.resize_group(all(&ids, 32 << 10)), Err(Error::OutOfMemory { .. })));
@@ -167,4 +173,35 @@ fn a_group_on_a_stream_is_copied_in_one_go_without_a_round_trip() {
     );
     assert_eq!((after.uploads, after.downloads), (before.uploads, before.downloads));
     assert_eq!(after.synchronizations, before.synchronizations);
+}
+
+/// Wherever the backend's clock panics in it: also where an old block is freed.
+#[test]
+fn a_group_that_panics_has_grown_or_not_and_was_used_just_now() {
+    let mut grown = 0;
+    for number in 1.. {
+        let backend = Clean::build(HostBackend::builder().device_memory(MIB).log(true).clock(clock()));
+        let (manager, now) = clocked(&backend);
+        let ids = group(&manager, 3, 100);
+        now.store(seconds(60), Relaxed);
+        strike(number);
+        let resized = catch_unwind(AssertUnwindSafe(|| manager.resize_group(all(&ids, 200))));
+        let has_struck = has_struck();
+        assert_eq!(resized.is_err(), has_struck);
+        now.store(seconds(61), Relaxed);
+        let lengths: Vec<_> =
+            manager.statistics().buffers.iter().map(|buffer| (buffer.len, buffer.capacity, buffer.idle.as_secs())).collect();
+        let (all_grown, none) = ([(200, 200, u64::from(!has_struck)); 3], [(100, 100, 0); 3]);
+        assert!(lengths == all_grown || (has_struck && lengths == none), "call {number}: {lengths:?}");
+        if !has_struck {
+            break;
+        }
+        grown += usize::from(lengths == all_grown);
+        for (k, &id) in ids.iter().enumerate() {
+            assert_eq!(read(&manager, id)[..100], numbers(k as u32 * 1000, 100));
+        }
+        assert_eq!(manager.clear(), 3);
+        assert_eq!((manager.budget().used(), backend.counters().device_live.bytes), (0, 0), "call {number}");
+    }
+    assert!(grown >= 3, "{grown}: once for each old block");
 }

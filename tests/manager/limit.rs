@@ -1,14 +1,18 @@
 //! Bytes that count, and that there are never more of them than there may be.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 
 use ringmem::Error;
+use ringmem::backend::host::HostBackend;
 use ringmem::manager::MemoryManager;
 use ringmem::memory::{Budget, Device, Statistics};
 
+use super::clean::Clean;
+use super::clocks::{clock, has_struck, strike};
 use super::{Manager, backend, holding, is_empty, manager, numbers, plain};
 
 #[test]
@@ -149,4 +153,28 @@ fn what_is_refused_below_counts_nowhere() {
     assert_eq!((manager.budget().used(), manager.statistics().buffers.len()), (40, 1));
     backend.set_faults(&ringmem::backend::host::Faults::new());
     manager.create::<u32>("b", 10, plain()).expect("the name is free");
+}
+
+/// Also where it is the memory's clock, or the manager's own.
+#[test]
+fn a_creation_that_panics_takes_nothing_of_its_reservation() {
+    let own = clock();
+    let panicked = (1..).find(|&number| {
+        let backend = Clean::build(HostBackend::builder().log(true).clock(clock()));
+        let now = own.clone();
+        let manager = Manager::builder(Device::new(&backend, 0)).limit(1000).clock(move || now()).build();
+        let mut reserved = manager.reserve(1000).expect("room");
+        strike(number);
+        let created = catch_unwind(AssertUnwindSafe(|| manager.create_in::<u8>(&mut reserved, "a", 600, plain()).map(drop)));
+        let has_struck = has_struck();
+        assert_eq!(created.is_err(), has_struck);
+        let bytes = if has_struck { 1000 } else { 400 };
+        assert_eq!((reserved.bytes(), manager.budget().used()), (bytes, 1000), "call {number}");
+        if has_struck {
+            manager.create_in::<u8>(&mut reserved, "a", 1000, plain()).expect("all of it");
+        }
+        manager.clear();
+        !has_struck
+    });
+    assert!(panicked > Some(2), "the allocation and the creation");
 }

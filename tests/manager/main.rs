@@ -2,7 +2,11 @@
 #![cfg(feature = "std")]
 
 mod attack;
+#[path = "../clean/mod.rs"]
+mod clean;
 mod cleanup;
+#[path = "../adaptors/clocks.rs"]
+mod clocks;
 mod figures;
 #[cfg(target_os = "linux")]
 mod forked;
@@ -22,6 +26,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clean::Clean;
 use ringmem::backend::host::{Faults, HostBackend, Verb};
 use ringmem::manager::{BufferConfig, BufferId, Growth, MemoryManager};
 use ringmem::memory::Device;
@@ -36,8 +41,8 @@ type Manager = MemoryManager<Device<HostBackend>>;
 /// Verbs by which a block takes another's place.
 const VERBS: [Verb; 7] = [Verb::Allocate, Verb::Free, Verb::Copy, Verb::After, Verb::Mark, Verb::Wait, Verb::Synchronize];
 
-fn backend() -> Arc<HostBackend> {
-    HostBackend::builder().device_memory(64 * MIB).faults(Faults::new()).build().expect("a backend")
+fn backend() -> Clean {
+    Clean::build(HostBackend::builder().device_memory(64 * MIB).faults(Faults::new()))
 }
 
 fn manager(backend: &Arc<HostBackend>) -> Manager {

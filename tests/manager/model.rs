@@ -10,6 +10,7 @@ use ringmem::manager::{AnyBuffer, BufferId, Growth};
 use ringmem::memory::Device;
 use ringmem::stream::Stream;
 
+use super::clean::Clean;
 use super::{Manager, plain};
 
 const LIMIT: u64 = 40_000;
@@ -47,11 +48,12 @@ fn ops() -> impl Strategy<Value = Op> {
 
 /// A manager, and what it should hold.
 struct Twin {
-    backend: Arc<HostBackend>,
     manager: Manager,
     stream: Stream,
     buffers: BTreeMap<u8, (BufferId<u32>, Vec<u32>, usize)>,
     is_faulty: bool,
+    /// The last to go.
+    backend: Clean,
 }
 
 /// Names that meet in one map of names and names that do not.
@@ -61,7 +63,7 @@ fn name(name: u8) -> String {
 
 impl Twin {
     fn new() -> Self {
-        let backend = HostBackend::builder().device_memory(LIMIT * 2).build().expect("a backend");
+        let backend = Clean::build(HostBackend::builder().device_memory(LIMIT * 2));
         let stream = Stream::new(&backend, 0).expect("a stream");
         let manager = Manager::with_limit(Device::new(&backend, 0), LIMIT);
         Self { backend, manager, stream, buffers: BTreeMap::new(), is_faulty: false }

@@ -70,9 +70,13 @@ fn a_configuration_that_makes_no_sense_creates_nothing() {
     let manager = manager(&backend);
     let growth = plain().with_growth(Growth::new(1, 2));
     assert!(matches!(manager.create::<u32>("a", 1, growth), Err(Error::Config(ConfigError::Growth { numerator: 1, denominator: 2 }))));
-    assert!(matches!(manager.create::<f32>("a", 1, BufferConfig::positions()), Err(Error::SizeMismatch { expected: 12, got: 4 })));
+    let error = manager.create::<f32>("a", 1, BufferConfig::positions()).expect_err("a position has three");
+    assert!(matches!(error, Error::Config(ConfigError::Element { wanted: 12, got: 4 })), "{error}");
+    assert!(error.to_string().starts_with("bytes_per_element is 12"), "{error}");
     assert!(matches!(manager.create::<[f32; 3]>("a", 1 << 40, BufferConfig::positions()), Err(Error::Size { .. })));
     assert!(matches!(manager.create::<u32>("a", usize::MAX, plain()), Err(Error::Size { .. })));
+    let unbounded = manager.create::<f32>("a", usize::MAX / 4, plain().with_bytes(0, u64::MAX));
+    assert!(matches!(unbounded, Err(Error::Size { asked, most, .. }) if asked > most), "what was asked for is not possible: {unbounded:?}");
     assert_eq!((backend.counters().device_allocations.count, manager.budget().used(), manager.statistics().buffers.len()), (0, 0, 0));
     manager.create::<[f32; 3]>("a", 1, BufferConfig::positions()).expect("the name is free");
 }

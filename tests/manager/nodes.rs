@@ -6,6 +6,7 @@ use ringmem::manager::{AnyBuffer, BufferConfig, BufferId};
 use ringmem::memory::Device;
 use ringmem::stream::Stream;
 
+use super::clean::Clean;
 use super::{MIB, Manager, is_empty, plain};
 
 const LEAST: usize = 1000;
@@ -57,7 +58,7 @@ fn field<T: DeviceBytes + PartialEq + std::fmt::Debug>(
 
 #[test]
 fn thirteen_buffers_grow_from_a_thousand_to_a_million_nodes_and_lose_nothing() {
-    let backend = HostBackend::builder().device_memory(512 * MIB).build().expect("a backend");
+    let backend = Clean::build(HostBackend::builder().device_memory(512 * MIB));
     let stream = Stream::new(&backend, 0).expect("a stream");
     let manager = Manager::builder(Device::new(&backend, 0)).limit_of_device().expect("a device").build();
     let node = |node: u32| [node as f32, node as f32 * 0.5, -1.0];

@@ -1,9 +1,16 @@
 //! Transfers that are queued on a managed buffer.
 
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
 use ringmem::Error;
-use ringmem::memory::{Pinned, PinnedBuffer};
+use ringmem::backend::host::HostBackend;
+use ringmem::manager::MemoryManager;
+use ringmem::memory::{Buffer, Device, Limited, Pinned, PinnedBuffer};
 use ringmem::stream::Stream;
 
+use super::clean::Clean;
 use super::{backend, holding, is_empty, manager, numbers, plain};
 
 #[test]
@@ -68,6 +75,8 @@ fn a_transfer_that_is_forgotten_keeps_its_memory_and_the_next_use_comes_after_it
     let pinned = PinnedBuffer::<u32, _>::from_slice(Pinned::new(&backend, 0), &numbers(0, 1000)).expect("room");
     let mut lease = manager.lease_mut(id).expect("nobody else");
     std::mem::forget(lease.upload(&stream, pinned, 0).expect("queued"));
+    // The pinned one.
+    backend.forgets();
     lease.resize(2000).expect("room");
     drop(lease);
     assert_eq!(manager.lease(id).expect("nobody else").slice(..1000).expect("live").to_vec().expect("a copy"), numbers(0, 1000));
@@ -90,4 +99,38 @@ fn what_is_freed_with_work_queued_counts_until_the_work_is_over() {
     stream.synchronize().expect("no fault");
     super::eventually("the block is freed", || backend.counters().device_live.bytes == 0);
     super::eventually("the bytes are let go", || manager.budget().used() == 0);
+}
+
+#[test]
+fn what_a_stream_is_about_to_give_back_does_not_stand_in_the_way_of_the_next() {
+    // A stream that is slow to write down what it has freed.
+    let clock = || {
+        if thread::current().name().is_some_and(|name| name.starts_with("ringmem-")) {
+            thread::sleep(Duration::from_millis(20));
+        }
+        0
+    };
+    let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).log(true).clock(Arc::new(clock)));
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let manager = MemoryManager::with_limit(Device::new(&backend, 0), 4096);
+    let limited = Limited::new(Device::new(&backend, 0), 4096);
+    let is_over = || stream.synchronize().expect("it does not fail");
+    let free = || {
+        let id = manager.create::<u8>("one", 4096, plain().with_async(true)).expect("all of it");
+        manager.lease_mut(id).expect("nobody else").fill_on(&stream, .., 1).expect("queued");
+        manager.free(id).expect("nobody has it");
+        is_over();
+    };
+    free();
+    free();
+    assert!(manager.can_allocate(4096));
+    free();
+    assert_eq!(manager.statistics().used_bytes, 0);
+    let drop_limited = || {
+        drop(stream.fill(Buffer::<u8, _>::new(limited.clone(), 4096).expect("all of it"), .., 1).expect("queued"));
+        is_over();
+    };
+    drop_limited();
+    drop_limited();
+    assert_eq!(limited.used(), 0);
 }

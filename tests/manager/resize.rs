@@ -9,6 +9,7 @@ use ringmem::backend::host::{Fault, Faults, HostBackend, Phase, Verb};
 use ringmem::memory::Device;
 use ringmem::stream::Stream;
 
+use super::clean::Clean;
 use super::{MIB, Manager, VERBS, backend, holding, is_empty, manager, numbers, plain, read};
 
 #[test]
@@ -120,7 +121,7 @@ fn resize_with(on_stream: bool, verb: Verb, fault: Fault) -> (ringmem::Result<()
 
 #[test]
 fn on_a_stream_the_copy_comes_after_what_is_queued_and_the_old_block_goes_after_the_copy() {
-    let backend = HostBackend::builder().device_memory(MIB).log(true).build().expect("a backend");
+    let backend = Clean::build(HostBackend::builder().device_memory(MIB).log(true));
     let manager = Manager::new(Device::new(&backend, 0));
     let (stream, other) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
     let id = manager.create::<u32>("a", 1000, plain().with_async(true)).expect("room");

@@ -63,7 +63,7 @@ fn what_was_registered_comes_back_as_it_was() {
     assert_eq!((back.device_address(), back.to_vec().expect("live")), (address, vec![1.5, 2.5]));
     assert_eq!((registry.statistics().live(), registry.statistics().bytes, blocks(&backend)), (0, 0, 1));
     let id = registry.register(back).expect("room");
-    assert_eq!(registry.lease_mut(id).expect("live").take().to_vec().expect("live"), [1.5, 2.5]);
+    assert_eq!(registry.lease_mut(id).expect("live").take().expect("no fork").to_vec().expect("live"), [1.5, 2.5]);
 }
 
 #[test]

@@ -63,3 +63,26 @@ fn a_lease_that_is_forgotten_keeps_its_buffer_and_hurts_nobody() {
     drop(registry);
     assert_eq!(blocks(&backend), 0, "they go with the registry");
 }
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_lease_that_is_held_over_a_fork_does_not_give_the_buffer_there() {
+    let (backend, registry) = (backend(), Registry::new());
+    let id = registry.register(buffer(&backend, &[1_u32, 2, 3, 4])).expect("room");
+    let lease = registry.lease_mut(id).expect("live");
+    // SAFETY: the child has this thread only, takes the buffer, which is what is tested, and leaves without destructors.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "no fork");
+    if pid == 0 {
+        // SAFETY: ends a child that waits for ever.
+        unsafe { libc::alarm(30) };
+        let is_refused = matches!(lease.take(), Err(Error::Unsupported { .. }));
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(i32::from(!is_refused)) };
+    }
+    let mut status = 0;
+    // SAFETY: our child, and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!(status, 0, "it has what is the other's, or waits");
+    assert_eq!(lease.take().expect("here it is").to_vec().expect("live"), [1, 2, 3, 4]);
+}

@@ -1,6 +1,10 @@
 //! A registry of buffers on the host backend: what an id leads to, and what it never leads to.
 #![cfg(feature = "std")]
 
+#[path = "../clean/mod.rs"]
+mod clean;
+#[path = "../adaptors/clocks.rs"]
+mod clocks;
 #[path = "../adaptors/held.rs"]
 mod held;
 mod ids;
@@ -15,6 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fmt, thread};
 
+use clean::Clean;
 use ringmem::backend::MemoryLocation;
 use ringmem::backend::host::HostBackend;
 use ringmem::memory::{Buffer, Device, GpuBuffer};
@@ -26,8 +31,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 type DeviceMemory = Device<HostBackend>;
 
-fn backend() -> Arc<HostBackend> {
-    HostBackend::builder().device_memory(64 << 20).log(true).build().expect("a backend")
+fn backend() -> Clean {
+    Clean::build(HostBackend::builder().device_memory(64 << 20).log(true))
 }
 
 fn buffer<T: DeviceBytes>(backend: &Arc<HostBackend>, elements: &[T]) -> Buffer<T, DeviceMemory> {

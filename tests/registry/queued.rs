@@ -137,6 +137,7 @@ fn a_forgotten_operation_keeps_its_leases() {
     let [a, b] = [[1_u32, 2], [0; 2]].map(|elements| registry.register(buffer(&backend, &elements)).expect("room"));
     let (from, to) = (registry.lease(a).expect("live").into_owned(), registry.lease_mut(b).expect("live").into_owned());
     std::mem::forget(stream.copy(from, to).expect("queued"));
+    (0..2).for_each(|_| backend.forgets());
     assert_eq!((registry.release(a).expect("live"), registry.release(b).expect("live")), (1, 1));
     stream.synchronize().expect("nothing failed");
     assert_eq!((blocks(&backend), registry.statistics().kept()), (2, 2));
@@ -153,6 +154,7 @@ fn a_lease_that_is_listed_and_forgotten_keeps_its_buffer_whatever_becomes_of_the
     lease.used_by(&stream).expect("of the same backend");
     mem::forget(lease);
     mem::forget(registry.lease(unused).expect("live"));
+    (0..2).for_each(|_| backend.forgets());
     drop(registry);
     assert_eq!(blocks(&backend), 2, "a kernel may be reading one");
     held.let_go();

@@ -1,3 +1,4 @@
+use super::clocks::{clock, has_struck, strike};
 use super::held::Held;
 use super::*;
 use ringmem::backend::host::{Fault, Faults, Verb};
@@ -5,6 +6,7 @@ use ringmem::memory::Memory;
 use ringmem::pool::{Pool, Statistics};
 use ringmem::registry::{BufferId, Relocated};
 use ringmem::stream::Stream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -204,7 +206,7 @@ fn who_asks_for_a_buffer_that_is_being_moved_waits_and_finds_it_in_its_new_place
         0
     };
     let backend = HostBackend::builder().device_memory(64 << 20).log(true).clock(Arc::new(clock));
-    let (backend, registry) = (backend.build().expect("a backend"), Registry::new());
+    let (backend, registry) = (Clean::build(backend), Registry::new());
     let pool = pool(&backend, 16, 1);
     let last = release_every_second(&registry, &full(&registry, &pool, 16))[7];
     let before = address(&registry, last);
@@ -288,4 +290,23 @@ fn who_asks_for_a_buffer_to_write_is_refused_by_no_relocation() {
         }
     });
     assert!(ids.iter().all(|&id| is_intact(&registry, id, &(0..256).map(|number| contents(number, 2)).collect::<Vec<_>>())));
+}
+
+#[test]
+fn a_move_that_panics_loses_no_block_and_no_byte() {
+    let panicked = (1..).find(|&number| {
+        let backend = Clean::build(HostBackend::builder().device_memory(64 << 20).log(true).clock(clock()));
+        let (registry, pool) = (Registry::new(), pool(&backend, 4, 2));
+        let left = release_every_second(&registry, &full(&registry, &pool, 8));
+        strike(number);
+        let done = catch_unwind(AssertUnwindSafe(|| registry.defragment(&pool).expect("no fault").moved));
+        let has_struck = has_struck();
+        assert_eq!(done.is_err(), has_struck);
+        assert!(left.iter().all(|&id| is_intact(&registry, id, &all_contents(8))), "call {number}");
+        assert_eq!(registry.clear(), 4);
+        pool.trim_to(0);
+        assert_eq!(pool.statistics().reserved_bytes, 0, "call {number}");
+        !has_struck
+    });
+    assert!(panicked > Some(2), "the copies");
 }

@@ -66,6 +66,19 @@ impl<'a, V> Place<'a, V> {
         unsafe { self.table.slots().reclaim(self.slot(), self.index) }
     }
 
+    /// Drops the value, unless this is a fork of its process.
+    ///
+    /// # Safety
+    ///
+    /// As [`reclaim`](Self::reclaim).
+    #[cold]
+    unsafe fn end(&self) {
+        if self.table.slots().process.is_this() {
+            // SAFETY: the caller's promise.
+            drop(unsafe { self.reclaim() });
+        }
+    }
+
     fn into_owned(self) -> Place<'static, V> {
         Place { table: self.table.into_owned(), slot: self.slot, index: self.index }
     }
@@ -120,7 +133,7 @@ impl<V> Drop for Shared<'_, V> {
     fn drop(&mut self) {
         if self.place.slot().gate.leave() {
             // SAFETY: told so just now.
-            drop(unsafe { self.place.reclaim() });
+            unsafe { self.place.end() };
         }
     }
 }
@@ -149,8 +162,12 @@ impl<'a, V> Exclusive<'a, V> {
         Exclusive { place: place.into_owned(), hold: this.hold }
     }
 
-    /// Takes the value out of the table; and whether it was still there for others: not where somebody has removed it meanwhile.
-    pub fn remove(self) -> (V, bool) {
+    /// Takes the value out of the table; and whether it was still there for others: not where somebody has removed it meanwhile. `None` in a fork of
+    /// the table's process, where it stays.
+    pub fn remove(self) -> Option<(V, bool)> {
+        if !self.place.table.slots().process.is_this() {
+            return None;
+        }
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped nor used again.
         let place = unsafe { ptr::read(&raw const this.place) };
@@ -164,7 +181,7 @@ impl<'a, V> Exclusive<'a, V> {
         // SAFETY: the gate is closed, and the one lease was this.
         let value = unsafe { place.reclaim() };
         // SAFETY: a slot that is leased is filled.
-        (unsafe { value.unwrap_unchecked() }, was_there)
+        Some((unsafe { value.unwrap_unchecked() }, was_there))
     }
 }
 
@@ -192,7 +209,7 @@ impl<V> Drop for Exclusive<'_, V> {
     fn drop(&mut self) {
         if self.place.slot().gate.let_go(self.hold) {
             // SAFETY: told so just now.
-            drop(unsafe { self.place.reclaim() });
+            unsafe { self.place.end() };
         }
     }
 }

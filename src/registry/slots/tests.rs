@@ -73,6 +73,18 @@ fn a_value_is_found_by_its_index_and_never_by_an_older_one() {
 }
 
 #[test]
+fn a_table_without_a_number_left_gives_the_value_back() {
+    let slots = table();
+    let first = put(&slots, 1);
+    slots.vacancies().fresh = MOST;
+    let Rejected { error, value } = slots.insert(2).expect_err("none is left");
+    assert!(matches!(error, Error::Id(IdError::Full { slots: MOST })), "{error:?}");
+    assert_eq!((value, slots.counts().inserted), (2, 1));
+    assert!(matches!(slots.remove(first), Ok(Removed::Value(1))));
+    assert_eq!(put(&slots, 3), Index { index: 0, generation: 2 }, "one is");
+}
+
+#[test]
 fn a_slot_whose_generations_are_used_up_is_not_used_again() {
     let slots = table();
     let first = put(&slots, 1);
@@ -112,13 +124,13 @@ fn an_exclusive_lease_is_alone_and_may_take_the_value_out() {
     assert!(matches!((slots.share(index), slots.exclusive(index)), (Err(Error::Busy { .. }), Err(Error::Busy { .. }))));
     drop(alone);
     assert_eq!(*slots.share(index).expect("live"), 2);
-    assert_eq!(slots.exclusive(index).expect("live").into_owned().remove(), (2, true));
+    assert_eq!(slots.exclusive(index).expect("live").into_owned().remove(), Some((2, true)));
     assert_eq!((slots.counts().removed, slots.counts().freed), (1, 1));
     // Removed by somebody else meanwhile: the value is the lease's all the same, and counted once.
     let index = put(&slots, 5);
     let alone = slots.exclusive(index).expect("live");
     assert!(matches!(slots.remove(index), Ok(Removed::Leased(1))));
-    assert_eq!((alone.remove(), slots.counts().removed, slots.counts().freed), ((5, false), 2, 2));
+    assert_eq!((alone.remove(), slots.counts().removed, slots.counts().freed), (Some((5, false)), 2, 2));
     let index = put(&slots, 6);
     let alone = slots.exclusive(index).expect("live");
     assert!(matches!(slots.remove(index), Ok(Removed::Leased(1))));
@@ -185,7 +197,7 @@ fn who_removes_what_is_being_moved_waits_and_has_it() {
         assert!(matches!(waiting.join().expect("no panic").expect("live"), Removed::Value(2)));
     });
     let moved = slots.briefly(put(&slots, 3)).expect("live");
-    assert_eq!((moved.remove(), slots.counts().removed, slots.counts().freed), ((3, true), 2, 2));
+    assert_eq!((moved.remove(), slots.counts().removed, slots.counts().freed), (Some((3, true)), 2, 2));
 }
 
 /// Eight threads put in, look up, take alone and remove what all of them know.
@@ -405,5 +417,40 @@ mod model {
     #[test]
     fn a_slot_that_is_opened_relaxed_is_found() {
         must_fail(RACE, PREEMPTIONS, a_filler_and_a_reader::<WRITER_PUBLISHES_RELAXED>);
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_last_lease_that_goes_in_a_fork_waits_for_no_lock() {
+    for exclusive in [false, true] {
+        let slots = table();
+        let drops = Arc::new(AtomicUsize::new(0));
+        let index = put(&slots, Counted { number: 0, drops: Arc::clone(&drops) });
+        let leases = if exclusive {
+            (None, Some(slots.exclusive(index).expect("live").into_owned()))
+        } else {
+            (Some(slots.share(index).expect("live").into_owned()), None)
+        };
+        assert!(matches!(slots.remove(index), Ok(Removed::Leased(1))));
+        // Somebody holds it at the fork, who is not there.
+        let vacancies = slots.vacancies();
+        // SAFETY: the child has this thread only, drops a lease, which is what is tested, and leaves without destructors.
+        let pid = unsafe { libc::fork() };
+        assert!(pid >= 0, "no fork");
+        if pid == 0 {
+            // SAFETY: ends a child that waits for ever.
+            unsafe { libc::alarm(30) };
+            drop(leases);
+            // SAFETY: ends the child.
+            unsafe { libc::_exit(drops.load(Relaxed) as i32) };
+        }
+        let mut status = 0;
+        // SAFETY: our child, and a place for its status.
+        assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+        assert_eq!(status, 0, "it waits for a lock, or drops what is the other's");
+        drop(vacancies);
+        drop(leases);
+        assert_eq!(drops.load(Relaxed), 1, "here it goes");
     }
 }
