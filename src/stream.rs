@@ -185,7 +185,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The buffer, with [`OtherBackend`](Error::OtherBackend), or [`Unsupported`](Error::Unsupported) for memory that does not move.
+    /// The buffer, with [`OtherBackend`](Error::OtherBackend), or [`Unsupported`](Error::Unsupported) for memory that does not move, and on a device without
+    /// [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access).
     pub fn prefetch<T: DeviceBytes, M: Memory<Visibility: DeviceReadable>>(
         &self,
         buffer: Buffer<T, M>,

@@ -1,20 +1,21 @@
 //! Sets of streams: whose turn it is, who waits for whom, and who says what failed.
 #![cfg(feature = "std")]
 
+mod clean;
 #[path = "adaptors/held.rs"]
 mod held;
 
-use std::sync::Arc;
 use std::time::Duration;
 
+use clean::Clean;
 use held::Held;
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::stream::{Role, StreamSet};
 
-fn backend() -> Arc<HostBackend> {
-    HostBackend::builder().device_memory(1 << 20).build().expect("a backend")
+fn backend() -> Clean {
+    Clean::build(HostBackend::builder().device_memory(1 << 20))
 }
 
 #[test]
@@ -64,7 +65,9 @@ fn each_stream_that_failed_says_so_and_all_are_waited_for() {
     let failures = streams.synchronize().expect_err("four of five failed");
     let said: Vec<_> = failures.iter().map(|(index, error)| (index, matches!(error, Error::Injected { call: "fill", .. }))).collect();
     assert_eq!(said, [(1, true), (2, true), (3, true), (4, true)]);
-    assert!(matches!(failures.into_first(), Error::Injected { number: 2, .. }));
+    let source = std::error::Error::source(&failures).expect("the first").to_string();
+    assert!(failures.to_string().contains("of the set failed") && source.contains("number 2 was made to fail"), "{failures}: {source}");
+    assert!(matches!(Error::from(failures), Error::Injected { number: 2, .. }));
     streams.synchronize().expect("each was told once");
 }
 

@@ -1,10 +1,12 @@
 //! Typed launches: the arguments arrive as they were given, on as many groups as were asked for.
 #![cfg(feature = "std")]
 
-use std::sync::Arc;
+mod clean;
+
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clean::Clean;
 use ringmem::backend::host::HostBackend;
 use ringmem::control::{self, Capabilities, Command, HostSide, State};
 use ringmem::kernel::{DevicePointer, Epoch, Kernel};
@@ -19,8 +21,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-fn setup() -> (Arc<HostBackend>, Module, Stream) {
-    let backend = HostBackend::builder().device_memory(1 << 20).resident_groups(8).build().expect("a backend");
+fn setup() -> (Clean, Module, Stream) {
+    let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).resident_groups(8));
     let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
     let stream = Stream::new(&backend, 0).expect("a stream");
     (backend, module, stream)

@@ -1,5 +1,6 @@
 //! [`Carrier`]: who moves bytes and words for one direction of a bridge, at once or on a stream of its own.
 
+use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,6 +50,11 @@ impl Carrier {
         self.stream.is_some()
     }
 
+    /// Whether looks wait until they are due.
+    pub const fn is_paced(&self) -> bool {
+        self.pace.is_some()
+    }
+
     /// Something comes: looks are as often as they may be.
     pub const fn hurry(&mut self) {
         if let Some(pace) = &mut self.pace {
@@ -76,14 +82,11 @@ impl Carrier {
         let mut tickets = [None; 2];
         for ((index, count), ticket) in parts(index, count, capacity).zip(&mut tickets) {
             let copy = Copy { to: to(index)?, from: from(index)?, bytes: count * size };
-            match (&self.stream, copy.to, copy.from) {
+            match &self.stream {
                 // SAFETY: the caller's promise.
-                (Some(stream), ..) => *ticket = Some(unsafe { self.backend.copy(&copy, stream.id()) }?),
-                // Nobody does it quicker than this thread.
-                // SAFETY: the caller's promise; two rings share no byte.
-                (None, Place::Host(to), Place::Host(from)) => unsafe { to.copy_from_nonoverlapping(from, copy.bytes as usize) },
+                Some(stream) => *ticket = Some(unsafe { self.backend.copy(&copy, stream.id()) }?),
                 // SAFETY: the caller's promise.
-                (None, ..) => unsafe { self.backend.copy_now(&copy) }?,
+                None => unsafe { self.backend.copy_now(&copy) }?,
             }
             self.last = ticket.or(self.last);
             self.counts.copies.add(1);
@@ -98,21 +101,14 @@ impl Carrier {
     ///
     /// It is a word of a header that lives until the store is over, and this carrier is its only writer.
     pub unsafe fn publish(&mut self, word: Place, value: u64, since: Option<Ticket>) -> Result<Option<Ticket>> {
-        let ticket = match (&self.stream, word) {
-            (Some(stream), _) => {
+        let ticket = match &self.stream {
+            Some(stream) => {
                 // Nothing has a number as high: then nothing that fails matters.
                 let since = since.unwrap_or(Ticket { stream: stream.id(), number: u64::MAX });
                 // SAFETY: the caller's promise.
                 Some(unsafe { self.backend.publish(word, value, since, stream.id()) }?)
             }
-            (None, Place::Host(word)) => {
-                // SAFETY: a word of a live header, by the caller's promise.
-                let word = unsafe { word.cast::<HostWord>().as_ref() };
-                // SYNC POINT: slot published, slot released: to a kernel. Pairs with its acquire of the index.
-                word.store_release(value);
-                None
-            }
-            (None, Place::Device(_)) => {
+            None => {
                 // SAFETY: the caller's promise.
                 unsafe { self.backend.publish_now(word, value) }?;
                 None
@@ -136,7 +132,7 @@ impl Carrier {
         to: impl Fn(u64) -> Result<Place>,
         (word, value, since): (Place, u64, Option<Ticket>),
     ) -> Result<[Option<Ticket>; 2]> {
-        if self.stream.is_some() || matches!(word, Place::Host(_)) {
+        if self.stream.is_some() {
             // SAFETY: the caller's promise.
             let copies = unsafe { self.slots(slots, from, to) }?;
             // SAFETY: as above.
@@ -161,6 +157,43 @@ impl Carrier {
         }
         self.counts.publications.add(1);
         Ok([None; 2])
+    }
+
+    /// [`send`](Self::send) between rings that this thread sees both, and counts the flush: nobody does it quicker, and nothing of it can fail. What is counted is so
+    /// while the copy is still being stored.
+    ///
+    /// # Safety
+    ///
+    /// As of `send`; `from` and `to` are where the slots begin of two rings, which share no byte.
+    #[inline]
+    pub unsafe fn send_directly(
+        &self,
+        [index, count, capacity, size]: [u64; 4],
+        [from, to]: [NonNull<u8>; 2],
+        (word, value): (NonNull<HostWord>, u64),
+    ) {
+        for (index, count) in parts(index, count, capacity) {
+            let offset = ((index & (capacity - 1)) * size) as usize;
+            // SAFETY: slots of these rings, by the caller's promise.
+            unsafe { to.add(offset).copy_from_nonoverlapping(from.add(offset), (count * size) as usize) };
+            self.counts.copies.add(1);
+        }
+        self.counts.flushes.add(1);
+        self.counts.bytes.add(count * size);
+        self.counts.publications.add(1);
+        // SAFETY: a word of a live header, by the caller's promise.
+        // SYNC POINT: slot published, slot released: to a kernel. Pairs with its acquire of the index.
+        unsafe { word.as_ref() }.store_release(value);
+    }
+
+    /// A look at an index that this thread sees.
+    #[inline]
+    pub fn look_directly(&mut self, word: NonNull<HostWord>) -> u64 {
+        self.looks = [self.looks[0] + 1; 2];
+        self.counts.polls.add(1);
+        // SAFETY: a word of a live header: the invariant of `Direct`.
+        // SYNC POINT: slot published, slot released: by a kernel. Pairs with its publish_all.
+        unsafe { word.as_ref() }.load_acquire()
     }
 
     /// Looks that were begun.
@@ -204,7 +237,8 @@ impl Carrier {
             Index::Copied(from) => from,
         };
         let Some(stream) = &self.stream else { return self.read_now(from).map(Some) };
-        match self.looking {
+        // Where it fails, or a clock of the user's panics, another look is begun: nobody knows what this one has brought.
+        match self.looking.take() {
             None => {
                 // SAFETY: a word of a live header, which others access as a word, and one of this carrier's alone. Both live until the copy is over: the
                 // ring by `Pair`, and these pages list it.
@@ -213,17 +247,13 @@ impl Carrier {
                 (self.looking, self.last) = (Some(ticket), Some(ticket));
                 Ok(None)
             }
-            Some(ticket) => match self.backend.wait(ticket, Some(Duration::ZERO)) {
-                Ok(false) => Ok(None),
-                Ok(true) => {
-                    self.looking = None;
-                    Ok(Some(self.to_staging(from, QUEUED)?.1.load_acquire()))
+            Some(ticket) => {
+                if !self.backend.wait(ticket, Some(Duration::ZERO))? {
+                    self.looking = Some(ticket);
+                    return Ok(None);
                 }
-                Err(error) => {
-                    self.looking = None;
-                    Err(error)
-                }
-            },
+                Ok(Some(self.to_staging(from, QUEUED)?.1.load_acquire()))
+            }
         }
     }
 

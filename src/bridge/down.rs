@@ -4,16 +4,17 @@
 //! |---|---|---|
 //! | the near ring's tail | this | arrived: copied, and seen to be |
 //! | `taken` | this | copied, or about to be |
-//! | the far ring's head | its kernel | slots that it may fill again: written only for what has arrived, so a failed copy can be repeated |
+//! | the far ring's head | its kernel | slots that it may fill again: written after their copies, so a failed copy can be repeated |
 //! | the far ring's tail | this, as last seen | published by the kernel |
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::Mark;
 use super::carrier::Carrier;
 use super::far::{Far, Line};
 use super::near::Near;
-use super::pair::Pair;
+use super::pair::{Direct, Pair};
 use crate::attach::{AttachError, Corrupt};
 use crate::backend::Ticket;
 use crate::ring::spsc::Producer;
@@ -23,6 +24,9 @@ use crate::{Host, Result, RingMessage, Word};
 pub(super) struct Down<T: RingMessage> {
     // INVARIANT: 'static stands for as long as `pair`, which is dropped after it.
     ring: Producer<'static, T, Host>,
+    /// Says that this is there, to the receiver. `None` once nobody moves messages any more.
+    // INVARIANT: as of `ring`, and not used.
+    here: Option<Producer<'static, T, Host>>,
     pub pair: Pair,
     /// The next message to be copied.
     taken: u64,
@@ -31,8 +35,9 @@ pub(super) struct Down<T: RingMessage> {
     /// What the far ring's head says, as far as is known: never more than it does.
     released: u64,
     releasing: Option<(Ticket, u64)>,
+    direct: Option<Direct>,
     flights: VecDeque<Flight>,
-    /// A copy has failed: others of its flight may still be under way.
+    /// Something has failed since `taken` was known to be true: other copies of its flight may still be under way.
     in_doubt: bool,
 }
 
@@ -49,11 +54,12 @@ impl<T: RingMessage> Down<T> {
     /// Nobody else is this near ring's producer, or writes the far ring but for a kernel that produces into it.
     pub unsafe fn new(near: Arc<Near>, far: Far, carrier: Carrier) -> Result<Self> {
         // SAFETY: the caller's promise.
-        let ring = unsafe { near.producer()? };
+        let (ring, here) = unsafe { (near.producer()?, near.producer()?.announce()) };
         let start = ring.tail();
         let pair = Pair::new(near, far, carrier);
+        let direct = pair.direct(Line::Tail, Line::Head)?;
         let (taken, tail, released) = (start, start, start);
-        Ok(Self { ring, pair, taken, tail, released, releasing: None, flights: VecDeque::new(), in_doubt: false })
+        Ok(Self { ring, here: Some(here), pair, taken, tail, released, releasing: None, direct, flights: VecDeque::new(), in_doubt: false })
     }
 
     /// Messages that were seen at the far ring and have not arrived.
@@ -64,6 +70,32 @@ impl<T: RingMessage> Down<T> {
     /// Whether the kernel may fill every slot whose message has arrived.
     pub fn is_settled(&self) -> bool {
         self.released == self.ring.tail() && self.releasing.is_none()
+    }
+
+    /// Where it is.
+    pub const fn mark(&self) -> Mark {
+        Mark { arrived: self.ring.tail(), looks: self.pair.carrier.begun() }
+    }
+
+    /// Whether something has arrived since, or there was nothing to move, or no room, by a look that was begun since, and nothing to give back.
+    pub fn has_got_on(&self, since: Mark) -> bool {
+        let has_looked = || self.pair.carrier.has_looked_since(since.looks);
+        self.ring.tail() != since.arrived || !self.in_doubt && self.flights.is_empty() && self.is_settled() && has_looked()
+    }
+
+    /// Says to the receiver that nobody is here, and wakes it.
+    pub fn leave(&mut self) {
+        self.here = None;
+        self.pair.near.wake();
+    }
+
+    /// Says that somebody is here again.
+    pub fn come_back(&mut self) -> Result<()> {
+        if self.here.is_none() {
+            // SAFETY: it is used for nothing but to say so.
+            self.here = Some(unsafe { self.pair.near.producer()? }.announce());
+        }
+        Ok(())
     }
 
     /// Moves what waits and fits; how many messages have arrived.
@@ -78,27 +110,23 @@ impl<T: RingMessage> Down<T> {
 
     fn try_flush(&mut self) -> Result<()> {
         if self.in_doubt {
-            // What is under way writes slots that nobody else touches, but it must not do so after they are published.
-            self.pair.carrier.settle();
-            self.flights.clear();
-            // Settling has told nobody what became of the release: it is done again.
-            (self.taken, self.releasing, self.in_doubt) = (self.ring.tail(), None, false);
+            self.resync()?;
         }
-        self.reap()?;
         if self.pair.carrier.is_queued() {
+            self.reap()?;
             // In front of the copies; what these bring arrives later.
             self.release()?;
-            return self.fetch();
         }
-        let fetched = self.fetch();
-        // Also what a flush before had brought and could not release: one word for both.
-        self.release()?;
-        fetched
+        self.fetch()
     }
 
     /// Copies what waits and fits, or begins to.
     fn fetch(&mut self) -> Result<()> {
-        if let Some(tail) = self.pair.carrier.look(self.pair.far.read(Line::Tail)?)? {
+        let seen = match self.direct {
+            Some(Direct { theirs, .. }) => Some(self.pair.carrier.look_directly(theirs)),
+            None => self.pair.carrier.look(self.pair.far.read(Line::Tail)?)?,
+        };
+        if let Some(tail) = seen {
             self.accept(tail)?;
         }
         let waiting = self.tail.wrapping_sub(self.taken);
@@ -129,21 +157,55 @@ impl<T: RingMessage> Down<T> {
     }
 
     fn receive(&mut self, count: u64) -> Result<()> {
-        let Self { pair: Pair { near, far, carrier }, taken, .. } = self;
+        let Self { pair: Pair { near, far, carrier }, taken, direct, .. } = self;
         let layout = &near.layout;
+        let slots = [*taken, count, layout.capacity(), layout.slot_size()];
+        let end = taken.wrapping_add(count);
+        *taken = end;
+        if let Some(Direct { near, far, ours, .. }) = *direct {
+            // SAFETY: as below.
+            unsafe { carrier.send_directly(slots, [far, near], (ours, end)) };
+            self.released = end;
+            self.arrived(end);
+            return Ok(());
+        }
         carrier.counts.flushes.add(1);
         self.in_doubt = true;
-        let slots = [*taken, count, layout.capacity(), layout.slot_size()];
-        // SAFETY: slots that the kernel published and does not fill before they are released; at the near ring, slots that its consumer has released and that are not
-        // published. Both rings outlive what is queued: see `Pair`.
-        let copies = unsafe { carrier.slots(slots, |index| far.slot(index), |index| Ok(near.slot(index))) }?;
-        self.in_doubt = false;
-        self.taken = taken.wrapping_add(count);
-        if copies == [None; 2] {
-            self.arrived(self.taken);
+        if carrier.is_queued() {
+            // SAFETY: slots that the kernel published and does not fill before they are released; at the near ring, slots that its consumer has released and that are
+            // not published. Both rings outlive what is queued: see `Pair`.
+            let copies = unsafe { carrier.slots(slots, |index| far.slot(index), |index| Ok(near.slot(index))) }?;
+            self.flights.push_back(Flight { copies, end });
         } else {
-            self.flights.push_back(Flight { copies, end: self.taken });
+            let index = (far.written(Line::Head)?, end, None);
+            // SAFETY: as above; the far ring's head, which this alone writes.
+            unsafe { carrier.send(slots, |index| far.slot(index), |index| Ok(near.slot(index)), index) }?;
+            self.released = end;
+            self.arrived(end);
         }
+        self.in_doubt = false;
+        Ok(())
+    }
+
+    /// After a failure: goes back to what has arrived.
+    fn resync(&mut self) -> Result<()> {
+        // What is under way writes slots that nobody else touches, but it must not do so after they are published.
+        self.pair.carrier.settle();
+        self.flights.clear();
+        if !self.pair.carrier.is_queued() {
+            let released = self.pair.carrier.read_now(self.pair.far.written(Line::Head)?)?;
+            // It comes after the copies: where it is stored, they were made, whatever was said of the call. It is a word of this side's, but in memory that the kernel
+            // can write: it says one or the other.
+            if released == self.taken {
+                self.released = released;
+                self.arrived(released);
+            } else if released != self.released {
+                let corrupt = Corrupt { head: released, tail: self.tail, capacity: self.ring.capacity() };
+                return Err(AttachError::Corrupt(corrupt).into());
+            }
+        }
+        // Settling has told nobody what became of a release that was queued: it is done again.
+        (self.taken, self.releasing, self.in_doubt) = (self.ring.tail(), None, false);
         Ok(())
     }
 
@@ -152,14 +214,14 @@ impl<T: RingMessage> Down<T> {
         while let Some(flight) = self.flights.front_mut() {
             for copy in &mut flight.copies {
                 let Some(ticket) = *copy else { continue };
-                match self.pair.carrier.is_over(ticket) {
-                    Ok(false) => return Ok(()),
-                    Ok(true) => *copy = None,
-                    Err(error) => {
-                        self.in_doubt = true;
-                        return Err(error);
-                    }
+                // Also where a clock of the user's panics: what had failed may have been told then.
+                self.in_doubt = true;
+                let is_over = self.pair.carrier.is_over(ticket)?;
+                self.in_doubt = false;
+                if !is_over {
+                    return Ok(());
                 }
+                *copy = None;
             }
             let end = flight.end;
             self.flights.pop_front();
@@ -168,19 +230,15 @@ impl<T: RingMessage> Down<T> {
         Ok(())
     }
 
-    /// Tells the kernel which slots it may fill again.
+    /// Tells the kernel which slots it may fill again, where copies are queued.
     fn release(&mut self) -> Result<()> {
-        if let Some((ticket, upto)) = self.releasing {
-            match self.pair.carrier.is_over(ticket) {
-                Ok(false) => return Ok(()),
-                Ok(true) => self.released = upto,
-                // It may have been stored or not: it is stored again, or a later one.
-                Err(error) => {
-                    self.releasing = None;
-                    return Err(error);
-                }
+        // Where it fails, or a clock of the user's panics, it may have been stored or not: it is stored again, or a later one.
+        if let Some((ticket, upto)) = self.releasing.take() {
+            if !self.pair.carrier.is_over(ticket)? {
+                self.releasing = Some((ticket, upto));
+                return Ok(());
             }
-            self.releasing = None;
+            self.released = upto;
         }
         let upto = self.ring.tail();
         if upto == self.released {
@@ -200,9 +258,10 @@ impl<T: RingMessage> Down<T> {
         unsafe { self.ring.advance(count) };
         // SAFETY: this producer is done with the slots before its tail.
         let (word, tail) = unsafe { self.ring.publication() };
+        // Before the look for sleepers, as in `Up`.
+        self.pair.carrier.counts.messages.add(count);
         // SYNC POINT: slot published. Pairs with Consumer::poll.
         word.store_release(tail);
         wake_sleepers(&self.pair.near.header().producer.waiting);
-        self.pair.carrier.counts.messages.add(count);
     }
 }

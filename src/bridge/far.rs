@@ -94,6 +94,12 @@ impl Far {
         self.place(line.offset())
     }
 
+    /// Where the slots begin, if the host sees the ring.
+    pub fn slots(&self) -> Option<NonNull<u8>> {
+        // SAFETY: within the pages, which are as long as header and slots.
+        self.ring.host().map(|base| unsafe { base.add(self.layout.slots_offset() as usize) })
+    }
+
     /// The byte at an offset within header and slots; as the host's, where the host sees the ring.
     fn place(&self, offset: u64) -> Result<Place> {
         match self.ring.host() {

@@ -3,8 +3,8 @@
 //! A ring is quick where whoever polls it polls its own memory. So there are two of a kind, one in the host's memory and one where the kernel
 //! wants it, and the bridge moves what stands in one to the same slots of the other, by a [`TransferStrategy`].
 //!
-//! 1. Every message arrives once, whole and in order: also when the other side is full, when a call fails, when the bridge is dropped.
-//!    What has failed is done again by the next flush.
+//! 1. Every message arrives once, whole and in order: also when the other side is full, when a call fails, when a clock of the user's panics in it, when
+//!    the bridge is dropped. What has failed is done again by the next flush.
 //! 2. A flush of n messages is one copy, or two where they wrap, and one index word; the index after the messages.
 //! 3. A slot is given back when its copy is over, not when it was queued.
 //! 4. Nothing here waits for a kernel. A flush that finds nothing, or no room, says 0.
@@ -142,10 +142,36 @@ pub struct RingBufferBridge<I: RingMessage, O: RingMessage> {
     down: Way<Down<O>>,
     counts: [Arc<Counts>; 2],
     backend: Arc<dyn Backend>,
-    /// Polls that failed, since the last look that was begun after one of them and has come back.
-    failing: u32,
-    /// Looks that were begun when the last of them failed.
-    failed_at: u64,
+    /// To the device and to the host.
+    rows: [Row; 2],
+}
+
+/// Polls that failed in one direction, since it last got anywhere.
+#[derive(Clone, Copy, Default)]
+struct Row {
+    count: u32,
+    /// Where the direction was when the last of them failed.
+    at: Mark,
+}
+
+/// Where a direction is.
+#[derive(Clone, Copy, Default)]
+struct Mark {
+    /// The index up to which all has arrived.
+    arrived: u64,
+    /// Looks that were begun.
+    looks: u64,
+}
+
+impl Row {
+    /// Takes note of a poll. One that only waits until a look is due, or until what it queued is over, ends no row; nor does what the other direction does.
+    fn note(&mut self, failed: bool, at: Mark, has_got_on: impl FnOnce(Mark) -> bool) {
+        if failed {
+            *self = Self { count: self.count.saturating_add(1), at };
+        } else if self.count > 0 && has_got_on(self.at) {
+            self.count = 0;
+        }
+    }
 }
 
 /// One direction.
@@ -195,7 +221,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     }
 
     fn of(up: Way<Up<I>>, down: Way<Down<O>>, counts: [Arc<Counts>; 2], backend: &Arc<dyn Backend>) -> Self {
-        Self { up, down, counts, backend: Arc::clone(backend), failing: 0, failed_at: 0 }
+        Self { up, down, counts, backend: Arc::clone(backend), rows: <[Row; 2]>::default() }
     }
 
     /// What a kernel takes: the ring that it consumes from, and the one that it produces into.
@@ -244,11 +270,13 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// What the backend said, or that the kernel's index is corrupt; nothing is lost, and the next flush goes on.
     pub fn flush_to_device(&mut self) -> Result<u64> {
-        let moved = match &mut self.up {
+        let (is_paced, moved) = match &mut self.up {
             Way::Shared(near) => return Ok(near.waiting::<I>(&self.counts[0])),
-            Way::Moved(up) => up.flush()?,
+            Way::Moved(up) => (up.pair.carrier.is_paced(), up.flush()?),
         };
-        self.hurry(moved);
+        if is_paced {
+            self.hurry(moved);
+        }
         Ok(moved)
     }
 
@@ -258,11 +286,13 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// As [`flush_to_device`](Self::flush_to_device).
     pub fn flush_to_host(&mut self) -> Result<u64> {
-        let moved = match &mut self.down {
+        let (is_paced, moved) = match &mut self.down {
             Way::Shared(near) => return Ok(near.waiting::<O>(&self.counts[1])),
-            Way::Moved(down) => down.flush()?,
+            Way::Moved(down) => (down.pair.carrier.is_paced(), down.flush()?),
         };
-        self.hurry(moved);
+        if is_paced {
+            self.hurry(moved);
+        }
         Ok(moved)
     }
 
@@ -281,17 +311,21 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     /// As [`flush_to_device`](Self::flush_to_device); the other direction was flushed all the same.
     pub fn poll(&mut self) -> Result<[u64; 2]> {
         let (up, down) = (self.flush_to_device(), self.flush_to_host());
-        if up.is_err() || down.is_err() {
-            (self.failing, self.failed_at) = (self.failing.saturating_add(1), self.looks());
-        } else if self.has_looked_since(self.failed_at) {
-            self.failing = 0;
+        if let (Way::Moved(to_device), Way::Moved(to_host)) = (&self.up, &self.down) {
+            self.rows[0].note(up.is_err(), to_device.mark(), |since| to_device.has_got_on(since));
+            self.rows[1].note(down.is_err(), to_host.mark(), |since| to_host.has_got_on(since));
         }
         Ok([up?, down?])
     }
 
-    /// Polls that failed in a row: one that only waits until a look is due or has come back ends no row.
-    pub(crate) const fn failing(&self) -> u32 {
-        self.failing
+    /// Another try of what has failed before: rows begin anew.
+    pub(crate) fn try_again(&mut self) {
+        self.rows = Default::default();
+    }
+
+    /// Polls that failed in a row, to the device and to the host.
+    pub(crate) const fn failing(&self) -> [u32; 2] {
+        [self.rows[0].count, self.rows[1].count]
     }
 
     /// Messages that have not arrived at the kernel's ring, and those that were seen there and have not arrived at the host's.

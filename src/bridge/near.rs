@@ -14,6 +14,7 @@ use crate::dump::Indices;
 use crate::memory::Pages;
 use crate::ring::flagged;
 use crate::ring::spsc::{self, PopError, PushError};
+use crate::wait::wake_sleepers;
 use crate::{Error, Host, HostWord, Result, RingHeader, RingLayout, RingMessage};
 
 /// A ring in pinned memory, header and slots in one piece.
@@ -66,6 +67,12 @@ impl Near {
         found
     }
 
+    /// Where the slots begin.
+    pub fn slots(&self) -> NonNull<u8> {
+        // SAFETY: within by the invariant.
+        unsafe { self.base.add(self.layout.slots_offset() as usize) }
+    }
+
     /// Where the slot of an index is.
     pub fn slot(&self, index: u64) -> Place {
         let offset = self.layout.slots_offset() + (index & (self.layout.capacity() - 1)) * self.layout.slot_size();
@@ -75,18 +82,25 @@ impl Near {
 
     /// # Safety
     ///
-    /// Called once for a ring whose producer is needed.
+    /// Of all that this gave for a ring one alone is used, the others at most to [announce](spsc::Producer::announce) it.
     pub unsafe fn producer<T: RingMessage>(self: &Arc<Self>) -> Result<spsc::Producer<'static, T, Host>> {
-        // SAFETY: the invariant; the only producer, by the caller's promise. Whoever asks keeps the `Arc` beside it.
-        Ok(unsafe { spsc::Producer::from_raw(self.base, self.layout.size()) }?.announce())
+        // SAFETY: the invariant; the only producer that fills, by the caller's promise. Whoever asks keeps the `Arc` beside it.
+        Ok(unsafe { spsc::Producer::from_raw(self.base, self.layout.size()) }?)
     }
 
     /// # Safety
     ///
-    /// Called once for a ring whose consumer is needed.
+    /// As of [`producer`](Self::producer).
     pub unsafe fn consumer<T: RingMessage>(self: &Arc<Self>) -> Result<spsc::Consumer<'static, T, Host>> {
         // SAFETY: as in `producer`.
-        Ok(unsafe { spsc::Consumer::from_raw(self.base, self.layout.size()) }?.announce())
+        Ok(unsafe { spsc::Consumer::from_raw(self.base, self.layout.size()) }?)
+    }
+
+    /// Wakes who sleeps at the end that is not the bridge's, once it was said that the bridge is gone.
+    pub fn wake(&self) {
+        let header = self.header();
+        wake_sleepers(&header.producer.waiting);
+        wake_sleepers(&header.consumer.waiting);
     }
 }
 
@@ -176,7 +190,7 @@ impl<T: RingMessage> Sender<T> {
             Either::Flagged(unsafe { flagged::Producer::from_raw(ring.base, ring.layout.size()) }?.announce())
         } else {
             // SAFETY: the caller's promise.
-            Either::Indexed(unsafe { ring.producer() }?)
+            Either::Indexed(unsafe { ring.producer() }?.announce())
         };
         Ok(Self { end, _ring: Arc::clone(ring) })
     }
@@ -229,7 +243,7 @@ impl<T: RingMessage> Sender<T> {
         either!(&self.end, end => end.capacity())
     }
 
-    /// Whether the bridge is gone: nobody takes messages any more. Always `false` where the device itself does.
+    /// Whether the bridge is gone, or its [pump](super::Pump) has given up: nobody takes messages any more. Always `false` where the device itself does.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         either!(&self.end, end => end.is_disconnected())
@@ -246,7 +260,7 @@ impl<T: RingMessage> Receiver<T> {
             Either::Flagged(unsafe { flagged::Consumer::from_raw(ring.base, ring.layout.size()) }?.announce())
         } else {
             // SAFETY: the caller's promise.
-            Either::Indexed(unsafe { ring.consumer() }?)
+            Either::Indexed(unsafe { ring.consumer() }?.announce())
         };
         Ok(Self { end, _ring: Arc::clone(ring) })
     }
@@ -305,7 +319,7 @@ impl<T: RingMessage> Receiver<T> {
         either!(&self.end, end => end.capacity())
     }
 
-    /// Whether the bridge is gone: what it brought can still be popped. Always `false` where the device itself brings it.
+    /// Whether the bridge is gone, or its [pump](super::Pump) has given up: what it brought can still be popped. Always `false` where the device itself brings it.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         either!(&self.end, end => end.is_disconnected())

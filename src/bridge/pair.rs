@@ -1,16 +1,16 @@
 //! [`Pair`]: the two rings of a direction, and who moves between them.
 
 use core::mem::ManuallyDrop;
+use core::ptr::NonNull;
 use std::boxed::Box;
 use std::sync::Arc;
 
 use super::carrier::Carrier;
-use super::far::{Far, Line};
+use super::far::{Far, Index, Line};
 use super::near::Near;
-use crate::Result;
-use crate::backend::Uses;
+use crate::backend::{Place, Uses};
 use crate::dump::Indices;
-use crate::wait::wake_sleepers;
+use crate::{HostWord, Result};
 
 /// Both rings live until what was queued between them is over. Dropped after the near ring's end that the bridge is.
 pub(super) struct Pair {
@@ -19,7 +19,28 @@ pub(super) struct Pair {
     pub carrier: Carrier,
 }
 
+/// A pair of which this thread sees both rings, and moves messages by itself: nothing is queued. Apart from the pair, and all that a flush asks of it.
+pub(super) struct Direct {
+    // INVARIANT: where the slots begin, and two words of the far ring's headers: live as long as the pair.
+    pub near: NonNull<u8>,
+    pub far: NonNull<u8>,
+    /// What the kernel writes, and what the host does.
+    pub theirs: NonNull<HostWord>,
+    pub ours: NonNull<HostWord>,
+    pub slot_size: u64,
+}
+
+// SAFETY: pointers into memory that the pair beside it owns, which is shared by the ring's protocol.
+unsafe impl Send for Direct {}
+
 impl Pair {
+    /// `None` where something is queued, or the host does not see all of the far ring, of which the kernel is `theirs`.
+    pub fn direct(&self, theirs: Line, ours: Line) -> Result<Option<Direct>> {
+        let (Some(far), false) = (self.far.slots(), self.carrier.is_queued()) else { return Ok(None) };
+        let (Index::Seen(theirs), Place::Host(ours)) = (self.far.read(theirs)?, self.far.written(ours)?) else { return Ok(None) };
+        Ok(Some(Direct { near: self.near.slots(), far, theirs, ours: ours.cast(), slot_size: self.near.layout.slot_size() }))
+    }
+
     pub const fn new(near: Arc<Near>, far: Far, carrier: Carrier) -> Self {
         Self { near, far: ManuallyDrop::new(far), carrier }
     }
@@ -36,10 +57,7 @@ impl Pair {
 
 impl Drop for Pair {
     fn drop(&mut self) {
-        // That the bridge is gone has been said; one of these is slept at by whoever is its other end.
-        let header = self.near.header();
-        wake_sleepers(&header.producer.waiting);
-        wake_sleepers(&header.consumer.waiting);
+        self.near.wake();
         // SAFETY: not used again.
         let far = unsafe { ManuallyDrop::take(&mut self.far) };
         let backend = self.carrier.backend();

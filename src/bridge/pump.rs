@@ -14,7 +14,13 @@ use crate::{Error, Rejected, Result, RingMessage};
 
 /// A bridge that is polled by a thread of its own, until it is stopped or its calls keep failing.
 ///
-/// Dropping it stops the thread at once and drops the bridge: what has not arrived then is lost with the rings.
+/// Giving up, it says at the rings' other ends that the bridge is gone, until that is pumped again: who [waits](crate::wait::Waiting) there is told
+/// [`Disconnected`](crate::wait::RecvError::Disconnected) after what had arrived.
+///
+/// It knows no kernel: who waits at an end for one that has left waits until the bridge goes.
+///
+/// Dropping it stops the thread at once and drops the bridge: what has not arrived then is lost with the rings. So it is where the thread panics, by a clock of the
+/// user's for one. Forgotten, it goes on for as long as the process.
 pub struct Pump<I: RingMessage, O: RingMessage> {
     order: Arc<Order>,
     /// `None` once it was stopped.
@@ -39,7 +45,7 @@ struct Order {
     stop: AtomicBool,
     /// How long it may go on after that to get everything through, ns.
     patience: AtomicU64,
-    /// Failures in a row.
+    /// Failures in a row, in the direction that has the longer.
     failing: AtomicU32,
 }
 
@@ -97,6 +103,26 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         self.pending()[1] == 0 && self.has_looked_since(looks)
     }
 
+    /// Says that nobody moves messages any more.
+    fn leave(&mut self) {
+        if let Way::Moved(up) = &mut self.up {
+            up.leave();
+        }
+        if let Way::Moved(down) = &mut self.down {
+            down.leave();
+        }
+    }
+
+    fn come_back(&mut self) -> Result<()> {
+        if let Way::Moved(up) = &mut self.up {
+            up.come_back()?;
+        }
+        if let Way::Moved(down) = &mut self.down {
+            down.come_back()?;
+        }
+        Ok(())
+    }
+
     /// Whether all that was ever sent, or seen by a look after so many, has arrived, and all slots were given back.
     fn is_settled(&self, looks: u64) -> bool {
         let down = match &self.down {
@@ -108,18 +134,28 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
 }
 
 fn run<I: RingMessage, O: RingMessage>(mut bridge: RingBufferBridge<I, O>, order: &Order) -> Stopped<I, O> {
+    // Another try of one that had failed before.
+    bridge.try_again();
+    let outcome = bridge.come_back().and_then(|()| poll(&mut bridge, order));
+    if outcome.is_err() {
+        bridge.leave();
+    }
+    Stopped { left: bridge.pending(), outcome, bridge }
+}
+
+/// Polls until it is told to stop, or has failed too often.
+fn poll<I: RingMessage, O: RingMessage>(bridge: &mut RingBufferBridge<I, O>, order: &Order) -> Result<()> {
     let mut idle = 0_u32;
     let mut told = None;
-    // Another try of one that had failed before.
-    bridge.failing = 0;
-    let outcome = loop {
+    loop {
         let polled = bridge.poll();
-        let failing = bridge.failing();
+        let [up, down] = bridge.failing();
+        let failing = up.max(down);
         order.failing.store(failing, Relaxed);
         match polled {
             // What waits in a ring that both sides share is nothing to do.
             Ok(moved) => idle = if moved == [0; 2] || !bridge.moves() { idle.saturating_add(1) } else { 0 },
-            Err(error) if failing >= MOST_FAILURES => break Err(error),
+            Err(error) if failing >= MOST_FAILURES => return Err(error),
             Err(_) => {}
         }
         // SYNC POINT: told to stop. Pairs with Pump::tell.
@@ -128,7 +164,7 @@ fn run<I: RingMessage, O: RingMessage>(mut bridge: RingBufferBridge<I, O>, order
             let patience = || now.checked_add(Duration::from_nanos(order.patience.load(Relaxed)));
             let (until, looks) = *told.get_or_insert_with(|| (patience(), bridge.looks()));
             if until.is_some_and(|until| now >= until) || failing == 0 && bridge.is_settled(looks) {
-                break Ok(());
+                return Ok(());
             }
         }
         match idle {
@@ -138,8 +174,7 @@ fn run<I: RingMessage, O: RingMessage>(mut bridge: RingBufferBridge<I, O>, order
             SPINS..YIELDS => thread::yield_now(),
             _ => thread::park_timeout(SLEEP),
         }
-    };
-    Stopped { left: bridge.pending(), outcome, bridge }
+    }
 }
 
 impl<I: RingMessage, O: RingMessage> Pump<I, O> {
@@ -149,13 +184,13 @@ impl<I: RingMessage, O: RingMessage> Pump<I, O> {
         [self.counts[0].read(), self.counts[1].read()]
     }
 
-    /// Failures in a row, now; how many make it give up is more than any that goes away by itself.
+    /// Failures in a row, now, in the direction that has more; how many make it give up is more than any that goes away by itself.
     #[must_use]
     pub fn failing(&self) -> u32 {
         self.order.failing.load(Relaxed)
     }
 
-    /// Whether the thread has ended: only because it gave up.
+    /// Whether the thread has ended: because it gave up, or has panicked.
     #[must_use]
     pub fn has_given_up(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)

@@ -24,7 +24,8 @@ pub enum TransferStrategy {
     /// As [`Unified`](Self::Unified), but a flag in each slot and no index to poll: across a bus a message takes one read less each way. Never chosen
     /// unasked, since the kernel must be one for such rings.
     Flagged,
-    /// Queued copies, and looks at each of the device's two indices no more often than this, whatever asks: a flush that may not look goes by the last look.
+    /// Queued copies, and looks at each of the device's two indices no more often than this, whatever moves messages or asks what waits: a flush that may not look goes by the
+    /// last look. A [dump](crate::channel::Channel::dump) looks at once.
     DmaPolling {
         /// Microseconds between two looks, at least; up to 64 times as many while nothing is moved.
         poll_interval_us: u32,

@@ -10,10 +10,11 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::Mark;
 use super::carrier::Carrier;
 use super::far::{Far, Line};
 use super::near::Near;
-use super::pair::Pair;
+use super::pair::{Direct, Pair};
 use crate::attach::{AttachError, Corrupt};
 use crate::backend::Ticket;
 use crate::ring::spsc::Consumer;
@@ -23,11 +24,15 @@ use crate::{Host, Result, RingMessage, Word};
 pub(super) struct Up<T: RingMessage> {
     // INVARIANT: 'static stands for as long as `pair`, which is dropped after it.
     ring: Consumer<'static, T, Host>,
+    /// Says that this is there, to the sender. `None` once nobody moves messages any more.
+    // INVARIANT: as of `ring`, and not used.
+    here: Option<Consumer<'static, T, Host>>,
     pub pair: Pair,
     /// The next message to be copied.
     sent: u64,
     /// The kernel's index, as last seen.
     head: u64,
+    direct: Option<Direct>,
     flights: VecDeque<Flight>,
     /// Something has failed since `sent` was known to be true.
     in_doubt: bool,
@@ -47,10 +52,11 @@ impl<T: RingMessage> Up<T> {
     /// Nobody else is this near ring's consumer, or writes the far ring but for a kernel that consumes from it.
     pub unsafe fn new(near: Arc<Near>, far: Far, carrier: Carrier) -> Result<Self> {
         // SAFETY: the caller's promise.
-        let ring = unsafe { near.consumer()? };
+        let (ring, here) = unsafe { (near.consumer()?, near.consumer()?.announce()) };
         let start = ring.head();
         let pair = Pair::new(near, far, carrier);
-        Ok(Self { ring, pair, sent: start, head: start, flights: VecDeque::new(), in_doubt: false })
+        let (sent, head, direct) = (start, start, pair.direct(Line::Head, Line::Tail)?);
+        Ok(Self { ring, here: Some(here), pair, sent, head, direct, flights: VecDeque::new(), in_doubt: false })
     }
 
     /// Messages that have not arrived at the far ring.
@@ -63,12 +69,42 @@ impl<T: RingMessage> Up<T> {
         self.ring.head().wrapping_add(self.ring.len()).wrapping_sub(self.head)
     }
 
+    /// Where it is.
+    pub const fn mark(&self) -> Mark {
+        Mark { arrived: self.ring.head(), looks: self.pair.carrier.begun() }
+    }
+
+    /// Whether something has arrived since, or there was nothing to move, or no room by a look that was begun since.
+    pub fn has_got_on(&self, since: Mark) -> bool {
+        let has_found_none = || self.pending() == 0 || self.pair.carrier.has_looked_since(since.looks);
+        self.ring.head() != since.arrived || !self.in_doubt && self.flights.is_empty() && has_found_none()
+    }
+
     /// Looks how far the kernel is, or begins to, also where there is room.
     pub fn look(&mut self) -> Result<()> {
+        if let Some(Direct { theirs, .. }) = self.direct {
+            let head = self.pair.carrier.look_directly(theirs);
+            return self.accept(head);
+        }
         match self.pair.carrier.look(self.pair.far.read(Line::Head)?)? {
             Some(head) => self.accept(head),
             None => Ok(()),
         }
+    }
+
+    /// Says to the sender that nobody is here, and wakes it.
+    pub fn leave(&mut self) {
+        self.here = None;
+        self.pair.near.wake();
+    }
+
+    /// Says that somebody is here again.
+    pub fn come_back(&mut self) -> Result<()> {
+        if self.here.is_none() {
+            // SAFETY: it is used for nothing but to say so.
+            self.here = Some(unsafe { self.pair.near.consumer()? }.announce());
+        }
+        Ok(())
     }
 
     /// Moves what waits and fits; how many messages it began to move, or moved.
@@ -113,13 +149,20 @@ impl<T: RingMessage> Up<T> {
     }
 
     fn send(&mut self, count: u64) -> Result<()> {
-        let Self { pair: Pair { near, far, carrier }, sent, .. } = self;
-        let layout = &near.layout;
+        let Self { ring, pair: Pair { near, far, carrier }, sent, direct, .. } = self;
+        let end = sent.wrapping_add(count);
+        if let Some(Direct { near, far, ours, slot_size, .. }) = *direct {
+            let slots = [*sent, count, ring.capacity(), slot_size];
+            *sent = end;
+            // SAFETY: as below.
+            unsafe { carrier.send_directly(slots, [near, far], (ours, end)) };
+            self.arrived(end);
+            return Ok(());
+        }
+        let slots = [*sent, count, near.layout.capacity(), near.layout.slot_size()];
         carrier.counts.flushes.add(1);
         // Whatever fails from here on: how far it got, the far ring's tail says.
         self.in_doubt = true;
-        let slots = [*sent, count, layout.capacity(), layout.slot_size()];
-        let end = sent.wrapping_add(count);
         let since = self.flights.front().map(|flight| flight.first);
         let index = (far.written(Line::Tail)?, end, since);
         // SAFETY: slots that were pushed and not released at the near ring; at the far ring, slots that its kernel has released and that are not published, and its
@@ -137,17 +180,15 @@ impl<T: RingMessage> Up<T> {
     /// Gives back the slots of what has arrived.
     fn reap(&mut self) -> Result<()> {
         while let Some(&Flight { published, end, .. }) = self.flights.front() {
-            match self.pair.carrier.is_over(published) {
-                Ok(false) => break,
-                Ok(true) => {
-                    self.flights.pop_front();
-                    self.arrived(end);
-                }
-                Err(error) => {
-                    self.in_doubt = true;
-                    return Err(error);
-                }
+            // Also where a clock of the user's panics: what had failed may have been told then.
+            self.in_doubt = true;
+            let is_over = self.pair.carrier.is_over(published)?;
+            self.in_doubt = false;
+            if !is_over {
+                break;
             }
+            self.flights.pop_front();
+            self.arrived(end);
         }
         Ok(())
     }
@@ -177,9 +218,10 @@ impl<T: RingMessage> Up<T> {
         unsafe { self.ring.advance(count) };
         // SAFETY: this consumer is done with the slots before its head.
         let (word, head) = unsafe { self.ring.publication() };
+        // Before the look for sleepers, which waits until all is stored: what is read after it is waited for on top of that.
+        self.pair.carrier.counts.messages.add(count);
         // SYNC POINT: slot released. Pairs with Producer::poll.
         word.store_release(head);
         wake_sleepers(&self.pair.near.header().consumer.waiting);
-        self.pair.carrier.counts.messages.add(count);
     }
 }

@@ -1,9 +1,11 @@
 //! The kernel itself: what it is doing, what it is told, and how it ends.
 
+use core::mem::replace;
 use std::boxed::Box;
 use std::time::{Duration, Instant};
 
 use super::{Channel, PATIENCE, nanoseconds, pause};
+use crate::bridge::MOST_FAILURES;
 use crate::control::{Command, Fault, State};
 use crate::dump::{Dump, Twins};
 use crate::stream::Pending;
@@ -102,32 +104,48 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     }
 
     /// Lets the kernel answer all that was sent, also where it is paused, and waits until it has left. Its answers can still be received; it waits for
-    /// room for them, so receive as many as do not fit before. One that was told to end before answers no more, and that is no failure: what it did not take is there
+    /// room for them, so receive as many as do not fit before. It has ten seconds from the last message on that it has counted as processed. One that was told to end before answers no more, and that is no failure: what it did not take is there
     /// for a [`restart`](Self::restart).
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] if it faulted or did not leave in time.
+    /// [`Error::Kernel`] if it faulted or did not leave in time; what moving messages to it keeps failing with.
     pub fn drain(&mut self) -> Result<()> {
+        self.drain_with(|_| {})
+    }
+
+    /// Again and again while it waits, calls `meanwhile`.
+    fn drain_with(&mut self, meanwhile: impl Fn(&mut Self)) -> Result<()> {
         if self.state() == Some(State::Paused) {
             // Else it makes no room at its own ring for what waits at the host's.
             self.control.command(Command::ACTIVATE);
         }
         // What has not arrived there would not be drained.
-        self.wait(|channel| channel.bridge.pending()[0] == 0 || channel.state() == Some(State::Terminated))?;
+        self.bridge.try_again();
+        let has_gone = |channel: &Self| channel.bridge.pending()[0] == 0 || channel.state() == Some(State::Terminated);
+        let mut processed = self.control().processed;
+        let mut gets_on = |channel: &mut Self| {
+            meanwhile(channel);
+            let before = replace(&mut processed, channel.control().processed);
+            processed != before
+        };
+        self.wait_while(&mut gets_on, |channel| has_gone(channel) || channel.bridge.failing()[0] >= MOST_FAILURES)?;
+        if !has_gone(self) {
+            return Err(self.trouble.take().unwrap_or_else(|| self.fault(Duration::ZERO)));
+        }
         // Not waited for alone: a kernel that is ending already reads no command any more.
         self.control.command(Command::DRAIN);
-        self.wait(|channel| channel.state() == Some(State::Terminated))
+        self.wait_while(&mut gets_on, |channel| channel.state() == Some(State::Terminated))
     }
 
     /// [`drain`](Self::drain)s a kernel that has not ended yet, and gives the last look at it. Receive what you want of the answers
-    /// before: the rings end here, with what a kernel that was told to end did not take.
+    /// before: those that are left are dropped to make room, and the rings end here, with what a kernel that was told to end did not take.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] if it faulted or did not leave in time, the kernel's own error if it broke.
+    /// As [`drain`](Self::drain); the kernel's own error if it broke.
     pub fn close(mut self) -> Result<Closed> {
-        self.drain()?;
+        self.drain_with(|channel| while channel.receiver.pop().is_ok() {})?;
         if let Some(kernel) = self.kernel.take() {
             match kernel.wait_timeout(PATIENCE) {
                 Ok(ended) => ended?,
@@ -144,10 +162,18 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
 
     /// Waits for a fact, until the kernel has left or patience is over.
     pub(super) fn wait(&mut self, done: impl Fn(&Self) -> bool) -> Result<()> {
-        let begun = Instant::now();
+        self.wait_while(|_| false, done)
+    }
+
+    /// The same, and patience begins anew whenever it `gets_on`.
+    fn wait_while(&mut self, mut gets_on: impl FnMut(&mut Self) -> bool, done: impl Fn(&Self) -> bool) -> Result<()> {
+        let mut begun = Instant::now();
         let mut times = 0_u32;
         while !done(self) {
             self.pass();
+            if gets_on(self) {
+                begun = Instant::now();
+            }
             // The fact may have come true while we looked at the state.
             if self.has_left() && !done(self) || begun.elapsed() > PATIENCE {
                 return Err(self.fault(begun.elapsed()));

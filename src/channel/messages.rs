@@ -9,7 +9,7 @@ use crate::ring::spsc::{PopError, PushError};
 use crate::{Result, RingMessage};
 
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
-    /// Sends a message; never waits.
+    /// Sends a message; never waits. Whether there is still a kernel to take it, [`check`](Self::check) says.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
                 Err(PopError::Empty) => {}
             }
             // What it had published when it left may have been on its way then, or be where nobody can look any more.
-            let is_over = |looks| self.bridge.has_brought_all(looks) || self.trouble.is_some() && self.bridge.failing() >= MOST_FAILURES;
+            let is_over = |looks| self.bridge.has_brought_all(looks) || self.trouble.is_some() && self.bridge.failing()[1] >= MOST_FAILURES;
             if looks.is_some_and(is_over) || begun.elapsed() > timeout {
                 return Err(self.trouble.take().unwrap_or_else(|| self.fault(begun.elapsed())));
             }
@@ -98,7 +98,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         if self.bridge.moves() {
             match self.bridge.poll() {
                 Err(trouble) => self.trouble = Some(trouble),
-                Ok(_) if self.bridge.failing() == 0 => self.trouble = None,
+                Ok(_) if self.bridge.failing() == [0; 2] => self.trouble = None,
                 // It only waited until a look is due or has come back.
                 Ok(_) => {}
             }
@@ -134,6 +134,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// [`Corrupt`] if the kernel's index claims what cannot be.
     pub fn output_waiting(&mut self) -> Result<u64, Corrupt> {
+        self.pass();
         self.receiver.refresh()
     }
 }

@@ -7,7 +7,7 @@
 //! 4. A kernel that has ended can be launched again on the same rings, as another epoch: what it had not answered is still there.
 //!
 //! Only [`receive_timeout`](Channel::receive_timeout) waits for messages: else a ring that is full or empty says so. Where the kernel's rings are not the host's, sending and receiving
-//! move messages between them; a batch moves when it is [flushed](Channel::flush), or with whatever is done next.
+//! move messages between them; a batch moves when it is [flushed](Channel::flush), or with the next call that sends, receives or asks what is waiting.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -97,8 +97,11 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Safety
     ///
-    /// What `options.arguments` name is live, and used as the kernel says, until the kernel has left: let the channel [`keep`](Self::keep) it.
-    /// Also where this fails: then a kernel that did not obey may still run.
+    /// Until the kernel has left, also where this fails, since one that did not obey may still run:
+    ///
+    /// - what `options.arguments` name is live, and used as the kernel says: let the channel [`keep`](Self::keep) it;
+    /// - where the device has no [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), nobody holds a host slice of
+    ///   managed memory, of whatever buffer.
     pub unsafe fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, module: &Module, options: &Options<'_>) -> Result<Self> {
         let backend = &Arc::clone(backend).erased();
         let capabilities = backend.capabilities(device)?;

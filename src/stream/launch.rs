@@ -64,8 +64,10 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// The arguments are what the kernel takes, and it touches nothing but the operands, writes to none that is a [`Lease`](crate::registry::Lease), and leaves by
-    /// itself; what else it touches is promised as for [`launch`](Self::launch).
+    /// - the arguments are what the kernel takes, and it touches nothing but the operands, writes to none that is a [`Lease`](crate::registry::Lease), and leaves by
+    ///   itself; what else it touches is promised as for [`launch`](Self::launch);
+    /// - where the device has no [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), nobody holds a host slice of
+    ///   managed memory until the kernel has left, of whatever buffer.
     pub unsafe fn launch_with<T: Operands>(&self, module: &Module, name: &str, operands: T, arguments: &[u64]) -> Queue<T> {
         let backend = self.backend();
         let queued = (|| {

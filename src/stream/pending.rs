@@ -92,7 +92,10 @@ impl<T: Queued> Pending<T> {
             }
             Ok(false) => Err(self),
             Err(error) => {
-                self.value.settled(ticket);
+                // Where the wait itself has failed it may not be over, and stays listed.
+                if self.stream.backend().reached(ticket) {
+                    self.value.settled(ticket);
+                }
                 Ok(Err(Rejected { error, value: self.value }))
             }
         }

@@ -39,7 +39,7 @@ impl Role {
 /// let memory = streams.role(Role::Memory);
 /// assert_ne!(memory.id(), streams.role(Role::Compute).id());
 /// assert_ne!(streams.next().id(), streams.next().id());
-/// streams.synchronize().map_err(|failures| failures.into_first())?;
+/// streams.synchronize()?;
 /// # Ok(())
 /// # }
 /// ```
@@ -114,6 +114,27 @@ impl StreamSet {
     }
 }
 
+impl core::fmt::Display for Failures {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let numbers: Vec<_> = self.0.iter().map(|(index, _)| *index).collect();
+        write!(f, "streams {numbers:?} of the set failed")
+    }
+}
+
+/// Its source is the first of them.
+impl core::error::Error for Failures {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        self.0.first().map(|(_, error)| error as _)
+    }
+}
+
+impl From<Failures> for Error {
+    /// The first of them.
+    fn from(failures: Failures) -> Self {
+        failures.into_first()
+    }
+}
+
 impl Failures {
     /// Which stream, counted as [`StreamSet::iter`] does, and what it said.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &Error)> {
@@ -125,5 +146,22 @@ impl Failures {
     pub fn into_first(self) -> Error {
         // There is at least one.
         self.0.into_iter().next().map_or(Error::StreamClosed, |(_, error)| error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::host::HostBackend;
+
+    /// One that counted every turn would come to 2^32, and give some stream two in a row.
+    #[test]
+    fn no_more_is_counted_than_whose_turn_it_is() {
+        let backend = HostBackend::builder().build().expect("a backend");
+        let streams = StreamSet::new(&backend, 0, 3).expect("streams");
+        for (index, expected) in streams.others.iter().enumerate().cycle().take(10) {
+            assert_eq!(streams.turn.load(Relaxed), index as u32);
+            assert_eq!(streams.next().id(), expected.id());
+        }
     }
 }

@@ -104,12 +104,9 @@ pub enum Cause {
         corrupt: Corrupt,
     },
     /// Nothing has moved for too long.
-    #[error(
-        "nothing moved for {} s: {read} chunks read, {copying} being copied, {working} with the kernel, {done} done",
-        waited.as_secs()
-    )]
+    #[error("nothing moved for {waited:?}: {read} chunks read, {copying} being copied, {working} with the kernel, {done} done")]
     Stalled {
-        /// How long.
+        /// How long: the streamer's [patience](super::Builder::patience).
         waited: Duration,
         /// Chunks that were read.
         read: u64,

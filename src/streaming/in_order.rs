@@ -39,7 +39,7 @@ impl<A, P, F: FnMut(&mut A, P)> InOrder<A, P, F> {
         self.push_at(chunk.offset, chunk.length, part);
     }
 
-    /// What the `length` bytes from `offset` on came to.
+    /// What the `length` bytes from `offset` on came to. One of no bytes is folded as often as it comes.
     pub fn push_at(&mut self, offset: u64, length: u64, part: P) {
         self.came_again |= self.waiting.insert(offset, (length, part)).is_some();
         while let Some((length, part)) = self.waiting.remove(&self.next) {

@@ -6,8 +6,11 @@ use super::stage::{Stage, sealed};
 use super::{Cause, Chunk, Streamer};
 use crate::RingMessage;
 use crate::channel::{Channel, Closed, Options};
+use crate::control::Command;
+use crate::dump::Dump;
 use crate::ring::spsc::{PopError, PushError};
 use crate::stream::Module;
+use crate::watchdog::Verdict;
 use crate::{Error, Result};
 
 /// What to say to a kernel of a chunk, and what to make of its answer.
@@ -39,8 +42,10 @@ pub struct Persistent<D: Dialogue> {
     channel: Channel<D::Question, D::Answer>,
     /// What is said, and what was made of the answers.
     pub dialogue: D,
-    /// What did not fit into the ring, and the chunk that it tells of: of no other, should the job have ended before there was room.
-    unsent: Option<(Chunk, D::Question)>,
+    /// What is to be said, and of which chunk.
+    question: Option<(Chunk, D::Question)>,
+    /// The answer that was taken last.
+    answer: Option<D::Answer>,
     high_water: [u64; 2],
     /// Chunks that it was told of and has not answered.
     unanswered: u64,
@@ -57,18 +62,53 @@ impl<D: Dialogue> Persistent<D> {
     ///
     /// # Safety
     ///
-    /// As [`Channel::open`]; the [streamer's memory](Streamer::address) may be among what the arguments name, and is kept by this once it is open. Of that memory
-    /// the kernel touches only chunks that it was told of and has not answered yet.
+    /// As [`Channel::open`], also of host slices of managed memory; the [streamer's memory](Streamer::address) may be among
+    /// what the arguments name, and is kept by this once it is open. Of that memory the kernel touches only chunks that it was told of and has not answered yet,
+    /// whatever a `dialogue` of that type asks of them.
     pub unsafe fn open(streamer: &Streamer, module: &Module, options: &Options<'_>, dialogue: D) -> Result<Self> {
         // SAFETY: the caller's promise; what it leaves out is kept below, and nobody writes to a chunk before its answer.
         let mut channel = unsafe { Channel::open(streamer.backend(), streamer.device(), module, options)? };
         channel.keep(streamer.memory());
-        Ok(Self { channel, dialogue, unsent: None, high_water: [0; 2], unanswered: 0, home: streamer.address() })
+        Ok(Self { channel, dialogue, question: None, answer: None, high_water: [0; 2], unanswered: 0, home: streamer.address() })
     }
 
-    /// The channel, to look at or to command.
-    pub fn channel(&mut self) -> &mut Channel<D::Question, D::Answer> {
+    /// The channel, to look at.
+    #[must_use]
+    pub const fn channel(&self) -> &Channel<D::Question, D::Answer> {
+        &self.channel
+    }
+
+    /// The channel itself.
+    ///
+    /// # Safety
+    ///
+    /// It stays where it is, and the kernel is sent nothing for which it would touch the streamer's memory.
+    pub unsafe fn channel_mut(&mut self) -> &mut Channel<D::Question, D::Answer> {
         &mut self.channel
+    }
+
+    /// As [`Channel::command`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn command(&mut self, command: Command) -> Result<()> {
+        self.channel.command(command)
+    }
+
+    /// As [`Channel::watch`].
+    pub fn watch(&mut self) -> Verdict {
+        self.channel.watch()
+    }
+
+    /// As [`Channel::dump`].
+    pub fn dump(&mut self) -> Dump {
+        self.channel.dump()
+    }
+
+    /// As [`Channel::keep`].
+    pub fn keep(&mut self, value: impl Send + 'static) {
+        self.channel.keep(value);
     }
 
     /// The most messages that were seen waiting for the kernel, and from it.
@@ -113,38 +153,54 @@ impl<D: Dialogue> sealed::Stage for Persistent<D> {
         if self.unanswered > 0 {
             return Err(Error::Busy { what: "the kernel may still have chunks of an interrupted stream" }.into());
         }
+        // An interrupted job's.
+        (self.question, self.answer) = (None, None);
+        // Else it would be taken for that of the chunk with its number.
+        if let Some(answer) = self.receive()? {
+            return Err(Cause::Order { got: D::number(&answer), expected: None });
+        }
         Ok(())
     }
 
-    fn tell(&mut self, chunk: &Chunk) -> Result<bool, Cause> {
-        let question = match self.unsent.take() {
-            Some((of, question)) if of == *chunk => question,
-            _ => self.dialogue.ask(chunk),
-        };
-        match self.channel.send(question) {
-            Ok(()) => self.unanswered += 1,
-            Err(PushError::Full(question)) => {
-                self.unsent = Some((*chunk, question));
-                return Ok(false);
-            }
-            Err(PushError::Corrupt(question)) => {
-                self.unsent = Some((*chunk, question));
-                return self.channel.input_waiting().map(|_| false).map_err(|corrupt| Cause::Ring { ring: "input", corrupt });
-            }
+    fn ask(&mut self, chunk: &Chunk) {
+        if !matches!(self.question, Some((of, _)) if of == *chunk) {
+            self.question = Some((*chunk, self.dialogue.ask(chunk)));
         }
-        self.high_water[0] = self.high_water[0].max(self.channel.input_waiting().unwrap_or(0));
-        Ok(true)
     }
 
-    fn answered(&mut self, chunk: &Chunk) -> Result<bool, Cause> {
+    fn tell(&mut self, chunk: &Chunk) -> Result<bool, Cause> {
+        let Some((_, question)) = self.question.take() else { return Ok(false) };
+        // Sending may panic when the kernel has it already.
+        self.unanswered += 1;
+        let (question, outcome) = match self.channel.send(question) {
+            Ok(()) => {
+                self.high_water[0] = self.high_water[0].max(self.channel.input_waiting().unwrap_or(0));
+                return Ok(true);
+            }
+            Err(PushError::Full(question)) => (question, Ok(false)),
+            Err(PushError::Corrupt(question)) => {
+                let looked = self.channel.input_waiting().map(|_| false);
+                (question, looked.map_err(|corrupt| Cause::Ring { ring: "input", corrupt }))
+            }
+        };
+        self.unanswered -= 1;
+        self.question = Some((*chunk, question));
+        outcome
+    }
+
+    fn is_answered(&mut self, chunk: &Chunk) -> Result<bool, Cause> {
         let Some(answer) = self.receive()? else { return Ok(false) };
         let got = D::number(&answer);
         if got != chunk.index {
             return Err(Cause::Order { got, expected: Some(chunk.index) });
         }
         self.unanswered -= 1;
-        self.dialogue.answered(chunk, answer)?;
+        self.answer = Some(answer);
         Ok(true)
+    }
+
+    fn judge(&mut self, chunk: &Chunk) -> Result<(), Cause> {
+        self.answer.take().map_or(Ok(()), |answer| self.dialogue.answered(chunk, answer))
     }
 
     fn check(&mut self) -> Result<(), Cause> {

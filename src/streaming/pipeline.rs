@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::backoff::Backoff;
 use super::flight::{Flight, State};
@@ -14,9 +14,6 @@ use super::streamer::Staging;
 use super::{Cause, Chunk, Interrupted, Job, Progress, Stage, Streamed, Streamer};
 use crate::stream::Pending;
 use crate::{Error, Rejected};
-
-/// How long nothing may move where a kernel is told by messages.
-const STALL: Duration = Duration::from_secs(30);
 
 pub(super) struct Run<'r, 'j, S: Stage> {
     streamer: &'r mut Streamer,
@@ -79,7 +76,7 @@ impl<'r, 'j, S: Stage> Run<'r, 'j, S> {
                 moved_at = Instant::now();
             } else if !self.is_over() {
                 self.stage.check()?;
-                if moved_at.elapsed() > STALL {
+                if moved_at.elapsed() > self.streamer.patience {
                     return Err(self.stalled());
                 }
                 backoff.wait();
@@ -269,10 +266,16 @@ impl<'r, 'j, S: Stage> Run<'r, 'j, S> {
                 moved = true;
             }
             if flight.state == State::Arrived {
-                if !self.stage.tell(&flight.chunk)? {
+                self.stage.ask(&flight.chunk);
+                // Whatever panics from here on, the kernel may have it.
+                flight.state = State::Told;
+                let told = self.stage.tell(&flight.chunk);
+                if !matches!(told, Ok(true)) {
+                    flight.state = State::Arrived;
+                }
+                if !told? {
                     break;
                 }
-                flight.state = State::Told;
                 moved = true;
             }
         }
@@ -283,10 +286,13 @@ impl<'r, 'j, S: Stage> Run<'r, 'j, S> {
     fn take_answers(&mut self) -> Result<bool, Cause> {
         let mut moved = false;
         while let Some(index) = self.flights.iter().position(|flight| flight.state != State::Leaving) {
-            let flight = &self.flights[index];
-            if flight.state != State::Told || !self.stage.answered(&flight.chunk)? {
+            let flight = &mut self.flights[index];
+            if flight.state != State::Told || !self.stage.is_answered(&flight.chunk)? {
                 break;
             }
+            // The kernel has done with it, whatever is made of the answer.
+            flight.state = State::Leaving;
+            self.stage.judge(&flight.chunk)?;
             self.send_back(index)?;
             moved = true;
         }
@@ -350,7 +356,7 @@ impl<'r, 'j, S: Stage> Run<'r, 'j, S> {
     fn stalled(&self) -> Cause {
         let working = self.flights.iter().filter(|flight| flight.state == State::Told).count() as u64;
         let copying = self.flights.len() as u64 - working;
-        Cause::Stalled { waited: STALL, read: self.read, copying, working, done: self.chunks }
+        Cause::Stalled { waited: self.streamer.patience, read: self.read, copying, working, done: self.chunks }
     }
 }
 
@@ -362,6 +368,12 @@ impl<S: Stage> Drop for Run<'_, '_, S> {
             return;
         }
         let streamer = &mut *self.streamer;
+        // May be on a stream of its own.
+        for work in self.flights.iter_mut().filter_map(|flight| flight.work.take()) {
+            if let Err(rejected) = work.wait() {
+                streamer.backend().unreported(rejected.error);
+            }
+        }
         for stream in [&streamer.upload, &streamer.work, &streamer.download] {
             if let Err(error) = stream.synchronize() {
                 streamer.backend().unreported(error);

@@ -49,15 +49,24 @@ pub(super) mod sealed {
             let _ = (chunk, on);
             Ok(None)
         }
-        /// Tells of a chunk that has arrived; whether there was room.
+        /// Makes up what to say of a chunk that has arrived.
+        fn ask(&mut self, chunk: &Chunk) {
+            let _ = chunk;
+        }
+        /// Says it; whether there was room.
         fn tell(&mut self, chunk: &Chunk) -> Result<bool, Cause> {
             let _ = chunk;
             Ok(true)
         }
         /// Whether this chunk, the next whose answer is due, is answered.
-        fn answered(&mut self, chunk: &Chunk) -> Result<bool, Cause> {
+        fn is_answered(&mut self, chunk: &Chunk) -> Result<bool, Cause> {
             let _ = chunk;
             Ok(true)
+        }
+        /// Makes of the answer what is to be made of it.
+        fn judge(&mut self, chunk: &Chunk) -> Result<(), Cause> {
+            let _ = chunk;
+            Ok(())
         }
         /// Whether there is still somebody to answer, when nothing has moved.
         fn check(&mut self) -> Result<(), Cause> {

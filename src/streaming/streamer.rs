@@ -1,6 +1,7 @@
 //! [`Streamer`]: the buffers and streams that chunks go through.
 
 use core::fmt;
+use core::time::Duration;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::vec::Vec;
@@ -50,6 +51,7 @@ pub struct Streamer {
     element: u64,
     depth: usize,
     staging: usize,
+    pub(super) patience: Duration,
     /// Of `depth` places of `stride` bytes each.
     arena: Arena<Device>,
     stride: usize,
@@ -72,6 +74,7 @@ pub struct Builder {
     depth: u32,
     staging: Option<u32>,
     element: u64,
+    patience: Duration,
 }
 
 impl Streamer {
@@ -80,7 +83,8 @@ impl Streamer {
 
     /// A streamer of a device to be: chunks of 4 MiB, three of them, elements of a byte.
     pub fn builder<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> Builder {
-        Builder { backend: Arc::clone(backend).erased(), device, chunk: 4 << 20, depth: 3, staging: None, element: 1 }
+        let (backend, patience) = (Arc::clone(backend).erased(), Duration::from_secs(30));
+        Builder { backend, device, chunk: 4 << 20, depth: 3, staging: None, element: 1, patience }
     }
 
     /// Streams: returns when the last chunk is done. The streamer can be used again, also after an error.
@@ -186,13 +190,20 @@ impl Builder {
         self
     }
 
+    /// How long nothing may move where a [`Persistent`](super::Persistent) kernel is told of chunks, before the stream stops as
+    /// [`Stalled`](super::Cause::Stalled): a kernel that runs and answers nothing is not known by anything else. 30 s unless set; more where one chunk takes longer.
+    pub const fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
     /// The streamer, with all its memory.
     ///
     /// # Errors
     ///
     /// [`Size`](Error::Size) for none of something, or for chunks that no address spans; no such device, no memory, no thread.
     pub fn build(self) -> Result<Streamer> {
-        let Self { backend, device, chunk, depth, staging, element } = self;
+        let Self { backend, device, chunk, depth, staging, element, patience } = self;
         let staging = staging.unwrap_or(depth);
         let most = isize::MAX as u64;
         for asked in [chunk, u64::from(depth), u64::from(staging), element] {
@@ -215,6 +226,7 @@ impl Builder {
             element,
             depth: depth as usize,
             staging: staging as usize,
+            patience,
             arena,
             stride: size(stride),
             idle: VecDeque::new(),

@@ -1,3 +1,4 @@
+use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, Verb};
 
 use super::*;
@@ -62,5 +63,80 @@ fn nothing_is_lost_whatever_call_of_a_long_run_fails() {
         }
         // A hundred messages through four slots are twenty-five flushes each way at least, of a copy and an index.
         assert!(struck >= 25, "{strategy:?}: {struck} of 50");
+    }
+}
+
+/// One direction's flush.
+type Flush = fn(&mut RingBufferBridge<Echo, Echo>) -> Result<u64, Error>;
+
+/// Sends and receives `count` messages, each direction flushed by itself, and drops the rig when its kernel has left: what failed, to the device and to the host.
+fn failures(mut rig: Rig, count: u64) -> [Vec<Error>; 2] {
+    let flushes: [Flush; 2] = [RingBufferBridge::flush_to_device, RingBufferBridge::flush_to_host];
+    let (mut sent, mut received, mut errors) = (0, 0, [Vec::new(), Vec::new()]);
+    until("all have come back", || {
+        while sent < count && rig.sender.push(message(sent)).is_ok() {
+            sent += 1;
+        }
+        for (flush, errors) in flushes.into_iter().zip(&mut errors) {
+            errors.extend(flush(&mut rig.bridge).err());
+        }
+        while let Ok(got) = rig.receiver.pop() {
+            assert_eq!(got, message(received), "the next in order");
+            received += 1;
+        }
+        if received < count {
+            // So that it makes no more calls than it needs.
+            thread::sleep(Duration::from_micros(20));
+        }
+        received == count
+    });
+    until("the kernel has left", || rig.kernel.is_done());
+    assert_eq!(rig.receiver.pop(), Err(PopError::Empty), "none twice");
+    errors
+}
+
+#[test]
+fn a_fault_at_any_call_both_ways_is_named_by_its_direction_and_loses_nothing() {
+    const COUNT: u64 = 8;
+    for strategy in STRATEGIES {
+        let placements: &[Placement] =
+            if strategy == TransferStrategy::Unified { &[Placement::PINNED] } else { &[Placement::DEVICE, Placement::SPLIT] };
+        for placement in placements {
+            let begin = || {
+                let backend = backend();
+                let rig = rig(&backend, &options(strategy, *placement, 2), COUNT);
+                (backend, rig)
+            };
+            let (whole, rig) = begin();
+            whole.set_faults(&Faults::new());
+            assert!(failures(rig, COUNT).iter().all(Vec::is_empty), "{strategy:?}: nothing fails by itself");
+            for verb in Verb::ALL {
+                let calls = whole.calls(verb).expect("counted");
+                assert!(calls > 0 || !matches!(verb, Verb::Copy | Verb::Publish) || strategy == TransferStrategy::Unified);
+                let is_queued = strategy != TransferStrategy::Sync && matches!(verb, Verb::Copy | Verb::Publish);
+                for when_executed in [false, true].into_iter().take(1 + usize::from(is_queued)) {
+                    for nth in 1..=calls {
+                        let (backend, rig) = begin();
+                        let fault = Fault::nth(nth);
+                        backend.set_faults(&Faults::new().on(verb, if when_executed { fault.when_executed() } else { fault }));
+                        let [up, down] = failures(rig, COUNT);
+                        let context =
+                            format!("{strategy:?} {placement:?}: call {nth} of {verb:?}, when executed: {when_executed}: {up:?}, {down:?}");
+                        let is_named = |error: &Error| match error {
+                            Error::Injected { call, .. } => *call == verb.name(),
+                            // What an operation that failed when it was executed keeps from being stored.
+                            Error::Unpublished { .. } => when_executed && verb == Verb::Copy,
+                            _ => false,
+                        };
+                        assert!(up.iter().chain(&down).all(is_named), "{context}");
+                        assert!(up.is_empty() || down.is_empty(), "{context}: a call is of one direction");
+                        // Of a run that waits for others no two make as many calls.
+                        let has_struck = backend.calls(verb).expect("counted") >= nth;
+                        let is_told = !when_executed && matches!(verb, Verb::Copy | Verb::Publish);
+                        assert!(!is_told || !has_struck || up.len() + down.len() == 1, "{context}");
+                    }
+                }
+            }
+        }
     }
 }

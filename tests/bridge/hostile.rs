@@ -85,6 +85,28 @@ fn what_says_how_far_a_failed_flush_got_is_not_believed_beyond_what_was_sent() {
 }
 
 #[test]
+fn what_says_whether_answers_were_given_back_is_one_index_or_the_other() {
+    let backend = backend();
+    let options = Options { start: START, ..options(TransferStrategy::Sync, Placement::SPLIT, 4) };
+    let Opened { mut receiver, mut bridge, .. } = open(&backend, &options);
+    let [_, down] = bridge.addresses().expect("addresses");
+    write(&backend, down.peer + TAIL, START.wrapping_add(4));
+    backend.set_faults(&Faults::new().on(Verb::Publish, Fault::nth(1)));
+    assert!(bridge.flush_to_host().is_err());
+    // The kernel scribbles over a word that is the host's.
+    for lie in [START.wrapping_add(1), START.wrapping_add(3), START.wrapping_add(5), START.wrapping_sub(1)] {
+        write(&backend, down.own + HEAD, lie);
+        for _ in 0..3 {
+            assert!(is_corrupt(&bridge.flush_to_host()), "{lie:#x}: {bridge:?}");
+        }
+    }
+    assert_eq!((receiver.pop(), bridge.pending()), (Err(PopError::Empty), [0, 4]));
+    write(&backend, down.own + HEAD, START);
+    assert_eq!(bridge.flush_to_host().expect("no fault"), 4);
+    assert!(receiver.pop().is_ok());
+}
+
+#[test]
 fn a_pump_gives_up_on_a_kernel_that_lies_and_says_why() {
     let backend = backend();
     let Opened { bridge, .. } = open(&backend, &Options { start: START, ..options(TransferStrategy::Async, Placement::SPLIT, 4) });

@@ -85,7 +85,7 @@ fn writes_data_before_the_index(works: &[Work], index: u64) {
 fn every_call_is_in_order_by_the_rules_of_who_knows_only_the_log() {
     for strategy in [TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 1 }] {
         for failing in [None, Some(false), Some(true)] {
-            let backend = HostBackend::builder().device_memory(1 << 20).log(true).build().expect("a backend");
+            let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).log(true));
             let mut rig = rig(&backend, &options(strategy, Placement::DEVICE, 16), 600);
             let [up, _] = rig.bridge.addresses().expect("addresses");
             let mut faults = Faults::new();

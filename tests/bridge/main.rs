@@ -1,20 +1,26 @@
 //! Bridges: every message once, in order, by every strategy, between every pair of places, whatever fails.
 #![cfg(feature = "std")]
 
+#[path = "../clean/mod.rs"]
+mod clean;
 mod faults;
 mod flights;
 mod hostile;
 mod log;
+mod model;
 mod open;
 mod order;
+mod panics;
 mod pump;
 mod restart;
 mod sleep;
+mod tasks;
 
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clean::Clean;
 use ringmem::backend::host::HostBackend;
 use ringmem::bridge::{Opened, Options, Placement, Receiver, RingAddresses, RingBufferBridge, Sender, TransferStrategy};
 use ringmem::image::{Entry, KernelHost};
@@ -30,8 +36,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 const STRATEGIES: [TransferStrategy; 4] =
     [TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 1 }, TransferStrategy::Unified];
 
-fn backend() -> Arc<HostBackend> {
-    HostBackend::builder().device_memory(1 << 20).build().expect("a backend")
+fn backend() -> Clean {
+    Clean::build(HostBackend::builder().device_memory(1 << 20))
 }
 
 fn message(number: u64) -> Echo {

@@ -47,7 +47,7 @@ fn a_full_device_is_an_error_and_what_is_there_stays() {
 
 #[test]
 fn a_ring_in_pinned_memory_is_refused_where_stores_to_it_are_not_seen() {
-    let backend = HostBackend::builder().system_scope(false).device_memory(1 << 20).build().expect("a backend");
+    let backend = Clean::build(HostBackend::builder().system_scope(false).device_memory(1 << 20));
     for strategy in STRATEGIES.into_iter().chain([TransferStrategy::Flagged]) {
         for (placement, served) in [(Placement::PINNED, false), (Placement::SPLIT, false), (Placement::DEVICE, true)] {
             let opened = RingBufferBridge::<Echo, Echo>::open(&backend, 0, &options(strategy, placement, 8)).map(drop);
@@ -88,4 +88,21 @@ fn one_ring_for_both_sides_is_refused_where_nothing_is_shared() {
         .expect("it runs");
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[test]
+fn a_launch_that_is_over_takes_up_no_place_among_those_that_use_the_rings() {
+    for placement in [Placement::DEVICE, Placement::SPLIT] {
+        let backend = backend();
+        let Rig { mut sender, mut bridge, kernel, .. } = rig(&backend, &options(TransferStrategy::Sync, placement, 8), 1);
+        // Beside one that stays.
+        for _ in 0..10 {
+            let over = rig(&backend, &options(TransferStrategy::Sync, placement, 8), 0).kernel;
+            until("it has left", || over.is_done());
+            bridge.used_by(&over).expect("there is room for it");
+        }
+        assert!(!kernel.is_done());
+        sender.push(message(0)).expect("room");
+        until("the other has left", || bridge.poll().is_ok() && kernel.is_done());
+    }
 }

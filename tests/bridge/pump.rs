@@ -1,6 +1,7 @@
 use ringmem::backend::host::{Fault, Faults, Verb};
 use ringmem::bridge::Stopped;
 
+use super::hostile::write;
 use super::*;
 
 #[test]
@@ -68,6 +69,58 @@ fn a_pump_gives_up_where_every_look_fails_however_seldom_it_looks() {
 }
 
 #[test]
+fn a_pump_gives_up_where_one_direction_fails_however_well_the_other_goes() {
+    let backend = backend();
+    let Opened { mut sender, bridge, .. } = open(&backend, &options(TransferStrategy::Async, Placement::SPLIT, 4));
+    // Of what goes to the device alone: looks for answers find none, and go well.
+    backend.set_faults(&Faults::new().on(Verb::Publish, Fault::from(1).when_executed()));
+    sender.push(message(0)).expect("room");
+    let pump = bridge.pump().expect("a thread");
+    until("it has given up", || pump.has_given_up());
+    assert_eq!((pump.failing(), pump.stop(LIMIT).expect("no panic").left), (64, [1, 0]));
+}
+
+#[test]
+fn a_pump_gives_up_where_no_answer_gets_through_though_every_look_does() {
+    let backend = backend();
+    let Opened { bridge, .. } = open(&backend, &options(TransferStrategy::Async, Placement::SPLIT, 4));
+    let [_, down] = bridge.addresses().expect("addresses");
+    write(&backend, down.peer, (u64::MAX - 100) + 2);
+    backend.set_faults(&Faults::new().on(Verb::Copy, Fault::from(1).when_executed()));
+    let pump = bridge.pump().expect("a thread");
+    until("it has given up", || pump.has_given_up());
+    assert_eq!((pump.failing(), pump.stop(LIMIT).expect("no panic").left), (64, [0, 2]));
+}
+
+#[test]
+fn failures_with_something_moved_between_them_stop_no_pump() {
+    for verb in [Verb::Copy, Verb::Publish, Verb::Wait] {
+        for when_executed in [false, true] {
+            let backend = backend();
+            let Rig { mut sender, mut receiver, bridge, kernel } =
+                rig(&backend, &options(TransferStrategy::Async, Placement::DEVICE, 4), 1000);
+            let fault = Fault::random(0.2, 5);
+            backend.set_faults(&Faults::new().on(verb, if when_executed { fault.when_executed() } else { fault }));
+            let pump = bridge.pump().expect("a thread");
+            let (mut sent, mut received) = (0, 0);
+            until("all have come back", || {
+                assert!(!pump.has_given_up(), "{verb:?} {when_executed}: {received} received, {pump:?}");
+                sent += u64::from(sent < 1000 && sender.push(message(sent)).is_ok());
+                while let Ok(got) = receiver.pop() {
+                    assert_eq!(got, message(received));
+                    received += 1;
+                }
+                received == 1000
+            });
+            let failures: u64 = pump.metrics().iter().map(|metrics| metrics.failures).sum();
+            assert!(failures > 64, "{verb:?} {when_executed}: {failures}, of which no 64 are in a row");
+            backend.set_faults(&Faults::new());
+            until("the kernel has left", || kernel.is_done());
+        }
+    }
+}
+
+#[test]
 fn a_pump_has_nothing_to_do_where_both_sides_share_what_waits() {
     let backend = backend();
     let Opened { mut sender, bridge, .. } = open(&backend, &options(TransferStrategy::Unified, Placement::PINNED, 4));
@@ -95,4 +148,37 @@ fn a_pump_that_is_told_to_stop_waits_no_longer_than_it_may_for_a_kernel_that_tak
     let Stopped { left, outcome, .. } = pump.stop(Duration::from_millis(5)).expect("no panic");
     outcome.expect("no fault");
     assert_eq!(left, [4, 0]);
+}
+
+#[test]
+fn a_pump_whose_handle_is_forgotten_goes_on_and_who_takes_nothing_only_stops_it() {
+    for strategy in STRATEGIES {
+        let backend = backend();
+        let placement = if strategy == TransferStrategy::Unified { Placement::PINNED } else { Placement::DEVICE };
+        let Rig { mut sender, mut receiver, bridge, kernel } = rig(&backend, &options(strategy, placement, 4), 200);
+        std::mem::forget(bridge.pump().expect("a thread"));
+        let mut sent = 0;
+        // Nobody receives: the rings fill, each behind the other, and the kernel holds one.
+        let all = if strategy == TransferStrategy::Unified { 9 } else { 17 };
+        until("everything is full", || {
+            sent += u64::from(sent < all && sender.push(message(sent)).is_ok());
+            sent == all
+        });
+        for _ in 0..100 {
+            assert!(sender.push(message(sent)).is_err(), "{strategy:?}");
+            thread::yield_now();
+        }
+        let mut received = 0;
+        until("all have come back", || {
+            sent += u64::from(sent < 200 && sender.push(message(sent)).is_ok());
+            while let Ok(got) = receiver.pop() {
+                assert_eq!(got, message(received), "{strategy:?}");
+                received += 1;
+            }
+            received == 200
+        });
+        until("the kernel has left", || kernel.is_done());
+        // Its thread keeps all rings, and where it looks.
+        (0..if strategy == TransferStrategy::Unified { 2 } else { 6 }).for_each(|_| backend.forgets());
+    }
 }

@@ -1,6 +1,7 @@
 use std::sync::atomic::Ordering::Acquire;
 
-use ringmem::bridge::Stopped;
+use ringmem::backend::host::{Fault, Faults, Verb};
+use ringmem::bridge::{Pump, Stopped};
 use ringmem::layouts::ring::End;
 use ringmem::wait::{How, RecvError, SendError, Waiting};
 
@@ -30,13 +31,26 @@ fn who_sleeps_at_an_end_is_woken_by_the_bridge() {
     }
 }
 
-/// How a bridge goes.
-const ENDS: [fn(RingBufferBridge<Echo, Echo>); 3] = [
-    drop,
-    |bridge| drop(bridge.pump().expect("a thread")),
-    |bridge| {
+/// How a bridge goes, or a pump that has given up and is still there.
+type Goes = fn(&HostBackend, RingBufferBridge<Echo, Echo>) -> Option<Pump<Echo, Echo>>;
+
+const ENDS: [Goes; 4] = [
+    |_, bridge| {
+        drop(bridge);
+        None
+    },
+    |_, bridge| {
+        drop(bridge.pump().expect("a thread"));
+        None
+    },
+    |_, bridge| {
         let Stopped { bridge, .. } = bridge.pump().expect("a thread").stop(Duration::ZERO).expect("no panic");
         drop(bridge);
+        None
+    },
+    |backend, bridge| {
+        backend.set_faults(&Faults::new().on(Verb::Copy, Fault::from(1)));
+        bridge.pump().ok()
     },
 ];
 
@@ -59,11 +73,36 @@ fn who_sleeps_at_an_end_without_a_deadline_is_woken_when_the_bridge_goes() {
                 // SAFETY: the sleeper has its end until the bridge goes.
                 until("it sleeps", || unsafe { &*word }.load(Acquire) as u32 != 0);
             }
-            goes(bridge);
+            let pump = goes(&backend, bridge);
             until("both are awake", || sends.is_finished() && receives.is_finished());
             let sent = sends.join().expect("no panic");
             assert!(matches!(sent, Some(SendError::Disconnected(_))), "{strategy:?}: {sent:?}");
             assert_eq!(receives.join().expect("no panic"), Err(RecvError::Disconnected));
+            drop(pump);
         }
+    }
+}
+
+#[test]
+fn a_bridge_that_was_given_up_is_there_again_when_it_is_pumped_again() {
+    for strategy in [TransferStrategy::Sync, TransferStrategy::Async] {
+        let backend = backend();
+        let Rig { sender, receiver, bridge, kernel } = rig(&backend, &options(strategy, Placement::DEVICE, 4), 3);
+        backend.set_faults(&Faults::new().on(Verb::Copy, Fault::from(1)));
+        let pump = bridge.pump().expect("a thread");
+        until("both are told", || sender.is_disconnected() && receiver.is_disconnected());
+        backend.set_faults(&Faults::new());
+        let Stopped { bridge, outcome, .. } = pump.stop(LIMIT).expect("no panic");
+        assert!(outcome.is_err() && sender.is_disconnected() && receiver.is_disconnected());
+        let pump = bridge.pump().expect("a thread");
+        until("both are told", || !sender.is_disconnected() && !receiver.is_disconnected());
+        let (mut sender, mut receiver) = (<Waiting<_>>::sender(sender, How::default()), <Waiting<_>>::receiver(receiver, How::default()));
+        for number in 0..3 {
+            assert!(sender.send_timeout(message(number), LIMIT).is_ok());
+            assert_eq!(receiver.recv_timeout(LIMIT), Ok(message(number)));
+        }
+        drop(pump);
+        assert!(sender.end().is_disconnected() && receiver.end().is_disconnected());
+        until("the kernel has left", || kernel.is_done());
     }
 }

@@ -3,7 +3,7 @@
 use ringmem_kernels::IMAGE;
 use serde_json::Value;
 
-use crate::program::call;
+use crate::program::{call, until};
 
 /// Workloads, how many of ours each has, and how many peers. `pool-100M` and `pool-1G` are as the others, and take seconds.
 const WORKLOADS: [(&str, usize, usize); 19] = [
@@ -71,4 +71,26 @@ fn one_workload_is_measured_alone_and_named_with_its_unit() {
     let lines: Vec<&str> = out.lines().collect();
     assert!(lines.len() == 4 && lines[0] == "on the backend host: asked for" && lines[1].starts_with("workload"), "{out}");
     assert!(lines[2..].iter().all(|line| line.starts_with("pool-64K") && line.ends_with("ns/block")), "{out}");
+}
+
+/// Killed while it writes its file, it leaves none.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_bench_that_is_killed_leaves_no_file() {
+    use std::os::unix::fs::MetadataExt;
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ringmem"));
+    command.args(["bench", "stream", "--backend", "host", "--seconds", "60", "--bytes", "256MiB"]).env("TMPDIR", directory.path());
+    let mut child = command.stdout(std::process::Stdio::null()).spawn().expect("the program");
+    let descriptors = format!("/proc/{}/fd", child.id());
+    until("it has written some", || {
+        let entries = std::fs::read_dir(&descriptors).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).any(|path| {
+            let is_ours = std::fs::read_link(&path).is_ok_and(|target| target.starts_with(directory.path()));
+            is_ours && std::fs::metadata(&path).is_ok_and(|file| file.blocks() > 0)
+        })
+    });
+    child.kill().expect("a child");
+    child.wait().expect("a child");
+    assert_eq!(std::fs::read_dir(directory.path()).expect("it is there").count(), 0);
 }

@@ -1,12 +1,14 @@
 //! `ringmem demo`: messages to `echo` and back.
 
+use std::process::Command;
+
 use ringmem::image::KernelHost;
 use ringmem_kernels::IMAGE;
 use ringmem_kernels::echo::Echo;
 use serde_json::Value;
 
 use crate::kernels::{Reply, Run, image, serve};
-use crate::program::{Ran, call, execute};
+use crate::program::{Ran, call, execute, finish};
 
 #[test]
 fn every_message_comes_back_once() {
@@ -33,6 +35,18 @@ fn the_page_says_how_many_came_back() {
     let ran = call(&IMAGE, ["demo", "--messages", "5000"]);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
     assert!(ran.out.contains("5000 messages") && ran.out.contains("0 lost, 0 doubled"), "{}", ran.out);
+}
+
+#[test]
+fn it_moves_messages_where_the_rings_are_not_shared() {
+    for visibility in ["device", "dma"] {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
+        program.args(["demo", "--messages", "1000", "--json", "--backend", "host"]).env("RINGMEM_VISIBILITY", visibility);
+        let ran = finish(program);
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let object: Value = serde_json::from_str(&ran.out).expect("one object");
+        assert_eq!((&object["messages"], &object["lost"]), (&1000.into(), &0.into()), "{visibility}");
+    }
 }
 
 /// More than the hundred that go one at a time, so that the others go in a stream.

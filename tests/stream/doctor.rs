@@ -28,6 +28,7 @@ fn the_doctor_says_what_there_is() {
     }
 
     let lines = call(&IMAGE, ["doctor", "--backend", "host"]).out;
+    assert!(!lines.lines().any(|line| line.starts_with("pinned ") && line.ends_with("KiB")), "{lines}");
     for line in [
         "visibility  ",
         "strategy    ",
@@ -49,4 +50,21 @@ fn the_environment_is_obeyed_with_a_warning() {
     assert!(lines.starts_with("visibility  dma: the environment says so"), "{lines}");
     assert!(lines.contains("RINGMEM_VISIBILITY=dma: it is not what was detected"), "{lines}");
     assert!(lines.contains("strategy    dma-polling"), "{lines}");
+}
+
+/// A limit is none for who may lock more than it says: the doctor and what was locked agree, whoever runs this.
+#[test]
+#[cfg(target_os = "linux")]
+fn what_is_said_of_locking_is_what_locking_does() {
+    let run = |arguments: &str| {
+        let mut shell = Command::new("bash");
+        shell.args(["-c", &format!("ulimit -l 0; exec \"$0\" {arguments} --backend host"), env!("CARGO_BIN_EXE_ringmem")]);
+        finish(shell)
+    };
+    let said = run("doctor --json").json();
+    let limit = said["limits"].as_array().and_then(|limits| limits.iter().find(|limit| limit["name"] == "mlock")).expect("a limit");
+    let streamed = run("stream Cargo.toml").out;
+    assert!(streamed.contains("of 1 staging buffer page-locked"), "{streamed}");
+    let is_locked = streamed.contains("1 of 1 staging buffer");
+    assert_eq!((limit["bytes"].is_null(), limit["advice"].is_null()), (is_locked, is_locked), "{limit} {streamed}");
 }

@@ -68,7 +68,7 @@ fn arguments_that_make_no_sense_are_named() {
         (&["stream", path, "--device-memory", "2TiB"], &["--device-memory", "2 TiB", "1 TiB"]),
         (&["stream", path, "--device-memory", "16777215TiB"], &["--device-memory"]),
         (&["stream", path, "--staging", "0"], &["--staging", "0"]),
-        (&["stream", path, "--staging", "-2"], &["--staging", "-2"]),
+        (&["stream", path, "--staging", "-2"], &["--staging", "-2 is not in 1..=64"]),
         (&["stream", path, "--staging", "65"], &["--staging", "65", "64"]),
         (&["stream", path, "--staging", "x"], &["--staging", "x"]),
         (&["stream", path, "--ring-capacity", "0"], &["--ring-capacity", "power of two"]),
@@ -79,7 +79,7 @@ fn arguments_that_make_no_sense_are_named() {
         (&["stream", path, "--ring-capacity", "36893488147419103232"], &["--ring-capacity"]),
         (&["stream", path, "--backend", "abacus"], &["--backend", "abacus"]),
         (&["demo", "--messages", "0"], &["--messages", "0"]),
-        (&["demo", "--messages", "-1"], &["--messages", "-1"]),
+        (&["demo", "--messages", "-1"], &["--messages", "-1 is not in 1..="]),
         (&["demo", "--messages", "1e6"], &["--messages", "1e6"]),
         (&["demo", "--messages", "99999999999999999999"], &["--messages"]),
         (&["demo", "more"], &["more"]),
@@ -314,4 +314,59 @@ fn an_answer_that_cannot_be_written_is_a_failure() {
         program.args(["-c", "exec \"$@\" > /dev/full", "sh", env!("CARGO_BIN_EXE_ringmem")]).args(arguments);
         finish(program).refuses(1, &["cannot print", "No space left"]);
     }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn what_the_system_said_is_told_and_which_option_asked() {
+    let trace = file(b"alloc 0 4096 256\n");
+    let mut shell = Command::new("bash");
+    shell
+        .args(["-c", "ulimit -v 4000000; exec \"$0\" replay \"$1\" --device-memory 512GiB", env!("CARGO_BIN_EXE_ringmem")])
+        .arg(trace.path());
+    finish(shell).refuses(1, &["--device-memory: the system maps no 5497", " bytes: ", "os error 12"]);
+}
+
+#[test]
+#[cfg(unix)]
+fn a_name_is_printed_without_what_a_terminal_obeys() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("\u{1b}[31mred");
+    call(&IMAGE, ["stream", text(&path)]).refuses(1, &["\\u{1b}[31mred", "No such file"]);
+    fs::write(&path, "some bytes").expect("room for them");
+    let to = place.path().join("\u{1b}[2Jto");
+    for more in [&[][..], &["--out", text(&to)]] {
+        let ran = call(&IMAGE, ["stream", text(&path)].iter().chain(more));
+        assert!(ran.code == 0 && ran.out.contains("\\u{1b}[31mred") && !ran.out.contains('\u{1b}'), "{ran:?}");
+        assert!(ran.out.contains("in 1 chunk of"), "{ran:?}");
+    }
+    fs::write(&path, "").expect("room for it");
+    let ran = call(&IMAGE, ["replay", text(&path)]);
+    assert!(ran.code == 0 && !ran.out.contains('\u{1b}'), "{ran:?}");
+}
+
+/// A run of the program with this in its environment is warned of it, and goes on without.
+#[cfg(unix)]
+fn is_warned_of(value: &[u8], said: &str, arguments: &[&str]) {
+    use std::os::unix::ffi::OsStrExt;
+    let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
+    program.args(arguments).args(["--backend", "host"]).env("RINGMEM_VISIBILITY", std::ffi::OsStr::from_bytes(value));
+    let ran = finish(program);
+    let warning = format!("ringmem: RINGMEM_VISIBILITY={said}: it is none of `system`, `device` and `dma`, and is passed over\n");
+    assert_eq!((ran.code, ran.err), (0, warning), "{arguments:?}");
+}
+
+#[test]
+#[cfg(unix)]
+fn what_the_environment_should_not_say_is_warned_of_by_whoever_obeys_it() {
+    let file = file(b"bytes");
+    let commands: [&[&str]; 3] = [&["demo", "--messages", "1"], &["stream", text(file.path())], &["bench", "pool-64K", "--seconds", "0"]];
+    commands.iter().for_each(|arguments| is_warned_of(b"rubbish", "rubbish", arguments));
+}
+
+#[test]
+#[cfg(unix)]
+fn an_environment_that_is_no_text_is_warned_of() {
+    let file = file(b"bytes");
+    is_warned_of(b"sys\xfftem", "sys\u{fffd}tem", &["stream", text(file.path())]);
 }

@@ -1,10 +1,14 @@
 //! Chunks as messages to kernels that run all the time.
 
+use std::mem::replace;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use ringmem::Error;
 use ringmem::backend::DeviceAddress;
 use ringmem::backend::host::HostBackend;
+use ringmem::bridge::TransferStrategy;
 use ringmem::channel::Options;
 use ringmem::control::Command;
 use ringmem::memory::{Arena, Device};
@@ -15,6 +19,7 @@ use ringmem_kernels::transform::{Applied, Apply, Operation};
 use ringmem_kernels::{ABI, IMAGE};
 
 use crate::clean::Clean;
+use crate::clocks;
 use crate::rig::{backend, build, noise, streamer};
 
 /// Says to change each chunk; `broken` asks for what is no operation from that chunk on.
@@ -83,13 +88,20 @@ fn a_running_kernel_takes_what_a_pipe_gives_and_one_job_after_another() {
 #[test]
 fn a_place_that_a_kernel_may_still_have_is_not_used_again() {
     let backend = backend();
-    let mut streamer = streamer(&backend, 1000, 1);
+    let patience = Duration::from_secs(3);
+    let mut streamer = Streamer::builder(&backend, 0).chunk(1000).depth(1).patience(patience).build().expect("room");
     let bytes = noise(5000);
     let mut stage = changing(&backend, &streamer, 8, 2);
     let mut sink = Vec::new();
     let stopped = streamer.run(Job::new(&mut &bytes[..]).to(&mut sink), &mut stage).expect_err("it is refused");
     assert!(matches!(stopped.cause, Cause::Refused { chunk: 2, place: 0, length: 1000 }), "{stopped:?}");
     assert_eq!((stopped.done, sink.len()), (2000, 2000));
+    // It has answered, whatever that came to.
+    streamer.run(Job::new(&mut &bytes[..]), &mut Through).expect("the place is free");
+    stage.command(Command::PAUSE).expect("it answers nothing from here on");
+    stage.dialogue.broken = u64::MAX;
+    let stopped_too = streamer.run(Job::new(&mut &bytes[..]), &mut stage).expect_err("there is no answer");
+    assert!(matches!(stopped_too.cause, Cause::Stalled { working: 1, .. }), "{stopped_too:?}");
     let again = streamer.run(Job::new(&mut &bytes[..]), &mut Through).expect_err("there was but one place");
     assert!(matches!(again.cause, Cause::Device(Error::Busy { .. })), "{again:?}");
     drop(stage);
@@ -140,7 +152,7 @@ fn reduce(backend: &Clean, device: u32, bytes: &[u8], range: std::ops::Range<u64
     options.arguments = &arguments;
     // SAFETY: the arguments are the streamer's memory, of which the kernel reads what it was told of, and the rows, which are kept.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, Give(number, take)) }.expect("it starts");
-    stage.channel().keep(rows);
+    stage.keep(rows);
     let mut source = bytes;
     streamer.run(Job::new(&mut source).from(range.start).until(range.end), &mut stage).expect("no fault");
     stage.close().expect("it ends");
@@ -238,14 +250,103 @@ fn an_answer_that_comes_after_its_job_is_not_taken_for_another_chunk_s() {
     options.arguments = &arguments;
     // SAFETY: the arguments are the streamer's memory, of which the kernel touches what it was told of.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, Panics) }.expect("it starts");
-    stage.channel().command(Command::PAUSE).expect("it answers nothing from here on");
+    stage.command(Command::PAUSE).expect("it answers nothing from here on");
     let bytes = noise(2000);
     let panicked = catch_unwind(AssertUnwindSafe(|| streamer.run(Job::new(&mut &bytes[..]), &mut stage).map(drop)));
     assert!(panicked.is_err(), "the first chunk is with the kernel");
-    stage.channel().command(Command::ACTIVATE).expect("it goes on");
+    stage.command(Command::ACTIVATE).expect("it goes on");
     // A chunk with the same number, elsewhere.
     let stopped = streamer.run(Job::new(&mut &bytes[..1000]), &mut stage).expect_err("the first answer is still to come");
     assert!(matches!(stopped.cause, Cause::Device(Error::Busy { .. })) && stopped.done == 0, "{stopped:?}");
     drop(stage);
     streamer.run(Job::new(&mut &bytes[..]), &mut Through).expect("there is another place");
+}
+
+#[test]
+fn an_answer_that_nobody_asked_for_is_not_taken_for_that_of_the_next_job() {
+    let backend = backend();
+    let mut streamer = streamer(&backend, 1000, 2);
+    let mut stage = changing(&backend, &streamer, 8, u64::MAX);
+    let bytes = noise(1000);
+    streamer.run(Job::new(&mut &bytes[..]), &mut stage).expect("no fault");
+    // As if the kernel said once more what it said of the first chunk.
+    let once_more = Apply { id: 0, offset: 0, length: 0, operation: Operation::Add(0).word() };
+    // SAFETY: it stays where it is, and no bytes are touched for that.
+    let channel = unsafe { stage.channel_mut() };
+    assert!(channel.send(once_more).is_ok());
+    let begun = Instant::now();
+    while channel.output_waiting().expect("no fault") == 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "no answer");
+        thread::yield_now();
+    }
+    let stopped = streamer.run(Job::new(&mut &bytes[..]), &mut stage).expect_err("one answer too many");
+    assert!(matches!(stopped.cause, Cause::Order { got: 0, expected: None }) && stopped.done == 0, "{stopped:?}");
+    let mut sink = Vec::new();
+    streamer.run(Job::new(&mut &bytes[..]).to(&mut sink), &mut stage).expect("it was one");
+    assert!(sink == bytes.iter().map(|byte| byte.wrapping_add(7)).collect::<Vec<_>>());
+    stage.close().expect("it ends");
+}
+
+#[test]
+fn what_was_to_be_said_in_one_job_is_not_said_in_the_next() {
+    let backend = backend();
+    let patience = Duration::from_secs(3);
+    let mut streamer = Streamer::builder(&backend, 0).chunk(1000).depth(1).patience(patience).build().expect("room");
+    let (mut stage, bytes) = (changing(&backend, &streamer, 1, u64::MAX), noise(1000));
+    stage.command(Command::PAUSE).expect("it takes nothing from here on");
+    let nothing = Apply { id: 9, offset: 0, length: 0, operation: Operation::Add(0).word() };
+    // SAFETY: it stays where it is, and no bytes are touched for that.
+    unsafe { stage.channel_mut() }.send(nothing).expect("room for one");
+    let stopped = streamer.run(Job::new(&mut &bytes[..]), &mut stage).expect_err("no room for another");
+    assert!(matches!(stopped.cause, Cause::Stalled { working: 0, .. }), "{stopped:?}");
+    stage.command(Command::ACTIVATE).expect("it goes on");
+    // SAFETY: as above.
+    unsafe { stage.channel_mut() }.receive_timeout(Duration::from_secs(30)).expect("the answer to that");
+    stage.dialogue.operation = Operation::Add(100);
+    let mut sink = Vec::new();
+    streamer.run(Job::new(&mut &bytes[..]).to(&mut sink), &mut stage).expect("no fault");
+    assert!(sink.iter().zip(&bytes).all(|(after, before)| *after == before.wrapping_add(100)));
+    stage.close().expect("it ends");
+}
+
+/// Has the clock panic while the first chunk is told.
+struct Strikes(bool);
+
+impl Dialogue for Strikes {
+    type Question = Apply;
+    type Answer = Applied;
+
+    fn ask(&mut self, chunk: &Chunk) -> Apply {
+        if replace(&mut self.0, false) {
+            clocks::strike(1);
+        }
+        Apply { id: chunk.index, offset: chunk.place, length: chunk.length, operation: Operation::Add(7).word() }
+    }
+
+    fn number(answer: &Applied) -> u64 {
+        answer.id
+    }
+
+    fn answered(&mut self, _: &Chunk, _: Applied) -> Result<(), Cause> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_chunk_that_the_kernel_was_told_of_stays_with_it_whatever_panics_then() {
+    let backend = build(HostBackend::builder().device_memory(1 << 20).log(true).clock(clocks::clock()));
+    let mut streamer = streamer(&backend, 1000, 1);
+    let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
+    let arguments = [streamer.address(), streamer.size()];
+    let mut options = Options::new("transform");
+    (options.arguments, options.strategy) = (&arguments, Some(TransferStrategy::Async));
+    // SAFETY: the arguments are the streamer's memory, of which the kernel touches what it was told of.
+    let mut stage = unsafe { Persistent::open(&streamer, &module, &options, Strikes(true)) }.expect("it starts");
+    let bytes = noise(1000);
+    let panicked = catch_unwind(AssertUnwindSafe(|| streamer.run(Job::new(&mut &bytes[..]), &mut stage).map(drop)));
+    assert!(panicked.is_err() && clocks::has_struck(), "the question is on its way");
+    let stopped = streamer.run(Job::new(&mut &bytes[..]), &mut stage).expect_err("it may have the chunk");
+    assert!(matches!(stopped.cause, Cause::Device(Error::Busy { .. })), "{stopped:?}");
+    let stopped = streamer.run(Job::new(&mut &bytes[..]), &mut Through).expect_err("and that place");
+    assert!(matches!(stopped.cause, Cause::Device(Error::Busy { .. })), "{stopped:?}");
 }

@@ -59,6 +59,29 @@ fn a_file_that_is_not_committed_leaves_nothing() {
 }
 
 #[test]
+#[cfg(unix)]
+fn a_fork_that_drops_a_file_removes_none() {
+    let place = tempfile::tempdir().expect("a directory");
+    let path = place.path().join("out");
+    let mut sink = FileSink::create(&path).expect("room");
+    assert_eq!(sink.write_at(b"half", 0).expect("room"), 4);
+    // SAFETY: the child has this thread only, removes at most a file, and leaves without destructors.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "no fork");
+    if pid == 0 {
+        drop(sink);
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: our child, and a place for its status.
+    assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
+    assert_eq!((status, names(place.path()).len()), (0, 1));
+    sink.commit().expect("it is there");
+    assert_eq!(fs::read_to_string(&path).expect("it is there"), "half");
+}
+
+#[test]
 fn what_was_written_after_the_end_is_cut_off() {
     let place = tempfile::tempdir().expect("a directory");
     let path = place.path().join("out");

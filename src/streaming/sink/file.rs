@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf, is_separator};
+use std::process;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{Sink, gap};
 
 /// A file under a temporary name beside its own, until it is [committed](Self::commit).
 ///
-/// Dropped before, it is removed, and what had its name has it still. A process that is killed leaves `.NAME.PID-N.ringmem-partial` behind and nothing else, without the NAME where that is very
+/// Dropped before, it is removed, and what had its name has it still; dropped in a fork of its process it is left as it is. A process that is killed leaves `.NAME.PID-N.ringmem-partial` behind and nothing else, without the NAME where that is very
 /// long.
 #[derive(Debug)]
 pub struct FileSink {
@@ -19,6 +20,8 @@ pub struct FileSink {
     path: PathBuf,
     /// Emptied when it is committed.
     temporary: Option<PathBuf>,
+    /// Whose it is to remove.
+    process: u32,
     /// Bytes from its beginning that are written.
     end: u64,
 }
@@ -49,7 +52,7 @@ impl FileSink {
         };
         let path = if replaced.is_some() { fs::canonicalize(path)? } else { path.to_owned() };
         let (file, temporary) = beside(&path)?;
-        let sink = Self { file, path, temporary: Some(temporary), end: 0 };
+        let sink = Self { file, path, temporary: Some(temporary), process: process::id(), end: 0 };
         if let Some(permissions) = replaced {
             sink.file.set_permissions(permissions)?;
         }
@@ -98,7 +101,7 @@ impl Sink for FileSink {
 
 impl Drop for FileSink {
     fn drop(&mut self) {
-        if let Some(temporary) = self.temporary.take() {
+        if let Some(temporary) = self.temporary.take().filter(|_| self.process == process::id()) {
             // What cannot be removed has a name that says what it is.
             let _ = fs::remove_file(temporary);
         }
@@ -116,7 +119,7 @@ fn beside(path: &Path) -> io::Result<(File, PathBuf)> {
             temporary.push(name);
             temporary.push(".");
         }
-        temporary.push(std::format!("{}-{}{SUFFIX}", std::process::id(), NEXT.fetch_add(1, Relaxed)));
+        temporary.push(std::format!("{}-{}{SUFFIX}", process::id(), NEXT.fetch_add(1, Relaxed)));
         let temporary = path.with_file_name(temporary);
         match OpenOptions::new().write(true).create_new(true).open(&temporary) {
             Ok(file) => return Ok((file, temporary)),

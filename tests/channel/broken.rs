@@ -1,0 +1,107 @@
+//! Kernels that do not do their part.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use ringmem::control::{DeviceSide, Fault, Shared, State};
+use ringmem::image::{Entry, KernelHost};
+use ringmem::{ControlBlock, HostWord};
+
+use super::*;
+
+#[test]
+fn a_kernel_that_was_told_not_to_wait_leaves_and_check_says_so() {
+    let options = Options { idle: Duration::from_millis(5), ..Options::new("echo") };
+    let backend = backend();
+    let mut channel = match open(&backend, &options) {
+        Ok(channel) => channel,
+        // On a busy machine it may have left before it was active.
+        Err(error) => return assert!(matches!(error, Error::Kernel { fault: Some(Fault::Deadline), .. }), "{error:?}"),
+    };
+    until("the kernel has left", || channel.check().is_err());
+    let error = channel.check().expect_err("just seen");
+    assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Deadline), .. }), "{error:?}");
+    assert!(matches!(channel.close(), Err(Error::Kernel { fault: Some(Fault::Deadline), .. })));
+}
+
+unsafe fn returns(_: &dyn KernelHost, _: &[u64]) {}
+
+unsafe fn panics(_: &dyn KernelHost, _: &[u64]) {
+    panic!("a kernel of the test panics");
+}
+
+/// Says that it is ready, and leaves.
+unsafe fn ready_and_gone(host: &dyn KernelHost, arguments: &[u64]) {
+    let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
+    // SAFETY: mapped; the channel keeps it while this runs, and this is the only kernel on it.
+    let mut control = unsafe { DeviceSide::attach(block.as_ref(), arguments[1] as u32) };
+    control.enter(State::Ready);
+}
+
+/// Writes a state that there is none of, and leaves.
+unsafe fn speaks_nonsense(host: &dyn KernelHost, arguments: &[u64]) {
+    let block = host.translate(arguments[0], 128).expect("a control block").cast::<ControlBlock<HostWord>>();
+    // SAFETY: as above, by nobody's hand.
+    unsafe { block.as_ref() }.state.store(arguments[1] << 32 | 99, Release);
+}
+
+/// Whether `deaf` may leave, and whether it is about to.
+static DISMISSED: AtomicBool = AtomicBool::new(false);
+static LEAVING: AtomicBool = AtomicBool::new(false);
+
+/// Says nothing and obeys nothing until its epoch ends, and writes to its block even after that.
+unsafe fn deaf(host: &dyn KernelHost, arguments: &[u64]) {
+    let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
+    // SAFETY: as above.
+    let mut control = unsafe { DeviceSide::attach(block.as_ref(), arguments[1] as u32) };
+    let mut times = 0;
+    while control.is_current() || !DISMISSED.load(Acquire) {
+        control.beat(u64::from(times) + 1);
+        host.pause(times);
+        times += 1;
+    }
+    LEAVING.store(true, Release);
+}
+
+const BROKEN: Image = Image {
+    host: &[
+        Entry { name: "returns", arguments: 4, run: returns },
+        Entry { name: "panics", arguments: 4, run: panics },
+        Entry { name: "ready and gone", arguments: 4, run: ready_and_gone },
+        Entry { name: "speaks nonsense", arguments: 4, run: speaks_nonsense },
+        Entry { name: "deaf", arguments: 4, run: deaf },
+    ],
+    ..IMAGE
+};
+
+#[test]
+fn a_kernel_that_leaves_before_it_is_active_is_an_error_at_once() {
+    let backend = backend();
+    let module = load(&backend, &BROKEN);
+    for (kernel, expected) in [
+        ("returns", Some(State::Created)),
+        ("panics", Some(State::Created)),
+        ("ready and gone", Some(State::Ready)),
+        ("speaks nonsense", None),
+    ] {
+        // SAFETY: these kernels take no arguments of their own.
+        let error = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new(kernel)) }.expect_err("no channel");
+        let Error::Kernel { state, fault: None, waited, .. } = error else { panic!("{kernel}: {error:?}") };
+        assert_eq!(state, expected, "{kernel}");
+        // It is not patience that ran out: that would be ten seconds.
+        assert!(waited < Duration::from_secs(10), "{kernel}: {waited:?}");
+        assert_eq!(backend.counters().pinned_live.bytes, 0, "{kernel}");
+    }
+}
+
+#[test]
+fn a_kernel_that_never_obeys_is_an_error_and_keeps_its_memory_until_it_has_left() {
+    let backend = backend();
+    let module = load(&backend, &BROKEN);
+    // SAFETY: this kernel takes no arguments of its own.
+    let error = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("deaf")) }.expect_err("no channel");
+    assert!(matches!(error, Error::Kernel { state: Some(State::Created), fault: None, .. }), "{error:?}");
+    assert!(backend.counters().pinned_live.bytes > 0, "its memory is never pulled away from under it");
+    DISMISSED.store(true, Release);
+    until("the kernel leaves, since its epoch is over", || LEAVING.load(Acquire));
+}

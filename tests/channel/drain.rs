@@ -1,0 +1,142 @@
+//! Drains: all that was sent is answered, whatever the kernel is doing.
+
+use ringmem::Machine;
+use ringmem::backend::host::{self, Faults, Verb};
+use ringmem::control::{Command, State};
+use ringmem::image::{Entry, KernelHost};
+use ringmem_kernels::{Batch, Handler, Lanes, Launch, Simulated, Single, persistent};
+
+use super::*;
+
+#[test]
+fn a_drain_leaves_all_answers_to_be_received() {
+    for pause in [false, true] {
+        let backend = backend();
+        let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
+        if pause {
+            channel.command(Command::PAUSE).expect("it is acted on");
+        }
+        for id in 0..500 {
+            channel.send(message(id)).expect("room");
+        }
+        channel.drain().expect("it leaves");
+        assert_eq!(channel.state(), Some(State::Terminated));
+        for id in 0..500 {
+            assert_eq!(channel.receive(), Ok(message(id)));
+        }
+        assert_eq!(channel.receive(), Err(PopError::Empty));
+        assert!(channel.check().is_err(), "it runs no more");
+        let closed = channel.close().expect("closing what has drained is no failure");
+        assert_eq!(closed.telemetry.processed, 500);
+    }
+}
+
+#[test]
+fn a_drain_takes_along_what_has_not_reached_the_kernel_s_ring() {
+    for way in ways() {
+        let (backend, mut channel) = with_a_batch(&way);
+        // So the kernel has time to leave before the messages come, if it is let.
+        backend.set_faults(&(1..=60).fold(Faults::new(), |faults, nth| faults.on(Verb::Copy, host::Fault::nth(nth))));
+        channel.drain().expect("it leaves");
+        for id in 0..10 {
+            assert_eq!(receive(&mut channel).words[0], id, "{way:?}");
+        }
+    }
+}
+
+/// A channel to a paused kernel, with as much sent as fits; where rings are moved that is more than the kernel's own holds. How many.
+fn paused_and_full(way: &Options<'static>) -> (Clean, Channel<Echo, Echo>, u64) {
+    let backend = backend();
+    let mut channel = open(&backend, &Options { input_capacity: 4, ..way.clone() }).expect("a channel");
+    channel.command(Command::PAUSE).expect("it is acted on");
+    let all = if matches!(way.strategy, None | Some(TransferStrategy::Flagged)) { 4 } else { 8 };
+    let mut sent = 0;
+    until("nothing more fits", || {
+        sent += u64::from(channel.send(message(sent)).is_ok());
+        sent == all
+    });
+    (backend, channel, all)
+}
+
+#[test]
+fn a_drain_of_a_paused_kernel_answers_all_however_much_waits() {
+    for way in ways() {
+        let (_backend, mut channel, sent) = paused_and_full(&way);
+        channel.drain().expect("it leaves");
+        for id in 0..sent {
+            assert_eq!(receive(&mut channel).words[0], id, "{way:?}");
+        }
+        let closed = channel.close().expect("it has ended");
+        assert_eq!(closed.control.processed, sent);
+    }
+}
+
+#[test]
+fn closing_a_kernel_that_was_told_to_end_is_no_failure_whatever_it_left() {
+    for way in ways() {
+        let (_backend, mut channel, _) = paused_and_full(&way);
+        channel.command(Command::TERMINATE).expect("it is acted on");
+        let closed = channel.close().expect("it has ended as told");
+        assert_eq!((closed.control.processed, closed.control.kernel_state()), (0, Some(State::Terminated)), "{way:?}");
+    }
+}
+
+#[test]
+fn a_drain_says_what_keeps_messages_from_the_kernel() {
+    for way in ways().into_iter().skip(SHARED) {
+        let (backend, mut channel) = with_a_batch(&way);
+        backend.set_faults(&Faults::new().on(Verb::Copy, host::Fault::from(1)).on(Verb::Publish, host::Fault::from(1)));
+        let error = channel.drain().expect_err("nothing reaches the kernel");
+        assert!(matches!(error, Error::Injected { .. }), "{way:?}: {error:?}");
+        backend.set_faults(&Faults::new());
+        channel.drain().expect("nothing is lost");
+        for id in 0..10 {
+            assert_eq!(receive(&mut channel).words[0], id, "{way:?}");
+        }
+    }
+}
+
+#[test]
+fn closing_makes_room_for_answers_that_nobody_has_received() {
+    for way in ways() {
+        let backend = backend();
+        let options = Options { output_capacity: 2, ..way };
+        let mut channel = open(&backend, &options).expect("a channel");
+        for id in 0..8 {
+            channel.send(message(id)).expect("room");
+        }
+        assert_eq!(channel.close().expect("it ends").control.processed, 8, "{options:?}");
+    }
+}
+
+/// Takes more than half a second for a message, and answers none.
+struct Slow;
+
+impl<M: Machine, L: Lanes> Handler<M, L> for Slow {
+    type Input = Echo;
+    type Output = Echo;
+    fn answer(&mut self, _: &L, _: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+        thread::sleep(Duration::from_millis(600));
+        0
+    }
+}
+
+unsafe fn slow(host: &dyn KernelHost, arguments: &[u64]) {
+    let launch = Launch { controls: arguments[0], epoch: arguments[1] as u32, idle_ns: arguments[2], batch: arguments[3], split: None };
+    // SAFETY: the channel's promise, which is that of a launch.
+    unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Slow) }
+}
+
+/// Eleven seconds, where one that does nothing is given up after ten.
+#[test]
+fn a_kernel_that_gets_on_is_not_given_up() {
+    let backend = backend();
+    let module = load(&backend, &Image { host: &[Entry { name: "slow", arguments: 4, run: slow }], ..IMAGE });
+    // SAFETY: this kernel takes no arguments of its own.
+    let channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options { batch: 1, ..Options::new("slow") }) };
+    let mut channel = channel.expect("a channel");
+    for id in 0..18 {
+        channel.send(message(id)).expect("room");
+    }
+    assert_eq!(channel.close().expect("it ends").control.processed, 18);
+}

@@ -1,0 +1,202 @@
+//! What is seen of a kernel, also of one that is stuck.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+use ringmem::Machine;
+use ringmem::backend::host::{self, Faults, Verb};
+use ringmem::control::{Command, State};
+use ringmem::dump::{Conclusion, Indices, Twins};
+use ringmem::image::{Entry, KernelHost};
+use ringmem::watchdog::Verdict;
+use ringmem_kernels::{Batch, Handler, Lanes, Launch, Simulated, Single, persistent};
+
+use super::*;
+
+/// Each test's own.
+static STUCK: AtomicBool = AtomicBool::new(true);
+static STUCK_TOO: AtomicBool = AtomicBool::new(true);
+
+/// Lets go of a handler that is stuck, also of a test that fails.
+struct LetGo(&'static AtomicBool);
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        self.0.store(false, Release);
+    }
+}
+
+/// An echo whose handler does not come back.
+unsafe fn stuck_while(is_stuck: &'static AtomicBool, host: &dyn KernelHost, arguments: &[u64]) {
+    struct Waits(&'static AtomicBool);
+    impl<M: Machine, L: Lanes> Handler<M, L> for Waits {
+        type Input = Echo;
+        type Output = Echo;
+        fn answer(&mut self, _: &L, _: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+            until("the handler is let go", || !self.0.load(Acquire));
+            0
+        }
+    }
+    let launch = Launch { controls: arguments[0], epoch: arguments[1] as u32, idle_ns: arguments[2], batch: arguments[3], split: None };
+    // SAFETY: the channel's promise, which is that of a launch.
+    unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Waits(is_stuck)) }
+}
+
+unsafe fn stuck(host: &dyn KernelHost, arguments: &[u64]) {
+    // SAFETY: the caller's promise.
+    unsafe { stuck_while(&STUCK, host, arguments) }
+}
+
+unsafe fn stuck_too(host: &dyn KernelHost, arguments: &[u64]) {
+    // SAFETY: the caller's promise.
+    unsafe { stuck_while(&STUCK_TOO, host, arguments) }
+}
+
+/// The last line of a channel's dump, and all of it.
+fn dumped(channel: &mut Channel<Echo, Echo>) -> (String, String) {
+    let text = channel.dump().to_string();
+    (text.lines().last().expect("a dump has lines").to_owned(), text)
+}
+
+#[test]
+fn a_kernel_that_is_stuck_in_its_handler_is_found_and_said_to_be() {
+    let backend = backend();
+    let module = load(&backend, &Image { host: &[Entry { name: "stuck", arguments: 4, run: stuck }], ..IMAGE });
+    let options = Options { batch: 2, stuck_after: Duration::from_millis(5), ..Options::new("stuck") };
+    // SAFETY: this kernel takes no arguments of its own.
+    let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &options) }.expect("a channel");
+    let release = LetGo(&STUCK);
+    for id in 0..5 {
+        channel.send(message(id)).expect("room");
+    }
+    until("it has taken messages", || channel.control().in_flight > 0);
+    until("it is stuck", || matches!(channel.watch(), Verdict::Stuck { .. }));
+    let (conclusion, all) = dumped(&mut channel);
+    assert!(conclusion.contains("stuck in its handler with"), "{all}");
+    let dump = channel.dump();
+    let taken = dump.control.in_flight;
+    assert!(taken > 0 && dump.input.fill() == Ok(5), "taken, and not released yet: {all}");
+    assert!(all.contains("input ring   5 of 1024, producer at 5, consumer at 0"), "{all}");
+    drop(release);
+    until("it lives again", || channel.watch() == Verdict::Alive);
+}
+
+#[test]
+fn a_dump_of_moved_rings_shows_both_halves_also_of_a_kernel_that_is_stuck() {
+    for strategy in [TransferStrategy::Sync, TransferStrategy::Async, TransferStrategy::DmaPolling { poll_interval_us: 1 }] {
+        let backend = backend();
+        let module = load(&backend, &Image { host: &[Entry { name: "stuck", arguments: 4, run: stuck_too }], ..IMAGE });
+        let options = Options {
+            batch: 2,
+            stuck_after: Duration::from_millis(5),
+            input_capacity: 4,
+            strategy: Some(strategy),
+            ..Options::new("stuck")
+        };
+        // SAFETY: this kernel takes no arguments of its own.
+        let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &options) }.expect("a channel");
+        STUCK_TOO.store(true, Release);
+        let release = LetGo(&STUCK_TOO);
+        let mut sent = 0;
+        until("the kernel's ring is full, and the host's behind it", || {
+            sent += u64::from(channel.send(message(sent)).is_ok());
+            sent == 8 && channel.input_waiting() == Ok(8)
+        });
+        until("it has taken messages", || channel.control().in_flight > 0);
+        until("it is stuck", || matches!(channel.watch(), Verdict::Stuck { .. }));
+        let pushed = backend.counters();
+        let dump = channel.dump();
+        let all = dump.to_string();
+        assert!(matches!(dump.conclusion(), Conclusion::StuckInHandler { .. }), "{all}");
+        let Twins::Seen([input, output]) = dump.twins else { panic!("{all}") };
+        assert_eq!((dump.input, input), (Indices { head: 4, tail: 8, capacity: 4 }, Indices { head: 0, tail: 4, capacity: 4 }), "{all}");
+        assert_eq!(
+            (dump.output, output),
+            (Indices { head: 0, tail: 0, capacity: 1024 }, Indices { head: 0, tail: 0, capacity: 1024 }),
+            "{all}"
+        );
+        assert!(
+            all.contains("\ninput ring   4 of 4, producer at 8, consumer at 4\n  at kernel  4 of 4, producer at 4, consumer at 0\n"),
+            "{all}"
+        );
+        if strategy == TransferStrategy::Sync {
+            // Else a look that was queued before may end meanwhile.
+            let looked = backend.counters();
+            assert_eq!((looked.downloads.count - pushed.downloads.count, looked.uploads.count), (4, pushed.uploads.count), "a word each");
+        }
+        // Looks that are queued go on beside those of a dump.
+        for _ in 0..50 {
+            assert_eq!(channel.input_waiting(), Ok(8), "{strategy:?}");
+            channel.dump();
+        }
+        drop(release);
+    }
+}
+
+#[test]
+fn a_dump_says_what_has_not_been_moved_and_where_it_cannot_look() {
+    let options = Options { strategy: Some(TransferStrategy::Sync), ..Options::new("echo") };
+    let backend = backend();
+    let mut channel = open(&backend, &options).expect("a channel");
+    let mut batch = channel.send_batch(64);
+    for id in 0..10 {
+        batch.push(message(id)).expect("room");
+    }
+    drop(batch);
+    assert_eq!(channel.dump().conclusion(), Conclusion::Unmoved { waiting: 10 }, "{}", channel.dump());
+    backend.set_faults(&Faults::new().on(Verb::Copy, host::Fault::nth(2)));
+    let dump = channel.dump();
+    assert_eq!((dump.twins, dump.input.fill()), (Twins::Unseen, Ok(10)), "{dump}");
+    assert!(matches!(channel.check(), Err(Error::Injected { .. })), "and why");
+    channel.flush().expect("no fault any more");
+    assert_eq!(receive(&mut channel), message(0));
+    let mut shared = open(&backend, &Options::new("echo")).expect("a channel");
+    assert_eq!(shared.dump().twins, Twins::Shared);
+}
+
+#[test]
+fn a_dump_finds_the_kernel_s_indices_wherever_they_are() {
+    for way in ways().into_iter().skip(SHARED) {
+        let backend = backend();
+        let mut channel = open(&backend, &Options { start: u64::MAX - 3, ..way }).expect("a channel");
+        for id in 0..10 {
+            channel.send(message(id)).expect("room");
+        }
+        for id in 0..10 {
+            assert_eq!(receive(&mut channel), message(id));
+        }
+        let there = Indices { head: 6, tail: 6, capacity: 1024 };
+        until("both ends of both rings are there", || {
+            channel.flush().expect("no fault");
+            channel.dump().twins == Twins::Seen([there; 2])
+        });
+    }
+}
+
+#[test]
+fn a_paused_kernel_says_by_whom_and_what_waits() {
+    let backend = backend();
+    let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
+    channel.command(Command::PAUSE).expect("paused");
+    for id in 0..37 {
+        channel.send(message(id)).expect("room");
+    }
+    let (conclusion, all) = dumped(&mut channel);
+    assert!(conclusion.ends_with("paused by the host: input ring has 37 messages, command PAUSE seen"), "{all}");
+    assert!(format!("{channel:?}").contains("command: Command(PAUSE)"), "{channel:?}");
+}
+
+#[test]
+fn a_faulted_kernel_says_why() {
+    let backend = backend();
+    let module = load(&backend, &IMAGE);
+    let options = Options { idle: Duration::from_secs(600), ..Options::new("echo") };
+    let mut channel = open(&backend, &options).expect("a channel");
+    assert!(channel.command(Command::from_bits_retain(0x40)).is_ok(), "it is seen");
+    until("it has left", || channel.check().is_err());
+    assert_eq!(channel.watch(), Verdict::Ended(State::Faulted));
+    let (conclusion, all) = dumped(&mut channel);
+    assert!(conclusion.ends_with("left with a fault: an unknown command"), "{all}");
+    assert!(all.contains("faults       1, the last: an unknown command"), "{all}");
+    drop(module);
+}

@@ -1,0 +1,127 @@
+//! A fault at every call of a channel's life, one after the other.
+
+use ringmem::backend::host::{Fault, Faults, Verb};
+use ringmem::control::Command;
+
+use super::*;
+
+/// A life under way, and what failed in it.
+struct Life {
+    channel: Channel<Echo, Echo>,
+    sent: u64,
+    received: u64,
+    errors: Vec<Error>,
+}
+
+impl Life {
+    fn note<T>(&mut self, outcome: Result<T, Error>) -> bool {
+        outcome.map_err(|error| self.errors.push(error)).is_ok()
+    }
+
+    /// Sends as many as there are to be sent in all, if it is told to, and receives what comes until so many have come.
+    fn exchange(&mut self, send: u64, receive: u64) {
+        let begun = Instant::now();
+        loop {
+            while self.sent < send && self.channel.send(message(self.sent)).is_ok() {
+                self.sent += 1;
+            }
+            while let Ok(answer) = self.channel.receive() {
+                assert_eq!(answer, message(self.received), "each once, in order");
+                self.received += 1;
+            }
+            if self.sent >= send && self.received >= receive {
+                return;
+            }
+            let outcome = self.channel.flush();
+            self.note(outcome.map(drop));
+            assert!(begun.elapsed() < LIMIT, "{} sent, {} received: {:?}", self.sent, self.received, self.errors);
+            // So that it makes no more calls than it needs.
+            thread::sleep(Duration::from_micros(20));
+        }
+    }
+
+    fn again(&mut self, fact: &str, mut act: impl FnMut(&mut Channel<Echo, Echo>) -> Result<(), Error>) {
+        until(fact, || match act(&mut self.channel) {
+            // It has said that it leaves, and is not gone yet.
+            Err(Error::Busy { .. }) => false,
+            outcome => self.note(outcome),
+        });
+    }
+}
+
+/// From opening to closing by way of a pause, a drain and another launch: what failed. Whoever can try again does.
+fn live(backend: &Arc<HostBackend>, way: &Options<'_>) -> Vec<Error> {
+    let options = Options { input_capacity: 2, output_capacity: 2, batch: 2, start: u64::MAX - 2, ..way.clone() };
+    // SAFETY: `echo` takes no arguments of its own.
+    let opened = Module::load(backend, &IMAGE, &ABI).and_then(|module| unsafe { Channel::open(backend, 0, &module, &options) });
+    let channel = match opened {
+        Ok(channel) => channel,
+        Err(error) => return vec![error],
+    };
+    let mut life = Life { channel, sent: 0, received: 0, errors: Vec::new() };
+    life.exchange(5, 5);
+    life.again("it pauses", |channel| channel.command(Command::PAUSE));
+    life.exchange(7, 5);
+    life.again("it has left", Channel::drain);
+    life.exchange(7, 7);
+    // SAFETY: `echo` takes no arguments of its own.
+    life.again("it is launched again", |channel| unsafe { channel.restart() });
+    life.exchange(9, 9);
+    assert_eq!(life.channel.receive(), Err(PopError::Empty), "none twice");
+    let Life { channel, mut errors, .. } = life;
+    errors.extend(channel.close().err());
+    errors
+}
+
+/// What a fault of this verb may be told as.
+fn is_of(verb: Verb, error: &Error) -> bool {
+    match error {
+        Error::Injected { call, .. } => *call == verb.name(),
+        Error::OutOfMemory { .. } | Error::Map { .. } => verb == Verb::Allocate,
+        // What an operation that failed when it was executed keeps from being stored.
+        Error::Unpublished { .. } => matches!(verb, Verb::Copy | Verb::Publish),
+        // One that was queued and never ran.
+        Error::Kernel { .. } => verb == Verb::Launch,
+        _ => false,
+    }
+}
+
+/// Verbs whose calls are queued where the rings are moved by a stream.
+const QUEUED: [Verb; 3] = [Verb::Copy, Verb::Publish, Verb::Launch];
+
+#[test]
+fn a_fault_at_any_call_of_a_channel_s_life_is_named_and_loses_nothing() {
+    for way in ways() {
+        let whole = backend();
+        whole.set_faults(&Faults::new());
+        assert!(live(&whole, &way).is_empty(), "{way:?}: nothing fails by itself");
+        for verb in Verb::ALL {
+            let calls = whole.calls(verb).expect("counted");
+            let is_queued = QUEUED.contains(&verb);
+            for when_executed in [false, true].into_iter().take(1 + usize::from(is_queued)) {
+                for nth in 1..=calls {
+                    let backend = backend();
+                    let fault = Fault::nth(nth);
+                    backend.set_faults(&Faults::new().on(verb, if when_executed { fault.when_executed() } else { fault }));
+                    let errors = live(&backend, &way);
+                    let context = format!("{way:?}: call {nth} of {verb:?}, when executed: {when_executed}: {errors:?}");
+                    assert!(errors.iter().all(|error| is_of(verb, error)), "{context}");
+                    // Of a run that waits for others no two make as many calls.
+                    let has_struck = backend.calls(verb).expect("counted") >= nth;
+                    match verb {
+                        Verb::Allocate | Verb::OpenStream | Verb::Load | Verb::Launch => {
+                            assert!(!has_struck || !errors.is_empty(), "{context}")
+                        }
+                        // By whoever drops what is freed.
+                        Verb::Free => until("it is counted", || !has_struck || backend.counters().unreported > 0),
+                        _ => {}
+                    }
+                    until("all is given back", || {
+                        let counters = backend.counters();
+                        [counters.device_live.bytes, counters.pinned_live.bytes, counters.unified_live.bytes] == [0; 3]
+                    });
+                }
+            }
+        }
+    }
+}

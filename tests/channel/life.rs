@@ -1,0 +1,196 @@
+//! From opening to closing, launch after launch.
+
+use ringmem::backend::host::{self, Faults, Verb};
+use ringmem::control::{Command, State};
+
+use super::*;
+
+#[test]
+fn an_open_channel_is_active_and_answers_in_order() {
+    for (input, output, batch, start) in [(1024, 1024, 128, 0), (1, 1, 1, u64::MAX), (2, 8, 3, u64::MAX - 5)] {
+        let options = Options { input_capacity: input, output_capacity: output, batch, start, ..Options::new("echo") };
+        let backend = backend();
+        let mut channel = open(&backend, &options).expect("a channel");
+        assert_eq!(channel.state(), Some(State::Active));
+        assert_eq!((channel.control().abi, channel.control().abi_seen), (ABI.hash, ABI.hash));
+        assert_eq!(channel.indices(), (start, start), "both rings begin where they were told to");
+        let (mut sent, mut received) = (0, 0);
+        while received < 200 {
+            while sent < 200 && channel.send(message(sent)).is_ok() {
+                sent += 1;
+            }
+            assert_eq!(receive(&mut channel), message(received));
+            received += 1;
+        }
+        assert_eq!(channel.receive(), Err(PopError::Empty));
+        channel.check().expect("it runs");
+        let closed = channel.close().expect("it ends as told");
+        assert_eq!((closed.control.processed, closed.telemetry.processed, closed.telemetry.dropped), (200, 200, 0));
+        assert_eq!((closed.control.kernel_state(), closed.control.faults()), (Some(State::Terminated), (0, None)));
+    }
+}
+
+#[test]
+fn a_channel_that_was_told_to_end_has_ended() {
+    let backend = backend();
+    for _ in 0..200 {
+        let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
+        channel.command(Command::TERMINATE).expect("the last command is acknowledged too");
+        channel.close().expect("it left as told");
+    }
+}
+
+#[test]
+fn a_command_to_a_kernel_that_has_left_is_an_error() {
+    let backend = backend();
+    let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
+    channel.drain().expect("it leaves");
+    let error = channel.command(Command::ACTIVATE).expect_err("nobody is there");
+    assert!(matches!(error, Error::Kernel { state: Some(State::Terminated), fault: None, .. }), "{error:?}");
+}
+
+#[test]
+fn close_answers_what_was_sent() {
+    let backend = backend();
+    let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
+    for id in 0..300 {
+        channel.send(message(id)).expect("room");
+    }
+    let closed = channel.close().expect("it ends as told");
+    assert_eq!((closed.control.processed, closed.control.in_flight, closed.telemetry.output_depth()), (300, 0, 300));
+}
+
+#[test]
+fn channels_of_one_backend_have_an_epoch_each() {
+    let backend = backend();
+    let mut channels: Vec<_> = (0..3).map(|_| open(&backend, &Options::new("echo")).expect("a channel")).collect();
+    let epochs: Vec<u64> = channels.iter().map(|channel| channel.control().epoch).collect();
+    assert!(epochs[0] != 0 && epochs[0] < epochs[1] && epochs[1] < epochs[2], "{epochs:?}");
+    for (id, channel) in channels.iter_mut().enumerate() {
+        channel.send(message(id as u64)).expect("room");
+    }
+    for (id, channel) in channels.iter_mut().enumerate() {
+        assert_eq!(receive(channel), message(id as u64));
+    }
+}
+
+#[test]
+fn dropping_a_channel_ends_its_kernel_and_frees_its_memory() {
+    let backend = backend();
+    for sent in [0, 1, 1000] {
+        for command in [None, Some(Command::PAUSE)] {
+            let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
+            if let Some(command) = command {
+                channel.command(command).expect("it is acted on");
+            }
+            for id in 0..sent {
+                channel.send(message(id)).expect("room");
+            }
+            assert!(backend.counters().pinned_live.bytes > 0);
+            drop(channel);
+            assert_eq!(backend.counters().pinned_live.bytes, 0, "the kernel has left, so its memory is free");
+        }
+    }
+    assert_eq!(backend.counters().kernel_panics, 0);
+}
+
+#[test]
+fn a_kernel_that_has_ended_is_launched_again_and_goes_on_where_the_last_one_stopped() {
+    for way in ways() {
+        let backend = backend();
+        let mut channel = open(&backend, &way).expect("a channel");
+        // SAFETY: `echo` takes no arguments of its own.
+        assert!(matches!(unsafe { channel.restart() }, Err(Error::Busy { .. })), "it runs");
+        let mut received = 0;
+        for round in 0..3_u64 {
+            for id in 0..10 {
+                channel.send(message(round * 10 + id)).expect("room");
+            }
+            until("all have come back", || {
+                while let Ok(answer) = channel.receive() {
+                    assert_eq!(answer.words[0], received);
+                    received += 1;
+                }
+                received == (round + 1) * 10
+            });
+            channel.drain().expect("it leaves");
+            until("it has left", || channel.check().is_err());
+            channel.send(message((round + 1) * 10)).expect("there is room while nobody takes it");
+            // SAFETY: as above.
+            until("it is launched again", || unsafe { channel.restart() }.is_ok());
+            until("what was sent meanwhile is answered", || channel.receive().is_ok_and(|answer| answer.words[0] == (round + 1) * 10));
+            received = (round + 1) * 10;
+        }
+    }
+}
+
+#[test]
+fn a_kernel_is_launched_again_however_often_also_one_that_was_paused() {
+    for way in ways() {
+        let backend = backend();
+        let mut channel = open(&backend, &way).expect("a channel");
+        let epoch = channel.control().epoch;
+        for id in 0..100 {
+            channel.command(Command::PAUSE).expect("it is acted on");
+            channel.send(message(id)).expect("room");
+            channel.command(Command::TERMINATE).expect("it is acted on");
+            // SAFETY: `echo` takes no arguments of its own.
+            until("it is launched again", || unsafe { channel.restart() }.is_ok());
+            assert_eq!((channel.state(), receive(&mut channel).words[0]), (Some(State::Active), id), "{way:?}");
+        }
+        assert!(channel.control().epoch >= epoch + 100, "a launch each");
+    }
+}
+
+/// What a channel is used for, from its beginning to its end.
+fn whole_life(backend: &Arc<HostBackend>, way: &Options<'_>) -> Result<(), Error> {
+    let mut channel = open(backend, &Options { input_capacity: 4, output_capacity: 4, ..way.clone() })?;
+    let mut received = 0;
+    for round in 0..2 {
+        for id in round * 10..(round + 1) * 10 {
+            until("there is room", || channel.send(message(id)).is_ok());
+            until("it is answered", || {
+                let answer = channel.receive();
+                received += u64::from(answer.as_ref().is_ok_and(|answer| answer.words[0] == id));
+                answer.is_ok()
+            });
+        }
+        assert_eq!(received, (round + 1) * 10, "{way:?}: each once, in order");
+        channel.command(Command::TERMINATE)?;
+        until("it has left", || channel.check().is_err_and(|error| matches!(error, Error::Kernel { .. })));
+        until("it is launched again", || {
+            // SAFETY: `echo` takes no arguments of its own.
+            let launched = unsafe { channel.restart() };
+            let is_known = |error: &Error| matches!(error, Error::Busy { .. } | Error::Injected { .. } | Error::Kernel { .. });
+            assert!(launched.as_ref().err().is_none_or(is_known), "{way:?}: {launched:?}");
+            launched.is_ok()
+        });
+    }
+    channel.close().map(drop)
+}
+
+#[test]
+fn whatever_call_fails_in_the_life_of_a_channel_nothing_is_lost_and_nothing_stays() {
+    let [mut lives, mut whole] = [0, 0];
+    for way in ways() {
+        for verb in [Verb::Allocate, Verb::OpenStream, Verb::Copy, Verb::Publish, Verb::Launch, Verb::Wait, Verb::Synchronize, Verb::Mark] {
+            for nth in 1..=8 {
+                for when_executed in [false, true] {
+                    let backend = backend();
+                    let fault = host::Fault::nth(nth);
+                    backend.set_faults(&Faults::new().on(verb, if when_executed { fault.when_executed() } else { fault }));
+                    let outcome = whole_life(&backend, &way);
+                    let is_known = |error: &Error| {
+                        matches!(error, Error::Injected { .. } | Error::OutOfMemory { .. } | Error::Map { .. } | Error::Kernel { .. })
+                    };
+                    assert!(outcome.as_ref().err().is_none_or(is_known), "{way:?} {verb:?} {nth}: {outcome:?}");
+                    lives += 1;
+                    whole += u64::from(outcome.is_ok());
+                    until("all is given back", || backend.counters().device_live.bytes == 0 && backend.counters().pinned_live.bytes == 0);
+                }
+            }
+        }
+    }
+    // Who cannot open one, or tell it to end, has said so.
+    assert!(whole > lives / 2, "{whole} of {lives} went on to the end");
+}

@@ -1,0 +1,206 @@
+//! Messages there and back, and what is said of them on the way.
+
+use ringmem::backend::host::{Faults, Verb};
+use ringmem::control::{Command, State};
+use ringmem::dump::{Indices, Twins};
+use ringmem::ring::spsc::PushError;
+
+use super::*;
+
+#[test]
+fn a_full_ring_gives_the_message_back() {
+    let options = Options { input_capacity: 2, output_capacity: 1, ..Options::new("echo") };
+    let backend = backend();
+    let mut channel = open(&backend, &options).expect("a channel");
+    channel.command(Command::PAUSE).expect("it is acted on");
+    assert!(channel.send(message(0)).is_ok() && channel.send(message(1)).is_ok());
+    assert_eq!(channel.send(message(2)), Err(PushError::Full(message(2))));
+    channel.command(Command::ACTIVATE).expect("it is acted on");
+    assert_eq!((receive(&mut channel), receive(&mut channel)), (message(0), message(1)));
+}
+
+#[test]
+fn batches_publish_together_and_what_waits_is_counted() {
+    let backend = backend();
+    let mut channel = open(&backend, &Options { output_capacity: 16, ..Options::new("echo") }).expect("a channel");
+    channel.command(Command::PAUSE).expect("it is acted on");
+    let mut batch = channel.send_batch(8);
+    for id in 0..10 {
+        batch.push(message(id)).expect("room");
+    }
+    drop(batch);
+    assert_eq!((channel.input_waiting(), channel.output_waiting()), (Ok(10), Ok(0)));
+    channel.command(Command::ACTIVATE).expect("it is acted on");
+    until("all are answered", || channel.output_waiting() == Ok(10));
+    assert_eq!(channel.input_waiting(), Ok(0));
+    let mut batch = channel.receive_batch(4);
+    for id in 0..10 {
+        assert_eq!(batch.pop(), Ok(message(id)));
+    }
+    assert_eq!(batch.pop(), Err(PopError::Empty));
+    drop(batch);
+    assert_eq!((channel.indices(), channel.output_waiting()), ((10, 10), Ok(0)));
+}
+
+#[test]
+fn a_paused_channel_takes_nothing_until_it_is_active_again() {
+    let backend = backend();
+    let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
+    channel.command(Command::PAUSE).expect("it is acted on");
+    assert_eq!(channel.state(), Some(State::Paused));
+    channel.send(message(1)).expect("room");
+    let beat = channel.control().heartbeat;
+    until("the kernel has gone round a hundred times", || channel.control().heartbeat > beat + 100);
+    assert_eq!((channel.receive(), channel.control().processed), (Err(PopError::Empty), 0));
+    channel.command(Command::ACTIVATE).expect("it is acted on");
+    assert_eq!(channel.state(), Some(State::Active));
+    assert_eq!(receive(&mut channel), message(1));
+    until("telemetry says so", || channel.telemetry().is_ok_and(|seen| seen.processed == 1));
+}
+
+#[test]
+fn who_asks_what_waits_causes_no_more_looks_than_the_interval_allows() {
+    let strategy = TransferStrategy::DmaPolling { poll_interval_us: 2000 };
+    let backend = backend();
+    let mut channel = open(&backend, &Options { strategy: Some(strategy), ..Options::new("echo") }).expect("a channel");
+    channel.command(Command::PAUSE).expect("it is acted on");
+    for id in 0..3 {
+        channel.send(message(id)).expect("room");
+    }
+    // From now on its calls are counted.
+    backend.set_faults(&Faults::new());
+    let (before, begun, mut calls) = (backend.calls(Verb::Copy).expect("counted"), Instant::now(), 0_u64);
+    while calls < 1000 || begun.elapsed() < Duration::from_millis(30) {
+        assert_eq!(channel.input_waiting(), Ok(3));
+        calls += 1;
+    }
+    // Of each of two indices.
+    let most = 2 * (begun.elapsed().as_micros() as u64 / 2000 + 1);
+    let looks = backend.calls(Verb::Copy).expect("counted") - before;
+    assert!((1..=most).contains(&looks), "{looks} looks in {calls} calls, {most} allowed");
+}
+
+#[test]
+fn every_way_to_a_kernel_carries_every_message_there_and_back() {
+    for way in ways() {
+        let options = Options { input_capacity: 16, output_capacity: 8, batch: 4, start: u64::MAX - 20, ..way };
+        let backend = backend();
+        let mut channel = open(&backend, &options).expect("a channel");
+        let (mut sent, mut received) = (0, 0);
+        until("all have come back", || {
+            if sent < 500 && channel.send(message(sent)).is_ok() {
+                sent += 1;
+            }
+            channel.check().expect("it runs");
+            while let Ok(answer) = channel.receive() {
+                assert_eq!(answer.words[0], message(received).words[0], "{options:?}");
+                received += 1;
+            }
+            received == 500
+        });
+        let closed = channel.close().expect("it leaves");
+        assert_eq!(closed.control.processed, 500, "{options:?}");
+    }
+}
+
+#[test]
+fn what_waits_in_a_shared_ring_is_counted_and_dumped_whatever_its_kind() {
+    for way in ways().into_iter().take(SHARED) {
+        let backend = backend();
+        let mut channel = open(&backend, &Options { output_capacity: 16, start: u64::MAX - 3, ..way }).expect("a channel");
+        channel.command(Command::PAUSE).expect("it is acted on");
+        let mut batch = channel.send_batch(8);
+        for id in 0..10 {
+            batch.push(message(id)).expect("room");
+        }
+        drop(batch);
+        let input = |channel: &mut Channel<Echo, Echo>| (channel.input_waiting(), channel.dump().input.fill(), channel.dump().input.tail);
+        assert_eq!(input(&mut channel), (Ok(10), Ok(10), 6));
+        channel.command(Command::ACTIVATE).expect("it is acted on");
+        until("all are answered", || channel.output_waiting() == Ok(10));
+        until("all slots are given back", || input(&mut channel) == (Ok(0), Ok(0), 6));
+        let mut batch = channel.receive_batch(4);
+        for id in 0..3 {
+            assert_eq!(batch.pop(), Ok(message(id)));
+        }
+        drop(batch);
+        assert_eq!((channel.dump().output, channel.dump().twins), (Indices { head: u64::MAX, tail: 6, capacity: 16 }, Twins::Shared));
+    }
+}
+
+#[test]
+fn a_batch_goes_when_it_is_flushed() {
+    for way in ways() {
+        let (_backend, mut channel) = with_a_batch(&way);
+        let mut received = 0;
+        until("all have come back", || {
+            channel.flush().expect("no fault");
+            let mut answers = channel.receive_batch(4);
+            while let Ok(answer) = answers.pop() {
+                assert_eq!(answer.words[0], received);
+                received += 1;
+            }
+            received == 10
+        });
+    }
+}
+
+#[test]
+fn a_batch_moves_also_with_who_asks_for_answers() {
+    for way in ways() {
+        let (_backend, mut channel) = with_a_batch(&way);
+        until("all are answered", || channel.output_waiting().expect("no fault") == 10);
+        for id in 0..10 {
+            assert_eq!(channel.receive(), Ok(message(id)), "{way:?}");
+        }
+    }
+}
+
+#[test]
+fn who_receives_nothing_stops_the_kernel_and_loses_nothing() {
+    for way in ways() {
+        let options = Options { input_capacity: 4, output_capacity: 4, batch: 2, start: u64::MAX - 3, ..way.clone() };
+        let backend = backend();
+        let mut channel = open(&backend, &options).expect("a channel");
+        // Each ring fills behind the other, and there are four where they are moved.
+        let all = if matches!(way.strategy, None | Some(TransferStrategy::Flagged)) { 8 } else { 16 };
+        let mut sent = 0;
+        until("everything is full", || {
+            sent += u64::from(channel.send(message(sent)).is_ok());
+            channel.check().expect("it runs");
+            sent == all
+        });
+        let beat = channel.control().heartbeat;
+        until("the kernel has gone round a hundred times", || {
+            assert!(channel.send(message(sent)).is_err(), "{way:?}");
+            channel.control().heartbeat > beat + 100
+        });
+        for id in 0..sent {
+            assert_eq!(receive(&mut channel), message(id), "{way:?}");
+        }
+        let closed = channel.close().expect("it leaves");
+        assert_eq!((closed.control.processed, closed.control.in_flight), (sent, 0), "{way:?}");
+    }
+}
+
+#[test]
+fn a_batch_that_is_forgotten_goes_with_the_next_message_and_is_received_once() {
+    for way in ways() {
+        let backend = backend();
+        let mut channel = open(&backend, &way).expect("a channel");
+        let mut batch = channel.send_batch(64);
+        for id in 0..4 {
+            batch.push(message(id)).expect("room");
+        }
+        std::mem::forget(batch);
+        channel.send(message(4)).expect("room");
+        until("all are answered", || channel.flush().is_ok() && channel.output_waiting() == Ok(5));
+        let mut batch = channel.receive_batch(64);
+        for id in 0..3 {
+            assert_eq!(batch.pop(), Ok(message(id)), "{way:?}");
+        }
+        std::mem::forget(batch);
+        assert_eq!([receive(&mut channel), receive(&mut channel)], [message(3), message(4)], "{way:?}");
+        assert_eq!(channel.receive(), Err(PopError::Empty), "{way:?}: none twice");
+    }
+}

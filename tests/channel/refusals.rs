@@ -1,0 +1,87 @@
+//! What is not opened, and why.
+
+use ringmem::control::{Fault, State};
+use ringmem::ring::LayoutError;
+use ringmem::{Abi, LAYOUTS};
+use ringmem_kernels::histogram::{Chunk, Counted};
+
+use super::*;
+
+#[test]
+fn what_cannot_be_opened_says_why_and_leaves_nothing() {
+    let backend = backend();
+    let fails = |options: Options<'_>| open(&backend, &options).expect_err("an error");
+    let usual = || Options::new("echo");
+    assert!(matches!(fails(Options { input_capacity: 0, ..usual() }), Error::Layout(LayoutError::NotAPowerOfTwo { capacity: 0 })));
+    assert!(matches!(fails(Options { output_capacity: 3, ..usual() }), Error::Layout(LayoutError::NotAPowerOfTwo { capacity: 3 })));
+    assert!(matches!(fails(Options { input_capacity: 1 << 60, ..usual() }), Error::Layout(LayoutError::TooLarge { .. })));
+    assert!(matches!(fails(Options { input_capacity: 1 << 50, ..usual() }), Error::Map { .. }));
+    assert!(matches!(fails(Options::new("ohce")), Error::UnknownKernel { .. }));
+    assert!(matches!(fails(Options { arguments: &[1], ..usual() }), Error::Arguments { expected: 4, got: 5, .. }));
+    assert_eq!(backend.counters().pinned_live.bytes, 0);
+
+    let other = Image { abi: Abi::of(LAYOUTS), ..IMAGE };
+    assert!(matches!(Module::load(&backend, &other, &ABI), Err(Error::Abi { .. })));
+}
+
+#[test]
+fn a_kernel_that_cannot_start_says_which_fault() {
+    let backend = backend();
+    let module = load(&backend, &IMAGE);
+    // SAFETY: `echo` takes no arguments of its own.
+    let error =
+        unsafe { Channel::<Chunk, Counted>::open(&backend, 0, &module, &Options::new("echo")) }.expect_err("rings of other messages");
+    assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Ring), faults: 1, .. }), "{error:?}");
+
+    let options = Options { arguments: &[0, 8, 0], ..Options::new("histogram") };
+    // SAFETY: nothing is mapped at null, and the kernel looks before it reads.
+    let error = unsafe { Channel::<Chunk, Counted>::open(&backend, 0, &module, &options) }.expect_err("no data");
+    assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Address), .. }), "{error:?}");
+    assert_eq!(backend.counters().pinned_live.bytes, 0);
+}
+
+#[test]
+fn a_kernel_refuses_rings_of_the_other_kind() {
+    for (kernel, strategy) in [("echo", TransferStrategy::Flagged), ("echo_flagged", TransferStrategy::Unified)] {
+        let refused = open(&backend(), &Options { strategy: Some(strategy), ..Options::new(kernel) });
+        let fault = |error: &Error| matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Ring), .. });
+        assert!(refused.as_ref().is_err_and(fault), "{kernel}: {refused:?}");
+    }
+}
+
+#[test]
+fn a_channel_is_refused_at_once_where_its_control_block_could_not_be_seen() {
+    let backend = HostBackend::builder().system_scope(false).device_memory(1 << 20).build().expect("a backend");
+    for way in ways() {
+        let refused = open(&backend, &way);
+        assert!(matches!(&refused, Err(Error::Unsupported { what }) if what.contains("control block")), "{way:?}: {refused:?}");
+    }
+    assert_eq!((backend.counters().pinned_live.bytes, backend.counters().launches), (0, 0));
+}
+
+#[test]
+fn a_full_device_refuses_another_channel_and_the_one_that_is_there_goes_on() {
+    for way in ways().into_iter().skip(SHARED) {
+        let backend = Clean::build(HostBackend::builder().device_memory(4 << 10));
+        let small = Options { input_capacity: 8, output_capacity: 8, ..way.clone() };
+        // There is room for one ring of the two.
+        let refused = open(&backend, &small);
+        assert!(matches!(refused, Err(Error::OutOfMemory { .. })), "{way:?}: {refused:?}");
+        let counters = backend.counters();
+        assert_eq!((counters.device_live.bytes, counters.pinned_live.bytes, counters.launches), (0, 0, 0), "{way:?}");
+
+        let backend = Clean::build(HostBackend::builder().device_memory(8 << 10));
+        let mut channel = open(&backend, &small).expect("room for both");
+        for id in 0..20 {
+            assert!(matches!(open(&backend, &small), Err(Error::OutOfMemory { .. })), "{way:?}");
+            channel.send(message(id)).expect("room");
+            assert_eq!(receive(&mut channel), message(id), "{way:?}");
+        }
+        // Also another launch takes no room.
+        channel.drain().expect("it leaves");
+        // SAFETY: `echo` takes no arguments of its own.
+        until("it is launched again", || unsafe { channel.restart() }.is_ok());
+        channel.send(message(20)).expect("room");
+        assert_eq!(receive(&mut channel), message(20), "{way:?}");
+    }
+}
