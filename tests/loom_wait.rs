@@ -20,9 +20,9 @@ use std::time::Duration;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use loom_machine::{Loom, LoomCell, LoomWord, RMW_RELAXED, STRONG, check, must_fail};
-use ringmem::layouts::ring::{RingFlags, Slot, mpmc, spsc};
+use ringmem::layouts::ring::{RingFlags, Slot, framed, lossy, mailbox, mpmc, spsc};
 use ringmem::layouts::{RingHeader, RingLayout, SlotCell, Word};
-use ringmem::wait::{How, Park, RecvError, Shelf, Waiting};
+use ringmem::wait::{How, Park, RecvError, Shelf, WaitError, Waiting, beside};
 
 const SLEEP: How = How::Sleep { looks: 0 };
 const DEADLOCK: &str = "deadlock";
@@ -243,6 +243,101 @@ fn two_sleepers<const WEAK: u8>() {
     drop(unsafe { Box::from_raw(memory) });
 }
 
+/// Three messages without bytes through a ring that two of them fill, each waited for with a grant and a frame.
+fn frames<const WEAK: u8>() {
+    let layout = framed::layout(16).unwrap();
+    let slots: [LoomCell<u64>; 2] = std::array::from_fn(|_| LoomCell::new(0));
+    let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, u64::MAX), slots)));
+    // SAFETY: just made, freed when the ends are gone, or leaked when the model fails.
+    let (header, slots): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1).cast()) };
+    // SAFETY: two words, as long as the model runs, and its only producer.
+    let producer: framed::Producer<'static, Machine<WEAK>> = unsafe { framed::Producer::new(header, header, slots) }.unwrap().announce();
+    // SAFETY: as above, and its only consumer.
+    let consumer: framed::Consumer<'static, Machine<WEAK>> = unsafe { framed::Consumer::new(header, header, slots) }.unwrap().announce();
+    let (sender, receiver) = Waiting::<_, Futex>::pair(producer, consumer, SLEEP);
+    let (mut sender, mut receiver) = (Kept::new(sender), Kept::new(receiver));
+    let writer = thread::spawn(move || {
+        for _ in 0..3 {
+            let sent = sender.wait(None, |end| match end.reserve(0) {
+                Ok(grant) => {
+                    grant.commit(0);
+                    Some(Ok(()))
+                }
+                Err(framed::PushError::Full) => None,
+                Err(never) => Some(Err(never)),
+            });
+            assert_eq!(sent, Ok(()));
+        }
+    });
+    let next = |end: &mut framed::Consumer<'static, Machine<WEAK>>| match end.peek() {
+        Ok(frame) => {
+            frame.release();
+            Some(Ok(()))
+        }
+        Err(framed::PopError::Empty) => None,
+        Err(corrupt) => Some(Err(corrupt)),
+    };
+    assert_eq!(receiver.wait(None, next), Ok(()));
+    assert_eq!(block_on(Kept::new(Box::pin(receiver.wait_async(next)))), Ok(()));
+    assert_eq!([(); 2].map(|()| receiver.wait(None, next)), [Ok(()), Err(WaitError::Disconnected)]);
+    writer.join().unwrap();
+    drop(receiver);
+    // SAFETY: both ends are gone.
+    drop(unsafe { Box::from_raw(memory) });
+}
+
+/// The memory of a ring of two slots whose readers write nothing, as long as `run` runs.
+fn with_words<const WEAK: u8>(kind: RingFlags, run: impl FnOnce(&'static RingHeader<LoomWord<WEAK>>, NonNull<LoomWord<WEAK>>)) {
+    let layout = RingLayout::of_kind::<u64>(kind, 2).unwrap();
+    let words: [LoomWord<WEAK>; 4] = std::array::from_fn(|_| LoomWord::new(0));
+    let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, 0), words)));
+    // SAFETY: just made, freed when `run` has ended, or leaked when the model fails.
+    unsafe { run(&(*memory).0, NonNull::from(&(*memory).1).cast()) };
+    // SAFETY: `run` has ended, and all ends with it.
+    drop(unsafe { Box::from_raw(memory) });
+}
+
+/// Two readers of one message sleep at a bell beside their ring, a thread and a task, and both get it, and are told of the writer's end.
+fn followers<const WEAK: u8>() {
+    with_words::<WEAK>(RingFlags::LOSSY, |header, slots| {
+        // SAFETY: two slots of two words, and their only writer.
+        let writer = unsafe { lossy::Writer::<u64, Machine<WEAK>>::new(header, slots) }.unwrap().announce();
+        // SAFETY: as above.
+        let reader = unsafe { lossy::Reader::<u64, Machine<WEAK>>::new(header, slots) }.unwrap();
+        let (writer, reader) = beside::<LoomWord<WEAK>, _, _>(writer, reader);
+        let (sender, receiver) = Waiting::<_, Futex>::pair(writer, reader, SLEEP);
+        let (mut sender, mut receiver) = (Kept::new(sender), Kept::new(receiver));
+        let mut other = Kept::new(Waiting::clone(&receiver));
+        let task = thread::spawn(move || assert_eq!(block_on(Kept::new(other.recv_async())), Ok(Ok(1))));
+        let writer = thread::spawn(move || sender.send(1).unwrap());
+        assert_eq!((receiver.recv(), receiver.recv()), (Ok(Ok(1)), Err(RecvError::Disconnected)));
+        writer.join().unwrap();
+        task.join().unwrap();
+        drop(receiver);
+    });
+}
+
+/// The latest value is waited for, however many were published.
+fn latest<const WEAK: u8>() {
+    with_words::<WEAK>(RingFlags::MAILBOX, |header, slots| {
+        // SAFETY: two slots of two words, and their only writer.
+        let writer = unsafe { mailbox::Writer::<u64, Machine<WEAK>>::new(header, slots) }.unwrap().announce();
+        // SAFETY: as above.
+        let reader = unsafe { mailbox::Reader::<u64, Machine<WEAK>>::new(header, slots) }.unwrap();
+        let (writer, reader) = beside::<LoomWord<WEAK>, _, _>(writer, reader);
+        let (sender, receiver) = Waiting::<_, Futex>::pair(writer, reader, SLEEP);
+        let (mut sender, mut receiver) = (Kept::new(sender), Kept::new(receiver));
+        let writer = thread::spawn(move || {
+            sender.send(1).unwrap();
+            sender.send(2).unwrap();
+        });
+        while receiver.recv().unwrap().version < 2 {}
+        assert_eq!(receiver.recv(), Err(RecvError::Disconnected));
+        writer.join().unwrap();
+        drop(receiver);
+    });
+}
+
 macro_rules! models {
     ($($model:ident: $fact:ident, $twin:ident;)+) => {$(
         #[test]
@@ -263,5 +358,8 @@ models! {
     thread_and_task: a_thread_and_a_task_wake_each_other, a_thread_and_a_task_that_count_relaxed_sleep_for_ever;
     leaving: who_leaves_wakes_who_waits, who_leaves_relaxed_wakes_nobody;
     cancelled_and_forgotten: cancelled_and_forgotten_futures_take_nothing, a_forgotten_future_that_counts_relaxed_sleeps_for_ever;
+    frames: who_waits_for_a_frame_or_for_room_is_woken, who_waits_for_a_frame_and_counts_relaxed_sleeps_for_ever;
+    followers: every_reader_is_woken_by_a_bell_beside_its_ring, readers_that_count_relaxed_sleep_for_ever;
+    latest: the_latest_value_wakes_its_reader, a_reader_of_the_latest_that_counts_relaxed_sleeps_for_ever;
     two_sleepers: every_sleeper_is_woken, sleepers_that_count_relaxed_sleep_for_ever;
 }

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ringmem::attach::{AttachError, Corrupt};
-use ringmem::ring::{PopError, PushError};
+use ringmem::ring::{End, PopError, PushError};
 use ringmem::shared::{Consumer, Memory, OwnerState, Producer, Side};
 use ringmem::wait::{How, RecvError, SendError};
 use ringmem::{Error, RingHeader, region};
@@ -412,6 +412,15 @@ fn a_failed_attach_leaves_the_end_free() {
 }
 
 #[test]
+fn who_is_woken_by_an_end_that_leaves_finds_it_free() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    let producer = memory.producer::<u64>().unwrap();
+    let mut successor = None;
+    End::leave(producer, |_| successor = Some(memory.producer::<u64>()));
+    successor.expect("the bell is looked at").expect("the end is free");
+}
+
+#[test]
 fn a_successor_gets_back_what_its_predecessor_forgot_to_wake_for() {
     let memory = Memory::create::<u64>(4).unwrap();
     let file = File::from(duplicate(&memory));
@@ -654,4 +663,11 @@ fn a_peer_that_writes_anything_anywhere_gets_corrupt_or_other_messages_and_no_mo
     });
     assert!(attached > 10 && objections > 10, "{attached} times attached, {objections} times refused: the test shows little");
     println!("{attached} times attached, {objections} times refused");
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_is_named_with_what_the_system_said() {
+    let error = Memory::open("no/such/ring").expect_err("there is none");
+    let source = std::error::Error::source(&error).expect("the system's answer").to_string();
+    assert!(source.contains("no/such/ring: No such file"), "{source}");
 }

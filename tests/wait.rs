@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use ringmem::Host;
-use ringmem::layouts::ring::{Bells, End, Push, PushError, flagged, mpmc, mpsc, spsc};
+use ringmem::layouts::ring::{Bells, End, Pop, PopError, Push, PushError, flagged, mpmc, mpsc, spsc};
 use ringmem::wait::{How, RecvError, SendError, Waiting, pair};
 
 const HOWS: [How; 4] = [How::SpinYield { looks: 0 }, How::SpinYield { looks: 100 }, How::Sleep { looks: 0 }, How::Sleep { looks: 100 }];
@@ -54,6 +54,26 @@ fn sum_of_all(mut receiver: Waiting<mpmc::Consumer<'_, u64, Host>>) -> u64 {
                 return sum;
             }
         }
+    }
+}
+
+#[test]
+fn ends_that_hold_their_ring_wait_in_threads_and_tasks_that_outlive_their_maker() {
+    for how in HOWS {
+        let ring = spsc::Boxed::<String>::over(Box::new_uninit_slice(2)).unwrap();
+        let (producer, consumer) = ring.into_ends();
+        let (mut sender, mut receiver) = pair(producer, consumer, how);
+        let sends = thread::spawn(move || (0..MESSAGES / 10).for_each(|number| sender.send_timeout(number.to_string(), LONG).unwrap()));
+        let receives = thread::spawn(move || {
+            block_on(async {
+                for number in 0..MESSAGES / 10 {
+                    assert_eq!(receiver.recv_async().await, Ok(number.to_string()));
+                }
+                receiver.recv_async().await
+            })
+        });
+        sends.join().unwrap();
+        assert_eq!(receives.join().unwrap(), Err(RecvError::Disconnected), "{how:?}");
     }
 }
 
@@ -297,11 +317,75 @@ impl Push for Flickering {
 #[test]
 fn a_value_that_was_not_sent_comes_back_whoever_came_meanwhile() {
     let end = Flickering(std::cell::Cell::new(0), Default::default());
-    let mut sender = Waiting::<_>::sender(end, How::default());
+    let mut sender = Waiting::sender(end, How::default());
     match block_on(sender.send_async("kept".to_owned())) {
         Err(SendError::Disconnected(value)) => assert_eq!(value, "kept"),
         other => panic!("{other:?}"),
     }
+}
+
+/// An empty ring whose producer has left; when it is looked at again there is a message, and a second producer that sleeps.
+struct Succeeded(bool, [ringmem::HostWord; 2]);
+
+impl End for Succeeded {
+    type Word = ringmem::HostWord;
+    fn bells(&self) -> Bells<'_, Self::Word> {
+        Bells { theirs: &self.1[0], ours: &self.1[1] }
+    }
+    fn is_disconnected(&self) -> bool {
+        true
+    }
+    fn leave(self, after: impl FnOnce(&Self::Word)) {
+        after(&self.1[0]);
+    }
+}
+
+impl Pop for Succeeded {
+    type Item = u64;
+    fn pop(&mut self) -> Result<u64, PopError> {
+        if !std::mem::replace(&mut self.0, true) {
+            return Err(PopError::Empty);
+        }
+        ringmem::Word::store(&self.1[0], 1);
+        Ok(7)
+    }
+}
+
+#[test]
+fn the_last_message_of_one_that_left_wakes_its_successor() {
+    let mut receiver = Waiting::receiver(Succeeded(false, Default::default()), How::Sleep { looks: 0 });
+    assert_eq!(receiver.recv(), Ok(7));
+    assert_eq!(ringmem::Word::load(receiver.end().bells().theirs) >> 32, 1, "who sleeps is woken");
+}
+
+#[test]
+fn a_waker_that_panics_keeps_no_other_task_asleep() {
+    use std::future::Future;
+    use std::pin::pin;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+    use std::task::{Context, Wake, Waker};
+    /// Counts, and panics the first time.
+    struct Woken(AtomicU32);
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            assert_ne!(self.0.fetch_add(1, Relaxed), 0, "planned");
+        }
+    }
+    let woken = Arc::new(Woken(AtomicU32::new(0)));
+    let ring = mpmc::Ring::<u64, 4>::new();
+    let (producer, consumer) = ring.split();
+    let (mut sender, mut receiver) = pair(producer, consumer, How::Sleep { looks: 0 });
+    let mut beside = receiver.clone();
+    let waker = Waker::from(woken.clone());
+    let (mut one, mut other) = (pin!(receiver.recv_async()), pin!(beside.recv_async()));
+    for future in [one.as_mut(), other.as_mut()] {
+        assert!(future.poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    let sent = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| sender.send(1)));
+    sent.expect_err("the waker's panic goes on");
+    assert_eq!(woken.0.load(Relaxed), 2);
+    assert!(one.poll(&mut Context::from_waker(&waker)).is_ready());
 }
 
 #[cfg(feature = "futures")]
@@ -320,4 +404,21 @@ fn ends_are_streams_and_sinks() {
         let numbers: Vec<u64> = block_on(receiver.into_stream().take(MESSAGES as usize).try_collect()).unwrap();
         assert!(numbers.into_iter().eq(0..MESSAGES));
     });
+}
+
+/// Closing is leaving: the messages end though the sink is still there, and what is sent then comes back.
+#[cfg(feature = "futures")]
+#[test]
+fn a_sink_that_is_closed_has_left() {
+    use futures::{SinkExt, StreamExt};
+    let mut ring = spsc::Ring::<u64, 2>::new();
+    let (producer, consumer) = ring.split();
+    let (sender, receiver) = pair(producer, consumer, How::default());
+    let (mut sink, mut messages) = (sender.into_sink(), receiver.into_stream());
+    block_on(sink.feed(1)).unwrap();
+    block_on(sink.close()).unwrap();
+    assert!(matches!(block_on(sink.send(2)), Err(SendError::Disconnected(2))));
+    assert!(matches!(block_on(messages.next()), Some(Ok(1))));
+    assert!(block_on(messages.next()).is_none());
+    block_on(sink.close()).unwrap();
 }

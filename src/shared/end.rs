@@ -100,7 +100,8 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // The end is closed by now, if it ever was open. It is unlocked after this, and the memory unmapped last.
+        // The end is closed by now, if it ever was open. Who is woken finds it free; the memory is unmapped last.
+        self.seat.give_up();
         self.ring();
     }
 }
@@ -214,6 +215,12 @@ impl<T: RingMessage> Consumer<T> {
         self.end.head()
     }
 
+    /// Slots that are free now.
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        self.end.free()
+    }
+
     /// Messages that wait as far as this end has looked.
     #[must_use]
     pub const fn available(&self) -> u64 {
@@ -245,6 +252,12 @@ macro_rules! ends {
             #[must_use]
             pub fn is_empty(&self) -> bool {
                 self.end.is_empty()
+            }
+
+            /// Whether no slot is free now.
+            #[must_use]
+            pub fn is_full(&self) -> bool {
+                self.end.is_full()
             }
 
             /// Slots in all.
@@ -286,7 +299,8 @@ macro_rules! ends {
             fn leave(self, after: impl FnOnce(&HostWord)) {
                 let Self { end, hold } = self;
                 drop(end);
-                // Mapped as long as it is held.
+                // Who is woken finds the end free. The words are mapped as long as it is held.
+                hold.seat.give_up();
                 after(hold.bells().theirs);
             }
         }

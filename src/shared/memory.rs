@@ -1,14 +1,14 @@
 //! [`Memory`]: a region with one ring in it, in a file.
 
-use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use ringmem_layouts::attach::AttachError;
 use ringmem_layouts::region::{self, Plan, RegionEntry, kind};
 use rustix::fs::{self, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use super::mapping::{Mapping, Place};
 use super::{Consumer, OwnerState, Producer, Side, seat};
@@ -30,6 +30,12 @@ const SEALS: [(SealFlags, &str); 3] =
 /// What failed, as an error.
 pub(super) fn failed(call: &'static str) -> impl Fn(Errno) -> Error {
     move |errno| Error::System { call, source: errno.into() }
+}
+
+/// The same of a file, with its name.
+fn unopened(path: &Path, errno: Errno) -> Error {
+    let answer = io::Error::from(errno);
+    Error::System { call: "open", source: io::Error::new(answer.kind(), format!("{}: {answer}", path.display())) }
 }
 
 impl Memory {
@@ -66,10 +72,10 @@ impl Memory {
         let planned = Planned::new::<T>(capacity)?;
         let path = path.as_ref();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let fd = fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(failed("open"))?;
+        let fd = fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|errno| unopened(path, errno))?;
         let made = fs::ftruncate(&fd, planned.plan.size())
             .map_err(failed("ftruncate"))
-            .and_then(|()| match fs::fallocate(&fd, FallocateFlags::empty(), 0, planned.plan.size()) {
+            .and_then(|()| match retry_on_intr(|| fs::fallocate(&fd, FallocateFlags::empty(), 0, planned.plan.size())) {
                 // Where blocks cannot be reserved, a full disk shows as SIGBUS.
                 Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
                 Err(errno) => Err(failed("fallocate")(errno)),
@@ -89,7 +95,8 @@ impl Memory {
     ///
     /// [`Error::Attach`] with what was found instead, [`Error::Unsealed`], [`Error::System`] and [`Error::Map`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        let fd = fs::open(path.as_ref(), OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(failed("open"))?;
+        let path = path.as_ref();
+        let fd = fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(|errno| unopened(path, errno))?;
         let stat = fs::fstat(&fd).map_err(failed("fstat"))?;
         // Files have a name; what has none is a memfd, or a file that others cannot have found by its permissions.
         if stat.st_nlink == 0 {

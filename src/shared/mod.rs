@@ -3,8 +3,8 @@
 //! 1. [`Memory`] is a region with one ring in it, in a sealed memfd or in a file. Its ends ([`Producer`], [`Consumer`]) own what they map, and
 //!    believe nothing that the other process writes: see [`untrusted`](crate::layouts::ring::spsc::untrusted).
 //! 2. One owner for each end, by a lock of the kernel that dies with its owner. The lock belongs to an open file description, and each end opens
-//!    its own, so neither a duplicated nor an inherited descriptor carries it along. Only a `fork` without `exec` does: its child keeps the end
-//!    owned.
+//!    its own, so neither a duplicated nor an inherited descriptor carries it along. Only a `fork` without `exec` does: the end stays owned as long
+//!    as either process has it, and whichever drops it gives it up for both. A child that goes on without `exec` forgets its copy.
 //! 3. A producer or consumer that died is told from a slow one ([`OwnerState`]). Its successor goes on at the index that it published last: what it
 //!    had not published is lost, what it had popped and not released is popped again.
 //! 4. A process that holds the memory can do harm to what goes through the ring, and refuse to go on. It cannot make this one read or

@@ -70,12 +70,17 @@ impl Seat {
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+
+    /// Gives the end up, once and for all.
+    pub fn give_up(&self) {
+        // Closing does the same, except where a child is between `fork` and `exec`. If unlocking fails, closing is what is left.
+        let _ = lock(&self.fd, libc::F_OFD_SETLK, libc::F_UNLCK, self.side);
+    }
 }
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        // Closing does the same, except where a child is between `fork` and `exec`. If unlocking fails, closing is what is left.
-        let _ = lock(&self.fd, libc::F_OFD_SETLK, libc::F_UNLCK, self.side);
+        self.give_up();
     }
 }
 

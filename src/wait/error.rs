@@ -49,3 +49,17 @@ pub enum RecvError {
     #[error(transparent)]
     Corrupt(Corrupt),
 }
+
+/// Why a wait for something else than a value gave nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WaitError<R> {
+    /// The deadline has passed.
+    #[error("nothing had come of it until the deadline")]
+    Timeout,
+    /// The other end has left, and nothing comes of it any more.
+    #[error("the other end has left")]
+    Disconnected,
+    /// Waiting longer would not help.
+    #[error(transparent)]
+    Refused(R),
+}

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll};
 
 use super::park::{Os, Park, Shelf};
-use super::waiting::{How, Waiting, enlist, pop, push, strike};
-use super::{RecvError, SendError};
+use super::waiting::{How, Rings, Waiting, enlist, pop, push, strike};
+use super::{RecvError, SendError, WaitError};
 use crate::layouts::ring::{End, Pop, Push};
 
 /// A task's place on the shelf of its side, from its first poll that found nothing to its last.
@@ -67,13 +67,14 @@ impl Place {
         });
         let word = waiting.end().bells().ours;
         // Cloned and dropped outside the lock: a waker is somebody else's code.
-        let mut waker = cx.waker().clone();
-        waiting.shelf().with(|wakers| match wakers.iter_mut().find(|(other, _)| *other == key) {
-            Some((_, old)) => std::mem::swap(old, &mut waker),
-            None => {
-                wakers.push((key, waker.clone()));
+        let mut waker = Some(cx.waker().clone());
+        waiting.shelf().with(|wakers| match (wakers.iter_mut().find(|(other, _)| *other == key), waker.take()) {
+            (Some((_, old)), Some(new)) => waker = Some(std::mem::replace(old, new)),
+            (None, Some(new)) => {
+                wakers.push((key, new));
                 enlist(word);
             }
+            (_, None) => {}
         });
         drop(waker);
     }
@@ -94,6 +95,25 @@ impl Place {
 impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     fn shelf(&self) -> &P::Shelf {
         self.wakers.of(self.side)
+    }
+
+    /// As [`wait`](Self::wait), without a thread. A future that is dropped before has done what `attempt` does when it gives `None`: nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait), but never a timeout.
+    pub fn wait_async<T, R>(
+        &mut self,
+        mut attempt: impl FnMut(&mut E) -> Option<Result<T, R>>,
+    ) -> impl Future<Output = Result<T, WaitError<R>>> {
+        self.outcome_async(move |end| attempt(end).map(|done| done.map_err(WaitError::Refused)))
+    }
+
+    pub(super) fn outcome_async<T, R, F>(&mut self, attempt: F) -> Until<'_, E, P, F>
+    where
+        F: FnMut(&mut E) -> Option<Result<T, WaitError<R>>>,
+    {
+        Until { waiting: self, place: Place::new(), attempt }
     }
 }
 
@@ -127,7 +147,7 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
     /// A [`Sink`](futures_sink::Sink) for its messages, with room for one before it waits.
     #[cfg(feature = "futures")]
     pub fn into_sink(self) -> Outbox<E, P> {
-        Outbox { waiting: self, place: Place::new(), value: None }
+        Outbox { waiting: Some(self), place: Place::new(), value: None }
     }
 }
 
@@ -176,7 +196,7 @@ impl<E: Push, P: Park<E::Word>> Future for Transmit<'_, E, P> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { waiting, place, value } = &mut *self;
-        // Without a value it has been sent: there is nothing that another poll could wait for.
+        // Without a value it is over, and was polled once too often: there is nothing that another poll could wait for.
         if value.is_none() {
             return Poll::Ready(Ok(()));
         }
@@ -185,6 +205,38 @@ impl<E: Push, P: Park<E::Word>> Future for Transmit<'_, E, P> {
 }
 
 impl<E: Push, P: Park<E::Word>> Drop for Transmit<'_, E, P> {
+    fn drop(&mut self) {
+        self.place.leave(self.waiting);
+    }
+}
+
+/// A wait for whatever an attempt gives.
+pub(super) struct Until<'w, E: End, P: Park<E::Word>, F> {
+    waiting: &'w mut Waiting<E, P>,
+    place: Place,
+    attempt: F,
+}
+
+/// The attempt is never pinned.
+impl<E: End, P: Park<E::Word>, F> Unpin for Until<'_, E, P, F> {}
+
+impl<T, R, E: End, P: Park<E::Word>, F> Future for Until<'_, E, P, F>
+where
+    F: FnMut(&mut E) -> Option<Result<T, WaitError<R>>>,
+{
+    type Output = Result<T, WaitError<R>>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Self { waiting, place, attempt } = &mut *self;
+        let polled = place.poll(waiting, cx, attempt);
+        if polled.is_ready() {
+            drop(Rings(waiting));
+        }
+        polled.map(|done| done.unwrap_or(Err(WaitError::Disconnected)))
+    }
+}
+
+impl<E: End, P: Park<E::Word>, F> Drop for Until<'_, E, P, F> {
     fn drop(&mut self) {
         self.place.leave(self.waiting);
     }
@@ -222,10 +274,12 @@ impl<E: Pop, P: Park<E::Word>> Drop for Messages<E, P> {
     }
 }
 
-/// What [`Waiting::into_sink`] gives. A value that `start_send` took is sent by `poll_ready`, `poll_flush` or `poll_close`.
+/// What [`Waiting::into_sink`] gives. A value that `start_send` took is sent by `poll_ready`, `poll_flush` or `poll_close`, which also drops the end:
+/// the other side then sees that it has left, and a later value comes back as [`Disconnected`](SendError::Disconnected).
 #[cfg(feature = "futures")]
 pub struct Outbox<E: Push, P: Park<E::Word> = Os> {
-    waiting: Waiting<E, P>,
+    /// `None` once it was closed.
+    waiting: Option<Waiting<E, P>>,
     place: Place,
     value: Option<E::Item>,
 }
@@ -236,7 +290,7 @@ impl<E: Push, P: Park<E::Word>> Unpin for Outbox<E, P> {}
 #[cfg(feature = "futures")]
 impl<E: Push, P: Park<E::Word>> Outbox<E, P> {
     fn poll_empty(&mut self, cx: &Context<'_>) -> Poll<Result<(), SendError<E::Item>>> {
-        let Self { waiting, place, value } = self;
+        let Self { waiting: Some(waiting), place, value } = self else { return Poll::Ready(Ok(())) };
         if value.is_none() {
             return Poll::Ready(Ok(()));
         }
@@ -253,6 +307,9 @@ impl<E: Push, P: Park<E::Word>> futures_sink::Sink<E::Item> for Outbox<E, P> {
     }
 
     fn start_send(mut self: Pin<&mut Self>, value: E::Item) -> Result<(), Self::Error> {
+        if self.waiting.is_none() {
+            return Err(SendError::Disconnected(value));
+        }
         // `poll_ready` has emptied it; a caller that did not ask gets its value back.
         if self.value.is_some() {
             return Err(SendError::Timeout(value));
@@ -266,14 +323,19 @@ impl<E: Push, P: Park<E::Word>> futures_sink::Sink<E::Item> for Outbox<E, P> {
     }
 
     fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.poll_empty(cx)
+        let sent = std::task::ready!(self.poll_empty(cx));
+        // Its place is left: what was polled is over.
+        self.waiting = None;
+        Poll::Ready(sent)
     }
 }
 
 #[cfg(feature = "futures")]
 impl<E: Push, P: Park<E::Word>> Drop for Outbox<E, P> {
     fn drop(&mut self) {
-        self.place.leave(&self.waiting);
+        if let Some(waiting) = &self.waiting {
+            self.place.leave(waiting);
+        }
     }
 }
 

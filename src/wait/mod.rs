@@ -15,6 +15,10 @@
 //! dropped outside of its [`Waiting`], because that had only borrowed it, wakes nobody: rule 4 is for ends that are owned, and for waits with
 //! a deadline.
 //!
+//! Values are [sent](Waiting::send) and [received](Waiting::recv), messages of bytes by [`send_bytes`](Waiting::send_bytes) and
+//! [`recv_bytes`](Waiting::recv_bytes); for anything else that an end does there is [`wait`](Waiting::wait). Rings whose readers write nothing have
+//! a bell [beside](broadcast) them.
+//!
 //! ```
 //! use ringmem::layouts::ring::spsc::Ring;
 //! use ringmem::wait::{How, pair};
@@ -29,12 +33,15 @@
 //! });
 //! ```
 
+mod beside;
+mod bytes;
 mod error;
 mod future;
 mod park;
 mod waiting;
 
-pub use error::{RecvError, SendError};
+pub use beside::{Follower, Publisher, beside, broadcast, follow};
+pub use error::{RecvError, SendError, WaitError};
 #[cfg(feature = "futures")]
 pub use future::{Messages, Outbox};
 pub use future::{Receive, Transmit};

@@ -2,11 +2,13 @@
 
 use std::fmt;
 use std::mem::ManuallyDrop;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::park::{Os, Park, Shelf};
-use super::{RecvError, SendError};
+use super::{RecvError, SendError, WaitError};
 use crate::layouts::RmwWord;
 use crate::layouts::ring::{End, Pop, PopError, Push, PushError};
 
@@ -112,43 +114,39 @@ pub struct Waiting<E: End, P: Park<E::Word> = Os> {
     pub(super) alone: bool,
 }
 
-/// Both ends of a ring, waiting in the same way.
-pub fn pair<F: Push, D: Pop<Word = F::Word>>(producer: F, consumer: D, how: How) -> (Waiting<F>, Waiting<D>)
+/// Both ends of a ring, waiting in the same way: the one that fills, and the one that empties.
+pub fn pair<F: End, D: End<Word = F::Word>>(producer: F, consumer: D, how: How) -> (Waiting<F>, Waiting<D>)
 where
     Os: Park<F::Word>,
 {
     Waiting::pair(producer, consumer, how)
 }
 
-impl<E: End, P: Park<E::Word>> Waiting<E, P> {
-    /// Both ends of a ring, with a way to sleep of the caller's.
-    pub fn pair<D: Pop<Word = E::Word>>(producer: E, consumer: D, how: How) -> (Self, Waiting<D, P>)
-    where
-        E: Push,
-    {
-        let (park, wakers) = (Arc::new(P::default()), Arc::new(Wakers { senders: P::Shelf::default(), receivers: P::Shelf::default() }));
-        let sender = Self::with(producer, how, Side::Sends, Arc::clone(&park), Arc::clone(&wakers), false);
-        (sender, Waiting::with(consumer, how, Side::Receives, park, wakers, false))
-    }
-
+impl<E: End> Waiting<E>
+where
+    Os: Park<E::Word>,
+{
     /// A producer whose consumer is elsewhere, in another process perhaps. Nobody wakes futures there or here: here they ask to be polled again.
     #[must_use]
-    pub fn sender(producer: E, how: How) -> Self
-    where
-        E: Push,
-    {
-        let wakers = Arc::new(Wakers { senders: P::Shelf::default(), receivers: P::Shelf::default() });
-        Self::with(producer, how, Side::Sends, Arc::new(P::default()), wakers, true)
+    pub fn sender(producer: E, how: How) -> Self {
+        let wakers = Arc::new(Wakers { senders: Default::default(), receivers: Default::default() });
+        Self::with(producer, how, Side::Sends, Arc::default(), wakers, true)
     }
 
     /// A consumer whose producer is elsewhere, in another process perhaps. Nobody wakes futures there or here: here they ask to be polled again.
     #[must_use]
-    pub fn receiver(consumer: E, how: How) -> Self
-    where
-        E: Pop,
-    {
-        let wakers = Arc::new(Wakers { senders: P::Shelf::default(), receivers: P::Shelf::default() });
-        Self::with(consumer, how, Side::Receives, Arc::new(P::default()), wakers, true)
+    pub fn receiver(consumer: E, how: How) -> Self {
+        let wakers = Arc::new(Wakers { senders: Default::default(), receivers: Default::default() });
+        Self::with(consumer, how, Side::Receives, Arc::default(), wakers, true)
+    }
+}
+
+impl<E: End, P: Park<E::Word>> Waiting<E, P> {
+    /// Both ends of a ring, with a way to sleep of the caller's.
+    pub fn pair<D: End<Word = E::Word>>(producer: E, consumer: D, how: How) -> (Self, Waiting<D, P>) {
+        let (park, wakers) = (Arc::new(P::default()), Arc::new(Wakers { senders: P::Shelf::default(), receivers: P::Shelf::default() }));
+        let sender = Self::with(producer, how, Side::Sends, Arc::clone(&park), Arc::clone(&wakers), false);
+        (sender, Waiting::with(consumer, how, Side::Receives, park, wakers, false))
     }
 
     fn with(end: E, how: How, side: Side, park: Arc<P>, wakers: Arc<Wakers<P::Shelf>>, alone: bool) -> Self {
@@ -164,19 +162,61 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     /// Does something to the end without waiting, then wakes whoever sleeps: the other side, and of this side the other handles, for which a
     /// grant that was given up made room. Also where `act` panics.
     pub fn with_end<R>(&mut self, act: impl FnOnce(&mut E) -> R) -> R {
-        struct Rings<'w, E: End, P: Park<E::Word>>(&'w mut Waiting<E, P>);
-        impl<E: End, P: Park<E::Word>> Drop for Rings<'_, E, P> {
-            fn drop(&mut self) {
-                self.0.ring();
-                self.0.ring_at(self.0.end.bells().ours, self.0.side);
-            }
-        }
         act(&mut Rings(self).0.end)
+    }
+
+    /// Waits until `attempt` gives something, by this deadline if there is one: room for so many, a grant, a frame, whatever is done to the end.
+    /// `None` is "not yet"; then it has taken nothing. Wakes as [`with_end`](Self::with_end) does.
+    ///
+    /// ```
+    /// use ringmem::ring::framed::{PopError, Ring};
+    /// use ringmem::wait::{How, pair};
+    /// let mut ring = Ring::<64>::new();
+    /// let (producer, consumer) = ring.split();
+    /// let (mut sender, mut receiver) = pair(producer, consumer, How::default());
+    /// sender.send_bytes(b"in place")?;
+    /// let len = receiver.wait(None, |end| match end.peek() {
+    ///     Ok(frame) => {
+    ///         let len = frame.len();
+    ///         frame.release();
+    ///         Some(Ok(len))
+    ///     }
+    ///     Err(PopError::Empty) => None,
+    ///     Err(corrupt) => Some(Err(corrupt)),
+    /// });
+    /// assert_eq!(len, Ok(8));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError`]: the deadline has passed, the other side has left and `attempt` gives nothing any more, or what `attempt` refused.
+    pub fn wait<T, R>(
+        &mut self,
+        deadline: Option<Instant>,
+        mut attempt: impl FnMut(&mut E) -> Option<Result<T, R>>,
+    ) -> Result<T, WaitError<R>> {
+        let rings = Rings(self);
+        rings.0.outcome_until(deadline, |end| attempt(end).map(|done| done.map_err(WaitError::Refused)))
+    }
+
+    /// As [`until`](Self::until), in one error.
+    pub(super) fn outcome_until<T, R>(
+        &mut self,
+        deadline: Option<Instant>,
+        attempt: impl FnMut(&mut E) -> Option<Result<T, WaitError<R>>>,
+    ) -> Result<T, WaitError<R>> {
+        self.until(deadline, attempt).unwrap_or_else(|gone| {
+            Err(match gone {
+                Gone::Late => WaitError::Timeout,
+                Gone::Disconnected => WaitError::Disconnected,
+            })
+        })
     }
 
     /// One attempt that moves at most one value, then wakes the other side if it sleeps.
     #[inline]
-    fn attempt<R>(&mut self, attempt: impl FnOnce(&mut E) -> R) -> R {
+    pub(super) fn attempt<R>(&mut self, attempt: impl FnOnce(&mut E) -> R) -> R {
         let result = attempt(&mut self.end);
         self.ring();
         result
@@ -195,8 +235,10 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
                 return Ok(result);
             }
             if self.end.is_disconnected() {
-                // What it did before it left is visible now.
-                return attempt(&mut self.end).ok_or(Gone::Disconnected);
+                // What it did before it left is visible now. Another may have come since, and sleep.
+                let last = attempt(&mut self.end).ok_or(Gone::Disconnected);
+                self.ring();
+                return last;
             }
             let is_first_over = looks.count();
             if looks.is_time() && deadline.is_some_and(|deadline| Instant::now() >= deadline) {
@@ -262,12 +304,26 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
             word.fetch_add((ONE_SLEEPER * wakers.len() as u64).wrapping_neg());
             std::mem::take(wakers)
         });
-        // Outside the lock: a waker may run its task here and now.
-        woken.into_iter().for_each(|(_, waker)| waker.wake());
+        // Outside the lock: a waker may run its task here and now. Each is woken, also where one before it panics.
+        let wake = |result: std::thread::Result<()>, (_, waker): (u64, Waker)| {
+            let woke = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            result.and(woke)
+        };
+        woken.into_iter().fold(Ok(()), wake).unwrap_or_else(|panic| resume_unwind(panic));
     }
 
     pub(super) fn end_mut(&mut self) -> &mut E {
         &mut self.end
+    }
+}
+
+/// Wakes whoever sleeps at either bell when it is dropped.
+pub(super) struct Rings<'w, E: End, P: Park<E::Word>>(pub(super) &'w mut Waiting<E, P>);
+
+impl<E: End, P: Park<E::Word>> Drop for Rings<'_, E, P> {
+    fn drop(&mut self) {
+        self.0.ring();
+        self.0.ring_at(self.0.end.bells().ours, self.0.side);
     }
 }
 

@@ -1,0 +1,125 @@
+//! Waiting at ends of messages of any length.
+
+use std::future::Future;
+use std::time::{Duration, Instant};
+
+use super::WaitError;
+use super::park::Park;
+use super::waiting::Waiting;
+use crate::layouts::ring::framed::{PopError, PushError};
+use crate::layouts::ring::{PopBytes, PushBytes};
+
+impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
+    /// Pushes a copy of `message` if there is room now.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`]: not now, never, or corrupt.
+    pub fn try_send_bytes(&mut self, message: &[u8]) -> Result<(), PushError> {
+        self.attempt(|end| end.push_bytes(message))
+    }
+
+    /// Pushes a copy of `message`, once there is room for it. In place: [`wait`](Self::wait) for a grant that is written and committed.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError::Disconnected`] when nobody receives any more; [`WaitError::Refused`] of a message that never fits, or a corrupt ring.
+    pub fn send_bytes(&mut self, message: &[u8]) -> Result<(), WaitError<PushError>> {
+        self.outcome_until(None, |end| push(end, message))
+    }
+
+    /// As [`send_bytes`](Self::send_bytes), for at most so long.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError`].
+    pub fn send_bytes_timeout(&mut self, message: &[u8], most: Duration) -> Result<(), WaitError<PushError>> {
+        self.outcome_until(Instant::now().checked_add(most), |end| push(end, message))
+    }
+
+    /// As [`send_bytes`](Self::send_bytes), until the deadline at most.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError`].
+    pub fn send_bytes_deadline(&mut self, message: &[u8], deadline: Instant) -> Result<(), WaitError<PushError>> {
+        self.outcome_until(Some(deadline), |end| push(end, message))
+    }
+
+    /// Pushes a copy of `message`, once there is room for it. A future that is dropped before has pushed nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`send_bytes`](Self::send_bytes).
+    pub fn send_bytes_async(&mut self, message: &[u8]) -> impl Future<Output = Result<(), WaitError<PushError>>> {
+        self.outcome_async(move |end| push(end, message))
+    }
+}
+
+/// One attempt to push: `None` if the ring is full.
+fn push<E: PushBytes>(end: &mut E, message: &[u8]) -> Option<Result<(), WaitError<PushError>>> {
+    if end.is_disconnected() {
+        return Some(Err(WaitError::Disconnected));
+    }
+    match end.push_bytes(message) {
+        Err(PushError::Full) => None,
+        done => Some(done.map_err(WaitError::Refused)),
+    }
+}
+
+impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
+    /// Pops one message into the beginning of `into` if one is there: bytes of the message.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]; after `TooSmall` the message is still there.
+    pub fn try_recv_bytes(&mut self, into: &mut [u8]) -> Result<usize, PopError> {
+        self.attempt(|end| end.pop_bytes(into))
+    }
+
+    /// Pops one message into the beginning of `into`, once there is one: bytes of the message. In place: [`wait`](Self::wait) for a frame that is
+    /// read and released.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError::Disconnected`] when nothing is left and nobody sends any more; [`WaitError::Refused`] of a message that is longer than
+    /// `into`, which stays, or of a corrupt ring.
+    pub fn recv_bytes(&mut self, into: &mut [u8]) -> Result<usize, WaitError<PopError>> {
+        self.outcome_until(None, |end| pop(end, into))
+    }
+
+    /// As [`recv_bytes`](Self::recv_bytes), for at most so long.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError`].
+    pub fn recv_bytes_timeout(&mut self, into: &mut [u8], most: Duration) -> Result<usize, WaitError<PopError>> {
+        self.outcome_until(Instant::now().checked_add(most), |end| pop(end, into))
+    }
+
+    /// As [`recv_bytes`](Self::recv_bytes), until the deadline at most.
+    ///
+    /// # Errors
+    ///
+    /// [`WaitError`].
+    pub fn recv_bytes_deadline(&mut self, into: &mut [u8], deadline: Instant) -> Result<usize, WaitError<PopError>> {
+        self.outcome_until(Some(deadline), |end| pop(end, into))
+    }
+
+    /// Pops one message into the beginning of `into`, once there is one. Dropping the future takes none.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv_bytes`](Self::recv_bytes).
+    pub fn recv_bytes_async(&mut self, into: &mut [u8]) -> impl Future<Output = Result<usize, WaitError<PopError>>> {
+        self.outcome_async(move |end| pop(end, into))
+    }
+}
+
+/// One attempt to pop: `None` if the ring is empty.
+fn pop<E: PopBytes>(end: &mut E, into: &mut [u8]) -> Option<Result<usize, WaitError<PopError>>> {
+    match end.pop_bytes(into) {
+        Err(PopError::Empty) => None,
+        done => Some(done.map_err(WaitError::Refused)),
+    }
+}
