@@ -1,6 +1,7 @@
 //! [`Reader`]: the half that looks at frames.
 
 use core::fmt;
+use core::mem;
 use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
@@ -40,8 +41,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
     /// memory that the host may not touch now: that frame is still there.
     pub fn latest(&mut self) -> Result<Option<Frame<'_, T>>, Failed> {
         let held = &mut self.held;
-        self.slots.change(|books| {
-            books.settle();
+        self.slots.change_settled(|books| {
             if let Some(place) = books.unread.iter().position(|unread| matches!(unread.transfer, Transfer::Lost(_)))
                 && let Some(Unread { sequence, transfer: Transfer::Lost(Rejected { error, value }) }) = books.unread.remove(place)
             {
@@ -69,6 +69,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
         self.release();
         let until = Instant::now().checked_add(timeout);
         let Some(Unread { sequence, transfer }) = self.oldest(until) else { return Ok(None) };
+        let out = Out(&self.slots);
         let outcome = match transfer {
             Transfer::Whole(buffer) => Ok(buffer),
             Transfer::Lost(rejected) => Err(rejected),
@@ -78,22 +79,19 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
                 match pending.wait_timeout(left) {
                     Ok(outcome) => outcome,
                     Err(pending) => {
-                        let back = Unread { sequence, transfer: Transfer::Flying(pending) };
-                        let mut books = self.slots.look();
-                        books.unread.push_front(back);
-                        books.is_held = false;
+                        self.slots.look().unread.push_front(Unread { sequence, transfer: Transfer::Flying(pending) });
                         return Ok(None);
                     }
                 }
             }
         };
         match outcome {
-            Ok(buffer) => self.held = Some((sequence, buffer)),
+            Ok(buffer) => {
+                self.held = Some((sequence, buffer));
+                mem::forget(out);
+            }
             Err(Rejected { error, value }) => {
-                self.slots.change(|books| {
-                    books.free.push(value);
-                    books.is_held = false;
-                });
+                self.slots.look().free.push(value);
                 return Err(Failed { sequence, error });
             }
         }
@@ -104,6 +102,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
     fn oldest(&self, until: Option<Instant>) -> Option<Unread<T, H>> {
         let mut books = self.slots.look();
         loop {
+            books = self.slots.whole(books);
             if let Some(unread) = books.unread.pop_front() {
                 books.is_held = true;
                 return Some(unread);
@@ -121,6 +120,15 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
             Ok(elements) => Ok(Some(Frame { sequence: *sequence, elements })),
             Err(error) => Err(Failed { sequence: *sequence, error }),
         }
+    }
+}
+
+/// A frame that the reader has taken out and does not hold yet. It holds none after this: also where it panics.
+struct Out<'a, T, H: Memory>(&'a Slots<T, H>);
+
+impl<T, H: Memory> Drop for Out<'_, T, H> {
+    fn drop(&mut self) {
+        self.0.change(|books| books.is_held = false);
     }
 }
 

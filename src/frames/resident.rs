@@ -33,9 +33,17 @@ pub(crate) mod sealed {
         /// An operation was queued, after all uses that are listed.
         fn used(&mut self, ticket: Ticket);
 
-        /// The same, but not by its own ticket, of whose failure only one is told: not who has these elements next.
+        /// One more was queued.
+        fn count(&mut self) {}
+
+        /// An operation was queued, but is not listed by its own ticket, of whose failure only one is told: not who has these elements next.
         fn used_in_silence(&mut self, ticket: Ticket, stream: &Stream) {
-            self.used(stream.mark().unwrap_or(ticket));
+            self.count();
+            // Until there is a mark, which a clock that is the user's may panic in.
+            self.used(ticket);
+            if let Ok(mark) = stream.mark() {
+                self.used(mark);
+            }
         }
     }
 

@@ -11,7 +11,7 @@ use crate::{DeviceBytes, Rejected};
 
 /// Both halves' view of the slots.
 ///
-/// Under the lock the driver is asked whether transfers are over, and nothing that waits, allocates or frees. Each transfer is asked for by one half at a
+/// Under the lock the driver is asked whether transfers are over, and nothing that waits or frees. How one ended is asked outside, of each by one half at a
 /// time: its failure is told once.
 pub(super) struct Slots<T, H: Memory> {
     books: Mutex<Books<T, H>>,
@@ -26,6 +26,8 @@ pub(super) struct Books<T, H: Memory> {
     pub unread: VecDeque<Unread<T, H>>,
     /// The reader has one out.
     pub is_held: bool,
+    /// Somebody asks how one ended, which is not among the unread meanwhile.
+    is_asking: bool,
     pub has_writer: bool,
     pub has_reader: bool,
 }
@@ -51,7 +53,15 @@ impl<T, H: Memory> From<Result<Buffer<T, H>, Rejected<Buffer<T, H>>>> for Transf
 
 impl<T, H: Memory> Slots<T, H> {
     pub fn new(count: usize) -> Self {
-        let books = Books { count, free: Vec::new(), unread: VecDeque::new(), is_held: false, has_writer: true, has_reader: true };
+        let books = Books {
+            count,
+            free: Vec::new(),
+            unread: VecDeque::new(),
+            is_held: false,
+            is_asking: false,
+            has_writer: true,
+            has_reader: true,
+        };
         Self { books: Mutex::new(books), changed: Condvar::new() }
     }
 
@@ -66,35 +76,95 @@ impl<T, H: Memory> Slots<T, H> {
         changed
     }
 
+    /// The same, once it is [seen](Self::settle) how all ended that are over.
+    pub fn change_settled<R>(&self, change: impl FnOnce(&mut Books<T, H>) -> R) -> R
+    where
+        T: DeviceBytes,
+    {
+        let changed = change(&mut self.settle(self.look()));
+        self.changed.notify_all();
+        changed
+    }
+
     /// Waits for a change; `None` when it is too late. Without an end there is no such time.
     pub fn wait<'a>(&'a self, books: MutexGuard<'a, Books<T, H>>, until: Option<Instant>) -> Option<MutexGuard<'a, Books<T, H>>> {
-        let Some(until) = until else { return Some(self.changed.wait(books).unwrap_or_else(PoisonError::into_inner)) };
+        let Some(until) = until else { return Some(self.wait_for_change(books)) };
         let left = until.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return None;
         }
         Some(self.changed.wait_timeout(books, left).unwrap_or_else(PoisonError::into_inner).0)
     }
+
+    /// All that are unread are there: waits while the other half asks how one ended.
+    pub fn whole<'a>(&'a self, mut books: MutexGuard<'a, Books<T, H>>) -> MutexGuard<'a, Books<T, H>> {
+        while books.is_asking {
+            books = self.wait_for_change(books);
+        }
+        books
+    }
+
+    fn wait_for_change<'a>(&self, books: MutexGuard<'a, Books<T, H>>) -> MutexGuard<'a, Books<T, H>> {
+        self.changed.wait(books).unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: DeviceBytes, H: Memory> Slots<T, H> {
+    /// Sees how the transfers ended that are over: the oldest first, so that nothing older than a whole frame is taken for one in flight, whose failure
+    /// nobody would be told of.
+    ///
+    /// Whoever is told how one ended may free what waited for it, and drop what was kept until then, the other half for one: so the lock is let go of.
+    pub fn settle<'a>(&'a self, mut books: MutexGuard<'a, Books<T, H>>) -> MutexGuard<'a, Books<T, H>> {
+        loop {
+            books = self.whole(books);
+            let Some(over) = books.take_over() else { return books };
+            books.is_asking = true;
+            drop(books);
+            let mut asking = Asking { slots: self, told: None };
+            let told = asking.told.insert(over.settled());
+            // A backend that says one thing and then another is asked again another time.
+            let is_flying = matches!(told.transfer, Transfer::Flying(_));
+            drop(asking);
+            books = self.look();
+            if is_flying {
+                return self.whole(books);
+            }
+        }
+    }
+}
+
+/// A frame of which somebody asks how it ended: back in its place when he has been told. Where he panics it is lost, and its slot has no buffer.
+struct Asking<'a, T, H: Memory> {
+    slots: &'a Slots<T, H>,
+    told: Option<Unread<T, H>>,
+}
+
+impl<T, H: Memory> Drop for Asking<'_, T, H> {
+    fn drop(&mut self) {
+        self.slots.change(|books| {
+            books.is_asking = false;
+            if let Some(told) = self.told.take() {
+                let place = books.unread.partition_point(|unread| unread.sequence < told.sequence);
+                books.unread.insert(place, told);
+            }
+        });
+    }
 }
 
 impl<T, H: Memory> Books<T, H> {
     /// A slot for a new frame, with its buffer if it has one; `None` where all are in use.
     pub fn take_free(&mut self) -> Option<Option<Buffer<T, H>>> {
-        let in_use = self.free.len() + self.unread.len() + usize::from(self.is_held);
+        let in_use = self.free.len() + self.unread.len() + usize::from(self.is_held) + usize::from(self.is_asking);
         if in_use < self.count && self.free.is_empty() { Some(None) } else { self.free.pop().map(Some) }
     }
 }
 
 impl<T: DeviceBytes, H: Memory> Books<T, H> {
-    /// Sees which transfers are over: the newest first, so that nothing older than a whole frame is taken for one in flight, whose failure nobody would
-    /// be told of. They are over in order.
-    pub fn settle(&mut self) {
-        // Each goes round once, so the order stays.
-        for _ in 0..self.unread.len() {
-            if let Some(unread) = self.unread.pop_back() {
-                self.unread.push_front(unread.settled());
-            }
-        }
+    /// Takes out the oldest of which nobody has been told how its transfer ended, if it is over. Where it is not, none behind it is.
+    fn take_over(&mut self) -> Option<Unread<T, H>> {
+        let mut flying = self.unread.iter().enumerate();
+        let (place, pending) = flying.find_map(|(place, unread)| unread.flying().map(|pending| (place, pending)))?;
+        if pending.is_done() { self.unread.remove(place) } else { None }
     }
 
     /// The newest frame that is whole, by its place.
@@ -102,15 +172,18 @@ impl<T: DeviceBytes, H: Memory> Books<T, H> {
         self.unread.iter().rposition(|unread| matches!(unread.transfer, Transfer::Whole(_)))
     }
 
-    /// The oldest frame whose transfer is over, unless that is the newest whole one.
+    /// The oldest frame whose transfer is over, as far as was [seen](Slots::settle), unless that is the newest whole one.
     pub fn take_older(&mut self) -> Option<Unread<T, H>> {
-        self.settle();
         let oldest = self.unread.iter().position(|unread| !matches!(unread.transfer, Transfer::Flying(_)))?;
         if self.newest() == Some(oldest) { None } else { self.unread.remove(oldest) }
     }
 }
 
 impl<T: DeviceBytes, H: Memory> Unread<T, H> {
+    const fn flying(&self) -> Option<&Pending<Buffer<T, H>>> {
+        if let Transfer::Flying(pending) = &self.transfer { Some(pending) } else { None }
+    }
+
     fn settled(self) -> Self {
         let transfer = match self.transfer {
             Transfer::Flying(pending) => pending.try_take().map_or_else(Transfer::Flying, Transfer::from),

@@ -85,11 +85,12 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> 
             // SAFETY: two buffers that nobody else has here; both list the copy below, before anything else is done with them.
             unsafe { self.stream.queue_copy(slot.as_view(), to, [None; 2]) }
         });
-        if let Ok(Some(ticket)) = queued {
-            target.used_in_silence(ticket, &self.stream);
-        }
+        // The slot lists the copy first, and then the target: what may panic comes after both.
         match self.stream.pending(queued, slot) {
             Ok(pending) => {
+                if let Some(ticket) = pending.ticket() {
+                    target.used_in_silence(ticket, &self.stream);
+                }
                 self.sequence = next;
                 self.flying.push_back((next, pending));
                 Ok(next)

@@ -31,7 +31,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) by the [policy](Policy), [`Unsupported`](Error::Unsupported) where the reader has gone or a named buffer is not configured for
+    /// [`Busy`](Error::Busy) by the [policy](Policy), [`NoReader`](Error::NoReader) where it has gone, [`Unsupported`](Error::Unsupported) where a named buffer is not configured for
     /// queued transfers; [`Range`](Error::Range), [`OtherBackend`](Error::OtherBackend), and what the memory refuses to a slot. Nothing was queued, and no
     /// number given away.
     pub fn start(&mut self, source: &mut impl Resident<T>, part: impl RangeBounds<usize>) -> Result<u64> {
@@ -42,11 +42,12 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
             // SAFETY: two buffers that nobody else has here; both list the copy below, before anything else is done with them.
             unsafe { self.stream.queue_copy(from, slot.as_view(), [None; 2]) }
         });
-        if let Ok(Some(ticket)) = queued {
-            source.used_in_silence(ticket, &self.stream);
-        }
+        // The slot lists the copy first, and then the source: what may panic comes after both.
         match self.stream.pending(queued, slot) {
             Ok(pending) => {
+                if let Some(ticket) = pending.ticket() {
+                    source.used_in_silence(ticket, &self.stream);
+                }
                 self.sequence += 1;
                 let unread = Unread { sequence: self.sequence, transfer: Transfer::Flying(pending) };
                 self.slots.change(|books| books.unread.push_back(unread));
@@ -69,12 +70,17 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
         };
         loop {
             if !books.has_reader {
-                return Err(Error::Unsupported { what: "a frame after its reader has gone" });
+                return Err(Error::NoReader);
             }
             if let Some(slot) = books.take_free() {
                 return Ok(slot);
             }
             if self.policy == Policy::Newest {
+                books = self.slots.settle(books);
+                // The reader may have given one back meanwhile.
+                if let Some(slot) = books.take_free() {
+                    return Ok(slot);
+                }
                 let older = books.take_older();
                 drop(books);
                 return older.map(|older| Some(older.into_slot())).ok_or(busy);

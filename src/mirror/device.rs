@@ -68,8 +68,8 @@ where
     /// # }
     /// ```
     ///
-    /// If `queue` panics, or gives another buffer back, the device's copy is gone: what needs it is [`NoDeviceCopy`](Error::NoDeviceCopy) until it is written
-    /// anew or [discarded](Self::discard_device).
+    /// If `queue` panics, or gives another buffer back, the device's copy is gone. If it was the only valid one, what needs it is
+    /// [`NoDeviceCopy`](Error::NoDeviceCopy) until it is written anew or [discarded](Self::discard_device).
     ///
     /// # Errors
     ///
@@ -82,6 +82,11 @@ where
         }
         self.open_device(access)?;
         let Some(device) = self.device.take() else { return Err(Error::NoDeviceCopy { state: self.state }) };
+        // Until it is back.
+        let state = self.state;
+        if state == State::Synchronized {
+            self.state = State::HostOnly;
+        }
         let lent = (device.device_address(), device.memory().device());
         let (device, result) = queue(device);
         if device.len() != self.len {
@@ -91,7 +96,7 @@ where
         if (device.device_address(), device.memory().device()) != lent {
             return Err(Error::Unsupported { what: "another buffer than the one that was lent" });
         }
-        self.device = Some(device);
+        (self.device, self.state) = (Some(device), state);
         Ok(result)
     }
 

@@ -3,7 +3,7 @@
 use std::vec::Vec;
 
 use super::{MirroredBuffer, Side, State};
-use crate::memory::{DeviceReadable, HostReadable, Memory};
+use crate::memory::{DeviceReadable, HostReadable, Memory, on_the_host};
 use crate::{DeviceBytes, Error, Result};
 
 impl<T, H, D> MirroredBuffer<T, H, D>
@@ -89,9 +89,11 @@ where
     ///
     /// # Errors
     ///
-    /// As [`host`](Self::host).
+    /// As [`host`](Self::host), and [`Map`](Error::Map) where the host has no memory for the elements.
     pub fn to_vec(&mut self) -> Result<Vec<T>> {
-        Ok(self.host()?.to_vec())
+        let mut elements = on_the_host(self.len)?;
+        elements.copy_from_slice(self.host()?);
+        Ok(elements)
     }
 
     fn overwrite(&mut self, write: impl FnOnce(&mut [T])) -> Result<()> {

@@ -96,7 +96,7 @@ pub struct MirroredBuffer<T, H: Memory = Pinned, D: Memory = Device> {
     device: Option<Buffer<T, D>>,
     /// One buffer serves both sides: the host's.
     is_shared: bool,
-    /// A copy over the stale side failed half way: it is not what its side last wrote.
+    /// The stale side is not what was last written there: a copy over it failed half way, or nobody has written it yet.
     is_torn: bool,
     /// Transfers that were queued and not yet asked for.
     flights: Flights,

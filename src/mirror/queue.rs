@@ -5,7 +5,7 @@ use core::time::Duration;
 use super::{Access, MirroredBuffer, Side, State};
 use crate::backend::{DeviceAddress, Ticket};
 use crate::memory::{Buffer, DeviceReadable, HostReadable, Memory};
-use crate::stream::{Queue, Queued, Stream};
+use crate::stream::Stream;
 use crate::{DeviceBytes, Error, Result};
 
 /// A transfer that was queued, and of which nobody has heard since.
@@ -150,34 +150,15 @@ where
             self.land()?;
         }
         let before = self.state;
-        let is_new = self.allocate(to)?;
-        if self.is_shared {
-            self.state = State::Synchronized;
-            return Ok(());
+        if !self.has(to.other()) {
+            return Err(self.has_no(to.other()));
         }
-        // Moved through the stream, which gives them back at once: they are freed after what they list.
-        let Some(host) = self.host.take() else { return Err(Error::NoHostCopy { state: before }) };
-        let Some(device) = self.device.take() else {
-            self.host.put(host);
-            return Err(Error::NoDeviceCopy { state: before });
-        };
-        let (host, device, queued) = match to {
-            Side::Host => {
-                let ((device, host), queued) = in_order(stream.copy(device, host));
-                (host, device, queued)
-            }
-            Side::Device => {
-                let ((host, device), queued) = in_order(stream.copy(host, device));
-                (host, device, queued)
-            }
-        };
-        self.host.put(host);
-        self.device = Some(device);
+        let is_new = self.allocate(to)?;
+        let queued = if self.is_shared { Ok(None) } else { self.queue_copy(to, stream) };
         match queued {
             Ok(ticket) => {
                 *self.flights.of(to) = ticket.map(|ticket| Flight { ticket, stream: stream.clone(), before, is_new });
-                self.state = State::Synchronized;
-                self.is_torn = false;
+                (self.state, self.is_torn) = (State::Synchronized, false);
                 Ok(())
             }
             Err(error) => {
@@ -185,6 +166,24 @@ where
                 Err(error)
             }
         }
+    }
+
+    fn queue_copy(&mut self, to: Side, stream: &Stream) -> Result<Option<Ticket>> {
+        let Some(host) = self.host.get_mut() else { return Err(Error::NoHostCopy { state: self.state }) };
+        let Some(device) = &mut self.device else { return Err(Error::NoDeviceCopy { state: self.state }) };
+        let (on_host, on_device) = (host.as_view(), device.as_view());
+        // SAFETY: both are borrowed mutably, each has memory of its own, and both list it at once.
+        let ticket = unsafe {
+            match to {
+                Side::Host => stream.queue_copy(on_device, on_host, [None; 2]),
+                Side::Device => stream.queue_copy(on_host, on_device, [None; 2]),
+            }
+        }?;
+        if let Some(ticket) = ticket {
+            host.used(ticket);
+            device.used(ticket);
+        }
+        Ok(ticket)
     }
 
     /// Waits for the transfers that are queued. One that failed is taken back, as far as nothing was built on it.
@@ -195,24 +194,34 @@ where
 
     #[cold]
     fn land_queued(&mut self) -> Result<()> {
-        let up = self.outcome(Side::Device);
-        let down = self.outcome(Side::Host);
+        // Both stay listed until both are known: a wait may panic, in a clock for one.
+        let (up, down) = (self.outcome(Side::Device)?, self.outcome(Side::Host));
+        let has_down = self.flights.to_host.is_some();
+        let (up, down) = (self.landed(Side::Device, up), down.map(|down| self.landed(Side::Host, down)));
         match (&up, &down) {
-            (Some((flight, Err(_))), None) if self.state == State::Synchronized => self.take_back(Side::Device, flight),
-            // What the host got was made of what the device never had.
-            (Some((_, Err(_))), Some(_)) => (self.state, self.is_torn) = (State::DeviceDirty, true),
-            (_, Some((flight, Err(_)))) => self.take_back(Side::Host, flight),
+            (Some((flight, Err(_))), _) if !has_down && self.state == State::Synchronized => self.take_back(Side::Device, flight),
+            // What the host got, or gets, was made of what the device never had.
+            (Some((_, Err(_))), _) if has_down => (self.state, self.is_torn) = (State::DeviceDirty, true),
+            (_, Ok(Some((flight, Err(_))))) => self.take_back(Side::Host, flight),
             _ => {}
         }
         let outcome = |landed: Option<(Flight, Result<()>)>| landed.map_or(Ok(()), |(_, outcome)| outcome);
-        outcome(up).and(outcome(down))
+        outcome(up).and(down.and_then(outcome))
     }
 
-    fn outcome(&mut self, to: Side) -> Option<(Flight, Result<()>)> {
-        // It stays listed until it is known: a wait may panic, in a clock for one.
-        let flight = self.flights.of(to).as_ref()?;
-        let outcome = flight.stream.backend().outcome(flight.ticket, None).map(drop);
-        let flight = self.flights.of(to).take()?;
+    /// How a flight ended; the error of a wait that itself has failed, after which it may be under way.
+    fn outcome(&mut self, to: Side) -> Result<Option<Result<()>>> {
+        let Some(Flight { ticket, stream, .. }) = self.flights.of(to) else { return Ok(None) };
+        let backend = stream.backend();
+        let outcome = backend.outcome(*ticket, None).map(drop);
+        if outcome.is_err() && !backend.reached(*ticket) {
+            return outcome.map(|()| None);
+        }
+        Ok(Some(outcome))
+    }
+
+    fn landed(&mut self, to: Side, outcome: Option<Result<()>>) -> Option<(Flight, Result<()>)> {
+        let (outcome, flight) = (outcome?, self.flights.of(to).take()?);
         if let Some(host) = self.host.get_mut() {
             host.settled(flight.ticket);
         }
@@ -232,16 +241,5 @@ where
             self.state = flight.before;
             self.give_up(to, flight.is_new);
         }
-    }
-}
-
-/// What was passed to an operation, at once, and the operation's ticket or why it was refused.
-fn in_order<T: Queued>(queue: Queue<T>) -> (T, Result<Option<Ticket>>) {
-    match queue {
-        Ok(pending) => {
-            let ticket = pending.ticket();
-            (pending.ordered(), Ok(ticket))
-        }
-        Err(rejected) => (rejected.value, Err(rejected.error)),
     }
 }

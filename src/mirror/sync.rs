@@ -17,8 +17,7 @@ where
     ///
     /// [`NotAllocated`](Error::NotAllocated) where nothing was ever written; as [`device`](Self::device).
     pub fn sync_to_device(&mut self) -> Result<()> {
-        self.written()?;
-        self.refresh(Side::Device)
+        self.bring(Side::Device)
     }
 
     /// Brings the host's copy up to date.
@@ -27,8 +26,7 @@ where
     ///
     /// [`NotAllocated`](Error::NotAllocated) where nothing was ever written; as [`host`](Self::host).
     pub fn sync_to_host(&mut self) -> Result<()> {
-        self.written()?;
-        self.refresh(Side::Host)
+        self.bring(Side::Host)
     }
 
     /// Makes both copies valid, whichever is stale or not there.
@@ -85,8 +83,7 @@ where
     ///
     /// As [`sync_to_device`](Self::sync_to_device), and then nothing was freed; what the driver said of the free, and then it is gone all the same.
     pub fn compact(&mut self, keep: Side) -> Result<()> {
-        self.written()?;
-        self.refresh(keep)?;
+        self.bring(keep)?;
         (self.state, self.is_torn) = (State::only(keep), false);
         match keep {
             // The one buffer that serves both.
@@ -113,7 +110,7 @@ where
         if self.state.is_dirty(side.other()) {
             return Err(Error::DirtyConflict { dirty: side.other() });
         }
-        if self.state == State::only(side.other()) {
+        if !self.has(side) {
             return Err(self.has_no(side));
         }
         self.state = State::dirty(side);
@@ -126,16 +123,27 @@ where
             return Ok(());
         }
         let rest = side.other();
-        let is_there = match rest {
-            _ if self.is_shared => self.state != State::only(side),
-            Side::Host => self.host.get().is_some(),
-            Side::Device => self.device.is_some(),
-        };
-        if !is_there || self.is_torn {
+        if !self.has(rest) || self.is_torn {
             return Err(self.has_no(rest));
         }
         self.state = State::dirty(rest);
         Ok(())
+    }
+
+    /// Makes a side's copy valid, and sees that it is there: [`through`](Self::through) may have lost it.
+    fn bring(&mut self, side: Side) -> Result<()> {
+        self.written()?;
+        self.refresh(side)?;
+        if self.has(side) { Ok(()) } else { Err(self.has_no(side)) }
+    }
+
+    /// Whether a side has a copy, of whatever age.
+    pub(super) fn has(&self, side: Side) -> bool {
+        match side {
+            _ if self.is_shared => self.state != State::only(side.other()),
+            Side::Host => self.host.get().is_some(),
+            Side::Device => self.device.is_some(),
+        }
     }
 
     /// Refuses where there is nothing yet; else waits for what is queued between the two sides.
@@ -146,7 +154,7 @@ where
         self.land()
     }
 
-    fn has_no(&self, side: Side) -> Error {
+    pub(super) fn has_no(&self, side: Side) -> Error {
         let state = self.state;
         match side {
             Side::Host => Error::NoHostCopy { state },

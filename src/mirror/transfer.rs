@@ -77,7 +77,7 @@ where
             }
         });
         match begun {
-            Ok(()) => self.state = state,
+            Ok(()) => (self.state, self.is_torn) = (state, false),
             Err(_) => sides.for_each(|&side| self.give_up(side, true)),
         }
         begun
@@ -99,7 +99,8 @@ where
 
     fn copy_over(&mut self, to: Side) -> Result<()> {
         if self.is_shared {
-            return Ok(());
+            // Nothing to copy, but what is queued on the one buffer comes first.
+            return self.host.get_mut().map_or(Ok(()), Buffer::settle);
         }
         let Some(host) = self.host.get_mut() else { return Err(Error::NoHostCopy { state: self.state }) };
         let Some(device) = &mut self.device else { return Err(Error::NoDeviceCopy { state: self.state }) };
@@ -120,6 +121,13 @@ where
 
     /// Sees to it that a side has memory; whether it had none.
     pub(super) fn allocate(&mut self, side: Side) -> Result<bool> {
+        let is_new = self.allocate_if_none(side)?;
+        // Nobody has written it, whatever panics before somebody does.
+        self.is_torn |= is_new && !self.state.is_valid(side);
+        Ok(is_new)
+    }
+
+    fn allocate_if_none(&mut self, side: Side) -> Result<bool> {
         if side == Side::Host || self.is_shared {
             let is_new = self.host.get().is_none();
             if is_new {

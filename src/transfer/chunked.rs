@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Chunks;
-use crate::backend::Ticket;
+use crate::backend::{Backend, Ticket, Uses};
 use crate::memory::{Both, Buffer, Memory, Reservation, same_size};
 use crate::stream::{Source, Stream, Target};
 use crate::{DeviceBytes, Error, Rejected, Result};
@@ -64,14 +64,11 @@ pub struct Chunked<A: Source, B: Target<Element = A::Element>> {
     left: Chunks,
     /// Of chunks that are queued at once.
     depth: usize,
-    /// What is queued, the oldest first.
-    flights: VecDeque<Flight>,
+    flights: Flights,
     progress: Progress,
     /// A chunk has not arrived: those behind it count for nothing.
     is_torn: bool,
     failed: Option<Error>,
-    /// Of those who may be under way at once.
-    _place: Option<Reservation>,
 }
 
 /// What a copy gives: both ends, or both ends and why not.
@@ -84,6 +81,28 @@ pub(crate) struct Plan<T> {
     /// From [`check_depth`].
     pub depth: usize,
     pub place: Option<Reservation>,
+}
+
+/// What is queued, the oldest first.
+struct Flights {
+    queued: VecDeque<Flight>,
+    /// Of those who may be under way at once. It is kept until nothing of them is.
+    place: Option<Reservation>,
+    backend: Arc<dyn Backend>,
+}
+
+impl Drop for Flights {
+    fn drop(&mut self) {
+        let Some(place) = self.place.take() else { return };
+        let mut uses = Uses::NONE;
+        for ticket in self.queued.iter().flat_map(|flight| flight.tickets).flatten() {
+            // Of two streams at most, so there is room.
+            let _ = uses.add(ticket);
+        }
+        if !uses.is_empty() {
+            self.backend.keep(Box::new(place), &uses);
+        }
+    }
 }
 
 /// A chunk that is queued.
@@ -140,15 +159,15 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
     /// What was planned, and nothing of it is queued.
     pub(crate) fn idle(from: A, to: B, Plan { way, chunks, depth, place }: Plan<A::Element>) -> Self {
         let progress = Progress { done: 0, bytes: chunks.bytes() };
-        let flights = VecDeque::with_capacity(depth);
-        Self { from, to, way, left: chunks, depth, flights, progress, is_torn: false, failed: None, _place: place }
+        let flights = Flights { queued: VecDeque::with_capacity(depth), place, backend: Arc::clone(way.stream().backend()) };
+        Self { from, to, way, left: chunks, depth, flights, progress, is_torn: false, failed: None }
     }
 
     /// Queues the first chunks. If not even one could be, both ends come back.
     fn begun(mut self) -> Result<Self, Rejected<(A, B)>> {
         self.fill();
         match self.failed.take() {
-            Some(error) if self.flights.is_empty() => Err(Rejected { error, value: (self.from, self.to) }),
+            Some(error) if self.flights.queued.is_empty() => Err(Rejected { error, value: (self.from, self.to) }),
             failed => Ok(Self { failed, ..self }),
         }
     }
@@ -196,11 +215,10 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
     /// Waits for chunks and queues others, not longer than `timeout`; whether all is over.
     pub(crate) fn drive(&mut self, timeout: Option<Duration>, mut progress: impl FnMut(Progress)) -> bool {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        let left = || deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
         self.fill();
-        while !self.flights.is_empty() {
+        while !self.flights.queued.is_empty() {
             let before = self.progress;
-            if !self.land(left()) {
+            if !self.land(deadline) {
                 return false;
             }
             // Before anybody is told: the streams have work meanwhile.
@@ -226,7 +244,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
     }
 
     fn fill(&mut self) {
-        while self.failed.is_none() && self.flights.len() < self.depth {
+        while self.failed.is_none() && self.flights.queued.len() < self.depth {
             let Some(range) = self.left.next() else { return };
             self.failed = self.queue(range).err();
         }
@@ -237,22 +255,24 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         let element = size_of::<A::Element>() as u64;
         // Elements that have no bytes have no chunks, and a buffer's bytes can be counted.
         let [start, end] = [range.start, range.end].map(|byte| (byte / element) as usize);
-        let mut flight = Flight { tickets: [None; 2], bytes: range.end - range.start, is_whole: false };
+        // There before anything of it is queued, so that it is waited for whatever panics.
+        let flight = self.flights.queued.push_back_mut(Flight { tickets: [None; 2], bytes: range.end - range.start, is_whole: false });
         let queued = self.way.queue(&mut self.from, &mut self.to, start..end, &mut flight.tickets);
         flight.is_whole = queued.is_ok();
-        if flight.is_whole || flight.tickets[0].is_some() {
-            self.flights.push_back(flight);
+        if !flight.is_whole && flight.tickets[0].is_none() {
+            self.flights.queued.pop_back();
         }
         queued
     }
 
-    /// Waits for the oldest chunk that is queued, not longer than `timeout`; whether it is over.
-    fn land(&mut self, timeout: Option<Duration>) -> bool {
-        let Some(flight) = self.flights.front_mut() else { return true };
+    /// Waits for the oldest chunk that is queued, until `deadline` for both its copies; whether it is over.
+    fn land(&mut self, deadline: Option<Instant>) -> bool {
+        let Some(flight) = self.flights.queued.front_mut() else { return true };
         let backend = self.way.stream().backend();
         for place in &mut flight.tickets {
             let Some(ticket) = *place else { continue };
-            match backend.outcome(ticket, timeout) {
+            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+            match backend.outcome(ticket, left) {
                 Ok(false) => return false,
                 Ok(true) => {}
                 Err(error) => {
@@ -261,14 +281,17 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
                 }
             }
             *place = None;
-            self.from.settled(ticket);
-            self.to.settled(ticket);
+            // Where the wait itself has failed it may not be over, and stays listed.
+            if flight.is_whole || backend.reached(ticket) {
+                self.from.settled(ticket);
+                self.to.settled(ticket);
+            }
         }
         self.is_torn |= !flight.is_whole;
         if !self.is_torn {
             self.progress.done += flight.bytes;
         }
-        self.flights.pop_front();
+        self.flights.queued.pop_front();
         true
     }
 }
@@ -279,7 +302,7 @@ impl<A: Source, B: Target<Element = A::Element>> fmt::Debug for Chunked<A, B> {
         f.debug_struct("Chunked")
             .field("progress", progress)
             .field("depth", depth)
-            .field("queued", &flights.len())
+            .field("queued", &flights.queued.len())
             .field("failed", failed)
             .finish_non_exhaustive()
     }

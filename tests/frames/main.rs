@@ -1,8 +1,11 @@
-//! Frames on the host backend: what a reader sees, whom a writer waits for, the order of all calls, failures, ends, threads, and times in the link model.
+//! Frames on the host backend: what a reader sees, whom a writer waits for, the order of all calls, failures, panics, ends, threads, and times in the link
+//! model.
 #![cfg(feature = "std")]
 
 #[path = "../clean/mod.rs"]
 mod clean;
+#[path = "../adaptors/clocks.rs"]
+mod clocks;
 #[path = "../adaptors/held.rs"]
 mod held;
 
@@ -11,6 +14,7 @@ mod faults;
 mod figures;
 mod model;
 mod order;
+mod panics;
 mod policies;
 mod refusals;
 mod threads;

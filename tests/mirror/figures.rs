@@ -9,6 +9,7 @@ use ringmem::backend::host::HostBackend;
 use ringmem::memory::{Device, Host, Pinned};
 use ringmem::mirror::{MirroredBuffer, State};
 
+use super::clean::Clean;
 use super::{BYTES, LEN, LIMIT, backend, pageable, pinned};
 
 #[test]
@@ -54,7 +55,7 @@ fn pinned_is_said_of_what_is_really_locked_and_nothing_else() {
 
 #[test]
 fn memory_that_must_be_pinned_and_cannot_be_is_an_error_not_pageable() {
-    let backend = HostBackend::builder().pinned_budget(BYTES - 1).build().expect("a backend");
+    let backend = Clean::build(HostBackend::builder().pinned_budget(BYTES - 1));
     let memory = Pinned::new(&backend, 0).with(Options::MUST_PIN);
     let mut mirror = MirroredBuffer::<u32, _, _>::new(memory, Device::new(&backend, 0), LEN).expect("one backend");
     mirror.host().expect_err("above the budget");

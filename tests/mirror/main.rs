@@ -1,8 +1,11 @@
 //! Mirrored buffers on the host backend: what each call does in each state, and what it copies; failures, streams, threads.
 #![cfg(feature = "std")]
 
+#[path = "../clean/mod.rs"]
+mod clean;
 mod faults;
 mod figures;
+mod lost;
 mod model;
 mod pooled;
 mod queued;
@@ -12,11 +15,12 @@ mod threads;
 mod told;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use clean::Clean;
 use ringmem::backend::host::{Faults, HostBackend};
 use ringmem::image::{Entry, KernelHost};
 use ringmem::memory::{Device, DeviceReadable, Host, HostReadable, Memory, Pinned, PinnedBuffer};
@@ -70,8 +74,25 @@ fn add_and_panic(host: &dyn KernelHost, arguments: &[u64]) {
     panic!("a kernel that a test asked for");
 }
 
-fn backend() -> Arc<HostBackend> {
-    HostBackend::builder().device_memory(1 << 20).faults(Faults::new()).build().expect("a backend")
+/// What a clock of [`armed`] says when it panics.
+const ARMED: &str = "a clock that a test asked for";
+
+/// A backend with a clock that panics on this thread when the number, counted down with each look, is 0; and the number.
+fn armed() -> (Clean, Arc<AtomicUsize>) {
+    let left = Arc::new(AtomicUsize::new(usize::MAX));
+    let clock = {
+        let (left, caller) = (Arc::clone(&left), thread::current().id());
+        move || {
+            let is_due = thread::current().id() == caller && left.fetch_sub(1, Relaxed) == 0;
+            assert!(!is_due, "{ARMED}");
+            0
+        }
+    };
+    (Clean::build(HostBackend::builder().device_memory(1 << 20).log(true).clock(Arc::new(clock))), left)
+}
+
+fn backend() -> Clean {
+    Clean::build(HostBackend::builder().device_memory(1 << 20).faults(Faults::new()))
 }
 
 fn load(backend: &Arc<HostBackend>) -> Module {

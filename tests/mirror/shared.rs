@@ -1,18 +1,18 @@
 //! Where host and device share one memory, one buffer serves both sides.
 
-use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use ringmem::Error;
-use ringmem::backend::host::HostBackend;
+use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::mirror::{Access, State};
 
+use super::clean::Clean;
 use super::table::{self, bring, call, cells, transfers};
-use super::{BYTES, Held, LEN, eventually, launch, live, pageable, pinned, stream};
+use super::{BYTES, Held, LEN, PinnedMirror, eventually, launch, live, pageable, pinned, stream};
 
-fn sharing() -> Arc<HostBackend> {
-    HostBackend::builder().device_memory(1 << 20).shared_memory(true).build().expect("a backend")
+fn sharing() -> Clean {
+    Clean::build(HostBackend::builder().device_memory(1 << 20).shared_memory(true))
 }
 
 #[test]
@@ -61,6 +61,42 @@ fn both_sides_have_one_address_and_a_kernel_s_writes_are_waited_for() {
     assert!(matches!(lent, Err(Error::Unsupported { .. })), "{lent:?}");
     mirror.free().expect("freed");
     eventually("all is freed", || live(&backend) == [0; 3]);
+}
+
+type Bring = fn(&mut PinnedMirror) -> Result<(), Error>;
+
+#[test]
+fn what_fails_where_one_buffer_serves_both_leaves_the_device_dirty() {
+    let bring: [Bring; 2] = [|mirror| mirror.host().map(drop), PinnedMirror::sync_to_host];
+    for bring in bring {
+        let backend = sharing();
+        let (stream, mut mirror) = (stream(&backend), pinned(&backend));
+        mirror.copy_from(&[5; LEN]).expect("room");
+        launch(&mut mirror, "add", &stream).wait().expect("it does not fail");
+        backend.set_faults(&Faults::new().on(Verb::Wait, Fault::nth(1)));
+        let error = bring(&mut mirror).expect_err("planned");
+        assert!(matches!(error, Error::Injected { call: "wait", .. }), "{error}");
+        assert_eq!(mirror.state(), State::DeviceDirty);
+        backend.set_faults(&Faults::new());
+        assert_eq!(mirror.host().expect("valid"), [6; LEN]);
+        assert_eq!(mirror.state(), State::Synchronized);
+    }
+}
+
+#[test]
+fn what_serves_both_sides_is_the_host_s_after_the_kernel() {
+    let backend = sharing();
+    let (stream, mut mirror) = (stream(&backend), pinned(&backend));
+    mirror.copy_from(&[5; LEN]).expect("room");
+    let held = Held::new(&backend, &stream);
+    let launched = launch(&mut mirror, "add", &stream);
+    let release = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(50));
+        drop(held);
+    });
+    mirror.sync_to_host().expect("after the kernels");
+    assert!(launched.is_done());
+    release.join().expect("no panic");
 }
 
 #[test]

@@ -1,18 +1,15 @@
 //! A queued copy fails, and somebody else who waits for its stream is told what with: the mirror knows all the same that nothing was copied.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::thread;
 
 use ringmem::Error;
-use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
+use ringmem::backend::host::{Fault, Faults, Verb};
 use ringmem::mirror::{Access, State};
 use ringmem::stream::Stream;
 
 use super::table::{LAST, bring, call, cells, check_elements};
-use super::{Held, backend, launch, live, load, pageable, pinned, stream, through};
+use super::{Held, armed, backend, launch, live, load, pageable, pinned, stream, through};
 
 /// Who else may wait for a stream.
 const OTHERS: [fn(&Stream) -> ringmem::Result<()>; 3] = [
@@ -155,21 +152,12 @@ fn a_stream_that_its_caller_has_dropped_is_remembered_however_many_failed_since(
 
 #[test]
 fn a_copy_whose_wait_panics_is_not_taken_for_done() {
-    let is_armed = Arc::new(AtomicBool::new(false));
-    let clock = {
-        let (is_armed, caller) = (Arc::clone(&is_armed), thread::current().id());
-        move || {
-            let is_ours = thread::current().id() == caller;
-            assert!(!(is_ours && is_armed.swap(false, Relaxed)), "a clock that a test asked for");
-            0
-        }
-    };
-    let backend = HostBackend::builder().device_memory(1 << 20).log(true).clock(Arc::new(clock)).build().expect("a backend");
+    let (backend, left) = armed();
     let (stream, mut mirror) = (stream(&backend), pinned(&backend));
     bring(&mut mirror, "DD").expect("room");
     backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1).when_executed()));
     mirror.sync_to_host_on(&stream).expect("it fails later");
-    is_armed.store(true, Relaxed);
+    left.store(0, Relaxed);
     catch_unwind(AssertUnwindSafe(|| mirror.host().map(drop))).map(drop).expect_err("the wait is written down");
     assert!(matches!(mirror.host(), Err(Error::AlreadyTold { .. })));
     assert_eq!((mirror.state(), mirror.to_vec().expect("a copy")), (State::DeviceDirty, LAST.to_vec()));

@@ -4,12 +4,15 @@
 
 #[path = "../clean/mod.rs"]
 mod clean;
+#[path = "../adaptors/clocks.rs"]
+mod clocks;
 mod copies;
 mod faults;
 #[path = "../adaptors/held.rs"]
 mod held;
 mod integrity;
 mod matrix;
+mod panics;
 mod spread;
 mod staged;
 mod strategy;
@@ -22,7 +25,7 @@ use ringmem::Error;
 use ringmem::backend::Options as Of;
 use ringmem::backend::host::{Builder, Counters, Fault, Faults, HostBackend, Tally, Verb};
 use ringmem::memory::{Device, GpuBuffer, Pinned};
-use ringmem::peer::{Options, Peers, Strategy};
+use ringmem::peer::{MOST_COPIES, Options, Peers, Strategy};
 use ringmem::stream::{Source, Stream, Target};
 use ringmem::transfer::Chunked;
 

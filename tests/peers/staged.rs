@@ -1,10 +1,13 @@
 //! Over the host: in what order, in how much memory, and how long it would take.
 
 use std::collections::HashMap;
+use std::thread;
+use std::time::Instant;
 
 use ringmem::backend::host::{Call, Link, Phase};
 use ringmem::memory::PinnedBuffer;
 
+use super::held::Held;
 use super::*;
 
 /// Copies that were executed into pinned memory and out of it, by where in that: whether each wrote, and which bytes of the whole.
@@ -67,6 +70,42 @@ fn no_more_chunks_are_under_way_than_the_depth() {
     }
 }
 
+/// A copy whose first way is held up until `first` after the wait for it began, and the second for ever: when the first was let go, and when the wait
+/// was over, since then.
+fn waits(backend: &Clean, peers: &Peers, first: Duration, timeout: Duration) -> [Duration; 2] {
+    let [out, into] = [0, 1].map(|device| Stream::new(backend, device).expect("a stream"));
+    let (mut source, mut target) = (gpu(backend, 0, &pattern(1)), gpu(backend, 1, &pattern(2)));
+    let [first_held, second_held] = [&out, &into].map(|stream| Held::new(backend, stream));
+    source.used_by(&out).expect("its own backend");
+    target.used_by(&into).expect("its own backend");
+    let strategy = Strategy::Staged { chunk: BYTES as u64, depth: 1 };
+    let copy = peers.queue(source, target, Some(strategy)).expect("it is queued");
+    let begun = Instant::now();
+    let (let_go, (copy, over)) = thread::scope(|scope| {
+        let waiter = scope.spawn(|| (copy.wait_timeout(timeout).expect_err("the second way is held up"), begun.elapsed()));
+        thread::sleep(first);
+        let let_go = begun.elapsed();
+        first_held.let_go();
+        (let_go, waiter.join().expect("no panic"))
+    });
+    second_held.let_go();
+    done(copy);
+    [let_go, over]
+}
+
+#[test]
+fn both_ways_of_a_chunk_are_waited_for_by_one_time_limit() {
+    let timeout = Duration::from_millis(40);
+    let backend = build(two());
+    let peers = peers(&backend);
+    // Who waits for the second as long as for the first is there so late after the first in every try; who does not, only where the machine has it wait.
+    let is_in_time = |_| {
+        let [let_go, over] = waits(&backend, &peers, timeout / 2, timeout);
+        let_go < timeout && over < let_go + timeout
+    };
+    assert!((0..50).any(is_in_time), "the second way had a time limit of its own");
+}
+
 /// 1 us, and 10 GB/s between devices and to pinned memory alike; 5 to pageable.
 fn link() -> Link {
     Link { latency_ns: 1000, pinned: 10.0, pageable: 5.0, peer: 10.0, ..Link::default() }
@@ -126,4 +165,28 @@ fn pinned_memory_is_transferred_in_one_copy_and_twice_as_quickly_as_pageable() {
     });
     assert_eq!(counted[2..], [(1, 100_000), (1, 100_000)], "copied a second time");
     assert_eq!(took, [11_000, 21_000]);
+}
+
+#[test]
+fn a_copy_that_was_dropped_counts_as_under_way_until_it_is_over() {
+    let backend = build(two());
+    let slow = Stream::new(&backend, 0).expect("a stream");
+    let (held, peers) = (Held::new(&backend, &slow), peers(&backend));
+    let queue = || {
+        let (mut from, to) = (gpu(&backend, 0, &pattern(1)), gpu(&backend, 1, &pattern(2)));
+        from.used_by(&slow).expect("a live stream");
+        peers.queue(from, to, Some(Strategy::Staged { chunk: 1000, depth: 2 })).map(drop)
+    };
+    for _ in 0..MOST_COPIES {
+        queue().expect("a place");
+    }
+    let refused = queue().expect_err("no place is left");
+    assert!(matches!(refused.error, Error::Busy { .. }), "{refused:?}");
+    drop(refused);
+    held.let_go();
+    let begun = Instant::now();
+    while queue().is_err() {
+        assert!(begun.elapsed() < LIMIT, "the places do not come back");
+        thread::yield_now();
+    }
 }

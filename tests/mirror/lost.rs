@@ -1,0 +1,131 @@
+//! One side's copy is lost, or nobody has written it yet: the other's is kept, and what is not there is never taken for valid.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
+use ringmem::Error;
+use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
+use ringmem::memory::{Buffer, Device};
+use ringmem::mirror::{Access, Side, State};
+
+use super::table::{LAST, OLDER, bring};
+use super::{LEN, PinnedMirror, armed, backend, launch, live, pinned, stream};
+
+/// Loses the device's copy.
+fn lose(mirror: &mut PinnedMirror, backend: &Arc<HostBackend>) {
+    let other = Buffer::new(Device::new(backend, 0), 1).expect("room");
+    mirror.through(Access::Read, |_| (other, ())).expect_err("another buffer");
+}
+
+/// Calls something that meets the clock's panic.
+fn panics<R>(left: &AtomicUsize, looks: usize, call: impl FnOnce() -> R) {
+    left.store(looks, Relaxed);
+    let outcome = catch_unwind(AssertUnwindSafe(call)).map(drop);
+    left.store(usize::MAX, Relaxed);
+    outcome.expect_err("the clock panics");
+}
+
+#[test]
+fn where_the_device_s_copy_was_lost_the_host_s_is_kept_and_brought_there_anew() {
+    let calls: [fn(&mut PinnedMirror) -> ringmem::Result<()>; 4] = [
+        PinnedMirror::sync_to_device,
+        PinnedMirror::synchronize,
+        |mirror| mirror.device().map(drop),
+        |mirror| mirror.compact(Side::Device),
+    ];
+    for call in calls {
+        let backend = backend();
+        let mut mirror = pinned(&backend);
+        bring(&mut mirror, "S").expect("room");
+        lose(&mut mirror, &backend);
+        assert_eq!(mirror.state(), State::HostOnly);
+        assert!(matches!(mirror.mark_device_dirty(), Err(Error::NoDeviceCopy { .. })));
+        call(&mut mirror).expect("the host's is whole");
+        assert_eq!(mirror.device().expect("a copy").to_vec().expect("a copy"), LAST);
+        assert_eq!(mirror.host().expect("a copy"), LAST);
+    }
+}
+
+#[test]
+fn where_the_only_valid_copy_was_lost_nothing_is_said_to_be_in_step_and_nothing_freed() {
+    let backend = backend();
+    let stream = stream(&backend);
+    let mut mirror = pinned(&backend);
+    bring(&mut mirror, "DD").expect("room");
+    lose(&mut mirror, &backend);
+    let calls: [fn(&mut PinnedMirror) -> ringmem::Result<()>; 5] = [
+        PinnedMirror::sync_to_device,
+        PinnedMirror::sync_to_host,
+        PinnedMirror::mark_device_dirty,
+        |mirror| mirror.compact(Side::Device),
+        |mirror| mirror.compact(Side::Host),
+    ];
+    for call in calls {
+        assert!(matches!(call(&mut mirror), Err(Error::NoDeviceCopy { state: State::DeviceDirty })));
+    }
+    assert!(matches!(mirror.sync_to_host_on(&stream), Err(Error::NoDeviceCopy { .. })));
+    mirror.discard_device().expect("the host's is whole");
+    assert_eq!(mirror.host().expect("a copy"), OLDER);
+}
+
+#[test]
+fn memory_that_nobody_has_written_is_never_the_valid_copy() {
+    let backend = backend();
+    let stream = stream(&backend);
+    let mut mirror = pinned(&backend);
+    bring(&mut mirror, "DO").expect("room");
+    lose(&mut mirror, &backend);
+    assert!(matches!(mirror.sync_to_host_on(&stream), Err(Error::NoDeviceCopy { .. })));
+    assert_eq!(live(&backend), [0; 3], "nothing is there");
+    assert!(matches!(mirror.discard_device(), Err(Error::NoHostCopy { .. })));
+    // What was allocated for a call that panicked stays, and counts as little.
+    let (backend, left) = armed();
+    let stream = super::stream(&backend);
+    for queued in [false, true] {
+        let mut mirror = pinned(&backend);
+        bring(&mut mirror, "DO").expect("room");
+        // The first look is the allocation's.
+        panics(&left, 1, || if queued { mirror.sync_to_host_on(&stream) } else { mirror.sync_to_host() });
+        assert!(matches!(mirror.discard_device(), Err(Error::NoHostCopy { .. })), "{queued}");
+        assert_eq!(mirror.to_vec().expect("a copy"), LAST, "{queued}");
+    }
+    let mut mirror = pinned(&backend);
+    bring(&mut mirror, "HO").expect("room");
+    panics(&left, 1, || mirror.device_on(Access::Read, &stream));
+    assert!(matches!(mirror.discard_host(), Err(Error::NoDeviceCopy { .. })));
+    assert_eq!(mirror.to_vec().expect("a copy"), LAST);
+}
+
+#[test]
+fn a_backend_that_panics_while_it_queues_takes_neither_copy() {
+    let (backend, left) = armed();
+    let stream = stream(&backend);
+    for (before, to) in [("HD", Side::Device), ("DD", Side::Host)] {
+        let mut mirror = pinned(&backend);
+        bring(&mut mirror, before).expect("room");
+        let state = mirror.state();
+        panics(&left, 0, || match to {
+            Side::Host => mirror.sync_to_host_on(&stream),
+            Side::Device => mirror.sync_to_device_on(&stream),
+        });
+        assert_eq!((mirror.state(), mirror.to_vec().expect("a copy")), (state, LAST.to_vec()), "{before}");
+    }
+}
+
+#[test]
+fn an_upload_that_failed_is_told_also_where_the_next_wait_panics() {
+    let (backend, left) = armed();
+    let stream = stream(&backend);
+    let mut mirror = pinned(&backend);
+    mirror.copy_from(&[7; LEN]).expect("as many");
+    backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1).when_executed()));
+    mirror.sync_to_device_on(&stream).expect("it fails later");
+    drop(launch(&mut mirror, "add", &stream));
+    mirror.sync_to_host_on(&stream).expect("queued");
+    stream.synchronize().expect_err("planned");
+    panics(&left, 1, || mirror.host().map(drop));
+    assert!(matches!(mirror.host(), Err(Error::AlreadyTold { .. })));
+    assert_eq!(mirror.state(), State::DeviceDirty);
+}
