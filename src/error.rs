@@ -31,7 +31,7 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A size that cannot be had, whatever is free: bytes, or groups of a launch.
+    /// A size that cannot be had, whatever is free: bytes, groups of a launch, or devices of a simulation.
     #[error("asked for {asked} where {least} to {most} are possible")]
     Size {
         /// What was asked for.
@@ -61,8 +61,8 @@ pub enum Error {
         /// The largest alignment.
         most: u64,
     },
-    /// Device memory is short now; it may do after frees.
-    #[error("out of device memory: {requested} bytes requested, {free} free, {largest} the largest in one piece at that alignment")]
+    /// Memory is short now; it may do after frees.
+    #[error("out of memory: {requested} bytes requested, {free} free, {largest} the largest in one piece at that alignment")]
     OutOfMemory {
         /// What was asked for.
         requested: u64,
@@ -71,7 +71,7 @@ pub enum Error {
         /// The largest block that this alignment could have had.
         largest: u64,
     },
-    /// More than a memory was limited to; it may do after frees.
+    /// More than a memory was limited to; it may do after frees, unless more than the limit was asked for.
     #[error("{requested} bytes requested where {used} of {limit} are in use")]
     Limit {
         /// What was asked for.
@@ -135,6 +135,9 @@ pub enum Error {
         /// By whom.
         what: &'static str,
     },
+    /// A frame that nobody would see.
+    #[error("the reader of these frames has gone")]
+    NoReader,
     /// A mirrored buffer of which there is no copy yet.
     #[error("the mirrored buffer has no copy on either side")]
     NotAllocated,

@@ -93,7 +93,13 @@ pub use ringmem_layouts::*;
 #[cfg(feature = "std")]
 pub use visibility::MemoryVisibility;
 
-/// The README's example compiles.
+/// The README and the pages of `docs` that show code: all of it runs.
 #[cfg(all(doctest, feature = "std"))]
-#[doc = include_str!("../README.md")]
-struct Readme;
+mod pages {
+    #[doc = include_str!("../README.md")]
+    struct Readme;
+    #[doc = include_str!("../docs/migration.md")]
+    struct Migration;
+    #[doc = include_str!("../docs/practices.md")]
+    struct Practices;
+}

@@ -72,7 +72,9 @@ impl MemoryVisibility {
     ///
     /// [`NoDevice`](crate::Error::NoDevice).
     pub fn detect<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> Result<Detected> {
-        let detected = overrule(&Facts::gather(&backend.capabilities(device)?), std::env::var(VARIABLE).ok().as_deref());
+        // What is no text is none of its values, and is warned about as any other such.
+        let asked = std::env::var_os(VARIABLE).map(|asked| asked.to_string_lossy().into_owned());
+        let detected = overrule(&Facts::gather(&backend.capabilities(device)?), asked.as_deref());
         #[cfg(feature = "tracing")]
         if let Some(warning) = detected.warning {
             tracing::warn!(variable = VARIABLE, value = detected.overruled.as_deref(), warning);
@@ -107,11 +109,12 @@ impl Facts {
     }
 }
 
-/// Judges facts. Where they are unknown, the answer is the one that is also right where it need not be.
+/// Judges facts. What a device sees that nobody has asked is what most do on that system; [`gather`](Facts::gather) always asks.
 ///
 /// | system | device | verdict |
 /// |---|---|---|
 /// | Linux | sees pinned memory | `SystemScope` |
+/// | Linux, known | nobody knows | `SystemScope` |
 /// | Linux | does not, or nobody knows and the system is unknown | `DeviceScope` |
 /// | Linux in WSL 2 | | `DeviceScope` |
 /// | Linux in WSL 1 | | `ExplicitDma`: it has no device |

@@ -1,5 +1,5 @@
 //! Every variant of `Error` is what some call answers, and says its facts: shown here where that takes a line or two, elsewhere where it takes another
-//! process, a driver or a persistent kernel.
+//! process, a driver or a persistent kernel. Every reason why a stream stops or an id leads nowhere is answered, too.
 #![cfg(feature = "std")]
 
 mod clean;
@@ -25,8 +25,8 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("Unsealed", include_str!("shared.rs")),
     ("AlreadyOwned", include_str!("shared.rs")),
     ("Attach", include_str!("shared.rs")),
-    ("Layout", include_str!("channel.rs")),
-    ("Kernel", include_str!("channel.rs")),
+    ("Layout", include_str!("channel/refusals.rs")),
+    ("Kernel", include_str!("channel/refusals.rs")),
     ("Thread", include_str!("host_sim/limits.rs")),
     ("Unpublished", include_str!("host_sim/words.rs")),
     ("AlreadyTold", include_str!("mirror/told.rs")),
@@ -35,6 +35,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("AlreadyExists", include_str!("manager/limit.rs")),
     ("NotFound", include_str!("manager/names.rs")),
     ("OtherConfig", include_str!("manager/names.rs")),
+    ("NoReader", include_str!("frames/refusals.rs")),
     ("NotAllocated", include_str!("mirror/table.rs")),
     ("NoDeviceCopy", include_str!("mirror/table.rs")),
     ("NoHostCopy", include_str!("mirror/table.rs")),
@@ -44,10 +45,38 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("Config", include_str!("pools/fields.rs")),
     ("Configured", include_str!("pool_global.rs")),
     // On the driver double.
-    ("NoDriver", include_str!("gpu_smoke.rs")),
-    ("Driver", include_str!("gpu_smoke.rs")),
+    ("NoDriver", include_str!("cuda/ends.rs")),
+    ("Driver", include_str!("cuda/ends.rs")),
     ("Compiler", include_str!("cuda/ends.rs")),
     ("Residency", include_str!("cuda/resident.rs")),
+];
+
+/// The same of [`Cause`](ringmem::streaming::Cause).
+const CAUSES: &[(&str, &str)] = &[
+    ("Read", include_str!("streaming/sources.rs")),
+    ("Truncated", include_str!("streaming/sources.rs")),
+    ("Changed", include_str!("streaming/sources.rs")),
+    ("Endless", include_str!("streaming/sources.rs")),
+    ("Ragged", include_str!("streaming/shapes.rs")),
+    ("Checksum", include_str!("streaming/faults.rs")),
+    ("Write", include_str!("streaming/sinks.rs")),
+    ("Order", include_str!("streaming/causes.rs")),
+    ("Refused", include_str!("streaming/persistent.rs")),
+    ("Ring", include_str!("streaming/causes.rs")),
+    ("Stalled", include_str!("streaming/causes.rs")),
+    ("Cancelled", include_str!("streaming/faults.rs")),
+    ("Device", include_str!("streaming/faults.rs")),
+    ("Stage", include_str!("streaming/causes.rs")),
+];
+
+/// The same of [`IdError`](ringmem::registry::IdError).
+const IDS: &[(&str, &str)] = &[
+    ("Unknown", include_str!("registry/messages.rs")),
+    ("Stale", include_str!("registry/ids.rs")),
+    ("Released", include_str!("registry/leases.rs")),
+    ("Foreign", include_str!("registry/ids.rs")),
+    ("Elements", include_str!("registry/messages.rs")),
+    ("Full", include_str!("../src/registry/slots/tests.rs")),
 ];
 
 const KERNELS: &[Entry] = &[Entry { name: "panic", arguments: 0, run: panics }];
@@ -71,12 +100,29 @@ fn variant(error: &Error) -> String {
     format!("{error:?}").chars().take_while(|letter| letter.is_alphanumeric()).collect()
 }
 
-/// All variants, as they are written down.
-fn variants() -> BTreeSet<String> {
-    let source = include_str!("../src/error.rs");
-    let body = source.split_once("pub enum Error {\n").expect("it is there").1.split_once("\n}").expect("it ends").0;
+/// All variants of an enum, as they are written down.
+fn variants(source: &str, name: &str) -> BTreeSet<String> {
+    let body = source.split_once(&format!("pub enum {name} {{\n")).expect("it is there").1.split_once("\n}").expect("it ends").0;
     let first = |line: &str| Some(line.strip_prefix("    ")?).filter(|line| line.starts_with(char::is_uppercase)).map(str::to_owned);
     body.lines().filter_map(first).map(|line| line.chars().take_while(|letter| letter.is_alphanumeric()).collect()).collect()
+}
+
+/// Whether a line of a file is a pattern with a variant, and not text or the making of one.
+fn is_matched(file: &str, variant: &str) -> bool {
+    let is_whole = |rest: &str| !rest.starts_with(|letter: char| letter.is_alphanumeric() || letter == '_');
+    let is_pattern =
+        |line: &str| ["matches!(", "assert_eq!(", "=>", "let "].iter().any(|word| line.contains(word)) && !line.contains("print");
+    let mut code = file.lines().filter(|line| !line.trim_start().starts_with("//"));
+    code.any(|line| is_pattern(line) && line.split(variant).skip(1).any(is_whole))
+}
+
+/// The variants of an enum that are shown in other files, where they are.
+fn elsewhere(name: &str, files: &[(&str, &str)]) -> BTreeSet<String> {
+    let shown = |&(variant, file): &(&str, &str)| {
+        assert!(is_matched(file, &format!("{name}::{variant}")), "{name}::{variant} is not where it is said to be");
+        variant.to_owned()
+    };
+    files.iter().map(shown).collect()
 }
 
 /// What calls answer, and what each must say.
@@ -91,7 +137,7 @@ fn answers() -> Vec<(Error, &'static [&'static str])> {
         (Aligned::new(device.clone(), 48).expect_err("no power of two"), &["48"]),
         (
             Buffer::<u8, _>::new(device.clone(), 2 << 20).expect_err("too much"),
-            &["2097152 bytes requested", "1048536 free", "1048536 the largest"],
+            &["out of memory: 2097152 bytes requested", "1048536 free", "1048536 the largest"],
         ),
         (Buffer::<u8, _>::new(Limited::new(device.clone(), 100), 101).expect_err("too much"), &["101", "0 of 100"]),
         (buffer.slice(12..44).err().expect("too long"), &["32", "12", "40"]),
@@ -151,17 +197,33 @@ fn of_blocks(ours: &Clean, theirs: &Clean) -> Vec<(Error, &'static [&'static str
 
 #[test]
 fn every_variant_is_answered_and_says_its_facts() {
-    let mut shown: BTreeSet<String> = ELSEWHERE
-        .iter()
-        .map(|(variant, file)| {
-            assert!(file.contains(&format!("Error::{variant}")), "{variant} is not where it is said to be");
-            (*variant).to_owned()
-        })
-        .collect();
+    let mut shown = elsewhere("Error", ELSEWHERE);
     for (error, facts) in answers() {
         let says = error.to_string();
         assert!(!says.is_empty() && facts.iter().all(|fact| says.contains(fact)), "{error:?} says `{says}`, and not {facts:?}");
         assert!(shown.insert(variant(&error)), "{error:?}: shown twice");
     }
-    assert_eq!(shown, variants());
+    assert_eq!(shown, variants(include_str!("../src/error.rs"), "Error"));
+}
+
+#[test]
+fn every_reason_why_a_stream_stops_or_an_id_leads_nowhere_is_answered() {
+    assert_eq!(elsewhere("Cause", CAUSES), variants(include_str!("../src/streaming/error.rs"), "Cause"));
+    assert_eq!(elsewhere("IdError", IDS), variants(include_str!("../src/registry/error.rs"), "IdError"));
+}
+
+#[test]
+fn what_is_only_named_is_not_matched() {
+    for (line, expected) in [
+        ("    assert!(matches!(got, Err(Error::Id(_))));", true),
+        ("        Err(Error::Id(error)) => error,", true),
+        ("    assert_eq!(got, Error::Id { number: 1 });", true),
+        ("    let Error::Id { .. } = error else { panic!() };", true),
+        ("    // as matches!(got, Error::Id)", false),
+        ("    let refused = matches!(got, Error::Identity { .. });", false),
+        ("        Err(Error::Id(id)) => println!(\"{id}\"),", false),
+        ("    return Err(Error::Id(error));", false),
+    ] {
+        assert_eq!(is_matched(line, "Error::Id"), expected, "{line}");
+    }
 }

@@ -417,3 +417,31 @@ fn kernels_compiled_with_a_changed_message_do_not_start() {
     assert!(lines[0].starts_with("the image was compiled with other layouts: ABI 0x"), "{said}");
     assert_eq!(lines[1..], *expected, "{said}");
 }
+
+/// The lock file that is checked in, in which nothing is amended.
+#[test]
+fn the_example_s_own_versions_are_locked() {
+    let output = command(&repository().join("examples/workspace"), &["tree", "--locked"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+/// What README says of a manifest is a manifest: every package and feature in it is there.
+#[test]
+fn what_readme_puts_into_a_manifest_is_there() {
+    let readme = fs::read_to_string(repository().join("README.md")).unwrap();
+    let (_, block) = readme.split_once("```toml\n").expect("a manifest");
+    let (block, _) = block.split_once("```").unwrap();
+    let mut seen = 0;
+    for line in block.lines().filter(|line| line.starts_with("ringmem")) {
+        let (_, path) = line.split_once("path = \"../ringmem").unwrap_or_else(|| panic!("{line}"));
+        let folder = repository().join(path.split_once('"').unwrap().0.trim_start_matches('/'));
+        let manifest = fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        assert!(manifest.contains(&format!("name = {:?}\n", line.split(' ').next().unwrap())), "{line}");
+        let features = line.split_once("features = [").map_or("", |(_, list)| list.split_once(']').unwrap().0);
+        for feature in features.split(", ").filter(|feature| !feature.is_empty()) {
+            assert!(manifest.contains(&format!("\n{} = [", feature.trim_matches('"'))), "{feature}: {line}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 2, "{block}");
+}

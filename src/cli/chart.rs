@@ -10,7 +10,8 @@ const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇'
 pub(super) fn draw(histogram: &[u64; 256], out: &mut dyn Write) -> io::Result<()> {
     let mut columns = [0_u64; COLUMNS];
     for (value, &count) in histogram.iter().enumerate() {
-        columns[value * COLUMNS / 256] += count;
+        let column = &mut columns[value * COLUMNS / 256];
+        *column = column.saturating_add(count);
     }
     let tallest = columns.iter().copied().max().unwrap_or(0).max(1);
     let eighths = columns.map(|count| {
@@ -27,7 +28,7 @@ pub(super) fn draw(histogram: &[u64; 256], out: &mut dyn Write) -> io::Result<()
 
 /// Shannon entropy in bits per byte: 0 for no bytes or one value, 8 for all values alike. Source: Shannon (1948).
 pub(super) fn entropy(histogram: &[u64; 256]) -> f64 {
-    let total: u64 = histogram.iter().sum();
+    let total: u128 = histogram.iter().copied().map(u128::from).sum();
     let bits: f64 = histogram
         .iter()
         .filter(|&&count| count > 0)
@@ -53,6 +54,16 @@ mod tests {
         histogram[8] = 9;
         assert!((entropy(&histogram) - 1.0).abs() < 1e-12);
         assert!((entropy(&[3; 256]) - 8.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn counts_that_no_sum_holds_are_drawn_and_measured() {
+        let mut histogram = [0; 256];
+        (histogram[0], histogram[1]) = (u64::MAX, u64::MAX);
+        assert!((entropy(&histogram) - 1.0).abs() < 1e-12);
+        let mut picture = Vec::new();
+        draw(&histogram, &mut picture).unwrap();
+        assert!(picture.starts_with("  |█\n".as_bytes()));
     }
 
     #[test]

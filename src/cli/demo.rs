@@ -6,12 +6,13 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+use clap::builder::RangedI64ValueParser;
 use ringmem_kernels::echo::Echo;
 use ringmem_kernels::histogram::splitmix64;
 use serde_json::json;
 
 use super::place::Wanted;
-use super::{Failure, Outcome, percentiles, size};
+use super::{Failure, Outcome, counted, percentiles, size};
 use crate::Image;
 use crate::backend::host::HostBackend;
 use crate::channel::{Channel, Options};
@@ -22,7 +23,7 @@ use crate::streaming::Backoff;
 #[derive(clap::Args)]
 pub(super) struct Arguments {
     /// How many
-    #[arg(long, default_value_t = 1_000_000, allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000_000))]
+    #[arg(long, default_value_t = 1_000_000, allow_negative_numbers = true, value_parser = RangedI64ValueParser::<u64>::new().range(1..=1_000_000_000_000))]
     messages: u64,
     /// Where the kernel runs
     #[arg(long, value_enum, default_value_t = Wanted::Auto)]
@@ -46,8 +47,8 @@ struct Tally {
     wrong: u64,
 }
 
-pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> Outcome {
-    let place = arguments.backend.open(HostBackend::builder().device_memory(1 << 20))?;
+pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
+    let place = arguments.backend.open(HostBackend::builder().device_memory(1 << 20), err)?;
     let module = Module::load(&place.backend, image, &ringmem_kernels::ABI)?;
     // SAFETY: `echo` takes no arguments of its own.
     let mut channel = unsafe { Channel::<Echo, Echo>::open(&place.backend, 0, &module, &Options::new("echo"))? };
@@ -86,7 +87,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> 
         writeln!(out, "{object}")?;
     } else {
         let each = size_of::<Echo>() as f64;
-        writeln!(out, "{} messages of {each} bytes to the kernel and back", arguments.messages)?;
+        writeln!(out, "{} of {each} bytes to the kernel and back", counted(arguments.messages, "message"))?;
         writeln!(out, "  {:.3} s, {:.2} M messages/s, {}/s each way", elapsed.as_secs_f64(), rate / 1e6, size::show((rate * each) as u64))?;
         if let (Some(p50), Some(p99)) = (super::percentile(&round_trips, 50, 100), super::percentile(&round_trips, 99, 100)) {
             writeln!(out, "  round trip of one: p50 {p50} ns, p99 {p99} ns")?;
@@ -124,6 +125,7 @@ fn exchange(channel: &mut Channel<Echo, Echo>, tally: &mut Tally, send_to: u64, 
             progress = true;
         }
         drop(sender);
+        channel.flush()?;
         let mut receiver = channel.receive_batch(64);
         loop {
             match receiver.pop() {

@@ -5,7 +5,7 @@ use std::io::Write;
 use serde_json::{Value, json};
 
 use super::place::Wanted;
-use super::{Outcome, gpu};
+use super::{Outcome, counted, gpu, plain, size};
 use crate::MemoryVisibility;
 use crate::backend::host::{HostBackend, host_memory, pinned_budget};
 use crate::bridge::TransferStrategy;
@@ -39,7 +39,8 @@ struct Way {
 }
 
 pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
-    let place = arguments.backend.open(HostBackend::builder())?;
+    // What is to be warned about is printed beside what it is about.
+    let place = arguments.backend.open(HostBackend::builder(), &mut std::io::sink())?;
     let backend = &place.backend;
     let detected = MemoryVisibility::detect(backend, 0)?;
     let strategy = TransferStrategy::for_device(detected.visibility, &backend.capabilities(0)?);
@@ -68,11 +69,11 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     }
     writeln!(out, "visibility  {}: {}", detected.visibility, detected.why)?;
     if let (Some(said), Some(warning)) = (&detected.overruled, detected.warning) {
-        writeln!(out, "            {}={said}: {warning}", visibility::VARIABLE)?;
+        writeln!(out, "            {}={}: {warning}", visibility::VARIABLE, plain(said))?;
     }
     writeln!(out, "strategy    {}", strategy.name())?;
     let simulated = if backend.is_simulated() { " simulated" } else { "" };
-    writeln!(out, "backend     {}, {}{simulated}: {}", backend.name(), counted(devices.len(), "device"), place.why)?;
+    writeln!(out, "backend     {}, {}{simulated}: {}", backend.name(), counted(devices.len() as u64, "device"), place.why)?;
     match &driver {
         Value::String(why) => writeln!(out, "CUDA        {why}")?,
         driver => writeln!(out, "CUDA        {driver}")?,
@@ -83,7 +84,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
         }
     }
     for limit in limits {
-        let bytes = limit.bytes.map_or_else(|| "no limit".to_owned(), |bytes| format!("{} KiB", bytes / 1024));
+        let bytes = limit.bytes.map_or_else(|| "no limit".to_owned(), size::show);
         writeln!(out, "{:<11} {bytes}{}", limit.name, limit.advice.map(|advice| format!(": {advice}")).unwrap_or_default())?;
     }
     writeln!(out, "bandwidth   of a {} device, copies of {} MiB", if backend.is_simulated() { "simulated" } else { "real" }, BYTES >> 20)?;
@@ -121,15 +122,12 @@ fn advice(diagnosis: &Diagnosis) -> &[Suggestion] {
     }
 }
 
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
-}
-
 #[cfg(unix)]
 fn limits() -> Vec<Limit> {
     use rustix::process::{Resource, getrlimit};
     const ENOUGH: u64 = 256 << 20;
-    let locked = getrlimit(Resource::Memlock).current;
+    // Who may lock more than the limit says has none.
+    let locked = getrlimit(Resource::Memlock).current.filter(|&locked| !is_more_locked(locked));
     let budget = pinned_budget(host_memory());
     let short = locked.is_some_and(|locked| locked < ENOUGH);
     vec![
@@ -140,6 +138,29 @@ fn limits() -> Vec<Limit> {
         },
         Limit { name: "pinned", bytes: Some(budget), advice: None },
     ]
+}
+
+/// Whether this process, which may be privileged, locks more than its limit says. No page is touched for that.
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn is_more_locked(limit: u64) -> bool {
+    use rustix::mm::{MapFlags, MlockFlags, ProtFlags, mlock_with, mmap_anonymous, munmap};
+    let Some(bytes) = limit.checked_add(4096).and_then(|bytes| usize::try_from(bytes).ok()) else { return false };
+    // SAFETY: no address is asked for, so nothing that exists is replaced.
+    let Ok(place) = (unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::PRIVATE | MapFlags::NORESERVE) })
+    else {
+        return false;
+    };
+    // SAFETY: locking changes where pages are, not what they hold.
+    let is_locked = unsafe { mlock_with(place, bytes, MlockFlags::ONFAULT) }.is_ok();
+    // SAFETY: of the call above, and nothing refers to it. It unlocks, and fails only for ranges that were never mapped.
+    let unmapped = unsafe { munmap(place, bytes) };
+    debug_assert!(unmapped.is_ok());
+    is_locked
+}
+
+#[cfg(all(unix, not(any(target_os = "linux", target_os = "android"))))]
+const fn is_more_locked(_: u64) -> bool {
+    false
 }
 
 #[cfg(not(unix))]

@@ -39,9 +39,9 @@ enum Format {
     C,
 }
 
-pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> Outcome {
+pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
     if let Some(wanted) = arguments.backend {
-        Module::load(&wanted.open(HostBackend::builder())?.backend, image, &image.abi)?;
+        Module::load(&wanted.open(HostBackend::builder(), err)?.backend, image, &image.abi)?;
     }
     let abi = match &arguments.name {
         None => image.abi,

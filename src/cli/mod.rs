@@ -1,6 +1,7 @@
 //! The `ringmem` program as a function, so that a test can hand it an image of its own.
 //!
-//! 1. What is asked for goes to `out`; a failure is one line on `err` that begins with `ringmem:` and names the facts.
+//! 1. What is asked for goes to `out`; a failure is one line on `err` that begins with `ringmem:` and names the facts. So does one before it of
+//!    what the environment should not say.
 //! 2. Exit codes: 0 done, 1 it did not work, 2 the arguments make no sense.
 //! 3. Nothing is left running when it returns.
 
@@ -23,6 +24,7 @@ mod stream;
 use std::ffi::OsString;
 use std::fmt;
 use std::io::Write;
+use std::path::Path;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -45,6 +47,7 @@ enum Verb {
     /// Print the bytes of every shared struct
     Layout(layout::Arguments),
     /// Say what this machine has, who sees what on it, and what to do about what is short
+    #[command(after_help = "RINGMEM_VISIBILITY=system, device or dma in the environment overrules who sees what, for every command")]
     Doctor(doctor::Arguments),
     /// Measure copies, pools and messages on this machine, each beside its peer
     Bench(bench::Arguments),
@@ -83,7 +86,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(text) | Self::Fact(text) => f.write_str(text),
-            Self::Call(error) => error.fmt(f),
+            Self::Call(error) => f.write_str(&chain(error)),
             Self::Print(error) => write!(f, "cannot print the answer: {error}"),
         }
     }
@@ -93,11 +96,11 @@ impl fmt::Display for Failure {
 pub fn run(arguments: impl IntoIterator<Item = OsString>, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let outcome = match Arguments::try_parse_from(arguments) {
         Ok(Arguments { command }) => match command {
-            Verb::Stream(arguments) => stream::run(&arguments, image, out),
-            Verb::Demo(arguments) => demo::run(&arguments, image, out),
-            Verb::Layout(arguments) => layout::run(&arguments, image, out),
+            Verb::Stream(arguments) => stream::run(&arguments, image, out, err),
+            Verb::Demo(arguments) => demo::run(&arguments, image, out, err),
+            Verb::Layout(arguments) => layout::run(&arguments, image, out, err),
             Verb::Doctor(arguments) => doctor::run(&arguments, out),
-            Verb::Bench(arguments) => bench::run(&arguments, image, out),
+            Verb::Bench(arguments) => bench::run(&arguments, image, out, err),
             Verb::Replay(arguments) => replay::run(&arguments, out),
         },
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
@@ -111,9 +114,42 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, image: &Image, out: &m
         Err(Failure::Print(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => 0,
         Err(failure) => {
             // Where even the error stream is gone, the exit code says it.
-            let _ = writeln!(err, "ringmem: {}", failure.to_string().replace('\n', " "));
+            let _ = writeln!(err, "ringmem: {}", plain(&failure.to_string().replace('\n', " ")));
             if matches!(failure, Failure::Usage(_)) { 2 } else { 1 }
         }
+    }
+}
+
+/// An error and what caused it.
+fn chain(error: &dyn std::error::Error) -> String {
+    std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+/// What others have written, a file's name perhaps, without what a terminal would obey.
+fn plain(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    shown
+}
+
+/// A file's name, as it may be printed.
+fn shown(path: &Path) -> String {
+    plain(&path.display().to_string())
+}
+
+/// So many of something.
+fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+/// A size that cannot be, or that the system does not have, is the fault of the option that gave it.
+fn absurd(option: &str, error: crate::Error) -> Failure {
+    match error {
+        crate::Error::Size { .. } => Failure::Usage(format!("{option}: {error}")),
+        crate::Error::Map { .. } => Failure::Fact(format!("{option}: {}", chain(&error))),
+        error => Failure::Call(error),
     }
 }
 

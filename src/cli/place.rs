@@ -1,13 +1,15 @@
 //! Where kernels run: what was asked for, or what there is.
 
+use std::io::Write;
 use std::sync::Arc;
 
 use clap::ValueEnum;
 
-use super::gpu;
-use crate::Result;
+use super::{gpu, plain};
 use crate::backend::Backend;
 use crate::backend::host::Builder;
+use crate::visibility::{self, Detected};
+use crate::{MemoryVisibility, Result};
 
 /// Where the kernel runs.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -29,8 +31,18 @@ pub(super) struct Place {
 }
 
 impl Wanted {
-    /// Opens it; `host` is the host backend if it is to be that.
-    pub fn open(self, host: Builder) -> Result<Place> {
+    /// Opens it; `host` is the host backend if it is to be that. What the environment should not say of it is told.
+    pub fn open(self, host: Builder, err: &mut dyn Write) -> Result<Place> {
+        let place = self.look(host)?;
+        let Detected { overruled, warning, .. } = MemoryVisibility::detect(&place.backend, 0)?;
+        if let (Some(said), Some(warning)) = (overruled, warning) {
+            // Where nobody listens it is as where nobody reads.
+            let _ = writeln!(err, "ringmem: {}={}: {warning}", visibility::VARIABLE, plain(&said));
+        }
+        Ok(place)
+    }
+
+    fn look(self, host: Builder) -> Result<Place> {
         let simulated = |why| Ok(Place { backend: host.build()?, driver: None, why });
         match self {
             Self::Host => simulated("asked for".to_owned()),

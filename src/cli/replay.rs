@@ -3,22 +3,22 @@
 //! 1. It runs twice, each time on a backend of its own: for the time, with nothing between one event and the next, and for the figures, which are
 //!    read when most is asked for at once and at the end. What the trace leaves live is freed after that.
 //! 2. Its streams are opened, and blocks are taken and freed in their order; nothing is queued on them, so no use is ever open.
-//! 3. A request that finds no memory is counted, and its free is left out. It is no failure.
+//! 3. A request that finds no memory is counted, and its free is left out: it is no odd one. It is no failure.
 
 mod report;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::source::Source;
-use super::{Failure, Outcome as Done, size};
+use super::{Failure, Outcome as Done, absurd, chain, size};
 use crate::backend::host::{Builder, HostBackend};
+use crate::describe;
 use crate::memory::{Device, Event, Outcome, Trace};
 use crate::pool::{Classes, Pool, SlabView, Statistics};
 use crate::stream::Stream;
-use crate::{Error, describe};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -77,7 +77,13 @@ fn steps(text: &str) -> Result<u32, String> {
 
 pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
     let (Backend::Auto | Backend::Host) = arguments.backend;
-    let trace = read(&arguments.trace)?;
+    let mut source = Source::open(&arguments.trace)?;
+    if let Some(path) = &arguments.svg
+        && source.file.is_at(path).map_err(|error| of_file(path, &error))?
+    {
+        return Err(Failure::Usage(format!("--svg {} is {} itself", path.display(), arguments.trace.display())));
+    }
+    let trace = read(&mut source)?;
     let mut tally = Tally::default();
 
     let rig = Rig::new(arguments, &trace)?;
@@ -92,15 +98,20 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
     let seen = observe(arguments, &trace, tally.peak_after)?;
     if let Some(path) = &arguments.svg {
         let picture = describe::slabs(&seen.slabs).to_string();
-        std::fs::write(path, picture).map_err(|error| Failure::Fact(format!("{}: {error}", path.display())))?;
+        std::fs::write(path, picture).map_err(|error| of_file(path, &error))?;
     }
     report::Report { arguments, trace: &trace, tally: &tally, seen: &seen, elapsed }.print(out)?;
     Ok(())
 }
 
-fn read(path: &Path) -> Result<Trace, Failure> {
-    let mut source = Source::open(path)?;
-    let fact = |fact: &dyn std::fmt::Display| Failure::Fact(format!("{}: {fact}", path.display()));
+/// What went wrong with a file, with its name.
+fn of_file(path: &Path, fact: &dyn std::fmt::Display) -> Failure {
+    Failure::Fact(format!("{}: {fact}", path.display()))
+}
+
+fn read(source: &mut Source) -> Result<Trace, Failure> {
+    let path = source.file.path().to_owned();
+    let fact = |fact: &dyn std::fmt::Display| of_file(&path, fact);
     if source.length() > LONGEST {
         return Err(fact(&format_args!("a trace of more than {}", size::show(LONGEST))));
     }
@@ -145,21 +156,13 @@ impl Rig {
     }
 }
 
-/// A size that cannot be is the fault of the option that gave it.
-fn absurd(option: &str, error: Error) -> Failure {
-    match error {
-        Error::Size { .. } => Failure::Usage(format!("{option}: {error}")),
-        error => Failure::Call(error),
-    }
-}
-
 /// What came of a trace's events.
 #[derive(Default)]
 struct Tally {
     given: u64,
     refused: u64,
     freed: u64,
-    /// Frees of blocks that there are not.
+    /// Frees of blocks that there are not, but for those that were refused.
     not_live: u64,
     /// Frees that failed.
     failed: u64,
@@ -173,6 +176,8 @@ struct Tally {
     peak_after: u64,
     /// Bytes of live blocks, by number.
     sizes: HashMap<u64, u64>,
+    /// Blocks that the trace had and this run was refused.
+    missing: HashSet<u64>,
 }
 
 impl Tally {
@@ -189,7 +194,10 @@ impl Tally {
             }
             Outcome::Refused(error) => {
                 self.refused += 1;
-                self.first_refusal.get_or_insert_with(|| (self.events, error.to_string()));
+                self.first_refusal.get_or_insert_with(|| (self.events, chain(&error)));
+                if let Event::Alloc { block, .. } = *event {
+                    self.missing.insert(block);
+                }
             }
             Outcome::Freed | Outcome::FreeFailed(_) => {
                 self.freed += 1;
@@ -198,7 +206,7 @@ impl Tally {
                     self.live -= self.sizes.remove(block).unwrap_or(0);
                 }
             }
-            Outcome::NotLive => self.not_live += 1,
+            Outcome::NotLive => self.not_live += u64::from(!matches!(event, Event::Free { block, .. } if self.missing.remove(block))),
         }
         if self.live > self.peak {
             (self.peak, self.peak_after) = (self.live, self.events);

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::Failure;
+use super::{Failure, chain};
 use crate::streaming::{Cause, FileSource};
 
 pub(super) struct Source {
@@ -40,6 +40,6 @@ pub(super) fn failed(path: &Path, cause: Cause) -> Failure {
         Cause::Read { source, .. } => Failure::Fact(format!("{}: {source}", path.display())),
         Cause::Truncated { .. } | Cause::Changed { .. } | Cause::Endless { .. } => Failure::Fact(format!("{}: {cause}", path.display())),
         Cause::Write { ref source, .. } => Failure::Fact(format!("{}: {cause}: {source}", path.display())),
-        _ => Failure::Fact(cause.to_string()),
+        _ => Failure::Fact(chain(&cause)),
     }
 }

@@ -15,13 +15,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use clap::builder::RangedI64ValueParser;
 use ringmem_kernels::histogram::{self, LONGEST, Work};
 use ringmem_kernels::transform::Operation;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::place::Wanted;
 use super::source::Source;
-use super::{Failure, Outcome, size};
+use super::{Failure, Outcome, absurd, size};
 use crate::Image;
 use crate::backend::Backend;
 use crate::backend::host::HostBackend;
@@ -35,7 +36,7 @@ pub(super) struct Arguments {
     #[arg(long, default_value = "4MiB", allow_hyphen_values = true, value_parser = size::parse)]
     chunk_size: u64,
     /// Pinned buffers between file and device
-    #[arg(long, default_value_t = 2, allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(1..=64))]
+    #[arg(long, default_value_t = 2, allow_negative_numbers = true, value_parser = RangedI64ValueParser::<u64>::new().range(1..=64))]
     staging: u64,
     /// Slots of each ring, a power of two
     #[arg(long, default_value_t = 1024, allow_negative_numbers = true, value_parser = capacity)]
@@ -135,13 +136,16 @@ struct Answer {
     checksum: u64,
 }
 
-pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> Outcome {
+pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
     let mut source = Source::open(&arguments.file)?;
     if let Some(path) = &arguments.out {
-        return copy::run(arguments, path, &mut source, image, out);
+        return copy::run(arguments, path, &mut source, image, out, err);
     }
     let shape = arguments.shape(source.length())?;
-    let place = arguments.backend.open(HostBackend::builder().device_memory(arguments.device_memory))?;
+    let place = arguments
+        .backend
+        .open(HostBackend::builder().device_memory(arguments.device_memory), err)
+        .map_err(|error| absurd("--device-memory", error))?;
     let mut progress = report::Progress::new(source.length(), arguments);
     let run = count::run(&mut source, &shape, arguments.ring_capacity, &place.backend, image, &mut progress, out)?;
     let (reference, reference_time) = straight_pass(&mut source)?;

@@ -19,13 +19,7 @@ const CHUNK: u64 = 4 << 20;
 /// copying alone.
 pub(super) fn stream(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
     let path = std::env::temp_dir().join(format!("ringmem-bench-{}", std::process::id()));
-    let opened = OpenOptions::new().write(true).create_new(true).open(&path).and_then(|file| {
-        let opened = fill(file, rig.bytes).and_then(|()| FileSource::open(&path));
-        // It is read to its end all the same.
-        remove_file(&path)?;
-        opened
-    });
-    let file = RefCell::new(opened.map_err(|error| Failure::Fact(format!("{}: {error}", path.display())))?);
+    let file = RefCell::new(written(&path, rig.bytes).map_err(|error| Failure::Fact(format!("{}: {error}", path.display())))?);
     let is_back = name == "stream-back";
     let sink = RefCell::new(is_back.then(|| Vec::with_capacity(rig.bytes)));
     let chunk = CHUNK.min(rig.bytes as u64);
@@ -72,7 +66,16 @@ pub(super) fn stream(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_
     run(Workload { name, unit: "ns", aim: Some(1.03), subjects })
 }
 
-fn fill(mut file: File, bytes: usize) -> std::io::Result<()> {
+/// A file of so many bytes that loses its name before it has any of them: nothing is left of one that is interrupted.
+fn written(path: &Path, bytes: usize) -> std::io::Result<FileSource> {
+    let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let opened = file.set_len(bytes as u64).and_then(|()| FileSource::open(path));
+    remove_file(path)?;
+    fill(&file, bytes)?;
+    opened
+}
+
+fn fill(mut file: &File, bytes: usize) -> std::io::Result<()> {
     let piece = vec![7; bytes.min(1 << 20)];
     let mut left = bytes;
     while left > 0 {

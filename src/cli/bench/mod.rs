@@ -31,10 +31,11 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
+use clap::builder::RangedI64ValueParser;
 use table::{Subject, Table, Workload};
 
 use super::place::Wanted;
-use super::{Failure, Outcome, gpu, size};
+use super::{Failure, Outcome, absurd, gpu, size};
 use crate::Image;
 use crate::backend::Backend;
 use crate::backend::host::HostBackend;
@@ -52,7 +53,7 @@ pub(super) struct Arguments {
     #[arg(long, default_value = "256MiB", allow_hyphen_values = true, value_parser = size::parse)]
     bytes: u64,
     /// Seconds for each workload, about
-    #[arg(long, default_value_t = 4, allow_negative_numbers = true, value_parser = clap::value_parser!(u64).range(0..=600))]
+    #[arg(long, default_value_t = 4, allow_negative_numbers = true, value_parser = RangedI64ValueParser::<u64>::new().range(0..=600))]
     seconds: u64,
     /// One JSON object a row
     #[arg(long)]
@@ -95,13 +96,16 @@ struct Rig {
     driver: Option<gpu::Bare>,
 }
 
-pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write) -> Outcome {
+pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
     if !BYTES.contains(&arguments.bytes) {
         let [least, most] = [BYTES.start(), BYTES.end()].map(|&bytes| size::show(bytes));
         return Err(Failure::Usage(format!("--bytes {} is not from {least} to {most}", size::show(arguments.bytes))));
     }
     // A ring of up to two large buffers and another of those, blocks of a gigabyte, rings.
-    let place = arguments.backend.open(HostBackend::builder().device_memory(3 * arguments.bytes + (3 << 30)))?;
+    let place = arguments
+        .backend
+        .open(HostBackend::builder().device_memory(3 * arguments.bytes + (3 << 30)), err)
+        .map_err(|error| absurd("--bytes", error))?;
     let (backend, driver) = (place.backend, place.driver);
     let module = Module::load(&backend, image, &ringmem_kernels::ABI)?;
     if let Some(driver) = &driver {

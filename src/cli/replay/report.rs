@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{Arguments, Seen, Tally, nanoseconds};
-use crate::cli::size;
+use crate::cli::{counted, shown, size};
 use crate::memory::Trace;
 
 pub(super) struct Report<'a> {
@@ -59,7 +59,7 @@ impl Report<'_> {
 
     fn page(&self, out: &mut dyn Write) -> io::Result<()> {
         let Self { arguments, tally, seen, .. } = self;
-        writeln!(out, "{}: {} events on {} streams", arguments.trace.display(), tally.events, self.trace.streams())?;
+        writeln!(out, "{}: {} on {}", shown(&arguments.trace), counted(tally.events, "event"), counted(self.trace.streams(), "stream"))?;
         match arguments.no_pool {
             true => writeln!(out, "  pool           none, {} of device memory", size::show(arguments.device_memory))?,
             false => writeln!(
@@ -80,7 +80,7 @@ impl Report<'_> {
             writeln!(out, "  odd frees      {} of blocks that are not there, {} failed", tally.not_live, tally.failed)?;
         }
         writeln!(out, "  hits           {} of {}, {}", seen.end.hits, seen.end.acquires(), percent(seen.end.hit_rate()))?;
-        writeln!(out, "  driver         {} allocations", seen.driver_allocations)?;
+        writeln!(out, "  driver         {}", counted(seen.driver_allocations, "allocation"))?;
         writeln!(
             out,
             "  peak           {} asked for, {} in blocks for them, {} reserved at most",

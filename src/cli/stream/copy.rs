@@ -17,7 +17,7 @@ use crate::backend::host::HostBackend;
 use crate::channel::Options;
 use crate::cli::place::Place;
 use crate::cli::source::{Source, failed};
-use crate::cli::{Failure, Outcome, size};
+use crate::cli::{Failure, Outcome, absurd, counted, shown, size};
 use crate::stream::Module;
 use crate::streaming::{Cause, Chunk, Dialogue, FileSink, Interrupted, Job, Persistent, Streamed, Through};
 
@@ -54,13 +54,23 @@ impl fmt::Display for Named {
 }
 
 /// Writes the file, checks it against what this thread makes of the source, and only then gives it its name.
-pub(super) fn run(arguments: &Arguments, to: &Path, source: &mut Source, image: &Image, out: &mut dyn Write) -> Outcome {
+pub(super) fn run(
+    arguments: &Arguments,
+    to: &Path,
+    source: &mut Source,
+    image: &Image,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Outcome {
     let of_sink = |error: io::Error| Failure::Fact(format!("{}: {error}", to.display()));
     if source.file.is_at(to).map_err(of_sink)? {
         return Err(Failure::Usage(format!("--out {} is {} itself", to.display(), arguments.file.display())));
     }
     let shape = arguments.shape(source.length())?;
-    let place = arguments.backend.open(HostBackend::builder().device_memory(arguments.device_memory))?;
+    let place = arguments
+        .backend
+        .open(HostBackend::builder().device_memory(arguments.device_memory), err)
+        .map_err(|error| absurd("--device-memory", error))?;
     let mut sink = FileSink::create(to).map_err(of_sink)?;
     let begun = Instant::now();
     let mut progress = Progress::new(source.length(), arguments);
@@ -167,8 +177,8 @@ fn print(
         });
         return writeln!(out, "{object}");
     }
-    let (from, shown) = (arguments.file.display(), size::show(bytes));
-    writeln!(out, "{from} to {}: {shown} in {} chunks of {}", to.display(), streamed.chunks, size::show(shape.chunk))?;
+    let (length, chunks) = (size::show(bytes), counted(streamed.chunks, "chunk"));
+    writeln!(out, "{} to {}: {length} in {chunks} of {}", shown(&arguments.file), shown(to), size::show(shape.chunk))?;
     writeln!(out, "  transform   {}", transform.as_deref().unwrap_or("none: the bytes as they are"))?;
     writeln!(out, "  checksum    {checksum:08x}, verified")?;
     writeln!(out, "  time        {:.3} ms", elapsed.as_secs_f64() * 1e3)?;

@@ -87,7 +87,7 @@ pub(super) fn run(
     let count = Count { asked: VecDeque::new(), last: None, round_trips: Vec::new() };
     // SAFETY: the arguments are the streamer's memory, of which the kernel only reads chunks that it was told of, and the work, which is kept.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, count)? };
-    stage.channel().keep(arena);
+    stage.keep(arena);
     let begun = Instant::now();
     let streamed = progress.watch(&mut streamer, Job::new(&mut source.file), &mut stage, out)?;
     let failed = |cause| failed(source.file.path(), cause);

@@ -11,7 +11,7 @@ use super::count::Run;
 use super::{Arguments, Shape};
 use crate::TelemetryBuffer;
 use crate::cli::place::Place;
-use crate::cli::{chart, percentile, percentiles, size};
+use crate::cli::{chart, counted, percentile, percentiles, shown, size};
 use crate::streaming::{self, Interrupted, Job, Stage, Streamed, Streamer};
 
 /// A bar on a terminal; elsewhere a line a second; nothing beside JSON.
@@ -119,7 +119,8 @@ impl Report<'_> {
     fn page(&self, out: &mut dyn Write) -> io::Result<()> {
         let Self { arguments, shape, run, .. } = self;
         let (throughput, reference) = (rate(run.bytes, run.elapsed), rate(self.length, self.reference_time));
-        writeln!(out, "{}: {} in {} chunks of {}", arguments.file.display(), size::show(run.bytes), run.chunks, size::show(shape.chunk))?;
+        let chunks = counted(run.chunks, "chunk");
+        writeln!(out, "{}: {} in {chunks} of {}", shown(&arguments.file), size::show(run.bytes), size::show(shape.chunk))?;
         chart::draw(&run.answer.histogram, out)?;
         writeln!(out, "  checksum    {:016x}, {}", run.answer.checksum, if self.verified { "verified" } else { "WRONG" })?;
         writeln!(out, "  entropy     {:.4} bits a byte", chart::entropy(&run.answer.histogram))?;
@@ -134,20 +135,21 @@ impl Report<'_> {
             writeln!(out, "  round trip  p50 {:.1} us, p99 {:.1} us, counting included", p50 as f64 / 1e3, p99 as f64 / 1e3)?;
         }
         let [input, output] = run.high_water;
-        writeln!(out, "  rings       {} slots each, at most {input} and {output} in use", arguments.ring_capacity)?;
+        writeln!(out, "  rings       {} each, at most {input} and {output} in use", counted(arguments.ring_capacity, "slot"))?;
         let seen = &run.closed.telemetry;
         writeln!(
             out,
-            "  telemetry   {} messages, {} refused, mean {} ns each",
-            seen.processed,
+            "  telemetry   {}, {} refused, mean {} ns each",
+            counted(seen.processed, "message"),
             seen.dropped,
             seen.latency_mean().unwrap_or(0)
         )?;
         let (buffers, locked) = run.pinned;
         writeln!(
             out,
-            "  memory      {} on the device; {locked} of {buffers} staging buffers page-locked",
-            size::show(shape.slots * shape.chunk)
+            "  memory      {} on the device; {locked} of {} page-locked",
+            size::show(shape.slots * shape.chunk),
+            counted(buffers as u64, "staging buffer")
         )?;
         writeln!(out, "  backend     {}", self.place.words())
     }

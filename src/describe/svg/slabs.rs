@@ -34,7 +34,8 @@ struct Run {
 pub fn write(slabs: &[SlabView], f: &mut Formatter<'_>) -> fmt::Result {
     let (width, height) = (BAR + 2 * SIDE, TOP + slabs.len() as u32 * STEP);
     let bytes: u64 = slabs.iter().map(|slab| slab.bytes).sum();
-    let title = format!("{} slabs, {bytes} bytes", slabs.len());
+    let what = if slabs.len() == 1 { "slab" } else { "slabs" };
+    let title = format!("{} {what}, {bytes} bytes", slabs.len());
     writeln!(
         f,
         r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">
