@@ -38,6 +38,8 @@
 #[cfg(feature = "std")]
 pub mod backend;
 #[cfg(feature = "std")]
+mod barrier;
+#[cfg(feature = "std")]
 pub mod bridge;
 #[cfg(feature = "std")]
 pub mod cache;

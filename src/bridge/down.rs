@@ -18,7 +18,6 @@ use super::pair::{Direct, Pair};
 use crate::attach::{AttachError, Corrupt};
 use crate::backend::Ticket;
 use crate::ring::spsc::Producer;
-use crate::wait::wake_sleepers;
 use crate::{Host, Result, RingMessage, Word};
 
 pub(super) struct Down<T: RingMessage> {
@@ -262,6 +261,6 @@ impl<T: RingMessage> Down<T> {
         self.pair.carrier.counts.messages.add(count);
         // SYNC POINT: slot published. Pairs with Consumer::poll.
         word.store_release(tail);
-        wake_sleepers(&self.pair.near.header().producer.waiting);
+        self.pair.near.ring_at(&self.pair.near.header().producer.waiting);
     }
 }

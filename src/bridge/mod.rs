@@ -70,6 +70,7 @@
 mod carrier;
 mod down;
 mod far;
+mod lent;
 mod metrics;
 mod near;
 mod pace;

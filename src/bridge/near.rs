@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use ringmem_layouts::ring::{Bells, End, Pop, Push, RingFlags};
 
+use super::lent::Lent;
 use crate::attach::Corrupt;
 use crate::backend::{Backend, MemoryLocation, Place};
+use crate::barrier::System;
 use crate::dump::Indices;
 use crate::memory::Pages;
 use crate::ring::flagged;
@@ -23,6 +25,7 @@ pub(super) struct Near {
     // INVARIANT: `layout.size()` bytes of `pages`, in which a ring was formatted.
     base: NonNull<u8>,
     pub layout: RingLayout,
+    lent: Lent<HostWord>,
 }
 
 // SAFETY: a pointer into memory that it owns, which is shared by the ring's protocol.
@@ -40,7 +43,8 @@ impl Near {
         let base = pages.host().ok_or(Error::Unsupported { what: "pinned memory at an address of the host" })?;
         // SAFETY: as long as the layout and aligned to a page, and all zero as pinned memory comes; nobody else knows of it.
         unsafe { base.cast::<RingHeader<HostWord>>().as_ref().format::<T>(&layout, start) };
-        Ok(Self { pages, base, layout })
+        System::prepare();
+        Ok(Self { pages, base, layout, lent: Lent::new() })
     }
 
     pub fn header(&self) -> &RingHeader<HostWord> {
@@ -99,8 +103,16 @@ impl Near {
     /// Wakes who sleeps at the end that is not the bridge's, once it was said that the bridge is gone.
     pub fn wake(&self) {
         let header = self.header();
-        wake_sleepers(&header.producer.waiting);
-        wake_sleepers(&header.consumer.waiting);
+        self.ring_at(&header.producer.waiting);
+        self.ring_at(&header.consumer.waiting);
+    }
+
+    /// Wakes who sleeps at a bell of its header, after something was published.
+    #[inline]
+    pub fn ring_at(&self, bell: &HostWord) {
+        if self.lent.may_be_heard::<System>() {
+            wake_sleepers(bell);
+        }
     }
 }
 
@@ -124,16 +136,16 @@ type Taking<T> = Either<spsc::Consumer<'static, T, Host>, flagged::Consumer<'sta
 
 /// The end that gives messages to a bridge.
 pub struct Sender<T: RingMessage> {
-    // INVARIANT: 'static stands for as long as `_ring`, which is dropped after it, and no reference to the memory leaves this type.
+    // INVARIANT: 'static stands for as long as `ring`, which is dropped after it, and no reference to the memory leaves this type.
     end: Giving<T>,
-    _ring: Arc<Near>,
+    ring: Arc<Near>,
 }
 
 /// The end that takes what a bridge has brought.
 pub struct Receiver<T: RingMessage> {
     // INVARIANT: as in `Sender`.
     end: Taking<T>,
-    _ring: Arc<Near>,
+    ring: Arc<Near>,
 }
 
 /// Publishes every so many messages: see [`spsc::BatchProducer`] and [`flagged::BatchProducer`].
@@ -192,7 +204,7 @@ impl<T: RingMessage> Sender<T> {
             // SAFETY: the caller's promise.
             Either::Indexed(unsafe { ring.producer() }?.announce())
         };
-        Ok(Self { end, _ring: Arc::clone(ring) })
+        Ok(Self { end, ring: Arc::clone(ring) })
     }
 
     /// Pushes a message; never waits.
@@ -262,7 +274,7 @@ impl<T: RingMessage> Receiver<T> {
             // SAFETY: the caller's promise.
             Either::Indexed(unsafe { ring.consumer() }?.announce())
         };
-        Ok(Self { end, _ring: Arc::clone(ring) })
+        Ok(Self { end, ring: Arc::clone(ring) })
     }
 
     /// Pops a message; never waits.
@@ -331,13 +343,14 @@ macro_rules! ends {
         impl<T: RingMessage> End for $end<T> {
             type Word = HostWord;
             fn bells(&self) -> Bells<'_, HostWord> {
+                self.ring.lent.lend::<System>();
                 either!(&self.end, end => End::bells(end))
             }
             fn is_disconnected(&self) -> bool {
                 Self::is_disconnected(self)
             }
             fn leave(self, after: impl FnOnce(&HostWord)) {
-                let Self { end, _ring: ring } = self;
+                let Self { end, ring } = self;
                 drop(end);
                 after(&ring.header().$theirs.waiting);
             }

@@ -18,7 +18,6 @@ use super::pair::{Direct, Pair};
 use crate::attach::{AttachError, Corrupt};
 use crate::backend::Ticket;
 use crate::ring::spsc::Consumer;
-use crate::wait::wake_sleepers;
 use crate::{Host, Result, RingMessage, Word};
 
 pub(super) struct Up<T: RingMessage> {
@@ -218,10 +217,10 @@ impl<T: RingMessage> Up<T> {
         unsafe { self.ring.advance(count) };
         // SAFETY: this consumer is done with the slots before its head.
         let (word, head) = unsafe { self.ring.publication() };
-        // Before the look for sleepers, which waits until all is stored: what is read after it is waited for on top of that.
+        // Before the look for sleepers, which may wait until all is stored: what is read after it is waited for on top of that.
         self.pair.carrier.counts.messages.add(count);
         // SYNC POINT: slot released. Pairs with Producer::poll.
         word.store_release(head);
-        wake_sleepers(&self.pair.near.header().consumer.waiting);
+        self.pair.near.ring_at(&self.pair.near.header().consumer.waiting);
     }
 }

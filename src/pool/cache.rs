@@ -10,8 +10,9 @@ use std::vec::Vec;
 use ringmem_layouts::HostWord;
 
 use super::handles::Share;
-use super::seat::{Seat, System};
+use super::seat::Seat;
 use crate::backend::{Block, DeviceAddress, Ticket};
+use crate::barrier::System;
 use crate::stream::Stream;
 
 /// A part of a slab, ready to be a block.

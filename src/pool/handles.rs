@@ -77,9 +77,9 @@ mod tests {
     use loom::thread;
 
     use super::*;
+    use crate::barrier::tests::Both;
     use crate::loom_machine::{LoomWord, RMW_RELAXED, STRONG};
     use crate::pool::seat::Seat;
-    use crate::pool::seat::tests::Both;
 
     struct Pool<const WEAK: u8> {
         handles: Handles<LoomWord<WEAK>>,

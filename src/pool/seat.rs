@@ -8,20 +8,14 @@
 
 use ringmem_layouts::Word;
 
+use crate::barrier::Barrier;
+
 /// The two words of it. What one side stores and then loads, the other loads and then stores: a barrier on each side keeps both from seeing the old.
 pub(super) struct Seat<W> {
     /// 1 while its owner is at the cache. Owner.
     taken: W,
     /// 1 while another thread wants the cache, or has it. That thread, one at a time.
     asked: W,
-}
-
-/// What puts a thread's store before its next load, for the eyes of the other side.
-pub(super) trait Barrier {
-    /// In the owner, each time: nothing, or all there is.
-    fn owner();
-    /// In the other thread: whatever the owner's lacks. `false` if that cannot be had now.
-    fn other() -> bool;
 }
 
 impl<W: Word> Seat<W> {
@@ -33,7 +27,7 @@ impl<W: Word> Seat<W> {
     #[inline(always)]
     pub fn sit<B: Barrier>(&self) -> bool {
         self.taken.store(1);
-        B::owner();
+        B::often();
         // SYNC POINT: cache given back. Pairs with give_back. And seat asked for: the barriers put one side's store before the other's load.
         if self.asked.load_acquire() == 0 {
             return true;
@@ -52,7 +46,7 @@ impl<W: Word> Seat<W> {
     /// Asks for the cache: whether that can be done. Another thread, one at a time.
     pub fn ask<B: Barrier>(&self) -> bool {
         self.asked.store(1);
-        let heard = B::other();
+        let heard = B::seldom();
         if !heard {
             self.give_back();
         }
@@ -72,128 +66,16 @@ impl<W: Word> Seat<W> {
     }
 }
 
-/// The barrier of this system.
-pub(super) struct System;
-
-#[cfg(any(target_os = "linux", target_os = "android"))]
-mod system {
-    use core::sync::atomic::Ordering::{Relaxed, SeqCst};
-    use core::sync::atomic::{AtomicBool, compiler_fence, fence};
-    use std::sync::Once;
-
-    use super::{Barrier, System};
-
-    /// The kernel runs barriers in all our threads when one of them asks. Decided once, before there is a seat: owners and askers agree.
-    static IS_CHEAP: AtomicBool = AtomicBool::new(false);
-
-    const EXPEDITED: libc::c_int = 1 << 3;
-    const REGISTER_EXPEDITED: libc::c_int = 1 << 4;
-
-    fn membarrier(command: libc::c_int) -> bool {
-        // SAFETY: a barrier in the threads of this process; no memory is passed.
-        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
-    }
-
-    impl System {
-        /// Before the first seat of whoever calls.
-        pub fn prepare() {
-            static DECIDED: Once = Once::new();
-            DECIDED.call_once(|| IS_CHEAP.store(membarrier(REGISTER_EXPEDITED), Relaxed));
-        }
-    }
-
-    impl Barrier for System {
-        #[inline(always)]
-        fn owner() {
-            if IS_CHEAP.load(Relaxed) { compiler_fence(SeqCst) } else { fence(SeqCst) }
-        }
-        fn other() -> bool {
-            fence(SeqCst);
-            !IS_CHEAP.load(Relaxed) || membarrier(EXPEDITED)
-        }
-    }
-}
-
-#[cfg(not(any(target_os = "linux", target_os = "android")))]
-mod system {
-    use core::sync::atomic::Ordering::SeqCst;
-    use core::sync::atomic::fence;
-
-    use super::{Barrier, System};
-
-    impl System {
-        /// Before the first seat of whoever calls.
-        pub fn prepare() {}
-    }
-
-    impl Barrier for System {
-        fn owner() {
-            fence(SeqCst);
-        }
-        fn other() -> bool {
-            fence(SeqCst);
-            true
-        }
-    }
-}
-
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
-    use loom::sync::atomic::{AtomicU64, Ordering, fence};
-
-    struct LoomWord(AtomicU64);
-
-    // SAFETY: loom's own atomic, each access with the ordering that its name says.
-    unsafe impl Word for LoomWord {
-        fn new(value: u64) -> Self {
-            Self(AtomicU64::new(value))
-        }
-        fn load(&self) -> u64 {
-            self.0.load(Ordering::Relaxed)
-        }
-        fn load_acquire(&self) -> u64 {
-            self.0.load(Ordering::Acquire)
-        }
-        fn store(&self, value: u64) {
-            self.0.store(value, Ordering::Relaxed);
-        }
-        fn store_release(&self, value: u64) {
-            self.0.store(value, Ordering::Release);
-        }
-        fn publish_all<const N: usize>(stores: [(&Self, u64); N]) {
-            for (word, value) in stores {
-                word.store_release(value);
-            }
-        }
-    }
-
-    /// The barriers, as fences on both sides: loom knows no other.
-    pub(in crate::pool) struct Both;
-    impl Barrier for Both {
-        fn owner() {
-            fence(Ordering::SeqCst);
-        }
-        fn other() -> bool {
-            fence(Ordering::SeqCst);
-            true
-        }
-    }
-
-    /// The owner's left out, as if the system had a barrier that it has not.
-    struct Weakened;
-    impl Barrier for Weakened {
-        fn owner() {}
-        fn other() -> bool {
-            fence(Ordering::SeqCst);
-            true
-        }
-    }
+    use crate::barrier::tests::{Both, Weakened};
+    use crate::loom_machine::{LoomWord, STRONG};
 
     /// Two threads that touch what only one may have: loom's cell notices.
     fn scene<B: Barrier>() {
         loom::model(|| {
-            let shared = loom::sync::Arc::new((Seat::<LoomWord>::new(), loom::cell::UnsafeCell::new(0_u64)));
+            let shared = loom::sync::Arc::new((Seat::<LoomWord<STRONG>>::new(), loom::cell::UnsafeCell::new(0_u64)));
             let owner = loom::thread::spawn({
                 let shared = loom::sync::Arc::clone(&shared);
                 move || {
@@ -231,7 +113,7 @@ pub(super) mod tests {
     /// An owner that takes one after the other, and an asker that takes all there are: who got how many of three.
     fn stealing<B: Barrier>() {
         loom::model(|| {
-            let shared = loom::sync::Arc::new((Seat::<LoomWord>::new(), loom::cell::UnsafeCell::new(std::vec![1_u32, 2, 4])));
+            let shared = loom::sync::Arc::new((Seat::<LoomWord<STRONG>>::new(), loom::cell::UnsafeCell::new(std::vec![1_u32, 2, 4])));
             let owner = loom::thread::spawn({
                 let shared = loom::sync::Arc::clone(&shared);
                 move || {

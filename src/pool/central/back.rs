@@ -139,6 +139,10 @@ impl<M: Memory> Central<M> {
 
     /// Takes every thread's cached blocks back, and those on the shelves; how many.
     pub(super) fn empty_caches(&self) -> usize {
+        // Exact blocks are of no class, so in no cache: nobody is asked for any.
+        if self.is_exact {
+            return 0;
+        }
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner).all.clone();
         let _moving = self.moving();
         // The shelves last: what threads put there meanwhile is not missed.
