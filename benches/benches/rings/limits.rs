@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Orderin
 
 use ringmem_benches::two_threads;
 
-use crate::kind::{Spsc, Work};
+use crate::kind::{ManyToOne, Mpsc, Spsc, Work};
 
 #[repr(align(64))]
 struct Line([AtomicU64; 8]);
@@ -44,6 +44,36 @@ pub fn lines<const LINES: u64>(messages: u64) -> f64 {
         }
     };
     two_threads(messages, send, receive)
+}
+
+/// As many words as messages: whoever pushes claims 32 of them by one addition and stores. Only to be filled and emptied in turns: nobody looks for room.
+pub struct Words;
+
+impl Mpsc<u64> for Words {
+    fn mpsc<const N: usize>(work: impl ManyToOne<u64>) -> f64 {
+        let words: Vec<AtomicU64> = (0..N).map(|_| AtomicU64::new(0)).collect();
+        let (words, claimed) = (&words[..], &Flag(AtomicU64::new(0)));
+        let (mut values, mut count, mut popped) = ([0; 32], 0, 0);
+        let push = move |value: u64| {
+            values[count] = value;
+            count = (count + 1) % values.len();
+            if count == 0 {
+                let first = claimed.0.fetch_add(values.len() as u64, Relaxed) as usize;
+                for (index, value) in values.iter().enumerate() {
+                    words[(first + index) % N].store(value + 1, Release);
+                }
+            }
+            true
+        };
+        let pop = move || {
+            let word = &words[popped % N];
+            let message = word.load(Acquire).checked_sub(1)?;
+            word.store(0, Relaxed);
+            popped += 1;
+            Some(message)
+        };
+        work.run(push, pop)
+    }
 }
 
 /// One word: a push stores its number, a pop sees that it has changed. Only for round trips, since a second push overwrites the first.

@@ -11,6 +11,7 @@ use ringmem_benches::{Gate, Job, Workload, job, team, two_threads};
 
 use crate::CAPACITY;
 use crate::kind::{ManyToMany, ManyToOne, Mpmc, Mpsc, One};
+use crate::limits::Words;
 use crate::many_kinds::{
     ArrayQueue, CrossbeamChannel, DisruptorToOne, GilMany, GilToOne, HeaplessMany, NexusToOne, OmangoMany, RingkernelToOne, Thingbuf,
 };
@@ -258,6 +259,9 @@ pub fn workloads() -> Vec<Workload> {
         Workload::two("mpsc-2-1", [1.15; 2], to_one!(two_to_one)),
         Workload::two("mpmc-2-2", [1.15; 2], both!(two_to_two)),
         Workload::two("mpmc-pairs", [1.15; 2], both!(pairs)),
-        Workload::two("enqueue-2", [1.15; 2], [vec![("ringmem claim 32", enqueue::<Claiming> as _)], to_one!(enqueue)].concat()),
+        Workload {
+            limit: Some(enqueue::<Words>),
+            ..Workload::two("enqueue-2", [1.15; 2], [vec![("ringmem claim 32", enqueue::<Claiming> as _)], to_one!(enqueue)].concat())
+        },
     ]
 }
