@@ -1,14 +1,15 @@
 //! What comes back: it goes to the heap, waits for its last use, or lies on a shelf for the next who wants its class.
 
-use core::mem;
+use core::{mem, ptr};
 use std::collections::HashSet;
-use std::sync::PoisonError;
+use std::sync::{Arc, PoisonError};
 use std::vec::Vec;
 
 use super::{CACHED_BYTES, Central, Moving, SHELVED_BLOCKS, State, UNDATED, take_all};
 use crate::backend::{Ticket, Uses};
 use crate::memory::Memory;
 use crate::pool::cache::Entry;
+use crate::pool::local;
 use crate::pool::shelf::Shelf;
 
 /// Takes all of them back, none of them late; the slabs that are to be dated.
@@ -146,7 +147,15 @@ impl<M: Memory> Central<M> {
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner).all.clone();
         let _moving = self.moving();
         // The shelves last: what threads put there meanwhile is not missed.
-        let mut entries: Vec<Entry> = caches.iter().flat_map(|cache| cache.ask(take_all).unwrap_or_default()).collect();
+        let own = local::lately(self.id, ptr::from_ref);
+        let mut entries: Vec<Entry> = Vec::new();
+        for cache in &caches {
+            entries.extend(match own == Some(Arc::as_ptr(cache)) {
+                // SAFETY: this thread's, and nothing above this is in it.
+                true => unsafe { cache.own(take_all) },
+                false => cache.ask(take_all).unwrap_or_default(),
+            });
+        }
         for shelf in self.shelves.iter().filter(|shelf| shelf.has_some()) {
             shelf.take(usize::MAX, &mut entries, || ());
         }

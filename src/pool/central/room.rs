@@ -78,7 +78,8 @@ impl<M: Memory> Central<M> {
         let fits = || self.take(whole).or_else(|| self.take(requested));
         // Trimming takes back what is over by now: it may fit even where the memory has nothing.
         let grow_or_fit = || grow().map(|found| found.or_else(fits));
-        let after_trim = |bytes| if self.trim(bytes, Duration::ZERO) > 0 { grow_or_fit() } else { Ok(fits()) };
+        // What threads have cached is had by then.
+        let after_trim = |bytes| if self.trim_idle(bytes, Duration::ZERO) > 0 { grow_or_fit() } else { Ok(fits()) };
         let again = || match fits() {
             None => {
                 self.trim(0, Duration::ZERO);
@@ -364,6 +365,12 @@ impl<M: Memory> Central<M> {
     pub fn trim(&self, bytes: u64, age: Duration) -> u64 {
         let _moving = self.moving();
         self.empty_caches();
+        self.trim_idle(bytes, age)
+    }
+
+    /// The same of what nobody has cached.
+    fn trim_idle(&self, bytes: u64, age: Duration) -> u64 {
+        let _moving = self.moving();
         self.collect();
         let now = (self.clock)();
         let age = u64::try_from(age.as_nanos()).unwrap_or(u64::MAX);
