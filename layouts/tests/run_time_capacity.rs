@@ -11,13 +11,16 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringmem_layouts::ring::{BareSlot, LayoutError, PopError, PushError, WordSlot, flagged, mpmc, mpsc, spsc};
+use ringmem_layouts::HostWord;
+use ringmem_layouts::ring::{BareSlot, LayoutError, PopError, PushError, WordSlot, flagged, framed, lossy, mpmc, mpsc, spsc};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
 assert_impl_all!(spsc::Boxed<String>: Send, Sync);
 assert_impl_all!(flagged::Boxed<String>: Send, Sync);
 assert_impl_all!(mpsc::Boxed<String>: Send, Sync);
 assert_impl_all!(mpmc::Boxed<String>: Send, Sync);
+assert_impl_all!(framed::Boxed: Send, Sync);
+assert_impl_all!(lossy::Boxed<[u8; 3]>: Send, Sync);
 assert_not_impl_any!(spsc::Boxed<Rc<u8>>: Send, Sync);
 assert_not_impl_any!(flagged::Boxed<Rc<u8>>: Send, Sync);
 assert_not_impl_any!(mpsc::Boxed<Rc<u8>>: Send, Sync);
@@ -107,6 +110,113 @@ of_each_kind! {
     of_flagged: flagged;
     of_mpsc: mpsc;
     of_mpmc: mpmc;
+}
+
+/// Words, none of them zero.
+fn used<const N: usize>() -> [u64; N] {
+    [0x5555_5555_5555_5555; N]
+}
+
+/// Words as they lie in memory that was used for something else.
+fn lent<C>(words: &mut [u64]) -> &mut [MaybeUninit<C>] {
+    assert_eq!((size_of::<C>(), align_of::<C>()), (size_of::<u64>(), align_of::<u64>()));
+    // SAFETY: the same bytes, and what is only perhaps initialised may be anything.
+    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len()) }
+}
+
+#[test]
+fn words_for_frames_are_a_power_of_two_and_hold_one() {
+    let mut memory = used::<9>();
+    for count in 0..=9 {
+        let made = framed::RingIn::over(lent(&mut memory[..count])).map(|mut ring| ring.split().0.capacity());
+        let bytes = count * 8;
+        if count >= 2 && count.is_power_of_two() {
+            assert_eq!(made, Ok(bytes));
+        } else {
+            let capacity = if count == 1 { 0 } else { bytes as u64 };
+            assert_eq!(made, Err(LayoutError::NotAPowerOfTwo { capacity }), "{count} words");
+        }
+    }
+}
+
+#[test]
+fn frames_over_used_memory_are_those_that_were_pushed_and_a_grant_shows_nothing_else() {
+    let mut memory = used::<8>();
+    for start in [0, 5, u64::MAX - 3] {
+        memory.fill(0x5555_5555_5555_5555);
+        let mut ring = framed::RingIn::over_starting_at(lent(&mut memory), start).unwrap();
+        let (mut producer, mut consumer) = ring.split();
+        assert_eq!((producer.tail(), consumer.head(), producer.largest()), (start, start, 24));
+        assert_eq!(consumer.peek().map(drop), Err(framed::PopError::Empty));
+        assert_eq!(&*producer.reserve(24).unwrap(), [0; 24]);
+        let mut into = [0; 24];
+        for len in [0, 1, 8, 24, 7, 16, 3] {
+            producer.push(&[len as u8; 24][..len]).unwrap();
+            assert_eq!(consumer.pop(&mut into), Ok(len));
+            assert_eq!(into[..len], [len as u8; 24][..len]);
+        }
+    }
+}
+
+#[test]
+fn a_boxed_ring_of_frames_moves_with_what_is_in_it_and_is_given_to_its_ends() {
+    let mut ring = framed::Boxed::over(Box::new_uninit_slice(std::hint::black_box(4))).unwrap();
+    ring.split().0.push(b"sent").unwrap();
+    let (mut producer, mut consumer) = thread::spawn(move || ring.into_ends()).join().unwrap();
+    assert_eq!(consumer.with(|end| end.pop(&mut [0; 8])), Ok(4));
+    let refused = framed::PushError::TooLarge { largest: 8, asked: 9 };
+    assert_eq!(producer.with(|end| (end.push(&[0; 8]), end.push(&[0; 9]))), (Ok(()), Err(refused)));
+}
+
+#[test]
+fn words_for_what_is_overwritten_are_a_power_of_two_of_slots() {
+    type Message = [u8; 9];
+    let mut memory = used::<28>();
+    for count in 0..=28 {
+        let made = lossy::RingIn::<Message, _>::over(lent(&mut memory[..count])).map(|mut ring| ring.split().0.capacity());
+        // A word, and nine bytes in two.
+        let capacity = count as u64 / 3;
+        if capacity.is_power_of_two() {
+            assert_eq!(made, Ok(capacity), "{count} words");
+        } else {
+            assert_eq!(made, Err(LayoutError::NotAPowerOfTwo { capacity }), "{count} words");
+        }
+    }
+    assert_eq!(lossy::words::<Message>(8), Ok(24));
+    assert_eq!(lossy::words::<Message>(6), Err(LayoutError::NotAPowerOfTwo { capacity: 6 }));
+    assert_eq!(lossy::words::<[u8; 0]>(8), Err(LayoutError::ZeroSized));
+    assert_eq!(lossy::words::<Message>(1 << 62), Err(LayoutError::TooLarge { capacity: 1 << 62, slot_size: 24 }));
+    assert_eq!(lossy::RingIn::<[u8; 0], _>::over([const { MaybeUninit::uninit() }; 2]).err(), Some(LayoutError::ZeroSized));
+}
+
+#[test]
+fn what_is_overwritten_in_used_memory_is_what_was_pushed() {
+    type Message = [u8; 9];
+    // One word more than four slots have.
+    let mut memory = used::<13>();
+    for start in [0, 5, u64::MAX - 1] {
+        memory.fill(0x5555_5555_5555_5555);
+        let mut ring = lossy::RingIn::<Message, _>::over_starting_at(lent::<HostWord>(&mut memory), start).unwrap();
+        let (mut writer, mut reader) = ring.split();
+        assert_eq!((writer.tail(), reader.head(), reader.pop()), (start, start, Err(lossy::ReadError::Empty)));
+        for number in 0..6 {
+            writer.push([number; 9]);
+        }
+        assert_eq!(reader.pop(), Err(lossy::ReadError::Overrun { lost: 2 }));
+        for number in 2..6 {
+            assert_eq!(reader.pop(), Ok([number; 9]));
+        }
+    }
+}
+
+#[test]
+fn a_boxed_ring_that_is_overwritten_moves_with_what_is_in_it_and_is_given_to_its_ends() {
+    let capacity = std::hint::black_box(2);
+    let words = lossy::words::<[u8; 9]>(capacity).unwrap();
+    let mut ring = lossy::Boxed::<[u8; 9]>::over(Box::new_uninit_slice(words)).unwrap();
+    ring.split().0.push([7; 9]);
+    let (writer, mut reader) = thread::spawn(move || ring.into_ends()).join().unwrap();
+    assert_eq!((writer.end().capacity(), reader.with(|end| end.pop())), (capacity, Ok([7; 9])));
 }
 
 #[test]

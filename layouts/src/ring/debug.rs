@@ -69,8 +69,8 @@ shown! {
 shown! {
     [T, S: Storage<BareSlot<T>>] spsc::RingIn<T, S>: "spsc::Ring";
     [T, S: Storage<WordSlot<T>>] flagged::RingIn<T, S>: "flagged::Ring";
-    [const BYTES: usize] framed::Ring<BYTES>: "framed::Ring";
-    [T, const N: usize] lossy::Ring<T, N>: "lossy::Ring";
+    [S: Storage<BareSlot<u64>>] framed::RingIn<S>: "framed::Ring";
+    [T, S: Storage<crate::HostWord>] lossy::RingIn<T, S>: "lossy::Ring";
     [T, const N: usize] mailbox::Mailbox<T, N>: "Mailbox";
     [T, S: Storage<WordSlot<T>>] mpmc::RingIn<T, S>: "mpmc::Ring";
     [T, S: Storage<WordSlot<T>>] mpsc::RingIn<T, S>: "mpsc::Ring";

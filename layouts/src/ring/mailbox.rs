@@ -218,7 +218,8 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     }
 }
 
-/// Header and slots in one value, for threads or a `static`. `N` is a power of two and at least 2 (checked at compile time).
+/// Header and slots in one value, for threads or a `static`. `N` is a power of two and at least 2 (checked at compile time). It holds one value
+/// whatever `N` is, so there is no form whose capacity is known at run time.
 ///
 /// ```compile_fail
 /// let mailbox = ringmem_layouts::ring::mailbox::Mailbox::<u64, 1>::new(); // nothing to read while the one slot is written

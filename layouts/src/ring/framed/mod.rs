@@ -66,8 +66,10 @@ pub use consumer::{BatchConsumer, Consumer};
 pub use message::{Chunk, Frame, Message};
 pub use producer::{BatchProducer, Grant, Producer};
 pub use refusal::{PopError, PushError};
+#[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
+pub use ring::Boxed;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-pub use ring::Ring;
+pub use ring::{Inline, Ring, RingIn};
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
 pub use ring::{OwnedConsumer, OwnedProducer};
 

@@ -1,14 +1,15 @@
-//! [`Ring`]: header and bytes in one value, for two threads or a `static`.
+//! [`RingIn`] and [`Ring`]: header and bytes in one value, for two threads or a `static`.
 
 use core::cell::UnsafeCell;
-use core::ptr::NonNull;
+use core::mem::{MaybeUninit, offset_of};
 
-use super::{Consumer, Producer, SMALLEST, WORD};
+use super::{Consumer, Producer, SMALLEST, WORD, layout};
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 use crate::ring::Owned;
 use crate::ring::header::abi_of;
-use crate::ring::{ConstantLine, ConsumerLine, MAGIC, ProducerLine, RingFlags, RingHeader};
-use crate::{Host, HostWord};
+use crate::ring::storage::slots_of;
+use crate::ring::{BareSlot, LayoutError, RingFlags, RingHeader, Storage};
+use crate::{Host, HostWord, SlotCell};
 
 /// A ring of `BYTES` bytes, a power of two of at least 16 (checked at compile time).
 ///
@@ -19,11 +20,51 @@ use crate::{Host, HostWord};
 /// ```compile_fail
 /// let ring = ringmem_layouts::ring::framed::Ring::<8>::new(); // 8 bytes hold a length, and half of them do not
 /// ```
+pub type Ring<const BYTES: usize> = RingIn<Inline<BYTES>>;
+
+/// A ring whose capacity is known at run time, on the heap.
+#[cfg(feature = "alloc")]
+pub type Boxed = RingIn<alloc::boxed::Box<[MaybeUninit<BareSlot<u64>>]>>;
+
+/// A ring whose words of 8 bytes lie in `S`: in the ring itself ([`Ring`]), in memory that the caller lends, in a box.
+///
+/// ```
+/// use core::mem::MaybeUninit;
+/// use ringmem_layouts::ring::framed::RingIn;
+/// let mut memory = [const { MaybeUninit::uninit() }; 100];
+/// let bytes = 512; // known at run time
+/// let mut ring = RingIn::over(&mut memory[..bytes / 8])?;
+/// let (mut producer, mut consumer) = ring.split();
+/// producer.push(b"hello").unwrap();
+/// assert_eq!(&*consumer.peek().unwrap(), b"hello");
+/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// ```
 #[repr(C)]
-pub struct Ring<const BYTES: usize> {
+pub struct RingIn<S: Storage<BareSlot<u64>>> {
     header: RingHeader<HostWord>,
-    // INVARIANT: behind 384 bytes of a value aligned to 128, so aligned to 128 itself; initialised from the start.
-    bytes: UnsafeCell<[u8; BYTES]>,
+    // INVARIANT: a power of two of them, at least the smallest; initialised from the start.
+    words: S,
+}
+
+/// The bytes of a [`Ring`].
+#[repr(C, align(8))]
+pub struct Inline<const BYTES: usize>(UnsafeCell<[u8; BYTES]>);
+
+// SAFETY: the bytes are the words, all of them but what is less than one.
+unsafe impl<const BYTES: usize> Storage<BareSlot<u64>> for Inline<BYTES> {}
+
+impl<const BYTES: usize> AsRef<[MaybeUninit<BareSlot<u64>>]> for Inline<BYTES> {
+    fn as_ref(&self) -> &[MaybeUninit<BareSlot<u64>>] {
+        // SAFETY: so many words lie within the bytes, aligned by this type; both sides of the cast are cells.
+        unsafe { core::slice::from_raw_parts(self.0.get().cast(), BYTES / WORD) }
+    }
+}
+
+impl<const BYTES: usize> AsMut<[MaybeUninit<BareSlot<u64>>]> for Inline<BYTES> {
+    fn as_mut(&mut self) -> &mut [MaybeUninit<BareSlot<u64>>] {
+        // SAFETY: as above, and borrowed mutably.
+        unsafe { core::slice::from_raw_parts_mut(self.0.get().cast(), BYTES / WORD) }
+    }
 }
 
 /// A producer that holds its ring.
@@ -35,7 +76,14 @@ pub type OwnedProducer = Owned<Producer<'static, Host>>;
 pub type OwnedConsumer = Owned<Consumer<'static, Host>>;
 
 // SAFETY: without `split`, which takes `&mut`, nothing can be reached through it.
-unsafe impl<const BYTES: usize> Sync for Ring<BYTES> {}
+unsafe impl<S: Storage<BareSlot<u64>>> Sync for RingIn<S> {}
+
+/// The header of an empty ring. It has its messages' ABI, because others may attach to one that is in one piece with its bytes.
+const fn header(words: u64, offset: usize, start: u64) -> RingHeader<HostWord> {
+    let mut header = RingHeader::inline(RingFlags::FRAMED, words, WORD, offset, start);
+    header.constants.abi = HostWord::new(abi_of::<u64>());
+    header
+}
 
 impl<const BYTES: usize> Ring<BYTES> {
     const WORDS: u64 = (BYTES / WORD) as u64;
@@ -53,43 +101,43 @@ impl<const BYTES: usize> Ring<BYTES> {
             assert!(BYTES.is_power_of_two(), "a framed ring's capacity must be a power of two");
             assert!(Self::WORDS >= SMALLEST, "a framed ring's capacity must be at least 16 bytes");
         };
-        Self {
-            header: RingHeader {
-                producer: ProducerLine {
-                    tail: HostWord::new(start),
-                    owner: HostWord::new(0),
-                    waiting: HostWord::new(0),
-                    _reserved: [const { HostWord::new(0) }; 13],
-                },
-                consumer: ConsumerLine {
-                    head: HostWord::new(start),
-                    owner: HostWord::new(0),
-                    waiting: HostWord::new(0),
-                    _reserved: [const { HostWord::new(0) }; 13],
-                },
-                constants: ConstantLine {
-                    magic: HostWord::new(MAGIC),
-                    abi: HostWord::new(abi_of::<u64>()),
-                    capacity: HostWord::new(Self::WORDS),
-                    slot_size: HostWord::new(WORD as u64),
-                    slots_offset: HostWord::new(core::mem::offset_of!(Self, bytes) as u64),
-                    flags: HostWord::new(RingFlags::FRAMED.bits()),
-                    message_kind: HostWord::new(0),
-                    _reserved: [const { HostWord::new(0) }; 9],
-                },
-            },
-            bytes: UnsafeCell::new([0; BYTES]),
+        let header = header(Self::WORDS, offset_of!(Self, words), start);
+        Self { header, words: Inline(UnsafeCell::new([0; BYTES])) }
+    }
+}
+
+impl<S: Storage<BareSlot<u64>>> RingIn<S> {
+    /// An empty ring over all of these words of 8 bytes, which are zeroed.
+    ///
+    /// # Errors
+    ///
+    /// As [`layout`] of so many bytes.
+    pub fn over(words: S) -> Result<Self, LayoutError> {
+        Self::over_starting_at(words, 0)
+    }
+
+    /// As [`over`](Self::over), with indices that begin at `start`.
+    ///
+    /// # Errors
+    ///
+    /// As [`over`](Self::over).
+    pub fn over_starting_at(mut words: S, start: u64) -> Result<Self, LayoutError> {
+        let layout = layout((words.as_ref().len() * WORD) as u64)?;
+        for word in words.as_mut() {
+            word.write(SlotCell::new(0));
         }
+        // Nobody asks this header where its slots are.
+        Ok(Self { header: header(layout.capacity(), 0, start), words })
     }
 
     /// Its two ends. They may go to two threads; when both are gone it can be split again, with what is left in it.
     pub fn split(&mut self) -> (Producer<'_, Host>, Consumer<'_, Host>) {
-        let Self { header, bytes } = &*self;
-        let slots = NonNull::from(bytes).cast();
-        // SAFETY: `&mut self` lends the ring to this one pair; so many words, a power of two, aligned and initialised by the invariant.
-        let producer = unsafe { Producer::over(header, header, slots, Self::WORDS) };
+        let Self { header, words } = &*self;
+        let (slots, capacity) = slots_of(words);
+        // SAFETY: `&mut self` lends the ring to this one pair; so many words, a power of two, initialised by the invariant.
+        let producer = unsafe { Producer::over(header, header, slots, capacity) };
         // SAFETY: as above.
-        let consumer = unsafe { Consumer::over(header, header, slots, Self::WORDS) };
+        let consumer = unsafe { Consumer::over(header, header, slots, capacity) };
         match (producer, consumer) {
             (Ok(producer), Ok(consumer)) => (producer.announce(), consumer.announce()),
             // Only the two ends write the indices, and they keep them within the capacity.
@@ -100,7 +148,10 @@ impl<const BYTES: usize> Ring<BYTES> {
     /// Its two ends, each of which holds the ring: they go to any thread or task.
     #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
     #[must_use]
-    pub fn into_ends(self) -> (OwnedProducer, OwnedConsumer) {
+    pub fn into_ends(self) -> (OwnedProducer, OwnedConsumer)
+    where
+        S: Send + 'static,
+    {
         crate::ring::owned::own(self, Self::split)
     }
 }

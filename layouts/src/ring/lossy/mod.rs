@@ -51,8 +51,10 @@ mod writer;
 
 pub use reader::{Reader, TRIES};
 pub use refusal::{LatestError, Overrun, ReadError};
+#[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
+pub use ring::Boxed;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-pub use ring::Ring;
+pub use ring::{Inline, Ring, RingIn, words};
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
 pub use ring::{OwnedReader, OwnedWriter};
 pub use writer::{BatchWriter, Writer};

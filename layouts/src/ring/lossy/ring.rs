@@ -1,7 +1,8 @@
-//! [`Ring`]: header and slots in one value, for threads or a `static`.
+//! [`RingIn`] and [`Ring`]: header and slots in one value, for threads or a `static`.
 
 use core::cell::UnsafeCell;
-use core::ptr::NonNull;
+use core::marker::PhantomData;
+use core::mem::{MaybeUninit, offset_of};
 
 use zerocopy::Unalign;
 
@@ -9,7 +10,8 @@ use super::cells::words_of;
 use super::{Reader, Writer};
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 use crate::ring::Owned;
-use crate::ring::{RingFlags, RingHeader};
+use crate::ring::storage::slots_of;
+use crate::ring::{LayoutError, RingFlags, RingHeader, RingLayout, Storage};
 use crate::{Host, HostWord, RingMessage};
 
 /// A ring of `N` messages, a power of two (checked at compile time).
@@ -21,10 +23,43 @@ use crate::{Host, HostWord, RingMessage};
 /// ```compile_fail
 /// let ring = ringmem_layouts::ring::lossy::Ring::<[u8; 0], 4>::new(); // nothing to write
 /// ```
+pub type Ring<T, const N: usize> = RingIn<T, Inline<T, N>>;
+
+/// A ring whose capacity is known at run time, on the heap.
+#[cfg(feature = "alloc")]
+pub type Boxed<T> = RingIn<T, alloc::boxed::Box<[MaybeUninit<HostWord>]>>;
+
+/// A ring whose slots lie in `S`, as [`words`]: in the ring itself ([`Ring`]), in memory that the caller lends, in a box.
+///
+/// ```
+/// use core::mem::MaybeUninit;
+/// use ringmem_layouts::ring::lossy::{RingIn, words};
+/// let mut memory = [const { MaybeUninit::uninit() }; 100];
+/// let capacity = 16; // known at run time
+/// let mut ring = RingIn::<[u8; 20], _>::over(&mut memory[..words::<[u8; 20]>(capacity)?])?;
+/// let (mut writer, mut reader) = ring.split();
+/// writer.push([7; 20]);
+/// assert_eq!((reader.capacity(), reader.pop()), (16, Ok([7; 20])));
+/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// ```
 #[repr(C)]
-pub struct Ring<T, const N: usize> {
+pub struct RingIn<T, S: Storage<HostWord>> {
     header: RingHeader<HostWord>,
-    slots: Slots<T, N>,
+    // INVARIANT: a power of two of slots, and perhaps words that are less than one more; initialised from the start.
+    words: S,
+    _messages: PhantomData<T>,
+}
+
+/// Words for the slots of a ring of `capacity` messages, each a word and the message in whole words.
+///
+/// # Errors
+///
+/// [`LayoutError`] with what was asked for.
+pub const fn words<T: RingMessage>(capacity: u64) -> Result<usize, LayoutError> {
+    match RingLayout::of_kind::<T>(RingFlags::LOSSY, capacity) {
+        Ok(layout) => Ok(layout.capacity() as usize * words_of::<T>()),
+        Err(refused) => Err(refused),
+    }
 }
 
 /// A writer that holds its ring.
@@ -35,11 +70,11 @@ pub type OwnedWriter<T> = Owned<Writer<'static, T, Host>>;
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 pub type OwnedReader<T> = Owned<Reader<'static, T, Host>>;
 
-/// Room for the words of `N` slots.
+/// The words of a [`Ring`]'s slots.
 // INVARIANT: no byte of it is padding, so that all of them stay initialised wherever it is moved: every type in it is aligned to 1, and a
 // `RingMessage` has no padding of its own.
 #[repr(C, align(8))]
-struct Slots<T, const N: usize>(UnsafeCell<[Room<T>; N]>);
+pub struct Inline<T, const N: usize>(UnsafeCell<[Room<T>; N]>);
 
 /// As many bytes as a slot's words, or some more: a number of words that follows from `T` is no array length yet.
 #[repr(C)]
@@ -49,8 +84,27 @@ struct Room<T> {
     rest: [u8; 7],
 }
 
+// SAFETY: the same words each time, which nobody else reaches.
+unsafe impl<T, const N: usize> Storage<HostWord> for Inline<T, N> {}
+
+impl<T, const N: usize> AsRef<[MaybeUninit<HostWord>]> for Inline<T, N> {
+    fn as_ref(&self) -> &[MaybeUninit<HostWord>] {
+        const { assert!(size_of::<Self>() >= N * words_of::<T>() * 8) };
+        // SAFETY: so many words lie within it, aligned by this type; both sides of the cast are cells.
+        unsafe { core::slice::from_raw_parts(self.0.get().cast(), N * words_of::<T>()) }
+    }
+}
+
+impl<T, const N: usize> AsMut<[MaybeUninit<HostWord>]> for Inline<T, N> {
+    fn as_mut(&mut self) -> &mut [MaybeUninit<HostWord>] {
+        const { assert!(size_of::<Self>() >= N * words_of::<T>() * 8) };
+        // SAFETY: as above, and borrowed mutably.
+        unsafe { core::slice::from_raw_parts_mut(self.0.get().cast(), N * words_of::<T>()) }
+    }
+}
+
 // SAFETY: without `split`, which takes `&mut`, nothing can be reached through it.
-unsafe impl<T: RingMessage, const N: usize> Sync for Ring<T, N> {}
+unsafe impl<T: RingMessage, S: Storage<HostWord>> Sync for RingIn<T, S> {}
 
 impl<T: RingMessage, const N: usize> Ring<T, N> {
     /// An empty ring.
@@ -69,25 +123,49 @@ impl<T: RingMessage, const N: usize> Ring<T, N> {
         const {
             assert!(N.is_power_of_two(), "a ring's capacity must be a power of two");
             assert!(size_of::<T>() > 0, "a message without bytes needs a counter, not a ring");
-            assert!(size_of::<Slots<T, N>>() >= N * words_of::<T>() * 8 && core::mem::offset_of!(Self, slots) % 8 == 0);
         }
-        let header = RingHeader::inline(kind, N as u64, words_of::<T>() * 8, core::mem::offset_of!(Self, slots), start);
+        let header = RingHeader::inline(kind, N as u64, words_of::<T>() * 8, offset_of!(Self, words), start);
         // SAFETY: bytes and a `T`, of which any bytes are valid.
-        let slots = unsafe { core::mem::zeroed() };
-        Self { header, slots }
+        let words = unsafe { core::mem::zeroed() };
+        Self { header, words, _messages: PhantomData }
+    }
+}
+
+impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
+    /// An empty ring over as many slots as these words hold, which are zeroed.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError`] of so many slots.
+    pub fn over(words: S) -> Result<Self, LayoutError> {
+        Self::over_starting_at(words, 0)
+    }
+
+    /// As [`over`](Self::over), with indices that begin at `start`.
+    ///
+    /// # Errors
+    ///
+    /// As [`over`](Self::over).
+    pub fn over_starting_at(mut words: S, start: u64) -> Result<Self, LayoutError> {
+        let layout = RingLayout::of_kind::<T>(RingFlags::LOSSY, (words.as_ref().len() / words_of::<T>()) as u64)?;
+        for word in words.as_mut() {
+            word.write(HostWord::new(0));
+        }
+        // Nobody asks this header where its slots are.
+        let header = RingHeader::inline(RingFlags::LOSSY, layout.capacity(), words_of::<T>() * 8, 0, start);
+        Ok(Self { header, words, _messages: PhantomData })
     }
 
     /// Its writer and a reader at the oldest message; for more readers, clone it. When all are gone it can be split again, with what is
     /// left in it.
     pub fn split(&mut self) -> (Writer<'_, T, Host>, Reader<'_, T, Host>) {
-        let Self { header, slots } = &*self;
-        // From the cell, whose bytes may be written through a shared reference; aligned to 8 by `Slots`.
-        let slots = NonNull::from(&slots.0).cast::<HostWord>();
-        // SAFETY: `&mut self` lends the ring to this one writer; as many words as N slots have, initialised and without padding; N is a power
-        // of two.
-        let writer = unsafe { Writer::over(header, slots, N as u64) };
+        let Self { header, words, .. } = &*self;
+        let (slots, count) = slots_of(words);
+        let capacity = count / words_of::<T>() as u64;
+        // SAFETY: `&mut self` lends the ring to this one writer; the words of so many slots, a power of two, initialised by the invariant.
+        let writer = unsafe { Writer::over(header, slots, capacity) };
         // SAFETY: as above; readers read.
-        let reader = unsafe { Reader::over(header, slots, N as u64) };
+        let reader = unsafe { Reader::over(header, slots, capacity) };
         (writer.announce(), reader)
     }
 
@@ -97,6 +175,7 @@ impl<T: RingMessage, const N: usize> Ring<T, N> {
     pub fn into_ends(self) -> (OwnedWriter<T>, OwnedReader<T>)
     where
         T: Send + 'static,
+        S: Send + 'static,
     {
         crate::ring::owned::own(self, Self::split)
     }
