@@ -11,8 +11,8 @@ use std::ptr::NonNull;
 
 use loom::thread;
 use loom_machine::{
-    Loom, READER_LOOKS_RELAXED, READER_RELEASES_RELAXED, STRONG, Side, WRITER_LOOKS_RELAXED, WRITER_PUBLISHES_RELAXED, check, must_fail,
-    take_side,
+    EXCHANGE_RELAXED, Loom, READER_LOOKS_RELAXED, READER_RELEASES_RELAXED, STRONG, Side, WRITER_LOOKS_RELAXED, WRITER_PUBLISHES_RELAXED,
+    check, must_fail, take_side,
 };
 use ringmem_layouts::ring::mpmc::ManyProducer;
 use ringmem_layouts::ring::{PushError, ReserveError, RingFlags, Slot, mpmc, mpsc};
@@ -344,35 +344,44 @@ fn one_consumer<M: Machine<Word: RmwWord> + 'static>(
     unsafe { memory.free() };
 }
 
-/// The last handle that leaves says so after all that it published.
+/// The last handle that leaves says so after all that it published. The reader is no thread that has seen a slot empty before it yields: loom
+/// would not show it that again.
 fn leaving<M: Machine<Word: RmwWord> + 'static>() {
     let memory = Memory::<M>::new(MPMC, 2, u64::MAX);
-    let mut consumer = memory.consumer();
-    let first = memory.producer::<MPMC>();
-    let second = first.clone();
-    let writers = [(first, 1), (second, 11)].map(|(mut producer, value)| {
-        thread::spawn(move || {
-            take_side(Side::Writer);
-            producer.push(value).unwrap();
-        })
+    let mut consumer = Kept::new(memory.consumer());
+    let mut first = memory.producer::<MPMC>();
+    let mut second = first.clone();
+    let reader = thread::spawn(move || {
+        take_side(Side::Reader);
+        while !consumer.0.is_disconnected() {
+            thread::yield_now();
+        }
+        assert_eq!(pop(&mut consumer.0, 3).len(), 2, "{LEFT}");
     });
-    take_side(Side::Reader);
-    while !consumer.is_disconnected() {
-        thread::yield_now();
-    }
-    assert_eq!(pop(&mut consumer, 3).len(), 2, "who has left has left its messages");
-    for writer in writers {
-        writer.join().unwrap();
-    }
-    assert!(consumer.is_disconnected());
-    drop(consumer);
+    let writer = thread::spawn(move || {
+        take_side(Side::Writer);
+        first.push(1).unwrap();
+    });
+    take_side(Side::Writer);
+    second.push(11).unwrap();
+    drop(second);
+    writer.join().unwrap();
+    reader.join().unwrap();
     // SAFETY: all handles are gone.
     unsafe { memory.free() };
 }
 
+const LEFT: &str = "who has left has left its messages";
+
 #[test]
 fn an_end_is_closed_when_its_last_handle_has_left() {
     check(PREEMPTIONS, leaving::<Loom<STRONG>>);
+}
+
+#[test]
+fn an_end_that_is_closed_or_looked_for_relaxed_is_found() {
+    must_fail(LEFT, PREEMPTIONS, leaving::<Loom<EXCHANGE_RELAXED>>);
+    must_fail(LEFT, PREEMPTIONS, leaving::<Loom<READER_LOOKS_RELAXED>>);
 }
 
 macro_rules! pairs {

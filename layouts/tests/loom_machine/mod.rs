@@ -32,6 +32,10 @@ pub const RMW_RELAXED: u8 = 5;
 #[allow(dead_code, reason = "for the model of those who take turns")]
 pub const TURN_PASSED_RELAXED: u8 = 6;
 
+/// Compare-exchanges are relaxed, on both sides: the release half of "end closed" where an end has many handles.
+#[allow(dead_code, reason = "for the model of those who leave")]
+pub const EXCHANGE_RELAXED: u8 = 7;
+
 /// Which end a thread of a model is.
 #[derive(Clone, Copy, PartialEq)]
 pub enum Side {
@@ -99,7 +103,8 @@ unsafe impl<const WEAK: u8> Word for LoomWord<WEAK> {
 // SAFETY: single atomic operations; a weak machine weakens what it names.
 unsafe impl<const WEAK: u8> RmwWord for LoomWord<WEAK> {
     fn compare_exchange(&self, current: u64, new: u64) -> Result<u64, u64> {
-        self.0.compare_exchange(current, new, AcqRel, Acquire)
+        let (found, not) = if WEAK == EXCHANGE_RELAXED { (Relaxed, Relaxed) } else { (AcqRel, Acquire) };
+        self.0.compare_exchange(current, new, found, not)
     }
     fn fetch_add(&self, value: u64) -> u64 {
         // By a guard that rings, in a model that has failed: loom is not to be asked any more.
