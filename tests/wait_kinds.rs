@@ -158,6 +158,80 @@ fn a_future_of_bytes_that_is_dropped_takes_nothing_and_is_counted_no_more() {
     assert_eq!([(); 3].map(|()| receiver.try_recv_bytes(&mut [])), [Ok(0), Ok(0), Err(framed::PopError::Empty)]);
 }
 
+#[cfg(feature = "futures")]
+#[test]
+fn ends_of_bytes_are_streams_and_sinks_of_vectors() {
+    use futures::{SinkExt, StreamExt, TryStreamExt, stream};
+    for how in HOWS {
+        let (producer, consumer) = framed::Ring::<64>::starting_at(u64::MAX - 2).into_ends();
+        let (sender, receiver) = pair(producer, consumer, how);
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                let mut sink = sender.into_bytes_sink();
+                block_on(sink.send_all(&mut stream::iter((0..MESSAGES).map(|number| Ok(message(number)))))).unwrap();
+                block_on(sink.close()).unwrap();
+            });
+            let messages: Vec<Vec<u8>> = block_on(receiver.into_bytes_stream().take(MESSAGES).try_collect()).unwrap();
+            assert!(messages.into_iter().eq((0..MESSAGES).map(message)), "{how:?}");
+        });
+    }
+}
+
+/// What cannot be sent does not stand in the way of what comes after it, and closing is leaving.
+#[cfg(feature = "futures")]
+#[test]
+fn a_sink_of_bytes_gives_back_what_it_was_refused_and_has_left_when_it_is_closed() {
+    use framed::PushError::TooLarge;
+    use futures::{FutureExt, SinkExt, StreamExt};
+    let (producer, consumer) = framed::Ring::<32>::new().into_ends();
+    let (sender, receiver) = pair(producer, consumer, ASLEEP);
+    let (mut sink, mut messages) = (sender.into_bytes_sink(), receiver.into_bytes_stream());
+    assert_eq!(sink.send(vec![9; 9]).now_or_never(), Some(Err(WaitError::Refused(TooLarge { largest: 8, asked: 9 }))));
+    assert_eq!((sink.refused(), sink.refused()), (Some(vec![9; 9]), None));
+    assert_eq!(sink.feed(vec![1; 8]).now_or_never(), Some(Ok(())));
+    assert_eq!(sink.start_send_unpin(vec![]), Err(WaitError::Timeout));
+    assert_eq!(sink.refused(), Some(vec![]));
+    assert_eq!(sink.feed(vec![2; 5]).now_or_never(), Some(Ok(())), "the first went into the ring, which has room for two");
+    assert_eq!(sink.flush().now_or_never(), Some(Ok(())));
+    assert_eq!(sink.send(vec![3; 3]).now_or_never(), None);
+    assert_eq!(messages.next().now_or_never(), Some(Some(Ok(vec![1; 8]))));
+    assert_eq!(sink.close().now_or_never(), Some(Ok(())));
+    assert_eq!(sink.send(vec![4]).now_or_never(), Some(Err(WaitError::Disconnected)));
+    assert_eq!(sink.refused(), Some(vec![4]));
+    let rest = [(); 3].map(|()| messages.next().now_or_never());
+    assert_eq!(rest, [Some(Some(Ok(vec![2; 5]))), Some(Some(Ok(vec![3; 3]))), Some(None)]);
+    let (producer, consumer) = framed::Ring::<32>::new().into_ends();
+    let (sender, receiver) = pair(producer, consumer, ASLEEP);
+    let mut sink = sender.into_bytes_sink();
+    drop(receiver);
+    assert_eq!(sink.send(vec![5]).now_or_never(), Some(Err(WaitError::Disconnected)));
+    assert_eq!(sink.refused(), Some(vec![5]));
+}
+
+#[cfg(feature = "futures")]
+#[test]
+fn a_stream_or_a_sink_of_bytes_that_is_dropped_is_counted_no_more() {
+    use futures::{SinkExt, StreamExt};
+    let sleepers = |word: &HostWord| ringmem::Word::load(word) as u32;
+    let (producer, consumer) = framed::Ring::<16>::new().into_ends();
+    let (mut sender, receiver) = pair(producer, consumer, ASLEEP);
+    let mut messages = receiver.into_bytes_stream();
+    pending!(messages.next());
+    assert_eq!(sleepers(sender.end().bells().theirs), 1);
+    drop(messages);
+    assert_eq!(sleepers(sender.end().bells().theirs), 0);
+    assert_eq!(sender.try_send_bytes(b""), Ok(()));
+
+    let (producer, consumer) = framed::Ring::<16>::new().into_ends();
+    let (mut sender, receiver) = pair(producer, consumer, ASLEEP);
+    (0..2).for_each(|_| sender.try_send_bytes(b"").unwrap());
+    let mut sink = sender.into_bytes_sink();
+    pending!(sink.send(vec![]));
+    assert_eq!(sleepers(receiver.end().bells().theirs), 1);
+    drop(sink);
+    assert_eq!(sleepers(receiver.end().bells().theirs), 0);
+}
+
 #[test]
 fn anything_that_an_end_does_can_be_waited_for() {
     for how in HOWS {

@@ -57,7 +57,7 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
 }
 
 /// One attempt to push: `None` if the ring is full.
-fn push<E: PushBytes>(end: &mut E, message: &[u8]) -> Option<Result<(), WaitError<PushError>>> {
+pub(super) fn push<E: PushBytes>(end: &mut E, message: &[u8]) -> Option<Result<(), WaitError<PushError>>> {
     if end.is_disconnected() {
         return Some(Err(WaitError::Disconnected));
     }
@@ -117,7 +117,7 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
 }
 
 /// One attempt to pop: `None` if the ring is empty.
-fn pop<E: PopBytes>(end: &mut E, into: &mut [u8]) -> Option<Result<usize, WaitError<PopError>>> {
+pub(super) fn pop<E: PopBytes>(end: &mut E, into: &mut [u8]) -> Option<Result<usize, WaitError<PopError>>> {
     match end.pop_bytes(into) {
         Err(PopError::Empty) => None,
         done => Some(done.map_err(WaitError::Refused)),

@@ -12,19 +12,19 @@ use super::{RecvError, SendError, WaitError};
 use crate::layouts::ring::{End, Pop, Push};
 
 /// A task's place on the shelf of its side, from its first poll that found nothing to its last.
-struct Place {
+pub(super) struct Place {
     key: Option<u64>,
     /// The other side was woken for what a poll that found nothing may have published.
     rang: bool,
 }
 
 impl Place {
-    const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self { key: None, rang: false }
     }
 
     /// Tries; if there is nothing yet, puts the waker on the shelf and tries once more.
-    fn poll<E: End, P: Park<E::Word>, R>(
+    pub(super) fn poll<E: End, P: Park<E::Word>, R>(
         &mut self,
         waiting: &mut Waiting<E, P>,
         cx: &Context<'_>,
@@ -79,7 +79,7 @@ impl Place {
         drop(waker);
     }
 
-    fn leave<E: End, P: Park<E::Word>>(&mut self, waiting: &Waiting<E, P>) {
+    pub(super) fn leave<E: End, P: Park<E::Word>>(&mut self, waiting: &Waiting<E, P>) {
         let Some(key) = self.key.take() else { return };
         let word = waiting.end().bells().ours;
         let waker = waiting.shelf().with(|wakers| {

@@ -36,12 +36,16 @@
 mod beside;
 mod bytes;
 mod error;
+#[cfg(feature = "futures")]
+mod frames;
 mod future;
 mod park;
 mod waiting;
 
 pub use beside::{Follower, Publisher, beside, broadcast, follow};
 pub use error::{RecvError, SendError, WaitError};
+#[cfg(feature = "futures")]
+pub use frames::{ByteMessages, ByteOutbox};
 #[cfg(feature = "futures")]
 pub use future::{Messages, Outbox};
 pub use future::{Receive, Transmit};

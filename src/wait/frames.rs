@@ -1,0 +1,150 @@
+//! Messages of any length as a `Stream` and a `Sink`: a `Vec<u8>` each.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use super::WaitError;
+use super::bytes::{pop, push};
+use super::future::Place;
+use super::park::{Os, Park};
+use super::waiting::Waiting;
+use crate::layouts::ring::framed::{PopError, PushError};
+use crate::layouts::ring::{PopBytes, PushBytes};
+
+impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
+    /// Its messages as a [`Stream`](futures_core::Stream), which ends when the other side has left, or with an error that stays.
+    pub fn into_bytes_stream(self) -> ByteMessages<E, P> {
+        ByteMessages { waiting: self, place: Place::new() }
+    }
+}
+
+impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
+    /// A [`Sink`](futures_sink::Sink) for its messages, with room for one before it waits.
+    pub fn into_bytes_sink(self) -> ByteOutbox<E, P> {
+        ByteOutbox { waiting: Some(self), place: Place::new(), message: None, refused: None }
+    }
+}
+
+/// What [`Waiting::into_bytes_stream`] gives.
+pub struct ByteMessages<E: PopBytes, P: Park<E::Word> = Os> {
+    waiting: Waiting<E, P>,
+    place: Place,
+}
+
+impl<E: PopBytes, P: Park<E::Word>> Unpin for ByteMessages<E, P> {}
+
+impl<E: PopBytes, P: Park<E::Word>> futures_core::Stream for ByteMessages<E, P> {
+    type Item = Result<Vec<u8>, WaitError<PopError>>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let Self { waiting, place } = &mut *self;
+        place.poll(waiting, cx, take)
+    }
+}
+
+/// One attempt to pop a message into as many bytes as it has: `None` if the ring is empty.
+fn take<E: PopBytes>(end: &mut E) -> Option<Result<Vec<u8>, WaitError<PopError>>> {
+    let mut bytes = Vec::new();
+    loop {
+        match pop(end, &mut bytes)? {
+            // It stays until there is room for it. No message is longer than half of its ring.
+            Err(WaitError::Refused(PopError::TooSmall { needed })) if needed > bytes.len() => bytes.resize(needed, 0),
+            taken => {
+                return Some(taken.map(|len| {
+                    bytes.truncate(len);
+                    bytes
+                }));
+            }
+        }
+    }
+}
+
+impl<E: PopBytes, P: Park<E::Word>> Drop for ByteMessages<E, P> {
+    fn drop(&mut self) {
+        self.place.leave(&self.waiting);
+    }
+}
+
+/// What [`Waiting::into_bytes_sink`] gives. A message that `start_send` took is sent by `poll_ready`, `poll_flush` or `poll_close`, which also drops
+/// the end: the other side then sees that it has left, and a later message is [`Disconnected`](WaitError::Disconnected). One that an error was about
+/// is set aside ([`refused`](Self::refused)), and the next one may follow.
+pub struct ByteOutbox<E: PushBytes, P: Park<E::Word> = Os> {
+    /// `None` once it was closed.
+    waiting: Option<Waiting<E, P>>,
+    place: Place,
+    message: Option<Vec<u8>>,
+    refused: Option<Vec<u8>>,
+}
+
+impl<E: PushBytes, P: Park<E::Word>> Unpin for ByteOutbox<E, P> {}
+
+impl<E: PushBytes, P: Park<E::Word>> ByteOutbox<E, P> {
+    /// The message that the last error was about, once.
+    pub const fn refused(&mut self) -> Option<Vec<u8>> {
+        self.refused.take()
+    }
+
+    fn poll_empty(&mut self, cx: &Context<'_>) -> Poll<Result<(), WaitError<PushError>>> {
+        let Self { waiting: Some(waiting), place, message: Some(message), .. } = self else { return Poll::Ready(Ok(())) };
+        let sent = ready!(place.poll(waiting, cx, |end| push(end, message))).unwrap_or(Err(WaitError::Disconnected));
+        let message = self.message.take();
+        if sent.is_err() {
+            self.refused = message;
+        }
+        Poll::Ready(sent)
+    }
+}
+
+impl<E: PushBytes, P: Park<E::Word>> futures_sink::Sink<Vec<u8>> for ByteOutbox<E, P> {
+    type Error = WaitError<PushError>;
+
+    fn poll_ready(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.poll_empty(cx)
+    }
+
+    fn start_send(mut self: Pin<&mut Self>, message: Vec<u8>) -> Result<(), Self::Error> {
+        // `poll_ready` has emptied it; a caller that did not ask is refused.
+        let refused = match (&self.waiting, &self.message) {
+            (None, _) => WaitError::Disconnected,
+            (Some(_), Some(_)) => WaitError::Timeout,
+            (Some(_), None) => {
+                self.message = Some(message);
+                return Ok(());
+            }
+        };
+        self.refused = Some(message);
+        Err(refused)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.poll_empty(cx)
+    }
+
+    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        let sent = ready!(self.poll_empty(cx));
+        // Its place is left: what was polled is over.
+        self.waiting = None;
+        Poll::Ready(sent)
+    }
+}
+
+impl<E: PushBytes, P: Park<E::Word>> Drop for ByteOutbox<E, P> {
+    fn drop(&mut self) {
+        if let Some(waiting) = &self.waiting {
+            self.place.leave(waiting);
+        }
+    }
+}
+
+impl<E: PopBytes + fmt::Debug, P: Park<E::Word>> fmt::Debug for ByteMessages<E, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByteMessages").field("waiting", &self.waiting).finish_non_exhaustive()
+    }
+}
+
+impl<E: PushBytes + fmt::Debug, P: Park<E::Word>> fmt::Debug for ByteOutbox<E, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ByteOutbox").field("waiting", &self.waiting).finish_non_exhaustive()
+    }
+}
