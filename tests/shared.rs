@@ -19,7 +19,8 @@ use ringmem::attach::{AttachError, Corrupt};
 use ringmem::ring::{End, PopError, PushError};
 use ringmem::shared::{Consumer, Memory, OwnerState, Producer, Side};
 use ringmem::wait::{How, RecvError, SendError};
-use ringmem::{Error, RingHeader, region};
+use ringmem::{Error, RingHeader, RingMessage, layout_table, region};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// A line, so that a torn one shows.
 type Message = [u64; 8];
@@ -469,6 +470,45 @@ fn a_file_is_found_by_its_path() {
     assert!(matches!(Memory::create::<u64>(3).err(), Some(Error::Layout(_))));
     assert!(matches!(Memory::create_at::<u64>(folder.path().join("none"), 0).err(), Some(Error::Layout(_))));
     assert!(!folder.path().join("none").exists());
+}
+
+/// Messages that fill their alignment.
+macro_rules! aligned {
+    ($($name:ident: $bytes:literal;)+) => {$(
+        #[derive(Clone, Copy, Debug, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+        #[repr(C, align($bytes))]
+        struct $name {
+            words: [u64; $bytes / 8],
+        }
+        layout_table! {
+            $name: size $bytes, align $bytes;
+            0 words: [u64; $bytes / 8], "the test";
+        }
+        impl RingMessage for $name {
+            const KIND: u64 = $bytes;
+        }
+    )+};
+}
+aligned! {
+    Page: 4096;
+    TwoPages: 8192;
+}
+
+#[test]
+fn a_message_of_a_page_lies_at_one_and_one_aligned_to_more_is_refused() {
+    let memory = Memory::create::<Page>(2).unwrap();
+    let theirs = Memory::from_fd(duplicate(&memory)).unwrap();
+    let (mut producer, mut consumer) = (memory.producer::<Page>().unwrap(), theirs.consumer::<Page>().unwrap());
+    for word in 0..5 {
+        producer.push(Page { words: [word; 512] }).unwrap();
+        assert_eq!(consumer.pop(), Ok(Page { words: [word; 512] }));
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ring");
+    for refused in [Memory::create::<TwoPages>(2).err(), Memory::create_at::<TwoPages>(&path, 2).err()] {
+        assert!(matches!(refused, Some(Error::Align { asked: 8192, most: 4096 })), "{refused:?}");
+    }
+    assert!(!path.exists());
 }
 
 #[test]

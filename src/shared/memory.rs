@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::{fmt, io};
 
+use ringmem_layouts::align::PAGE;
 use ringmem_layouts::attach::AttachError;
 use ringmem_layouts::region::{self, Plan, RegionEntry, kind};
 use rustix::fs::{self, FallocateFlags, FileType, MemfdFlags, Mode, OFlags, SealFlags};
@@ -43,7 +44,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`] for a capacity that is no power of two or too large, [`Error::System`] and [`Error::Map`].
+    /// [`Error::Layout`] for a capacity that is no power of two or too large, [`Error::Align`] for a `T` aligned to more than a page of 4096 bytes,
+    /// [`Error::System`] and [`Error::Map`].
     pub fn create<T: RingMessage>(capacity: u64) -> Result<Self> {
         let planned = Planned::new::<T>(capacity)?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -204,6 +206,10 @@ struct Planned {
 impl Planned {
     fn new<T: RingMessage>(capacity: u64) -> Result<Self> {
         let layout = RingLayout::of::<T>(capacity)?;
+        // A mapping begins at a page, wherever it is; where the next multiple of more lies differs from process to process.
+        if layout.align() > PAGE {
+            return Err(Error::Align { asked: layout.align(), most: PAGE });
+        }
         let mut plan = Plan::new();
         let offset = plan.place(kind::SHARED_RING, layout.size(), layout.align())?;
         Ok(Self { plan, layout, entry: RegionEntry { kind: kind::SHARED_RING, offset, size: layout.size(), _reserved: 0 } })
