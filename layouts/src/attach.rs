@@ -107,7 +107,9 @@ impl fmt::Display for AttachError {
             Self::SlotSize { expected, got } => write!(f, "slots of {got} bytes, not {expected}"),
             Self::Offset { got } => write!(f, "offset {got} is misaligned or outside"),
             Self::Count { got } => write!(f, "{got} entries are more than a region has"),
-            Self::Corrupt(corrupt) => corrupt.fmt(f),
+            Self::Corrupt(Corrupt { head, tail, capacity }) => {
+                write!(f, "ring is corrupt: head {head} and tail {tail} are no indices of these {capacity} slots")
+            }
         }
     }
 }

@@ -371,6 +371,35 @@ fn leaving<M: Machine<Word: RmwWord> + 'static>() {
     unsafe { memory.free() };
 }
 
+/// A handle that attaches while others are at work finds indices and slots that go together.
+fn attaching<M: Machine<Word: RmwWord> + 'static>() {
+    let memory = Memory::<M>::new(MPMC, 1, u64::MAX);
+    let (mut producer, mut consumer) = (Kept::new(memory.producer::<MPMC>()), Kept::new(memory.consumer()));
+    let others = thread::spawn(move || {
+        take_side(Side::Reader);
+        for value in 0..2 {
+            producer.0.push(value).unwrap();
+            assert_eq!(consumer.0.pop(), Ok(value));
+        }
+        (producer, consumer)
+    });
+    take_side(Side::Writer);
+    let late = Kept::new(memory.producer::<MPMC>());
+    drop((late, others.join().unwrap()));
+    // SAFETY: all handles are gone.
+    unsafe { memory.free() };
+}
+
+#[test]
+fn attaching_to_a_ring_at_work_is_not_refused() {
+    check(PREEMPTIONS, attaching::<Loom<STRONG>>);
+}
+
+#[test]
+fn attaching_with_a_relaxed_look_is_found() {
+    must_fail("Corrupt(Corrupt {", PREEMPTIONS, attaching::<Loom<WRITER_LOOKS_RELAXED>>);
+}
+
 const LEFT: &str = "who has left has left its messages";
 
 #[test]

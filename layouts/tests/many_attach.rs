@@ -6,8 +6,11 @@
 
 use std::alloc::{Layout, alloc, dealloc};
 use std::ptr::NonNull;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
 
-use ringmem_layouts::attach::AttachError;
+use ringmem_layouts::attach::{AttachError, Corrupt};
 use ringmem_layouts::ring::{MAGIC, PopError, PushError, ReserveError, RingFlags, Slot, flagged, mpmc, mpsc};
 use ringmem_layouts::{Host, HostWord, Machine, RingHeader, RingLayout, RingMessage, SlotCell, Word};
 
@@ -58,6 +61,20 @@ unsafe fn format_flagged<T: RingMessage>(base: NonNull<u8>, _len: u64, layout: &
         base.cast::<RingHeader<HostWord>>().as_ref().format::<T>(layout, start);
     }
     Ok(())
+}
+
+/// What `work` gives, if it ends at all.
+fn returns<R: Send + 'static>(work: impl FnOnce() -> R + Send + 'static) -> R {
+    let (done, end) = channel();
+    thread::spawn(move || done.send(work()));
+    end.recv_timeout(Duration::from_secs(60)).expect("it ends in a minute")
+}
+
+/// Where a ring began, and a head and a tail that may be any distance from there and from each other.
+fn strange_indices() -> impl Iterator<Item = (u64, u64, u64)> {
+    const BY: [u64; 12] = [1, 3, 4, 5, 1 << 20, 1 << 40, 1 << 60, 1 << 61, 1 << 62, (1 << 62) + 5, 1 << 63, (1 << 63) + 9];
+    let pairs = BY.into_iter().flat_map(|by| [by, by.wrapping_neg()]).flat_map(|by| [(0, by), (by, 0), (by, by)]);
+    pairs.flat_map(|(head, tail)| [0, 6, u64::MAX - 1].map(|start: u64| (start, start.wrapping_add(head), start.wrapping_add(tail))))
 }
 
 macro_rules! kinds {
@@ -131,6 +148,25 @@ macro_rules! kinds {
                 // SAFETY: as above.
                 let mut consumer = unsafe { Consumer::<u64, Host>::from_raw(memory.base, len) }.unwrap();
                 assert_eq!([consumer.pop(), consumer.pop()], [Ok(2), Err(PopError::Empty)]);
+            }
+
+            #[test]
+            fn whatever_the_indices_say_an_end_is_refused_or_returns() {
+                returns(|| {
+                    for (start, head, tail) in strange_indices() {
+                        let memory = formatted(4, start);
+                        let len = memory.layout.size();
+                        Word::store(&memory.header().consumer.head, head);
+                        Word::store(&memory.header().producer.tail, tail);
+                        // SAFETY: so many bytes live there; one thread uses them.
+                        let Ok(mut producer) = (unsafe { Producer::<u64, Host>::from_raw(memory.base, len) }) else { continue };
+                        // SAFETY: as above.
+                        let Ok(mut consumer) = (unsafe { Consumer::<u64, Host>::from_raw(memory.base, len) }) else { continue };
+                        for number in 0..12 {
+                            let _ = (producer.push(number), consumer.pop(), producer.reserve(2).map(drop));
+                        }
+                    }
+                });
             }
 
             #[test]
@@ -284,6 +320,31 @@ fn flags_behind_a_message_that_was_never_published_are_taken_back() {
     let mut consumer = unsafe { flagged::Consumer::<u64, Host>::from_raw(memory.base, len) }.unwrap();
     producer.push(5).unwrap();
     assert_eq!([consumer.pop(), consumer.pop(), consumer.pop()], [Ok(1), Ok(5), Err(PopError::Empty)]);
+}
+
+/// Slots that are free say where the ring's next lap begins, so no index lies before that, or more than a lap behind.
+#[test]
+fn indices_of_other_laps_than_the_slots_are_corrupt() {
+    let memory = Memory::used(RingFlags::MPMC, 4, 0);
+    let len = memory.layout.size();
+    for (start, ahead, is_one) in
+        [(0_u64, 0_u64, true), (9, 3, true), (9, 8, false), (u64::MAX, 8, false), (9, 1 << 40, false), (9, 1 << 62, false)]
+    {
+        for (index, is_one) in [(start.wrapping_add(ahead), is_one), (start.wrapping_sub(ahead), ahead == 0)] {
+            // SAFETY: so many bytes live there, and nobody is attached.
+            unsafe { mpmc::format::<u64, Host>(memory.base, len, &memory.layout, start) }.unwrap();
+            Word::store(&memory.header().consumer.head, index);
+            Word::store(&memory.header().producer.tail, index);
+            // SAFETY: so many bytes live there; the handle is dropped at once.
+            let refused = unsafe { mpmc::Producer::<u64, Host>::from_raw(memory.base, len) }.err();
+            let corrupt = AttachError::Corrupt(Corrupt { head: index, tail: index, capacity: 4 });
+            assert_eq!(refused, (!is_one).then_some(corrupt), "{index} of a ring from {start}");
+        }
+    }
+    assert_eq!(
+        AttachError::Corrupt(Corrupt { head: 8, tail: 9, capacity: 4 }).to_string(),
+        "ring is corrupt: head 8 and tail 9 are no indices of these 4 slots"
+    );
 }
 
 /// The consumer finds 2^40 indices that were given up before the first that was not: it passes over a slot once at most.

@@ -21,7 +21,7 @@ use super::layout::RingLayout;
 use super::pace::pause;
 use super::slots::{Slot, Slots, place};
 use crate::align::is_aligned;
-use crate::attach::AttachError;
+use crate::attach::{AttachError, Corrupt};
 use crate::{Machine, RingMessage, RmwWord, SlotCell, Word};
 
 /// A ring whose slots say whose turn it is, as every handle sees it.
@@ -57,7 +57,33 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         // SAFETY: the caller's promise.
         let (header, layout, slots) = unsafe { place::<T, M>(kind, base, len)? };
         // SAFETY: as many slots as the layout says lie within `len`.
-        Ok(unsafe { Self::new(header, slots.cast(), layout.capacity()) })
+        unsafe { Self::new(header, slots.cast(), layout.capacity()) }.checked()
+    }
+
+    /// Looks at every slot once, and refuses indices of other laps than theirs: from there a handle would pass over one slot after the other as
+    /// given up, practically for ever. Others may be at work meanwhile.
+    pub(super) fn checked(self) -> Result<Self, AttachError> {
+        /// So far no index is from the other.
+        const NEVER: u64 = 1 << 61;
+        let Self { header, slots } = &self;
+        let capacity = slots.capacity();
+        // Acquired: of each slot, at least what was there when the tail passed it is seen.
+        let (head, tail) = (header.consumer.head.load(), header.producer.tail.load_acquire());
+        let corrupt = Err(AttachError::Corrupt(Corrupt { head, tail, capacity }));
+        if tail.wrapping_sub(head).wrapping_add(NEVER) > 2 * NEVER {
+            return corrupt;
+        }
+        for place in 0..capacity {
+            // Acquired, likewise: the tail that is read after it has passed whatever it says.
+            let word = slots.at(place).word.load_acquire();
+            let now = header.producer.tail.load();
+            let [next, latest] = [tail, now].map(|tail| self.free(first_use(tail, place, capacity)));
+            // What is there was claimed a lap before the next claim of the slot, or is free for that.
+            if self.is_before(word, next.wrapping_sub(2 * capacity)) || self.is_before(latest, word) {
+                return corrupt;
+            }
+        }
+        Ok(self)
     }
 
     #[inline(always)]

@@ -53,7 +53,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
     {
         let layout = header.geometry_of::<T>(RingFlags::MPMC)?;
         // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
-        let turns = unsafe { Turns::new(header, slots, layout.capacity()) };
+        let turns = unsafe { Turns::new(header, slots, layout.capacity()) }.checked()?;
         Ok(Self::at(turns))
     }
 

@@ -53,7 +53,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> Producer<'a, T, M, KIND>
     {
         let layout = header.geometry_of::<T>(RingFlags::from_bits_retain(KIND))?;
         // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
-        let turns = unsafe { Turns::new(header, slots, layout.capacity()) };
+        let turns = unsafe { Turns::new(header, slots, layout.capacity()) }.checked()?;
         Ok(Self::at(turns))
     }
 
