@@ -20,7 +20,7 @@ pub struct Producer<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> {
 unsafe impl<T: Send, M: Machine<Word: RmwWord>, const KIND: u64> Send for Producer<'_, T, M, KIND> {}
 
 impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> Producer<'a, T, M, KIND> {
-    /// Attaches to a ring in one piece of memory: header, then slots.
+    /// Attaches to a ring in one piece of memory: header, then slots. Looks at every slot once.
     ///
     /// # Errors
     ///
@@ -38,7 +38,8 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> Producer<'a, T, M, KIND>
         Ok(Self::at(turns))
     }
 
-    /// Attaches to a header and to slots that lie where the caller says, made by [`Slot::vacant`] or written by `format`.
+    /// Attaches to a header and to slots that lie where the caller says, made by [`Slot::vacant`] or written by `format`. Looks at
+    /// every slot once.
     ///
     /// # Errors
     ///

@@ -23,7 +23,7 @@ pub struct Consumer<'a, T, M: Machine<Word: RmwWord>> {
 unsafe impl<T: Send, M: Machine<Word: RmwWord>> Send for Consumer<'_, T, M> {}
 
 impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
-    /// Attaches to a ring in one piece of memory: header, then slots.
+    /// Attaches to a ring in one piece of memory: header, then slots. Looks at every slot once.
     ///
     /// # Errors
     ///
@@ -43,7 +43,8 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
         Ok(unsafe { Self::at(turns) })
     }
 
-    /// Attaches to a header and to slots that lie where the caller says, made by [`Slot::vacant`] or written by `format`.
+    /// Attaches to a header and to slots that lie where the caller says, made by [`Slot::vacant`] or written by `format`. Looks at
+    /// every slot once.
     ///
     /// # Errors
     ///
