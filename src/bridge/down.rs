@@ -61,6 +61,11 @@ impl<T: RingMessage> Down<T> {
         Ok(Self { ring, here: Some(here), pair, taken, tail, released, releasing: None, direct, flights: VecDeque::new(), in_doubt: false })
     }
 
+    /// Slots of each of the two rings.
+    pub const fn capacity(&self) -> u64 {
+        self.ring.capacity()
+    }
+
     /// Messages that were seen at the far ring and have not arrived.
     pub fn pending(&self) -> u64 {
         self.tail.wrapping_sub(self.ring.tail())

@@ -145,6 +145,8 @@ pub struct RingBufferBridge<I: RingMessage, O: RingMessage> {
     backend: Arc<dyn Backend>,
     /// To the device and to the host.
     rows: [Row; 2],
+    /// Messages that polls have moved to the device since the last that looked for answers.
+    unanswered: u64,
 }
 
 /// Polls that failed in one direction, since it last got anywhere.
@@ -222,7 +224,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     }
 
     fn of(up: Way<Up<I>>, down: Way<Down<O>>, counts: [Arc<Counts>; 2], backend: &Arc<dyn Backend>) -> Self {
-        Self { up, down, counts, backend: Arc::clone(backend), rows: <[Row; 2]>::default() }
+        Self { up, down, counts, backend: Arc::clone(backend), rows: <[Row; 2]>::default(), unanswered: 0 }
     }
 
     /// What a kernel takes: the ring that it consumes from, and the one that it produces into.
@@ -311,12 +313,44 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// As [`flush_to_device`](Self::flush_to_device); the other direction was flushed all the same.
     pub fn poll(&mut self) -> Result<[u64; 2]> {
-        let (up, down) = (self.flush_to_device(), self.flush_to_host());
-        if let (Way::Moved(to_device), Way::Moved(to_host)) = (&self.up, &self.down) {
-            self.rows[0].note(up.is_err(), to_device.mark(), |since| to_device.has_got_on(since));
-            self.rows[1].note(down.is_err(), to_host.mark(), |since| to_host.has_got_on(since));
-        }
+        let (up, down) = (self.poll_up(), self.poll_down());
         Ok([up?, down?])
+    }
+
+    /// The same by who has just sent. Answers are looked for only where nothing was moved, or the kernel's ring for them may be half full by now, one for each message: it
+    /// would wait for room there in vain.
+    pub(crate) fn poll_sent(&mut self) -> Result<[u64; 2]> {
+        let up = self.poll_up();
+        let has_room = match &self.down {
+            Way::Shared(_) => true,
+            Way::Moved(down) => self.unanswered < down.capacity().div_ceil(2),
+        };
+        let down = if has_room && matches!(up, Ok(1..)) { Ok(0) } else { self.poll_down() };
+        Ok([up?, down?])
+    }
+
+    /// The same by who waits for answers: these first. Where nothing waits to be sent, the device is asked for nothing else.
+    pub(crate) fn poll_waiting(&mut self) -> Result<[u64; 2]> {
+        let (down, up) = (self.poll_down(), self.poll_up());
+        Ok([up?, down?])
+    }
+
+    fn poll_up(&mut self) -> Result<u64> {
+        let moved = self.flush_to_device();
+        if let Way::Moved(up) = &self.up {
+            self.rows[0].note(moved.is_err(), up.mark(), |since| up.has_got_on(since));
+        }
+        self.unanswered = self.unanswered.saturating_add(*moved.as_ref().unwrap_or(&0));
+        moved
+    }
+
+    fn poll_down(&mut self) -> Result<u64> {
+        self.unanswered = 0;
+        let moved = self.flush_to_host();
+        if let Way::Moved(down) = &self.down {
+            self.rows[1].note(moved.is_err(), down.mark(), |since| down.has_got_on(since));
+        }
+        moved
     }
 
     /// Another try of what has failed before: rows begin anew.

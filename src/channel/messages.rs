@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::{Channel, pause};
 use crate::attach::{AttachError, Corrupt};
-use crate::bridge::{BatchReceiver, BatchSender, MOST_FAILURES};
+use crate::bridge::{BatchReceiver, BatchSender, MOST_FAILURES, RingBufferBridge};
 use crate::ring::spsc::{PopError, PushError};
 use crate::{Result, RingMessage};
 
@@ -22,7 +22,9 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             }
             sent => sent,
         };
-        self.pass();
+        if sent.is_ok() {
+            self.pass_by(RingBufferBridge::poll_sent);
+        }
         sent
     }
 
@@ -34,7 +36,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     pub fn receive(&mut self) -> Result<O, PopError> {
         match self.receiver.pop() {
             Err(PopError::Empty) if self.bridge.moves() => {
-                self.pass();
+                self.pass_by(RingBufferBridge::poll_waiting);
                 self.receiver.pop()
             }
             received => received,
@@ -95,8 +97,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
 
     /// Flushes, and keeps an error for [`check`](Self::check).
     pub(super) fn pass(&mut self) {
+        self.pass_by(RingBufferBridge::poll);
+    }
+
+    fn pass_by(&mut self, poll: impl FnOnce(&mut RingBufferBridge<I, O>) -> Result<[u64; 2]>) {
         if self.bridge.moves() {
-            match self.bridge.poll() {
+            match poll(&mut self.bridge) {
                 Err(trouble) => self.trouble = Some(trouble),
                 Ok(_) if self.bridge.failing() == [0; 2] => self.trouble = None,
                 // It only waited until a look is due or has come back.

@@ -8,6 +8,8 @@
 //!
 //! Only [`receive_timeout`](Channel::receive_timeout) waits for messages: else a ring that is full or empty says so. Where the kernel's rings are not the host's, sending and receiving
 //! move messages between them; a batch moves when it is [flushed](Channel::flush), or with the next call that sends, receives or asks what is waiting.
+//! Who sends looks back only where nothing more fits, or the kernel's ring to the host may be half full: a message sent is one flush to the device, and what answers it comes with who
+//! receives.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {

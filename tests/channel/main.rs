@@ -4,6 +4,7 @@
 mod broken;
 #[path = "../clean/mod.rs"]
 mod clean;
+mod counts;
 mod drain;
 mod dump;
 mod faults;
