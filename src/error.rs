@@ -364,10 +364,12 @@ pub enum Error {
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// A persistent kernel faulted, left, or did not do in time what it was told.
-    #[error("the kernel {}", Stopped { state, fault, faults, waited })]
+    #[error("the kernel {}", Stopped { state, is_over, fault, faults, waited })]
     Kernel {
         /// Where it was; `None` for a number that no kernel writes.
         state: Option<State>,
+        /// Whether its launch was over, or there was none: where it has not said that it ends, it returned all the same.
+        is_over: bool,
         /// The last fault it named.
         fault: Option<Fault>,
         /// How many it counted.
@@ -423,6 +425,7 @@ impl fmt::Display for Piece<'_> {
 /// The facts of [`Error::Kernel`] as a sentence.
 struct Stopped<'a> {
     state: &'a Option<State>,
+    is_over: &'a bool,
     fault: &'a Option<Fault>,
     faults: &'a u32,
     waited: &'a Duration,
@@ -430,10 +433,13 @@ struct Stopped<'a> {
 
 impl fmt::Display for Stopped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.state {
-            Some(state) if state.has_ended() => write!(f, "has left, {state:?}")?,
-            Some(state) => write!(f, "is {state:?} after {} ms", self.waited.as_millis())?,
-            None => f.write_str("is in no known state")?,
+        match (self.state, self.is_over) {
+            (Some(state), _) if state.has_ended() => write!(f, "has left, {state:?}")?,
+            (Some(State::Created), true) => write!(f, "has returned without starting, {:?}", State::Created)?,
+            (Some(state), true) => write!(f, "has returned without saying so, {state:?}")?,
+            (Some(state), false) => write!(f, "is {state:?} after {} ms", self.waited.as_millis())?,
+            (None, true) => f.write_str("has returned in no known state")?,
+            (None, false) => f.write_str("is in no known state")?,
         }
         match self.fault {
             Some(fault) => write!(f, ": {fault} ({} faults)", self.faults),

@@ -270,7 +270,7 @@ impl Pair {
     fn ended(&self, since: Instant) -> ringmem::Error {
         let control = self.control.snapshot();
         let (faults, fault) = control.faults();
-        ringmem::Error::Kernel { state: control.kernel_state(), fault, faults, waited: since.elapsed() }
+        ringmem::Error::Kernel { state: control.kernel_state(), is_over: false, fault, faults, waited: since.elapsed() }
     }
 
     fn message(number: u64) -> Echo {

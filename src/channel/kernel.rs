@@ -90,7 +90,8 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] with state and fault; what the last flush failed with, once: the next one does it again.
+    /// [`Error::Kernel`] with state and fault; before, once, what its launch failed with, if it has not said how it ended. What the last flush failed with, once: the next
+    /// one does it again.
     pub fn check(&mut self) -> Result<()> {
         if let Some(trouble) = self.trouble.take() {
             return Err(trouble);
@@ -183,9 +184,20 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Ok(())
     }
 
-    pub(super) fn fault(&self, waited: Duration) -> Error {
+    /// Why the kernel does not go on: where it has not said how it ended, what its launch failed with, once.
+    pub(super) fn fault(&mut self, waited: Duration) -> Error {
+        // Before the look at the block: what it wrote there last is there then.
+        let is_over = self.kernel.as_ref().is_none_or(Pending::is_done);
         let control = self.control();
+        let state = control.kernel_state();
+        if is_over && !state.is_some_and(State::has_ended) {
+            match self.kernel.take().map(Pending::try_take) {
+                Some(Ok(Err(failed))) => return failed.error,
+                Some(Err(kernel)) => self.kernel = Some(kernel),
+                Some(Ok(Ok(()))) | None => {}
+            }
+        }
         let (faults, fault): (u32, Option<Fault>) = control.faults();
-        Error::Kernel { state: control.kernel_state(), fault, faults, waited }
+        Error::Kernel { state, is_over, fault, faults, waited }
     }
 }

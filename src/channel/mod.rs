@@ -94,7 +94,8 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// No such ring, no memory, no such kernel; [`Error::Residency`]; [`Error::Kernel`] if it faulted or did not start in time. [`Error::Unsupported`] where host and
+    /// No such ring, no memory, no such kernel; [`Error::Residency`]; what the launch failed with, also when it was executed; [`Error::Kernel`] if the kernel faulted, returned or did
+    /// not start in time. [`Error::Unsupported`] where host and
     /// kernel do not see each other's stores to pinned memory, wherever the rings are: the control block is there.
     ///
     /// # Safety

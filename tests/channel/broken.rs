@@ -3,9 +3,10 @@
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
-use ringmem::control::{DeviceSide, Fault, Shared, State};
+use ringmem::control::{Command, DeviceSide, Fault, Shared, State};
 use ringmem::image::{Entry, KernelHost};
-use ringmem::{ControlBlock, HostWord};
+use ringmem::{ControlBlock, HostWord, Machine};
+use ringmem_kernels::{Batch, Handler, Lanes, Launch, Simulated, Single, persistent};
 
 use super::*;
 
@@ -36,6 +37,23 @@ unsafe fn ready_and_gone(host: &dyn KernelHost, arguments: &[u64]) {
     // SAFETY: mapped; the channel keeps it while this runs, and this is the only kernel on it.
     let mut control = unsafe { DeviceSide::attach(block.as_ref(), arguments[1] as u32) };
     control.enter(State::Ready);
+}
+
+/// Is active, and panics at the second command.
+unsafe fn active_and_panics(host: &dyn KernelHost, arguments: &[u64]) {
+    let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
+    // SAFETY: as above.
+    let mut control = unsafe { DeviceSide::attach(block.as_ref(), arguments[1] as u32) };
+    control.enter(State::Ready);
+    let mut times = 0;
+    while control.command().0 < 2 {
+        if control.command().0 == 1 && control.enter(State::Active) {
+            control.acknowledge(1);
+        }
+        host.pause(times);
+        times += 1;
+    }
+    panic!("a kernel of the test panics");
 }
 
 /// Writes a state that there is none of, and leaves.
@@ -69,6 +87,8 @@ const BROKEN: Image = Image {
         Entry { name: "panics", arguments: 4, run: panics },
         Entry { name: "ready and gone", arguments: 4, run: ready_and_gone },
         Entry { name: "speaks nonsense", arguments: 4, run: speaks_nonsense },
+        Entry { name: "active and panics", arguments: 4, run: active_and_panics },
+        Entry { name: "handler panics", arguments: 4, run: handler_panics },
         Entry { name: "deaf", arguments: 4, run: deaf },
     ],
     ..IMAGE
@@ -78,14 +98,14 @@ const BROKEN: Image = Image {
 fn a_kernel_that_leaves_before_it_is_active_is_an_error_at_once() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
-    for (kernel, expected) in [
-        ("returns", Some(State::Created)),
-        ("panics", Some(State::Created)),
-        ("ready and gone", Some(State::Ready)),
-        ("speaks nonsense", None),
+    for (kernel, expected, words) in [
+        ("returns", Some(State::Created), "the kernel has returned without starting, Created"),
+        ("ready and gone", Some(State::Ready), "the kernel has returned without saying so, Ready"),
+        ("speaks nonsense", None, "in no known state"),
     ] {
         // SAFETY: these kernels take no arguments of their own.
         let error = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new(kernel)) }.expect_err("no channel");
+        assert!(error.to_string().contains(words), "{kernel}: {error}");
         let Error::Kernel { state, fault: None, waited, .. } = error else { panic!("{kernel}: {error:?}") };
         assert_eq!(state, expected, "{kernel}");
         // It is not patience that ran out: that would be ten seconds.
@@ -95,12 +115,68 @@ fn a_kernel_that_leaves_before_it_is_active_is_an_error_at_once() {
 }
 
 #[test]
+fn a_kernel_that_goes_without_a_word_is_told_by_what_its_launch_failed_with() {
+    let backend = backend();
+    let module = load(&backend, &BROKEN);
+    // SAFETY: these kernels take no arguments of their own.
+    let open = |kernel| unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new(kernel)) };
+    let error = open("panics").expect_err("no channel");
+    assert!(matches!(error, Error::KernelPanicked { name: "panics" }), "{error:?}");
+    assert_eq!(backend.counters().pinned_live.bytes, 0);
+
+    let mut channel = open("active and panics").expect("a channel");
+    channel.check().expect("it runs");
+    let error = channel.command(Command::PAUSE).expect_err("it obeys no more");
+    assert!(matches!(error, Error::KernelPanicked { name: "active and panics" }), "{error:?}");
+    let error = channel.check().expect_err("it is gone for good");
+    assert!(matches!(error, Error::Kernel { state: Some(State::Active), is_over: true, fault: None, .. }), "{error:?}");
+
+    let error = open("active and panics").expect("a channel").close().expect_err("it panics instead of draining");
+    assert!(matches!(error, Error::KernelPanicked { name: "active and panics" }), "{error:?}");
+}
+
+/// Panics at its first message.
+struct Panics;
+
+impl<M: Machine, L: Lanes> Handler<M, L> for Panics {
+    type Input = Echo;
+    type Output = Echo;
+    fn answer(&mut self, _: &L, _: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
+        panic!("a handler of the test panics");
+    }
+}
+
+unsafe fn handler_panics(host: &dyn KernelHost, arguments: &[u64]) {
+    let launch = Launch { controls: arguments[0], epoch: arguments[1] as u32, idle_ns: arguments[2], batch: arguments[3], split: None };
+    // SAFETY: the channel's promise, which is that of a launch.
+    unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Panics) }
+}
+
+#[test]
+fn a_kernel_that_has_said_how_it_ended_is_told_by_that() {
+    let backend = backend();
+    let module = load(&backend, &BROKEN);
+    for panics in 1..=5 {
+        // SAFETY: this kernel takes no arguments of its own.
+        let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("handler panics")) }.expect("a channel");
+        channel.send(message(0)).expect("room");
+        until("it has panicked", || backend.counters().kernel_panics == panics);
+        // So that its launch is over in some of these runs, and known to have failed.
+        thread::sleep(Duration::from_millis(panics));
+        for _ in 0..2 {
+            let error = channel.check().expect_err("it has left");
+            assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Panic), .. }), "{error:?}");
+        }
+    }
+}
+
+#[test]
 fn a_kernel_that_never_obeys_is_an_error_and_keeps_its_memory_until_it_has_left() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
     // SAFETY: this kernel takes no arguments of its own.
     let error = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("deaf")) }.expect_err("no channel");
-    assert!(matches!(error, Error::Kernel { state: Some(State::Created), fault: None, .. }), "{error:?}");
+    assert!(matches!(error, Error::Kernel { state: Some(State::Created), is_over: false, fault: None, .. }), "{error:?}");
     assert!(backend.counters().pinned_live.bytes > 0, "its memory is never pulled away from under it");
     DISMISSED.store(true, Release);
     until("the kernel leaves, since its epoch is over", || LEAVING.load(Acquire));

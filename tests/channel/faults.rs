@@ -80,8 +80,6 @@ fn is_of(verb: Verb, error: &Error) -> bool {
         Error::OutOfMemory { .. } | Error::Map { .. } => verb == Verb::Allocate,
         // What an operation that failed when it was executed keeps from being stored.
         Error::Unpublished { .. } => matches!(verb, Verb::Copy | Verb::Publish),
-        // One that was queued and never ran.
-        Error::Kernel { .. } => verb == Verb::Launch,
         _ => false,
     }
 }

@@ -1,5 +1,6 @@
 //! What is not opened, and why.
 
+use ringmem::backend::host::{self, Faults, Verb};
 use ringmem::control::{Fault, State};
 use ringmem::ring::LayoutError;
 use ringmem::{Abi, LAYOUTS};
@@ -38,6 +39,36 @@ fn a_kernel_that_cannot_start_says_which_fault() {
     let error = unsafe { Channel::<Chunk, Counted>::open(&backend, 0, &module, &options) }.expect_err("no data");
     assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Address), .. }), "{error:?}");
     assert_eq!(backend.counters().pinned_live.bytes, 0);
+}
+
+#[test]
+fn a_launch_that_fails_when_it_is_executed_says_what_it_failed_with() {
+    for way in ways() {
+        let backend = backend();
+        let fails = || backend.set_faults(&Faults::new().on(Verb::Launch, host::Fault::nth(1).when_executed()));
+        fails();
+        let error = open(&backend, &way).expect_err("no kernel");
+        assert!(matches!(error, Error::Injected { call: "launch", number: 1 }), "{way:?}: {error:?}");
+        assert_eq!(backend.counters().pinned_live.bytes, 0, "{way:?}");
+
+        let mut channel = open(&backend, &way).expect("a channel");
+        channel.drain().expect("it leaves");
+        fails();
+        let mut error = None;
+        until("it is launched again", || {
+            // SAFETY: `echo` takes no arguments of its own.
+            error = unsafe { channel.restart() }.err();
+            !matches!(error, Some(Error::Busy { .. }))
+        });
+        assert!(matches!(error, Some(Error::Injected { call: "launch", .. })), "{way:?}: {error:?}");
+        // Told once, and what is known of the kernel from then on.
+        let error = channel.check().expect_err("no kernel");
+        assert!(matches!(error, Error::Kernel { state: Some(State::Created), is_over: true, .. }), "{way:?}: {error:?}");
+        // SAFETY: as above.
+        unsafe { channel.restart() }.expect("nothing keeps it from another try");
+        channel.send(message(0)).expect("room");
+        assert_eq!(receive(&mut channel), message(0), "{way:?}");
+    }
 }
 
 #[test]
