@@ -434,7 +434,8 @@ struct Stopped<'a> {
 impl fmt::Display for Stopped<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.state, self.is_over) {
-            (Some(state), _) if state.has_ended() => write!(f, "has left, {state:?}")?,
+            (Some(state), true) if state.has_ended() => write!(f, "has left, {state:?}")?,
+            (Some(state), false) if state.has_ended() => write!(f, "is leaving, {state:?}, after {} ms", self.waited.as_millis())?,
             (Some(State::Created), true) => write!(f, "has returned without starting, {:?}", State::Created)?,
             (Some(state), true) => write!(f, "has returned without saying so, {state:?}")?,
             (Some(state), false) => write!(f, "is {state:?} after {} ms", self.waited.as_millis())?,

@@ -144,7 +144,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// As [`drain`](Self::drain); the kernel's own error if it broke.
+    /// As [`drain`](Self::drain); the kernel's own error if it broke; [`Error::Busy`] if it left in the middle of a telemetry record.
     pub fn close(mut self) -> Result<Closed> {
         self.drain_with(|channel| while channel.receiver.pop().is_ok() {})?;
         if let Some(kernel) = self.kernel.take() {
@@ -157,7 +157,8 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
                 }
             }
         }
-        let telemetry = self.telemetry.snapshot().map_err(|_| self.fault(Duration::ZERO))?;
+        let what = "the kernel left in the middle of a telemetry record";
+        let telemetry = self.telemetry.snapshot().map_err(|Busy| Error::Busy { what })?;
         Ok(Closed { control: self.control(), telemetry })
     }
 
@@ -175,8 +176,8 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             if gets_on(self) {
                 begun = Instant::now();
             }
-            // The fact may have come true while we looked at the state.
-            if self.has_left() && !done(self) || begun.elapsed() > PATIENCE {
+            // The fact may have come true while we looked at the state, or did not run.
+            if (self.has_left() || begun.elapsed() > PATIENCE) && !done(self) {
                 return Err(self.fault(begun.elapsed()));
             }
             pause(&mut times);

@@ -39,8 +39,8 @@ unsafe fn ready_and_gone(host: &dyn KernelHost, arguments: &[u64]) {
     control.enter(State::Ready);
 }
 
-/// Is active, and panics at the second command.
-unsafe fn active_and_panics(host: &dyn KernelHost, arguments: &[u64]) {
+/// Is active until the second command, and then what it is told to be.
+unsafe fn active(host: &dyn KernelHost, arguments: &[u64], then: impl FnOnce(DeviceSide<'_, HostWord>)) {
     let block = host.translate(arguments[0], 128).expect("a control block").cast::<Shared<HostWord>>();
     // SAFETY: as above.
     let mut control = unsafe { DeviceSide::attach(block.as_ref(), arguments[1] as u32) };
@@ -53,7 +53,38 @@ unsafe fn active_and_panics(host: &dyn KernelHost, arguments: &[u64]) {
         host.pause(times);
         times += 1;
     }
-    panic!("a kernel of the test panics");
+    then(control);
+}
+
+unsafe fn active_and_panics(host: &dyn KernelHost, arguments: &[u64]) {
+    // SAFETY: passed on.
+    unsafe { active(host, arguments, |_| panic!("a kernel of the test panics")) }
+}
+
+/// Says that it ends in the middle of a telemetry record.
+unsafe fn stops_writing(host: &dyn KernelHost, arguments: &[u64]) {
+    let stop = |mut control: DeviceSide<'_, HostWord>| {
+        let [_, _, telemetry] = control.addresses();
+        let sequence = host.translate(telemetry, 64).expect("telemetry").cast::<HostWord>();
+        // SAFETY: as above.
+        unsafe { sequence.as_ref() }.store(1, Release);
+        control.enter(State::Terminated);
+    };
+    // SAFETY: passed on.
+    unsafe { active(host, arguments, stop) }
+}
+
+/// Whether `lingers` may leave.
+static SENT_AWAY: AtomicBool = AtomicBool::new(false);
+
+/// Says that it ends, and stays.
+unsafe fn lingers(host: &dyn KernelHost, arguments: &[u64]) {
+    let linger = |mut control: DeviceSide<'_, HostWord>| {
+        control.enter(State::Terminated);
+        until("it is sent away", || SENT_AWAY.load(Acquire));
+    };
+    // SAFETY: passed on.
+    unsafe { active(host, arguments, linger) }
 }
 
 /// Writes a state that there is none of, and leaves.
@@ -88,6 +119,8 @@ const BROKEN: Image = Image {
         Entry { name: "ready and gone", arguments: 4, run: ready_and_gone },
         Entry { name: "speaks nonsense", arguments: 4, run: speaks_nonsense },
         Entry { name: "active and panics", arguments: 4, run: active_and_panics },
+        Entry { name: "stops writing", arguments: 4, run: stops_writing },
+        Entry { name: "lingers", arguments: 4, run: lingers },
         Entry { name: "handler panics", arguments: 4, run: handler_panics },
         Entry { name: "deaf", arguments: 4, run: deaf },
     ],
@@ -168,6 +201,28 @@ fn a_kernel_that_has_said_how_it_ended_is_told_by_that() {
             assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Panic), .. }), "{error:?}");
         }
     }
+}
+
+#[test]
+fn a_kernel_that_says_that_it_leaves_has_left_when_its_launch_is_over() {
+    let backend = backend();
+    let module = load(&backend, &BROKEN);
+    // SAFETY: this kernel takes no arguments of its own.
+    let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("lingers")) }.expect("a channel");
+    channel.drain().expect("it says so");
+    assert_eq!(channel.check().expect_err("it takes no more").to_string(), "the kernel is leaving, Terminated, after 0 ms");
+    SENT_AWAY.store(true, Release);
+    until("it has left", || channel.check().expect_err("as before").to_string() == "the kernel has left, Terminated");
+}
+
+#[test]
+fn a_kernel_that_leaves_half_a_record_of_telemetry_is_told_by_that() {
+    let backend = backend();
+    let module = load(&backend, &BROKEN);
+    // SAFETY: this kernel takes no arguments of its own.
+    let channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("stops writing")) }.expect("a channel");
+    let error = channel.close().expect_err("there is no last record");
+    assert!(matches!(error, Error::Busy { what } if what.contains("telemetry")), "{error:?}");
 }
 
 #[test]

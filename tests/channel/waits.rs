@@ -1,7 +1,11 @@
 //! Waits for an answer, and what ends them.
 
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+
 use ringmem::backend::host::{self, Faults, Verb};
-use ringmem::control::State;
+use ringmem::control::{Command, State};
 
 use super::*;
 
@@ -81,4 +85,37 @@ fn who_waits_for_an_answer_is_told_what_moving_it_fails_with() {
     backend.set_faults(&Faults::new());
     channel.send(message(1)).expect("room");
     assert_eq!(channel.receive_timeout(LIMIT).expect("nothing is lost"), message(1));
+}
+
+/// More than ten seconds, which is what a kernel has for a command.
+#[test]
+fn a_command_that_is_acted_on_while_this_thread_does_not_run_has_been_acted_on() {
+    let (slept, left, calls) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(u64::MAX)), Arc::new(AtomicU64::new(0)));
+    let (this, begun) = (thread::current().id(), Instant::now());
+    let clock = {
+        let (slept, left, calls) = (Arc::clone(&slept), Arc::clone(&left), Arc::clone(&calls));
+        move || {
+            if thread::current().id() == this {
+                calls.fetch_add(1, Relaxed);
+                if left.fetch_sub(1, Relaxed) == 1 {
+                    slept.store(true, Release);
+                    thread::sleep(Duration::from_millis(10_500));
+                }
+            } else {
+                // The kernel does not get on before.
+                until("the host's thread sleeps", || slept.load(Acquire));
+            }
+            begun.elapsed().as_nanos() as u64
+        }
+    };
+    let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).log(true).clock(Arc::new(clock)));
+    let options = Options { strategy: Some(TransferStrategy::Sync), ..Options::new("echo") };
+    let mut channel = open(&backend, &options).expect("a channel");
+    let before = calls.load(Relaxed);
+    channel.flush().expect("no fault");
+    // In the flush after the one before the command.
+    left.store(calls.load(Relaxed) - before + 1, Relaxed);
+    slept.store(false, Release);
+    channel.command(Command::PAUSE).expect("it was acted on, however late that is seen");
+    assert!(slept.load(Acquire), "it has slept meanwhile");
 }
