@@ -27,6 +27,15 @@ fn free(backend: &Arc<CudaBackend>, block: &Block) -> Result<(), Error> {
     unsafe { backend.free(block, &Uses::NONE) }
 }
 
+/// Asks what is used of a limit when it is dropped.
+struct Asks(Limited<Device<CudaBackend>>);
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        let _ = self.0.used();
+    }
+}
+
 /// Says that it is to go, and goes when it is told to.
 struct Slow(mpsc::Sender<()>, mpsc::Receiver<()>);
 
@@ -353,7 +362,7 @@ alone! {
         // What is dropped before the limit has its bytes back, by whoever looks on.
         let (begun, has_begun) = mpsc::channel();
         let (go, told) = mpsc::channel();
-        backend.keep(Box::new(Slow(begun, told)), &Uses::of(backend.mark(stream.id()).expect("a ticket")));
+        backend.keep_beyond(Box::new(Slow(begun, told)), &Block::empty(MemoryLocation::Device, 1), &Uses::of(backend.mark(stream.id()).expect("a ticket")));
         drop(whole);
         drop(held);
         has_begun.recv_timeout(rig::LIMIT).expect("its use is over");
@@ -364,6 +373,26 @@ alone! {
         drop(Buffer::<u8, _>::new(pool, 1000).expect("the limit has it back"));
         teller.join().expect("no panic");
         assert_eq!(limited.used(), 0);
+    }
+
+    fn a_kept_value_that_asks_what_is_used_of_a_limit_waits_for_nobody() {
+        let (sender, receiver) = mpsc::channel();
+        thread::spawn(move || {
+            let backend = rig::open();
+            let stream = Stream::new(&backend, 0).expect("a stream");
+            let limited = Limited::new(Device::new(&backend, 0), 1000);
+            let held = Held::on(&stream);
+            let mut whole = Buffer::<u8, _>::new(limited.clone(), 1000).expect("the limit");
+            whole.used_by(&stream).expect("its backend's");
+            // Over no sooner than the buffer's use, and first in the row.
+            backend.keep(Box::new(Asks(limited.clone())), &Uses::of(backend.mark(stream.id()).expect("a ticket")));
+            drop(whole);
+            drop(held);
+            stream.synchronize().expect("done");
+            eventually("the limit has its bytes back", || limited.used() == 0);
+            sender.send(()).expect("somebody waits");
+        });
+        receiver.recv_timeout(rig::LIMIT).expect("nobody waits for himself");
     }
 
     fn what_a_kernel_keeps_from_being_freed_is_waited_for() {

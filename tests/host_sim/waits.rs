@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ringmem::backend::Uses;
 use ringmem::backend::host::{Fault, Faults, Link, Verb};
-use ringmem::memory::{Device, GpuBuffer, Unified, UnifiedBuffer};
+use ringmem::memory::{Buffer, Device, GpuBuffer, Limited, Unified, UnifiedBuffer};
 
 use super::*;
 
@@ -185,4 +185,29 @@ fn a_kept_value_that_asks_for_memory_waits_for_nobody() {
         streams.iter().for_each(synchronize);
     }
     assert_eq!(backend.counters().unreported, 0, "each was told that memory is short");
+}
+
+/// Asks what is used of a limit when it is dropped.
+struct Asks(Limited<Device<HostBackend>>);
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        let _ = self.0.used();
+    }
+}
+
+#[test]
+fn a_kept_value_that_asks_what_is_used_of_a_limit_waits_for_nobody() {
+    within(|| {
+        let backend = build(HostBackend::builder().device_memory(1 << 20));
+        let stream = Stream::new(&backend, 0).expect("a stream");
+        let limited = Limited::new(Device::new(&backend, 0), 4096);
+        let held = Held::new(&backend, &stream);
+        backend.keep(Box::new(Asks(limited.clone())), &Uses::of(backend.mark(stream.id()).expect("a live stream")));
+        let mut buffer = Buffer::<u8, _>::new(limited.clone(), 4096).expect("the limit");
+        buffer.used_by(&stream).expect("a live stream");
+        drop(buffer);
+        held.release(&stream);
+        eventually("the limit has its bytes back", || limited.used() == 0);
+    });
 }

@@ -96,7 +96,9 @@ impl Limbo {
             let mut values = mem::take(&mut waiting.values);
             let has_gone = |beyond: &Range<u64>| !waiting.has(beyond.start);
             let may_go = |value: &mut Value| backend.are_over(&value.uses) && value.beyond.as_ref().is_none_or(has_gone);
-            let over: Vec<Value> = values.extract_if(.., may_go).collect();
+            let mut over: Vec<Value> = values.extract_if(.., may_go).collect();
+            // Those that wait for nobody first: the others may wait for them.
+            over.sort_by_key(|value| value.beyond.is_none());
             waiting.values = values;
             waiting.dropping.extend(over.iter().filter_map(|value| value.beyond.clone()));
             self.recount(&waiting);

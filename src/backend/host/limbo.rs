@@ -91,7 +91,10 @@ impl Limbo {
     fn let_go_if(&self, shared: &Shared, goes: impl Fn(&Held) -> bool) {
         let mut waiting = self.waiting();
         let is_over = |(uses, held): &mut (Uses, Held)| goes(held) && shared.are_over(uses);
-        let (blocks, values): (Vec<_>, Vec<_>) = waiting.held.extract_if(.., is_over).partition(|(_, held)| matches!(held, Held::Block(_)));
+        let (blocks, mut values): (Vec<_>, Vec<_>) =
+            waiting.held.extract_if(.., is_over).partition(|(_, held)| matches!(held, Held::Block(_)));
+        // Those that wait for nobody first: the others may wait for them.
+        values.sort_by_key(|(_, held)| held.beyond().is_none());
         if blocks.is_empty() && values.is_empty() {
             return;
         }
