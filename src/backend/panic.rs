@@ -2,6 +2,7 @@
 
 use core::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread;
 
 /// What `run` returns; `None` if it panics. The panic hook has shown why.
 pub(crate) fn caught<R>(run: impl FnOnce() -> R) -> Option<R> {
@@ -13,6 +14,11 @@ pub(crate) fn caught<R>(run: impl FnOnce() -> R) -> Option<R> {
             None
         }
     }
+}
+
+/// What `run` returns. Where the thread unwinds already, `None` if it panics: a second panic that left a destructor would end the process.
+pub(crate) fn at_most_one<R>(run: impl FnOnce() -> R) -> Option<R> {
+    if thread::panicking() { caught(run) } else { Some(run()) }
 }
 
 /// Runs both, the second also where the first panics, which it is told; then the panic goes on.

@@ -436,16 +436,18 @@ impl<M: Memory> Home for Central<M> {
         let _moving = self.moving();
         // SAFETY: the caller's promise.
         let entries = unsafe { cache.own(take_all) };
-        self.put_back(entries);
-        // Counted once, whoever reads meanwhile.
-        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the caller's promise.
-        unsafe { cache.own(|kept| ended.iter_mut().zip(&kept.bins).for_each(|(sum, bin)| sum.add(&bin.counted))) };
-        // Added before anybody can find it closed.
-        // SAFETY: as above.
-        unsafe { cache.own(|kept| self.handles.add(kept.handles.close())) };
-        caches.all.retain(|other| !Arc::ptr_eq(other, cache));
+        let leave = |_| {
+            // Counted once, whoever reads meanwhile.
+            let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+            // SAFETY: the caller's promise.
+            unsafe { cache.own(|kept| ended.iter_mut().zip(&kept.bins).for_each(|(sum, bin)| sum.add(&bin.counted))) };
+            // Added before anybody can find it closed.
+            // SAFETY: as above.
+            unsafe { cache.own(|kept| self.handles.add(kept.handles.close())) };
+            caches.all.retain(|other| !Arc::ptr_eq(other, cache));
+        };
+        both(|| self.put_back(entries), leave);
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use std::vec::Vec;
 
 use super::cache::Cache;
+use crate::backend::panic::caught;
 
 /// A pool, as threads remember it.
 pub(super) trait Home: Send + Sync {
@@ -35,8 +36,9 @@ impl Drop for Local {
         forget();
         for (_, cache, home) in self.caches.drain(..) {
             if let Some(home) = home.upgrade() {
+                // A panic of the user's clock that went on would end the process: this runs where the thread has ended.
                 // SAFETY: this thread's, which forgets it here.
-                unsafe { home.retire(&cache) };
+                caught(|| unsafe { home.retire(&cache) });
             }
         }
     }

@@ -2,6 +2,7 @@
 
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
@@ -121,6 +122,47 @@ fn a_clock_that_panics_when_a_call_is_written_down_loses_no_block() {
 }
 
 #[test]
+fn a_clock_that_panics_at_every_reading_ends_no_process_where_several_buffers_go() {
+    let is_broken = Arc::new(AtomicBool::new(false));
+    let clock = {
+        let is_broken = Arc::clone(&is_broken);
+        move || {
+            assert!(!is_broken.load(Relaxed), "a clock that a test asked for");
+            7
+        }
+    };
+    let backend = build(HostBackend::builder().log(true).clock(Arc::new(clock)));
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let queued = done(stream.fill(gpu(&backend, 64), .., 1).expect("it is queued"));
+    let buffers = (gpu(&backend, 64), queued, PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 64).expect("room"), stream);
+    is_broken.store(true, Relaxed);
+    catch_unwind(AssertUnwindSafe(|| drop(buffers))).expect_err("the first panic goes on");
+    is_broken.store(false, Relaxed);
+    let counters = backend.counters();
+    assert_eq!((counters.device_live.bytes, counters.pinned_live.bytes), (0, 0));
+    assert!(backend.call_log().iter().all(|call| call.at_ns == 7), "what could not be timed has the time before");
+}
+
+#[test]
+fn a_clock_that_panics_as_a_stream_is_opened_leaves_none() {
+    let is_broken = Arc::new(AtomicBool::new(false));
+    let clock = {
+        let is_broken = Arc::clone(&is_broken);
+        move || {
+            assert!(!is_broken.load(Relaxed), "a clock that a test asked for");
+            0
+        }
+    };
+    let backend = build(HostBackend::builder().log(true).clock(Arc::new(clock)));
+    is_broken.store(true, Relaxed);
+    catch_unwind(AssertUnwindSafe(|| backend.open_stream(0))).expect_err("the clock panics");
+    is_broken.store(false, Relaxed);
+    assert_eq!(backend.counters().streams, 1);
+    drop(backend);
+    eventually("no thread has the backend, nor its clock", || Arc::strong_count(&is_broken) == 1);
+}
+
+#[test]
 fn a_stream_that_waits_for_another_s_kernel_is_not_waited_for() {
     let backend = build(HostBackend::builder());
     let [first, second, third] = [0; 3].map(|device| Stream::new(&backend, device).expect("a stream"));
@@ -155,4 +197,62 @@ fn what_a_stream_is_about_to_give_back_is_no_longer_counted() {
     assert_eq!(backend.counters().device_live.bytes, 0);
     fill();
     assert_eq!(free(), all);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn figures_that_a_fork_reads_wait_for_no_thread() {
+    // A stream has to wait for the time at its second line: it has executed a kernel, and gives memory back.
+    let gate = Arc::new(Mutex::new(()));
+    let lines = Arc::new(AtomicUsize::new(0));
+    let clock = {
+        let (gate, lines) = (Arc::clone(&gate), Arc::clone(&lines));
+        move || {
+            let is_stream = thread::current().name().is_some_and(|name| name.starts_with("ringmem-"));
+            if is_stream && lines.fetch_add(1, Relaxed) == 1 {
+                drop(gate.lock());
+            }
+            0
+        }
+    };
+    let backend = build(HostBackend::builder().log(true).clock(Arc::new(clock)));
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let held = Held::new(&backend, &stream);
+    let ticket = backend.mark(stream.id()).expect("a live stream");
+    let block = backend.allocate(&request(MemoryLocation::Device, 0, 64), None).expect("room");
+    // SAFETY: allocated just now, and used by nobody.
+    unsafe { backend.free(&block, &Uses::of(ticket)) }.expect("it is ours");
+    let shut = gate.lock().expect("nobody panicked");
+    held.word(1).store(1, Release);
+    eventually("the stream gives memory back", || lines.load(Relaxed) == 2);
+    let is_read = forked(|| backend.counters().device_live.bytes == 64 && backend.memory_info(0).is_ok());
+    drop(shut);
+    drop(held);
+    assert!(is_read, "in a fork figures are others, or wait");
+}
+
+/// Runs `child` in a fork: whether it came to an end, and all was so.
+#[cfg(target_os = "linux")]
+fn forked(child: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child has this thread only, asks a backend, which is what is tested, and leaves without destructors.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "no fork");
+    if pid == 0 {
+        let code = i32::from(!child());
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(code) };
+    }
+    let begun = Instant::now();
+    loop {
+        let mut status = 0;
+        // SAFETY: our child, and a place for its status.
+        if unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } == pid {
+            return libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
+        }
+        if begun.elapsed() > LIMIT / 3 {
+            // SAFETY: our child, which was not waited for.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
 }

@@ -1,3 +1,7 @@
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+
 use ringmem::backend::Prefetch;
 use ringmem::backend::host::{Counters, Phase, Tally, Verb};
 use ringmem::memory::{Unified, UnifiedBuffer};
@@ -298,6 +302,54 @@ fn the_books_hold_line_by_line_whoever_moves_pages() {
     assert_eq!((pages_in.count, pages_in.bytes), (pages_out.count + pages_evicted.count, pages_in.count * PAGE));
     let occupied = [0, 1].map(|device| backend.occupied(device).expect("a device"));
     assert!(occupied.iter().all(|occupied| occupied.bytes == 0 && occupied.peak <= ROOM * PAGE), "{occupied:?}");
+}
+
+/// A clock that panics at each of the times that it is read while pages come, go and give way to an allocation.
+#[test]
+fn a_clock_that_panics_as_pages_move_leaves_the_books_as_they_are() {
+    const ROOM: u64 = 6;
+    let left = Arc::new(AtomicUsize::new(usize::MAX));
+    let clock = {
+        let left = Arc::clone(&left);
+        move || {
+            assert!(left.fetch_sub(1, Relaxed) > 0, "a clock that a test asked for");
+            0
+        }
+    };
+    let backend = build(HostBackend::builder().device_memory(ROOM * PAGE).page_size(PAGE).log(true).clock(Arc::new(clock)));
+    let managed = UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), (ROOM * PAGE) as usize).expect("managed memory");
+    let device = give(&backend, MemoryLocation::Device, 0, PAGE as usize).expect("room");
+    let bring = |page: u64| {
+        // SAFETY: each page is within the buffer.
+        let to = Place::Host(unsafe { managed.as_ptr().expect("it has bytes").add((page * PAGE) as usize) });
+        // SAFETY: a page of each, which nobody else uses.
+        unsafe { backend.copy_now(&Copy { to, from: start(&device), bytes: PAGE }) }.expect("a copy");
+    };
+    let held = || backend.occupied(0).expect("a device").bytes;
+    let books = || {
+        let Counters { pages_in, pages_out, pages_evicted, device_live, .. } = backend.counters();
+        device_live.bytes + pages_in.bytes - pages_out.bytes - pages_evicted.bytes
+    };
+    for time in 0.. {
+        (0..ROOM - 1).for_each(bring);
+        assert_eq!((held(), books()), (ROOM * PAGE, ROOM * PAGE));
+        left.store(time, Relaxed);
+        let moves = || {
+            // One gives way to a page, two to an allocation, and the host touches the rest.
+            bring(ROOM - 1);
+            drop(give(&backend, MemoryLocation::Device, 0, 2 * PAGE as usize).expect("pages give way"));
+            managed.as_slice().expect("idle");
+        };
+        let is_through = catch_unwind(AssertUnwindSafe(moves)).is_ok();
+        left.store(usize::MAX, Relaxed);
+        assert_eq!(held(), books(), "the clock's reading {time}");
+        managed.as_slice().expect("idle");
+        assert_eq!((held(), books()), (PAGE, PAGE), "the clock's reading {time}");
+        if is_through {
+            assert!(time >= 12, "{time}: each page that moves is written down");
+            return;
+        }
+    }
 }
 
 /// Pages that go with their memory while others move, on another device too: none stays in the books.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
-use ringmem::backend::{Backend, Block, Uses};
+use ringmem::backend::{Backend, Block, MemoryLocation, Uses};
 use ringmem::memory::{Buffer, Device, DeviceOnly, Limited, Memory, Pinned, Statistics, Tracked};
 use ringmem::pool::{Builder, Classes, Hygiene, Pool};
 use ringmem::stream::Stream;
@@ -139,7 +139,11 @@ fn what_a_limit_below_is_about_to_get_back_is_waited_for() {
         // What the stream drops before it gives the limit its bytes.
         let (begun, has_begun) = mpsc::channel();
         let (go, told) = mpsc::channel();
-        backend.keep(Box::new(Slow(begun, told)), &Uses::of(backend.mark(stream.id()).unwrap()));
+        backend.keep_beyond(
+            Box::new(Slow(begun, told)),
+            &Block::empty(MemoryLocation::Device, 1),
+            &Uses::of(backend.mark(stream.id()).unwrap()),
+        );
         drop(whole);
         held.release_only();
         has_begun.recv_timeout(LIMIT).expect("its use is over");
@@ -158,6 +162,8 @@ struct Late {
     memory: Device<HostBackend>,
     stream: Stream,
     freed: Arc<Mutex<Vec<usize>>>,
+    /// Set when it has given something.
+    has_given: Arc<AtomicBool>,
 }
 
 // SAFETY: the memory that it asks makes the promise.
@@ -167,6 +173,7 @@ unsafe impl Memory for Late {
     fn alloc(&self, layout: Layout, _: Option<&Stream>) -> ringmem::Result<Block> {
         let mut block = self.memory.alloc(layout, None)?;
         block.ready = Some(self.stream.backend().mark(self.stream.id())?);
+        self.has_given.store(true, Relaxed);
         Ok(block)
     }
     unsafe fn free(&self, block: Block, uses: &Uses) -> ringmem::Result<()> {
@@ -187,13 +194,31 @@ fn a_slab_that_cannot_be_waited_for_goes_back_after_it_is_ready() {
     let backend = backend(64 * MIB);
     let stream = Stream::new(&backend, 0).unwrap();
     let freed = Arc::new(Mutex::new(Vec::new()));
-    let pool = Pool::builder(Late { memory: Device::new(&backend, 0), stream, freed: Arc::clone(&freed) }).build().unwrap();
+    let memory = Late { memory: Device::new(&backend, 0), stream, freed: Arc::clone(&freed), has_given: Arc::default() };
+    let pool = Pool::builder(memory).build().unwrap();
     backend.set_faults(&Faults::new().on(Verb::Wait, Fault::nth(1)));
     assert!(matches!(Buffer::<u8, _>::new(pool.clone(), 1000), Err(Error::Injected { .. })));
     backend.set_faults(&Faults::new());
     assert_eq!((&**freed.lock().unwrap(), pool.statistics().reserved_bytes), (&[1][..], 0));
     drop(give(&pool, KIB));
     assert_eq!(pool.statistics().reserved_bytes, 32 * MIB);
+}
+
+#[test]
+fn a_slab_whose_wait_panics_goes_back() {
+    let has_given = Arc::new(AtomicBool::new(false));
+    let clock = {
+        let has_given = Arc::clone(&has_given);
+        move || {
+            assert!(!has_given.swap(false, Relaxed), "a clock that a test asked for");
+            0
+        }
+    };
+    let backend = Clean::build(HostBackend::builder().device_memory(64 * MIB).log(true).clock(Arc::new(clock)));
+    let stream = Stream::new(&backend, 0).unwrap();
+    let pool = Pool::builder(Late { memory: Device::new(&backend, 0), stream, freed: Arc::default(), has_given }).build().unwrap();
+    catch_unwind(AssertUnwindSafe(|| Buffer::<u8, _>::new(pool.clone(), 1000))).expect_err("the clock panics in the wait");
+    assert_eq!((pool.statistics().reserved_bytes, backend.counters().device_live.bytes), (0, 0));
 }
 
 /// A device's memory that panics when it is asked, if it is told to, and after it has freed.

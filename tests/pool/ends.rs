@@ -128,6 +128,47 @@ fn a_clock_that_panics_loses_no_slab() {
 }
 
 #[test]
+fn a_clock_that_panics_at_every_reading_ends_no_process_where_several_buffers_go() {
+    let backend = backend(64 * MIB);
+    let is_armed = Arc::new(AtomicBool::new(false));
+    let armed = Arc::clone(&is_armed);
+    let clock = move || {
+        assert!(!armed.load(Relaxed), "a clock that a test asked for");
+        0
+    };
+    let pool = builder(&backend).exact(true).slab(64 * KIB).clock(clock).build().unwrap();
+    let buffers = (give(&pool, 64 * KIB), give(&pool, 64 * KIB));
+    is_armed.store(true, Relaxed);
+    catch_unwind(AssertUnwindSafe(|| drop(buffers))).expect_err("the first panic goes on");
+    is_armed.store(false, Relaxed);
+    assert_eq!((pool.statistics().live, pool.trim_to(0)), (0, 128 * KIB));
+}
+
+#[test]
+fn a_clock_that_panics_where_a_thread_ends_ends_no_process() {
+    let backend = backend(64 * MIB);
+    let is_armed = Arc::new(AtomicBool::new(false));
+    let armed = Arc::clone(&is_armed);
+    let clock = move || {
+        assert!(!armed.load(Relaxed), "a clock that a test asked for");
+        0
+    };
+    let pool = builder(&backend).clock(clock).build().unwrap();
+    let (theirs, armed) = (pool.clone(), Arc::clone(&is_armed));
+    let work = move || {
+        drop(give(&theirs, KIB));
+        drop(theirs);
+        armed.store(true, Relaxed);
+    };
+    thread::spawn(work).join().expect("it has ended");
+    is_armed.store(false, Relaxed);
+    let statistics = pool.statistics();
+    assert_eq!((statistics.acquires(), statistics.live, statistics.held_bytes, pool.trim_to(0)), (1, 0, 0, 32 * MIB));
+    drop(pool);
+    assert_eq!(backend.counters().device_live.bytes, 0);
+}
+
+#[test]
 fn a_free_that_fails_is_counted_and_the_bytes_are_gone() {
     let backend = backend(64 * MIB);
     let pool = pool(&backend);

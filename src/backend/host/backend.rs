@@ -1,5 +1,6 @@
 //! The verbs of [`Backend`] over simulated devices.
 
+use core::cell::Cell;
 use core::mem;
 use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
@@ -122,13 +123,19 @@ unsafe impl Backend for HostBackend {
     }
 
     fn open_stream(&self, device: u32) -> Result<StreamId> {
-        self.call(
-            || Facts::of(Verb::OpenStream, None),
-            || {
-                self.shared.arena(device)?;
-                Queue::open(&self.shared, device)
-            },
-        )
+        let (opened, mut outcome) = (Cell::new(None), Err(Error::StreamClosed));
+        let open = || {
+            self.shared.arena(device)?;
+            Queue::open(&self.shared, device).inspect(|&id| opened.set(Some(id)))
+        };
+        // Where the user's clock panics nobody gets the stream.
+        let close = |has_panicked| {
+            if let (true, Some(id)) = (has_panicked, opened.get()) {
+                self.close_stream(id);
+            }
+        };
+        both(|| outcome = self.call(|| Facts::of(Verb::OpenStream, None), open), close);
+        outcome
     }
 
     fn close_stream(&self, stream: StreamId) {

@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::vec::Vec;
 
 use super::faults::Verb;
+use crate::backend::panic::at_most_one;
 use crate::backend::{Copy, Fill, Place, Request, StreamId};
 
 /// One thing that happened. They are listed in the order in which they did, before anybody could be told of them.
@@ -12,7 +13,7 @@ use crate::backend::{Copy, Fill, Place, Request, StreamId};
 pub struct Call {
     /// From 1.
     pub number: u64,
-    /// By the backend's clock, in ns.
+    /// By the backend's clock, in ns; the time before, where a thread that panics called and the clock panicked as well.
     pub at_ns: u64,
     /// What of the call.
     pub phase: Phase,
@@ -101,7 +102,8 @@ impl Log {
         let Facts { verb, stream, bytes, from, to } = *facts;
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let number = calls.len() as u64 + 1;
-        calls.push(Call { number, at_ns: clock(), phase, verb, stream, ticket, bytes, from, to, ok });
+        let at_ns = at_most_one(clock).unwrap_or_else(|| calls.last().map_or(0, |call| call.at_ns));
+        calls.push(Call { number, at_ns, phase, verb, stream, ticket, bytes, from, to, ok });
     }
 
     pub fn read(&self) -> Vec<Call> {

@@ -65,7 +65,8 @@ impl HostBackend {
         Builder::new()
     }
 
-    /// What has been done so far. Memory whose uses are over has been given back, also where a stream was about to.
+    /// What has been done so far. Memory whose uses are over has been given back, also where a stream was about to. In a fork nobody is
+    /// waited for.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.shared.limbo.catch_up(&self.shared);

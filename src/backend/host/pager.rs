@@ -18,6 +18,7 @@ use super::log::{Facts, Phase};
 use super::shared::Shared;
 use crate::Result;
 use crate::backend::Block;
+use crate::backend::panic::{both, each};
 use crate::backend::ranges::{Found, address};
 
 /// What of managed memory moves between host and devices.
@@ -99,11 +100,10 @@ impl Shared {
                 }
             }
             let Some(arena) = by.and_then(|device| self.arenas.get(device as usize)) else { continue };
-            let came = arena.admit(page, &mut evicted);
-            self.evicted(facts, &mut evicted);
-            if came {
-                self.paged(facts, Phase::PagedIn, page);
-            }
+            let came = arena.admit(page, &mut evicted).then_some((Phase::PagedIn, page));
+            let moves = evicted.drain(..).map(|page| (Phase::Evicted, page)).chain(came);
+            // All have moved: each is counted, also where the user's clock panics as the one before is written down.
+            each(moves, |(phase, page)| self.paged(facts, phase, page));
         }
     }
 
@@ -136,15 +136,15 @@ impl Shared {
         let _moving = self.pager.moving.lock().unwrap_or_else(PoisonError::into_inner);
         let mut evicted = Vec::new();
         let taken = arena.take_from_pages(bytes, align, &mut evicted);
-        self.evicted(facts, &mut evicted);
+        // Where the user's clock panics nobody gets the bytes.
+        let give = |has_panicked| {
+            if let (true, Ok(offset)) = (has_panicked, &taken) {
+                // SAFETY: taken just now, and nobody has it.
+                unsafe { arena.give(*offset, bytes) };
+            }
+        };
+        both(|| each(evicted, |page| self.paged(facts, Phase::Evicted, page)), give);
         taken
-    }
-
-    /// Writes down what had to give way.
-    fn evicted(&self, facts: &Facts, pages: &mut Vec<u64>) {
-        for page in pages.drain(..) {
-            self.paged(facts, Phase::Evicted, page);
-        }
     }
 
     fn paged(&self, facts: &Facts, phase: Phase, page: u64) {

@@ -2,10 +2,9 @@
 
 use core::fmt;
 use std::boxed::Box;
-use std::thread;
 
 use super::{Report, Tracked};
-use crate::backend::panic::caught;
+use crate::backend::panic::at_most_one;
 use crate::memory::Memory;
 
 /// Reports what has not come back when it is dropped, if anything has not. It is made by [`Tracked::report_at_exit`] and [`Tracked::at_exit`].
@@ -33,12 +32,8 @@ impl AtExit {
 impl Drop for AtExit {
     fn drop(&mut self) {
         let Some(report) = self.report.take() else { return };
-        if thread::panicking() {
-            // A second panic would end the process at once, and with it what is to be dropped after this.
-            caught(report);
-        } else {
-            report();
-        }
+        // A second panic would end the process at once, and with it what is to be dropped after this.
+        at_most_one(report);
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError};
 use std::vec::Vec;
 
 use super::{CACHED_BYTES, Central, Moving, SHELVED_BLOCKS, State, UNDATED, take_all};
+use crate::backend::panic::at_most_one;
 use crate::backend::{Ticket, Uses};
 use crate::memory::Memory;
 use crate::pool::cache::Entry;
@@ -94,7 +95,8 @@ impl<M: Memory> Central<M> {
         if emptied.is_empty() {
             return;
         }
-        let now = (self.clock)();
+        // Undated, they go when room is needed.
+        let Some(now) = at_most_one(|| (self.clock)()) else { return };
         let mut state = self.lock();
         for &number in emptied {
             if let Some(Some(slab)) = state.slabs.get_mut(number as usize)

@@ -289,11 +289,21 @@ impl<M: Memory> Central<M> {
 
     /// Makes a block a slab, and takes a part of it before anybody else can.
     fn settle_in(&self, block: Block, bytes: u64) -> Result<Option<Entry>> {
-        if let Some(ready) = block.ready
-            && let Err(error) = self.memory.backend().wait(ready, None)
-        {
-            self.give_back(block, &Uses::of(ready));
-            return Err(error);
+        if let Some(ready) = block.ready {
+            let mut waited = Ok(true);
+            let give_back = || self.give_back(Block { ..block }, &Uses::of(ready));
+            both(
+                || waited = self.memory.backend().wait(ready, None),
+                |has_panicked| {
+                    if has_panicked {
+                        give_back()
+                    }
+                },
+            );
+            if let Err(error) = waited {
+                give_back();
+                return Err(error);
+            }
         }
         let length = block.layout.size() as u64;
         let slab = Slab { block, empty_since: UNDATED };
