@@ -174,3 +174,30 @@ fn a_control_block_comes_back_from_a_device_as_a_whole() {
     let buffer = GpuBuffer::from_slice(Device::new(&backend, 0), &[block]).expect("room");
     assert_eq!(buffer.to_vec().expect("copied"), [block]);
 }
+
+#[test]
+fn who_has_waited_for_a_buffer_s_uses_has_waited_for_them_once() {
+    let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).faults(Faults::new()));
+    let [first, second] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
+    let waits = || backend.calls(Verb::Wait).expect("calls are counted");
+    let buffer = GpuBuffer::<u32, _>::new(Device::new(&backend, 0), 10).expect("room");
+    let mut buffer = first.fill(buffer, .., 7).expect("queued").ordered();
+    assert_eq!((buffer.to_vec().expect("copied"), waits()), (vec![7; 10], 1));
+    buffer.copy_to(&mut [0; 10]).expect("copied");
+    buffer.slice(2..).expect("within").to_vec().expect("copied");
+    buffer.copy_from(&[8; 10]).expect("copied");
+    buffer.copy_within(..2, 5).expect("copied");
+    buffer.fill(9).expect("filled");
+    buffer.zero().expect("filled");
+    assert_eq!(waits(), 1, "nothing was queued since");
+    let mut buffer = second.fill(buffer, .., 3).expect("queued").ordered();
+    assert_eq!((buffer.to_vec().expect("copied"), waits()), (vec![3; 10], 2), "another use");
+    buffer.used_by(&first).expect("a live stream");
+    assert_eq!((buffer.to_vec().expect("copied"), waits()), (vec![3; 10], 4), "and one more beside it");
+    // A wait that fails is none, as far as is known.
+    let buffer = second.fill(buffer, .., 4).expect("queued").ordered();
+    backend.set_faults(&Faults::new().on(Verb::Wait, Fault::nth(1)));
+    buffer.to_vec().expect_err("the wait fails");
+    assert_eq!((buffer.to_vec().expect("copied"), waits()), (vec![4; 10], 6));
+    assert_eq!((buffer.to_vec().expect("copied"), waits()), (vec![4; 10], 6));
+}

@@ -11,6 +11,7 @@ use std::vec::Vec;
 
 use ringmem_layouts::kernel::DevicePointer;
 
+use super::listed::Listed;
 use super::slice::{self, View};
 use super::{DeviceReadable, HostReadable, Memory, Slice, SliceMut};
 use crate::DeviceBytes;
@@ -46,7 +47,7 @@ pub struct Buffer<T, M: Memory> {
     // INVARIANT: of `memory`, not yet given back, and as long as `len` elements; or empty, and `len` elements have no bytes.
     block: Block,
     len: usize,
-    uses: Uses,
+    uses: Listed,
     _elements: PhantomData<T>,
 }
 
@@ -99,10 +100,10 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     fn of_layout(memory: M, layout: Layout, len: usize, on: Option<&Stream>) -> Result<Self> {
         if layout.size() == 0 {
             let block = Block::empty(MemoryLocation::Host, layout.align());
-            return Ok(Self { memory, block, len, uses: Uses::NONE, _elements: PhantomData });
+            return Ok(Self { memory, block, len, uses: Listed::new(Uses::NONE), _elements: PhantomData });
         }
         let block = memory.alloc(layout, on)?;
-        let uses = block.ready.map_or(Uses::NONE, Uses::of);
+        let uses = Listed::new(block.ready.map_or(Uses::NONE, Uses::of));
         Ok(Self { memory, block, len, uses, _elements: PhantomData })
     }
 
@@ -335,9 +336,9 @@ impl<T, M: Memory> Buffer<T, M> {
     /// What the first of those operations failed with; what the driver said where it does not say that one is over, which stays listed then.
     pub fn settle(&mut self) -> Result<()> {
         let backend = self.memory.backend();
-        let outcome = backend.settle(&self.uses);
+        let outcome = self.uses.settle(&**backend);
         // Where a wait itself has failed, what it was for may not be over.
-        self.uses.retain(|ticket| outcome.is_err() && !backend.reached(ticket));
+        self.uses.uses_mut().retain(|ticket| outcome.is_err() && !backend.reached(ticket));
         outcome
     }
 
@@ -350,7 +351,7 @@ impl<T, M: Memory> Buffer<T, M> {
     pub fn ready_on(&self, stream: &Stream) -> Result<()> {
         let backend = self.memory.backend();
         let id = stream.on(&**backend)?;
-        self.uses.iter().filter(|ticket| ticket.stream != id).try_for_each(|ticket| backend.after(ticket, id))
+        self.uses().iter().filter(|ticket| ticket.stream != id).try_for_each(|ticket| backend.after(ticket, id))
     }
 
     /// Lists what is queued on a stream now as a use, so that the memory outlives it and other operations wait for it: for launches, which name memory
@@ -365,7 +366,7 @@ impl<T, M: Memory> Buffer<T, M> {
     pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
         let backend = self.memory.backend();
         stream.on(&**backend)?;
-        self.uses.add_after(stream.mark()?, &**backend)
+        self.uses.uses_mut().add_after(stream.mark()?, &**backend)
     }
 
     /// Frees it after its uses, which stay listed; it has no memory then.
@@ -373,14 +374,14 @@ impl<T, M: Memory> Buffer<T, M> {
         let empty = Block::empty(self.block.location, 1);
         let block = replace(&mut self.block, empty);
         // SAFETY: of this memory by the invariant, and its uses are listed; nobody has it now.
-        unsafe { give_back(&self.memory, block, &self.uses) }
+        unsafe { give_back(&self.memory, block, self.uses.uses()) }
     }
 
     fn into_parts(self) -> (M, Block, Uses) {
         let this = ManuallyDrop::new(self);
         // SAFETY: `this` is not dropped, and its memory is not used again.
         let memory = unsafe { ptr::read(&raw const this.memory) };
-        (memory, Block { ..this.block }, this.uses)
+        (memory, Block { ..this.block }, *this.uses.uses())
     }
 
     /// The same bytes as elements of another type.
@@ -391,7 +392,7 @@ impl<T, M: Memory> Buffer<T, M> {
     pub(crate) unsafe fn retyped<U>(self) -> Buffer<U, M> {
         let len = self.size_bytes() / size_of::<U>();
         let (memory, block, uses) = self.into_parts();
-        Buffer { memory, block, len, uses, _elements: PhantomData }
+        Buffer { memory, block, len, uses: Listed::new(uses), _elements: PhantomData }
     }
 
     /// What its memory knows its block by.
@@ -413,25 +414,26 @@ impl<T, M: Memory> Buffer<T, M> {
     }
 
     pub(crate) fn uses(&self) -> &Uses {
-        &self.uses
+        self.uses.uses()
     }
 
     /// A queued operation uses the buffer, after every use listed so far: so it stands for them all.
     pub(crate) fn used(&mut self, ticket: Ticket) {
-        self.uses = Uses::of(ticket);
+        *self.uses.uses_mut() = Uses::of(ticket);
     }
 
     /// A queued operation uses the buffer beside others: it was not made to wait for them. The ticket, if that is one stream too many at once.
     pub(crate) fn used_too(&mut self, ticket: Ticket) -> core::result::Result<(), Ticket> {
-        self.uses.add(ticket).or_else(|ticket| {
+        let uses = self.uses.uses_mut();
+        uses.add(ticket).or_else(|ticket| {
             let backend = self.memory.backend();
-            self.uses.retain(|listed| !backend.reached(listed));
-            self.uses.add(ticket)
+            uses.retain(|listed| !backend.reached(listed));
+            uses.add(ticket)
         })
     }
 
     pub(crate) fn settled(&mut self, ticket: Ticket) {
-        self.uses.remove(ticket);
+        self.uses.uses_mut().remove(ticket);
     }
 }
 
@@ -478,7 +480,7 @@ impl<T, M: Memory> Drop for Buffer<T, M> {
     #[inline(always)]
     fn drop(&mut self) {
         // SAFETY: of this memory by the invariant, and its uses are listed; nobody has it after this.
-        if let Err(error) = unsafe { give_back(&self.memory, Block { ..self.block }, &self.uses) } {
+        if let Err(error) = unsafe { give_back(&self.memory, Block { ..self.block }, self.uses.uses()) } {
             self.memory.backend().unreported(error);
         }
     }

@@ -20,6 +20,7 @@ mod failing;
 pub(crate) mod holes;
 mod kinds;
 mod limited;
+mod listed;
 mod logged;
 mod map;
 mod pages;

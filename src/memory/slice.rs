@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 use core::slice;
 use std::vec::Vec;
 
+use super::listed::Listed;
 use super::{DeviceReadable, HostReadable, Memory};
 use crate::DeviceBytes;
 use crate::backend::{Backend, Block, Copy, DeviceAddress, Fill, MemoryLocation, Place, Uses};
@@ -15,7 +16,7 @@ use crate::{Error, Result};
 pub(crate) struct View<'a, M> {
     pub memory: &'a M,
     pub block: &'a Block,
-    pub uses: &'a Uses,
+    pub uses: &'a Listed,
     /// Bytes from the block's beginning.
     pub offset: usize,
 }
@@ -43,7 +44,7 @@ impl<'a, M: Memory> View<'a, M> {
     }
 
     pub fn settle(&self) -> Result<()> {
-        if self.uses.is_empty() { Ok(()) } else { self.memory.backend().settle(self.uses) }
+        self.uses.settle(&**self.memory.backend())
     }
 
     /// Copies to or from the host, or between two places of one backend.
@@ -132,7 +133,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
 
     /// Who has to be waited for.
     pub(crate) fn uses(&self) -> &'a Uses {
-        self.view.uses
+        self.view.uses.uses()
     }
 
     /// Waits until nothing queued uses them.
@@ -399,7 +400,7 @@ impl<M: Memory> View<'_, M> {
     pub fn host<T>(&self) -> Result<Option<NonNull<T>>> {
         let Some(host) = self.block.host else { return Ok(None) };
         let backend = self.memory.backend();
-        if self.uses.iter().any(|ticket| !backend.reached(ticket)) {
+        if !self.uses.is_settled() && self.uses.uses().iter().any(|ticket| !backend.reached(ticket)) {
             return Err(Error::Busy { what: "a queued operation uses the buffer" });
         }
         backend.host_access(self.block)?;

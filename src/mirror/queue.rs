@@ -89,7 +89,7 @@ where
         }
         let view = self.device_view()?;
         let backend = view.memory.backend();
-        let ordered = view.uses.iter().filter(|ticket| ticket.stream != id).try_for_each(|ticket| backend.after(ticket, id));
+        let ordered = view.uses.uses().iter().filter(|ticket| ticket.stream != id).try_for_each(|ticket| backend.after(ticket, id));
         let address = view.block.device_address;
         if let Err(error) = ordered {
             self.state = state;
