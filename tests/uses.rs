@@ -6,7 +6,8 @@ mod clean;
 mod held;
 
 use std::mem::forget;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -200,4 +201,34 @@ fn who_has_waited_for_a_buffer_s_uses_has_waited_for_them_once() {
     buffer.to_vec().expect_err("the wait fails");
     assert_eq!((buffer.to_vec().expect("copied"), waits()), (vec![4; 10], 6));
     assert_eq!((buffer.to_vec().expect("copied"), waits()), (vec![4; 10], 6));
+}
+
+#[test]
+fn what_a_stream_is_about_to_give_back_to_an_arena_is_there() {
+    /// Keeps its stream from going on.
+    struct Shut(Mutex<()>);
+    impl Wake for Shut {
+        fn wake(self: Arc<Self>) {
+            drop(self.0.lock());
+        }
+    }
+    let backend = backend();
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    let arena = Arena::new(Device::new(&backend, 0), 4096, 64).expect("room");
+    let held = Held::new(&backend, &stream);
+    let mut buffer = Buffer::<u8, _>::new(arena.clone(), 4096).expect("room");
+    buffer.used_by(&stream).expect("a live stream");
+    let shut = Arc::new(Shut(Mutex::default()));
+    let gate = shut.0.lock().expect("nobody panicked");
+    let ticket = backend.mark(stream.id()).expect("a live stream");
+    Arc::clone(&backend).notify(ticket, Waker::from(Arc::clone(&shut)));
+    drop(buffer);
+    held.let_go();
+    // It is executed, and its stream has not come to what waits for that.
+    stream.synchronize().expect("nothing failed");
+    let again = Buffer::<u8, _>::new(arena.clone(), 4096).map(drop);
+    let free = arena.free_bytes();
+    drop(gate);
+    again.expect("its last use is over");
+    assert_eq!(free, 4096);
 }

@@ -3,7 +3,7 @@
 use core::alloc::Layout;
 use core::{fmt, mem};
 use std::boxed::Box;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Memory;
 use super::holes::{Holes, Shortage};
@@ -58,7 +58,8 @@ impl<M: Memory> Arena<M> {
     /// Bytes that no block holds; not necessarily in one piece.
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
-        self.shared.holes.lock().unwrap_or_else(PoisonError::into_inner).free()
+        self.backend().catch_up();
+        self.shared.holes().free()
     }
 }
 
@@ -70,7 +71,7 @@ impl<M: Memory> Clone for Arena<M> {
 
 impl<M: Memory> fmt::Debug for Arena<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Arena").field("size", &self.size()).field("free", &self.free_bytes()).finish_non_exhaustive()
+        f.debug_struct("Arena").field("size", &self.size()).field("free", &self.shared.holes().free()).finish_non_exhaustive()
     }
 }
 
@@ -91,7 +92,12 @@ unsafe impl<M: Memory> Memory for Arena<M> {
             return Err(Error::Align { asked: layout.align() as u64, most: whole.layout.align() as u64 });
         }
         let requested = layout.size() as u64;
-        let taken = self.shared.holes.lock().unwrap_or_else(PoisonError::into_inner).take(requested, layout.align() as u64);
+        let take = || self.shared.holes().take(requested, layout.align() as u64);
+        // What a stream is about to give back is there for it.
+        let taken = take().or_else(|_| {
+            self.backend().catch_up();
+            take()
+        });
         let offset = taken.map_err(|Shortage { free, largest }| Error::OutOfMemory { requested, free, largest })?;
         Ok(Block {
             device_address: whole.device_address.and_then(|address| address.offset(offset)),
@@ -110,8 +116,9 @@ unsafe impl<M: Memory> Memory for Arena<M> {
         if uses.is_empty() {
             self.shared.give(&block);
         } else {
-            let part = Part { arena: Arc::clone(&self.shared), block };
-            self.shared.memory.backend().keep(Box::new(part), uses);
+            let block = Block { ready: None, ..block };
+            let part = Part { arena: Arc::clone(&self.shared), block: Block { ..block } };
+            self.backend().keep_beyond(Box::new(part), &block, uses);
         }
         Ok(())
     }
@@ -126,6 +133,10 @@ unsafe impl<M: Memory> Memory for Arena<M> {
 }
 
 impl<M: Memory> Shared<M> {
+    fn holes(&self) -> MutexGuard<'_, Holes> {
+        self.holes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Makes the place of a carved block, which nobody has any more, free.
     fn give(&self, part: &Block) {
         let whole = &self.block;
@@ -135,7 +146,7 @@ impl<M: Memory> Shared<M> {
             // A block of a memory is somewhere.
             _ => return,
         };
-        self.holes.lock().unwrap_or_else(PoisonError::into_inner).give(offset, part.layout.size() as u64);
+        self.holes().give(offset, part.layout.size() as u64);
     }
 }
 
