@@ -5,7 +5,11 @@
 //! beyond the first 256 bytes.
 
 use super::heap::UNIT;
+use crate::config::ConfigError;
 use crate::{Error, Result};
+
+/// The longest least block, bytes.
+const LEAST_MOST: u64 = 1 << 32;
 
 /// How sizes are rounded up to what blocks have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,11 +38,14 @@ impl Classes {
     ///
     /// # Errors
     ///
-    /// [`Error::Align`] for a least block that is no power of two, [`Error::Unsupported`] for other steps than 1, 2, 4 or 8. [`Error::Size`] for a least block of less than 256 bytes
-    /// times the steps, a largest above 64 GiB, or more than 255 classes.
+    /// [`ConfigError::Bytes`] for a least block of less than 256 bytes or more than 4 GiB, [`Error::Unsupported`] for one that is no power of two, and for other
+    /// steps than 1, 2, 4 or 8. [`Error::Size`] for a least block of less than 256 bytes times the steps, a largest above 64 GiB, or more than 255 classes.
     pub fn new(least: u64, octaves: u32, steps: u32) -> Result<Self> {
+        if !(UNIT..=LEAST_MOST).contains(&least) {
+            return Err(ConfigError::Bytes { field: "the least block of size classes", got: least, least: UNIT, most: LEAST_MOST }.into());
+        }
         if !least.is_power_of_two() {
-            return Err(Error::Align { asked: least, most: 1 << 32 });
+            return Err(Error::Unsupported { what: "a least block of size classes whose bytes are no power of two" });
         }
         if !matches!(steps, 1 | 2 | 4 | 8) {
             return Err(Error::Unsupported { what: "a number of size classes an octave that is none of 1, 2, 4 and 8" });
@@ -46,7 +53,6 @@ impl Classes {
         let between = |asked: u64, least: u64, most: u64| {
             if (least..=most).contains(&asked) { Ok(()) } else { Err(Error::Size { asked, least, most }) }
         };
-        between(least, UNIT, 1 << 32)?;
         let least_bits = (least / UNIT).ilog2();
         between(u64::from(octaves), 1, u64::from(29 - least_bits))?;
         between(u64::from(steps), 1, least / UNIT)?;
