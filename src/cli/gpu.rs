@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::{chain, plain};
 use crate::Result;
 use crate::backend::cuda::cudarc::driver::sys::{self, CUmemPool_attribute};
 use crate::backend::cuda::{CudaBackend, Driver, check};
@@ -101,6 +102,6 @@ pub(super) fn driver() -> Value {
                 .collect();
             json!({ "version": driver.version(), "gpus": gpus })
         }
-        Err(error) => Value::String(format!("{error}: install NVIDIA's driver if there is a GPU")),
+        Err(error) => Value::String(format!("{}: install NVIDIA's driver if there is a GPU", plain(&chain(&error)))),
     }
 }

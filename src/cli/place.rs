@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 
-use super::{gpu, plain};
+use super::{chain, gpu, plain};
 use crate::backend::Backend;
 use crate::backend::host::Builder;
 use crate::visibility::{self, Detected};
@@ -51,7 +51,7 @@ impl Wanted {
             }
             Self::Auto => match gpu::open() {
                 Ok((backend, driver, why)) => Ok(Place { backend, driver: Some(driver), why }),
-                Err(error) => simulated(format!("no GPU: {error}")),
+                Err(error) => simulated(format!("no GPU: {}", plain(&chain(&error)))),
             },
         }
     }

@@ -113,11 +113,16 @@ fn without_a_driver_auto_says_why_it_took_the_host_and_cuda_fails_in_one_line() 
     let demo: Value = serde_json::from_slice(&output.stdout).expect("one object");
     assert_eq!(demo["backend"], "host");
     assert!(demo["why"].as_str().is_some_and(|why| why.contains("no CUDA driver")), "{demo}");
+    let doctor: Value = serde_json::from_slice(&run(nothing.path(), &["doctor", "--json"]).stdout).expect("one object");
     for arguments in [&["demo", "--backend", "cuda"][..], &["doctor", "--backend", "cuda"], &["layout", "--backend", "cuda"]] {
         let output = run(nothing.path(), arguments);
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
         assert!(said.starts_with("ringmem: no CUDA driver"), "{said}");
+        // With the loader's answer, here and there.
+        let why = said.trim_end().trim_start_matches("ringmem: ");
+        assert!(why.contains("can be loaded: ") && demo["why"] == format!("no GPU: {why}"), "{said} {demo}");
+        assert!(doctor["driver"].as_str().is_some_and(|driver| driver.starts_with(why)), "{said} {doctor}");
     }
 }
 
