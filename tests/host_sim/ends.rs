@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use ringmem::backend::Uses;
 use ringmem::memory::{Device, GpuBuffer};
 
+#[cfg(target_os = "linux")]
+use super::fork::fork;
 use super::*;
 
 struct Bomb;
@@ -225,34 +227,8 @@ fn figures_that_a_fork_reads_wait_for_no_thread() {
     let shut = gate.lock().expect("nobody panicked");
     held.word(1).store(1, Release);
     eventually("the stream gives memory back", || lines.load(Relaxed) == 2);
-    let is_read = forked(|| backend.counters().device_live.bytes == 64 && backend.memory_info(0).is_ok());
+    let is_read = fork(|| backend.counters().device_live.bytes == 64 && backend.memory_info(0).is_ok());
     drop(shut);
     drop(held);
     assert!(is_read, "in a fork figures are others, or wait");
-}
-
-/// Runs `child` in a fork: whether it came to an end, and all was so.
-#[cfg(target_os = "linux")]
-fn forked(child: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child has this thread only, asks a backend, which is what is tested, and leaves without destructors.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0, "no fork");
-    if pid == 0 {
-        let code = i32::from(!child());
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(code) };
-    }
-    let begun = Instant::now();
-    loop {
-        let mut status = 0;
-        // SAFETY: our child, and a place for its status.
-        if unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } == pid {
-            return libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
-        }
-        if begun.elapsed() > LIMIT / 3 {
-            // SAFETY: our child, which was not waited for.
-            unsafe { libc::kill(pid, libc::SIGKILL) };
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
 }

@@ -7,6 +7,9 @@ mod detect;
 mod devices;
 mod ends;
 mod faults;
+#[cfg(target_os = "linux")]
+#[path = "../clean/fork.rs"]
+mod fork;
 mod limits;
 mod link;
 mod log;

@@ -8,34 +8,10 @@ use ringmem::manager::Statistics;
 use ringmem::memory::Buffer;
 use ringmem::stream::Stream;
 
+use super::fork::fork;
 use super::held::Held;
 
 use super::*;
-
-/// Runs `child` in a fork: whether it came to an end, and all was so.
-fn fork(child: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child has this thread only, asks a manager, which is what is tested, and leaves without destructors.
-    let pid = unsafe { libc::fork() };
-    assert!(pid >= 0, "no fork");
-    if pid == 0 {
-        let code = i32::from(!child());
-        // SAFETY: ends the child.
-        unsafe { libc::_exit(code) };
-    }
-    let begun = Instant::now();
-    loop {
-        let mut status = 0;
-        // SAFETY: our child, and a place for its status.
-        if unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } == pid {
-            return libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
-        }
-        if begun.elapsed() > LIMIT / 6 {
-            // SAFETY: our child, which was not waited for.
-            unsafe { libc::kill(pid, libc::SIGKILL) };
-        }
-        thread::sleep(Duration::from_millis(1));
-    }
-}
 
 #[test]
 fn a_fork_is_refused_everything_and_waits_for_no_lock() {

@@ -9,6 +9,9 @@ mod cleanup;
 mod clocks;
 mod figures;
 #[cfg(target_os = "linux")]
+#[path = "../clean/fork.rs"]
+mod fork;
+#[cfg(target_os = "linux")]
 mod forked;
 mod group;
 mod growth;

@@ -5,6 +5,9 @@
 mod clean;
 #[path = "../adaptors/clocks.rs"]
 mod clocks;
+#[cfg(target_os = "linux")]
+#[path = "../clean/fork.rs"]
+mod fork;
 #[path = "../adaptors/held.rs"]
 mod held;
 mod ids;

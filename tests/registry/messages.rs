@@ -160,6 +160,7 @@ fn the_kind_of_a_reference_is_its_own() {
 #[cfg(target_os = "linux")]
 mod elsewhere {
     use super::*;
+    use crate::fork::fork;
     use ringmem::shared;
     use std::io::stdin;
     use std::os::fd::{AsFd, AsRawFd};
@@ -251,10 +252,7 @@ mod elsewhere {
         let (backend, registry) = (backend(), Registry::new());
         let id = registry.register(buffer(&backend, &[1_u8])).expect("room");
         let message = registry.reference(id, ..).expect("within");
-        // SAFETY: the child has this thread only, looks at its own memory, and leaves without destructors.
-        let pid = unsafe { libc::fork() };
-        assert!(pid >= 0, "no fork");
-        if pid == 0 {
+        let all_refuse = fork(|| {
             let all = [
                 matches!(registry.resolve::<u8>(&message), Err(Error::Unsupported { .. })),
                 matches!(registry.lease(id), Err(Error::Unsupported { .. })),
@@ -263,24 +261,9 @@ mod elsewhere {
                 // Whoever was counting is not here to let go of the lock.
                 registry.statistics() == ringmem::registry::Statistics::default(),
             ];
-            let code = i32::from(!all.into_iter().all(|is_refused| is_refused));
-            // SAFETY: ends the child.
-            unsafe { libc::_exit(code) };
-        }
-        let begun = Instant::now();
-        let status = loop {
-            let mut status = 0;
-            // SAFETY: our child, and a place for its status.
-            if unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } == pid {
-                break status;
-            }
-            if begun.elapsed() > LIMIT / 6 {
-                // SAFETY: our child, which was not waited for.
-                unsafe { libc::kill(pid, libc::SIGKILL) };
-            }
-            thread::sleep(Duration::from_millis(1));
-        };
-        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "{status}");
+            all.into_iter().all(|is_refused| is_refused)
+        });
+        assert!(all_refuse);
         assert!(registry.resolve::<u8>(&message).is_ok());
     }
 }

@@ -1,0 +1,32 @@
+//! What a test does in a fork of itself.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// A child that takes longer waits for somebody who is not there.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Runs `child` in a fork: whether it came to an end, and all was so.
+pub fn fork(child: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child has this thread only, asks what is tested, and leaves without destructors.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "no fork");
+    if pid == 0 {
+        let code = i32::from(!child());
+        // SAFETY: ends the child.
+        unsafe { libc::_exit(code) };
+    }
+    let begun = Instant::now();
+    loop {
+        let mut status = 0;
+        // SAFETY: our child, and a place for its status.
+        if unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) } == pid {
+            return libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0;
+        }
+        if begun.elapsed() > LIMIT {
+            // SAFETY: our child, which was not waited for.
+            unsafe { libc::kill(pid, libc::SIGKILL) };
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+}
