@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use ringmem::backend::Uses;
 use ringmem::memory::{Device, GpuBuffer};
 
+use super::broken::broken;
 #[cfg(target_os = "linux")]
 use super::fork::fork;
 use super::*;
@@ -125,14 +126,7 @@ fn a_clock_that_panics_when_a_call_is_written_down_loses_no_block() {
 
 #[test]
 fn a_clock_that_panics_at_every_reading_ends_no_process_where_several_buffers_go() {
-    let is_broken = Arc::new(AtomicBool::new(false));
-    let clock = {
-        let is_broken = Arc::clone(&is_broken);
-        move || {
-            assert!(!is_broken.load(Relaxed), "a clock that a test asked for");
-            7
-        }
-    };
+    let (clock, is_broken) = broken();
     let backend = build(HostBackend::builder().log(true).clock(Arc::new(clock)));
     let stream = Stream::new(&backend, 0).expect("a stream");
     let queued = done(stream.fill(gpu(&backend, 64), .., 1).expect("it is queued"));
@@ -147,14 +141,7 @@ fn a_clock_that_panics_at_every_reading_ends_no_process_where_several_buffers_go
 
 #[test]
 fn a_clock_that_panics_as_a_stream_is_opened_leaves_none() {
-    let is_broken = Arc::new(AtomicBool::new(false));
-    let clock = {
-        let is_broken = Arc::clone(&is_broken);
-        move || {
-            assert!(!is_broken.load(Relaxed), "a clock that a test asked for");
-            0
-        }
-    };
+    let (clock, is_broken) = broken();
     let backend = build(HostBackend::builder().log(true).clock(Arc::new(clock)));
     is_broken.store(true, Relaxed);
     catch_unwind(AssertUnwindSafe(|| backend.open_stream(0))).expect_err("the clock panics");

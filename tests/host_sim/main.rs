@@ -1,6 +1,8 @@
 //! The host backend as an instrument: what it can be told to fail, to write down, to time and to refuse.
 #![cfg(feature = "std")]
 
+#[path = "../adaptors/broken.rs"]
+mod broken;
 #[path = "../clean/mod.rs"]
 mod clean;
 mod detect;

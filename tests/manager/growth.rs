@@ -1,13 +1,12 @@
 //! How large buffers are, and how many bytes their growing moves.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ringmem::Error;
 use ringmem::manager::{BufferConfig, Growth, MemoryManager};
 use ringmem::memory::Device;
 
+use super::broken::broken;
 use super::{KIB, MIB, backend, holding, manager, numbers, plain, read};
 
 #[test]
@@ -135,24 +134,17 @@ fn an_append_that_fails_or_panics_leaves_as_many_elements_as_before() {
 /// It is read when a lease is given back: also while something else panics, where another panic would end the process.
 #[test]
 fn a_clock_that_panics_ends_nobody_s_lease_early() {
-    let is_armed = Arc::new(AtomicBool::new(false));
-    let clock = {
-        let is_armed = Arc::clone(&is_armed);
-        move || {
-            assert!(!is_armed.load(Relaxed), "a clock that a test asked for");
-            0
-        }
-    };
+    let (clock, is_broken) = broken();
     let manager = MemoryManager::builder(Device::new(&backend(), 0)).clock(clock).build();
     let id = holding(&manager, "a", &numbers(0, 10));
-    is_armed.store(true, Relaxed);
+    is_broken.store(true, Relaxed);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let mut lease = manager.lease_mut(id).expect("nobody else");
         lease.extend((0..50).inspect(|&number| assert!(number < 40, "of the test")))
     }));
     assert_eq!(panicked.expect_err("it panics").downcast_ref::<&str>(), Some(&"of the test"));
     manager.lease_mut(id).expect("it was given back").push(10).expect("room");
-    is_armed.store(false, Relaxed);
+    is_broken.store(false, Relaxed);
     assert_eq!(read(&manager, id), numbers(0, 11));
 }
 

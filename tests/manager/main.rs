@@ -2,6 +2,8 @@
 #![cfg(feature = "std")]
 
 mod attack;
+#[path = "../adaptors/broken.rs"]
+mod broken;
 #[path = "../clean/mod.rs"]
 mod clean;
 mod cleanup;

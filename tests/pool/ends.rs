@@ -2,8 +2,8 @@
 
 use std::alloc::Layout;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::thread;
 
@@ -13,6 +13,7 @@ use ringmem::memory::{Buffer, Device, DeviceOnly, Memory};
 use ringmem::pool::{Hygiene, Pool};
 use ringmem::stream::Stream;
 
+use super::broken::broken;
 use super::{Bytes, KIB, LIMIT, MIB, backend, builder, give, pool};
 
 #[test]
@@ -110,16 +111,11 @@ fn a_memory_that_fails_at_every_allocation_is_reported_as_it_says() {
 #[test]
 fn a_clock_that_panics_loses_no_slab() {
     let backend = backend(64 * MIB);
-    let is_armed = Arc::new(AtomicBool::new(false));
-    let armed = Arc::clone(&is_armed);
-    let clock = move || {
-        assert!(!armed.load(Relaxed), "a clock that a test asked for");
-        0
-    };
+    let (clock, is_broken) = broken();
     let pool = builder(&backend).clock(clock).build().unwrap();
-    is_armed.store(true, Relaxed);
+    is_broken.store(true, Relaxed);
     let given = catch_unwind(AssertUnwindSafe(|| give(&pool, KIB)));
-    is_armed.store(false, Relaxed);
+    is_broken.store(false, Relaxed);
     drop(given);
     assert_eq!(pool.statistics().slabs * 32 * MIB, backend.counters().device_live.bytes);
     assert_eq!(pool.statistics().reserved_bytes, backend.counters().device_live.bytes);
@@ -130,38 +126,28 @@ fn a_clock_that_panics_loses_no_slab() {
 #[test]
 fn a_clock_that_panics_at_every_reading_ends_no_process_where_several_buffers_go() {
     let backend = backend(64 * MIB);
-    let is_armed = Arc::new(AtomicBool::new(false));
-    let armed = Arc::clone(&is_armed);
-    let clock = move || {
-        assert!(!armed.load(Relaxed), "a clock that a test asked for");
-        0
-    };
+    let (clock, is_broken) = broken();
     let pool = builder(&backend).exact(true).slab(64 * KIB).clock(clock).build().unwrap();
     let buffers = (give(&pool, 64 * KIB), give(&pool, 64 * KIB));
-    is_armed.store(true, Relaxed);
+    is_broken.store(true, Relaxed);
     catch_unwind(AssertUnwindSafe(|| drop(buffers))).expect_err("the first panic goes on");
-    is_armed.store(false, Relaxed);
+    is_broken.store(false, Relaxed);
     assert_eq!((pool.statistics().live, pool.trim_to(0)), (0, 128 * KIB));
 }
 
 #[test]
 fn a_clock_that_panics_where_a_thread_ends_ends_no_process() {
     let backend = backend(64 * MIB);
-    let is_armed = Arc::new(AtomicBool::new(false));
-    let armed = Arc::clone(&is_armed);
-    let clock = move || {
-        assert!(!armed.load(Relaxed), "a clock that a test asked for");
-        0
-    };
+    let (clock, is_broken) = broken();
     let pool = builder(&backend).clock(clock).build().unwrap();
-    let (theirs, armed) = (pool.clone(), Arc::clone(&is_armed));
+    let (theirs, breaks) = (pool.clone(), Arc::clone(&is_broken));
     let work = move || {
         drop(give(&theirs, KIB));
         drop(theirs);
-        armed.store(true, Relaxed);
+        breaks.store(true, Relaxed);
     };
     thread::spawn(work).join().expect("it has ended");
-    is_armed.store(false, Relaxed);
+    is_broken.store(false, Relaxed);
     let statistics = pool.statistics();
     assert_eq!((statistics.acquires(), statistics.live, statistics.held_bytes, pool.trim_to(0)), (1, 0, 0, 32 * MIB));
     drop(pool);
@@ -303,50 +289,20 @@ fn handles_that_any_thread_makes_and_drops_hold_the_pool_and_the_last_frees_it()
 
 #[cfg(target_os = "linux")]
 mod forked {
-    use std::time::Instant;
-
+    use super::super::fork::fork;
     use super::*;
-
-    /// Runs `child` in a fork; its result, or none if it did not come to an end.
-    fn fork(child: impl FnOnce() -> i32) -> Option<i32> {
-        // SAFETY: the child has this thread only. It touches the pool, which is what is tested, and its own memory, and leaves without destructors.
-        let pid = unsafe { libc::fork() };
-        assert!(pid >= 0, "no fork");
-        if pid == 0 {
-            let code = child();
-            // SAFETY: ends the child.
-            unsafe { libc::_exit(code) };
-        }
-        let begun = Instant::now();
-        loop {
-            let mut status = 0;
-            // SAFETY: our child, and a place for its status.
-            let ended = unsafe { libc::waitpid(pid, &raw mut status, libc::WNOHANG) };
-            if ended == pid {
-                return libc::WIFEXITED(status).then(|| libc::WEXITSTATUS(status));
-            }
-            if begun.elapsed() > LIMIT / 6 {
-                // SAFETY: our child, which was not waited for.
-                unsafe { libc::kill(pid, libc::SIGKILL) };
-                // SAFETY: as above.
-                unsafe { libc::waitpid(pid, &raw mut status, 0) };
-                return None;
-            }
-            thread::sleep(std::time::Duration::from_millis(1));
-        }
-    }
 
     #[test]
     fn a_stream_that_goes_in_a_fork_waits_for_no_thread() {
         let backend = backend(64 * MIB);
         let stream = Stream::new(&backend, 0).unwrap();
         stream.synchronize().unwrap();
-        let code = fork(|| {
+        let has_gone = fork(|| {
             // SAFETY: the child leaves without dropping it again.
             drop(unsafe { std::ptr::read(&raw const stream) });
-            0
+            true
         });
-        assert_eq!(code, Some(0));
+        assert!(has_gone);
         let ticket = backend.mark(stream.id()).expect("the parent's goes on");
         assert!(backend.wait(ticket, None).unwrap());
     }
@@ -371,7 +327,7 @@ mod forked {
             })
         };
         for _ in 0..20 {
-            let code = fork(|| {
+            let is_left_alone = fork(|| {
                 let asked = Bytes::new(pool.clone(), 2048);
                 let is_refused = matches!(asked, Err(ringmem::Error::Unsupported { .. }));
                 let is_quiet = pool.trim_to(0) == 0 && pool.statistics().acquires() == 0 && pool.snapshot().is_empty();
@@ -380,9 +336,9 @@ mod forked {
                 drop(unsafe { std::ptr::read(&raw const mine) });
                 // SAFETY: as above.
                 drop(unsafe { std::ptr::read(&raw const pool) });
-                i32::from(!(is_refused && is_quiet && pool.prewarm(100, 1).is_err()))
+                is_refused && is_quiet && pool.prewarm(100, 1).is_err()
             });
-            assert_eq!(code, Some(0));
+            assert!(is_left_alone);
         }
         stop.store(1, Relaxed);
         busy.join().expect("no panic");

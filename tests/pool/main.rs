@@ -2,12 +2,17 @@
 #![cfg(feature = "std")]
 
 mod below;
+#[path = "../adaptors/broken.rs"]
+mod broken;
 #[path = "../clean/mod.rs"]
 mod clean;
 #[path = "../adaptors/clocks.rs"]
 mod clocks;
 mod ends;
 mod figures;
+#[cfg(target_os = "linux")]
+#[path = "../clean/fork.rs"]
+mod fork;
 mod hygiene;
 mod late;
 mod limit;
