@@ -24,6 +24,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
     println!("{}", channel.dump());
     let telemetry = channel.close()?.telemetry;
-    println!("{} messages, {} ns each from take to answer", telemetry.processed, telemetry.latency_mean().unwrap_or(0));
+    println!("{} messages, {} ns each, from look to answer", telemetry.processed, telemetry.latency_mean().unwrap_or(0));
     Ok(())
 }

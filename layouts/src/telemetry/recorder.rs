@@ -31,7 +31,7 @@ impl<'a, W: Word> Recorder<'a, W> {
         Self { buffer, now }
     }
 
-    /// Counts a batch whose messages each took `latency_ns` from take to answer, `refused` of them in vain.
+    /// Counts a batch whose messages each took `latency_ns` from the look that found it to its answer, `refused` of them in vain.
     pub fn count(&mut self, messages: u64, refused: u64, latency_ns: u64) {
         if messages == 0 {
             return;
