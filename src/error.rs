@@ -6,6 +6,7 @@ use core::alloc::Layout;
 use core::fmt;
 use std::boxed::Box;
 use std::io;
+use std::sync::Arc;
 
 use core::time::Duration;
 
@@ -235,6 +236,18 @@ pub enum Error {
         /// The operation's, in its stream.
         number: u64,
     },
+    /// Memory whose contents are invalid because a queued operation failed that was to write them, or that produced what was copied to them.
+    #[error(
+        "the contents are invalid since operation {number} of stream {stream} failed ({cause}): write them again with a copy or a fill"
+    )]
+    Tainted {
+        /// The stream of the first operation that failed.
+        stream: u64,
+        /// The number of that operation in its stream.
+        number: u64,
+        /// The error of that operation.
+        cause: Arc<str>,
+    },
     /// An event whose time was asked for before it was reached, or that never will be.
     #[error("operation {number} of stream {stream} has not been executed")]
     NotReached {
@@ -453,7 +466,8 @@ impl fmt::Display for Stopped<'_> {
 pub struct Rejected<T> {
     /// Why.
     pub error: Error,
-    /// What was passed: untouched where it was refused; as the operation left it where that failed.
+    /// What was passed: untouched where it was refused. Where the operation failed, what it was to write is invalid until it is written again: reading
+    /// it returns [`Error::Tainted`].
     pub value: T,
 }
 

@@ -4,7 +4,9 @@
 //!    meanwhile, so nothing that a caller drops or forgets is freed under it.
 //! 2. An operation waits for whatever else is queued on its buffers, on whatever stream that is.
 //! 3. What is refused was not queued, and comes back.
-//! 4. What is queued can be waited for by a thread, by a deadline, by a task of any executor ([`Completion`]), and by another stream ([`Event`]).
+//! 4. An operation that fails invalidates what it was to write: whoever reads that next, on any stream or on the host, gets [`Error::Tainted`] with the
+//!    first cause, until it is written again.
+//! 5. What is queued can be waited for by a thread, by a deadline, by a task of any executor ([`Completion`]), and by another stream ([`Event`]).
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 mod completion;
@@ -239,7 +241,7 @@ impl Stream {
     /// As [`launch`](Self::launch).
     unsafe fn queue_launch(&self, module: &Module, name: &str, arguments: &[u64], groups: u32, stays: bool) -> Result<Pending<()>> {
         same_backend(&*self.shared.backend, &**module.backend())?;
-        let launch = Launch { module: module.id(), name, arguments, groups, stays };
+        let launch = Launch { module: module.id(), name, arguments, groups, stays, operands: &[] };
         // SAFETY: the caller's promise.
         let ticket = self.queue(&[], Work::Kernel, |backend, id| unsafe { backend.launch(&launch, id) })?;
         Ok(Pending::new((), Some(ticket), self.clone()))

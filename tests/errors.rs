@@ -30,6 +30,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("Thread", include_str!("host_sim/limits.rs")),
     ("Unpublished", include_str!("host_sim/words.rs")),
     ("AlreadyTold", include_str!("mirror/told.rs")),
+    ("Tainted", include_str!("events/tainted.rs")),
     ("NotReached", include_str!("events/moments.rs")),
     ("Corrupted", include_str!("peers/integrity.rs")),
     ("AlreadyExists", include_str!("manager/limit.rs")),

@@ -20,6 +20,7 @@ pub(crate) mod panic;
 mod ranges;
 #[cfg(feature = "cuda")]
 mod recent;
+mod taint;
 mod ticket;
 mod watch;
 
@@ -40,6 +41,7 @@ use ringmem_layouts::{Abi, Image};
 use crate::{DeviceBytes, Result};
 
 pub use block::{Block, DeviceAddress, MemoryLocation, Options};
+pub use taint::Taints;
 pub use ticket::{StreamId, Ticket, Uses};
 
 /// What runs kernels and gives the memory for them: a driver, or the simulation of one.
@@ -339,6 +341,11 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Counts an error that nobody was there to be told of: a free in a destructor.
     fn unreported(&self, error: crate::Error);
 
+    /// Memory that failed operations have left invalid; `None` for a backend that does not track it. Its operations read and write [`Taints`] when they are executed.
+    fn taints(&self) -> Option<&Taints> {
+        None
+    }
+
     /// Refuses the host's touching a block of managed memory where a kernel that runs must not meet it there.
     ///
     /// # Errors
@@ -493,6 +500,27 @@ pub struct Prefetch {
     pub to: Option<u32>,
 }
 
+impl Place {
+    /// The address, on whichever side it is.
+    pub(crate) fn address(self) -> u64 {
+        match self {
+            Self::Device(address) => address.get(),
+            Self::Host(host) => host.as_ptr().addr() as u64,
+        }
+    }
+}
+
+/// Memory that a kernel works on, as far as its launch says.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand {
+    /// Where it begins.
+    pub place: Place,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Whether the kernel may write to it.
+    pub is_written: bool,
+}
+
 /// A kernel that is asked for.
 #[derive(Clone, Copy, Debug)]
 pub struct Launch<'a> {
@@ -506,6 +534,8 @@ pub struct Launch<'a> {
     pub groups: u32,
     /// It stays until it is told to leave: nobody else has its groups' places meanwhile.
     pub stays: bool,
+    /// The memory that it works on: [tainted](Taints) memory is refused, and a launch that fails taints what it may have written. May be incomplete.
+    pub operands: &'a [Operand],
 }
 
 /// What a device can do.

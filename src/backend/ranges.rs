@@ -10,12 +10,13 @@ use std::vec::Vec;
 
 #[cfg(feature = "cuda")]
 use super::recent::{self, Stamp};
-use super::{Block, MemoryLocation, Options, Place};
+use super::{Block, MemoryLocation, Options, Place, Taints};
 use crate::{Error, Result};
 
 /// INVARIANT: ranges do not overlap, and each is there until it is removed: mapped at its place, or a device's at the address that is its place.
 pub(crate) struct Ranges<O> {
     by_address: RwLock<BTreeMap<u64, Range<O>>>,
+    taints: Taints,
     /// Since when none has died.
     #[cfg(feature = "cuda")]
     stamp: Stamp,
@@ -72,6 +73,7 @@ impl<O> Default for Ranges<O> {
     fn default() -> Self {
         Self {
             by_address: RwLock::default(),
+            taints: Taints::default(),
             #[cfg(feature = "cuda")]
             stamp: Stamp::default(),
         }
@@ -101,12 +103,27 @@ impl<O> Ranges<O> {
         entry.get().is_live_as(block)?;
         #[cfg(feature = "cuda")]
         self.stamp.renew();
-        Ok(entry.remove())
+        let range = entry.remove();
+        self.forget(block);
+        Ok(range)
     }
 
     /// Takes out a block that was killed, before the memory itself goes.
     pub fn remove(&self, block: &Block) -> Option<Range<O>> {
-        self.by_address.write().unwrap_or_else(PoisonError::into_inner).remove(&address(block))
+        let range = self.by_address.write().unwrap_or_else(PoisonError::into_inner).remove(&address(block));
+        self.forget(block);
+        range
+    }
+
+    /// Memory whose contents are invalid.
+    pub fn taints(&self) -> &Taints {
+        &self.taints
+    }
+
+    fn forget(&self, block: &Block) {
+        if !Taints::are_none() {
+            self.taints.remove_range(address(block), block.layout.size() as u64);
+        }
     }
 
     /// What a live block was asked to be.
@@ -120,10 +137,7 @@ impl<O> Ranges<O> {
     // What is found is kept in registers: returned through memory it is stored in bytes and read back in words, which waits for the stores.
     #[inline(always)]
     pub fn end(&self, place: Place, bytes: u64, call: &'static str) -> Result<Found> {
-        let address = match place {
-            Place::Device(address) => address.get(),
-            Place::Host(host) => host.as_ptr().addr() as u64,
-        };
+        let address = place.address();
         match recent::span(self.stamp.now(), address) {
             Some(span) => span.found(address, bytes),
             None => self.look(place, address, bytes, call),

@@ -15,7 +15,7 @@ use super::listed::Listed;
 use super::slice::{self, View};
 use super::{DeviceReadable, HostReadable, Memory, Slice, SliceMut};
 use crate::DeviceBytes;
-use crate::backend::{Block, DeviceAddress, MemoryLocation, Ticket, Uses};
+use crate::backend::{Block, DeviceAddress, MemoryLocation, Taints, Ticket, Uses};
 use crate::stream::Stream;
 use crate::{Error, Rejected, Result};
 
@@ -104,7 +104,12 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         }
         let block = memory.alloc(layout, on)?;
         let uses = Listed::new(block.ready.map_or(Uses::NONE, Uses::of));
-        Ok(Self { memory, block, len, uses, _elements: PhantomData })
+        let buffer = Self { memory, block, len, uses, _elements: PhantomData };
+        // A memory that allocates a block again does not know what failed on it before.
+        if !Taints::are_none() {
+            buffer.forget_contents();
+        }
+        Ok(buffer)
     }
 
     /// Copies elements in, as many as there are, and returns when that is done.
@@ -407,6 +412,16 @@ impl<T, M: Memory> Buffer<T, M> {
     /// The block is of the buffer's memory, nobody else's, ready, as long and aligned as the one that it replaces, and visible to the same.
     pub(crate) unsafe fn put_in(&mut self, block: Block) -> Block {
         replace(&mut self.block, block)
+    }
+
+    /// Makes the contents valid whatever they are, for an owner that writes them before it reads them.
+    #[cold]
+    pub(crate) fn forget_contents(&self) {
+        // SAFETY: the beginning is within the block.
+        let place = unsafe { self.block.place(0) };
+        if let (Some(taints), Some(place)) = (self.memory.backend().taints(), place) {
+            taints.remove(place, self.block.layout.size() as u64);
+        }
     }
 
     pub(crate) fn view(&self) -> View<'_, M> {

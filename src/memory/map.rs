@@ -11,7 +11,7 @@
 use core::slice;
 use std::vec::Vec;
 
-use super::slice::on_the_host;
+use super::slice::{Contents, on_the_host};
 use super::{Buffer, Memory, Slice, SliceMut};
 use crate::DeviceBytes;
 use crate::Result;
@@ -24,7 +24,7 @@ impl<T: DeviceBytes, M: Memory> Slice<'_, T, M> {
     /// As [`copy_to`](Self::copy_to), or [`Busy`](crate::Error::Busy) where a kernel that runs must not meet the host; `look` was not called.
     pub fn read<R>(&self, look: impl FnOnce(&[T]) -> R) -> Result<R> {
         self.view.settle()?;
-        match self.view.host::<T>()? {
+        match self.view.host::<T>(self.len(), Contents::Kept)? {
             // SAFETY: the view's elements, initialised by the memory's promise; nothing queued writes to them: it was waited for, and they are borrowed.
             Some(first) => Ok(look(unsafe { slice::from_raw_parts(first.as_ptr(), self.len()) })),
             None => Ok(look(&self.to_vec()?)),
@@ -40,7 +40,7 @@ impl<T: DeviceBytes, M: Memory> SliceMut<'_, T, M> {
     ///
     /// As [`copy_from`](Self::copy_from), or [`Busy`](crate::Error::Busy) where a kernel that runs must not meet the host.
     pub fn write<R>(&mut self, make: impl FnOnce(&mut [T]) -> R) -> Result<R> {
-        self.staged(|view| on_the_host(view.len()), make)
+        self.staged(Contents::Overwritten, |view| on_the_host(view.len()), make)
     }
 
     /// Lets `change` see and write the elements.
@@ -49,12 +49,17 @@ impl<T: DeviceBytes, M: Memory> SliceMut<'_, T, M> {
     ///
     /// As [`copy_from`](Self::copy_from), or [`Busy`](crate::Error::Busy) where a kernel that runs must not meet the host.
     pub fn update<R>(&mut self, change: impl FnOnce(&mut [T]) -> R) -> Result<R> {
-        self.staged(|view| view.as_view().to_vec(), change)
+        self.staged(Contents::Kept, |view| view.as_view().to_vec(), change)
     }
 
-    fn staged<R>(&mut self, stage: impl FnOnce(&Self) -> Result<Vec<T>>, change: impl FnOnce(&mut [T]) -> R) -> Result<R> {
+    fn staged<R>(
+        &mut self,
+        contents: Contents,
+        stage: impl FnOnce(&Self) -> Result<Vec<T>>,
+        change: impl FnOnce(&mut [T]) -> R,
+    ) -> Result<R> {
         self.view.settle()?;
-        if let Some(first) = self.view.host::<T>()? {
+        if let Some(first) = self.view.host::<T>(self.len(), contents)? {
             // SAFETY: as in `Slice::read`, and the elements are this value's alone.
             return Ok(change(unsafe { slice::from_raw_parts_mut(first.as_ptr(), self.len()) }));
         }

@@ -9,7 +9,7 @@ use std::vec::Vec;
 use super::listed::Listed;
 use super::{DeviceReadable, HostReadable, Memory};
 use crate::DeviceBytes;
-use crate::backend::{Backend, Block, Copy, DeviceAddress, Fill, MemoryLocation, Place, Uses};
+use crate::backend::{Backend, Block, Copy, DeviceAddress, Fill, MemoryLocation, Place, Taints, Uses};
 use crate::{Error, Result};
 
 /// Where some bytes of a buffer are, and who has to be waited for.
@@ -72,6 +72,15 @@ impl<'a, M: Memory> View<'a, M> {
         // SAFETY: the caller's promise.
         unsafe { self.copy(to, from, bytes) }
     }
+}
+
+/// What a caller does with the contents of a host slice.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contents {
+    /// It may read them.
+    Kept,
+    /// It writes them all.
+    Overwritten,
 }
 
 /// Refuses what belongs to another backend.
@@ -228,7 +237,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
     where
         M::Visibility: HostReadable,
     {
-        let Some(first) = self.view.host::<T>()? else { return Ok(zeroes(self.len)) };
+        let Some(first) = self.view.host::<T>(self.len, Contents::Kept)? else { return Ok(zeroes(self.len)) };
         // SAFETY: the invariant; initialised by the memory's promise, and nothing that is queued writes to it: checked just now. What a kernel does
         // with it beyond its launch's promise is the launch's affair.
         Ok(unsafe { slice::from_raw_parts(first.as_ptr(), self.len) })
@@ -379,7 +388,22 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     where
         M::Visibility: HostReadable,
     {
-        let first = match self.view.host::<T>()? {
+        self.lent(Contents::Kept)
+    }
+
+    /// The same for a caller that writes them all: whatever has failed to write them before does not matter.
+    pub(crate) fn overwritten(self) -> Result<&'a mut [T]>
+    where
+        M::Visibility: HostReadable,
+    {
+        self.lent(Contents::Overwritten)
+    }
+
+    fn lent(self, contents: Contents) -> Result<&'a mut [T]>
+    where
+        M::Visibility: HostReadable,
+    {
+        let first = match self.view.host::<T>(self.len, contents)? {
             Some(first) => first,
             // No element has bytes, so any aligned place holds them all.
             None => NonNull::dangling(),
@@ -396,16 +420,29 @@ impl<M: Memory> View<'_, M> {
         if self.offset == 0 { align } else { align.min(1 << self.offset.trailing_zeros()) }
     }
 
-    /// The first element, where nothing that is queued may be writing; `None` without bytes.
-    pub fn host<T>(&self) -> Result<Option<NonNull<T>>> {
+    /// The first of `len` elements, where no queued operation may be writing; `None` without bytes. Contents that are kept must be valid.
+    pub fn host<T>(&self, len: usize, contents: Contents) -> Result<Option<NonNull<T>>> {
         let Some(host) = self.block.host else { return Ok(None) };
         let backend = self.memory.backend();
-        if !self.uses.is_settled() && self.uses.uses().iter().any(|ticket| !backend.reached(ticket)) {
-            return Err(Error::Busy { what: "a queued operation uses the buffer" });
+        if !self.uses.is_settled() {
+            if self.uses.uses().iter().any(|ticket| !backend.reached(ticket)) {
+                return Err(Error::Busy { what: "a queued operation uses the buffer" });
+            }
+            // It waits for nothing any more.
+            self.settle()?;
+        }
+        // SAFETY: the offset is within the block, by the invariant of whoever has this view.
+        let first = unsafe { host.add(self.offset) };
+        let (place, bytes) = (Place::Host(first), (len * size_of::<T>()) as u64);
+        let taints = if Taints::are_none() { None } else { backend.taints() };
+        if let (Contents::Kept, Some(taints)) = (contents, taints) {
+            taints.check(place, bytes)?;
         }
         backend.host_access(self.block)?;
-        // SAFETY: the offset is within the block, by the invariant of whoever has this view.
-        Ok(Some(unsafe { host.add(self.offset) }.cast()))
+        if let (Contents::Overwritten, Some(taints)) = (contents, taints) {
+            taints.remove(place, bytes);
+        }
+        Ok(Some(first.cast()))
     }
 }
 

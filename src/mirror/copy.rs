@@ -4,7 +4,7 @@ use core::slice;
 
 use super::State;
 use crate::backend::MemoryLocation;
-use crate::memory::{Buffer, HostReadable, Memory};
+use crate::memory::{Buffer, HostReadable, Memory, SliceMut};
 use crate::{DeviceBytes, Error, Result};
 
 /// A buffer that may be there. [`Buffer::as_mut_slice`] asks a backend whether anything is in the way, which takes longer than an access may.
@@ -50,6 +50,24 @@ impl<T, H: Memory> HostCopy<T, H> {
         T: DeviceBytes,
         H::Visibility: HostReadable,
     {
+        self.lent(state, SliceMut::into_mut_slice)
+    }
+
+    /// The same for a caller that writes them all.
+    pub fn overwritten(&mut self, state: State) -> Result<&mut [T]>
+    where
+        T: DeviceBytes,
+        H::Visibility: HostReadable,
+    {
+        self.lent(state, SliceMut::overwritten)
+    }
+
+    #[inline]
+    fn lent<'a>(&'a mut self, state: State, lend: impl FnOnce(SliceMut<'a, T, H>) -> Result<&'a mut [T]>) -> Result<&'a mut [T]>
+    where
+        T: DeviceBytes,
+        H::Visibility: HostReadable,
+    {
         if self.is_at_rest
             && let Some(buffer) = &self.buffer
             && let Some(first) = buffer.as_ptr()
@@ -58,18 +76,20 @@ impl<T, H: Memory> HostCopy<T, H> {
             // invariant.
             return Ok(unsafe { slice::from_raw_parts_mut(first.as_ptr(), buffer.len()) });
         }
-        self.settled(state)
+        self.settled(state, lend)
     }
 
     #[cold]
-    fn settled(&mut self, state: State) -> Result<&mut [T]>
+    fn settled<'a>(&'a mut self, state: State, lend: impl FnOnce(SliceMut<'a, T, H>) -> Result<&'a mut [T]>) -> Result<&'a mut [T]>
     where
         T: DeviceBytes,
         H::Visibility: HostReadable,
     {
         let Some(buffer) = &mut self.buffer else { return Err(Error::NoHostCopy { state }) };
         buffer.settle()?;
-        self.is_at_rest = buffer.location() != MemoryLocation::Unified;
-        buffer.as_mut_slice()
+        let may_rest = buffer.location() != MemoryLocation::Unified;
+        let elements = lend(buffer.as_view_mut())?;
+        self.is_at_rest = may_rest;
+        Ok(elements)
     }
 }

@@ -106,6 +106,8 @@ where
         if access == Access::Write {
             self.land()?;
             self.allocate(Side::Device)?;
+            // Whoever writes all of it does not depend on what failed to write it before.
+            self.device.iter().for_each(Buffer::forget_contents);
         } else if access == Access::Update && self.state == State::Uninitialized {
             return self.begin(&[Side::Device], State::DeviceOnly);
         } else {

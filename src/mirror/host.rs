@@ -99,7 +99,7 @@ where
     fn overwrite(&mut self, write: impl FnOnce(&mut [T])) -> Result<()> {
         self.land()?;
         let is_new = self.allocate(Side::Host)?;
-        match self.host.elements(self.state) {
+        match self.host.overwritten(self.state) {
             Ok(elements) => write(elements),
             Err(error) => {
                 self.give_up(Side::Host, is_new);

@@ -73,7 +73,7 @@ where
             self.allocate(side)?;
             match (side, &mut self.device) {
                 (Side::Device, Some(device)) => device.zero(),
-                _ => self.host.elements(self.state).map(|elements| elements.zero()),
+                _ => self.host.overwritten(self.state).map(|elements| elements.zero()),
             }
         });
         match begun {

@@ -22,6 +22,9 @@ impl<T: DeviceBytes, M: Memory> Place<T, M> for Lease<'static, T, M> {
     fn last(&self) -> Option<Ticket> {
         self.used()
     }
+    fn is_written(&self) -> bool {
+        false
+    }
 }
 
 impl<T, M: Memory> Settle for Lease<'static, T, M> {

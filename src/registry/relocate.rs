@@ -118,5 +118,9 @@ unsafe fn copy(memory: &impl Memory, from: &Block, to: &Block) -> Result<()> {
     let target = unsafe { to.place(0) };
     let (Some(from_place), Some(to_place)) = (source, target) else { return Ok(()) };
     // SAFETY: the caller's promise.
-    unsafe { memory.backend().copy_now(&Copy { to: to_place, from: from_place, bytes: from.layout.size() as u64 }) }
+    let (backend, bytes) = (memory.backend(), from.layout.size() as u64);
+    // SAFETY: the caller's promise.
+    let copy = || unsafe { backend.copy_now(&Copy { to: to_place, from: from_place, bytes }) };
+    // Contents that are invalid move too, and stay invalid.
+    backend.taints().map_or_else(copy, |taints| taints.carry(from_place, to_place, bytes, copy))
 }

@@ -72,10 +72,11 @@ impl Stream {
         let backend = self.backend();
         let queued = (|| {
             same_backend(&**backend, &**module.backend())?;
-            let mut all = Vec::new();
+            let (mut all, mut works_on) = (Vec::new(), Vec::new());
             operands.each(&mut |shown| {
                 same_backend(&**backend, shown.backend)?;
                 all.push(shown.address.map_or(0, DeviceAddress::get));
+                works_on.extend(shown.operand);
                 Ok(())
             })?;
             all.extend_from_slice(arguments);
@@ -84,7 +85,7 @@ impl Stream {
                 self.come_after(uses)?;
                 self.come_after(&Uses::from(last))
             })?;
-            let launch = Launch { module: module.id(), name, arguments: &all, groups: 1, stays: false };
+            let launch = Launch { module: module.id(), name, arguments: &all, groups: 1, stays: false, operands: &works_on };
             // SAFETY: the caller's promise; the operands come after whatever used them, list this launch, and are nobody else's until it has left.
             self.queue(&[], Work::Kernel, |backend, id| unsafe { backend.launch(&launch, id) }).map(Some)
         })();
@@ -93,13 +94,16 @@ impl Stream {
 }
 
 mod sealed {
-    use super::{DeviceReadable, Memory, Operand, Result, Uses};
-    use crate::backend::{Backend, DeviceAddress, Ticket};
+    use super::{DeviceReadable, Memory, Result, Uses};
+    use crate::backend::{Backend, DeviceAddress, Operand, Ticket};
+    use crate::stream;
 
     /// An operand, as a launch sees it.
     pub struct Shown<'a> {
         pub backend: &'a dyn Backend,
         pub address: Option<DeviceAddress>,
+        /// `None` without bytes.
+        pub operand: Option<Operand>,
         pub uses: &'a Uses,
         /// What it comes after besides.
         pub last: Option<Ticket>,
@@ -110,14 +114,16 @@ mod sealed {
         fn each(&self, look: &mut dyn FnMut(Shown<'_>) -> Result<()>) -> Result<()>;
     }
 
-    impl<A: Operand> Places for A
+    impl<A: stream::Operand> Places for A
     where
         A::Memory: Memory<Visibility: DeviceReadable>,
     {
         fn each(&self, look: &mut dyn FnMut(Shown<'_>) -> Result<()>) -> Result<()> {
             let elements = self.elements();
             let (backend, address) = (&**elements.memory().backend(), elements.device_address());
-            look(Shown { backend, address, uses: elements.uses(), last: self.last() })
+            let bytes = (elements.len() * size_of::<A::Element>()) as u64;
+            let operand = elements.place().map(|place| Operand { place, bytes, is_written: self.is_written() });
+            look(Shown { backend, address, operand, uses: elements.uses(), last: self.last() })
         }
     }
 

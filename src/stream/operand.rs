@@ -52,6 +52,10 @@ pub(crate) mod sealed {
         fn last(&self) -> Option<Ticket> {
             None
         }
+        /// Whether a kernel that works on them may write to them.
+        fn is_written(&self) -> bool {
+            true
+        }
     }
 
     impl<T: DeviceBytes, M: Memory> Place<T, M> for Buffer<T, M> {

@@ -70,7 +70,8 @@ impl<T: Queued> Pending<T> {
     /// What comes back, at once: to be queued again, after this operation wherever that is. The host sees nothing of it before it is done.
     ///
     /// What this operation fails with is told once: by the first blocking operation on one of the buffers if nothing else was queued on it, or else by
-    /// [`Stream::synchronize`]; the former also when the stream has gone.
+    /// [`Stream::synchronize`]; the former also when the stream has gone. Operations that read what it failed to write fail with
+    /// [`Error::Tainted`].
     pub fn ordered(self) -> T {
         self.value
     }

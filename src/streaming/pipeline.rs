@@ -132,7 +132,7 @@ impl<'r, 'j, S: Stage> Run<'r, 'j, S> {
         }
         let Some(mut staging) = self.streamer.idle.pop_front() else { return Ok(false) };
         let wanted = self.streamer.length_of(self.end.unwrap_or(u64::MAX) - self.next);
-        let bytes = &mut staging.as_mut_slice()?[..wanted];
+        let bytes = &mut staging.as_view_mut().overwritten()?[..wanted];
         let length = fill(self.job.source, bytes, self.next)?;
         if length < wanted || wanted == 0 {
             let at = self.next + length as u64;

@@ -254,6 +254,7 @@ lacking! {
             arguments: &[0, 0],
             groups: 2,
             stays: false,
+            operands: &[],
         };
         // SAFETY: no byte is touched.
         let ticket = unsafe { backend.launch(&launch, stream.id()) }.expect("as many as fit");

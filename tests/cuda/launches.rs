@@ -10,7 +10,7 @@ use crate::rig::{self, Double, alone};
 /// Launches a kernel that touches no byte.
 fn launched(backend: &dyn Backend, module: ModuleId, name: &str, arguments: &[u64], on: StreamId) -> Result<Ticket, Error> {
     // SAFETY: a count of 0.
-    unsafe { backend.launch(&Launch { module, name, arguments, groups: 1, stays: false }, on) }
+    unsafe { backend.launch(&Launch { module, name, arguments, groups: 1, stays: false, operands: &[] }, on) }
 }
 
 alone! {

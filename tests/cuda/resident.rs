@@ -24,7 +24,7 @@ const MOST: u64 = 64;
 fn stay(backend: &Arc<CudaBackend>, words: &PinnedBuffer<u64, CudaBackend>, groups: u32, stream: &Stream) -> Result<Ticket, Error> {
     let module = backend.load(&IMAGE, &ABI).expect("our ABI");
     let arguments = [words.device_address().expect("it has one").get()];
-    let launch = Launch { module, name: "hold", arguments: &arguments, groups, stays: true };
+    let launch = Launch { module, name: "hold", arguments: &arguments, groups, stays: true, operands: &[] };
     // SAFETY: two words that both sides use as atomics, which outlive the kernel.
     unsafe { backend.launch(&launch, stream.id()) }
 }

@@ -213,8 +213,18 @@ alone! {
         let rejected = failed.wait().expect_err("half of it");
         assert!(matches!(rejected.error, Error::AlreadyTold { number: 1, .. }), "{rejected}");
         assert_eq!(filled.wait().expect("nothing of its own failed").to_vec().expect("a copy"), [0x0102_0304_0506_0708; 100]);
-        // A buffer says what nobody was told of.
-        rejected.value.to_vec().expect("it was told");
+        // What was half written is not read before it is written again.
+        let half = rejected.value;
+        for _ in 0..2 {
+            let error = half.to_vec().expect_err("half of it");
+            assert!(matches!(&error, Error::Tainted { number: 1, cause, .. } if cause.contains("cuMemcpyDtoDAsync_v2")), "{error}");
+        }
+        let refused = stream.copy(half, gpu(100)).expect_err("nothing to copy");
+        assert!(matches!(refused.error, Error::Tainted { number: 1, .. }), "{refused}");
+        let (half, other) = refused.value;
+        let half = stream.fill(half, .., 0x0102_0304_0506_0708).expect("queued").ordered();
+        let (_, other) = stream.copy(half, other).expect("queued").wait().expect("written as a whole");
+        assert_eq!(other.to_vec().expect("valid"), [0x0102_0304_0506_0708; 100]);
     }
 
     fn what_failed_on_a_stream_that_has_gone_is_told_by_the_buffer() {

@@ -8,6 +8,7 @@ mod held;
 mod metrics;
 mod moments;
 mod outlived;
+mod tainted;
 mod tasks;
 mod tokio_tasks;
 mod told;

@@ -48,7 +48,11 @@ fn what_the_operation_itself_was_told_is_told_nobody_else() {
     let rejected = stream.fill(buffer, .., 1).expect("queued").wait().expect_err("planned");
     assert!(matches!(rejected.error, Error::Injected { call: "fill", .. }), "{rejected}");
     stream.synchronize().expect("it was told");
-    assert_eq!(rejected.value.to_vec().expect("it was told"), [7; 64]);
+    let mut buffer = rejected.value;
+    let error = buffer.to_vec().expect_err("the fill failed");
+    assert!(matches!(error, Error::Tainted { stream: id, .. } if id == stream.id().get()), "{error}");
+    buffer.copy_from(&[7; 64]).expect("it is written as a whole");
+    assert_eq!(buffer.to_vec().expect("valid again"), [7; 64]);
     assert!(backend.outcome(ticket, None).expect("nothing of its own failed"));
     let failed = ringmem::backend::Ticket { number: ticket.number + 1, ..ticket };
     assert!(backend.wait(failed, None).expect("it was told"));

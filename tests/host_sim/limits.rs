@@ -83,7 +83,7 @@ fn a_launch_that_gets_not_all_its_threads_is_an_error_and_runs_nowhere() {
         let buffer = GpuBuffer::<u8, _>::from_slice(Device::new(&backend, 0), &[0; 64]).expect("room");
         let arguments = [buffer.device_address().expect("it has bytes").get(), 64];
         let launch = |groups| {
-            let launch = ringmem::backend::Launch { module, name: "increment", arguments: &arguments, groups, stays: false };
+            let launch = ringmem::backend::Launch { module, name: "increment", arguments: &arguments, groups, stays: false, operands: &[] };
             // SAFETY: within the buffer, which nobody else uses before the wait.
             let ticket = unsafe { backend.launch(&launch, stream.id()) }.expect("it is queued");
             backend.wait(ticket, Some(LIMIT))

@@ -44,7 +44,7 @@ impl Setup {
     fn kernel(&self, block: &Block, ns: u64, on: &Stream) -> Ticket {
         let arguments = &[block.device_address.expect("a device sees it").get(), ns];
         let module = self.backend.load(&IMAGE, &Abi::of(LAYOUTS)).expect("our ABI");
-        let launch = Launch { module, name: "increment", arguments, groups: 1, stays: false };
+        let launch = Launch { module, name: "increment", arguments, groups: 1, stays: false, operands: &[] };
         // SAFETY: within the block: the tests have blocks of more bytes, and wait before they touch them.
         unsafe { self.backend.launch(&launch, on.id()) }.expect("it is queued")
     }

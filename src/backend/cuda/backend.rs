@@ -11,8 +11,8 @@ use ringmem_layouts::{Abi, Image};
 use super::queue::{Lasts, Queue};
 use super::{CudaBackend, process};
 use crate::backend::{
-    Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Place, Prefetch, Request, StreamId, Ticket,
-    Uses,
+    Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Place, Prefetch, Request, StreamId, Taints,
+    Ticket, Uses,
 };
 use crate::{Error, Result};
 
@@ -232,6 +232,10 @@ unsafe impl Backend for CudaBackend {
 
     fn unreported(&self, _error: Error) {
         self.shared.counts.unreported.fetch_add(1, Relaxed);
+    }
+
+    fn taints(&self) -> Option<&Taints> {
+        Some(self.shared.ranges.taints())
     }
 
     fn host_access(&self, block: &Block) -> Result<()> {

@@ -22,7 +22,7 @@ use super::Shared;
 use super::device::{Device, STAGING};
 use super::fill::WITH_BARRIER;
 use super::process;
-use super::queue::{Lasts, Making};
+use super::queue::{Lasts, Making, Queue};
 use super::tally::{Done, Way};
 use crate::Result;
 use crate::backend::bytes::{is_word, moved};
@@ -56,6 +56,7 @@ impl Shared {
     fn ends(&self, copy: &Copy) -> Result<Ends> {
         let to = self.ranges.end(copy.to, copy.bytes, "copy")?;
         let from = self.ranges.end(copy.from, copy.bytes, "copy")?;
+        self.ranges.taints().check(copy.from, copy.bytes)?;
         let way = match (self.is_far(&from)?, self.is_far(&to)?) {
             (false, false) => Way::Host,
             (false, true) => Way::Up,
@@ -131,6 +132,7 @@ impl Shared {
                 home.now(|lane| self.issue(&ends, bytes, home, lane.stream()))?;
             }
         }
+        self.ranges.taints().remove(copy.to, copy.bytes);
         ends.done(copy.bytes).count(&self.counts);
         Ok(())
     }
@@ -172,6 +174,7 @@ impl Shared {
             // SAFETY: a live word of the device, aligned: checked, and the caller's promise.
             unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), address(&found), value, WITH_BARRIER) }
         })?;
+        copies.iter().for_each(|copy| self.ranges.taints().remove(copy.to, copy.bytes));
         ends.iter().flatten().for_each(|(ends, bytes)| ends.done(*bytes).count(&self.counts));
         Done::PUBLICATION.count(&self.counts);
         Ok(())
@@ -184,7 +187,7 @@ impl Shared {
         let queue = self.stream(on)?;
         let ends = self.ends(copy)?;
         let bytes = copy.bytes as usize;
-        let number = queue.push(Lasts::Bytes(copy.bytes), Some(ends.done(copy.bytes)), |making| {
+        self.write_queued(&queue, on, (copy.to, &ends.to, copy.bytes), ends.done(copy.bytes), |making| {
             let calls = queue.device.calls;
             let by_host = ends.way == Way::Host || ends.is_pageable();
             if !by_host || calls.cuLaunchHostFunc.is_none() && !(ends.way == Way::Host && ends.is_pageable()) {
@@ -215,6 +218,27 @@ impl Shared {
                 }
             }
             Ok(())
+        })
+    }
+
+    /// Queues an operation that writes so many bytes at a place that was found. Where it fails half-made they are tainted.
+    pub(super) fn write_queued(
+        &self,
+        queue: &Queue,
+        on: StreamId,
+        (to, found, bytes): (Place, &Found, u64),
+        done: Done,
+        make: impl FnOnce(&mut Making<'_>) -> Result<()>,
+    ) -> Result<Ticket> {
+        let taints = self.ranges.taints();
+        let number = queue.push(Lasts::Bytes(bytes), Some(done), |making| {
+            let made = make(making);
+            match (&made, making.failed()) {
+                (Ok(()), _) => taints.remove(to, bytes),
+                (Err(error), Some(number)) if !found.in_no_range => taints.add(to, bytes, Ticket { stream: on, number }, error),
+                (Err(_), _) => {}
+            }
+            made
         })?;
         Ok(Ticket { stream: on, number })
     }

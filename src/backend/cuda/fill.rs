@@ -48,6 +48,7 @@ impl Shared {
             // SAFETY: so many elements, nobody else's: checked, and the caller's promise.
             unsafe { filled(found.place, fill) };
         }
+        self.ranges.taints().remove(fill.to, fill.bytes());
         Done::fill(fill.bytes()).count(&self.counts);
         Ok(())
     }
@@ -59,7 +60,7 @@ impl Shared {
         let queue = self.stream(on)?;
         let found = self.target(fill)?;
         let is_far = self.is_far(&found)?;
-        let number = queue.push(Lasts::Bytes(fill.bytes()), Some(Done::fill(fill.bytes())), |making| {
+        self.write_queued(&queue, on, (fill.to, &found, fill.bytes()), Done::fill(fill.bytes()), |making| {
             if !is_far {
                 let (spot, fill) = (Spot::new(found.place), *fill);
                 // SAFETY: so many elements until this is over, nobody else's: checked, and the caller's promise.
@@ -67,8 +68,7 @@ impl Shared {
             }
             let pattern = Pattern::of(&queue.device, fill, address(&found), || making.word())?;
             spread(&queue.device, fill, address(&found), pattern, |call| making.call(call))
-        })?;
-        Ok(Ticket { stream: on, number })
+        })
     }
 
     /// Where a word is to be published.

@@ -99,7 +99,8 @@ impl Shared {
     ///
     /// The promise of `Backend::launch`.
     pub(super) unsafe fn launch_queued(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
-        let Launch { module, name, arguments, groups, stays } = *launch;
+        let Launch { module, name, arguments, groups, stays, operands } = *launch;
+        operands.iter().try_for_each(|operand| self.ranges.taints().check(operand.place, operand.bytes))?;
         let queue = self.stream(on)?;
         let (entry, kernel) = self.kernel(module, name, arguments.len(), &queue.device)?;
         kernel.fit.holds(groups)?;

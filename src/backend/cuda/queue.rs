@@ -122,6 +122,7 @@ pub(super) enum Lasts {
 /// An operation while its calls are made.
 pub(super) struct Making<'a> {
     queue: &'a Queue,
+    number: u64,
     staging: Option<NonNull<u8>>,
     /// A word, until it is over.
     word: Option<Piece>,
@@ -134,6 +135,11 @@ impl Making<'_> {
         call(self.queue.handle())?;
         self.has_begun = true;
         Ok(())
+    }
+
+    /// The number that it fails under, where a call failed after another was made.
+    pub fn failed(&self) -> Option<u64> {
+        self.has_begun.then_some(self.number)
     }
 
     /// [`STAGING`](super::device::STAGING) pinned bytes, which its calls alone use where they come in the stream's order, and the host only in host functions.
@@ -216,7 +222,8 @@ impl Queue {
             self.record(&mut state)?;
         }
         let staging = state.staging.as_ref().map(Piece::place);
-        let mut making = Making { queue: self, staging, word: None, has_begun: false };
+        let number = state.last + 1;
+        let mut making = Making { queue: self, number, staging, word: None, has_begun: false };
         let made = match since {
             Some(since) if state.failed > 0 && state.failed >= since => {
                 making.has_begun = true;
@@ -225,7 +232,6 @@ impl Queue {
             _ => make(&mut making),
         };
         let Making { word, has_begun, .. } = making;
-        let number = state.last + 1;
         if let Err(error) = made {
             if !has_begun {
                 return Err(error);

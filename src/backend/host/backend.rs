@@ -21,8 +21,8 @@ use super::queue::Queue;
 use crate::backend::panic::both;
 use crate::backend::ranges::{address, addresses};
 use crate::backend::{
-    Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Place, Prefetch, Request, StreamId, Ticket,
-    Uses, entry,
+    Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Place, Prefetch, Request, StreamId, Taints,
+    Ticket, Uses, entry,
 };
 use crate::{Error, Result};
 
@@ -284,7 +284,7 @@ unsafe impl Backend for HostBackend {
     }
 
     unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
-        let Launch { module, name, arguments, groups, .. } = *launch;
+        let Launch { module, name, arguments, groups, operands, .. } = *launch;
         self.queue(Facts::of(Verb::Launch, Some(on)), on, |stream| {
             let entries = self.shared.modules.read().unwrap_or_else(PoisonError::into_inner).get(&module).copied().unwrap_or(&[]);
             let entry = *entry(entries, name, arguments.len())?;
@@ -292,7 +292,7 @@ unsafe impl Backend for HostBackend {
             if groups == 0 || groups > most {
                 return Err(Error::Size { asked: groups.into(), least: 1, most: most.into() });
             }
-            let operation = Operation::Launch(operation::Launch { entry, arguments: arguments.into(), groups });
+            let operation = Operation::Launch(operation::Launch { entry, arguments: arguments.into(), groups, operands: operands.into() });
             Ok((operation, Work::Kernel { device: stream.device, name: entry.name, arguments }))
         })
     }
@@ -319,6 +319,10 @@ unsafe impl Backend for HostBackend {
 
     fn unreported(&self, _error: Error) {
         self.shared.counts.unreported.fetch_add(1, Relaxed);
+    }
+
+    fn taints(&self) -> Option<&Taints> {
+        Some(self.shared.ranges.taints())
     }
 
     fn host_access(&self, block: &Block) -> Result<()> {

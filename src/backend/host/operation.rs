@@ -19,7 +19,7 @@ use super::shared::{Group, Shared};
 use crate::backend::bytes::{aligned, filled, moved};
 use crate::backend::panic::caught;
 use crate::backend::ranges::Found;
-use crate::backend::{Copy, Fill, MemoryLocation, Place, Prefetch, StreamId};
+use crate::backend::{Copy, Fill, MemoryLocation, Operand, Place, Prefetch, StreamId, Ticket};
 use crate::{Error, Result};
 
 /// INVARIANT: whoever queued it made the promise of the backend's verb.
@@ -52,16 +52,31 @@ pub(super) struct Launch {
     pub entry: Entry,
     pub arguments: Box<[u64]>,
     pub groups: u32,
+    pub operands: Box<[Operand]>,
 }
 
 impl Operation {
-    /// On the stream's thread.
-    pub fn execute(self, shared: &Shared, device: u32, facts: &Facts) -> Result<()> {
+    /// Taints what the operation was to write, after it failed. Pageable memory of the caller's is not tracked, and a word that is not published is
+    /// unchanged.
+    pub fn taint(&self, shared: &Shared, failed: Ticket, error: &Error) {
+        let add = |place, bytes| shared.ranges.taints().add(place, bytes, failed, error);
         match self {
+            Self::Copy(copy, _, [false, _]) => add(copy.to, copy.bytes),
+            Self::Fill(fill, false) => add(fill.to, fill.bytes()),
+            Self::Launch(launch) => {
+                launch.operands.iter().filter(|operand| operand.is_written).for_each(|operand| add(operand.place, operand.bytes));
+            }
+            Self::Copy(..) | Self::Fill(..) | Self::Publish { .. } | Self::Prefetch(_) | Self::Record(_) | Self::After { .. } => {}
+        }
+    }
+
+    /// On the stream's thread.
+    pub fn execute(&self, shared: &Shared, device: u32, facts: &Facts) -> Result<()> {
+        match *self {
             // SAFETY: the invariant. What was freed meanwhile waits for this operation.
-            Self::Copy(copy, route, pageable) => unsafe { shared.copy(&copy, Some((route, pageable)), facts.stream) }.map(drop),
+            Self::Copy(ref copy, route, pageable) => unsafe { shared.copy(copy, Some((route, pageable)), facts.stream) }.map(drop),
             // SAFETY: as above.
-            Self::Fill(fill, pageable) => unsafe { shared.fill(&fill, Some(pageable), facts.stream) }.map(drop),
+            Self::Fill(ref fill, pageable) => unsafe { shared.fill(fill, Some(pageable), facts.stream) }.map(drop),
             // SAFETY: as above.
             Self::Publish { word, value, pageable, .. } => unsafe { shared.publish(word, value, Some(pageable)) }.map(drop),
             Self::Prefetch(Prefetch { address, bytes, to }) => {
@@ -70,12 +85,12 @@ impl Operation {
                 shared.counts.prefetches.add(bytes);
                 Ok(())
             }
-            Self::Launch(launch) => launch.execute(shared, device, facts),
-            Self::Record(at) => {
+            Self::Launch(ref launch) => launch.execute(shared, device, facts),
+            Self::Record(ref at) => {
                 at.get_or_init(|| shared.now_ns());
                 Ok(())
             }
-            Self::After { stream, number, .. } => {
+            Self::After { ref stream, number, .. } => {
                 // Its failure is its waiter's.
                 stream.wait_for(number);
                 Ok(())
@@ -86,6 +101,7 @@ impl Operation {
 
 impl Launch {
     fn execute(&self, shared: &Shared, device: u32, facts: &Facts) -> Result<()> {
+        self.operands.iter().try_for_each(|operand| shared.ranges.taints().check(operand.place, operand.bytes))?;
         let run = |number| {
             let group = Group { shared, device, number, groups: u64::from(self.groups), facts };
             // SAFETY: the invariant.
@@ -160,6 +176,7 @@ impl Shared {
     /// The promise of `Backend::copy_now`.
     pub unsafe fn copy(&self, copy: &Copy, queued: Option<(Route, [bool; 2])>, stream: Option<StreamId>) -> Result<Route> {
         let (to, from, route) = self.ends(copy, queued.map(|(_, pageable)| pageable))?;
+        self.ranges.taints().check(copy.from, copy.bytes)?;
         // A peer enabled or disabled since the call changes nothing.
         let route = queued.map_or(route, |(route, _)| route);
         for (end, other) in [(&to, &from), (&from, &to)] {
@@ -175,6 +192,7 @@ impl Shared {
             // SAFETY: both checked for so many bytes, or promised; apart and nobody else's: the caller's promise.
             unsafe { moved(to.place, from.place, copy.bytes as usize) };
         }
+        self.ranges.taints().remove(copy.to, copy.bytes);
         route.counted(&self.counts, copy.bytes);
         Ok(route)
     }
@@ -204,12 +222,13 @@ impl Shared {
     /// # Safety
     ///
     /// The promise of `Backend::publish_now`.
-    pub unsafe fn publish(&self, word: Place, value: u64, queued: Option<bool>) -> Result<Route> {
-        let (found, route) = self.check_word(word, queued)?;
+    pub unsafe fn publish(&self, place: Place, value: u64, queued: Option<bool>) -> Result<Route> {
+        let (found, route) = self.check_word(place, queued)?;
         // SAFETY: a live word, aligned; others access it as a word too: checked, and the caller's promise.
         let word = unsafe { AtomicU64::from_ptr(found.place.as_ptr().cast()) };
         // SYNC POINT: published. Pairs with whatever acquires that word.
         word.store(value, Release);
+        self.ranges.taints().remove(place, size_of::<u64>() as u64);
         self.counts.publications.fetch_add(1, Relaxed);
         Ok(route)
     }
@@ -225,6 +244,7 @@ impl Shared {
         let place = found.place;
         // SAFETY: so many elements, nobody else's: checked, and the caller's promise.
         unsafe { filled(place, fill) };
+        self.ranges.taints().remove(fill.to, fill.bytes());
         self.counts.fills.add(fill.bytes());
         Ok(route)
     }

@@ -17,10 +17,10 @@ use super::log::{Facts, Phase};
 use super::operation::Operation;
 use super::shared::Shared;
 use super::tasks::Tasks;
-use crate::backend::StreamId;
 use crate::backend::ended::Untold;
 use crate::backend::failures::Failures;
 use crate::backend::panic::caught;
+use crate::backend::{StreamId, Ticket};
 use crate::{Error, Result};
 
 /// An operation on its way, and the call that queued it.
@@ -103,7 +103,8 @@ impl Queue {
         let mut last_failed = 0;
         let mut next = operations.recv().ok();
         while let Some((mut number, item)) = next {
-            let outcome = item.map_or(Ok(()), |item| self.execute(shared, number, item, &mut is_broken, last_failed));
+            let outcome =
+                item.map_or(Ok(()), |item| self.execute(shared, Ticket { stream: id, number }, item, &mut is_broken, last_failed));
             if outcome.is_err() {
                 last_failed = number;
             }
@@ -138,14 +139,14 @@ impl Queue {
 
     /// Executes an operation and writes it down. After a panic of what is not a kernel, a clock for one, nothing is executed any more, but fails:
     /// whoever waits for it is told.
-    fn execute(&self, shared: &Shared, number: u64, item: Item, is_broken: &mut bool, last_failed: u64) -> Result<()> {
+    fn execute(&self, shared: &Shared, ticket: Ticket, item: Item, is_broken: &mut bool, last_failed: u64) -> Result<()> {
         let Item { operation, facts, struck } = item;
         let count = self.count(&operation);
         let flips = struck.and_then(|struck| struck.flips);
         let refusal = if *is_broken { Some(Error::StreamClosed) } else { struck.filter(|_| flips.is_none()).map(|struck| struck.error()) };
         let outcome = caught(|| {
-            let outcome = match (refusal, operation) {
-                (None, Operation::Publish { since, .. }) if last_failed >= since => Err(Error::Unpublished { failed: last_failed }),
+            let outcome = match (refusal, &operation) {
+                (None, Operation::Publish { since, .. }) if last_failed >= *since => Err(Error::Unpublished { failed: last_failed }),
                 (None, operation) => operation.execute(shared, self.device, &facts),
                 // What comes after it relies on the order, whatever is said of the wait.
                 (Some(error), wait @ Operation::After { .. }) => wait.execute(shared, self.device, &facts).and(Err(error)),
@@ -154,16 +155,17 @@ impl Queue {
             if let (Ok(()), Some(at)) = (&outcome, flips) {
                 shared.flip(&facts, at);
             }
-            shared.log(&facts, Phase::Executed, Some(number), outcome.is_ok());
+            shared.log(&facts, Phase::Executed, Some(ticket.number), outcome.is_ok());
             outcome
         });
         if let Some(count) = count {
             count.fetch_sub(1, Relaxed);
         }
-        outcome.unwrap_or_else(|| {
+        let outcome = outcome.unwrap_or_else(|| {
             *is_broken = true;
             Err(Error::StreamClosed)
-        })
+        });
+        outcome.inspect_err(|error| operation.taint(shared, ticket, error))
     }
 
     /// Queues an operation; its number, which `announce` is told before anything is executed.

@@ -1,0 +1,227 @@
+//! [`Taints`]: memory whose contents are invalid because a queued operation failed.
+//!
+//! 1. A queued operation that fails taints the bytes that it was to write.
+//! 2. An operation that reads a tainted byte fails with [`Error::Tainted`], which names the first failure, and taints its own target in turn. So does a launch
+//!    for its [operands](super::Operand), and a host slice is refused.
+//! 3. A copy or fill that succeeds makes the bytes that it writes valid. Freed memory is not tainted.
+//! 4. While nothing in the process is tainted, a check is one relaxed load.
+//!
+//! Not tracked: what a kernel reads or writes through raw addresses, and memory outside the backend's allocations.
+
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
+use std::collections::BTreeMap;
+use std::string::ToString;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::vec::Vec;
+
+use super::{Place, Ticket};
+use crate::{Error, Result};
+
+/// Tainted ranges in the process.
+static TAINTED: AtomicUsize = AtomicUsize::new(0);
+
+/// The tainted bytes of one backend, by address.
+#[derive(Debug, Default)]
+pub struct Taints {
+    // INVARIANT: no range is empty and none overlap; `TAINTED` counts them.
+    ranges: Mutex<BTreeMap<u64, Tainted>>,
+}
+
+#[derive(Clone, Debug)]
+struct Tainted {
+    end: u64,
+    cause: Cause,
+}
+
+/// The first failure of a chain of operations.
+#[derive(Clone, Debug)]
+struct Cause {
+    stream: u64,
+    number: u64,
+    message: Arc<str>,
+}
+
+impl Cause {
+    fn of(failed: Ticket, error: &Error) -> Self {
+        match error {
+            Error::Tainted { stream, number, cause } => Self { stream: *stream, number: *number, message: Arc::clone(cause) },
+            error => Self { stream: failed.stream.get(), number: failed.number, message: error.to_string().into() },
+        }
+    }
+}
+
+impl Taints {
+    /// Whether nothing in the process is tainted.
+    #[inline]
+    pub(crate) fn are_none() -> bool {
+        // Relaxed: whoever may read the bytes comes after the operation that failed, and so after this was counted.
+        TAINTED.load(Relaxed) == 0
+    }
+
+    /// Refuses bytes of which one is tainted.
+    ///
+    /// # Errors
+    ///
+    /// [`Tainted`](Error::Tainted) with the cause of the first tainted range.
+    #[inline]
+    pub fn check(&self, place: Place, bytes: u64) -> Result<()> {
+        if Self::are_none() { Ok(()) } else { self.look_up(place.address(), bytes) }
+    }
+
+    #[cold]
+    fn look_up(&self, start: u64, bytes: u64) -> Result<()> {
+        let end = start.saturating_add(bytes);
+        let ranges = self.ranges();
+        let before = ranges.range(..start).next_back().filter(|(_, tainted)| tainted.end > start);
+        let Some((_, Tainted { cause, .. })) = before.or_else(|| ranges.range(start..end).next()) else { return Ok(()) };
+        Err(Error::Tainted { stream: cause.stream, number: cause.number, cause: Arc::clone(&cause.message) })
+    }
+
+    /// Taints the bytes that a queued operation failed to write.
+    #[cold]
+    pub fn add(&self, place: Place, bytes: u64, failed: Ticket, error: &Error) {
+        let (start, cause) = (place.address(), Cause::of(failed, error));
+        let mut ranges = self.ranges();
+        cut(&mut ranges, start, start.saturating_add(bytes));
+        insert(&mut ranges, start, Tainted { end: start.saturating_add(bytes), cause });
+    }
+
+    /// Makes bytes valid that were written, or that have a new owner.
+    #[inline]
+    pub fn remove(&self, place: Place, bytes: u64) {
+        if !Self::are_none() {
+            self.remove_range(place.address(), bytes);
+        }
+    }
+
+    #[cold]
+    pub(super) fn remove_range(&self, start: u64, bytes: u64) {
+        cut(&mut self.ranges(), start, start.saturating_add(bytes));
+    }
+
+    /// Runs a copy that moves contents whether they are valid or not: where it succeeds, the target is tainted as the source was.
+    pub(crate) fn carry<T>(&self, from: Place, to: Place, bytes: u64, copy: impl FnOnce() -> Result<T>) -> Result<T> {
+        if Self::are_none() {
+            return copy();
+        }
+        let (from, to) = (from.address(), to.address());
+        let taken = cut(&mut self.ranges(), from, from.saturating_add(bytes));
+        let outcome = copy();
+        let base = if outcome.is_ok() { to } else { from };
+        let mut ranges = self.ranges();
+        for (start, Tainted { end, cause }) in taken {
+            let [start, end] = [start, end].map(|address| base + (address - from));
+            insert(&mut ranges, start, Tainted { end, cause });
+        }
+        outcome
+    }
+
+    fn ranges(&self) -> MutexGuard<'_, BTreeMap<u64, Tainted>> {
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Taints {
+    fn drop(&mut self) {
+        TAINTED.fetch_sub(self.ranges().len(), Relaxed);
+    }
+}
+
+fn insert(ranges: &mut BTreeMap<u64, Tainted>, start: u64, tainted: Tainted) {
+    if start < tainted.end && ranges.insert(start, tainted).is_none() {
+        TAINTED.fetch_add(1, Relaxed);
+    }
+}
+
+/// Takes the bytes from `start` to `end` out; what was tainted of them.
+fn cut(ranges: &mut BTreeMap<u64, Tainted>, start: u64, end: u64) -> Vec<(u64, Tainted)> {
+    let before = ranges.range(..start).next_back().filter(|(_, tainted)| tainted.end > start).map(|(&first, _)| first);
+    let firsts: Vec<u64> = before.into_iter().chain(ranges.range(start..end.max(start)).map(|(&first, _)| first)).collect();
+    let mut taken = Vec::with_capacity(firsts.len());
+    for first in firsts {
+        let Some(tainted) = ranges.remove(&first) else { continue };
+        TAINTED.fetch_sub(1, Relaxed);
+        let part = |from: u64, to: u64| (from, Tainted { end: to, cause: tainted.cause.clone() });
+        for (first, rest) in [part(first, tainted.end.min(start)), part(first.max(end), tainted.end)] {
+            insert(ranges, first, rest);
+        }
+        taken.push(part(first.max(start), tainted.end.min(end)));
+    }
+    taken
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{DeviceAddress, StreamId};
+
+    const SIZE: usize = 48;
+
+    fn at(address: usize) -> Place {
+        Place::Device(DeviceAddress::new(address as u64))
+    }
+
+    /// The number of the operation that tainted a byte, or 0.
+    fn cause(taints: &Taints, byte: usize) -> u64 {
+        match taints.check(at(byte), 1) {
+            Ok(()) => 0,
+            Err(Error::Tainted { number, .. }) => number,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn taints_follow_a_model_by_byte(ops in proptest::collection::vec((0..4_u8, 0..SIZE, 0..SIZE, 0..SIZE), 1..60)) {
+            let (taints, stream) = (Taints::default(), StreamId::next());
+            let mut model = [0; SIZE];
+            for (number, (kind, start, len, other)) in (1..).zip(ops) {
+                let len = len.min(SIZE - start);
+                match kind {
+                    0 | 1 => {
+                        taints.add(at(start), len as u64, Ticket { stream, number }, &Error::StreamClosed);
+                        model[start..start + len].fill(number);
+                    }
+                    2 => {
+                        taints.remove(at(start), len as u64);
+                        model[start..start + len].fill(0);
+                    }
+                    _ => {
+                        let len = len.min(SIZE - other);
+                        if start < other + len && other < start + len {
+                            continue;
+                        }
+                        taints.remove(at(other), len as u64);
+                        taints.carry(at(start), at(other), len as u64, || Ok(())).expect("nothing fails");
+                        model.copy_within(start..start + len, other);
+                        model[start..start + len].fill(0);
+                    }
+                }
+                for byte in 0..SIZE {
+                    proptest::prop_assert_eq!(cause(&taints, byte), model[byte], "byte {}", byte);
+                }
+                let first = model.iter().position(|&number| number > 0);
+                proptest::prop_assert_eq!(taints.check(at(0), SIZE as u64).is_err(), first.is_some());
+            }
+        }
+    }
+
+    #[test]
+    fn a_failed_carry_leaves_the_source_tainted() {
+        let (taints, stream) = (Taints::default(), StreamId::next());
+        taints.add(at(4), 4, Ticket { stream, number: 7 }, &Error::StreamClosed);
+        assert!(taints.carry(at(0), at(100), 16, || Err::<(), _>(Error::StreamClosed)).is_err());
+        assert_eq!([3, 4, 7, 8, 104].map(|byte| cause(&taints, byte)), [0, 7, 7, 0, 0]);
+    }
+
+    #[test]
+    fn an_error_that_reports_a_taint_passes_its_cause_on() {
+        let (taints, stream) = (Taints::default(), StreamId::next());
+        taints.add(at(0), 8, Ticket { stream, number: 3 }, &Error::StreamClosed);
+        let error = taints.check(at(0), 8).expect_err("tainted");
+        taints.add(at(64), 8, Ticket { stream: StreamId::next(), number: 9 }, &error);
+        let Err(Error::Tainted { stream: first, number, cause }) = taints.check(at(64), 8) else { panic!("not tainted") };
+        assert_eq!((first, number, &*cause), (stream.get(), 3, "the stream executes no more"));
+    }
+}

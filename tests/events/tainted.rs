@@ -1,0 +1,256 @@
+//! A queued operation that fails invalidates what it was to write, and everything that is made from it, until that is written again.
+
+use ringmem::backend::host::{Fault, Faults, Verb};
+use ringmem::backend::{Backend, Operand};
+use ringmem::image::{Entry, KernelHost};
+use ringmem::manager::{BufferConfig, MemoryManager};
+use ringmem::memory::{Buffer, Host, Memory, Unified};
+use ringmem::mirror::{Access, MirroredBuffer, State};
+use ringmem::pool::Pool;
+use ringmem::registry::Registry;
+use ringmem::stream::Module;
+use ringmem::{Abi, Error, Image, LAYOUTS, frames};
+
+use super::*;
+
+const BYTES: usize = 64;
+
+fn fill_fails(backend: &Clean) {
+    backend.set_faults(&Faults::new().on(Verb::Fill, Fault::nth(1).when_executed()));
+}
+
+/// Whether an outcome names the fill that failed first on a stream.
+fn names<T>(outcome: Result<T, Error>, stream: &Stream) -> bool {
+    match outcome {
+        Err(Error::Tainted { stream: id, number: 1, cause }) => id == stream.id().get() && cause.contains("fill"),
+        _ => false,
+    }
+}
+
+/// A buffer that a fill on `stream` failed to write.
+fn tainted(backend: &Clean, stream: &Stream) -> GpuBuffer<u8, HostBackend> {
+    fill_fails(backend);
+    stream.fill(gpu(backend, BYTES), .., 7).expect("queued").ordered()
+}
+
+#[test]
+fn a_copy_of_a_failed_fill_fails_with_its_cause_on_any_stream() {
+    let backend = build(builder());
+    let (first, second, third) = (stream(&backend), stream(&backend), stream(&backend));
+    for last in [&first, &second, &third] {
+        let one = stream(&backend);
+        let device = tainted(&backend, &one);
+        let (device, host) = second.copy(device, pinned(&backend, BYTES)).expect("queued").ordered();
+        let rejected = last.copy(host, gpu(&backend, BYTES)).expect("queued").wait().expect_err("there is nothing to copy");
+        assert!(names(Err::<(), _>(rejected.error), &one));
+        let (host, copied) = rejected.value;
+        assert!(names(device.to_vec(), &one));
+        assert!(names(copied.to_vec(), &one));
+        assert!(names(host.as_slice().map(drop), &one));
+    }
+}
+
+#[test]
+fn every_reader_of_invalid_memory_is_refused_until_it_is_written() {
+    let backend = build(builder());
+    let stream = stream(&backend);
+    fill_fails(&backend);
+    let mut pinned = stream.fill(pinned(&backend, BYTES), 8..24, 7).expect("queued").wait().expect_err("planned").value;
+    assert!(names(pinned.as_slice().map(drop), &stream));
+    assert!(names(pinned.as_mut_slice().map(drop), &stream));
+    assert!(names(pinned.to_vec(), &stream));
+    assert!(names(pinned.read(|_| ()), &stream) && names(pinned.update(|_| ()), &stream));
+    let mut other = gpu(&backend, BYTES);
+    assert!(names(other.as_view_mut().copy_from_view(pinned.as_view()), &stream));
+    for valid in [0..8, 24..BYTES] {
+        assert!(pinned.slice(valid.clone()).expect("within").as_slice().is_ok(), "{valid:?} was not the fill's");
+    }
+    pinned.copy_from_at(8, &[1; 8]).expect("written in part");
+    assert!(pinned.slice(..16).expect("within").as_slice().is_ok());
+    assert!(names(pinned.slice(15..17).expect("within").to_vec(), &stream));
+    let mut pinned = stream.fill(pinned, 16..24, 2).expect("queued").wait().expect("no fault any more");
+    assert_eq!(pinned.as_slice().expect("valid again")[8..24], [[1; 8], [2; 8]].concat());
+    fill_fails(&backend);
+    pinned = stream.fill(pinned, .., 7).expect("queued").wait().expect_err("planned").value;
+    pinned.write(|bytes| bytes.fill(3)).expect("written as a whole");
+    assert_eq!(pinned.to_vec().expect("valid again"), [3; BYTES]);
+}
+
+#[test]
+fn a_host_slice_reports_a_failure_that_nobody_has_waited_for() {
+    let backend = build(builder());
+    let stream = stream(&backend);
+    fill_fails(&backend);
+    let host = Buffer::<u8, _>::new(Host::new(&*backend, 0), BYTES).expect("room");
+    let host = stream.fill(host, .., 7).expect("queued").ordered();
+    stream.record().expect("queued").wait().expect_err("the fill");
+    assert!(names(host.as_slice().map(drop), &stream));
+}
+
+#[test]
+fn memory_that_is_allocated_again_is_valid() {
+    let backend = build(builder());
+    let (stream, pool) = (stream(&backend), Pool::builder(Device::new(&*backend, 0)).slab(1 << 16).build().expect("a pool"));
+    for _ in 0..2 {
+        fill_fails(&backend);
+        let buffer = Buffer::<u8, _>::new(pool.clone(), BYTES).expect("room");
+        let address = buffer.device_address();
+        let buffer = stream.fill(buffer, .., 7).expect("queued").wait().expect_err("planned").value;
+        drop(buffer);
+        let buffer = Buffer::<u8, _>::new(pool.clone(), BYTES).expect("room");
+        assert_eq!(buffer.device_address(), address, "the same block");
+        assert!(buffer.to_vec().is_ok());
+    }
+    fill_fails(&backend);
+    drop(stream.fill(gpu(&backend, BYTES), .., 7).expect("queued").wait().expect_err("planned"));
+    let device = Device::<HostBackend>::new(&backend, 0);
+    let block = device.alloc(std::alloc::Layout::new::<[u8; BYTES]>(), None).expect("room");
+    // SAFETY: within the block.
+    let place = unsafe { block.place(0) }.expect("it has bytes");
+    assert!(backend.taints().expect("tracked").check(place, BYTES as u64).is_ok(), "also below the buffers");
+    // SAFETY: allocated just now, and used by nobody.
+    unsafe { device.free(block, &ringmem::backend::Uses::NONE) }.expect("once");
+}
+
+unsafe fn add_one(host: &dyn KernelHost, arguments: &[u64]) {
+    let first = host.translate(arguments[0], BYTES as u64).expect("the operand");
+    assert_eq!(arguments[1], 0, "asked to panic");
+    for at in 0..BYTES {
+        // SAFETY: translated for so many bytes, which the launch owns.
+        unsafe { *first.add(at).as_mut() += 1 };
+    }
+}
+
+fn module(backend: &Clean) -> Module {
+    const KERNELS: &[Entry] = &[Entry { name: "add_one", arguments: 2, run: add_one }];
+    Module::load(&**backend, &Image { ptx: b"", host: KERNELS, abi: Abi::of(LAYOUTS) }, &Abi::of(LAYOUTS)).expect("our ABI")
+}
+
+#[test]
+fn a_launch_is_refused_invalid_operands_and_invalidates_them_where_it_panics() {
+    let backend = build(builder());
+    let (other, stream, module) = (stream(&backend), stream(&backend), module(&backend));
+    let device = tainted(&backend, &other);
+    // SAFETY: the kernel uses so many bytes of its operand.
+    let rejected = unsafe { stream.launch_with(&module, "add_one", device, &[0]) }.expect("queued").wait().expect_err("nothing to add to");
+    assert!(names(Err::<(), _>(rejected.error), &other));
+    let mut device = rejected.value;
+    device.copy_from(&[1; BYTES]).expect("written as a whole");
+    // SAFETY: as above.
+    let device = unsafe { stream.launch_with(&module, "add_one", device, &[0]) }.expect("queued").wait().expect("valid");
+    assert_eq!(device.to_vec().expect("valid"), [2; BYTES]);
+    // SAFETY: as above.
+    let panicked = unsafe { stream.launch_with(&module, "add_one", device, &[1]) }.expect("queued").wait().expect_err("asked to panic");
+    assert!(matches!(panicked.error, Error::KernelPanicked { .. }));
+    let error = panicked.value.to_vec().expect_err("half of it may be written");
+    assert!(matches!(error, Error::Tainted { stream: id, .. } if id == stream.id().get()), "{error}");
+}
+
+#[test]
+fn operands_that_a_kernel_only_reads_stay_valid_where_it_panics() {
+    let backend = build(builder());
+    let (stream, module) = (stream(&backend), module(&backend));
+    let buffers = [0; 2].map(|_| GpuBuffer::<u8, _>::from_slice(Device::new(&*backend, 0), &[1; BYTES]).expect("room"));
+    let place = |of: &GpuBuffer<u8, HostBackend>| ringmem::backend::Place::Device(of.device_address().expect("it has bytes"));
+    let operands = [false, true].map(|is_written| {
+        let place = place(&buffers[usize::from(is_written)]);
+        Operand { place, bytes: BYTES as u64, is_written }
+    });
+    let address = buffers[0].device_address().expect("it has bytes").get();
+    let loaded = backend.load(
+        &Image { ptx: b"", host: &[Entry { name: "add_one", arguments: 2, run: add_one }], abi: Abi::of(LAYOUTS) },
+        &Abi::of(LAYOUTS),
+    );
+    let launch = ringmem::backend::Launch {
+        module: loaded.expect("our ABI"),
+        name: "add_one",
+        arguments: &[address, 1],
+        groups: 1,
+        stays: false,
+        operands: &operands,
+    };
+    // SAFETY: it touches nothing before it panics.
+    let ticket = unsafe { backend.launch(&launch, stream.id()) }.expect("queued");
+    backend.wait(ticket, None).expect_err("asked to panic");
+    assert!(buffers[0].to_vec().is_ok() && matches!(buffers[1].to_vec(), Err(Error::Tainted { .. })));
+    drop(module);
+}
+
+#[test]
+fn a_frame_of_invalid_elements_fails_and_the_next_one_arrives() {
+    let backend = build(builder());
+    let work = stream(&backend);
+    let (mut writer, mut reader) =
+        frames::pair::<u8, _>(Pinned::new(&*backend, 0), 2, frames::Policy::Every { wait: LIMIT }).expect("room");
+    let mut source = tainted(&backend, &work);
+    writer.start(&mut source, ..).expect("queued");
+    let failed = reader.next(LIMIT).expect_err("there is nothing to read");
+    assert!(names(Err::<(), _>(failed.error), &work));
+    source.fill(5).expect("written as a whole");
+    writer.start(&mut source, ..).expect("queued");
+    let frame = reader.next(LIMIT).expect("valid").expect("in time");
+    assert_eq!(frame.elements, [5; BYTES]);
+}
+
+#[test]
+fn a_mirror_reports_a_failed_device_write_to_whoever_reads_either_side() {
+    let backend = build(builder());
+    let work = stream(&backend);
+    let mut mirror =
+        MirroredBuffer::<u8, _, _>::new(Pinned::<HostBackend>::new(&backend, 0), Device::<HostBackend>::new(&backend, 0), BYTES)
+            .expect("room");
+    let fill = |mirror: &mut MirroredBuffer<u8, _, _>| {
+        mirror.through(Access::Write, |device| (work.fill(device, .., 7).expect("queued").ordered(), ())).expect("lent");
+    };
+    fill_fails(&backend);
+    fill(&mut mirror);
+    mirror.sync_to_host_on(&work).expect("queued");
+    for _ in 0..3 {
+        assert!(matches!(mirror.host().map(drop), Err(Error::Tainted { number: 1, .. })));
+        assert_ne!(mirror.state(), State::Synchronized);
+    }
+    fill(&mut mirror);
+    assert_eq!(mirror.host().expect("written as a whole"), [7; BYTES]);
+}
+
+#[test]
+fn a_managed_buffer_does_not_grow_over_a_failed_upload() {
+    let backend = build(builder());
+    let (work, manager) = (stream(&backend), MemoryManager::new(Device::<HostBackend>::new(&backend, 0)));
+    let id = manager.create::<u8>("bytes", BYTES, BufferConfig::default().with_async(true)).expect("room");
+    let mut lease = manager.lease_mut(id).expect("nobody else");
+    backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1).when_executed()));
+    drop(lease.upload(&work, pinned(&backend, BYTES), 0).expect("queued"));
+    let outcome = lease.resize_on(64 * BYTES, &work).and_then(|()| lease.to_vec());
+    assert!(matches!(outcome, Err(Error::Injected { call: "copy", .. })), "the upload is reported first: {outcome:?}");
+    let outcome = lease.to_vec();
+    assert!(matches!(&outcome, Err(Error::Tainted { cause, .. }) if cause.contains("copy")), "{outcome:?}");
+    lease.slice_mut(..BYTES).expect("within").copy_from(&[1; BYTES]).expect("written as a whole");
+    assert_eq!(lease.slice(..BYTES).expect("within").to_vec().expect("valid again"), [1; BYTES]);
+}
+
+#[test]
+fn managed_memory_is_refused_to_the_host_after_a_failed_fill() {
+    let backend = build(builder());
+    let work = stream(&backend);
+    let managed = Buffer::<u8, _>::new(Unified::<HostBackend>::new(&backend, 0), BYTES).expect("room");
+    fill_fails(&backend);
+    let managed = work.fill(managed, .., 7).expect("queued").wait().expect_err("planned").value;
+    assert!(names(managed.as_slice().map(drop), &work));
+}
+
+#[test]
+fn a_relocated_block_stays_invalid() {
+    let backend = build(builder());
+    let (work, pool) = (stream(&backend), Pool::builder(Device::<HostBackend>::new(&backend, 0)).slab(1 << 16).build().expect("a pool"));
+    let registry = Registry::new();
+    let first = Buffer::<u8, _>::new(pool.clone(), 8192).expect("room");
+    let second = Buffer::<u8, _>::new(pool.clone(), 8192).expect("room");
+    fill_fails(&backend);
+    let second = work.fill(second, .., 7).expect("queued").wait().expect_err("planned").value;
+    let id = registry.register(second).expect("room");
+    drop(first);
+    let relocated = registry.defragment(&pool).expect("the contents move as they are");
+    assert_eq!(relocated.moved, 1);
+    assert!(names(registry.lease(id).expect("registered").view().to_vec(), &work));
+}
