@@ -21,12 +21,14 @@ mod set;
 
 use core::fmt;
 use core::ops::RangeBounds;
+use core::ptr::NonNull;
+use std::boxed::Box;
 use std::sync::{Arc, OnceLock};
 
 use ringmem_layouts::kernel::{Arguments, Kernel};
 
 use crate::DeviceBytes;
-use crate::backend::{Backend, Copy, Fill, Launch, Prefetch, StreamId, Ticket, Uses};
+use crate::backend::{Backend, Copy, Fill, Launch, Place, Prefetch, StreamId, Ticket, Uses};
 use crate::memory::{Buffer, DeviceReadable, Memory, Slice, end, same_backend};
 use crate::{Error, Rejected, Result};
 
@@ -35,7 +37,7 @@ pub use event::Event;
 pub use launch::Operands;
 pub use metrics::{Kernels, Metrics, Traffic};
 pub use module::Module;
-pub(crate) use operand::sealed::Place;
+pub(crate) use operand::sealed::Elements;
 pub use operand::{Operand, Source, Target};
 pub(crate) use pending::sealed::Settle;
 pub use pending::{Pending, Queued};
@@ -128,18 +130,26 @@ impl Stream {
         self.pending(queued, (from, to))
     }
 
-    /// Queues that some elements become `value`. `T` has 1, 2, 4 or 8 bytes: others do not compile.
+    /// Queues that some elements become `value`.
+    ///
+    /// Elements of 1, 2, 4 or 8 bytes, and others whose bytes repeat (all zero, or equal numbers), are one fill. Any other element is copied once from the
+    /// host and then from what is written to what is not, twice as far each time: log2(n) + 1 copies.
     ///
     /// # Errors
     ///
-    /// The buffer, as [`copy_range`](Self::copy_range).
+    /// The buffer, as [`copy_range`](Self::copy_range). Where one of several copies is refused, those before it are queued: the buffer lists them, and
+    /// what is in the range is unspecified.
     pub fn fill<B: Target>(&self, to: B, range: impl RangeBounds<usize>, value: B::Element) -> Queue<B> {
-        let queued = (|| {
-            let target = to.elements().slice(range)?;
+        let (ticket, outcome) = match to.elements().slice(range) {
             // SAFETY: what is this operation's own until it is executed.
-            unsafe { self.queue_fill(target, value, to.last()) }
-        })();
-        self.pending(queued, to)
+            Ok(target) => unsafe { self.queue_fill(target, value, to.last()) },
+            Err(error) => (None, Err(error)),
+        };
+        let pending = Pending::new(to, ticket, self.clone());
+        match outcome {
+            Ok(()) => Ok(pending),
+            Err(error) => Err(Rejected { error, value: pending.ordered() }),
+        }
     }
 
     /// Queues a copy of as many elements as both slices have, after their uses and `last`; `None` where there was nothing to do.
@@ -165,7 +175,8 @@ impl Stream {
         self.queue(&[from.uses(), to.uses(), &last[0], &last[1]], work, |backend, id| unsafe { backend.copy(&copy, id) }).map(Some)
     }
 
-    /// Queues that elements become `value`, after their uses and `last`; `None` where there was nothing to do.
+    /// Queues that elements become `value`, after their uses and `last`: the last operation that was queued, if any was, and whether all were. The outcome
+    /// of the last one is that of all.
     ///
     /// # Safety
     ///
@@ -175,12 +186,44 @@ impl Stream {
         to: Slice<'_, T, M>,
         value: T,
         last: Option<Ticket>,
-    ) -> Result<Option<Ticket>> {
+    ) -> (Option<Ticket>, Result<()>) {
+        let mut ticket = None;
+        // SAFETY: the caller's promise.
+        let outcome = unsafe { self.queue_filling(to, value, last, &mut ticket) };
+        (ticket, outcome)
+    }
+
+    /// # Safety
+    ///
+    /// As [`queue_copy`](Self::queue_copy).
+    unsafe fn queue_filling<T: DeviceBytes, M: Memory>(
+        &self,
+        to: Slice<'_, T, M>,
+        value: T,
+        last: Option<Ticket>,
+        ticket: &mut Option<Ticket>,
+    ) -> Result<()> {
         self.owns(to.memory())?;
-        let (Some(place), count @ 1..) = (to.place(), to.len() as u64) else { return Ok(None) };
-        let fill = Fill::of(place, value, count);
-        // SAFETY: within the buffer, by the slice's invariant; the caller's promise.
-        self.queue(&[to.uses(), &Uses::from(last)], Work::fill(fill.bytes()), |backend, id| unsafe { backend.fill(&fill, id) }).map(Some)
+        let size = size_of::<T>() as u64;
+        let (Some(place), count @ 1.., 1..) = (to.place(), to.len() as u64, size) else { return Ok(()) };
+        let uses = [to.uses(), &Uses::from(last)];
+        if let Some(fill) = Fill::repeating(place, &value, count) {
+            // SAFETY: within the buffer, by the slice's invariant; the caller's promise.
+            *ticket = Some(self.queue(&uses, Work::fill(fill.bytes()), |backend, id| unsafe { backend.fill(&fill, id) })?);
+            return Ok(());
+        }
+        let mut element = Box::new(value);
+        let first = Copy { to: place, from: Place::Host(NonNull::from(&mut *element).cast()), bytes: size };
+        // SAFETY: as above; the source is kept until this operation is over.
+        let queued = self.queue(&uses, Work::copy(None, to.device(), size), |backend, id| unsafe { backend.copy(&first, id) })?;
+        self.backend().keep(element, &Uses::of(queued));
+        *ticket = Some(queued);
+        for doubling in place.doublings(size, count) {
+            let work = Work::copy(to.device(), to.device(), doubling.bytes);
+            // SAFETY: within the buffer and apart; the caller's promise.
+            *ticket = Some(self.queue(&[], work, |backend, id| unsafe { backend.copy(&doubling, id) })?);
+        }
+        Ok(())
     }
 
     /// Queues that managed memory is moved to a device, or to the host for `None`: a hint that changes no byte.

@@ -46,6 +46,7 @@ checks! {
     allocation_in_the_order_of_a_stream_can_be_used_everywhere,
     bytes_come_back_at_every_size_and_offset_and_their_neighbours_stay,
     fills_of_every_size_set_their_range_and_no_more,
+    fills_take_elements_of_any_size,
     copies_between_device_buffers_do_not_pass_through_the_host,
     a_copy_within_a_buffer_moves_its_bytes,
     one_buffer_and_one_staging_buffer_serve_a_thousand_batches,

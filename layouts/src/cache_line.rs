@@ -2,6 +2,10 @@
 
 use core::ops::{Deref, DerefMut};
 
+use zerocopy::{FromBytes, Immutable, KnownLayout};
+
+use crate::DeviceBytes;
+
 /// Keeps `T` at the start of 128 bytes of its own: two lines of 64, because adjacent lines are fetched in pairs, or one of 128.
 ///
 /// ```
@@ -11,7 +15,10 @@ use core::ops::{Deref, DerefMut};
 /// assert_eq!(counter.into_inner(), 8);
 /// assert_eq!(size_of::<CacheLineAligned<[u8; 129]>>(), 256);
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+///
+/// Arrays of numbers that fill 128, 256, 512, 1024, 2048 or 4096 bytes leave no padding, so they are [`DeviceBytes`] also when wrapped. Other types are not:
+/// the bytes up to the next line are uninitialised.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(128))]
 pub struct CacheLineAligned<T>(T);
 
@@ -50,8 +57,21 @@ impl<T> DerefMut for CacheLineAligned<T> {
     }
 }
 
+macro_rules! whole_lines {
+    ($($lines:literal),+: $number:ty) => {$(
+        const _: () = assert!(size_of::<[$number; $lines * 128 / size_of::<$number>()]>() == size_of::<CacheLineAligned<[$number; $lines * 128 / size_of::<$number>()]>>());
+        // SAFETY: by the assertion above it has no byte but the array's, which are initialised.
+        unsafe impl DeviceBytes for CacheLineAligned<[$number; $lines * 128 / size_of::<$number>()]> {}
+    )+};
+    ($($number:ty)+) => { $(whole_lines!(1, 2, 4, 8, 16, 32: $number);)+ };
+}
+whole_lines!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
+
 const _: () = {
     assert!(align_of::<CacheLineAligned<u8>>() == 128 && size_of::<CacheLineAligned<u8>>() == 128);
     assert!(size_of::<CacheLineAligned<u64>>() == 128);
     assert!(size_of::<CacheLineAligned<[u8; 129]>>() == 256);
 };
+static_assertions::assert_impl_all!(CacheLineAligned<[u8; 128]>: DeviceBytes);
+static_assertions::assert_not_impl_any!(CacheLineAligned<u64>: DeviceBytes);
+static_assertions::assert_not_impl_any!(CacheLineAligned<[u8; 129]>: DeviceBytes);

@@ -27,6 +27,7 @@ mod watch;
 use core::alloc::Layout;
 use core::fmt;
 use core::ptr::{self, NonNull};
+use core::slice;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use core::task::Waker;
@@ -482,6 +483,22 @@ impl Fill {
         Self { to, pattern: u64::from_le_bytes(bytes), size: size_of::<T>() as u8, count }
     }
 
+    /// `count` times this element: a fill of elements of 1, 2, 4 or 8 bytes, which others are if their bytes repeat within their alignment: zeroes, or
+    /// equal numbers.
+    pub(crate) fn repeating<T: DeviceBytes>(to: Place, value: &T, count: u64) -> Option<Self> {
+        // SAFETY: so many initialised bytes, by the promise of `DeviceBytes`, borrowed with the value.
+        let bytes = unsafe { slice::from_raw_parts((&raw const *value).cast::<u8>(), size_of::<T>()) };
+        let repeats = |&size: &usize| bytes.len().is_multiple_of(size) && bytes.chunks(size).all(|chunk| chunk == &bytes[..size]);
+        let size = match bytes.len() {
+            size @ (1 | 2 | 4 | 8) => size,
+            _ => [1, 2, 4, 8].into_iter().filter(|&size| size <= align_of::<T>()).find(repeats)?,
+        };
+        let mut pattern = [0; 8];
+        pattern[..size].copy_from_slice(&bytes[..size]);
+        let count = count.checked_mul((bytes.len() / size) as u64)?;
+        Some(Self { to, pattern: u64::from_le_bytes(pattern), size: size as u8, count })
+    }
+
     /// Bytes in all.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
@@ -501,6 +518,29 @@ pub struct Prefetch {
 }
 
 impl Place {
+    /// So many bytes further on.
+    pub(crate) fn further(self, bytes: u64) -> Self {
+        match self {
+            Self::Device(address) => Self::Device(DeviceAddress::new(address.get() + bytes)),
+            Self::Host(host) => match NonNull::new(host.as_ptr().wrapping_add(bytes as usize)) {
+                Some(further) => Self::Host(further),
+                // No memory wraps around the end of the addresses.
+                None => self,
+            },
+        }
+    }
+
+    /// Copies that spread the first of `count` elements over all of them. Each writes as many elements as there are before it, or one less, and reads those
+    /// right before it; so where one fails, the contents of the last one are invalid too.
+    pub(crate) fn doublings(self, size: u64, count: u64) -> impl Iterator<Item = Copy> {
+        let written = move |step: u32| count.div_ceil(1 << step);
+        (0..count.next_power_of_two().trailing_zeros()).rev().map(move |step| {
+            let (before, after) = (written(step + 1), written(step));
+            let len = after - before;
+            Copy { to: self.further(before * size), from: self.further((before - len) * size), bytes: len * size }
+        })
+    }
+
     /// The address, on whichever side it is.
     pub(crate) fn address(self) -> u64 {
         match self {

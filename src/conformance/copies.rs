@@ -6,9 +6,9 @@ use std::vec::Vec;
 
 use super::Subject;
 use super::subject::{done, pattern};
-use crate::DeviceBytes;
 use crate::backend::Options;
 use crate::memory::{Buffer, Unified, UnifiedBuffer};
+use crate::{CacheLineAligned, DeviceBytes};
 
 pub fn bytes_come_back_at_every_size_and_offset_and_their_neighbours_stay(subject: &Subject) {
     const BEFORE: u8 = 0xA5;
@@ -72,6 +72,31 @@ pub fn fills_of_every_size_set_their_range_and_no_more(subject: &Subject) {
     buffer.slice_mut(2..5).expect("within").zero().expect("a fill");
     let zeroed: Vec<_> = (0..10).map(|i| if (2..5).contains(&i) { [0; 3] } else { [7; 3] }).collect();
     assert_eq!(buffer.to_vec().expect("a copy"), zeroed);
+}
+
+pub fn fills_take_elements_of_any_size(subject: &Subject) {
+    fn check<T: DeviceBytes + PartialEq + Debug>(subject: &Subject, outside: T, inside: T) {
+        let stream = subject.stream();
+        for len in [0, 1, 2, 3, 5, 64, 100] {
+            let (mut blocking, mut expected) = (subject.gpu::<T>(len + 4), vec![outside; len + 4]);
+            blocking.fill(outside).expect("a fill");
+            let queued = done(stream.fill(subject.gpu::<T>(len + 4), .., outside).expect("within"));
+            blocking.slice_mut(2..len + 2).expect("within").fill(inside).expect("a fill");
+            let queued = done(stream.fill(queued, 2..len + 2, inside).expect("within"));
+            expected[2..len + 2].fill(inside);
+            for buffer in [blocking, queued] {
+                assert_eq!(buffer.to_vec().expect("a copy"), expected, "{len} of {} bytes", size_of::<T>());
+            }
+            let mut pinned = subject.pinned::<T>(len);
+            pinned.fill(inside).expect("a fill");
+            assert_eq!(pinned.as_slice().expect("nothing is queued"), vec![inside; len]);
+        }
+    }
+    check::<[f32; 3]>(subject, [0.0; 3], [1.0, -2.0, 3.5]);
+    check::<[u8; 3]>(subject, [1, 2, 3], [9; 3]);
+    check::<[f64; 4]>(subject, [1.0; 4], [1.0, 2.0, 3.0, 4.0]);
+    let line = |byte: u8| CacheLineAligned::new(core::array::from_fn::<u8, 128, _>(|i| byte.wrapping_add(i as u8)));
+    check(subject, line(0), line(7));
 }
 
 pub fn copies_between_device_buffers_do_not_pass_through_the_host(subject: &Subject) {

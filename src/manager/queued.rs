@@ -47,7 +47,7 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
         self.list(stream, queued, to)
     }
 
-    /// Queues that live elements become `value`. `T` has 1, 2, 4 or 8 bytes: others do not compile.
+    /// Queues that live elements become `value`, as [`Stream::fill`].
     ///
     /// # Errors
     ///
@@ -55,8 +55,9 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
     pub fn fill_on(&mut self, stream: &Stream, range: impl RangeBounds<usize>, value: T) -> Result<()> {
         self.may_queue()?;
         // SAFETY: nobody else has the buffer, and it lists the fill below.
-        let queued = unsafe { stream.queue_fill(self.slice(range)?, value, None) };
-        self.list(stream, queued, ()).map(drop).map_err(Rejected::into_error)
+        let (ticket, outcome) = unsafe { stream.queue_fill(self.slice(range)?, value, None) };
+        self.list(stream, Ok(ticket), ()).map(drop).map_err(Rejected::into_error)?;
+        outcome
     }
 
     /// Makes what is queued on a stream from now on wait for everything that is listed as a use of the buffer: for launches.

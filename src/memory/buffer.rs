@@ -157,7 +157,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         self.as_view().to_vec()
     }
 
-    /// Makes every element `value`, on the device if it is there. `T` has 1, 2, 4 or 8 bytes.
+    /// Makes every element `value`, on the device if it is there, as [`SliceMut::fill`] does.
     ///
     /// # Errors
     ///

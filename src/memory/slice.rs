@@ -1,5 +1,6 @@
 //! [`Slice`] and [`SliceMut`]: some elements of a buffer, without a copy.
 
+use core::iter;
 use core::marker::PhantomData;
 use core::ops::{Bound, Range, RangeBounds};
 use core::ptr::NonNull;
@@ -345,13 +346,22 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         unsafe { from.view.copy_to_view(&self.view, self.len * size_of::<T>()) }
     }
 
-    /// Makes every element `value`. `T` has 1, 2, 4 or 8 bytes: others do not compile.
+    /// Makes every element `value`, by one fill or by copies as [`Stream::fill`](crate::stream::Stream::fill) does.
     ///
     /// # Errors
     ///
     /// As [`copy_from`](Self::copy_from).
-    pub fn fill(&mut self, value: T) -> Result<()> {
-        self.fill_with(|to, count| Fill::of(to, value, count))
+    pub fn fill(&mut self, mut value: T) -> Result<()> {
+        let Some((to, count)) = self.settled()? else { return Ok(()) };
+        let backend = self.view.memory.backend();
+        if let Some(fill) = Fill::repeating(to, &value, count) {
+            // SAFETY: so many elements are there, this value's alone, and what was queued is over.
+            return unsafe { backend.fill_now(&fill) };
+        }
+        let size = size_of::<T>() as u64;
+        let first = Copy { to, from: Place::Host(NonNull::from(&mut value).cast()), bytes: size };
+        // SAFETY: as above; apart from each other.
+        iter::once(first).chain(to.doublings(size, count)).try_for_each(|copy| unsafe { backend.copy_now(&copy) })
     }
 
     /// Makes every byte 0.
@@ -360,14 +370,17 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     ///
     /// As [`copy_from`](Self::copy_from).
     pub fn zero(&mut self) -> Result<()> {
-        self.fill_with(|to, count| Fill { to, pattern: 0, size: 1, count: count * size_of::<T>() as u64 })
+        let Some((to, count)) = self.settled()? else { return Ok(()) };
+        let fill = Fill { to, pattern: 0, size: 1, count: count * size_of::<T>() as u64 };
+        // SAFETY: as in `fill`.
+        unsafe { self.view.memory.backend().fill_now(&fill) }
     }
 
-    fn fill_with(&mut self, fill: impl FnOnce(Place, u64) -> Fill) -> Result<()> {
-        let (Some(to), count @ 1..) = (self.as_view().place(), self.len as u64) else { return Ok(()) };
+    /// Where the elements are and how many, once nothing that is queued uses them; `None` without bytes.
+    fn settled(&self) -> Result<Option<(Place, u64)>> {
+        let (Some(to), count @ 1.., 1..) = (self.as_view().place(), self.len as u64, size_of::<T>()) else { return Ok(None) };
         self.view.settle()?;
-        // SAFETY: so many elements are there, this value's alone, and what was queued is over.
-        unsafe { self.view.memory.backend().fill_now(&fill(to, count)) }
+        Ok(Some((to, count)))
     }
 
     /// Where kernels find the first; `None` without bytes.

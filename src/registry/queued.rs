@@ -5,7 +5,7 @@ use crate::DeviceBytes;
 use crate::backend::Ticket;
 use crate::frames::{Lists, Resident};
 use crate::memory::{Memory, Slice};
-use crate::stream::{Operand, Place, Queued, Settle, Source, Target};
+use crate::stream::{Elements, Operand, Queued, Settle, Source, Target};
 
 impl<T: DeviceBytes, M: Memory> Operand for Lease<'static, T, M> {
     type Element = T;
@@ -14,7 +14,7 @@ impl<T: DeviceBytes, M: Memory> Operand for Lease<'static, T, M> {
 impl<T: DeviceBytes, M: Memory> Source for Lease<'static, T, M> {}
 impl<T: DeviceBytes, M: Memory> Queued for Lease<'static, T, M> {}
 
-impl<T: DeviceBytes, M: Memory> Place<T, M> for Lease<'static, T, M> {
+impl<T: DeviceBytes, M: Memory> Elements<T, M> for Lease<'static, T, M> {
     fn elements(&self) -> Slice<'_, T, M> {
         self.view()
     }
@@ -44,7 +44,7 @@ impl<T: DeviceBytes, M: Memory> Source for LeaseMut<'static, T, M> {}
 impl<T: DeviceBytes, M: Memory> Target for LeaseMut<'static, T, M> {}
 impl<T: DeviceBytes, M: Memory> Queued for LeaseMut<'static, T, M> {}
 
-impl<T: DeviceBytes, M: Memory> Place<T, M> for LeaseMut<'static, T, M> {
+impl<T: DeviceBytes, M: Memory> Elements<T, M> for LeaseMut<'static, T, M> {
     fn elements(&self) -> Slice<'_, T, M> {
         self.view()
     }

@@ -10,7 +10,7 @@ use crate::memory::{Buffer, Memory};
     label = "the stream takes it by value and gives it back",
     note = "a `Buffer`, or a `Lease` or `LeaseMut` that holds its registry: `into_owned`"
 )]
-pub trait Operand: Queued + sealed::Place<<Self as Operand>::Element, <Self as Operand>::Memory> {
+pub trait Operand: Queued + sealed::Elements<<Self as Operand>::Element, <Self as Operand>::Memory> {
     /// What it has.
     type Element: DeviceBytes;
     /// Where it has it.
@@ -46,7 +46,7 @@ pub(crate) mod sealed {
     use crate::memory::{Buffer, Memory, Slice};
 
     /// Where the elements are.
-    pub trait Place<T, M> {
+    pub trait Elements<T, M> {
         fn elements(&self) -> Slice<'_, T, M>;
         /// What an operation on them comes after besides their buffer's uses, if this was queued before.
         fn last(&self) -> Option<Ticket> {
@@ -58,7 +58,7 @@ pub(crate) mod sealed {
         }
     }
 
-    impl<T: DeviceBytes, M: Memory> Place<T, M> for Buffer<T, M> {
+    impl<T: DeviceBytes, M: Memory> Elements<T, M> for Buffer<T, M> {
         fn elements(&self) -> Slice<'_, T, M> {
             self.as_view()
         }

@@ -3,7 +3,7 @@
 use crate::DeviceBytes;
 use crate::backend::Ticket;
 use crate::memory::{Memory, Slice};
-use crate::stream::{Operand, Place, Queued, Settle, Source, Target};
+use crate::stream::{Elements, Operand, Queued, Settle, Source, Target};
 
 /// Elements that queued copies use while their caller waits.
 ///
@@ -30,7 +30,7 @@ impl<T: DeviceBytes, M: Memory> Source for Lent<'_, T, M> {}
 impl<T: DeviceBytes, M: Memory> Target for Lent<'_, T, M> {}
 impl<T: DeviceBytes, M: Memory> Queued for Lent<'_, T, M> {}
 
-impl<T: DeviceBytes, M: Memory> Place<T, M> for Lent<'_, T, M> {
+impl<T: DeviceBytes, M: Memory> Elements<T, M> for Lent<'_, T, M> {
     fn elements(&self) -> Slice<'_, T, M> {
         self.view
     }

@@ -254,3 +254,41 @@ fn a_relocated_block_stays_invalid() {
     assert_eq!(relocated.moved, 1);
     assert!(names(registry.lease(id).expect("registered").view().to_vec(), &work));
 }
+
+#[test]
+fn a_fill_by_copies_fails_as_a_whole_and_leaves_nothing_half_valid() {
+    for (verb, len, calls) in [(Verb::Copy, 3, 3), (Verb::Copy, 21, 6), (Verb::After, 21, 1)] {
+        for nth in 1.. {
+            let fault = Fault::nth(nth);
+            let mut struck = 0;
+            for (fault, when_executed) in [(fault, false), (fault.when_executed(), true)] {
+                let backend = build(builder());
+                let (work, other) = (stream(&backend), stream(&backend));
+                let buffer = GpuBuffer::<[u8; 3], _>::new(Device::<HostBackend>::new(&backend, 0), len).expect("room");
+                let buffer = other.fill(buffer, .., [7; 3]).expect("queued").ordered();
+                backend.set_faults(&Faults::new().on(verb, fault));
+                let outcome = work.fill(buffer, .., [1, 2, 3]).and_then(|filled| filled.wait());
+                backend.set_faults(&Faults::new());
+                let mut buffer = match outcome {
+                    Ok(buffer) => {
+                        assert_eq!(buffer.to_vec().expect("valid"), vec![[1, 2, 3]; len]);
+                        continue;
+                    }
+                    Err(rejected) => rejected.value,
+                };
+                struck += 1;
+                // The caller of a fill that is refused knows; whoever else reads what a queued one left is told.
+                if when_executed && verb == Verb::Copy {
+                    let error = buffer.to_vec().expect_err("half of it");
+                    assert!(matches!(error, Error::Tainted { .. } | Error::Injected { .. }), "{error}");
+                }
+                buffer.fill([4, 5, 6]).expect("no fault any more");
+                assert_eq!(buffer.to_vec().expect("valid"), vec![[4, 5, 6]; len]);
+            }
+            if struck == 0 {
+                assert_eq!(nth, calls + 1, "{verb:?} of {len}");
+                break;
+            }
+        }
+    }
+}
