@@ -86,7 +86,8 @@ fn arguments(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     let error = error_of("a kernel that there is not", unsafe { stream.launch(&module, "nobody", &[]) }.map(drop))?;
     demand(matches!(error, Error::UnknownKernel { .. }), || error.to_string())?;
     for groups in [0, u32::MAX] {
-        let launch = Launch { module: backend.load(&IMAGE, &ABI)?, name: "increment", arguments: &[0, 0], groups, stays: false };
+        let launch =
+            Launch { module: backend.load(&IMAGE, &ABI)?, name: "increment", arguments: &[0, 0], groups, stays: false, operands: &[] };
         // SAFETY: it is refused: so many do not run at once.
         let error = error_of("so many groups", unsafe { backend.launch(&launch, stream.id()) })?;
         demand(matches!(error, Error::Size { least: 1, .. }), || error.to_string())?;

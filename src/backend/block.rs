@@ -7,6 +7,7 @@ use core::ptr::NonNull;
 use bitflags::bitflags;
 
 use super::{Place, Ticket};
+use crate::{Error, Result};
 
 /// A place in a device's memory. The host cannot follow it: it is a number, not a pointer, and not convertible to one.
 ///
@@ -67,19 +68,30 @@ pub enum MemoryLocation {
 }
 
 bitflags! {
-    /// What memory is asked to be besides long and aligned. What a location has not is refused, not ignored.
+    /// Properties of an allocation other than its size and alignment. An option that the location does not support, and an unknown bit, is an error.
+    ///
+    /// Pinned memory needs no option to be portable and mapped: every device of the backend sees it, and kernels reach it at a device address.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Options: u32 {
         /// All bytes 0. Host-visible memory is so anyway.
         const ZEROED = 1;
         /// Pinned: quick for the device to read, slow for the host to read, and stores to it are not ordered by a release store.
         const WRITE_COMBINED = 2;
-        /// Pinned: for every device of the backend.
-        const PORTABLE = 4;
-        /// Pinned: kernels reach it at a device address.
-        const MAPPED = 8;
         /// Pinned: an error where the system locks no pages, instead of pageable memory that says so.
-        const MUST_PIN = 16;
+        const MUST_PIN = 4;
+    }
+}
+
+impl Options {
+    /// Refuses unknown bits, and options that memory at this location has not.
+    pub(crate) fn check(self, location: MemoryLocation) -> Result<()> {
+        if !Self::all().contains(self) {
+            return Err(Error::Unsupported { what: "an allocation option with an unknown bit" });
+        }
+        if location != MemoryLocation::Pinned && self.intersects(Self::WRITE_COMBINED | Self::MUST_PIN) {
+            return Err(Error::Unsupported { what: "an option of pinned memory, for another kind of memory," });
+        }
+        Ok(())
     }
 }
 

@@ -71,6 +71,11 @@ pub fn options_do_what_they_say_or_are_refused(subject: &Subject) {
             }
         }
     }
+    let unknown = Options::from_bits_retain(1 << 31) | Options::ZEROED;
+    for location in LOCATIONS.into_iter().filter(|&location| subject.has(location)) {
+        let error = subject.request(location, 100, 8, unknown).expect_err("an unknown bit");
+        assert!(matches!(error, Error::Unsupported { .. }), "{location:?}: {error}");
+    }
     let memory = Device::new(&subject.backend, 0).with(Options::ZEROED);
     for _ in 0..3 {
         let mut buffer = Buffer::<u8, _>::new(memory.clone(), 5000).expect("room");

@@ -14,12 +14,11 @@
 //! ```
 //! # fn main() -> ringmem::Result<()> {
 //! use ringmem::backend::host::HostBackend;
-//! use ringmem::backend::Options;
 //! use ringmem::memory::{Device, GpuBuffer, Pinned};
 //! use ringmem::peer::Peers;
 //!
 //! let backend = HostBackend::builder().devices(2).peer(0, 1).build()?;
-//! let mut peers = Peers::new(Pinned::new(&backend, 0).with(Options::PORTABLE))?;
+//! let mut peers = Peers::new(Pinned::new(&backend, 0))?;
 //! let from = GpuBuffer::<u32, _>::from_slice(Device::new(&backend, 0), &[7; 1000])?;
 //! let mut to = GpuBuffer::<u32, _>::new(Device::new(&backend, 1), 1000)?;
 //!
@@ -79,8 +78,7 @@ pub struct Options {
 }
 
 impl Peers {
-    /// The devices of a memory's backend, with two streams each. Copies over the host take their memory from it: pinned, and of every device, which
-    /// [`PORTABLE`](crate::backend::Options::PORTABLE) says. Nothing is enabled.
+    /// The devices of a memory's backend, with two streams each. Copies over the host take their memory from it. Nothing is enabled.
     ///
     /// # Errors
     ///

@@ -215,7 +215,7 @@ fn staging_is_allocated_for_a_copy_and_not_for_a_chunk_and_a_pool_keeps_it() {
         count() - before
     };
     assert_eq!(copy(&peers(&backend)), 3, "of 102 chunks");
-    let pool = PinnedPool::new(Pinned::new(&backend, 0).with(Of::PORTABLE), 4 << 20).expect("a pool");
+    let pool = PinnedPool::new(Pinned::new(&backend, 0), 4 << 20).expect("a pool");
     let pooled = Peers::new(pool).expect("streams");
     assert_eq!((copy(&pooled), copy(&pooled), copy(&pooled)), (1, 0, 0), "a slab, once");
     // No more of it than the copy is long.

@@ -22,7 +22,6 @@ use std::time::Duration;
 
 use clean::Clean;
 use ringmem::Error;
-use ringmem::backend::Options as Of;
 use ringmem::backend::host::{Builder, Counters, Fault, Faults, HostBackend, Tally, Verb};
 use ringmem::memory::{Device, GpuBuffer, Pinned};
 use ringmem::peer::{MOST_COPIES, Options, Peers, Strategy};
@@ -55,7 +54,7 @@ fn build(builder: Builder) -> Clean {
 }
 
 fn peers(backend: &Arc<HostBackend>) -> Peers {
-    Peers::new(Pinned::new(backend, 0).with(Of::PORTABLE)).expect("streams")
+    Peers::new(Pinned::new(backend, 0)).expect("streams")
 }
 
 /// Bytes of which neighbours, also at distances of whole chunks, differ.

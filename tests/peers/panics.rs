@@ -46,7 +46,7 @@ fn a_copy_that_is_staged_is_over_when_its_call_ends_wherever_that_panics() {
     loop {
         number += 1;
         let backend = build(two().log(true).clock(clock()));
-        let staging = Late { memory: Pinned::new(&backend, 0).with(Of::PORTABLE), ready: Arc::default() };
+        let staging = Late { memory: Pinned::new(&backend, 0), ready: Arc::default() };
         let peers = Peers::new(staging.clone()).expect("streams");
         let (source, mut target) = (gpu(&backend, 0, &pattern(1)), gpu(&backend, 1, &pattern(2)));
         let work = Stream::new(&backend, 0).expect("a stream");

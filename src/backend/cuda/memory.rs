@@ -72,10 +72,7 @@ impl Shared {
         if align > LARGEST_ALIGN {
             return Err(Error::Align { asked: align, most: LARGEST_ALIGN });
         }
-        let pinned_only = Options::WRITE_COMBINED | Options::PORTABLE | Options::MAPPED | Options::MUST_PIN;
-        if location != MemoryLocation::Pinned && options.intersects(pinned_only) {
-            return Err(Error::Unsupported { what: "an option of pinned memory, for another kind of memory," });
-        }
+        options.check(location)?;
         // What the driver's alignment may lack of a larger one.
         let bytes = layout.size().checked_add(align.saturating_sub(GRANTED) as usize).ok_or_else(|| self.shortage(home, request))?;
         let given = match location {

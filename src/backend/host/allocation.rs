@@ -36,10 +36,7 @@ impl HostBackend {
             self.stream(on)?;
         }
         self.shared.arena(device)?;
-        let pinned_only = Options::WRITE_COMBINED | Options::PORTABLE | Options::MAPPED | Options::MUST_PIN;
-        if location != MemoryLocation::Pinned && options.intersects(pinned_only) {
-            return Err(Error::Unsupported { what: "an option of pinned memory, for another kind of memory," });
-        }
+        options.check(location)?;
         if location == MemoryLocation::Unified && !self.shared.capabilities.unified {
             return Err(Error::Unsupported { what: "managed memory" });
         }
