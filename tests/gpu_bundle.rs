@@ -2,6 +2,8 @@
 #![cfg(all(feature = "cuda", feature = "cli", feature = "testing", target_os = "linux"))]
 
 mod example;
+#[path = "clean/rights.rs"]
+mod rights;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -129,7 +131,7 @@ fn all_parts_together_may_take_less_than_nine_minutes() {
 #[test]
 fn without_a_driver_every_part_is_skipped_with_its_reason_and_none_has_passed() {
     if Driver::load().is_ok() {
-        println!("skipped: there is a driver here");
+        rights::skipped("a driver is installed");
         return;
     }
     let bundle = Bundle::new().with_programs();
@@ -435,7 +437,7 @@ fn tools_that_are_missing_skip_their_part_and_those_that_fail_fail_it() {
 #[test]
 fn pools_of_python_are_measured_where_they_are_there() {
     if !Command::new("python3").args(["-c", ""]).status().is_ok_and(|status| status.success()) {
-        println!("skipped: no python3 here");
+        rights::skipped("no python3");
         return;
     }
     let bundle = Bundle::new();

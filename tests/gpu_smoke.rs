@@ -2,6 +2,8 @@
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
 mod example;
+#[path = "clean/rights.rs"]
+mod rights;
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -22,7 +24,7 @@ fn smoke(libraries: &Path, arguments: &[&str]) -> Output {
 #[test]
 fn without_a_driver_it_says_so_in_one_line_and_exits_with_3() {
     if Driver::load().is_ok() {
-        println!("skipped: there is a driver here");
+        rights::skipped("a driver is installed");
         return;
     }
     let nothing = tempfile::tempdir().unwrap();

@@ -12,6 +12,7 @@ use ringmem::{Error, Image};
 use ringmem_kernels::{ABI, IMAGE};
 
 use crate::rig::{self, Alone, Double, alone};
+use crate::rights;
 
 /// A library of the system's that is no driver.
 fn no_driver() -> Option<&'static str> {
@@ -23,7 +24,7 @@ fn no_driver() -> Option<&'static str> {
 #[test]
 fn a_library_that_lacks_a_function_is_no_driver_and_no_panic() {
     let Some(library) = no_driver() else {
-        println!("skipped: no library to stand for an old driver");
+        rights::skipped("no library to stand for an old driver");
         return;
     };
     let folder = tempfile::tempdir().expect("a folder");

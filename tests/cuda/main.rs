@@ -17,5 +17,7 @@ mod program;
 mod promises;
 mod resident;
 mod rig;
+#[path = "../clean/rights.rs"]
+mod rights;
 mod silence;
 mod streams;

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 use crate::ahead::ALLOCATORS;
-use crate::rig;
+use crate::{rig, rights};
 
 fn run(libraries: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringmem"));
@@ -105,7 +105,7 @@ fn while_a_kernel_listens_the_round_trip_s_probes_allocate_nothing() {
 #[test]
 fn without_a_driver_auto_says_why_it_took_the_host_and_cuda_fails_in_one_line() {
     if ringmem::backend::cuda::Driver::load().is_ok() {
-        println!("skipped: there is a driver here");
+        rights::skipped("a driver is installed");
         return;
     }
     let nothing = tempfile::tempdir().expect("a folder");

@@ -6,6 +6,9 @@ mod clean;
 mod memory;
 #[cfg(target_os = "linux")]
 mod proc;
+#[cfg(target_os = "linux")]
+#[path = "../clean/rights.rs"]
+mod rights;
 mod setup;
 
 use std::sync::atomic::Ordering::{Acquire, Release};

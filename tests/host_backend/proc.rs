@@ -2,8 +2,7 @@
 
 use std::fs;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 
 use ringmem::Error;
@@ -11,6 +10,7 @@ use ringmem::backend::host::HostBackend;
 use ringmem::memory::{Pinned, PinnedBuffer};
 use ringmem::stream::Stream;
 
+use crate::rights::passes_again;
 use crate::setup::*;
 
 fn range(line: &str) -> Option<Range<u64>> {
@@ -91,16 +91,7 @@ fn is_pinned_says_what_the_system_says() {
 
 #[test]
 fn is_pinned_says_what_the_system_says_to_a_user_with_a_limit() {
-    if fs::metadata("/proc/self").expect("Linux shows it").uid() != 0 {
-        return; // Not root: the test before this one is it.
-    }
-    const NOBODY: u32 = 65534;
-    let this = std::env::current_exe().expect("this test");
-    let child = Command::new(this).args(["proc::is_pinned_says_what_the_system_says", "--exact"]).uid(NOBODY).output();
-    match child {
-        Ok(child) => assert!(child.status.success(), "{}", String::from_utf8_lossy(&child.stdout)),
-        Err(error) => println!("skipped: root may not become nobody, or nobody may not read this test: {error}"),
-    }
+    passes_again("proc::is_pinned_says_what_the_system_says", "ulimit -l 1024 || exit 127;", &["ipc_lock"]);
 }
 
 #[test]

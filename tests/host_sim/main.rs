@@ -17,6 +17,9 @@ mod link;
 mod log;
 mod pager;
 mod pinned;
+#[cfg(target_os = "linux")]
+#[path = "../clean/rights.rs"]
+mod rights;
 mod waits;
 mod words;
 

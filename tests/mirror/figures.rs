@@ -4,12 +4,15 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
+use ringmem::Error;
 use ringmem::backend::Options;
 use ringmem::backend::host::HostBackend;
 use ringmem::memory::{Device, Host, Pinned};
 use ringmem::mirror::{MirroredBuffer, State};
 
 use super::clean::Clean;
+#[cfg(target_os = "linux")]
+use super::rights;
 use super::{BYTES, LEN, LIMIT, backend, pageable, pinned};
 
 #[test]
@@ -54,12 +57,33 @@ fn pinned_is_said_of_what_is_really_locked_and_nothing_else() {
 }
 
 #[test]
-fn memory_that_must_be_pinned_and_cannot_be_is_an_error_not_pageable() {
+fn a_host_copy_above_the_pinned_budget_is_an_error() {
     let backend = Clean::build(HostBackend::builder().pinned_budget(BYTES - 1));
-    let memory = Pinned::new(&backend, 0).with(Options::MUST_PIN);
-    let mut mirror = MirroredBuffer::<u32, _, _>::new(memory, Device::new(&backend, 0), LEN).expect("one backend");
-    mirror.host().expect_err("above the budget");
+    let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&*backend, 0), Device::new(&*backend, 0), LEN).expect("one backend");
+    let error = mirror.host().expect_err("above the budget");
+    assert!(matches!(error, Error::PinnedBudget { asked: BYTES, .. }), "{error}");
     assert_eq!(mirror.state(), ringmem::mirror::State::Uninitialized);
+}
+
+/// In a child that may lock no page.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_host_copy_that_must_be_pinned_and_cannot_be_is_an_error() {
+    if !rights::is_again() {
+        return rights::passes_again("figures::a_host_copy_that_must_be_pinned_and_cannot_be_is_an_error", "ulimit -l 0;", &["ipc_lock"]);
+    }
+    for (options, is_there) in [(Options::empty(), true), (Options::MUST_PIN, false)] {
+        let backend = backend();
+        let memory = Pinned::new(&*backend, 0).with(options);
+        let mut mirror = MirroredBuffer::<u32, _, _>::new(memory, Device::new(&*backend, 0), LEN).expect("one backend");
+        match mirror.host().map(drop) {
+            Ok(()) => assert!(is_there && !mirror.is_pinned(), "it is pageable, and says so"),
+            Err(error) => {
+                assert!(!is_there && matches!(error, Error::Unsupported { .. }), "{error}");
+                assert_eq!(mirror.state(), ringmem::mirror::State::Uninitialized);
+            }
+        }
+    }
 }
 
 #[test]

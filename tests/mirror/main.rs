@@ -9,6 +9,9 @@ mod lost;
 mod model;
 mod pooled;
 mod queued;
+#[cfg(target_os = "linux")]
+#[path = "../clean/rights.rs"]
+mod rights;
 mod shared;
 mod table;
 mod threads;

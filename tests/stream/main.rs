@@ -15,3 +15,6 @@ mod planted;
 mod program;
 mod refusals;
 mod replay;
+#[cfg(target_os = "linux")]
+#[path = "../clean/rights.rs"]
+mod rights;
