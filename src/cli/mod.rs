@@ -120,6 +120,11 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, image: &Image, out: &m
     }
 }
 
+/// Removes what a command that is under way leaves behind if the process ends now: for a program that was sent a signal.
+pub fn interrupted() {
+    stream::copy::remove_partial();
+}
+
 /// An error and what caused it.
 fn chain(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")

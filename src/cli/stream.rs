@@ -3,11 +3,13 @@
 //! 1. Bytes go from the file into pinned staging buffers, from there into device memory; the kernel is told of each chunk by a
 //!    message of 32 bytes. The host computes no part of the answer.
 //! 2. At most `staging` buffers are filled or being copied, and at most as many chunks are with the kernel as device memory holds.
-//! 3. The answer is compared with one straight pass of the same function over the file; a difference is a failure.
+//! 3. The answer is compared with one straight pass of the same function over the same bytes; a difference is a failure. A file is read again for it;
+//!    what comes from standard input is compared on the way.
 //! 4. With `--out`, what comes back is written to another file, which is there whole or not at all.
 
-mod copy;
+pub(super) mod copy;
 mod count;
+mod input;
 mod report;
 
 use std::io::Write;
@@ -21,16 +23,16 @@ use ringmem_kernels::transform::Operation;
 use zerocopy::{FromZeros, IntoBytes};
 
 use super::place::Wanted;
-use super::source::Source;
 use super::{Failure, Outcome, absurd, size};
 use crate::Image;
 use crate::backend::Backend;
 use crate::backend::host::HostBackend;
 use crate::streaming::Streamer;
+use input::Input;
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// A regular file of any length
+    /// A regular file of any length, or - for standard input
     file: PathBuf,
     /// Bytes a chunk at most, rounded up to 4 KiB; made smaller to fit the device memory twice
     #[arg(long, default_value = "4MiB", allow_hyphen_values = true, value_parser = size::parse)]
@@ -70,7 +72,9 @@ struct Shape {
 }
 
 impl Arguments {
-    fn shape(&self, length: u64) -> Result<Shape, Failure> {
+    fn shape(&self, length: Option<u64>) -> Result<Shape, Failure> {
+        // As much as nobody has.
+        let length = length.unwrap_or(1 << 60);
         let work = size_of::<Work>() as u64;
         let least = work.next_multiple_of(PAGE) + 2 * PAGE;
         if self.device_memory < least {
@@ -137,7 +141,7 @@ struct Answer {
 }
 
 pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
-    let mut source = Source::open(&arguments.file)?;
+    let mut source = Input::open(&arguments.file)?;
     if let Some(path) = &arguments.out {
         return copy::run(arguments, path, &mut source, image, out, err);
     }
@@ -147,44 +151,72 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
         .open(HostBackend::builder().device_memory(arguments.device_memory), err)
         .map_err(|error| absurd("--device-memory", error))?;
     let mut progress = report::Progress::new(source.length(), arguments);
-    let run = count::run(&mut source, &shape, arguments.ring_capacity, &place.backend, image, &mut progress, out)?;
-    let (reference, reference_time) = straight_pass(&mut source)?;
-    source.check()?;
+    let mut straight = Straight::new()?;
+    let mut see = |bytes: &[u8]| straight.see(bytes);
+    let run = count::run(&mut source, &mut see, &shape, arguments.ring_capacity, &place.backend, image, &mut progress, out)?;
+    source.see_again(&mut see)?;
     progress.finish();
 
-    let verified = run.answer == reference && run.bytes == source.length();
-    let report = report::Report { arguments, place: &place, shape: &shape, run: &run, reference_time, verified, length: source.length() };
+    let (reference, length, reference_time) = straight.finish();
+    let verified = run.answer == reference && run.bytes == length;
+    let report =
+        report::Report { name: source.name(), arguments, place: &place, shape: &shape, run: &run, reference_time, verified, length };
     report.print(out)?;
     if verified {
         return Ok(());
     }
     Err(Failure::Fact(format!(
         "the kernel's answer is wrong: {} bytes with checksum {:016x}, a straight pass gives {} with {:016x}",
-        run.bytes,
-        run.answer.checksum,
-        source.length(),
-        reference.checksum
+        run.bytes, run.answer.checksum, length, reference.checksum
     )))
 }
 
-/// The kernel's own function, on this thread, over the file piece by piece; the time is that of the function alone, over memory that has
-/// just been filled.
-fn straight_pass(source: &mut Source) -> Result<(Answer, Duration), Failure> {
-    let mut words = vec![0_u64; 1 << 18];
-    let mut work = <Work as FromZeros>::new_box_zeroed().map_err(|_| Failure::Fact("no memory for 256 counters".to_owned()))?;
-    let mut answer = Answer { histogram: [0; 256], checksum: 0 };
-    let mut spent = Duration::ZERO;
-    let mut offset = 0;
-    while offset < source.length() {
-        let length = (source.length() - offset).min(size_of_val(words.as_slice()) as u64) as usize;
-        source.read(&mut words.as_mut_bytes()[..length], offset)?;
-        let begun = Instant::now();
-        answer.checksum = answer.checksum.wrapping_add(histogram::reference(&words, length, offset / 8, &mut work));
-        spent += begun.elapsed();
-        offset += length as u64;
+/// The kernel's own function, on this thread, over memory that has just been filled.
+struct Straight {
+    words: Vec<u64>,
+    /// Bytes of the words that are filled.
+    filled: usize,
+    work: Box<Work>,
+    checksum: u64,
+    /// Bytes that are counted.
+    counted: u64,
+    /// How long the function alone took.
+    spent: Duration,
+}
+
+impl Straight {
+    fn new() -> Result<Self, Failure> {
+        let work = <Work as FromZeros>::new_box_zeroed().map_err(|_| Failure::Fact("no memory for 256 counters".to_owned()))?;
+        Ok(Self { words: vec![0; 1 << 18], filled: 0, work, checksum: 0, counted: 0, spent: Duration::ZERO })
     }
-    answer.histogram = work.totals;
-    Ok((answer, spent))
+
+    fn see(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = &mut self.words.as_mut_bytes()[self.filled..];
+            let (now, later) = bytes.split_at(bytes.len().min(room.len()));
+            room[..now.len()].copy_from_slice(now);
+            self.filled += now.len();
+            bytes = later;
+            if self.filled == size_of_val(self.words.as_slice()) {
+                self.count();
+            }
+        }
+    }
+
+    fn count(&mut self) {
+        let begun = Instant::now();
+        let sum = histogram::reference(&self.words, self.filled, self.counted / 8, &mut self.work);
+        self.spent += begun.elapsed();
+        self.checksum = self.checksum.wrapping_add(sum);
+        self.counted += self.filled as u64;
+        self.filled = 0;
+    }
+
+    /// The answer, of how many bytes, and how long the function took.
+    fn finish(mut self) -> (Answer, u64, Duration) {
+        self.count();
+        (Answer { histogram: self.work.totals, checksum: self.checksum }, self.counted, self.spent)
+    }
 }
 
 #[cfg(test)]
@@ -199,7 +231,7 @@ mod tests {
     }
 
     fn shape(line: &str, length: u64) -> Result<Shape, Failure> {
-        Line::try_parse_from(["ringmem"].into_iter().chain(line.split_whitespace())).unwrap().stream.shape(length)
+        Line::try_parse_from(["ringmem"].into_iter().chain(line.split_whitespace())).unwrap().stream.shape(Some(length))
     }
 
     #[test]

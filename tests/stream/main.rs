@@ -18,3 +18,4 @@ mod replay;
 #[cfg(target_os = "linux")]
 #[path = "../clean/rights.rs"]
 mod rights;
+mod stdin;

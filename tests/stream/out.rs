@@ -329,6 +329,55 @@ fn killed_at_any_moment_it_leaves_the_old_file_or_the_new_one() {
     assert!(killed > 0 && partial > 0, "{killed} killed, {partial} left a temporary file: the blows never fell in between");
 }
 
+/// The program in the midst of a copy from a pipe that gives no more: the temporary file is there.
+#[cfg(unix)]
+fn stalled(place: &Place) -> std::process::Child {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
+    program.args(["stream", "-", "--chunk-size", "4096", "--out", text(&place.to)]);
+    let mut child = program.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts");
+    std::io::Write::write_all(child.stdin.as_mut().expect("a pipe"), &noise(50_000)).expect("it reads");
+    let own = format!(".to.{}-", child.id());
+    let is_partial = |name: &String| name.starts_with(&own) && name.ends_with(".ringmem-partial");
+    // What is written shows that the stream is under way.
+    let is_under_way = |name: String| fs::metadata(place.directory.path().join(name)).is_ok_and(|file| file.len() > 0);
+    until("something is written", || place.others().into_iter().filter(is_partial).any(is_under_way));
+    child
+}
+
+#[test]
+#[cfg(unix)]
+fn a_signal_removes_the_temporary_file_and_ends_the_program() {
+    use std::os::unix::process::ExitStatusExt;
+    for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
+        let place = Place::new(b"");
+        fs::write(&place.to, "old").expect("room");
+        let mut child = stalled(&place);
+        let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", child.id())]).status().expect("a shell");
+        assert!(sent.success());
+        until("the program ends", || child.try_wait().expect("a child").is_some());
+        assert_eq!(child.wait().expect("a child").signal(), Some(number), "{name}");
+        assert_eq!((place.others(), fs::read_to_string(&place.to).expect("it is there")), (vec!["to".to_owned()], "old".to_owned()));
+    }
+}
+
+#[test]
+#[cfg(unix)]
+fn a_run_removes_what_a_killed_one_left_and_nothing_of_a_live_one() {
+    let place = Place::new(b"bytes");
+    let mut killed = stalled(&place);
+    killed.kill().expect("a child");
+    killed.wait().expect("a child");
+    let mut live = stalled(&place);
+    let left = || place.others().into_iter().filter(|name| name.ends_with(".ringmem-partial")).collect::<Vec<_>>();
+    assert!(left().iter().all(|name| name.contains(&format!(".{}-", live.id()))) && left().len() == 1, "{:?}", left());
+    let ran = execute(place.arguments(&[]));
+    assert_eq!((ran.code, left().len()), (0, 1), "the live one's stays: {ran:?}");
+    drop(live.stdin.take());
+    until("the program ends", || live.try_wait().expect("a child").is_some());
+    assert!(live.wait().expect("a child").success());
+    assert_eq!((left().len(), fs::read(&place.to).expect("it is there").len()), (0, 50_000));
+}
+
 #[test]
 #[cfg(target_os = "linux")]
 fn memory_does_not_grow_with_the_file() {

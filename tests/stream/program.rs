@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::Read;
-use std::process::{Command, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,8 +36,16 @@ pub fn execute<S: Into<OsString>>(arguments: impl IntoIterator<Item = S>) -> Ran
 }
 
 /// Runs a process to its end, which must come in time.
-pub fn finish(mut program: Command) -> Ran {
-    let mut child = program.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+pub fn finish(program: Command) -> Ran {
+    finish_fed(program, Stdio::null(), |_| {})
+}
+
+/// The same with something on standard input, which `feed` writes to a pipe if it is one.
+pub fn finish_fed(mut program: Command, stdin: Stdio, feed: impl FnOnce(ChildStdin) + Send + 'static) -> Ran {
+    let mut child = program.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    if let Some(pipe) = child.stdin.take() {
+        thread::spawn(move || feed(pipe));
+    }
     let drain = |mut pipe: Box<dyn Read + Send>| {
         thread::spawn(move || {
             let mut text = String::new();

@@ -18,9 +18,34 @@ fn main() -> ExitCode {
         // SAFETY: no other thread runs yet.
         unsafe { std::env::set_var(CONNECTIONS, "32") };
     }
+    #[cfg(unix)]
+    signals();
     let (mut out, mut err) = (std::io::stdout().lock(), std::io::stderr());
     let code = ringmem::cli::run(std::env::args_os(), &ringmem_kernels::IMAGE, &mut out, &mut err);
     // A reader that has left has seen what it wanted.
     let _ = out.flush();
     ExitCode::from(code)
+}
+
+/// A signal that ends the program removes its unfinished files first. One that is ignored stays so: a shell or `nohup` wants that.
+#[cfg(unix)]
+fn signals() {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let is_ignored = |signal: &i32| {
+        let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: writes one action, and changes none.
+        let said = unsafe { libc::sigaction(*signal, std::ptr::null(), action.as_mut_ptr()) };
+        // SAFETY: zeroed or written: any bytes of it are valid.
+        said == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
+    };
+    let wanted = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(signal));
+    // Without a thread for them signals end the program as they do by default, and the next run cleans up.
+    let Ok(mut signals) = signal_hook::iterator::Signals::new(wanted) else { return };
+    let ends = move || {
+        for signal in signals.forever() {
+            ringmem::cli::interrupted();
+            let _ = signal_hook::low_level::emulate_default_handler(signal);
+        }
+    };
+    let _ = std::thread::Builder::new().name("signals".to_owned()).spawn(ends);
 }

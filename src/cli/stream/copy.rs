@@ -1,14 +1,16 @@
 //! `--out`: through device memory and back, into another file.
 
 use std::fmt;
+use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ringmem_kernels::transform::{Applied, Apply, Operation};
 use serde_json::json;
 
+use super::input::Input;
 use super::report::{Progress, max_resident_bytes, nanoseconds, rate};
 use super::{Arguments, Shape};
 use crate::Image;
@@ -16,7 +18,7 @@ use crate::backend::Backend;
 use crate::backend::host::HostBackend;
 use crate::channel::Options;
 use crate::cli::place::Place;
-use crate::cli::source::{Source, failed};
+use crate::cli::source::failed;
 use crate::cli::{Failure, Outcome, absurd, counted, shown, size};
 use crate::stream::Module;
 use crate::streaming::{Cause, Chunk, Dialogue, FileSink, Interrupted, Job, Persistent, Streamed, Through};
@@ -57,13 +59,13 @@ impl fmt::Display for Named {
 pub(super) fn run(
     arguments: &Arguments,
     to: &Path,
-    source: &mut Source,
+    source: &mut Input,
     image: &Image,
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Outcome {
     let of_sink = |error: io::Error| Failure::Fact(format!("{}: {error}", to.display()));
-    if source.file.is_at(to).map_err(of_sink)? {
+    if source.is_at(to).map_err(of_sink)? {
         return Err(Failure::Usage(format!("--out {} is {} itself", to.display(), arguments.file.display())));
     }
     let shape = arguments.shape(source.length())?;
@@ -72,24 +74,26 @@ pub(super) fn run(
         .open(HostBackend::builder().device_memory(arguments.device_memory), err)
         .map_err(|error| absurd("--device-memory", error))?;
     let mut sink = FileSink::create(to).map_err(of_sink)?;
+    let _partial = Partial::new(&sink);
     let begun = Instant::now();
     let mut progress = Progress::new(source.length(), arguments);
-    let streamed = stream(arguments, &shape, &place.backend, image, source, &mut sink, &mut progress, out)?;
+    let mut straight = Straight { operation: arguments.transform, sum: 0, bytes: 0 };
+    let streamed = stream(arguments, &shape, &place.backend, image, source, &mut straight, &mut sink, &mut progress, out)?;
     let streamed = match streamed {
         Ok(streamed) => streamed,
         Err(Interrupted { cause: cause @ Cause::Write { .. }, .. }) => return Err(failed(to, cause)),
-        Err(Interrupted { cause, .. }) => return Err(failed(source.file.path(), cause)),
+        Err(Interrupted { cause, .. }) => return Err(source.failed(cause)),
     };
     let elapsed = begun.elapsed();
-    let expected = straight_pass(source, arguments.transform)?;
-    source.check()?;
+    source.see_again(&mut |bytes| straight.see(bytes))?;
+    let Straight { sum: expected, bytes: length, .. } = straight;
     progress.finish();
     let written = streamed.written.unwrap_or_default();
-    if (written, streamed.bytes) != (expected, source.length()) {
+    if (written, streamed.bytes) != (expected, length) {
         return Err(Failure::Fact(format!(
             "what came back is wrong: {} bytes with checksum {written:08x}, a straight pass gives {} with {expected:08x}; {} is as it was",
             streamed.bytes,
-            source.length(),
+            length,
             to.display()
         )));
     }
@@ -106,14 +110,17 @@ fn stream(
     shape: &Shape,
     backend: &Arc<dyn Backend>,
     image: &Image,
-    source: &mut Source,
+    source: &mut Input,
+    straight: &mut Straight,
     sink: &mut FileSink,
     progress: &mut Progress,
     out: &mut dyn Write,
 ) -> Result<Came, Failure> {
     // A chunk that comes back needs its buffer to the end.
     let mut streamer = shape.streamer(backend, shape.slots)?;
-    let job = Job::new(&mut source.file).to(sink).checksums();
+    let mut see = |bytes: &[u8]| straight.see(bytes);
+    let mut source = source.seen(&mut see);
+    let job = Job::new(&mut source).to(sink).checksums();
     let Some(operation) = arguments.transform else {
         return Ok(progress.watch(&mut streamer, job, &mut Through, out)?);
     };
@@ -133,20 +140,53 @@ fn stream(
 }
 
 /// CRC-32C of what should have been written.
-fn straight_pass(source: &mut Source, operation: Option<Operation>) -> Result<u32, Failure> {
-    let mut buffer = vec![0; 1 << 20];
-    let (mut sum, mut offset) = (0, 0);
-    while offset < source.length() {
-        let length = (source.length() - offset).min(buffer.len() as u64) as usize;
-        let bytes = &mut buffer[..length];
-        source.read(bytes, offset)?;
-        if let Some(operation) = operation {
-            bytes.iter_mut().for_each(|byte| *byte = operation.apply(*byte));
+struct Straight {
+    operation: Option<Operation>,
+    sum: u32,
+    bytes: u64,
+}
+
+impl Straight {
+    fn see(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        let Some(operation) = self.operation else {
+            self.sum = crc32c::crc32c_append(self.sum, bytes);
+            return;
+        };
+        let mut part = [0; 4096];
+        for bytes in bytes.chunks(part.len()) {
+            let part = &mut part[..bytes.len()];
+            part.copy_from_slice(bytes);
+            part.iter_mut().for_each(|byte| *byte = operation.apply(*byte));
+            self.sum = crc32c::crc32c_append(self.sum, part);
         }
-        sum = crc32c::crc32c_append(sum, bytes);
-        offset += length as u64;
     }
-    Ok(sum)
+}
+
+/// The temporary file that a signal removes.
+struct Partial;
+
+static PARTIAL: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+impl Partial {
+    fn new(sink: &FileSink) -> Self {
+        *PARTIAL.lock().unwrap_or_else(PoisonError::into_inner) = sink.temporary().map(Path::to_owned);
+        Self
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        *PARTIAL.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// Removes the temporary file of a copy under way, for a process that is about to end.
+pub(in crate::cli) fn remove_partial() {
+    if let Some(path) = PARTIAL.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        // The next copy to this directory removes what is left.
+        let _ = fs::remove_file(path);
+    }
 }
 
 fn print(

@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 use ringmem_kernels::histogram::{self, Counted, Work};
 
+use super::input::Input;
 use super::report::Progress;
 use super::{Answer, Shape};
 use crate::Image;
 use crate::backend::{Backend, DeviceAddress};
 use crate::channel::{Closed, Options};
 use crate::cli::Failure;
-use crate::cli::source::{Source, failed};
 use crate::memory::{Arena, Buffer, Device};
 use crate::stream::Module;
 use crate::streaming::{Cause, Chunk, Dialogue, Job, Persistent};
@@ -66,7 +66,8 @@ impl Dialogue for Count {
 }
 
 pub(super) fn run(
-    source: &mut Source,
+    source: &mut Input,
+    see: &mut dyn FnMut(&[u8]),
     shape: &Shape,
     ring_capacity: u64,
     backend: &Arc<dyn Backend>,
@@ -89,8 +90,8 @@ pub(super) fn run(
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, count)? };
     stage.keep(arena);
     let begun = Instant::now();
-    let streamed = progress.watch(&mut streamer, Job::new(&mut source.file), &mut stage, out)?;
-    let failed = |cause| failed(source.file.path(), cause);
+    let streamed = progress.watch(&mut streamer, Job::new(&mut source.seen(see)), &mut stage, out)?;
+    let failed = |cause| source.failed(cause);
     let streamed = streamed.map_err(|stopped| failed(stopped.cause))?;
     let high_water = stage.high_water();
     let (closed, Count { last, mut round_trips, .. }) = stage.close().map_err(failed)?;

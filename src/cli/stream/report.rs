@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
@@ -20,16 +21,20 @@ pub(super) struct Progress {
     lines: bool,
     /// Something is done that matters more than who hears of it.
     writes: bool,
-    length: u64,
+    /// `None` where only the end tells.
+    length: Option<u64>,
     shown: Instant,
 }
 
 impl Progress {
-    pub(super) fn new(length: u64, Arguments { json, out, .. }: &Arguments) -> Self {
+    pub(super) fn new(length: Option<u64>, Arguments { json, out, .. }: &Arguments) -> Self {
         let terminal = io::stderr().is_terminal() && !*json;
         let bar = terminal.then(|| {
-            let style = ProgressStyle::with_template("{bar:40} {bytes}/{total_bytes} {binary_bytes_per_sec}");
-            ProgressBar::new(length).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+            let (bar, template) = match length {
+                Some(length) => (ProgressBar::new(length), "{bar:40} {bytes}/{total_bytes} {binary_bytes_per_sec}"),
+                None => (ProgressBar::new_spinner(), "{spinner} {bytes} {binary_bytes_per_sec}"),
+            };
+            bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
         });
         Self { lines: bar.is_none() && !*json, bar, writes: out.is_some(), length, shown: Instant::now() }
     }
@@ -53,7 +58,8 @@ impl Progress {
             bar.set_position(done);
         } else if self.lines && self.shown.elapsed() > Duration::from_secs(1) {
             self.shown = Instant::now();
-            match writeln!(out, "{} of {}", size::show(done), size::show(self.length)) {
+            let of = self.length.map_or_else(String::new, |length| format!(" of {}", size::show(length)));
+            match writeln!(out, "{}{of}", size::show(done)) {
                 // Nobody listens any more, and the file is still wanted.
                 Err(error) if self.writes && error.kind() == io::ErrorKind::BrokenPipe => self.lines = false,
                 printed => printed?,
@@ -80,6 +86,7 @@ impl Drop for Progress {
 type Watched = io::Result<Result<Streamed, Interrupted>>;
 
 pub(super) struct Report<'a> {
+    pub(super) name: &'a Path,
     pub(super) arguments: &'a Arguments,
     pub(super) place: &'a Place,
     pub(super) shape: &'a Shape,
@@ -117,10 +124,10 @@ impl Report<'_> {
     }
 
     fn page(&self, out: &mut dyn Write) -> io::Result<()> {
-        let Self { arguments, shape, run, .. } = self;
+        let Self { name, arguments, shape, run, .. } = self;
         let (throughput, reference) = (rate(run.bytes, run.elapsed), rate(self.length, self.reference_time));
         let chunks = counted(run.chunks, "chunk");
-        writeln!(out, "{}: {} in {chunks} of {}", shown(&arguments.file), size::show(run.bytes), size::show(shape.chunk))?;
+        writeln!(out, "{}: {} in {chunks} of {}", shown(name), size::show(run.bytes), size::show(shape.chunk))?;
         chart::draw(&run.answer.histogram, out)?;
         writeln!(out, "  checksum    {:016x}, {}", run.answer.checksum, if self.verified { "verified" } else { "WRONG" })?;
         writeln!(out, "  entropy     {:.4} bits a byte", chart::entropy(&run.answer.histogram))?;

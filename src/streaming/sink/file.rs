@@ -1,7 +1,7 @@
 //! [`FileSink`]: a file that is there whole or not at all.
 
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf, is_separator};
 use std::process;
@@ -11,8 +11,9 @@ use super::{Sink, gap};
 
 /// A file under a temporary name beside its own, until it is [committed](Self::commit).
 ///
-/// Dropped before, it is removed, and what had its name has it still; dropped in a fork of its process it is left as it is. A process that is killed leaves `.NAME.PID-N.ringmem-partial` behind and nothing else, without the NAME where that is very
-/// long.
+/// Dropped before, it is removed, and what had its name has it still; dropped in a fork of its process it is left as it is. A process that is killed leaves
+/// `.NAME.PID-N.ringmem-partial` behind and nothing else, without the NAME where that is very long. The next sink in that directory removes it: a file of a
+/// live process is locked.
 #[derive(Debug)]
 pub struct FileSink {
     file: File,
@@ -57,6 +58,12 @@ impl FileSink {
             sink.file.set_permissions(permissions)?;
         }
         Ok(sink)
+    }
+
+    /// The path of the temporary file. A program that is ended by a signal may remove it.
+    #[must_use]
+    pub fn temporary(&self) -> Option<&Path> {
+        self.temporary.as_deref()
     }
 
     /// Bytes that are written.
@@ -113,6 +120,7 @@ fn beside(path: &Path) -> io::Result<(File, PathBuf)> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "names no file"))?;
     let mut shown = Some(name);
+    remove_abandoned(path);
     loop {
         let mut temporary = OsString::from(".");
         if let Some(name) = shown {
@@ -122,12 +130,36 @@ fn beside(path: &Path) -> io::Result<(File, PathBuf)> {
         temporary.push(std::format!("{}-{}{SUFFIX}", process::id(), NEXT.fetch_add(1, Relaxed)));
         let temporary = path.with_file_name(temporary);
         match OpenOptions::new().write(true).create_new(true).open(&temporary) {
-            Ok(file) => return Ok((file, temporary)),
+            Ok(file) => {
+                // Whoever cleans up holds the lock before the file goes, so one that is there and locked stays. Where files have no locks nobody cleans up.
+                let is_contended = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+                if !is_contended && temporary.exists() {
+                    return Ok((file, temporary));
+                }
+            }
             // Of a process that was killed and had this one's number.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             // What is added to it is too much, which says nothing of the name itself.
             Err(error) if error.kind() == io::ErrorKind::InvalidFilename && shown.is_some() => shown = None,
             Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Removes the temporary files in the directory of a path whose processes have ended: nobody holds their lock. What cannot be looked at stays.
+fn remove_abandoned(path: &Path) {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let Ok(entries) = fs::read_dir(directory) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.as_encoded_bytes();
+        if !name.starts_with(b".") || !name.ends_with(SUFFIX.as_bytes()) || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            continue;
+        }
+        if let Ok(file) = File::open(entry.path())
+            && file.try_lock().is_ok()
+        {
+            let _ = fs::remove_file(entry.path());
         }
     }
 }

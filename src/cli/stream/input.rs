@@ -1,0 +1,99 @@
+//! [`Input`]: what is streamed, a file or standard input.
+
+use std::io::{self, Stdin};
+use std::path::Path;
+
+use crate::cli::Failure;
+use crate::cli::source::{Source as File, failed};
+use crate::streaming::{Cause, Sequential, Source};
+
+/// The name of standard input on the command line.
+const STANDARD: &str = "-";
+
+/// A file is read twice: for the stream, and for the comparison. Standard input is read once, and its bytes are compared on the way.
+pub(super) enum Input {
+    File(File),
+    Standard(Sequential<Stdin>),
+}
+
+impl Input {
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        if path == STANDARD { Ok(Self::Standard(Sequential::new(io::stdin()))) } else { File::open(path).map(Self::File) }
+    }
+
+    /// Bytes; `None` where only the end tells.
+    pub fn length(&self) -> Option<u64> {
+        match self {
+            Self::File(file) => Some(file.length()),
+            Self::Standard(_) => None,
+        }
+    }
+
+    /// What messages call it.
+    pub fn name(&self) -> &Path {
+        match self {
+            Self::File(file) => file.file.path(),
+            Self::Standard(_) => Path::new("standard input"),
+        }
+    }
+
+    /// Whether it is the file at a path.
+    pub fn is_at(&self, path: &Path) -> io::Result<bool> {
+        match self {
+            Self::File(file) => file.file.is_at(path),
+            Self::Standard(_) => Ok(false),
+        }
+    }
+
+    /// The source of a stream. What cannot be read again is shown to `see` on the way.
+    pub fn seen<'a>(&'a mut self, see: &'a mut dyn FnMut(&[u8])) -> Seen<'a> {
+        Seen { input: self, see }
+    }
+
+    /// Shows `see` what it has not seen on the way, and checks that a file is still as it was.
+    pub fn see_again(&mut self, see: &mut dyn FnMut(&[u8])) -> Result<(), Failure> {
+        let Self::File(file) = self else { return Ok(()) };
+        let mut buffer = vec![0; 1 << 20];
+        let mut offset = 0;
+        while offset < file.length() {
+            let length = (file.length() - offset).min(buffer.len() as u64) as usize;
+            file.read(&mut buffer[..length], offset)?;
+            see(&buffer[..length]);
+            offset += length as u64;
+        }
+        file.check()
+    }
+
+    pub fn failed(&self, cause: Cause) -> Failure {
+        failed(self.name(), cause)
+    }
+}
+
+pub(super) struct Seen<'a> {
+    input: &'a mut Input,
+    see: &'a mut dyn FnMut(&[u8]),
+}
+
+impl Source for Seen<'_> {
+    fn length(&self) -> Option<u64> {
+        self.input.length()
+    }
+
+    fn read_at(&mut self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        match self.input {
+            Input::File(file) => file.file.read_at(buffer, at),
+            Input::Standard(input) => {
+                let count = input.read_at(buffer, at)?;
+                (self.see)(&buffer[..count]);
+                Ok(count)
+            }
+        }
+    }
+
+    fn check(&mut self) -> Result<(), Cause> {
+        match self.input {
+            Input::File(file) => Source::check(&mut file.file),
+            Input::Standard(_) => Ok(()),
+        }
+    }
+}
