@@ -1,5 +1,8 @@
-//! The host backend does what every backend does, also with other memories over its own.
+//! The host backend passes the suite, with its own memories, with others over them, and behind a backend of required methods only.
 #![cfg(feature = "testing")]
+
+#[path = "conformance/minimal.rs"]
+mod minimal;
 
 use std::sync::Arc;
 
@@ -11,6 +14,13 @@ fn plain() -> Subject {
     let backend = HostBackend::builder().device_memory(4 << 20).build().expect("a backend");
     let counted = Arc::clone(&backend);
     Subject::new(backend).counting(move || counted.counters().into())
+}
+
+/// A backend that implements the required methods only.
+fn least() -> Subject {
+    let backend = HostBackend::builder().device_memory(4 << 20).build().expect("a backend");
+    let counted = Arc::clone(&backend);
+    Subject::new(Arc::new(minimal::Minimal(backend))).counting(move || counted.counters().into())
 }
 
 /// Its memories are carved from two large blocks.
@@ -27,6 +37,9 @@ macro_rules! checks {
 
         mod plain_memory {
             $(#[test] fn $name() { super::run(super::plain(), stringify!($name)); })*
+        }
+        mod required_methods {
+            $(#[test] fn $name() { super::run(super::least(), stringify!($name)); })*
         }
         mod carved_memory {
             $(#[test] fn $name() { super::run(super::carved(), stringify!($name)); })*

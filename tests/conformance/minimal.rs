@@ -1,0 +1,209 @@
+//! A backend of required methods only: everything else is the trait's default.
+
+use std::alloc::Layout;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringmem::backend::host::HostBackend;
+use ringmem::backend::{
+    Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Options, Place, Prefetch, Request, StreamId,
+    Ticket, Uses,
+};
+use ringmem::{Abi, Error, Image, Result};
+
+#[derive(Debug)]
+pub struct Minimal(pub Arc<HostBackend>);
+
+// SAFETY: each method is another backend's.
+unsafe impl Backend for Minimal {
+    fn id(&self) -> u64 {
+        self.0.id()
+    }
+    fn erased(self: Arc<Self>) -> Arc<dyn Backend> {
+        self
+    }
+    fn name(&self) -> &'static str {
+        "minimal"
+    }
+    fn devices(&self) -> u32 {
+        self.0.devices()
+    }
+    fn capabilities(&self, device: u32) -> Result<Capabilities> {
+        self.0.capabilities(device)
+    }
+    fn memory_info(&self, device: u32) -> Result<Option<MemoryInfo>> {
+        self.0.memory_info(device)
+    }
+    fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
+        self.0.allocate(request, on)
+    }
+    unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
+        // SAFETY: the caller's promise, here and below.
+        unsafe { self.0.free(block, uses) }
+    }
+    unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
+        // SAFETY: as above.
+        unsafe { self.0.copy_now(copy) }
+    }
+    unsafe fn fill_now(&self, fill: &Fill) -> Result<()> {
+        // SAFETY: as above.
+        unsafe { self.0.fill_now(fill) }
+    }
+    fn open_stream(&self, device: u32) -> Result<StreamId> {
+        self.0.open_stream(device)
+    }
+    fn close_stream(&self, stream: StreamId) {
+        self.0.close_stream(stream);
+    }
+    unsafe fn copy(&self, copy: &Copy, on: StreamId) -> Result<Ticket> {
+        // SAFETY: as above.
+        unsafe { self.0.copy(copy, on) }
+    }
+    unsafe fn fill(&self, fill: &Fill, on: StreamId) -> Result<Ticket> {
+        // SAFETY: as above.
+        unsafe { self.0.fill(fill, on) }
+    }
+    unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()> {
+        // SAFETY: as above.
+        unsafe { self.0.publish_now(word, value) }
+    }
+    unsafe fn publish(&self, word: Place, value: u64, since: Ticket, on: StreamId) -> Result<Ticket> {
+        // SAFETY: as above.
+        unsafe { self.0.publish(word, value, since, on) }
+    }
+    fn after(&self, ticket: Ticket, stream: StreamId) -> Result<()> {
+        self.0.after(ticket, stream)
+    }
+    fn mark(&self, stream: StreamId) -> Result<Ticket> {
+        self.0.mark(stream)
+    }
+    fn reached(&self, ticket: Ticket) -> bool {
+        self.0.reached(ticket)
+    }
+    fn wait(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {
+        self.0.wait(ticket, timeout)
+    }
+    fn outcome(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {
+        self.0.outcome(ticket, timeout)
+    }
+    fn synchronize(&self, stream: StreamId) -> Result<()> {
+        self.0.synchronize(stream)
+    }
+    fn load(&self, image: &Image, expected: &Abi) -> Result<ModuleId> {
+        self.0.load(image, expected)
+    }
+    fn unload(&self, module: ModuleId) {
+        self.0.unload(module);
+    }
+    unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket> {
+        // SAFETY: as above.
+        unsafe { self.0.launch(launch, on) }
+    }
+    fn keep(&self, value: Box<dyn Send>, uses: &Uses) {
+        self.0.keep(value, uses);
+    }
+    fn unreported(&self, error: Error) {
+        self.0.unreported(error);
+    }
+}
+
+fn minimal() -> Arc<Minimal> {
+    Arc::new(Minimal(HostBackend::builder().device_memory(1 << 20).build().expect("a backend")))
+}
+
+fn words(backend: &Minimal) -> Block {
+    let layout = Layout::new::<[u64; 2]>();
+    let request = Request { location: MemoryLocation::Pinned, device: 0, layout, options: Options::ZEROED };
+    backend.allocate(&request, None).expect("room")
+}
+
+#[test]
+fn default_copies_are_followed_by_the_published_word() {
+    let backend = minimal();
+    let block = words(&backend);
+    // SAFETY: both within the block, here and below.
+    let (to, word) = unsafe { (block.place(0).expect("bytes"), block.place(8).expect("bytes")) };
+    let mut source = [7_u64];
+    let copy = Copy { to, from: Place::Host(std::ptr::NonNull::from(&mut source).cast()), bytes: 8 };
+    // SAFETY: valid for 8 bytes each and apart; nobody else uses them.
+    unsafe { backend.copy_and_publish_now(&[copy], word, 9) }.expect("both are there");
+    let host = block.host.expect("pinned").cast::<[u64; 2]>();
+    // SAFETY: the block's own, and nothing is queued.
+    assert_eq!(unsafe { host.read() }, [7, 9]);
+    let nowhere = Copy { to: Place::Device(ringmem::backend::DeviceAddress::new(8)), ..copy };
+    // SAFETY: it is refused.
+    let refused = unsafe { backend.copy_and_publish_now(&[nowhere], word, 11) };
+    assert!(matches!(refused, Err(Error::Foreign { .. })));
+    // SAFETY: as above.
+    assert_eq!(unsafe { host.read() }[1], 9, "nothing is published after a copy that failed");
+    // SAFETY: nobody uses it any more.
+    unsafe { backend.free(&block, &Uses::NONE) }.expect("once");
+}
+
+#[test]
+fn defaults_refuse_what_a_backend_has_not() {
+    let backend = minimal();
+    let (stream, block) = (backend.open_stream(0).expect("device 0"), words(&backend));
+    assert!(!backend.is_simulated() && backend.taints().is_none());
+    assert!(!backend.puts_off(&block) && !backend.has_put_off(&block));
+    backend.host_access(&block).expect("nothing is in the way");
+    let prefetch = Prefetch { address: block.device_address.expect("pinned"), bytes: 16, to: Some(0) };
+    assert!(matches!(backend.prefetch(&prefetch, stream), Err(Error::Unsupported { .. })));
+    for set in [Backend::enable_peer, Backend::disable_peer] {
+        set(&*backend, 0, 0).expect("a device reaches itself");
+        assert!(matches!(set(&*backend, 0, 3), Err(Error::NoDevice { asked: 3, devices: 1 })));
+        assert!(matches!(set(&*backend, 4, 0), Err(Error::NoDevice { asked: 4, devices: 1 })));
+    }
+    let ticket = backend.record(stream).expect("a mark");
+    assert!(backend.wait(ticket, None).expect("nothing failed"));
+    assert!(matches!(backend.elapsed(ticket, ticket), Err(Error::Unsupported { .. })));
+    backend.forget(ticket);
+    assert!(backend.now_ns() <= backend.now_ns());
+    backend.close_stream(stream);
+    // SAFETY: nobody uses it.
+    unsafe { backend.free(&block, &Uses::NONE) }.expect("once");
+}
+
+#[test]
+fn a_default_settle_waits_for_every_use_and_returns_the_first_error() {
+    use ringmem::backend::host::{Fault, Faults, Verb};
+    let faults = Faults::new().on(Verb::Fill, Fault::nth(1).when_executed());
+    let backend = Minimal(HostBackend::builder().device_memory(1 << 20).faults(faults).build().expect("a backend"));
+    let block = words(&backend);
+    let mut uses = Uses::NONE;
+    let streams = [(); 2].map(|()| backend.open_stream(0).expect("device 0"));
+    for (index, stream) in streams.into_iter().enumerate() {
+        // SAFETY: within the block.
+        let to = unsafe { block.place(8 * index as u64) }.expect("bytes");
+        // SAFETY: the word is this fill's.
+        let ticket = unsafe { backend.fill(&Fill::of(to, 5_u64, 1), stream) }.expect("queued");
+        uses.add(ticket).expect("two streams");
+    }
+    assert!(matches!(backend.settle(&uses), Err(Error::Injected { call: "fill", number: 1 })));
+    assert!(uses.iter().all(|ticket| backend.reached(ticket)));
+    backend.settle(&uses).expect("reported");
+    streams.map(|stream| backend.close_stream(stream));
+    // SAFETY: its uses are over.
+    unsafe { backend.free(&block, &Uses::NONE) }.expect("once");
+}
+
+#[test]
+fn a_value_kept_beyond_a_block_is_dropped_after_its_uses() {
+    struct Tell(std::sync::mpsc::Sender<()>);
+    impl Drop for Tell {
+        fn drop(&mut self) {
+            // The test may have failed already.
+            let _ = self.0.send(());
+        }
+    }
+    let backend = minimal();
+    let (stream, block) = (backend.open_stream(0).expect("device 0"), words(&backend));
+    let (sender, dropped) = std::sync::mpsc::channel();
+    let ticket = backend.mark(stream).expect("a live stream");
+    backend.keep_beyond(Box::new(Tell(sender)), &block, &Uses::of(ticket));
+    backend.catch_up();
+    dropped.recv_timeout(Duration::from_secs(30)).expect("its use is over");
+    backend.close_stream(stream);
+    // SAFETY: nobody uses it.
+    unsafe { backend.free(&block, &Uses::NONE) }.expect("once");
+}
