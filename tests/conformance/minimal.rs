@@ -1,7 +1,7 @@
 //! A backend of required methods only: everything else is the trait's default.
 
 use std::alloc::Layout;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use ringmem::backend::host::HostBackend;
@@ -9,6 +9,7 @@ use ringmem::backend::{
     Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Options, Place, Prefetch, Request, StreamId,
     Ticket, Uses,
 };
+use ringmem::image::{Entry, KernelHost};
 use ringmem::{Abi, Error, Image, Result};
 
 #[derive(Debug)]
@@ -111,6 +112,44 @@ fn minimal() -> Arc<Minimal> {
     Arc::new(Minimal(HostBackend::builder().device_memory(1 << 20).build().expect("a backend")))
 }
 
+/// A kernel that stays until the test lets it go, so that what is queued behind it waits.
+struct Held {
+    gate: &'static Gate,
+    stream: StreamId,
+}
+
+#[derive(Default)]
+struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+unsafe fn wait(_: &dyn KernelHost, arguments: &[u64]) {
+    // SAFETY: the gate that was launched with, which is never freed.
+    let gate = unsafe { &*std::ptr::with_exposed_provenance::<Gate>(arguments[0] as usize) };
+    let is_open = gate.is_open.lock().expect("no panic");
+    drop(gate.opened.wait_while(is_open, |is_open| !*is_open));
+}
+
+impl Held {
+    fn new(backend: &Minimal) -> Self {
+        const ABI: Abi = Abi::of(&[]);
+        const IMAGE: Image = Image { ptx: b"", host: &[Entry { name: "wait", arguments: 1, run: wait }], abi: ABI };
+        let (gate, stream) = (Box::leak(Box::<Gate>::default()), backend.open_stream(0).expect("device 0"));
+        let arguments = [std::ptr::from_ref(gate).expose_provenance() as u64];
+        let module = backend.load(&IMAGE, &ABI).expect("our ABI");
+        let launch = Launch { module, name: "wait", arguments: &arguments, groups: 1, stays: false, operands: &[] };
+        // SAFETY: the kernel uses the gate alone.
+        unsafe { backend.launch(&launch, stream) }.expect("queued");
+        Self { gate, stream }
+    }
+
+    fn let_go(&self) {
+        *self.gate.is_open.lock().expect("no panic") = true;
+        self.gate.opened.notify_all();
+    }
+}
+
 fn words(backend: &Minimal) -> Block {
     let layout = Layout::new::<[u64; 2]>();
     let request = Request { location: MemoryLocation::Pinned, device: 0, layout, options: Options::ZEROED };
@@ -171,7 +210,8 @@ fn a_default_settle_waits_for_every_use_and_returns_the_first_error() {
     let backend = Minimal(HostBackend::builder().device_memory(1 << 20).faults(faults).build().expect("a backend"));
     let block = words(&backend);
     let mut uses = Uses::NONE;
-    let streams = [(); 2].map(|()| backend.open_stream(0).expect("device 0"));
+    let held = Held::new(&backend);
+    let streams = [backend.open_stream(0).expect("device 0"), held.stream];
     for (index, stream) in streams.into_iter().enumerate() {
         // SAFETY: within the block.
         let to = unsafe { block.place(8 * index as u64) }.expect("bytes");
@@ -179,8 +219,20 @@ fn a_default_settle_waits_for_every_use_and_returns_the_first_error() {
         let ticket = unsafe { backend.fill(&Fill::of(to, 5_u64, 1), stream) }.expect("queued");
         uses.add(ticket).expect("two streams");
     }
-    assert!(matches!(backend.settle(&uses), Err(Error::Injected { call: "fill", number: 1 })));
-    assert!(uses.iter().all(|ticket| backend.reached(ticket)));
+    let failed = uses.iter().next().expect("the first");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !backend.reached(failed) {
+                std::thread::yield_now();
+            }
+            // However late: a settle that waits for the first use alone returns before.
+            std::thread::sleep(Duration::from_millis(20));
+            held.let_go();
+        });
+        let outcome = backend.settle(&uses);
+        assert!(uses.iter().all(|ticket| backend.reached(ticket)), "also after the first has failed");
+        assert!(matches!(outcome, Err(Error::Injected { call: "fill", number: 1 })));
+    });
     backend.settle(&uses).expect("reported");
     streams.map(|stream| backend.close_stream(stream));
     // SAFETY: its uses are over.
@@ -197,13 +249,15 @@ fn a_value_kept_beyond_a_block_is_dropped_after_its_uses() {
         }
     }
     let backend = minimal();
-    let (stream, block) = (backend.open_stream(0).expect("device 0"), words(&backend));
+    let (held, block) = (Held::new(&backend), words(&backend));
     let (sender, dropped) = std::sync::mpsc::channel();
-    let ticket = backend.mark(stream).expect("a live stream");
+    let ticket = backend.mark(held.stream).expect("a live stream");
     backend.keep_beyond(Box::new(Tell(sender)), &block, &Uses::of(ticket));
     backend.catch_up();
+    assert!(dropped.try_recv().is_err() && !backend.reached(ticket), "its use is not over");
+    held.let_go();
     dropped.recv_timeout(Duration::from_secs(30)).expect("its use is over");
-    backend.close_stream(stream);
+    backend.close_stream(held.stream);
     // SAFETY: nobody uses it.
     unsafe { backend.free(&block, &Uses::NONE) }.expect("once");
 }
