@@ -10,6 +10,9 @@ use crate::{Error, Result};
 
 /// Raises the alignment of what is asked for, and its size if told so: for rows of textures, for huge pages, for memory below that likes few sizes.
 ///
+/// The alignment holds below and above other memories: a pool or an arena over this memory aligns each of its blocks so. The rounding is of what
+/// the memory below is asked for: a pool or an arena above divides it at its own sizes.
+///
 /// A buffer is as long as was asked for and knows its better alignment: a cast to larger elements may count on it. What a size was rounded up to
 /// belongs to the buffer and is not seen.
 ///
@@ -105,5 +108,9 @@ unsafe impl<M: Memory> Memory for Aligned<M> {
 
     fn device(&self) -> u32 {
         self.memory.device()
+    }
+
+    fn least_align(&self) -> usize {
+        self.align.max(self.memory.least_align())
     }
 }

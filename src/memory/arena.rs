@@ -91,6 +91,7 @@ unsafe impl<M: Memory> Memory for Arena<M> {
         if layout.align() > whole.layout.align() {
             return Err(Error::Align { asked: layout.align() as u64, most: whole.layout.align() as u64 });
         }
+        let layout = super::raised(layout, self.shared.memory.least_align())?;
         let requested = layout.size() as u64;
         let take = || self.shared.holes().take(requested, layout.align() as u64);
         // What a stream is about to give back is there for it.
@@ -129,6 +130,10 @@ unsafe impl<M: Memory> Memory for Arena<M> {
 
     fn device(&self) -> u32 {
         self.shared.memory.device()
+    }
+
+    fn least_align(&self) -> usize {
+        self.shared.memory.least_align()
     }
 }
 

@@ -131,6 +131,10 @@ unsafe impl<M: Memory> Memory for Logged<M> {
     fn device(&self) -> u32 {
         self.shared.memory.device()
     }
+
+    fn least_align(&self) -> usize {
+        self.shared.memory.least_align()
+    }
 }
 
 impl<M> Clone for Logged<M> {

@@ -9,7 +9,7 @@
 //! 6. No bytes, no calls: a buffer without bytes is valid and asks no backend for anything.
 //!
 //! Memories over memories: [`Limited`], [`Logged`], [`Failing`], [`Statistics`], [`Aligned`], [`Tracked`], [`Arena`]. Each is a [`Memory`] over another,
-//! forwards its visibility, and composes with every other in any order. `Arc<dyn Memory<Visibility = V>>` is one too: which memory, chosen at run
+//! forwards its visibility and its [alignment](Memory::least_align), and composes with every other in any order, as [`Pool`](crate::pool::Pool) does. `Arc<dyn Memory<Visibility = V>>` is one too: which memory, chosen at run
 //! time; who may touch it, still checked. So is `&'static M`, for a program that keeps its memory as long as it runs: buffers of it count no owner. Where the memory below fails to free, what an adaptor counted for the block is let go all the same.
 
 mod aligned;
@@ -101,6 +101,33 @@ pub unsafe trait Memory: Send + Sync + 'static {
 
     /// Whose memory it is, or near whom: an ordinal.
     fn device(&self) -> u32;
+
+    /// The alignment in bytes that every block has, whatever is asked for: a power of two. 1 unless an [`Aligned`] is among the memories below.
+    ///
+    /// An adaptor returns that of the memory below. A memory that divides its blocks, as an [`Arena`] or a [`Pool`](crate::pool::Pool) does, gives each
+    /// part this alignment.
+    fn least_align(&self) -> usize {
+        1
+    }
+}
+
+/// A layout with at least an alignment.
+///
+/// # Errors
+///
+/// [`Size`](crate::Error::Size) where an address cannot span so many bytes at that alignment.
+#[inline(always)]
+pub(crate) fn raised(layout: Layout, align: usize) -> Result<Layout> {
+    if layout.align() >= align { Ok(layout) } else { aligned_to(layout, align) }
+}
+
+#[cold]
+fn aligned_to(layout: Layout, align: usize) -> Result<Layout> {
+    layout.align_to(align).map_err(|_| crate::Error::Size {
+        asked: layout.size() as u64,
+        least: 1,
+        most: (isize::MAX as u64).saturating_sub(align as u64 - 1),
+    })
 }
 
 /// What tells a block from all that live at the same time in its memory.
@@ -132,6 +159,9 @@ macro_rules! forwards {
             }
             fn device(&self) -> u32 {
                 (**self).device()
+            }
+            fn least_align(&self) -> usize {
+                (**self).least_align()
             }
         }
     )*};

@@ -107,4 +107,8 @@ unsafe impl<M: Memory> Memory for Prefetching<M> {
     fn device(&self) -> u32 {
         self.memory.device()
     }
+
+    fn least_align(&self) -> usize {
+        self.memory.least_align()
+    }
 }

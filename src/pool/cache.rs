@@ -53,6 +53,13 @@ impl Idle {
         Self { tag, device_address: device_address.map_or(Self::NOWHERE, DeviceAddress::get), host }
     }
 
+    /// Whether it begins at multiples of this, a power of two.
+    pub fn is_aligned(&self, align: u64) -> bool {
+        let is_multiple = |address: u64| address & (align - 1) == 0;
+        self.device_address().is_none_or(|address| is_multiple(address.get()))
+            && self.host.is_none_or(|host| is_multiple(host.as_ptr().addr() as u64))
+    }
+
     #[inline(always)]
     pub fn device_address(&self) -> Option<DeviceAddress> {
         if self.device_address == Self::NOWHERE { None } else { Some(DeviceAddress::new(self.device_address)) }
@@ -71,10 +78,11 @@ pub(super) struct Bin {
 }
 
 impl Bin {
-    /// The newest entry that may be used on a stream now.
-    pub fn pop(&mut self, on: Option<&Stream>) -> Option<Entry> {
+    /// The newest entry with this alignment that may be used on a stream now.
+    pub fn pop(&mut self, align: u64, on: Option<&Stream>) -> Option<Entry> {
         let on = on.map(Stream::id);
-        let index = self.entries.iter().rposition(|entry| entry.used.is_none_or(|used| Some(used.stream) == on))?;
+        let is_ready = |entry: &Entry| entry.used.is_none_or(|used| Some(used.stream) == on);
+        let index = self.entries.iter().rposition(|entry| is_ready(entry) && entry.idle.is_aligned(align))?;
         Some(self.entries.swap_remove(index))
     }
 

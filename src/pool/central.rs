@@ -26,7 +26,7 @@ use super::Classes;
 use super::builder::{Builder, Hygiene};
 use super::cache::{Cache, Counted, Entry, Idle, Kept};
 use super::handles::{Handles, Share};
-use super::heap::{Given, Heap, Taken, UNIT};
+use super::heap::{Given, Heap, LARGEST_ALIGN, Taken, UNIT};
 use super::local::{self, Home};
 use super::process::Process;
 use super::shelf::Shelf;
@@ -34,7 +34,7 @@ use super::tag::Tag;
 use crate::backend::panic::both;
 use crate::backend::{Block, Fill, Ticket, Uses};
 use crate::barrier::System;
-use crate::memory::Memory;
+use crate::memory::{Memory, raised};
 use crate::stream::Stream;
 use crate::{CacheLineAligned, Result};
 
@@ -59,6 +59,8 @@ pub(super) struct Central<M: Memory> {
     classes: Classes,
     pub is_exact: bool,
     is_enabled: bool,
+    /// Every block has at least this alignment: the memory's.
+    pub least_align: usize,
     /// Requests of up to so many bytes get any cached block of their class, as it is.
     plain: u64,
     limit: u64,
@@ -77,6 +79,15 @@ pub(super) struct Central<M: Memory> {
     shelves: Vec<Shelf>,
     /// How often threads have moved memory, where others did not see it.
     moves: CacheLineAligned<AtomicU64>,
+}
+
+/// A part that a request needs.
+pub(super) struct Wanted {
+    /// Bytes of its class.
+    pub whole: u64,
+    /// Bytes that will do where that is all there is.
+    pub requested: u64,
+    pub align: u64,
 }
 
 /// What is counted outside the caches.
@@ -161,6 +172,9 @@ impl<M: Memory> Central<M> {
         static NEXT: AtomicU64 = AtomicU64::new(local::FIRST);
         System::prepare();
         let Builder { memory, limit, slab, classes, is_exact, is_enabled, hygiene, patience, out_of_memory, clock } = builder;
+        let least_align = memory.least_align();
+        // Where alignments are raised no block is as it was asked for.
+        let is_plain = is_enabled && !is_exact && matches!(hygiene, Hygiene::Leave) && least_align == 1;
         let state = State {
             heap: Heap::new(),
             slabs: Vec::new(),
@@ -176,11 +190,12 @@ impl<M: Memory> Central<M> {
             id: NEXT.fetch_add(1, Relaxed),
             process: Process::this(),
             device: memory.device(),
+            plain: if is_plain { classes.largest() } else { 0 },
+            least_align,
             memory: ManuallyDrop::new(memory),
             classes,
             is_exact,
             is_enabled,
-            plain: if is_enabled && !is_exact && matches!(hygiene, Hygiene::Leave) { classes.largest() } else { 0 },
             limit,
             slab,
             hygiene,
@@ -214,9 +229,15 @@ impl<M: Memory> Central<M> {
         if last < self.plain && layout.align() as u64 <= UNIT { Some(self.classes.class_to(last)) } else { None }
     }
 
+    /// A request with at least the memory's alignment.
+    #[inline(always)]
+    pub fn raised(&self, layout: Layout) -> Result<Layout> {
+        raised(layout, self.least_align)
+    }
+
     /// The class that serves a request; `None` where slabs do not.
     pub fn class_of(&self, layout: Layout) -> Option<usize> {
-        let is_pooled = self.is_enabled && layout.align() as u64 <= UNIT;
+        let is_pooled = self.is_enabled && layout.align() as u64 <= LARGEST_ALIGN;
         if is_pooled { self.classes.class_of(layout.size() as u64) } else { None }
     }
 
@@ -257,19 +278,19 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    fn take(&self, bytes: u64) -> Option<Entry> {
+    fn take(&self, bytes: u64, align: u64) -> Option<Entry> {
         let mut state = self.lock();
-        let found = self.take_of(&mut state, bytes);
+        let found = self.take_of(&mut state, bytes, align);
         if found.is_some() || !state.heap.is_late() {
             return found;
         }
         drop(state);
-        self.take_of(&mut self.settled(), bytes)
+        self.take_of(&mut self.settled(), bytes, align)
     }
 
-    fn take_of(&self, state: &mut State, bytes: u64) -> Option<Entry> {
+    fn take_of(&self, state: &mut State, bytes: u64, align: u64) -> Option<Entry> {
         let State { heap, slabs, .. } = state;
-        let taken = heap.take(bytes)?;
+        let taken = heap.take(bytes, align)?;
         let slab = slabs.get(taken.slab as usize)?.as_ref()?;
         Some(self.entry(&taken, &slab.block))
     }

@@ -6,6 +6,8 @@
 //!    through to the end. So a request fails only where no free part is long enough.
 //! 3. A part that is given back joins with the free parts before and after it at once. Two neighbours are never both free. One that is given
 //!    back [late](Heap::give_late) stays taken until then.
+//! 4. A request may ask for an alignment of its address. Bytes that it skips at the front of a free part stay free. A request above one unit of
+//!    alignment looks for a part that fits wherever it begins, then at every free part: constant time where there is much room, else linear.
 //!
 //! Source: Masmano et al., "TLSF: a New Dynamic Memory Allocator for Real-Time Systems" (2004), with the metadata out of band and the look
 //! through the last list added.
@@ -14,6 +16,7 @@ use core::num::NonZeroU32;
 use std::vec::Vec;
 
 use super::late::{Due, Late, fetch};
+use crate::backend::Block;
 
 /// What sizes and offsets are multiples of, bytes: what a driver aligns to at least.
 pub(super) const UNIT: u64 = 256;
@@ -30,6 +33,9 @@ const PARTS: usize = 1 << 24;
 
 /// From so many parts on, those that are given back late are joined late: fewer are near a processor anyway.
 const FAR: usize = 1 << 14;
+
+/// The largest alignment that is looked for in slabs, bytes: what backends give at most. A larger one is the memory's to give or to refuse.
+pub(super) const LARGEST_ALIGN: u64 = 2 << 20;
 
 /// The longest slab, bytes: offsets and sizes in units have 32 bits.
 pub(super) const LONGEST: u64 = u32::MAX as u64 * UNIT;
@@ -96,6 +102,58 @@ pub(super) struct Taken {
     pub size: u64,
 }
 
+/// A taken part, and the free parts that are left before and after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Carved {
+    pub taken: Taken,
+    pub before: Option<PartId>,
+    pub after: Option<PartId>,
+}
+
+/// The address of a slab, as far as alignments depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Base {
+    /// The low bits, units.
+    units: u32,
+    /// The largest alignment at which all addresses of the slab agree, units: a power of two.
+    most: u32,
+}
+
+impl Base {
+    const TOP: u32 = 1 << 31;
+
+    pub fn of(slab: &Block) -> Self {
+        let device = slab.device_address.map(|address| address.get());
+        let host = slab.host.map(|host| host.as_ptr().addr() as u64);
+        let units = |address: u64| (address / UNIT) as u32;
+        let (one, other) = (device.or(host).map_or(0, units), host.or(device).map_or(0, units));
+        let differs = one ^ other;
+        Self { units: one, most: if differs == 0 { Self::TOP } else { 1 << differs.trailing_zeros() } }
+    }
+
+    /// Units from `offset` on to the next address with this alignment, a power of two; `None` where the slab's addresses do not agree on it.
+    const fn padding(self, offset: u32, align: u32) -> Option<u32> {
+        if align > self.most {
+            return None;
+        }
+        // Modulo 2^32, which every alignment divides.
+        Some(self.units.wrapping_add(offset).wrapping_neg() & (align - 1))
+    }
+
+    /// Bytes to the next address with this alignment, all in bytes.
+    pub fn padding_bytes(self, offset: u64, align: u64) -> Option<u64> {
+        Some(u64::from(self.padding((offset / UNIT) as u32, align_units(align)?)?) * UNIT)
+    }
+}
+
+/// A slab's first part and its address.
+#[derive(Clone, Copy, Debug)]
+struct Ground {
+    /// The part at offset 0: it keeps its number, since it only joins with parts after it.
+    first: PartId,
+    base: Base,
+}
+
 /// What giving a part back left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Given {
@@ -107,8 +165,8 @@ pub(super) struct Given {
 /// Free and taken parts of any number of slabs.
 pub(super) struct Heap {
     parts: Vec<Part>,
-    /// The part at offset 0, by slab: it keeps its number, since it only joins with parts after it.
-    first: Vec<Option<PartId>>,
+    /// By slab.
+    slabs: Vec<Option<Ground>>,
     /// How many there may be, [`PARTS`] at most.
     most: usize,
     /// From how many parts on parts may be late.
@@ -140,7 +198,7 @@ impl Heap {
         let lists = std::vec![Vec::new(); LISTS];
         Self {
             parts: std::vec![nobody],
-            first: Vec::new(),
+            slabs: Vec::new(),
             most,
             far,
             late: Late::default(),
@@ -171,57 +229,88 @@ impl Heap {
 
     /// Adds a slab of `bytes` bytes, all of it free, unless there are too many parts or it is longer than [`LONGEST`]: whether it did. Less
     /// than a unit at its end is left out.
-    pub fn add(&mut self, slab: u32, bytes: u64) -> bool {
+    pub fn add(&mut self, slab: u32, bytes: u64, base: Base) -> bool {
         let size = u32::try_from(bytes / UNIT).unwrap_or(0);
-        if size == 0 || self.is_out_of_numbers() {
+        if size == 0 || !self.has_numbers(1) {
             return false;
         }
         let part = self.number(Part { slab, is_free: false, offset: 0, size, before: None, after: None, place: 0, next: None });
         self.total += u64::from(size);
-        if self.first.len() <= slab as usize {
-            self.first.resize(slab as usize + 1, None);
+        if self.slabs.len() <= slab as usize {
+            self.slabs.resize(slab as usize + 1, None);
         }
-        self.first[slab as usize] = Some(part);
+        self.slabs[slab as usize] = Some(Ground { first: part, base });
         self.list(part);
         true
     }
 
-    /// Takes `bytes` bytes, at least one, from the list that fits best, or nothing if no free part is long enough.
-    pub fn take(&mut self, bytes: u64) -> Option<Taken> {
-        let size = u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?;
-        if self.is_out_of_numbers() {
+    /// Takes `bytes` bytes, at least one, at an address with this alignment, a power of two, from the list that fits best; nothing if no free
+    /// part has so many there.
+    pub fn take(&mut self, bytes: u64, align: u64) -> Option<Taken> {
+        let (size, align) = (u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?, align_units(align)?);
+        if !self.has_numbers(if align > 1 { 2 } else { 1 }) {
             return None;
         }
-        let part = self.find(size)?;
-        Some(self.carve(part, size).0)
+        let (part, padding) = self.find(size, align)?;
+        Some(self.carve(part, padding, size).taken)
     }
 
-    /// Takes `bytes` bytes, at least one, of the beginning of a part, if it is free, at that place and long enough; and the part that is left.
-    pub fn take_at(&mut self, part: PartId, slab: u32, offset: u64, bytes: u64) -> Option<(Taken, Option<PartId>)> {
-        let size = u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?;
+    /// Takes `bytes` bytes, at least one, at the first address of a part with this alignment, if it is free, at that place and long enough.
+    pub fn take_at(&mut self, part: PartId, slab: u32, offset: u64, bytes: u64, align: u64) -> Option<Carved> {
+        let (size, align) = (u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?, align_units(align)?);
         let there = self.parts.get(part.index())?;
-        let fits = there.is_free && there.slab == slab && u64::from(there.offset) * UNIT == offset && there.size >= size;
-        (fits && !self.is_out_of_numbers()).then(|| self.carve(part, size))
+        let is_it = there.is_free && there.slab == slab && u64::from(there.offset) * UNIT == offset;
+        let padding = if is_it { self.fits(part, size, align)? } else { return None };
+        self.has_numbers(2).then(|| self.carve(part, padding, size))
     }
 
-    /// Takes the beginning of a free part that is long enough, and lists the rest.
-    fn carve(&mut self, part: PartId, size: u32) -> (Taken, Option<PartId>) {
-        self.unlist(part);
-        let mut left = None;
-        let Part { slab, offset, size: whole, after, .. } = self.parts[part.index()];
-        if whole > size {
-            let rest =
-                Part { slab, is_free: false, offset: offset + size, size: whole - size, before: Some(part), after, place: 0, next: None };
-            let rest = self.number(rest);
-            self.parts[part.index()].size = size;
-            self.parts[part.index()].after = Some(rest);
-            if let Some(after) = after {
-                self.parts[after.index()].before = Some(rest);
-            }
-            self.list(rest);
-            left = Some(rest);
+    /// The padding in units after which a free part has `size` units at an alignment; `None` where it has not.
+    fn fits(&self, part: PartId, size: u32, align: u32) -> Option<u32> {
+        let padding = self.padding(part, align)?;
+        (self.parts[part.index()].size.checked_sub(padding)? >= size).then_some(padding)
+    }
+
+    fn padding(&self, part: PartId, align: u32) -> Option<u32> {
+        // Every slab's first unit has it.
+        if align == 1 {
+            return Some(0);
         }
-        (Taken { part, slab, offset: u64::from(offset) * UNIT, size: u64::from(size) * UNIT }, left)
+        let Part { slab, offset, .. } = self.parts[part.index()];
+        self.slabs[slab as usize]?.base.padding(offset, align)
+    }
+
+    /// Takes `size` units of a free part after `padding` of them; it has so many. What is left before and after stays free.
+    fn carve(&mut self, part: PartId, padding: u32, size: u32) -> Carved {
+        self.unlist(part);
+        let (mut taken, mut before) = (part, None);
+        if padding > 0 {
+            taken = self.split(part, padding);
+            self.list(part);
+            before = Some(part);
+        }
+        let mut after = None;
+        if self.parts[taken.index()].size > size {
+            let rest = self.split(taken, size);
+            self.list(rest);
+            after = Some(rest);
+        }
+        let Part { slab, offset, .. } = self.parts[taken.index()];
+        let (offset, size) = (u64::from(offset) * UNIT, u64::from(size) * UNIT);
+        Carved { taken: Taken { part: taken, slab, offset, size }, before, after }
+    }
+
+    /// Cuts a part that is not listed after `size` units, of which it has more: what is behind them, which is not listed either.
+    fn split(&mut self, part: PartId, size: u32) -> PartId {
+        let Part { slab, offset, size: whole, after, .. } = self.parts[part.index()];
+        let rest =
+            Part { slab, is_free: false, offset: offset + size, size: whole - size, before: Some(part), after, place: 0, next: None };
+        let rest = self.number(rest);
+        self.parts[part.index()].size = size;
+        self.parts[part.index()].after = Some(rest);
+        if let Some(after) = after {
+            self.parts[after.index()].before = Some(rest);
+        }
+        rest
     }
 
     /// Gives a part back that was taken.
@@ -276,11 +365,21 @@ impl Heap {
                 self.unlist(part);
                 let Part { slab, size, .. } = self.parts[part.index()];
                 self.total -= u64::from(size);
-                self.first[slab as usize] = None;
+                self.slabs[slab as usize] = None;
                 self.retire(part);
                 slab
             })
             .collect()
+    }
+
+    /// Bytes that the longest free part has at an alignment.
+    pub fn largest_at(&self, align: u64) -> u64 {
+        let Some(align) = align_units(align) else { return 0 };
+        if align == 1 {
+            return self.largest();
+        }
+        let usable = |part| Some(self.parts[PartId::index(part)].size.saturating_sub(self.padding(part, align)?));
+        u64::from(self.lists.iter().flatten().copied().filter_map(usable).max().unwrap_or(0)) * UNIT
     }
 
     /// Bytes of the longest free part.
@@ -306,16 +405,25 @@ impl Heap {
     }
 
     fn whole(&self) -> impl Iterator<Item = PartId> + '_ {
-        self.first.iter().flatten().copied().filter(|part| self.parts[part.index()].is_whole())
+        self.slabs.iter().flatten().map(|ground| ground.first).filter(|part| self.parts[part.index()].is_whole())
     }
 
-    /// A free part of at least `size` units.
-    fn find(&self, size: u32) -> Option<PartId> {
-        if let Some(part) = self.first_from(list_of(size, true)) {
-            return Some(part);
+    /// The address of a slab, as far as alignments depend on it.
+    pub fn base(&self, slab: u32) -> Option<Base> {
+        Some((*self.slabs.get(slab as usize)?)?.base)
+    }
+
+    /// A free part that has `size` units at an alignment, and the padding before them.
+    fn find(&self, size: u32, align: u32) -> Option<(PartId, u32)> {
+        let fits = |part| Some((part, self.fits(part, size, align)?));
+        // Long enough wherever it begins.
+        let sure = size.checked_add(align - 1).and_then(|sure| self.first_from(list_of(sure, true)));
+        if let Some(found) = sure.and_then(fits) {
+            return Some(found);
         }
         let own = list_of(size, false)?;
-        self.walk(own).find(|part| self.parts[part.index()].size >= size)
+        let last = if align == 1 { own } else { LISTS - 1 };
+        (own..=last).flat_map(|list| self.walk(list)).find_map(fits)
     }
 
     /// The first part of the first list from `list` on that has one.
@@ -381,8 +489,15 @@ impl Heap {
         self.retire(after);
     }
 
-    fn is_out_of_numbers(&self) -> bool {
-        self.unused.is_none() && self.parts.len() == self.most
+    /// Whether so many parts more may be numbered.
+    fn has_numbers(&self, count: usize) -> bool {
+        let mut unused = self.unused;
+        // Those that the table may still grow by come first.
+        (self.most - self.parts.len()..count).all(|_| {
+            let has_one = unused.is_some();
+            unused = unused.and_then(|id| self.parts[id.index()].next);
+            has_one
+        })
     }
 
     fn number(&mut self, part: Part) -> PartId {
@@ -404,6 +519,15 @@ impl Heap {
         self.parts[part.index()].is_free = false;
         self.parts[part.index()].next = self.unused;
         self.unused = Some(part);
+    }
+}
+
+/// An alignment in units, at least one; `None` above [`LARGEST_ALIGN`].
+const fn align_units(align: u64) -> Option<u32> {
+    match align {
+        0..=UNIT => Some(1),
+        _ if align <= LARGEST_ALIGN => Some((align / UNIT) as u32),
+        _ => None,
     }
 }
 
@@ -477,16 +601,34 @@ mod tests {
         assert_eq!((list_of(u32::MAX, false), list_of(u32::MAX, true)), (Some(LISTS - 1), None));
     }
 
+    /// The most bytes that a free range has at an alignment, by a look at each.
+    fn longest_at(heap: &Heap, align: u64, bases: &[Base]) -> u64 {
+        let usable = |((slab, offset), size): ((u32, u64), u64)| {
+            let base = bases[slab as usize];
+            let address = u64::from(base.units) * UNIT + offset;
+            let is_had = align <= u64::from(base.most) * UNIT;
+            if is_had { size.saturating_sub(address.next_multiple_of(align) - address) } else { 0 }
+        };
+        holes(heap).into_iter().map(usable).max().unwrap_or(0)
+    }
+
     /// Joins what is late; how many slabs that emptied.
     fn settle(heap: &mut Heap) -> usize {
         core::iter::from_fn(|| heap.give_next()).filter(|given| given.is_empty).count()
     }
 
+    /// A slab at an address of so many units.
+    fn at(units: u32) -> Base {
+        Base { units, most: Base::TOP }
+    }
+
     fn random_takes_and_gives(far: usize) {
         let slabs = [1 << 20, 3 << 20, 70_000, 1 << 24];
+        // The last has two addresses that agree up to 1024 bytes.
+        let bases = [at(0), at(3), at(u32::MAX - 100), Base { units: 8, most: 4 }];
         let mut heap = Heap::of(PARTS, far);
-        for (slab, &bytes) in slabs.iter().enumerate() {
-            assert!(heap.add(slab as u32, bytes));
+        for (slab, (&bytes, base)) in slabs.iter().zip(bases).enumerate() {
+            assert!(heap.add(slab as u32, bytes, base));
         }
         let mut live = Vec::new();
         let mut random = 9_u64;
@@ -499,16 +641,21 @@ mod tests {
             if next(5) < 3 {
                 let bits = 4 + next(17);
                 let bytes = 1 + next(1 << bits);
-                let found = heap.take(bytes).or_else(|| {
+                let align = [1, 256, 512, 4096, 64 << 10][next(5) as usize];
+                let found = heap.take(bytes, align).or_else(|| {
                     settle(&mut heap);
-                    let longest = heap.largest();
-                    let found = heap.take(bytes);
+                    let longest = longest_at(&heap, align, &bases);
+                    assert_eq!(heap.largest_at(align), longest);
+                    let found = heap.take(bytes, align);
                     assert!(found.is_some() || longest < bytes.div_ceil(UNIT) * UNIT, "{bytes} bytes refused with {longest} in one piece");
                     found
                 });
                 match found {
                     Some(taken) => {
                         assert!(taken.size >= bytes && taken.size < bytes + UNIT);
+                        let base = bases[taken.slab as usize];
+                        let address = u64::from(base.units) * UNIT + taken.offset;
+                        assert!(address.is_multiple_of(align) && align <= u64::from(base.most) * UNIT, "{taken:?} at {align}");
                         live.push(taken.part);
                     }
                     None => refused += 1,
@@ -550,11 +697,26 @@ mod tests {
     #[test]
     fn no_part_gets_a_number_above_the_last() {
         let mut heap = Heap::of(4, FAR);
-        assert!(heap.add(0, 10 * UNIT));
-        let taken = [heap.take(1).unwrap(), heap.take(1).unwrap()];
-        assert_eq!((heap.take(1), heap.add(1, 10 * UNIT)), (None, false), "the table, two that are taken, and the rest");
+        assert!(heap.add(0, 10 * UNIT, at(0)));
+        let taken = [heap.take(1, 1).unwrap(), heap.take(1, 1).unwrap()];
+        assert_eq!((heap.take(1, 1), heap.add(1, 10 * UNIT, at(0))), (None, false), "the table, two that are taken, and the rest");
         heap.give(taken[1].part);
-        assert_eq!(heap.take(1).map(|taken| taken.offset), Some(UNIT));
+        assert_eq!(heap.take(1, 2 * UNIT), None, "the skipped unit, the part and the rest would be one number too many");
+        assert_eq!(heap.take(1, 1).map(|taken| taken.offset), Some(UNIT));
         check(&heap, &[10 * UNIT]);
+    }
+
+    #[test]
+    fn what_an_alignment_skips_stays_free_and_coalesces() {
+        let mut heap = Heap::new();
+        assert!(heap.add(0, 64 * UNIT, at(1)));
+        let aligned = heap.take(3 * UNIT, 16 * UNIT).unwrap();
+        assert_eq!((aligned.offset, heap.pieces(), heap.free()), (15 * UNIT, 2, 61 * UNIT));
+        let skipped = heap.take(15 * UNIT, UNIT).unwrap();
+        assert_eq!(skipped.offset, 0, "the list that fits best");
+        heap.give(aligned.part);
+        heap.give(skipped.part);
+        check(&heap, &[64 * UNIT]);
+        assert_eq!((heap.pieces(), heap.largest()), (1, 64 * UNIT));
     }
 }

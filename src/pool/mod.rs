@@ -8,7 +8,9 @@
 //!    caches, empty slabs, pending frees, the callback. The error says how much is free, and how much in one piece.
 //! 5. No lock is held while a backend is called. All bookkeeping is outside the pooled memory.
 //! 6. What was handed out holds the pool: slabs go when the last block of them has.
-//! 7. In a process that was forked from its own a pool refuses requests, and what is given back or dropped there is left to the parent.
+//! 7. A request may ask for any alignment. Up to 2 MiB it is found in the slabs; above, and above the largest class, the memory gives the block or
+//!    refuses the alignment. A pool over a memory that [raises alignments](Memory::least_align) raises them for each block.
+//! 8. In a process that was forked from its own a pool refuses requests, and what is given back or dropped there is left to the parent.
 
 mod builder;
 mod cache;
@@ -149,7 +151,10 @@ impl<M: Memory> Pool<M> {
         }
         match self.take_newest(layout) {
             Some(block) => Ok(block),
-            None => self.allocate(layout, on, waits).map(|entry| self.shared.block(&entry, layout)),
+            None => {
+                let layout = self.shared.raised(layout)?;
+                self.allocate(layout, on, waits).map(|entry| self.shared.block(&entry, layout))
+            }
         }
     }
 
@@ -201,6 +206,10 @@ unsafe impl<M: Memory> Memory for Pool<M> {
 
     fn device(&self) -> u32 {
         self.shared.memory.device()
+    }
+
+    fn least_align(&self) -> usize {
+        self.shared.least_align
     }
 }
 

@@ -182,6 +182,10 @@ unsafe impl<B: Backend + ?Sized> Memory for PinnedPool<B> {
     fn device(&self) -> u32 {
         self.budget.device()
     }
+
+    fn least_align(&self) -> usize {
+        self.budget.least_align()
+    }
 }
 
 impl<B: Backend + ?Sized> Clone for PinnedPool<B> {

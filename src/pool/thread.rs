@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use super::Pool;
 use super::cache::{Bin, Cache, Counted, Entry};
-use super::central::{Central, Moving};
+use super::central::{Central, Moving, Wanted};
 use super::local;
 use super::tag::Tag;
 use crate::Result;
@@ -34,24 +34,26 @@ impl<M: Memory> Pool<M> {
     #[inline(never)]
     pub(super) fn allocate(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<Entry> {
         let Some(class) = self.here()?.class_of(layout) else { return self.shared.allocate_direct(layout, on, waits) };
-        let requested = layout.size() as u64;
-        let cached = if self.shared.is_exact { None } else { self.take_cached(class, on) };
+        let (requested, align) = (layout.size() as u64, layout.align() as u64);
+        let cached = if self.shared.is_exact { None } else { self.take_cached(class, align, on) };
         let is_hit = cached.is_some();
-        let entry = cached.map_or_else(|| self.shared.find(self.shared.whole(class, requested), requested, waits), Ok)?;
+        let wanted = || Wanted { whole: self.shared.whole(class, requested), requested: requested.max(1), align };
+        let entry = cached.map_or_else(|| self.shared.find(&wanted(), waits), Ok)?;
         let entry = self.shared.reused(entry, layout, on)?;
         self.count(class, |counted| counted.request(requested, is_hit));
         Ok(entry)
     }
 
     /// An entry of this thread's cache, or of the shelf.
-    fn take_cached(&self, class: usize, on: Option<&Stream>) -> Option<Entry> {
-        let newest = self.bin(class, |bin| bin.pop(on)).flatten();
-        newest.or_else(|| self.take_over(class)).or_else(|| self.take_shelved(class, on))
+    fn take_cached(&self, class: usize, align: u64, on: Option<&Stream>) -> Option<Entry> {
+        let newest = self.bin(class, |bin| bin.pop(align, on)).flatten();
+        newest.or_else(|| self.take_over(class, align)).or_else(|| self.take_shelved(class, align, on))
     }
 
-    /// The oldest entry, if its last use is over by now. The backend is asked while nobody is kept away.
-    fn take_over(&self, class: usize) -> Option<Entry> {
-        let oldest = self.bin(class, |bin| bin.entries.first().copied()).flatten()?;
+    /// The oldest entry with this alignment, if its last use is over by now. The backend is asked while nobody is kept away.
+    fn take_over(&self, class: usize, align: u64) -> Option<Entry> {
+        let find = |bin: &mut Bin| bin.entries.iter().find(|entry| entry.idle.is_aligned(align)).copied();
+        let oldest = self.bin(class, find).flatten()?;
         if oldest.used.is_some_and(|ticket| !self.shared.memory.backend().reached(ticket)) {
             return None;
         }
@@ -65,14 +67,14 @@ impl<M: Memory> Pool<M> {
     }
 
     /// An entry of those that other threads had too many of, and some more for the cache.
-    fn take_shelved(&self, class: usize, on: Option<&Stream>) -> Option<Entry> {
+    fn take_shelved(&self, class: usize, align: u64, on: Option<&Stream>) -> Option<Entry> {
         if !self.shared.has_shelved(class) {
             return None;
         }
         let fill = |bin: &mut Bin| {
             let count = bin.room().min(bin.most.div_ceil(2));
             self.shared.unshelve(class, count, &mut bin.entries);
-            bin.pop(on)
+            bin.pop(align, on)
         };
         self.bin(class, fill).flatten()
     }

@@ -4,15 +4,18 @@
 //! 2. A fault is an error of the call that it happens in, and of no other.
 //! 3. In the end nothing is live, in no adaptor's count and not on the backend.
 
+use std::alloc::Layout;
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use ringmem::Error;
+use ringmem::backend::Uses;
 use ringmem::backend::host::HostBackend;
 use ringmem::memory::{
-    Aligned, Arena, Both, Buffer, Device, DeviceOnly, Event, Failing, Host, HostOnly, Limited, Logged, Memory, Pinned, Statistics, Tracked,
-    Unified, Visibility, When,
+    Aligned, Arena, Both, Buffer, Device, DeviceOnly, Event, Failing, Host, HostOnly, Limited, Logged, Memory, Pinned, Prefetching,
+    Statistics, Tracked, Unified, Visibility, When,
 };
+use ringmem::pool::Pool;
 use ringmem::stream::{Pending, Queued, Stream};
 
 use crate::clean::Clean;
@@ -295,6 +298,62 @@ fn every_pair_as_a_type_of_its_own() {
         assert_eq!(runs.count, ADAPTORS * (ADAPTORS + 4));
         Vec::new()
     });
+}
+
+/// Every adaptor with its name, each over managed memory.
+const COMPOSED: [(&str, fn(Any<Both>, &Stream) -> Any<Both>); 9] = [
+    ("Limited", |memory, _| Arc::new(Limited::new(memory, 16 << 20))),
+    ("Logged", |memory, _| Arc::new(Logged::new(memory))),
+    ("Failing", |memory, _| Arc::new(Failing::new(memory))),
+    ("Statistics", |memory, _| Arc::new(Statistics::new(memory))),
+    (ALIGNED, |memory, _| Arc::new(Aligned::new(memory, PAGE).and_then(|memory| memory.rounding(256)).expect("a power of two"))),
+    ("Tracked", |memory, _| Arc::new(Tracked::new(memory))),
+    ("Prefetching", |memory, stream| Arc::new(Prefetching::new(memory, stream.clone(), Some(0)))),
+    ("Arena", |memory, _| Arc::new(Arena::new(memory, 1 << 20, PAGE).expect("room for it"))),
+    ("Pool", |memory, _| Arc::new(Pool::builder(memory).slab(64 << 10).limit(1 << 20).build().expect("a pool"))),
+];
+const ALIGNED: &str = "Aligned";
+const PAGE: usize = 4096;
+
+/// Allocates blocks of several alignments: each has its own, at least `least`, and no two share a byte.
+fn gives_every_alignment(memory: &Any<Both>, least: usize, stack: &str) {
+    let mut live = Vec::new();
+    for (bytes, align) in [1, 64, 256, 512, PAGE].into_iter().flat_map(|align| [1, 100, 1000, 5000].map(|bytes| (bytes, align))) {
+        let layout = Layout::from_size_align(bytes, align).expect("a layout");
+        let block = memory.alloc(layout, None).unwrap_or_else(|error| panic!("{stack}, {layout:?}: {error}"));
+        let place = block.host.expect("the host sees it").as_ptr().addr();
+        assert!(place.is_multiple_of(align.max(least)), "{stack}: {layout:?} at {place:#x}");
+        assert!(block.layout.size() == bytes && block.layout.align() >= align.max(least), "{stack}: {layout:?} as {:?}", block.layout);
+        live.push((place, block));
+    }
+    live.sort_unstable_by_key(|&(place, _)| place);
+    assert!(live.windows(2).all(|pair| pair[0].0 + pair[0].1.layout.size() <= pair[1].0), "{stack}: {live:x?}");
+    for (_, block) in live {
+        let uses = block.ready.map_or(Uses::NONE, Uses::of);
+        // SAFETY: of this memory, given back once, and nobody uses it but what made it ready.
+        unsafe { memory.free(block, &uses) }.unwrap_or_else(|error| panic!("{stack}: {error}"));
+    }
+}
+
+#[test]
+fn every_pair_of_adaptors_over_every_alignment_gives_aligned_blocks() {
+    for (lowest, (inner, outer)) in [false, true]
+        .into_iter()
+        .flat_map(|lowest| COMPOSED.into_iter().flat_map(move |inner| COMPOSED.map(|outer| (lowest, (inner, outer)))))
+    {
+        scene(|backend, [stream, _]| {
+            let unified = Unified::new(backend, 0);
+            let base: Any<Both> = if lowest { Arc::new(Aligned::new(unified, PAGE).expect("a power of two")) } else { Arc::new(unified) };
+            let memory = outer.1(inner.1(base, stream), stream);
+            let least = if lowest || [inner.0, outer.0].contains(&ALIGNED) { PAGE } else { 1 };
+            let stack = format!("{} over {} over managed memory{}", outer.0, inner.0, if lowest { " of aligned pages" } else { "" });
+            assert_eq!(memory.least_align(), least, "{stack}");
+            for _ in 0..2 {
+                gives_every_alignment(&memory, least, &stack);
+            }
+            Vec::new()
+        });
+    }
 }
 
 proptest! {

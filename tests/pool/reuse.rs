@@ -1,6 +1,10 @@
 //! What is taken back serves again, and the memory below is not asked.
 
-use ringmem::memory::{Buffer, Memory, Unified};
+use std::alloc::Layout;
+
+use ringmem::Error;
+use ringmem::backend::Uses;
+use ringmem::memory::{Aligned, Arena, Buffer, Device, Memory, Unified};
 use ringmem::pool::{Classes, Pool};
 
 use super::{KIB, MIB, address, allocations, backend, builder, give, pool};
@@ -92,20 +96,83 @@ fn a_request_above_the_largest_class_is_allocated_exactly() {
 }
 
 #[test]
-fn an_alignment_above_the_slabs_is_had_all_the_same() {
+fn every_alignment_up_to_two_mebibytes_is_had_from_the_slabs() {
+    for is_exact in [false, true] {
+        let backend = backend(64 * MIB);
+        let pool = builder(&backend).exact(is_exact).build().unwrap();
+        // The next part of the slab begins 256 bytes in.
+        let first = give(&pool, 100);
+        let mut blocks = Vec::new();
+        for align in [1, 256, 512, 4096, 64 << 10, 2 << 20].repeat(3) {
+            let layout = Layout::from_size_align(1000, align).unwrap();
+            let block = pool.alloc(layout, None).unwrap();
+            assert_eq!((block.layout, block.device_address.unwrap().get() % align as u64), (layout, 0));
+            blocks.push(block);
+        }
+        let mut places: Vec<_> = blocks.iter().map(|block| block.device_address.unwrap().get()).chain([address(&first)]).collect();
+        places.sort_unstable();
+        assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= 1000 || pair[0] == address(&first)), "no two share bytes: {places:x?}");
+        assert_eq!((allocations(&backend), pool.statistics().slabs), (1, 1));
+        for block in blocks {
+            // SAFETY: of this pool, given back once, and nobody uses it.
+            unsafe { pool.free(block, &Uses::NONE) }.unwrap();
+        }
+        assert_eq!(pool.statistics().live, 1);
+        drop(first);
+        pool.trim_to(0);
+        assert_eq!(backend.counters().device_live.bytes, 0, "the parts have coalesced");
+    }
+}
+
+#[test]
+fn a_block_aligned_beyond_256_bytes_is_reused() {
     let backend = backend(64 * MIB);
     let pool = pool(&backend);
-    // The next part of the slab begins 256 bytes in.
-    let _first = give(&pool, 100);
-    for align in [1, 256, 512, 4096] {
-        let layout = std::alloc::Layout::from_size_align(1000, align).unwrap();
-        let block = pool.alloc(layout, None).unwrap();
-        let at = block.device_address.unwrap().get();
-        assert_eq!(at % align as u64, 0, "{align}");
-        // SAFETY: of this pool, given back once, and nobody uses it.
-        unsafe { pool.free(block, &ringmem::backend::Uses::NONE) }.unwrap();
+    let memory = Aligned::new(pool.clone(), 4096).unwrap();
+    for _ in 0..100 {
+        let buffer = Buffer::<u8, _>::new(memory.clone(), 1000).unwrap();
+        assert!(buffer.device_address().unwrap().get().is_multiple_of(4096));
     }
-    assert_eq!(pool.statistics().live, 1);
+    assert_eq!((allocations(&backend), pool.statistics().hits), (1, 99));
+}
+
+#[test]
+fn an_alignment_above_two_mebibytes_is_refused_with_the_largest() {
+    let backend = backend(64 * MIB);
+    let pool = pool(&backend);
+    drop(give(&pool, 1000));
+    let refused = pool.alloc(Layout::from_size_align(1000, 4 << 20).unwrap(), None).map(drop);
+    assert!(matches!(refused, Err(Error::Align { asked: 0x40_0000, most: 0x20_0000 })), "{refused:?}");
+}
+
+#[test]
+fn a_memory_of_small_alignments_is_pooled_at_large_ones() {
+    let backend = backend(64 * MIB);
+    let arena = Arena::new(Device::new(&backend, 0), 16 << 20, 256).unwrap();
+    let pool = Pool::builder(arena).slab(64 * KIB).limit(16 * MIB).build().unwrap();
+    for (bytes, align) in [(1000, 4096), (1 << 20, 4096), (1000, 1 << 20), (3 << 20, 2 << 20)] {
+        let block = pool.alloc(Layout::from_size_align(bytes, align).unwrap(), None).unwrap();
+        assert!(block.device_address.unwrap().get().is_multiple_of(align as u64), "{bytes} at {align}");
+        // SAFETY: of this pool, given back once, and nobody uses it.
+        unsafe { pool.free(block, &Uses::NONE) }.unwrap();
+    }
+}
+
+#[test]
+fn a_pool_over_an_aligned_memory_keeps_its_alignment() {
+    let backend = backend(64 * MIB);
+    let aligned = || Aligned::new(Device::new(&backend, 0), 4096).unwrap();
+    for is_exact in [false, true] {
+        let pool = Pool::builder(aligned()).exact(is_exact).build().unwrap();
+        pool.prewarm(1000, 3).unwrap();
+        let live: Vec<_> = (0..10).map(|_| Buffer::<u8, _>::new(pool.clone(), 1000).unwrap()).collect();
+        assert!(live.iter().all(|buffer| buffer.device_address().unwrap().get().is_multiple_of(4096)));
+        drop(live);
+        for _ in 0..2 {
+            let buffer = Buffer::<u8, _>::new(pool.clone(), 4096).unwrap();
+            assert_eq!(buffer.cast::<u64>().map(|words| words.len()).ok(), Some(512), "the buffer knows its alignment, new or reused");
+        }
+    }
 }
 
 #[test]

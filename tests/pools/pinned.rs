@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
-use ringmem::memory::{Buffer, Pinned};
+use ringmem::memory::{Aligned, Buffer, Pinned};
 use ringmem::pool::{PinnedPool, Pool};
 
 use super::clean::Clean;
@@ -54,6 +54,23 @@ fn a_long_block_locks_an_eighth_more_than_was_asked_for_at_most_and_not_twice_as
     let usual = Pool::builder(Pinned::new(&backend, 0)).build().expect("a pool");
     let _block = Buffer::<u8, _>::new(usual, 65_537).expect("room");
     assert_eq!(locked(&backend), 32 * MIB);
+}
+
+#[test]
+fn a_block_aligned_beyond_256_bytes_is_reused_and_locks_no_more() {
+    for bytes in [1000, 100_000] {
+        let backend = backend();
+        let pool = pool(&backend, MIB);
+        let memory = Aligned::new(pool.clone(), 4096).expect("a power of two");
+        for _ in 0..100 {
+            let buffer = Buffer::<u8, _>::new(memory.clone(), bytes).expect("within the budget");
+            assert!(buffer.device_address().expect("it has bytes").get().is_multiple_of(4096));
+        }
+        assert_eq!((backend.counters().pinned_allocations.count, pool.statistics().hits), (1, 99), "{bytes}");
+        drop(pool);
+        let whole = if bytes == 1000 { MIB } else { 106_496 };
+        assert_eq!(locked(&backend), whole, "a shared slab, or the class of the block");
+    }
 }
 
 #[test]

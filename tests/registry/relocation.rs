@@ -2,7 +2,7 @@ use super::clocks::{clock, has_struck, strike};
 use super::held::Held;
 use super::*;
 use ringmem::backend::host::{Fault, Faults, Verb};
-use ringmem::memory::Memory;
+use ringmem::memory::{Aligned, Memory};
 use ringmem::pool::{Pool, Statistics};
 use ringmem::registry::{BufferId, Relocated};
 use ringmem::stream::Stream;
@@ -11,6 +11,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::SeqCst;
 
 const KIB: usize = 1 << 10;
+const MIB: u64 = 1 << 20;
 /// Of a block.
 const BLOCK: usize = 64 * KIB;
 
@@ -93,6 +94,25 @@ fn sixteen_blocks_with_every_second_free_hold_two_together_after_defragmenting()
     drop(Buffer::<u8, _>::new(pool.clone(), 8 * BLOCK).expect("and so does all of it"));
     let again = registry.defragment(&pool).expect("no failure");
     assert_eq!((again.moved, again.copied_bytes), (0, 0), "nothing is left to do");
+}
+
+#[test]
+fn aligned_blocks_are_aligned_where_they_are_moved_to() {
+    let (backend, registry) = (backend(), Registry::new());
+    let memory = Aligned::new(Device::new(&backend, 0), 4096).expect("a power of two");
+    let pool = Pool::builder(memory).slab(MIB).limit(MIB).build().expect("a pool");
+    // Between two of them lie 3072 bytes that no other has room in.
+    let ids: Vec<_> = (0..128).map(|number| give(&registry, &pool, number, 5000)).collect();
+    let (left, gone): (Vec<_>, Vec<_>) = (0..128).partition(|number| number % 2 == 0);
+    gone.into_iter().for_each(|number: usize| assert_eq!(registry.release(ids[number]).expect("live"), 0));
+    let done = registry.defragment(&pool).expect("no failure");
+    assert!(done.moved >= 30, "{done:?}");
+    for number in left {
+        assert!(address(&registry, ids[number]).is_multiple_of(4096));
+        let found = registry.lease(ids[number]).expect("live").view().to_vec().expect("live");
+        assert_eq!(found, contents(number, 5000 / 8));
+    }
+    drop(Buffer::<u8, _>::new(pool, 400 * KIB).expect("what is free is in one piece"));
 }
 
 #[test]

@@ -282,6 +282,10 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
     fn device(&self) -> u32 {
         self.shared.memory.device()
     }
+
+    fn least_align(&self) -> usize {
+        self.shared.memory.least_align()
+    }
 }
 
 impl<M> Clone for Tracked<M> {

@@ -14,7 +14,7 @@ use crate::Result;
 use crate::backend::Block;
 use crate::memory::Memory;
 use crate::pool::Pool;
-use crate::pool::heap::PartId;
+use crate::pool::heap::{Base, Carved, PartId};
 use crate::pool::tag::Tag;
 
 /// Where a part is, from the front.
@@ -30,6 +30,14 @@ struct Hole {
     part: PartId,
     slab: u32,
     bytes: u64,
+    base: Base,
+}
+
+impl Hole {
+    /// Whether it has so many bytes at an alignment.
+    fn fits(&self, at: Place, bytes: u64, align: u64) -> bool {
+        self.base.padding_bytes(at.offset, align).and_then(|padding| self.bytes.checked_sub(padding)).is_some_and(|usable| usable >= bytes)
+    }
 }
 
 /// A pool's slabs as they were when this was made.
@@ -77,7 +85,8 @@ impl<M: Memory> Pool<M> {
             let Some(&rank) = ranks.get(&slab) else { continue };
             let place = Place { rank, offset };
             if is_free {
-                holes.insert(place, Hole { part, slab, bytes });
+                let Some(base) = state.heap.base(slab) else { continue };
+                holes.insert(place, Hole { part, slab, bytes, base });
             } else if movable.contains(&part) {
                 places.insert(part, place);
             }
@@ -94,23 +103,27 @@ impl<M: Memory> Compaction<'_, M> {
         self.places.get(&Tag(tag).part()?).copied()
     }
 
-    /// A block like this one nearer to the front, if there is room. It is the caller's, and has nothing of the other's bytes yet. Ask for
+    /// A block like this one, also in its alignment, nearer to the front, if there is room. It is the caller's, and has nothing of the other's bytes yet. Ask for
     /// the last blocks first.
     pub fn nearer(&mut self, block: &Block) -> Option<Block> {
-        let (place, bytes) = (self.place(block.tag)?, Tag(block.tag).bytes());
+        let (place, bytes, align) = (self.place(block.tag)?, Tag(block.tag).bytes(), block.layout.align() as u64);
         loop {
-            let (&at, _) = self.holes.range(..place).find(|(_, hole)| hole.bytes >= bytes)?;
+            let (&at, _) = self.holes.range(..place).find(|(at, hole)| hole.fits(**at, bytes, align))?;
             let hole = self.holes.remove(&at)?;
             let mut state = self.central.lock();
             // Nobody's any more, or not as it was: passed over.
-            let Some((taken, rest)) = state.heap.take_at(hole.part, hole.slab, at.offset, bytes) else { continue };
+            let Some(carved) = state.heap.take_at(hole.part, hole.slab, at.offset, bytes, align) else { continue };
+            let Carved { taken, before, after } = carved;
             let Some(Some(slab)) = state.slabs.get(hole.slab as usize) else {
                 state.heap.give(taken.part);
                 continue;
             };
-            if let Some(part) = rest {
-                let after = Place { offset: at.offset + taken.size, ..at };
-                self.holes.insert(after, Hole { part, bytes: hole.bytes - taken.size, ..hole });
+            let end = taken.offset + taken.size;
+            if let Some(part) = before {
+                self.holes.insert(at, Hole { part, bytes: taken.offset - at.offset, ..hole });
+            }
+            if let Some(part) = after {
+                self.holes.insert(Place { offset: end, ..at }, Hole { part, bytes: (at.offset + hole.bytes).saturating_sub(end), ..hole });
             }
             let entry = self.central.entry(&taken, &slab.block);
             return Some(self.central.block(&entry, block.layout));

@@ -10,12 +10,12 @@ use std::thread;
 use std::time::Instant;
 use std::vec::Vec;
 
-use super::{Central, GRAIN, Moving, Slab, State, UNDATED};
+use super::{Central, GRAIN, Moving, Slab, State, UNDATED, Wanted};
 use crate::backend::panic::{both, each};
 use crate::backend::{Block, Uses};
 use crate::memory::{Memory, address};
 use crate::pool::cache::Entry;
-use crate::pool::heap::UNIT;
+use crate::pool::heap::{Base, UNIT};
 use crate::pool::tag::Tag;
 use crate::stream::Stream;
 use crate::{Error, Result};
@@ -65,17 +65,18 @@ fn short(error: Error) -> Result<(u64, u64)> {
 }
 
 impl<M: Memory> Central<M> {
-    /// A part of `whole` bytes, or of at least `requested` where that is all there is. Who `waits` does so for frees, and has the callback called.
-    pub fn find(&self, whole: u64, requested: u64, waits: bool) -> Result<Entry> {
-        let requested = requested.max(1);
-        self.take(whole).map_or_else(|| self.make_room(whole, requested, waits), Ok)
+    /// A part of a class's bytes, or of at least as many as are requested where that is all there is. Who `waits` does so for frees, and has the
+    /// callback called.
+    pub fn find(&self, wanted: &Wanted, waits: bool) -> Result<Entry> {
+        self.take(wanted.whole, wanted.align).map_or_else(|| self.make_room(wanted, waits), Ok)
     }
 
     #[cold]
-    fn make_room(&self, whole: u64, requested: u64, waits: bool) -> Result<Entry> {
+    fn make_room(&self, wanted: &Wanted, waits: bool) -> Result<Entry> {
+        let Wanted { whole, requested, align } = *wanted;
         let (refused, seen) = (Cell::new((0, 0)), self.moved_by_others(None));
-        let grow = || self.grow(whole, requested, &refused);
-        let fits = || self.take(whole).or_else(|| self.take(requested));
+        let grow = || self.grow(wanted, &refused);
+        let fits = || self.take(whole, align).or_else(|| self.take(requested, align));
         // Trimming takes back what is over by now: it may fit even where the memory has nothing.
         let grow_or_fit = || grow().map(|found| found.or_else(fits));
         // What threads have cached is had by then.
@@ -88,10 +89,10 @@ impl<M: Memory> Central<M> {
             found => Ok(found),
         };
         let ways: [Way<'_, Entry>; 8] = [
-            &|| Ok(if self.collect() { self.take(whole) } else { None }),
+            &|| Ok(if self.collect() { self.take(whole, align) } else { None }),
             &grow,
             // Shorter than its class, rather than what threads have cached.
-            &|| Ok(if requested < whole { self.take(requested) } else { None }),
+            &|| Ok(if requested < whole { self.take(requested, align) } else { None }),
             &|| {
                 self.empty_caches();
                 Ok(fits())
@@ -121,7 +122,7 @@ impl<M: Memory> Central<M> {
                 return Error::Limit { requested, used: state.reserved, limit: self.limit };
             }
             let left = self.limit - state.reserved;
-            let largest = state.heap.largest().max(largest.min(left));
+            let largest = state.heap.largest_at(align).max(largest.min(left));
             Error::OutOfMemory { requested, free: state.heap.free() + free.min(left), largest }
         })
     }
@@ -267,28 +268,47 @@ impl<M: Memory> Central<M> {
 
     /// A part of another slab, as long as usual or as long as is needed; `None` where the limit leaves no room for it, or the memory is short: what
     /// that says is in `refused`.
-    fn grow(&self, whole: u64, requested: u64, refused: &Cell<(u64, u64)>) -> Result<Option<Entry>> {
+    fn grow(&self, wanted: &Wanted, refused: &Cell<(u64, u64)>) -> Result<Option<Entry>> {
+        let Wanted { whole, requested, align } = *wanted;
         let mut tried = 0;
         let grain = self.grain();
         for bytes in [self.slab.max(whole).next_multiple_of(grain), whole.next_multiple_of(grain), requested.next_multiple_of(UNIT)] {
             if bytes == tried {
                 continue;
             }
-            let Some(mut reserved) = self.reserve(bytes) else {
-                refused.set(self.room());
-                continue;
+            let part = if bytes < whole { requested } else { whole };
+            // A slab that has room for the part wherever it begins needs no alignment, for which a driver may have to allocate more.
+            let slab_align = if bytes - part >= align { UNIT } else { align.max(UNIT) };
+            let slab = match self.slab(bytes, slab_align, &mut tried, refused) {
+                // The memory has no such alignment, but a longer slab has such an address.
+                Err(Error::Align { .. }) if slab_align > UNIT => self.slab(bytes + slab_align, UNIT, &mut tried, refused),
+                outcome => outcome,
             };
-            tried = bytes;
-            match self.ask(&mut reserved, UNIT as usize, None) {
-                Ok(block) => return self.settle_in(block, if bytes < whole { requested } else { whole }),
-                Err(error) => refused.set(short(error)?),
+            if let Some(block) = slab? {
+                return self.settle_in(block, part, align);
             }
         }
         Ok(None)
     }
 
+    /// A block to be a slab; `None` where the limit or the memory refuses it for now. `tried` is set to the bytes that the memory was asked for.
+    fn slab(&self, bytes: u64, align: u64, tried: &mut u64, refused: &Cell<(u64, u64)>) -> Result<Option<Block>> {
+        let Some(mut reserved) = self.reserve(bytes) else {
+            refused.set(self.room());
+            return Ok(None);
+        };
+        *tried = bytes;
+        match self.ask(&mut reserved, align as usize, None) {
+            Ok(block) => Ok(Some(block)),
+            Err(error) => {
+                refused.set(short(error)?);
+                Ok(None)
+            }
+        }
+    }
+
     /// Makes a block a slab, and takes a part of it before anybody else can.
-    fn settle_in(&self, block: Block, bytes: u64) -> Result<Option<Entry>> {
+    fn settle_in(&self, block: Block, bytes: u64, align: u64) -> Result<Option<Entry>> {
         if let Some(ready) = block.ready {
             let mut waited = Ok(true);
             let give_back = || self.give_back(Block { ..block }, &Uses::of(ready));
@@ -306,10 +326,11 @@ impl<M: Memory> Central<M> {
             }
         }
         let length = block.layout.size() as u64;
+        let base = Base::of(&block);
         let slab = Slab { block, empty_since: UNDATED };
         let mut state = self.lock();
         let number = state.slabs.iter().position(Option::is_none).unwrap_or(state.slabs.len());
-        if !state.heap.add(number as u32, length) {
+        if !state.heap.add(number as u32, length, base) {
             drop(state);
             self.give_back(slab.block, &Uses::NONE);
             return Ok(None);
@@ -319,7 +340,7 @@ impl<M: Memory> Central<M> {
             None => state.slabs.push(Some(slab)),
         }
         self.moved();
-        Ok(self.take_of(&mut state, bytes))
+        Ok(self.take_of(&mut state, bytes, align))
     }
 
     /// What the limit leaves, free and in one piece.
@@ -355,10 +376,11 @@ impl<M: Memory> Central<M> {
         let class = if self.is_enabled { self.classes.class_of(bytes) } else { None };
         let class = class.ok_or(Error::Size { asked: bytes, least: 1, most: self.classes.largest() })?;
         let whole = self.whole(class, bytes);
+        let wanted = Wanted { whole, requested: whole, align: self.least_align as u64 };
         let mut entries = Vec::new();
         let mut outcome = Ok(());
         for _ in 0..count {
-            match self.find(whole, whole, true) {
+            match self.find(&wanted, true) {
                 Ok(entry) => entries.push((Uses::NONE, entry)),
                 Err(error) => {
                     outcome = Err(error);
