@@ -117,6 +117,62 @@ mod tests {
         }
     }
 
+    /// The maximal free runs of bytes, in order of offset.
+    fn runs(free: &[bool]) -> Vec<(u64, u64)> {
+        let mut runs: Vec<(u64, u64)> = Vec::new();
+        for (offset, _) in (0..).zip(free).filter(|(_, is_free)| **is_free) {
+            match runs.last_mut() {
+                Some((start, size)) if *start + *size == offset => *size += 1,
+                _ => runs.push((offset, 1)),
+            }
+        }
+        runs
+    }
+
+    /// Against a list of bytes that are free: the same holes after every step, the lowest place that fits, and a shortage that tells the truth.
+    #[test]
+    fn random_takes_and_gives_leave_the_holes_of_a_model() {
+        const TOTAL: usize = 512;
+        let mut random = 7_u64;
+        let mut next = move |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (random >> 33) % below
+        };
+        let (mut holes, mut free) = (Holes::new(TOTAL as u64), std::vec![true; TOTAL]);
+        let mut live: Vec<(u64, u64)> = Vec::new();
+        let (mut refused, mut coalesced) = (0, 0);
+        for _ in 0..20_000 {
+            if next(5) < 3 {
+                let (bytes, align) = (1 + next(40), 1 << next(6));
+                let usable = |&(start, size): &(u64, u64)| size.saturating_sub(start.next_multiple_of(align) - start);
+                let model = runs(&free);
+                let expected = match model.iter().find(|run| usable(run) >= bytes) {
+                    Some(&(start, _)) => Ok(start.next_multiple_of(align)),
+                    None => {
+                        refused += 1;
+                        let largest = model.iter().map(usable).max().unwrap_or(0);
+                        Err(Shortage { free: model.iter().map(|run| run.1).sum(), largest })
+                    }
+                };
+                let taken = holes.take(bytes, align);
+                assert_eq!(taken, expected, "{bytes} bytes at {align}");
+                if let Ok(offset) = taken {
+                    free[offset as usize..][..bytes as usize].fill(false);
+                    live.push((offset, bytes));
+                }
+            } else if !live.is_empty() {
+                let (offset, bytes) = live.swap_remove(next(live.len() as u64) as usize);
+                let before = runs(&free).len();
+                holes.give(offset, bytes);
+                free[offset as usize..][..bytes as usize].fill(true);
+                coalesced += usize::from(runs(&free).len() < before);
+            }
+            let found: Vec<_> = holes.holes.iter().map(|hole| (hole.offset, hole.size)).collect();
+            assert_eq!((found, holes.free()), (runs(&free), free.iter().filter(|is_free| **is_free).count() as u64));
+        }
+        assert!(refused > 1000 && coalesced > 100, "{refused} refused, {coalesced} joined with both neighbours");
+    }
+
     #[test]
     fn padding_stays_free_and_a_shortage_says_what_the_alignment_could_have_had() {
         let mut holes = Holes::new(256);
