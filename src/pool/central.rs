@@ -247,12 +247,12 @@ impl<M: Memory> Central<M> {
 
     /// The bytes of the block that a request of a class gets.
     pub fn whole(&self, class: usize, requested: u64) -> u64 {
-        if self.is_exact { requested.max(1) } else { self.classes.size_of(class) }
+        if self.is_exact { requested.max(1) } else { self.classes.bytes_of(class) }
     }
 
     /// How many blocks of a class a thread caches.
     fn most_cached(&self, class: usize) -> usize {
-        (CACHED_BYTES / self.classes.size_of(class)).clamp(2, CACHED_BLOCKS) as usize
+        (CACHED_BYTES / self.classes.bytes_of(class)).clamp(2, CACHED_BLOCKS) as usize
     }
 
     /// An entry that is ready to be a block.

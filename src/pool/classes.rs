@@ -82,14 +82,6 @@ impl Classes {
         self.largest
     }
 
-    /// The octave of a request; `None` above the last.
-    #[must_use]
-    pub const fn octave_of(&self, bytes: u64) -> Option<u32> {
-        let units = bytes.div_ceil(UNIT);
-        let octave = if units <= 1 << self.least_bits { 0 } else { (units - 1).ilog2() + 1 - self.least_bits };
-        if octave < self.octaves { Some(octave) } else { None }
-    }
-
     /// The class of a request: the first whose blocks are long enough; `None` above the last.
     #[must_use]
     pub const fn class_of(&self, bytes: u64) -> Option<usize> {
@@ -113,9 +105,14 @@ impl Classes {
         self.shift.wrapping_add(bits << self.step_bits).wrapping_add(step) as usize
     }
 
-    /// The bytes of a class's blocks.
+    /// The bytes of a class's blocks; `None` from [`count`](Self::count) on.
     #[must_use]
-    pub const fn size_of(&self, class: usize) -> u64 {
+    pub const fn size_of(&self, class: usize) -> Option<u64> {
+        if class < self.count() { Some(self.bytes_of(class)) } else { None }
+    }
+
+    /// The bytes of the blocks of a class below [`count`](Self::count).
+    pub(super) const fn bytes_of(&self, class: usize) -> u64 {
         let small = self.small() as usize;
         if class < small {
             return if self.step_bits == 0 { UNIT << self.least_bits } else { (class as u64 + 1) * UNIT };
@@ -132,7 +129,7 @@ impl Classes {
             Some(class) => class,
             None => return Some(self.count() - 1),
         };
-        if self.size_of(class) <= bytes { Some(class) } else { class.checked_sub(1) }
+        if self.bytes_of(class) <= bytes { Some(class) } else { class.checked_sub(1) }
     }
 
     /// Classes of octave 0.
@@ -154,16 +151,16 @@ mod tests {
             let sizes = (0..70_000).chain((17..33).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1, 3 << (bits - 1)]));
             for bytes in sizes.filter(|&bytes| bytes <= classes.largest()) {
                 let class = classes.class_of(bytes).unwrap();
-                assert!(classes.size_of(class) >= bytes, "{bytes} in {class}");
-                assert!(class == 0 || classes.size_of(class - 1) < bytes, "{bytes} would fit into {}", class - 1);
+                assert!(classes.bytes_of(class) >= bytes, "{bytes} in {class}");
+                assert!(class == 0 || classes.bytes_of(class - 1) < bytes, "{bytes} would fit into {}", class - 1);
                 if bytes > 4096 {
-                    assert!(classes.size_of(class) < bytes + bytes / u64::from(steps) + UNIT, "{bytes} in {}", classes.size_of(class));
+                    assert!(classes.bytes_of(class) < bytes + bytes / u64::from(steps) + UNIT, "{bytes} in {}", classes.bytes_of(class));
                 }
                 if bytes < 70_000 {
                     assert!(class >= last);
                     last = class;
                 }
-                assert_eq!(classes.class_within(classes.size_of(class)), Some(class));
+                assert_eq!(classes.class_within(classes.bytes_of(class)), Some(class));
             }
             assert_eq!(classes.class_of(classes.largest() + 1), None);
             assert_eq!(classes.class_of(classes.largest()), Some(classes.count() - 1));
@@ -175,11 +172,20 @@ mod tests {
         let classes = Classes::new(4096, 21, 1).unwrap();
         assert_eq!(classes.count(), 21);
         for class in 0..21 {
-            assert_eq!(classes.size_of(class), 4096 << class);
-            assert_eq!(classes.octave_of(4096 << class), Some(class as u32));
+            assert_eq!(classes.bytes_of(class), 4096 << class);
             assert_eq!(classes.class_of((4096 << class) - 4095), Some(class));
         }
-        assert_eq!((classes.octave_of(4097), classes.octave_of(8192), classes.octave_of(8193)), (Some(1), Some(1), Some(2)));
+    }
+
+    #[test]
+    fn a_class_beyond_the_last_has_no_size() {
+        for classes in [Classes::default(), Classes::new(4096, 21, 8).unwrap(), Classes::new(256, 29, 1).unwrap()] {
+            let sizes: std::vec::Vec<_> = (0..classes.count()).map_while(|class| classes.size_of(class)).collect();
+            assert_eq!((sizes.len(), sizes.last()), (classes.count(), Some(&classes.largest())));
+            for beyond in [classes.count(), classes.count() + 1, 1000, usize::MAX] {
+                assert_eq!(classes.size_of(beyond), None, "{beyond}");
+            }
+        }
     }
 
     #[test]

@@ -23,7 +23,7 @@ fn give_all<'a>(state: &mut State, entries: impl IntoIterator<Item = &'a Entry>)
 impl<M: Memory> Central<M> {
     /// How many blocks of a class lie on its shelf at most.
     fn most_shelved(&self, class: usize) -> usize {
-        (CACHED_BYTES / self.classes.size_of(class)).min(SHELVED_BLOCKS) as usize
+        (CACHED_BYTES / self.classes.bytes_of(class)).min(SHELVED_BLOCKS) as usize
     }
 
     /// Takes entries back: into the heap what nobody uses any more, the others when they are asked for.

@@ -46,7 +46,7 @@ impl<M: Memory> Central<M> {
     /// What was asked of each class.
     pub fn classes(&self) -> Vec<ClassStatistics> {
         let (counted, _) = self.counted();
-        let sizes = (0..).map(|class| self.classes.size_of(class));
+        let sizes = (0..).map_while(|class| self.classes.size_of(class));
         sizes.zip(counted).map(|(bytes, class)| ClassStatistics { bytes, requests: class.requests(), hits: class.hits }).collect()
     }
 
