@@ -113,6 +113,8 @@ impl<B: Backend + ?Sized> PinnedPool<B> {
             free_bytes: shared.free_bytes + own.free_bytes,
             free_blocks: shared.free_blocks + own.free_blocks,
             largest_free: shared.largest_free.max(own.largest_free),
+            cached_bytes: shared.cached_bytes + own.cached_bytes,
+            largest_cached: shared.largest_cached.max(own.largest_cached),
             pending: shared.pending + own.pending,
             memory_allocations: shared.memory_allocations + own.memory_allocations,
             memory_frees: shared.memory_frees + own.memory_frees,

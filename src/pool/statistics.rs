@@ -5,6 +5,13 @@ use std::vec::Vec;
 use crate::backend::DeviceAddress;
 
 /// What a pool has done and what it holds. Exact while no other thread uses it.
+///
+/// While others use it, counts of different threads are read at different instants: `hits`, `misses`, `returns`, `live`, `requested_bytes`,
+/// `held_bytes` and `cached_bytes` are approximate. None is impossible: `requested_bytes <= held_bytes`, and `held_bytes`, `cached_bytes` and
+/// `free_bytes` together are at most `reserved_bytes`. The other figures are those of one instant.
+///
+/// Of a pool that only uses slabs, `held_bytes + cached_bytes + free_bytes == reserved_bytes` where slabs are multiples of 256 bytes and none is on
+/// its way back to the memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
@@ -26,12 +33,16 @@ pub struct Statistics {
     pub reserved_peak: u64,
     /// Slabs.
     pub slabs: u64,
-    /// Bytes of slabs that no block has; those that threads have cached are not among them.
+    /// Bytes of slabs that no block has. Those of [cached](Self::cached_bytes) blocks are not among them.
     pub free_bytes: u64,
     /// Pieces that they are in: no two of them are neighbours.
     pub free_blocks: u64,
     /// The most of them in one piece.
     pub largest_free: u64,
+    /// Bytes of blocks that were given back and have not coalesced: in threads' caches, on their way between threads, or pending.
+    pub cached_bytes: u64,
+    /// The most of them in one block.
+    pub largest_cached: u64,
     /// Blocks given back whose last use is not over.
     pub pending: u64,
     /// Allocations asked of the memory.
@@ -59,10 +70,14 @@ impl Statistics {
         ratio(self.held_bytes, self.reserved_bytes)
     }
 
-    /// How scattered the free bytes are: 0 in one piece, towards 1 in many; 0 where none is free.
+    /// How scattered the bytes are that no live block has: 0 in one piece, towards 1 in many; 0 where there are none. Each cached block is a piece:
+    /// what coalesces when caches are emptied, as [`defragment`](super::Pool::defragment) does, is not anticipated.
     #[must_use]
     pub fn fragmentation(&self) -> f64 {
-        if self.free_bytes == 0 { 0.0 } else { 1.0 - ratio(self.largest_free, self.free_bytes) }
+        match self.free_bytes + self.cached_bytes {
+            0 => 0.0,
+            idle => 1.0 - ratio(self.largest_free.max(self.largest_cached), idle),
+        }
     }
 
     /// The part of the live blocks' bytes that nobody asked for; 0 where none lives.

@@ -46,11 +46,13 @@ fn fragmentation_is_of_free_pieces() {
     }
     let cached = pool.snapshot().into_iter().flat_map(|slab| slab.parts).filter(|part| part.2 == PartState::Cached).count();
     assert_eq!((cached, pool.statistics().free_bytes), (3, 0), "cached is not free");
+    assert_eq!((pool.statistics().cached_bytes, pool.statistics().largest_cached), (16 * 64 * KIB, 8 * 64 * KIB));
+    assert_eq!(pool.statistics().fragmentation(), 0.5, "a piece each");
     assert_eq!(pool.statistics().utilisation(), 0.75, "nor live: 48 of 64 pieces are");
     assert_eq!(pool.defragment(), 0, "a live block holds the slab");
     let statistics = pool.statistics();
     assert_eq!((statistics.free_bytes, statistics.free_blocks, statistics.largest_free), (16 * 64 * KIB, 3, 8 * 64 * KIB));
-    assert_eq!(statistics.fragmentation(), 0.5);
+    assert_eq!((statistics.fragmentation(), statistics.cached_bytes), (0.5, 0));
     let slab = pool.snapshot().remove(0);
     assert_eq!(slab.parts[..3].iter().map(|part| part.2).collect::<Vec<_>>(), [PartState::Free, PartState::Live, PartState::Free]);
     assert_eq!(slab.parts.iter().map(|part| part.1).sum::<u64>(), slab.bytes);
@@ -60,6 +62,25 @@ fn fragmentation_is_of_free_pieces() {
         pool.defragment();
         assert_eq!(pool.statistics().fragmentation(), 1.0 - largest / free);
     }
+}
+
+#[test]
+fn cached_bytes_count_as_fragmented() {
+    let backend = backend(16 * MIB);
+    let pool = builder(&backend).limit(16 * MIB).slab(16 * MIB).build().unwrap();
+    let (left, gone): (Vec<_>, Vec<_>) = (0..16).map(|number| (number, give(&pool, MIB))).partition(|(number, _)| number % 2 == 0);
+    drop(gone);
+    let statistics = pool.statistics();
+    assert_eq!((statistics.held_bytes, statistics.free_bytes, statistics.cached_bytes), (8 * MIB, 0, 8 * MIB), "in this thread's cache");
+    assert_eq!((statistics.largest_free, statistics.largest_cached), (0, MIB));
+    assert_eq!(statistics.fragmentation(), 0.875);
+    drop(left);
+    pool.defragment();
+    assert_eq!((pool.statistics().cached_bytes, pool.statistics().fragmentation()), (0, 0.0));
+    let whole = give(&pool, 16 * MIB);
+    drop(whole);
+    let statistics = pool.statistics();
+    assert_eq!((statistics.cached_bytes, statistics.fragmentation()), (16 * MIB, 0.0), "cached, in one piece");
 }
 
 #[test]

@@ -69,6 +69,30 @@ fn blocks_that_others_give_back_are_not_lost() {
 }
 
 #[test]
+fn no_figure_is_impossible_while_one_thread_frees_what_another_took() {
+    let backend = backend(64 * MIB);
+    let pool = pool(&backend);
+    let (sender, receiver) = mpsc::sync_channel::<Bytes>(16);
+    let consumer = thread::spawn(move || receiver.into_iter().count());
+    let producer = thread::spawn({
+        let pool = pool.clone();
+        move || (0..20_000).for_each(|number| sender.send(give(&pool, 10 * KIB + number % 3 * 50 * KIB)).expect("the consumer runs"))
+    });
+    while !producer.is_finished() {
+        let read = pool.statistics();
+        assert!(read.requested_bytes <= read.held_bytes && read.held_bytes <= read.reserved_bytes, "{read:?}");
+        assert!(read.held_bytes + read.cached_bytes + read.free_bytes <= read.reserved_bytes, "{read:?}");
+        assert!(read.reserved_bytes <= read.reserved_peak && read.largest_cached <= read.cached_bytes, "{read:?}");
+        for part in [read.hit_rate(), read.utilisation(), read.fragmentation(), read.internal_waste()] {
+            assert!((0.0..=1.0).contains(&part), "{read:?}");
+        }
+    }
+    producer.join().expect("no panic");
+    assert_eq!(consumer.join().expect("no panic"), 20_000);
+    assert_eq!((pool.statistics().requested_bytes, pool.statistics().held_bytes), (0, 0));
+}
+
+#[test]
 fn a_thread_that_ends_leaves_its_blocks_and_its_figures_to_all() {
     let backend = backend(64 * MIB);
     let pool = builder(&backend).limit(4 * MIB).slab(4 * MIB).build().unwrap();

@@ -13,30 +13,72 @@ use crate::pool::shelf::Shelf;
 use crate::pool::statistics::{ClassStatistics, PartState, SlabView, Statistics};
 use crate::pool::tag::Tag;
 
+/// A sum of bytes that wraps, as bytes that live blocks asked for: 0 where more frees than allocations were read.
+fn live_bytes(sum: u64) -> u64 {
+    // No sum of live bytes has bit 63.
+    u64::try_from(sum.cast_signed()).unwrap_or(0)
+}
+
+/// What threads and shelves count, each at its own instant.
+#[derive(Default)]
+struct Sums {
+    /// By class. `requested` is below 0 where the free of a block was read and its allocation was not.
+    classes: Vec<Counted>,
+    cached: Cached,
+}
+
+/// Blocks that were given back and are not in the heap.
+#[derive(Clone, Copy, Default)]
+struct Cached {
+    bytes: u64,
+    /// Of the longest.
+    largest: u64,
+}
+
+impl Cached {
+    fn add(&mut self, idle: &Idle) {
+        let bytes = Tag(idle.tag).bytes();
+        self.bytes += bytes;
+        self.largest = self.largest.max(bytes);
+    }
+}
+
 impl<M: Memory> Central<M> {
     pub fn statistics(&self) -> Statistics {
-        let (classes, mut cached) = self.counted();
-        let direct = self.counts.requested.load(Relaxed);
+        let mut sums = self.sums();
+        self.shelved().for_each(|idle| sums.cached.add(&idle));
+        self.figures(&sums)
+    }
+
+    /// The sums with what the heap says now. What was read at different instants is clamped to what is possible.
+    fn figures(&self, sums: &Sums) -> Statistics {
+        let (classes, mut cached) = (&sums.classes, sums.cached);
         let (requests, outside) = (classes.iter().map(Counted::requests).sum::<u64>(), self.counts.misses.load(Relaxed));
         let returns = classes.iter().map(|class| class.returns).sum::<u64>() + self.counts.returns.load(Relaxed);
         let hits = classes.iter().map(|class| class.hits).sum::<u64>();
-        let requested = classes.iter().fold(direct, |sum, class| sum.wrapping_add(class.requested));
-        cached += self.shelved().map(|idle| Tag(idle.tag).bytes()).sum::<u64>();
+        let requested = classes.iter().fold(0_u64, |sum, class| sum.wrapping_add(class.requested));
         let state = self.settled();
-        cached += state.pending.iter().map(|(_, entry)| Tag(entry.idle.tag).bytes()).sum::<u64>();
+        // Under the lock: counted after they are reserved, and no more before they are not.
+        let direct = self.counts.requested.load(Relaxed);
+        state.pending.iter().for_each(|(_, entry)| cached.add(&entry.idle));
+        let taken = state.heap.total() - state.heap.free();
+        let cached_bytes = cached.bytes.min(taken);
+        let held_bytes = taken - cached_bytes + direct;
         Statistics {
             hits,
             misses: requests - hits + outside,
             returns,
             live: (requests + outside).saturating_sub(returns),
-            requested_bytes: requested,
-            held_bytes: (state.heap.total() - state.heap.free()).saturating_sub(cached) + direct,
+            requested_bytes: live_bytes(requested.wrapping_add(direct)).min(held_bytes),
+            held_bytes,
             reserved_bytes: state.reserved,
-            reserved_peak: state.peak,
+            reserved_peak: state.peak.max(state.reserved),
             slabs: state.slabs.iter().flatten().count() as u64,
             free_bytes: state.heap.free(),
             free_blocks: state.heap.pieces(),
             largest_free: state.heap.largest(),
+            cached_bytes,
+            largest_cached: cached.largest.min(cached_bytes),
             pending: state.pending.len() as u64,
             memory_allocations: self.counts.allocations.load(Relaxed),
             memory_frees: self.counts.frees.load(Relaxed),
@@ -45,26 +87,27 @@ impl<M: Memory> Central<M> {
 
     /// What was asked of each class.
     pub fn classes(&self) -> Vec<ClassStatistics> {
-        let (counted, _) = self.counted();
         let sizes = (0..).map_while(|class| self.classes.size_of(class));
-        sizes.zip(counted).map(|(bytes, class)| ClassStatistics { bytes, requests: class.requests(), hits: class.hits }).collect()
+        sizes
+            .zip(self.sums().classes)
+            .map(|(bytes, class)| ClassStatistics { bytes, requests: class.requests(), hits: class.hits })
+            .collect()
     }
 
-    /// Every class's counts, and the bytes that caches hold.
-    fn counted(&self) -> (Vec<Counted>, u64) {
+    /// Every class's counts, and what caches hold.
+    fn sums(&self) -> Sums {
         // Held, so that no thread that ends is counted twice or not at all.
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut classes = self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut cached = 0;
+        let mut sums = Sums { classes: self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone(), cached: Cached::default() };
         for cache in &caches.all {
             cache.ask(|kept| {
-                for (sum, bin) in classes.iter_mut().zip(&kept.bins) {
+                for (sum, bin) in sums.classes.iter_mut().zip(&kept.bins) {
                     sum.add(&bin.counted);
-                    cached += bin.entries.iter().map(|entry| Tag(entry.idle.tag).bytes()).sum::<u64>();
+                    bin.entries.iter().for_each(|entry| sums.cached.add(&entry.idle));
                 }
             });
         }
-        (classes, cached)
+        sums
     }
 
     /// What lies on the shelves.
@@ -107,5 +150,39 @@ impl<M: Memory> Central<M> {
             view.parts.sort_unstable_by_key(|&(offset, ..)| offset);
         }
         views
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use crate::backend::host::HostBackend;
+    use crate::memory::{Buffer, Device};
+    use crate::pool::Pool;
+
+    /// A read that sees what one thread freed, and not that another had taken it: the order in which caches are asked allows it.
+    #[test]
+    fn figures_are_possible_where_a_free_is_read_and_its_allocation_is_not() {
+        let backend = HostBackend::builder().device_memory(64 << 20).build().expect("a backend");
+        let pool = Pool::builder(Device::new(&backend, 0)).build().expect("a pool");
+        let buffers = [(); 3].map(|()| Buffer::<u8, _>::new(pool.clone(), 100_000).expect("room"));
+        let before = pool.shared.sums();
+        thread::spawn(move || drop(buffers)).join().expect("no panic");
+        let mut torn = pool.shared.sums();
+        for (sum, before) in torn.classes.iter_mut().zip(&before.classes) {
+            // This thread's part is not read.
+            sum.requested = sum.requested.wrapping_sub(before.requested);
+            sum.misses -= before.misses;
+        }
+        let figures = pool.shared.figures(&torn);
+        assert_eq!((figures.requested_bytes, figures.held_bytes, figures.live), (0, 0, 0));
+        assert_eq!(figures.internal_waste(), 0.0);
+        // The other way round: allocations are read, and then everything is given back.
+        pool.defragment();
+        let figures = pool.shared.figures(&before);
+        assert_eq!((figures.requested_bytes, figures.held_bytes, figures.internal_waste()), (0, 0, 0.0));
+        let shown = pool.statistics();
+        assert_eq!((shown.requested_bytes, shown.held_bytes, shown.reserved_bytes), (0, 0, 0));
     }
 }
