@@ -114,7 +114,7 @@ impl<M: Memory> Pool<M> {
         self.here().map_or_else(|_| std::vec::Vec::new(), Central::snapshot)
     }
 
-    /// Makes room for `count` blocks of `bytes` bytes in slabs.
+    /// Makes room for `count` blocks of `bytes` bytes in slabs: for all of them, or for none. Slabs that a failed call has allocated are freed.
     ///
     /// # Errors
     ///

@@ -1,6 +1,7 @@
 //! What is taken back serves again, and the memory below is not asked.
 
 use std::alloc::Layout;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ringmem::Error;
 use ringmem::backend::Uses;
@@ -24,8 +25,8 @@ fn any_size_of_a_class_gets_the_block_that_was_released_without_an_allocation() 
             let again = give(&pool, bytes);
             assert_eq!((address(&again), again.size_bytes() as u64), (at, bytes), "a class of {most}");
         }
-        assert_eq!(allocations(&backend), before);
         least = most + 1;
+        assert_eq!(allocations(&backend), before);
     }
     let statistics = pool.statistics();
     assert_eq!((statistics.acquires(), statistics.returns, statistics.live), (statistics.returns, statistics.returns, 0));
@@ -186,6 +187,25 @@ fn no_bytes_no_calls() {
 
 fn give_none(pool: &super::DevicePool) -> super::Bytes {
     Buffer::new(pool.clone(), 0).expect("a buffer without bytes")
+}
+
+#[test]
+fn a_prewarm_that_fails_takes_nothing() {
+    let backend = backend(64 * MIB);
+    let pool = pool(&backend);
+    assert!(matches!(pool.prewarm(MIB, 100), Err(Error::OutOfMemory { .. })));
+    assert_eq!((pool.statistics().reserved_bytes, backend.counters().device_live.bytes), (0, 0));
+    let kept = give(&pool, MIB);
+    assert!(pool.prewarm(MIB, 100).is_err());
+    assert_eq!((pool.statistics().reserved_bytes, pool.statistics().held_bytes), (32 * MIB, MIB), "the slab of the live block stays");
+    pool.prewarm(MIB, 60).expect("they fit");
+    assert_eq!(pool.statistics().free_bytes, 63 * MIB);
+    drop(kept);
+    // A callback that panics loses no block.
+    let panicking = builder(&backend).limit(32 * MIB).slab(8 * MIB).on_out_of_memory(|_| panic!("asked for")).build().unwrap();
+    pool.defragment();
+    assert!(catch_unwind(AssertUnwindSafe(|| panicking.prewarm(MIB, 100))).is_err());
+    assert_eq!((panicking.statistics().reserved_bytes, backend.counters().device_live.bytes), (0, 0));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Where memory comes from when no cache has any: the heap, the memory below, and everything that makes room, in the order of what it costs.
 
 use core::alloc::Layout;
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 use core::iter;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
@@ -372,23 +372,33 @@ impl<M: Memory> Central<M> {
         Ok(block)
     }
 
+    /// All of the blocks, or none: what a failure or a panic leaves empty goes back to the memory, as far as the pool holds more than before.
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
         let class = if self.is_enabled { self.classes.class_of(bytes) } else { None };
         let class = class.ok_or(Error::Size { asked: bytes, least: 1, most: self.classes.largest() })?;
         let whole = self.whole(class, bytes);
         let wanted = Wanted { whole, requested: whole, align: self.least_align as u64 };
-        let mut entries = Vec::new();
+        let before = self.lock().reserved;
+        let entries = RefCell::new(Vec::new());
         let mut outcome = Ok(());
-        for _ in 0..count {
-            match self.find(&wanted, true) {
-                Ok(entry) => entries.push((Uses::NONE, entry)),
-                Err(error) => {
-                    outcome = Err(error);
-                    break;
-                }
+        let take = || {
+            outcome = (0..count).try_for_each(|_| {
+                let entry = self.find(&wanted, true)?;
+                entries.borrow_mut().push((Uses::NONE, entry));
+                Ok(())
+            });
+        };
+        let give = || {
+            let entries = entries.take();
+            let is_whole = entries.len() == count;
+            self.give(entries);
+            is_whole
+        };
+        both(take, |_| {
+            if !give() {
+                self.trim_idle(before, Duration::ZERO);
             }
-        }
-        self.give(entries);
+        });
         outcome
     }
 
