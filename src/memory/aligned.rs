@@ -3,7 +3,7 @@
 use core::alloc::Layout;
 use std::sync::Arc;
 
-use super::Memory;
+use super::{Memory, check_align, most_bytes};
 use crate::backend::{Backend, Block, Uses};
 use crate::stream::Stream;
 use crate::{Error, Result};
@@ -34,7 +34,7 @@ pub struct Aligned<M> {
     memory: M,
     /// INVARIANT: a power of two.
     align: usize,
-    /// INVARIANT: not 0.
+    /// INVARIANT: not 0, and not more than a layout of this alignment can have.
     multiple: usize,
 }
 
@@ -45,11 +45,7 @@ impl<M: Memory> Aligned<M> {
     ///
     /// [`Align`](Error::Align) for what is no power of two. What is too large for the memory below, it refuses at each allocation.
     pub fn new(memory: M, align: usize) -> Result<Self> {
-        // The largest that a layout can have.
-        let most = 1 << (usize::BITS - 2);
-        if !align.is_power_of_two() || align > most {
-            return Err(Error::Align { asked: align as u64, most: most as u64 });
-        }
+        check_align(align)?;
         Ok(Self { memory, align, multiple: 1 })
     }
 
@@ -57,10 +53,11 @@ impl<M: Memory> Aligned<M> {
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for 0.
+    /// [`Size`](Error::Size) for 0, and for more bytes than a block of this alignment can have.
     pub fn rounding(mut self, multiple: usize) -> Result<Self> {
-        if multiple == 0 {
-            return Err(Error::Size { asked: 0, least: 1, most: isize::MAX as u64 });
+        let most = most_bytes(self.align);
+        if multiple == 0 || multiple > most {
+            return Err(Error::Size { asked: multiple as u64, least: 1, most: most as u64 });
         }
         self.multiple = multiple;
         Ok(self)
@@ -74,11 +71,14 @@ impl<M: Memory> Aligned<M> {
 
     /// What the memory below is asked for. The same for a layout and for one of its size and of the alignment that came out: so `free` finds it again.
     fn raised(&self, layout: Layout) -> Result<Layout> {
-        let rounded = layout.size().checked_next_multiple_of(self.multiple);
-        rounded.and_then(|size| Layout::from_size_align(size, layout.align().max(self.align)).ok()).ok_or(Error::Size {
-            asked: layout.size() as u64,
-            least: 1,
-            most: (isize::MAX as u64).saturating_sub(self.align.max(self.multiple) as u64),
+        let (rounded, align) = (layout.size().checked_next_multiple_of(self.multiple), layout.align().max(self.align));
+        rounded.and_then(|size| Layout::from_size_align(size, align).ok()).ok_or_else(|| {
+            // A larger alignment than this memory's may leave no room for a multiple: then it is the alignment that cannot be.
+            let (asked, most) = (layout.size() as u64, most_bytes(align) / self.multiple * self.multiple);
+            match most {
+                0 => Error::Align { asked: align as u64, most: self.align as u64 },
+                most => Error::Size { asked, least: 1, most: most as u64 },
+            }
         })
     }
 }

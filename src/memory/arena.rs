@@ -5,8 +5,8 @@ use core::{fmt, mem};
 use std::boxed::Box;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::Memory;
 use super::holes::{Holes, Shortage};
+use super::{Memory, check_align, most_bytes, raised};
 use crate::backend::{Backend, Block, DeviceAddress, MemoryLocation, Uses};
 use crate::stream::Stream;
 use crate::{Error, Result};
@@ -34,11 +34,9 @@ impl<M: Memory> Arena<M> {
     /// [`Size`](Error::Size), [`Align`](Error::Align), what the memory refuses.
     #[track_caller]
     pub fn new(memory: M, bytes: usize, align: usize) -> Result<Self> {
-        let layout = match Layout::from_size_align(bytes, align) {
-            Ok(layout) if bytes > 0 => layout,
-            _ if !align.is_power_of_two() => return Err(Error::Align { asked: align as u64, most: 1 << 63 }),
-            _ => return Err(Error::Size { asked: bytes as u64, least: 1, most: isize::MAX as u64 }),
-        };
+        check_align(align)?;
+        let layout = Layout::from_size_align(bytes, align).ok().filter(|_| bytes > 0);
+        let layout = layout.ok_or(Error::Size { asked: bytes as u64, least: 1, most: most_bytes(align) as u64 })?;
         let block = memory.alloc(layout, None)?;
         Ok(Self { shared: Arc::new(Shared { memory, block, holes: Mutex::new(Holes::new(bytes as u64)) }) })
     }
@@ -91,7 +89,7 @@ unsafe impl<M: Memory> Memory for Arena<M> {
         if layout.align() > whole.layout.align() {
             return Err(Error::Align { asked: layout.align() as u64, most: whole.layout.align() as u64 });
         }
-        let layout = super::raised(layout, self.shared.memory.least_align())?;
+        let layout = raised(layout, self.shared.memory.least_align())?;
         let requested = layout.size() as u64;
         let take = || self.shared.holes().take(requested, layout.align() as u64);
         // What a stream is about to give back is there for it.

@@ -111,6 +111,23 @@ pub unsafe trait Memory: Send + Sync + 'static {
     }
 }
 
+/// The largest alignment that a layout with bytes can have.
+pub(crate) const LARGEST_ALIGN: usize = 1 << (usize::BITS - 2);
+
+/// The most bytes that a layout of an alignment, a power of two up to [`LARGEST_ALIGN`], can have: rounded up to it, they are spanned by an address.
+pub(crate) const fn most_bytes(align: usize) -> usize {
+    isize::MAX as usize - (align - 1)
+}
+
+/// Refuses what is no power of two up to [`LARGEST_ALIGN`].
+pub(crate) fn check_align(align: usize) -> Result<()> {
+    if align.is_power_of_two() && align <= LARGEST_ALIGN {
+        Ok(())
+    } else {
+        Err(crate::Error::Align { asked: align as u64, most: LARGEST_ALIGN as u64 })
+    }
+}
+
 /// A layout with at least an alignment.
 ///
 /// # Errors
@@ -123,11 +140,8 @@ pub(crate) fn raised(layout: Layout, align: usize) -> Result<Layout> {
 
 #[cold]
 fn aligned_to(layout: Layout, align: usize) -> Result<Layout> {
-    layout.align_to(align).map_err(|_| crate::Error::Size {
-        asked: layout.size() as u64,
-        least: 1,
-        most: (isize::MAX as u64).saturating_sub(align as u64 - 1),
-    })
+    let refused = |_| crate::Error::Size { asked: layout.size() as u64, least: 1, most: most_bytes(align) as u64 };
+    layout.align_to(align).map_err(refused)
 }
 
 /// What tells a block from all that live at the same time in its memory.

@@ -7,7 +7,7 @@ use std::boxed::Box;
 use std::collections::HashMap;
 use std::vec::Vec;
 
-use super::{Memory, same_backend};
+use super::{LARGEST_ALIGN, Memory, check_align, most_bytes, same_backend};
 use crate::backend::{Block, Uses};
 use crate::stream::Stream;
 use crate::{Error, Result};
@@ -239,15 +239,11 @@ impl<M: Memory> Run<'_, M> {
     }
 
     fn alloc(&self, size: u64, align: u64, on: Option<u32>) -> Result<Block> {
-        // A size is rounded up to its alignment, and then spans no more than an address does.
-        let most = isize::MAX as u64;
-        let widest = most / 2 + 1;
-        let refused = match align.is_power_of_two() && align <= widest {
-            true => Error::Size { asked: size, least: 1, most: most - (align - 1) },
-            false => Error::Align { asked: align, most: widest },
-        };
-        let (Ok(bytes @ 1..), Ok(to)) = (usize::try_from(size), usize::try_from(align)) else { return Err(refused) };
-        let layout = Layout::from_size_align(bytes, to).map_err(|_| refused)?;
+        let to = usize::try_from(align).map_err(|_| Error::Align { asked: align, most: LARGEST_ALIGN as u64 })?;
+        check_align(to)?;
+        let bytes = usize::try_from(size).ok().filter(|&bytes| bytes > 0);
+        let layout = bytes.and_then(|bytes| Layout::from_size_align(bytes, to).ok());
+        let layout = layout.ok_or(Error::Size { asked: size, least: 1, most: most_bytes(to) as u64 })?;
         self.memory.alloc(layout, on.map(|stream| &self.streams[stream as usize]))
     }
 

@@ -243,9 +243,45 @@ fn an_alignment_or_a_multiple_that_cannot_be_is_refused() {
     }
     let memory = || Aligned::new(device(&backend), 512).expect("a power of two");
     assert!(matches!(memory().rounding(0), Err(Error::Size { asked: 0, .. })));
-    let huge = memory().rounding(usize::MAX).expect("not 0");
-    assert!(matches!(bytes(&huge, 1), Err(Error::Size { asked: 1, .. })));
     assert!(matches!(bytes(&memory(), isize::MAX as usize), Err(Error::Size { .. })));
+}
+
+/// The facts of a refusal: what was asked for, and what is possible.
+fn refusal<T>(outcome: Result<T, Error>) -> (u64, u64, u64) {
+    match outcome.map(drop) {
+        Err(Error::Size { asked, least, most }) => (asked, least, most),
+        Err(Error::Align { asked, most }) => (asked, 1, most),
+        other => panic!("a size or an alignment should be refused: {other:?}"),
+    }
+}
+
+#[test]
+fn an_error_names_no_impossible_range_and_not_what_was_asked_for() {
+    let backend = backend();
+    let aligned = |align| Aligned::new(device(&backend), align).expect("a power of two");
+    let largest = 1_u64 << 62;
+    let all = isize::MAX as u64;
+    assert_eq!(refusal(aligned(1).rounding(usize::MAX)), (u64::MAX, 1, all));
+    assert_eq!(refusal(aligned(4096).rounding(isize::MAX as usize)), (all, 1, all - 4095));
+    // One multiple is possible, and no byte more.
+    let multiple = (all - 4095) / 2 + 1;
+    let one = aligned(4096).rounding(multiple as usize).expect("one is possible");
+    assert_eq!(refusal(bytes(&one, multiple as usize + 1)), (multiple + 1, 1, multiple));
+    // At an alignment that leaves no room for a multiple, it is the alignment.
+    let layout = Layout::from_size_align(10, 1 << 61).expect("a layout");
+    let wide = aligned(1).rounding(all as usize - 4095).expect("one is possible");
+    assert_eq!(refusal(wide.alloc(layout, None)), (1 << 61, 1, 1));
+    for align in [1_u64 << 63, 3, 0] {
+        for outcome in [
+            refusal(Aligned::new(device(&backend), align as usize)),
+            refusal(Arena::new(device(&backend), 100, align as usize)),
+            refusal(Arena::new(device(&backend), 0, align as usize)),
+        ] {
+            assert_eq!(outcome, (align, 1, largest), "the one largest alignment of a layout");
+        }
+    }
+    assert_eq!(refusal(Arena::new(device(&backend), isize::MAX as usize, 4096)), (all, 1, all - 4095));
+    assert_eq!(refusal(Arena::new(device(&backend), 0, 8)), (0, 1, all - 7));
 }
 
 #[test]

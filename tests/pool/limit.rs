@@ -7,11 +7,25 @@ use std::thread;
 use std::time::Duration;
 
 use ringmem::Error;
-use ringmem::memory::Buffer;
-use ringmem::pool::Classes;
+use ringmem::memory::{Buffer, Device, Limited};
+use ringmem::pool::{Classes, Pool};
 
 use super::reuse::frees;
-use super::{Bytes, KIB, MIB, address, allocations, backend, builder, give};
+use super::{Bytes, KIB, MIB, address, allocations, backend, builder, give, shortage};
+
+#[test]
+fn what_a_limit_leaves_is_said_in_whole_units_of_slabs() {
+    let backend = backend(64 * MIB);
+    for (limit, requested, free) in [(255, 1, 0), (255, 255, 0), (700, 600, 512), (1000, 800, 768)] {
+        for is_exact in [false, true] {
+            let pool = builder(&backend).limit(limit).exact(is_exact).build().unwrap();
+            assert_eq!(shortage(Buffer::<u8, _>::new(pool, requested)), (requested as u64, free, free), "{limit}");
+        }
+    }
+    let limited = Limited::new(Device::new(&backend, 0), 700);
+    let pool = Pool::builder(limited).build().unwrap();
+    assert_eq!(shortage(Buffer::<u8, _>::new(pool, 600)), (600, 512, 512), "of a memory below that says more");
+}
 
 #[test]
 fn eight_threads_never_make_it_hold_more_than_the_limit() {

@@ -38,6 +38,11 @@ impl Drop for CalledBack {
 
 type Way<'a, T> = &'a dyn Fn() -> Result<Option<T>>;
 
+/// What slabs can have of so many bytes.
+const fn whole_units(bytes: u64) -> u64 {
+    bytes / UNIT * UNIT
+}
+
 /// What the first way finds that finds anything.
 fn first<T>(ways: &[Way<'_, T>]) -> Result<Option<T>> {
     for way in ways {
@@ -121,9 +126,9 @@ impl<M: Memory> Central<M> {
             if requested > self.limit {
                 return Error::Limit { requested, used: state.reserved, limit: self.limit };
             }
-            let left = self.limit - state.reserved;
-            let largest = state.heap.largest_at(align).max(largest.min(left));
-            Error::OutOfMemory { requested, free: state.heap.free() + free.min(left), largest }
+            let left = whole_units(self.limit - state.reserved);
+            let largest = state.heap.largest_at(align).max(whole_units(largest).min(left));
+            Error::OutOfMemory { requested, free: state.heap.free() + whole_units(free).min(left), largest }
         })
     }
 
