@@ -62,7 +62,7 @@ mod writer;
 use core::time::Duration;
 use std::sync::Arc;
 
-use crate::memory::{Buffer, HostReadable, Memory};
+use crate::memory::{Buffer, HostReadable, Memory, Origin};
 use crate::stream::Stream;
 use crate::{DeviceBytes, Error, Result};
 
@@ -94,6 +94,7 @@ pub enum Policy {
 /// # Errors
 ///
 /// [`Unsupported`](Error::Unsupported) for no slots; as [`Stream::new`].
+#[track_caller]
 pub fn pair<T, H>(memory: H, slots: usize, policy: Policy) -> Result<(Writer<T, H>, Reader<T, H>)>
 where
     T: DeviceBytes,
@@ -101,7 +102,7 @@ where
 {
     let stream = transfers(&memory, slots)?;
     let slots = Arc::new(Slots::new(slots));
-    Ok((Writer::new(memory, stream, policy, Arc::clone(&slots)), Reader::new(slots)))
+    Ok((Writer::new(memory, Origin::here(), stream, policy, Arc::clone(&slots)), Reader::new(slots)))
 }
 
 /// A stream for the transfers of so many slots. Nobody else has it: who synchronized it would be told of failures in the reader's place.
@@ -113,12 +114,12 @@ fn transfers(memory: &impl Memory, slots: usize) -> Result<Stream> {
 }
 
 /// A slot's buffer if it has as many elements, or else another: what is too long or too short goes first.
-fn fitting<T: DeviceBytes, H: Memory + Clone>(slot: Option<Buffer<T, H>>, memory: &H, len: usize) -> Result<Buffer<T, H>> {
+fn fitting<T: DeviceBytes, H: Memory + Clone>(slot: Option<Buffer<T, H>>, memory: &H, origin: &Origin, len: usize) -> Result<Buffer<T, H>> {
     match slot {
         Some(slot) if slot.len() == len => Ok(slot),
         other => {
             drop(other);
-            Buffer::new(memory.clone(), len)
+            origin.around(|| Buffer::new(memory.clone(), len))
         }
     }
 }

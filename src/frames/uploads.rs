@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::vec::Vec;
 
 use super::{Failed, Resident, fitting, transfers};
-use crate::memory::{Buffer, HostReadable, Memory, Pinned, range};
+use crate::memory::{Buffer, HostReadable, Memory, Origin, Pinned, range};
 use crate::stream::{Pending, Stream};
 use crate::{DeviceBytes, Error, Rejected, Result};
 
@@ -35,6 +35,8 @@ use crate::{DeviceBytes, Error, Rejected, Result};
 /// ```
 pub struct Uploads<T, H: Memory = Pinned> {
     memory: H,
+    /// The line that made this.
+    origin: Origin,
     stream: Stream,
     slots: usize,
     wait: Duration,
@@ -52,9 +54,10 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> 
     /// # Errors
     ///
     /// As [`pair`](super::pair).
+    #[track_caller]
     pub fn new(memory: H, slots: usize, wait: Duration) -> Result<Self> {
         let stream = transfers(&memory, slots)?;
-        Ok(Self { memory, stream, slots, wait, sequence: 0, free: Vec::new(), flying: VecDeque::new() })
+        Ok(Self { memory, origin: Origin::here(), stream, slots, wait, sequence: 0, free: Vec::new(), flying: VecDeque::new() })
     }
 
     /// Has a slot filled, and queues a copy of it to some elements, after everything that `target` lists as a use: the frame's sequence number, from 1.
@@ -79,7 +82,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> 
         target.may_queue().map_err(refused)?;
         let part = range::<T>(part, target.elements().len()).map_err(refused)?;
         let slot = self.slot()?;
-        let mut slot = fitting(slot, &self.memory, part.len()).map_err(refused)?;
+        let mut slot = fitting(slot, &self.memory, &self.origin, part.len()).map_err(refused)?;
         fill(slot.as_mut_slice().map_err(refused)?);
         let queued = target.elements().slice(part).and_then(|to| {
             // SAFETY: two buffers that nobody else has here; both list the copy below, before anything else is done with them.

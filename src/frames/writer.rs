@@ -7,13 +7,15 @@ use std::time::Instant;
 
 use super::slots::{Slots, Transfer, Unread};
 use super::{Policy, Resident, fitting};
-use crate::memory::{Buffer, HostReadable, Memory, Pinned, range};
+use crate::memory::{Buffer, HostReadable, Memory, Origin, Pinned, range};
 use crate::stream::Stream;
 use crate::{DeviceBytes, Error, Rejected, Result};
 
 /// Starts the transfers of frames, in order.
 pub struct Writer<T, H: Memory = Pinned> {
     memory: H,
+    /// The line that made the frames.
+    origin: Origin,
     stream: Stream,
     policy: Policy,
     /// Of the last frame.
@@ -22,8 +24,8 @@ pub struct Writer<T, H: Memory = Pinned> {
 }
 
 impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
-    pub(super) fn new(memory: H, stream: Stream, policy: Policy, slots: Arc<Slots<T, H>>) -> Self {
-        Self { memory, stream, policy, sequence: 0, slots }
+    pub(super) fn new(memory: H, origin: Origin, stream: Stream, policy: Policy, slots: Arc<Slots<T, H>>) -> Self {
+        Self { memory, origin, stream, policy, sequence: 0, slots }
     }
 
     /// Queues a copy of some elements to a slot, after everything that `source` lists as a use: the frame's sequence number, from 1. `source` lists the
@@ -37,7 +39,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
     pub fn start(&mut self, source: &mut impl Resident<T>, part: impl RangeBounds<usize>) -> Result<u64> {
         source.may_queue()?;
         let part = range::<T>(part, source.elements().len())?;
-        let slot = fitting(self.slot()?, &self.memory, part.len())?;
+        let slot = fitting(self.slot()?, &self.memory, &self.origin, part.len())?;
         let queued = source.elements().slice(part).and_then(|from| {
             // SAFETY: two buffers that nobody else has here; both list the copy below, before anything else is done with them.
             unsafe { self.stream.queue_copy(from, slot.as_view(), [None; 2]) }

@@ -2,13 +2,15 @@
 
 use core::alloc::Layout;
 use core::any::{TypeId, type_name};
+use core::panic::Location;
 use core::sync::atomic::Ordering::{Acquire, Relaxed};
 use core::sync::atomic::{AtomicU64, AtomicUsize};
 use core::time::Duration;
 use std::boxed::Box;
+use std::sync::Arc;
 
 use super::config::BufferConfig;
-use crate::memory::layout;
+use crate::memory::{Origin, layout};
 use crate::registry::IdError;
 use crate::{DeviceBytes, Error, Result};
 
@@ -64,7 +66,9 @@ impl Look {
 /// A buffer's name and figures. Whoever has the buffer alone writes them; others read them without waiting, and each for itself.
 #[derive(Debug)]
 pub(super) struct Card {
-    pub name: Box<str>,
+    pub name: Arc<str>,
+    /// The line that created it.
+    caller: &'static Location<'static>,
     pub element: Element,
     pub config: BufferConfig,
     created_ns: u64,
@@ -76,9 +80,18 @@ pub(super) struct Card {
 }
 
 impl Card {
-    pub fn new(name: &str, element: Element, config: BufferConfig, len: usize, capacity: usize, now_ns: u64) -> Self {
+    pub fn new(
+        name: Arc<str>,
+        caller: &'static Location<'static>,
+        element: Element,
+        config: BufferConfig,
+        len: usize,
+        capacity: usize,
+        now_ns: u64,
+    ) -> Self {
         Self {
-            name: name.into(),
+            name,
+            caller,
             element,
             config,
             created_ns: now_ns,
@@ -87,6 +100,11 @@ impl Card {
             resizes: AtomicU64::new(0),
             used_ns: AtomicU64::new(now_ns),
         }
+    }
+
+    /// What its blocks are allocated for.
+    pub fn origin(&self) -> Origin {
+        Origin { name: Some(Arc::clone(&self.name)), caller: self.caller }
     }
 
     /// Elements that are live.
@@ -147,7 +165,7 @@ impl Card {
     pub fn read(&self, look: Look, now_ns: u64) -> BufferStatistics {
         let idle = now_ns.saturating_sub(self.last_used(look, now_ns));
         BufferStatistics {
-            name: self.name.clone(),
+            name: (&*self.name).into(),
             element: self.element.name,
             element_bytes: self.element.size as u64,
             len: self.len() as u64,

@@ -1,5 +1,6 @@
 //! Who comes to be: a name, an element type, a configuration, and memory for it.
 
+use core::panic::Location;
 use std::boxed::Box;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use super::entry::{Entry, Held};
 use super::names::Named;
 use super::{BufferConfig, BufferId, MemoryManager};
 use crate::config::ConfigError;
-use crate::memory::{Memory, Reservation};
+use crate::memory::{Memory, Origin, Reservation};
 use crate::{DeviceBytes, Error, Rejected, Result};
 
 impl<M: Memory + Clone> MemoryManager<M> {
@@ -19,6 +20,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
     /// [`AlreadyExists`](Error::AlreadyExists), also for a name that another thread is giving just now; [`Config`](Error::Config) for a configuration that
     /// makes no sense or is for elements of another size; [`Size`](Error::Size) for more than it allows;
     /// [`Limit`](Error::Limit); what the memory refuses. Nothing was created.
+    #[track_caller]
     pub fn create<T: DeviceBytes>(&self, name: &str, len: usize, config: BufferConfig) -> Result<BufferId<T>> {
         self.make(name, len, config, None)
     }
@@ -29,6 +31,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
     /// # Errors
     ///
     /// As [`create`](Self::create); [`Size`](Error::Size) where the reservation is too short, [`Unsupported`](Error::Unsupported) where it is another manager's.
+    #[track_caller]
     pub fn create_in<T: DeviceBytes>(
         &self,
         reservation: &mut Reservation,
@@ -45,6 +48,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
     ///
     /// As [`create`](Self::create) and [`find`](Self::find); [`OtherConfig`](Error::OtherConfig) where the buffer is there with another configuration;
     /// [`AlreadyExists`](Error::AlreadyExists) while another thread is creating it.
+    #[track_caller]
     pub fn get_or_create<T: DeviceBytes>(&self, name: &str, len: usize, config: BufferConfig) -> Result<BufferId<T>> {
         if let Some(id) = self.found(name, config)? {
             return Ok(id);
@@ -67,6 +71,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
         Ok(Some(BufferId::new(self.shared.number, index)))
     }
 
+    #[track_caller]
     fn make<T: DeviceBytes>(
         &self,
         name: &str,
@@ -84,11 +89,13 @@ impl<M: Memory + Clone> MemoryManager<M> {
         let capacity = config.capacity_exact(len as u64, element.size as u64)? as usize;
         let bytes = element.layout(capacity)?.size() as u64;
         let coming = shared.names.take(name)?;
-        let card = || Arc::new(Card::new(name, element, config, len, capacity, shared.now()));
+        let (caller, shown) = (Location::caller(), Arc::<str>::from(name));
+        let origin = Origin { name: Some(Arc::clone(&shown)), caller };
+        let card = || Arc::new(Card::new(Arc::clone(&shown), caller, element, config, len, capacity, shared.now()));
         let (held, card) = match &mut reservation {
             None => {
                 let reservation = shared.reserve(bytes)?;
-                (Held::new(shared.block(&element, capacity, None)?, reservation), card())
+                (Held::new(shared.block(&element, capacity, None, &origin)?, reservation), card())
             }
             // Its bytes count already: they are taken off when the memory is there, and after the last that may panic.
             Some(from) => {
@@ -98,7 +105,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
                 if from.bytes() < bytes {
                     return Err(Error::Size { asked: bytes, least: 0, most: from.bytes() });
                 }
-                let block = shared.block(&element, capacity, None)?;
+                let block = shared.block(&element, capacity, None, &origin)?;
                 let card = card();
                 (Held::new(block, from.split(bytes)?), card)
             }

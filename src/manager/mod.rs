@@ -65,7 +65,7 @@ use entry::Entry;
 use names::Names;
 use statistics::Counts;
 
-use crate::memory::{Budget, Buffer, Memory, Reservation};
+use crate::memory::{Budget, Buffer, Memory, Origin, Reservation};
 use crate::pool::process::Process;
 use crate::registry::IdError;
 use crate::registry::slots::{Exclusive, Index, Removed, Slots};
@@ -317,8 +317,9 @@ impl<M: Memory> Shared<M> {
 
 impl<M: Memory + Clone> Shared<M> {
     /// Memory for so many elements.
-    fn block(&self, element: &Element, capacity: usize, on: Option<&Stream>) -> Result<Buffer<u8, M>> {
-        Buffer::bytes(self.memory.clone(), element.layout(capacity)?, on)
+    fn block(&self, element: &Element, capacity: usize, on: Option<&Stream>, origin: &Origin) -> Result<Buffer<u8, M>> {
+        let layout = element.layout(capacity)?;
+        origin.around(|| Buffer::bytes(self.memory.clone(), layout, on))
     }
 }
 

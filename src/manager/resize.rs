@@ -79,7 +79,7 @@ pub(super) fn resize<M: Memory + Clone>(shared: &Shared<M>, steps: &mut [Step<'_
         fresh.push(match step.is_new() {
             true => {
                 let reservation = room.split(step.bytes(step.capacity) as u64)?;
-                Some(Held::new(shared.block(&step.entry.card.element, step.capacity, on)?, reservation))
+                Some(Held::new(shared.block(&step.entry.card.element, step.capacity, on, &step.entry.card.origin())?, reservation))
             }
             false => None,
         });

@@ -74,7 +74,7 @@ use core::alloc::Layout;
 use core::any::TypeId;
 use core::fmt;
 
-use crate::memory::{Both, Buffer, Device, DeviceReadable, HostReadable, Memory, Pinned, same_backend};
+use crate::memory::{Both, Buffer, Device, DeviceReadable, HostReadable, Memory, Origin, Pinned, same_backend};
 use crate::{DeviceBytes, Error, Result};
 
 pub use state::{Access, Side, State};
@@ -89,6 +89,8 @@ use queue::Flights;
 pub struct MirroredBuffer<T, H: Memory = Pinned, D: Memory = Device> {
     host_memory: H,
     device_memory: D,
+    /// The line that made it.
+    origin: Origin,
     len: usize,
     state: State,
     // INVARIANT: each copy that is there has `len` elements. Where the two sides share memory there is none of the device's.
@@ -115,6 +117,7 @@ where
     ///
     /// [`Size`](Error::Size) for more bytes than an address can span, [`OtherBackend`](Error::OtherBackend) for memories of two,
     /// [`NoDevice`](Error::NoDevice).
+    #[track_caller]
     pub fn new(host: H, device: D, len: usize) -> Result<Self> {
         if Layout::array::<T>(len).is_err() {
             let asked = (len as u64).saturating_mul(size_of::<T>() as u64);
@@ -126,6 +129,7 @@ where
         Ok(Self {
             host_memory: host,
             device_memory: device,
+            origin: Origin::here(),
             len,
             state: State::Uninitialized,
             host: HostCopy::none(),

@@ -131,13 +131,13 @@ where
         if side == Side::Host || self.is_shared {
             let is_new = self.host.get().is_none();
             if is_new {
-                self.host.put(Buffer::new(self.host_memory.clone(), self.len)?);
+                self.host.put(self.origin.around(|| Buffer::new(self.host_memory.clone(), self.len))?);
             }
             return Ok(is_new);
         }
         let is_new = self.device.is_none();
         if is_new {
-            self.device = Some(Buffer::new(self.device_memory.clone(), self.len)?);
+            self.device = Some(self.origin.around(|| Buffer::new(self.device_memory.clone(), self.len))?);
         }
         Ok(is_new)
     }

@@ -44,7 +44,7 @@ use std::boxed::Box;
 use std::sync::Arc;
 
 use crate::backend::Backend;
-use crate::memory::{Both, Budget, Buffer, DeviceOnly, Memory, Slice, SliceMut, same_backend, same_size};
+use crate::memory::{Both, Budget, Buffer, DeviceOnly, Memory, Origin, Slice, SliceMut, same_backend, same_size};
 use crate::stream::{Source, Stream, Target};
 use crate::transfer::{Chunked, Chunks, Ended, Lent, Plan, Progress, Way};
 use crate::{DeviceBytes, Error, Rejected, Result};
@@ -63,6 +63,8 @@ pub struct Peers {
     /// Of each device: for what leaves it, and for what arrives.
     streams: Box<[[Stream; 2]]>,
     staging: Arc<dyn Memory<Visibility = Both>>,
+    /// The line that made this.
+    origin: Origin,
     rate: Option<f64>,
     /// One for each copy under way.
     places: Budget,
@@ -83,13 +85,23 @@ impl Peers {
     /// # Errors
     ///
     /// As [`Backend::capabilities`] and [`Stream::new`].
+    #[track_caller]
     pub fn new(staging: impl Memory<Visibility = Both>) -> Result<Self> {
         let backend = Arc::clone(staging.backend());
         let matrix = Matrix::of(&*backend)?;
         let stream = |device| Stream::new(&backend, device);
         let streams = (0..matrix.devices()).map(|device| Ok([stream(device)?, stream(device)?])).collect::<Result<_>>()?;
         let enabled = Matrix::none(matrix.devices());
-        Ok(Self { backend, matrix, enabled, streams, staging: Arc::new(staging), rate: None, places: Budget::new(MOST_COPIES) })
+        Ok(Self {
+            backend,
+            matrix,
+            enabled,
+            streams,
+            staging: Arc::new(staging),
+            origin: Origin::here(),
+            rate: None,
+            places: Budget::new(MOST_COPIES),
+        })
     }
 
     /// The same over links of a rate, in bytes per ns: chunks are as long as suits it.
@@ -267,7 +279,7 @@ impl Peers {
             Strategy::Staged { .. } => {
                 // No more than the copy needs: one that is short is one chunk.
                 let longest = chunks.step().checked_div(size).unwrap_or(0).min(elements);
-                Way::staged(out, into, &self.staging, longest as usize, depth.min(chunks.size_hint().0))?
+                self.origin.around(|| Way::staged(out, into, &self.staging, longest as usize, depth.min(chunks.size_hint().0)))?
             }
             _ => Way::Direct(out.clone()),
         };

@@ -29,7 +29,8 @@ impl Peers {
         same_backend(&*self.backend, &**to.memory().backend())?;
         let (from, to) = (from.as_view().cast::<u8>()?, to.as_view().cast::<u8>()?);
         let chunks = Chunks::new(from.len() as u64, 1, CHUNK)?;
-        let mut host = Buffer::<u8, _>::new(self.staging.clone(), from.len().min(CHUNK as usize))?;
+        let len = from.len().min(CHUNK as usize);
+        let mut host = self.origin.around(|| Buffer::<u8, _>::new(self.staging.clone(), len))?;
         for chunk in chunks {
             let (offset, len) = (chunk.start, chunk.end - chunk.start);
             let expected = sum(from, offset as usize, len as usize, &mut host)?;

@@ -73,6 +73,7 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
     /// # Errors
     ///
     /// The target, with [`Size`](Error::Size) for no elements, [`OtherBackend`](Error::OtherBackend) for memory of another backend, or what the memory refuses.
+    #[track_caller]
     pub fn new(target: Buffer<T, M>, memory: S, capacity: usize) -> Result<Self, Rejected<Buffer<T, M>>> {
         match Self::stage(&target, memory, capacity) {
             Ok(staging) => {
@@ -82,6 +83,7 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         }
     }
 
+    #[track_caller]
     fn stage(target: &Buffer<T, M>, memory: S, capacity: usize) -> Result<Buffer<T, S>> {
         same_backend(&**target.memory().backend(), &**memory.backend())?;
         match capacity.checked_mul(2) {

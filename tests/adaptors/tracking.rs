@@ -12,11 +12,15 @@ use std::time::Duration;
 
 use ringmem::backend::host::HostBackend;
 use ringmem::backend::{MemoryLocation, Uses};
+use ringmem::frames::{self, Policy, Uploads};
+use ringmem::manager::{BufferConfig, MemoryManager};
 use ringmem::memory::{
     Aligned, Arena, Buffer, Device, DeviceOnly, Failing, Leak, Limited, Logged, Memory, Named, Pinned, Statistics, Tracked, When,
 };
+use ringmem::mirror::MirroredBuffer;
 use ringmem::pool::Pool;
 use ringmem::stream::Stream;
+use ringmem::transfer::Coalescer;
 
 use crate::facts::bytes;
 use crate::hooked::{Hooked, set};
@@ -187,6 +191,86 @@ fn a_line_is_known_through_adaptors_and_functions_that_pass_it_on() {
     let _one = around(above.clone());
     here(line!() - 1, 8, caller(&memory));
     here(line!() - 2, 1, caller(&above));
+}
+
+/// The only block that is out: the name, whether this file's line made it, and its bytes.
+fn only<M: Memory>(memory: &Tracked<M>, line: u32) -> (Option<String>, bool, u64) {
+    let leaks = memory.leaks();
+    let [Leak { name, caller, bytes, .. }] = &leaks[..] else { panic!("one block should be out: {leaks:?}") };
+    (name.as_deref().map(str::to_owned), (caller.file(), caller.line()) == (file!(), line), *bytes)
+}
+
+#[test]
+fn a_block_of_a_manager_has_the_name_of_its_buffer_and_the_line_that_created_it() {
+    let (_backend, memory) = tracked();
+    let manager = MemoryManager::new(memory.named("not a buffer's name"));
+    let config = BufferConfig::new().with_bytes(0, 1 << 20);
+    let positions = |bytes| (Some("positions".to_owned()), true, bytes);
+    let id = manager.create::<f32>("positions", 1000, config).expect("room");
+    let line = line!() - 1;
+    assert_eq!(only(&memory, line), positions(4000));
+    let text = memory.report().to_string();
+    assert!(text.contains(&format!("4000 bytes \"positions\", Device, by {}:{line}:", file!())), "{text}");
+    // The block that takes its place is the same buffer's, whichever line made it grow or shrink.
+    manager.lease_mut(id).expect("nobody else").resize(5000).expect("room");
+    assert_eq!(only(&memory, line), positions(20_000));
+    manager.resize_group([(id.into(), 6000)]).expect("room");
+    assert_eq!(only(&memory, line), positions(30_000));
+    manager.lease_mut(id).expect("nobody else").shrink_to_fit().expect("room");
+    assert_eq!(only(&memory, line), positions(24_000));
+    manager.lease_mut(id).expect("nobody else").extend_from_slice(&[0.0]).expect("room");
+    assert_eq!(only(&memory, line).1, true);
+    assert_eq!(manager.clear(), 1);
+    let mut reserved = manager.reserve(10).expect("room");
+    let id = manager.create_in::<u8>(&mut reserved, "positions", 10, config).expect("room");
+    assert_eq!(only(&memory, line!() - 1), positions(10));
+    manager.free(id).expect("live");
+    manager.get_or_create::<u8>("positions", 11, config).expect("room");
+    assert_eq!(only(&memory, line!() - 1), positions(11));
+    assert_eq!(manager.clear(), 1);
+    assert_eq!(memory.leaks().len(), 0);
+    // What is allocated elsewhere has its own name and line again.
+    let _own = bytes(&memory.named("own"), 1).expect("room");
+    assert_eq!(memory.leaks()[0].name.as_deref(), Some("own"));
+}
+
+#[test]
+fn a_slab_of_a_pool_has_the_name_of_no_buffer_and_a_block_above_it_has() {
+    let (_backend, memory) = tracked();
+    let pool = Pool::builder(memory.clone()).slab(64 << 10).limit(64 << 10).build().expect("a pool");
+    let above = Tracked::new(pool);
+    let manager = MemoryManager::new(above.clone());
+    manager.create::<u8>("positions", 5000, BufferConfig::new()).expect("room");
+    assert_eq!(only(&above, line!() - 1), (Some("positions".to_owned()), true, 5000));
+    assert_eq!(only(&memory, 0), (None, false, 64 << 10));
+}
+
+#[test]
+fn a_block_of_a_mirror_or_of_frames_has_the_line_that_made_them() {
+    let (backend, memory) = tracked();
+    let pinned = Tracked::new(Pinned::new(&backend, 0));
+    let mut mirror = MirroredBuffer::<u8, _, _>::new(pinned.clone(), memory.clone(), 100).expect("one backend");
+    let line = line!() - 1;
+    mirror.fill(1).expect("room");
+    mirror.sync_to_device().expect("room");
+    assert_eq!((only(&pinned, line), only(&memory, line)), ((None, true, 100), (None, true, 100)));
+    drop(mirror);
+    let mut source = bytes(&memory, 100).expect("room");
+    let (mut writer, reader) = frames::pair(pinned.clone(), 1, Policy::Newest).expect("a stream");
+    let line = line!() - 1;
+    writer.start(&mut source, ..).expect("a slot");
+    assert_eq!(only(&pinned, line), (None, true, 100));
+    drop((writer, reader));
+    source.settle().expect("no failure");
+    let mut uploads = Uploads::new(pinned.clone(), 1, Duration::from_secs(60)).expect("a stream");
+    let line = line!() - 1;
+    uploads.send(&mut source, .., |elements| elements.fill(2)).expect("a slot");
+    assert_eq!(only(&pinned, line), (None, true, 100));
+    uploads.settle().expect("no failure");
+    drop(uploads);
+    assert_eq!(pinned.leaks().len(), 0);
+    let _coalescer = Coalescer::new(source, pinned.clone(), 10).unwrap_or_else(|rejected| panic!("{}", rejected.error));
+    assert_eq!(only(&pinned, line!() - 1), (None, true, 20));
 }
 
 #[test]

@@ -18,7 +18,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::vec::Vec;
 
-use super::{Memory, address};
+use super::{Memory, Origin, address};
 use crate::backend::{Backend, Block, Uses};
 use crate::stream::Stream;
 use crate::{CacheLineAligned, Error, Result};
@@ -40,7 +40,9 @@ pub use report::{Leak, Named, Report};
 /// 5. A program that does not name this type has nothing of it.
 ///
 /// The line that is shown for a block is the one that called [`Buffer::new`](super::Buffer::new), or whichever function that is `#[track_caller]` and
-/// leads there; adaptors and `dyn Memory` pass it on. A block of a [`Pool`](crate::pool::Pool) is not a block of its memory, whose lines are the pool's
+/// leads there; adaptors and `dyn Memory` pass it on. For a block of a [`MemoryManager`](crate::manager::MemoryManager) it is the line that created the
+/// buffer, also after the buffer has grown, and the name is the buffer's; for one of a [`MirroredBuffer`](crate::mirror::MirroredBuffer) or of
+/// [frames](crate::frames) it is the line that made the mirror or the frames. A manager's name takes a lock at each allocation and free. A block of a [`Pool`](crate::pool::Pool) is not a block of its memory, whose lines are the pool's
 /// own: track the pool, not what is under it.
 ///
 /// ```
@@ -73,8 +75,16 @@ struct Shared<M> {
     counts: CacheLineAligned<Counts>,
     /// From 1 on. Never taken off: a handle may have any of them.
     names: Mutex<HashMap<Arc<str>, u32>>,
-    /// Of live blocks, by number.
-    backtraces: Mutex<HashMap<u64, Arc<Backtrace>>>,
+    /// Of those live blocks that have any, by number.
+    notes: Mutex<HashMap<u64, Note>>,
+}
+
+/// What is known of some blocks only.
+#[derive(Clone, Default)]
+struct Note {
+    /// The buffer's name in its manager.
+    name: Option<Arc<str>>,
+    backtrace: Option<Arc<Backtrace>>,
 }
 
 /// What every thread writes.
@@ -105,7 +115,7 @@ impl<M: Memory> Tracked<M> {
             slots: Slots::new(),
             counts: CacheLineAligned::default(),
             names: Mutex::default(),
-            backtraces: Mutex::default(),
+            notes: Mutex::default(),
         };
         Self { shared: Arc::new(shared), name: 0, has_backtraces: false }
     }
@@ -134,10 +144,10 @@ impl<M: Memory> Tracked<M> {
         // After the records: a name is known before the first block that has it.
         let names = self.shared.names();
         let now = (self.shared.clock)();
-        let backtraces = self.shared.backtraces.lock().unwrap_or_else(PoisonError::into_inner);
-        let leak = |record: Record| Leak {
+        let notes = self.shared.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let leak = |record: Record, Note { name, backtrace }: Note| Leak {
             number: record.number,
-            name: names.get(&record.name).cloned(),
+            name: name.or_else(|| names.get(&record.name).cloned()),
             bytes: record.bytes,
             align: record.align,
             location: record.location,
@@ -145,9 +155,9 @@ impl<M: Memory> Tracked<M> {
             stream: record.stream,
             caller: record.caller,
             age: Duration::from_nanos(now.saturating_sub(record.since)),
-            backtrace: backtraces.get(&record.number).cloned(),
+            backtrace,
         };
-        records.into_iter().map(leak).collect()
+        records.into_iter().map(|record| leak(record, notes.get(&record.number).cloned().unwrap_or_default())).collect()
     }
 
     /// The same as something to print, the largest first.
@@ -221,14 +231,14 @@ impl<M> Shared<M> {
     }
 
     #[cold]
-    fn keep_backtrace(&self, number: u64) {
-        let backtrace = Arc::new(Backtrace::force_capture());
-        self.backtraces.lock().unwrap_or_else(PoisonError::into_inner).insert(number, backtrace);
+    fn keep_note(&self, number: u64, name: Option<Arc<str>>, has_backtrace: bool) {
+        let backtrace = has_backtrace.then(|| Arc::new(Backtrace::force_capture()));
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).insert(number, Note { name, backtrace });
     }
 
     #[cold]
-    fn forget_backtrace(&self, number: u64) {
-        self.backtraces.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+    fn forget_note(&self, number: u64) {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
     }
 }
 
@@ -242,8 +252,15 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
         let since = (shared.clock)();
         let mut block = shared.memory.alloc(layout, on)?;
         let number = shared.counts.add(layout.size() as u64);
-        if self.has_backtraces {
-            shared.keep_backtrace(number);
+        let origin = Origin::current();
+        // In no closure, where the caller would be another.
+        let (name, caller) = match origin {
+            Some(origin) => (origin.name, origin.caller),
+            None => (None, Location::caller()),
+        };
+        let has_note = self.has_backtraces || name.is_some();
+        if has_note {
+            shared.keep_note(number, name, self.has_backtraces);
         }
         block.tag = slot.fill(&Record {
             number,
@@ -255,8 +272,8 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
             stream: on.map(Stream::id),
             location: block.location,
             name: self.name,
-            has_backtrace: self.has_backtraces,
-            caller: Location::caller(),
+            has_note,
+            caller,
         });
         Ok(block)
     }
@@ -266,8 +283,8 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
         // Before the memory has it back: then another block may be at this address.
         if let Some(record) = shared.slots.take(block.tag) {
             shared.counts.bytes.fetch_sub(record.bytes, Relaxed);
-            if record.has_backtrace {
-                shared.forget_backtrace(record.number);
+            if record.has_note {
+                shared.forget_note(record.number);
             }
             block.tag = record.tag;
         }

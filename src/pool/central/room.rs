@@ -13,7 +13,7 @@ use std::vec::Vec;
 use super::{Central, GRAIN, Moving, Slab, State, UNDATED, Wanted};
 use crate::backend::panic::{both, each};
 use crate::backend::{Block, Uses};
-use crate::memory::{Memory, address};
+use crate::memory::{Memory, Origin, address};
 use crate::pool::cache::Entry;
 use crate::pool::heap::{Base, UNIT};
 use crate::pool::tag::Tag;
@@ -303,7 +303,7 @@ impl<M: Memory> Central<M> {
             return Ok(None);
         };
         *tried = bytes;
-        match self.ask(&mut reserved, align as usize, None) {
+        match Origin::of_nobody(|| self.ask(&mut reserved, align as usize, None)) {
             Ok(block) => Ok(Some(block)),
             Err(error) => {
                 refused.set(short(error)?);

@@ -28,7 +28,7 @@ pub(in super::super) struct Record {
     pub location: MemoryLocation,
     /// 0 for none.
     pub name: u32,
-    pub has_backtrace: bool,
+    pub has_note: bool,
     pub caller: &'static Location<'static>,
 }
 
@@ -129,17 +129,17 @@ const fn turn_of(state: u64) -> u32 {
     (state >> TURN) as u32
 }
 
-// The facts: the name in the high 32 bits; then a bit for a backtrace, the location, and the alignment's logarithm in the low 8.
+// The facts: the name in the high 32 bits; then a bit for a note, the location, and the alignment's logarithm in the low 8.
 const NAME: u32 = 32;
-const BACKTRACE: u64 = 1 << 16;
+const NOTE: u64 = 1 << 16;
 const LOCATION: u32 = 8;
 pub(super) const LOCATIONS: [MemoryLocation; 4] =
     [MemoryLocation::Host, MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified];
 
 fn words(record: &Record) -> [u64; 8] {
     let location = LOCATIONS.iter().position(|&location| location == record.location).unwrap_or(0) as u64;
-    let backtrace = if record.has_backtrace { BACKTRACE } else { 0 };
-    let facts = u64::from(record.name) << NAME | backtrace | location << LOCATION | u64::from(record.align.trailing_zeros());
+    let note = if record.has_note { NOTE } else { 0 };
+    let facts = u64::from(record.name) << NAME | note | location << LOCATION | u64::from(record.align.trailing_zeros());
     let stream = record.stream.map_or(0, StreamId::get);
     let caller = ptr::from_ref(record.caller).expose_provenance() as u64;
     [record.number, record.since, record.bytes, record.address, record.tag, stream, facts, caller]
@@ -158,7 +158,7 @@ fn record([number, since, bytes, address, tag, stream, facts, caller]: [u64; 8])
         stream: StreamId::numbered(stream),
         location: LOCATIONS[(facts >> LOCATION & 3) as usize],
         name: (facts >> NAME) as u32,
-        has_backtrace: facts & BACKTRACE != 0,
+        has_note: facts & NOTE != 0,
         // SAFETY: null, or a reference that lives for ever and is only read through: words have no other.
         caller: unsafe { caller.as_ref() }?,
     })

@@ -20,7 +20,7 @@ fn record(number: u64) -> Record {
         stream: StreamId::numbered(number + 5),
         location: LOCATIONS[(number % 4) as usize],
         name: (number + 6) as u32,
-        has_backtrace: number.is_multiple_of(3),
+        has_note: number.is_multiple_of(3),
         caller: Location::caller(),
     }
 }
@@ -34,7 +34,7 @@ fn assert_whole(got: &Record) {
     let expected = record(got.number);
     let words = |record: &Record| (record.since, record.bytes, record.align, record.address, record.tag, record.stream);
     assert_eq!(words(got), words(&expected), "torn: {got:?}");
-    let facts = |record: &Record| (record.location, record.name, record.has_backtrace, record.caller.file());
+    let facts = |record: &Record| (record.location, record.name, record.has_note, record.caller.file());
     assert_eq!(facts(got), facts(&expected), "torn: {got:?}");
 }
 
