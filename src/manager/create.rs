@@ -60,6 +60,17 @@ impl<M: Memory + Clone> MemoryManager<M> {
         }
     }
 
+    /// Whether a buffer of so many bytes could be created now: within the limit, and in one piece of the memory at an alignment of 8.
+    ///
+    /// It allocates such a block and frees it at once. So it takes as long as [`create`](Self::create), which may wait for pending frees. Where a running
+    /// kernel [defers](crate::backend::Backend::puts_off) the free, the bytes count until that kernel ends; a [`Pool`](crate::pool::Pool) defers none.
+    /// Another thread may have the bytes by the time they are asked for: [`reserve`](Self::reserve) keeps those of the limit.
+    #[must_use]
+    #[track_caller]
+    pub fn can_allocate(&self, bytes: u64) -> bool {
+        self.here().is_ok() && self.shared.try_block(bytes, &Origin::here()).is_ok()
+    }
+
     /// The buffer of that name, if it is what it should be; `None` for no buffer.
     fn found<T: DeviceBytes>(&self, name: &str, config: BufferConfig) -> Result<Option<BufferId<T>>> {
         self.here()?;

@@ -46,6 +46,17 @@ impl<M: Memory> Held<M> {
         }
     }
 
+    /// Puts another block in the place of the buffer's own, which it returns.
+    ///
+    /// # Safety
+    ///
+    /// As [`Buffer::put_in`].
+    pub unsafe fn put_in(&mut self, block: Block) -> Block {
+        self.room.block = Block { ready: None, ..block };
+        // SAFETY: the caller's promise.
+        unsafe { self.buffer.put_in(block) }
+    }
+
     /// Whether something queued may still use it.
     pub fn is_in_use(&self) -> bool {
         let backend = self.buffer.memory().backend();

@@ -48,6 +48,7 @@ mod card;
 mod cleanup;
 mod config;
 mod create;
+mod defragment;
 mod entry;
 mod group;
 mod lease;
@@ -56,16 +57,17 @@ mod queued;
 mod resize;
 mod statistics;
 
+use core::alloc::Layout;
 use core::fmt;
 use core::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
 use card::{Element, LATEST, Look};
-use entry::Entry;
+use entry::{Entry, Held};
 use names::Names;
 use statistics::Counts;
 
-use crate::memory::{Budget, Buffer, Memory, Origin, Reservation};
+use crate::memory::{Budget, Buffer, Memory, Origin, Reservation, most_bytes};
 use crate::pool::process::Process;
 use crate::registry::IdError;
 use crate::registry::slots::{Exclusive, Index, Removed, Slots};
@@ -212,19 +214,6 @@ impl<M: Memory> MemoryManager<M> {
         here.into_iter().filter(|named| self.free(AnyBuffer { manager: self.shared.number, index: named.index }).is_ok()).count() as u64
     }
 
-    /// Whether so many bytes could be had now. Another thread may have them by the time they are asked for: [reserve](Self::reserve) them instead.
-    #[must_use]
-    pub fn can_allocate(&self, bytes: u64) -> bool {
-        let Shared { budget, memory, .. } = &*self.shared;
-        if self.here().is_err() {
-            return false;
-        }
-        budget.has(bytes) || {
-            memory.backend().catch_up();
-            budget.has(bytes)
-        }
-    }
-
     /// Takes bytes of the budget that nobody else gets: for buffers that are [created](Self::create_in) in them, or for memory that is allocated elsewhere
     /// and is to count, as long as this is kept.
     ///
@@ -316,6 +305,15 @@ impl<M: Memory> Shared<M> {
 }
 
 impl<M: Memory + Clone> Shared<M> {
+    /// Allocates so many bytes within the limit, and frees them.
+    fn try_block(&self, bytes: u64, origin: &Origin) -> Result<()> {
+        let reservation = self.reserve(bytes)?;
+        let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, align_of::<u64>()).ok());
+        let layout = layout.ok_or(Error::Size { asked: bytes, least: 0, most: most_bytes(align_of::<u64>()) as u64 })?;
+        drop(Held::new(origin.around(|| Buffer::bytes(self.memory.clone(), layout, None))?, reservation));
+        Ok(())
+    }
+
     /// Memory for so many elements.
     fn block(&self, element: &Element, capacity: usize, on: Option<&Stream>, origin: &Origin) -> Result<Buffer<u8, M>> {
         let layout = element.layout(capacity)?;

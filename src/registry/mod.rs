@@ -43,7 +43,7 @@ mod id;
 mod lease;
 mod queued;
 mod reference;
-mod relocate;
+pub(crate) mod relocate;
 pub(crate) mod slots;
 mod stored;
 

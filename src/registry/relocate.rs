@@ -1,10 +1,14 @@
-//! Relocation: blocks of registered buffers that nobody has a lease on are moved together.
+//! Relocation: blocks of buffers in a table that have no lease are moved together, for a registry and for a manager.
+
+use std::sync::Arc;
+use std::vec::Vec;
 
 use super::Registry;
-use super::slots::Index;
+use super::slots::{Index, Slots};
+use super::stored::Stored;
 use crate::backend::panic::both;
 use crate::backend::{Block, Copy};
-use crate::memory::Memory;
+use crate::memory::{Buffer, Memory};
 use crate::pool::Pool;
 use crate::{Error, Result};
 
@@ -37,71 +41,99 @@ impl<M: Memory> Registry<Pool<M>> {
     /// What a copy failed with: that buffer and those that were to follow are where they were. [`Error::Unsupported`] in a fork.
     pub fn defragment(&self, pool: &Pool<M>) -> Result<Relocated> {
         self.here()?;
-        let mut done = Relocated::default();
-        let mut found: Vec<(Index, u64)> = Vec::new();
-        for index in self.slots.indices() {
-            match self.movable(index, pool) {
-                Ok(Some(tag)) => found.push((index, tag)),
-                Err(Error::Busy { .. }) => done.kept += 1,
-                // Of another pool, without bytes, too large for a slab, or gone by now.
-                Ok(None) | Err(_) => {}
-            }
-        }
-        let mut compaction = pool.compaction(found.iter().map(|&(_, tag)| tag))?;
-        // The last first: what they leave is behind all that follow.
-        found.sort_unstable_by_key(|&(_, tag)| core::cmp::Reverse(compaction.place(tag)));
-        let mut outcome = Ok(());
-        for (index, tag) in found {
-            let mut stored = match self.slots.briefly(index) {
-                // Somebody else has moved it.
-                Ok(stored) if stored.buffer.block().tag != tag => continue,
-                Ok(stored) if is_idle(&stored.buffer) => stored,
-                Ok(_) | Err(Error::Busy { .. }) => {
-                    done.kept += 1;
-                    continue;
-                }
-                // Released.
-                Err(_) => continue,
-            };
-            let Some(to) = compaction.nearer(stored.buffer.block()) else { continue };
-            let mut copied = Ok(());
-            // SAFETY: as long as the block, and nobody's but ours; nobody has a lease, and nothing that is queued is open.
-            let copy = || copied = unsafe { copy(pool, stored.buffer.block(), &to) };
-            both(copy, |has_panicked| {
-                if has_panicked {
-                    compaction.give(&to);
-                }
-            });
-            if let Err(error) = copied {
-                compaction.give(&to);
-                outcome = Err(error);
-                break;
-            }
-            done.moved += 1;
-            done.copied_bytes += to.layout.size() as u64;
-            // SAFETY: of the same pool and layout, ready, and ours; it has the other's bytes.
-            let from = unsafe { stored.buffer.put_in(to) };
-            drop(stored);
-            compaction.give(&from);
-        }
-        (done.slabs, done.slab_bytes) = compaction.finish();
-        outcome.map(|()| done)
-    }
-
-    /// What the pool knows a buffer by, if it is one of its slabs' and nobody has it.
-    fn movable(&self, index: Index, pool: &Pool<M>) -> Result<Option<u64>> {
-        // Alone, for as long as a look takes: whoever asks meanwhile waits. A shared lease would refuse who wants to write.
-        let stored = self.slots.briefly(index)?;
-        let block = stored.buffer.block();
-        if !stored.buffer.memory().is(pool) || !Pool::<M>::is_in_a_slab(block) {
-            return Ok(None);
-        }
-        if is_idle(&stored.buffer) { Ok(Some(block.tag)) } else { Err(Error::Busy { what: "a queued operation uses the buffer" }) }
+        relocate(&self.slots, pool)
     }
 }
 
+/// A value in a table that has a buffer of a pool.
+pub(crate) trait Movable<M: Memory> {
+    fn buffer(&self) -> &Buffer<u8, Pool<M>>;
+
+    /// Puts another block in the place of the buffer's own, which it returns.
+    ///
+    /// # Safety
+    ///
+    /// As [`Buffer::put_in`].
+    unsafe fn put_in(&mut self, block: Block) -> Block;
+}
+
+impl<M: Memory> Movable<M> for Stored<Pool<M>> {
+    fn buffer(&self) -> &Buffer<u8, Pool<M>> {
+        &self.buffer
+    }
+
+    unsafe fn put_in(&mut self, block: Block) -> Block {
+        // SAFETY: the caller's promise.
+        unsafe { self.buffer.put_in(block) }
+    }
+}
+
+/// Moves the buffers of a table that are in a pool together, as [`Registry::defragment`] says.
+pub(crate) fn relocate<V: Movable<M>, M: Memory>(slots: &Arc<Slots<V>>, pool: &Pool<M>) -> Result<Relocated> {
+    let mut done = Relocated::default();
+    let mut found: Vec<(Index, u64)> = Vec::new();
+    for index in slots.indices() {
+        match movable(slots, index, pool) {
+            Ok(Some(tag)) => found.push((index, tag)),
+            Err(Error::Busy { .. }) => done.kept += 1,
+            // Of another pool, without bytes, too large for a slab, or gone by now.
+            Ok(None) | Err(_) => {}
+        }
+    }
+    let mut compaction = pool.compaction(found.iter().map(|&(_, tag)| tag))?;
+    // The last first: what they leave is behind all that follow.
+    found.sort_unstable_by_key(|&(_, tag)| core::cmp::Reverse(compaction.place(tag)));
+    let mut outcome = Ok(());
+    for (index, tag) in found {
+        let mut value = match slots.briefly(index) {
+            // Somebody else has moved it.
+            Ok(value) if value.buffer().block().tag != tag => continue,
+            Ok(value) if is_idle(value.buffer()) => value,
+            Ok(_) | Err(Error::Busy { .. }) => {
+                done.kept += 1;
+                continue;
+            }
+            // Released.
+            Err(_) => continue,
+        };
+        let Some(to) = compaction.nearer(value.buffer().block()) else { continue };
+        let mut copied = Ok(());
+        // SAFETY: as long as the block, and nobody's but ours; nobody has a lease, and nothing that is queued is open.
+        let copy = || copied = unsafe { copy(pool, value.buffer().block(), &to) };
+        both(copy, |has_panicked| {
+            if has_panicked {
+                compaction.give(&to);
+            }
+        });
+        if let Err(error) = copied {
+            compaction.give(&to);
+            outcome = Err(error);
+            break;
+        }
+        done.moved += 1;
+        done.copied_bytes += to.layout.size() as u64;
+        // SAFETY: of the same pool and layout, ready, and ours; it has the other's bytes.
+        let from = unsafe { value.put_in(to) };
+        drop(value);
+        compaction.give(&from);
+    }
+    (done.slabs, done.slab_bytes) = compaction.finish();
+    outcome.map(|()| done)
+}
+
+/// What the pool knows a buffer by, if it is one of its slabs' and nobody has it.
+fn movable<V: Movable<M>, M: Memory>(slots: &Arc<Slots<V>>, index: Index, pool: &Pool<M>) -> Result<Option<u64>> {
+    // Alone, for as long as a look takes: whoever asks meanwhile waits. A shared lease would refuse who wants to write.
+    let value = slots.briefly(index)?;
+    let buffer = value.buffer();
+    if !buffer.memory().is(pool) || !Pool::<M>::is_in_a_slab(buffer.block()) {
+        return Ok(None);
+    }
+    if is_idle(buffer) { Ok(Some(buffer.block().tag)) } else { Err(Error::Busy { what: "a queued operation uses the buffer" }) }
+}
+
 /// Whether all that was queued on a buffer is over.
-fn is_idle<M: Memory>(buffer: &crate::memory::Buffer<u8, M>) -> bool {
+fn is_idle<M: Memory>(buffer: &Buffer<u8, M>) -> bool {
     let backend = buffer.memory().backend();
     buffer.uses().iter().all(|ticket| backend.reached(ticket))
 }

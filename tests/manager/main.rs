@@ -9,6 +9,7 @@ mod clean;
 mod cleanup;
 #[path = "../adaptors/clocks.rs"]
 mod clocks;
+mod defragment;
 mod figures;
 #[cfg(target_os = "linux")]
 #[path = "../clean/fork.rs"]

@@ -87,7 +87,7 @@ fn a_transfer_that_is_forgotten_keeps_its_memory_and_the_next_use_comes_after_it
 #[test]
 fn what_is_freed_with_work_queued_counts_until_the_work_is_over() {
     let backend = backend();
-    let manager = manager(&backend);
+    let manager = MemoryManager::with_limit(Device::new(&backend, 0), 1 << 20);
     let stream = Stream::new(&backend, 0).expect("a stream");
     let id = manager.create::<u32>("a", 1000, plain().with_async(true)).expect("room");
     let held = super::held::Held::new(&backend, &stream);
