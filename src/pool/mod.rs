@@ -49,7 +49,7 @@ pub use builder::{Builder, Hygiene, OutOfMemory};
 pub use classes::Classes;
 pub use global::{Chosen, configure, global};
 pub use pinned::PinnedPool;
-pub use placed::Placed;
+pub use placed::{Placed, PlacedSlice, PlacedSliceMut};
 pub use pools::{Pools, PoolsBuilder};
 pub use statistics::{ClassStatistics, PartState, SlabView, Statistics};
 

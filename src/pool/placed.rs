@@ -1,13 +1,37 @@
 //! [`Placed`]: elements in a memory that was chosen at run time.
 
+mod slices;
+
+use core::ops::RangeBounds;
 use std::vec::Vec;
 
 use super::{PinnedPool, Pool};
 use crate::backend::{DeviceAddress, MemoryLocation};
 use crate::memory::{Buffer, Device, Host, Unified};
-use crate::{DeviceBytes, Result};
+use crate::stream::Stream;
+use crate::{DeviceBytes, Error, Result};
 
-/// A buffer where a configuration or a rule has put it. What any of them can do is here; what may be done with one is found by matching.
+pub use slices::{PlacedSlice, PlacedSliceMut};
+
+/// A buffer where a configuration or a rule has put it. What a [`Buffer`] of any memory can do is here; what only some can do, such as transfers on
+/// a stream, is found by matching.
+///
+/// ```
+/// # fn main() -> ringmem::Result<()> {
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::config::Config;
+/// use ringmem::pool::Pools;
+///
+/// let backend = HostBackend::builder().build()?;
+/// let pools = Pools::new(&backend, 0, &Config::host())?;
+/// let mut buffer = pools.buffer::<u32>(1000)?;
+/// buffer.fill(7)?;
+/// buffer.slice_mut(10..20)?.zero()?;
+/// assert_eq!(buffer.slice(8..12)?.to_vec()?, [7, 7, 0, 0]);
+/// assert_eq!(buffer.size_bytes(), 4000);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Placed<T> {
@@ -21,16 +45,31 @@ pub enum Placed<T> {
     Host(Buffer<T, Host>),
 }
 
+/// The same expression for each kind of one of the three enums.
 macro_rules! each {
-    ($placed:expr, $buffer:ident => $result:expr) => {
+    ($kind:ident, $placed:expr, $elements:ident => $result:expr) => {
         match $placed {
-            Placed::Device($buffer) => $result,
-            Placed::Pinned($buffer) => $result,
-            Placed::Unified($buffer) => $result,
-            Placed::Host($buffer) => $result,
+            $kind::Device($elements) => $result,
+            $kind::Pinned($elements) => $result,
+            $kind::Unified($elements) => $result,
+            $kind::Host($elements) => $result,
         }
     };
 }
+use each;
+
+/// The same expression for each kind that the host sees.
+macro_rules! each_on_the_host {
+    ($kind:ident, $placed:expr, $elements:ident => $result:expr) => {
+        match $placed {
+            $kind::Device(_) => Err(Error::Unsupported { what: "a slice on the host of a device's own memory" }),
+            $kind::Pinned($elements) => $result,
+            $kind::Unified($elements) => $result,
+            $kind::Host($elements) => $result,
+        }
+    };
+}
+use each_on_the_host;
 
 impl<T> Placed<T> {
     /// Where it is.
@@ -44,19 +83,31 @@ impl<T> Placed<T> {
         }
     }
 
-    /// How many elements.
+    /// Elements.
     #[must_use]
     pub fn len(&self) -> usize {
-        each!(self, buffer => buffer.len())
+        each!(Self, self, buffer => buffer.len())
     }
 
-    /// Whether there are none.
+    /// Whether there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where it begins for kernels; `None` for pageable memory, and without bytes.
+    /// Bytes.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        each!(Self, self, buffer => buffer.size_bytes())
+    }
+
+    /// Whether its pages are really locked into memory.
+    #[must_use]
+    pub fn is_pinned(&self) -> bool {
+        each!(Self, self, buffer => buffer.is_pinned())
+    }
+
+    /// Where kernels find it; `None` for pageable memory, and without bytes.
     #[must_use]
     pub fn device_address(&self) -> Option<DeviceAddress> {
         match self {
@@ -65,6 +116,42 @@ impl<T> Placed<T> {
             Self::Unified(buffer) => buffer.device_address(),
             Self::Host(_) => None,
         }
+    }
+
+    /// Waits until nothing queued uses it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::settle`].
+    pub fn settle(&mut self) -> Result<()> {
+        each!(Self, self, buffer => buffer.settle())
+    }
+
+    /// Makes what is queued on a stream from now on wait for every listed use: for launches.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::ready_on`].
+    pub fn ready_on(&self, stream: &Stream) -> Result<()> {
+        each!(Self, self, buffer => buffer.ready_on(stream))
+    }
+
+    /// Lists what is queued on a stream now as a use: for launches, which name memory by its address.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::used_by`], which says what else that means.
+    pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
+        each!(Self, self, buffer => buffer.used_by(stream))
+    }
+
+    /// Frees it after its uses, and returns what the driver said. Dropping does the same and counts an error as unreported.
+    ///
+    /// # Errors
+    ///
+    /// What the driver said.
+    pub fn close(self) -> Result<()> {
+        each!(Self, self, buffer => buffer.close())
     }
 }
 
@@ -75,7 +162,34 @@ impl<T: DeviceBytes> Placed<T> {
     ///
     /// As [`Buffer::copy_from`].
     pub fn copy_from(&mut self, elements: &[T]) -> Result<()> {
-        each!(self, buffer => buffer.copy_from(elements))
+        each!(Self, self, buffer => buffer.copy_from(elements))
+    }
+
+    /// Copies elements in, from the element at `at` on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::copy_from_at`].
+    pub fn copy_from_at(&mut self, at: usize, elements: &[T]) -> Result<()> {
+        each!(Self, self, buffer => buffer.copy_from_at(at, elements))
+    }
+
+    /// Copies all elements out.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::copy_to`].
+    pub fn copy_to(&self, elements: &mut [T]) -> Result<()> {
+        each!(Self, self, buffer => buffer.copy_to(elements))
+    }
+
+    /// Copies elements out, from the element at `at` on.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::copy_to_at`].
+    pub fn copy_to_at(&self, at: usize, elements: &mut [T]) -> Result<()> {
+        each!(Self, self, buffer => buffer.copy_to_at(at, elements))
     }
 
     /// The elements, copied.
@@ -84,6 +198,118 @@ impl<T: DeviceBytes> Placed<T> {
     ///
     /// As [`Buffer::copy_to`].
     pub fn to_vec(&self) -> Result<Vec<T>> {
-        each!(self, buffer => buffer.to_vec())
+        each!(Self, self, buffer => buffer.to_vec())
+    }
+
+    /// Copies elements to another place of this buffer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::copy_within`].
+    pub fn copy_within(&mut self, from: impl RangeBounds<usize>, to: usize) -> Result<()> {
+        each!(Self, self, buffer => buffer.copy_within(from, to))
+    }
+
+    /// Makes every element `value`. The same elements as in [`Buffer::fill`] compile.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::fill`].
+    pub fn fill(&mut self, value: T) -> Result<()> {
+        each!(Self, self, buffer => buffer.fill(value))
+    }
+
+    /// Makes every byte 0.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::zero`].
+    pub fn zero(&mut self) -> Result<()> {
+        each!(Self, self, buffer => buffer.zero())
+    }
+
+    /// All elements, to read.
+    #[must_use]
+    pub fn as_view(&self) -> PlacedSlice<'_, T> {
+        match self {
+            Self::Device(buffer) => PlacedSlice::Device(buffer.as_view()),
+            Self::Pinned(buffer) => PlacedSlice::Pinned(buffer.as_view()),
+            Self::Unified(buffer) => PlacedSlice::Unified(buffer.as_view()),
+            Self::Host(buffer) => PlacedSlice::Host(buffer.as_view()),
+        }
+    }
+
+    /// All elements, to write.
+    #[must_use]
+    pub fn as_view_mut(&mut self) -> PlacedSliceMut<'_, T> {
+        match self {
+            Self::Device(buffer) => PlacedSliceMut::Device(buffer.as_view_mut()),
+            Self::Pinned(buffer) => PlacedSliceMut::Pinned(buffer.as_view_mut()),
+            Self::Unified(buffer) => PlacedSliceMut::Unified(buffer.as_view_mut()),
+            Self::Host(buffer) => PlacedSliceMut::Host(buffer.as_view_mut()),
+        }
+    }
+
+    /// Some of the elements, to read.
+    ///
+    /// # Errors
+    ///
+    /// [`Range`](Error::Range).
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<PlacedSlice<'_, T>> {
+        self.as_view().slice(range)
+    }
+
+    /// Some of the elements, to write.
+    ///
+    /// # Errors
+    ///
+    /// [`Range`](Error::Range).
+    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<PlacedSliceMut<'_, T>> {
+        self.as_view_mut().slice(range)
+    }
+
+    /// Lets `look` see the elements: the memory itself where the host sees it, else a copy.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::read`].
+    pub fn read<R>(&self, look: impl FnOnce(&[T]) -> R) -> Result<R> {
+        each!(Self, self, buffer => buffer.read(look))
+    }
+
+    /// Lets `make` write all elements, copying nothing from a device.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::write`].
+    pub fn write<R>(&mut self, make: impl FnOnce(&mut [T]) -> R) -> Result<R> {
+        each!(Self, self, buffer => buffer.write(make))
+    }
+
+    /// Lets `change` see and write the elements.
+    ///
+    /// # Errors
+    ///
+    /// As [`Buffer::update`].
+    pub fn update<R>(&mut self, change: impl FnOnce(&mut [T]) -> R) -> Result<R> {
+        each!(Self, self, buffer => buffer.update(change))
+    }
+
+    /// The elements.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](Error::Unsupported) in a device's own memory; as [`Buffer::as_slice`].
+    pub fn as_slice(&self) -> Result<&[T]> {
+        each_on_the_host!(Self, self, buffer => buffer.as_slice())
+    }
+
+    /// The elements, to write.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](Error::Unsupported) in a device's own memory; as [`Buffer::as_mut_slice`].
+    pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
+        each_on_the_host!(Self, self, buffer => buffer.as_mut_slice())
     }
 }

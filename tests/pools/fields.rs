@@ -11,6 +11,7 @@ use ringmem::backend::host::{Counters, Fault, Faults, HostBackend, Verb};
 use ringmem::config::{Config, ConfigError};
 use ringmem::memory::{Buffer, Memory};
 use ringmem::pool::{Placed, Pools};
+use ringmem::stream::Stream;
 
 use super::clean::Clean;
 use super::{KIB, MIB};
@@ -155,6 +156,57 @@ fn a_buffer_goes_where_the_configuration_says_and_holds_what_it_is_given() {
         assert_eq!(buffer.to_vec().expect("a copy"), elements);
     }
     assert!(matches!(pools(&backend, &Config::host()).buffer::<u8>(0), Ok(Placed::Device(buffer)) if buffer.is_empty()));
+}
+
+#[test]
+fn a_placed_buffer_does_what_a_buffer_does_wherever_it_is() {
+    let backend = backend();
+    let stream = Stream::new(&backend, 0).expect("a stream");
+    for location in LOCATIONS {
+        let pools = pools(&backend, &Config::host().with_managed(true));
+        let mut buffer = pools.buffer_in::<u32>(location, 10).expect("room");
+        assert_eq!((buffer.size_bytes(), buffer.is_pinned()), (40, location == MemoryLocation::Pinned));
+        buffer.fill(7).expect("live");
+        buffer.copy_from_at(2, &[1, 2, 3]).expect("within");
+        buffer.copy_within(2..5, 6).expect("apart");
+        let mut out = [0; 10];
+        buffer.copy_to(&mut out).expect("as many");
+        assert_eq!(out, [7, 7, 1, 2, 3, 7, 1, 2, 3, 7], "{location:?}");
+        buffer.copy_to_at(7, &mut out[..3]).expect("within");
+        assert_eq!(out[..3], [2, 3, 7]);
+        // Parts of it.
+        let part = buffer.slice(2..5).expect("within");
+        assert_eq!((part.len(), part.slice(1..).expect("within").read(|seen| seen[0]).expect("live")), (3, 2));
+        assert_eq!(part.to_vec().expect("live"), [1, 2, 3]);
+        let offset = part.device_address().zip(buffer.device_address()).map(|(part, whole)| part.get() - whole.get());
+        assert_eq!(offset, (location != MemoryLocation::Host).then_some(8));
+        let mut part = buffer.slice_mut(..2).expect("within");
+        part.fill(9).expect("live");
+        part.reborrow().slice(1..).expect("within").zero().expect("live");
+        part.update(|seen| seen[0] += 1).expect("live");
+        assert_eq!(part.as_view().to_vec().expect("live"), [10, 0]);
+        assert!(matches!(buffer.slice(5..11), Err(Error::Range { .. })) && matches!(buffer.slice_mut(5..11), Err(Error::Range { .. })));
+        assert!(matches!(buffer.copy_to(&mut out[..9]), Err(Error::SizeMismatch { .. })));
+        // From one kind of memory to each.
+        for other in LOCATIONS {
+            let mut target = pools.buffer_in::<u32>(other, 3).expect("room");
+            target.as_view_mut().copy_from_view(buffer.slice(2..5).expect("within")).expect("as many");
+            assert_eq!(target.to_vec().expect("live"), [1, 2, 3], "{location:?} to {other:?}");
+        }
+        buffer.write(|made| made.fill(4)).expect("live");
+        assert_eq!(buffer.read(<[u32]>::to_vec).expect("live"), [4; 10]);
+        match (location, buffer.as_slice()) {
+            (MemoryLocation::Device, seen) => assert!(matches!(seen, Err(Error::Unsupported { .. }))),
+            (_, seen) => assert_eq!(seen.expect("nothing is queued"), [4; 10]),
+        }
+        if let Ok(seen) = buffer.as_mut_slice() {
+            seen[0] = 5;
+        }
+        buffer.ready_on(&stream).and_then(|()| buffer.used_by(&stream)).and_then(|()| buffer.settle()).expect("a live stream");
+        buffer.zero().expect("live");
+        assert_eq!(buffer.to_vec().expect("live"), [0; 10]);
+        buffer.close().expect("freed");
+    }
 }
 
 #[test]
