@@ -300,8 +300,11 @@ fn every_pair_as_a_type_of_its_own() {
     });
 }
 
-/// Every adaptor with its name, each over managed memory.
-const COMPOSED: [(&str, fn(Any<Both>, &Stream) -> Any<Both>); 9] = [
+/// An adaptor's name, and how it is made over a memory.
+type Composed = (&'static str, fn(Any<Both>, &Stream) -> Any<Both>);
+
+/// Every adaptor, each over managed memory.
+const COMPOSED: [Composed; 9] = [
     ("Limited", |memory, _| Arc::new(Limited::new(memory, 16 << 20))),
     ("Logged", |memory, _| Arc::new(Logged::new(memory))),
     ("Failing", |memory, _| Arc::new(Failing::new(memory))),

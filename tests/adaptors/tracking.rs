@@ -219,7 +219,7 @@ fn a_block_of_a_manager_has_the_name_of_its_buffer_and_the_line_that_created_it(
     manager.lease_mut(id).expect("nobody else").shrink_to_fit().expect("room");
     assert_eq!(only(&memory, line), positions(24_000));
     manager.lease_mut(id).expect("nobody else").extend_from_slice(&[0.0]).expect("room");
-    assert_eq!(only(&memory, line).1, true);
+    assert!(only(&memory, line).1);
     assert_eq!(manager.clear(), 1);
     let mut reserved = manager.reserve(10).expect("room");
     let id = manager.create_in::<u8>(&mut reserved, "positions", 10, config).expect("room");

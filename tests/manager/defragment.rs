@@ -1,5 +1,7 @@
 //! Buffers of a manager over a pool, moved together.
 
+use std::sync::Arc;
+
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::manager::{BufferId, MemoryManager};
@@ -10,12 +12,15 @@ use ringmem::stream::Stream;
 use super::held::Held;
 use super::{MIB, backend, numbers, plain};
 
-type Pooled = MemoryManager<Pool<Device<HostBackend>>>;
+type DevicePool = Pool<Device<HostBackend>>;
+type Pooled = MemoryManager<DevicePool>;
+/// Buffers with the numbers that their contents are made of.
+type Numbered = Vec<(u32, BufferId<u32>)>;
 
 const ELEMENTS: usize = MIB as usize / 4;
 
 /// Sixteen buffers of 1 MiB in a pool of 16 MiB, of which every second was freed: those that are left, and the pool.
-fn fragmented(backend: &std::sync::Arc<HostBackend>) -> (Pool<Device<HostBackend>>, Pooled, Vec<(u32, BufferId<u32>)>) {
+fn fragmented(backend: &Arc<HostBackend>) -> (DevicePool, Pooled, Numbered) {
     let pool = Pool::builder(Device::new(backend, 0)).slab(16 * MIB).limit(16 * MIB).build().expect("a pool");
     let manager = MemoryManager::new(pool.clone());
     let all = (0..16).map(|number| {
@@ -23,7 +28,7 @@ fn fragmented(backend: &std::sync::Arc<HostBackend>) -> (Pool<Device<HostBackend
         manager.lease_mut(id).expect("nobody else").view_mut().copy_from(&numbers(number << 20, ELEMENTS)).expect("a copy");
         (number, id)
     });
-    let (left, gone): (Vec<_>, Vec<_>) = all.collect::<Vec<_>>().into_iter().partition(|(number, _)| number % 2 == 1);
+    let (left, gone): (Numbered, Numbered) = all.collect::<Numbered>().into_iter().partition(|(number, _)| number % 2 == 1);
     gone.into_iter().for_each(|(_, id)| assert_eq!(manager.free(id).expect("live"), 0));
     (pool, manager, left)
 }
