@@ -60,7 +60,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
         }
     }
 
-    /// Whether a buffer of so many bytes could be created now: within the limit, and in one piece of the memory at an alignment of 8.
+    /// Returns whether a buffer of so many bytes could be created now: within the limit, and in one piece of the memory at an alignment of 8.
     ///
     /// It allocates such a block and frees it at once. So it takes as long as [`create`](Self::create), which may wait for pending frees. Where a running
     /// kernel [defers](crate::backend::Backend::puts_off) the free, the bytes count until that kernel ends; a [`Pool`](crate::pool::Pool) defers none.

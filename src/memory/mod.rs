@@ -104,10 +104,10 @@ pub unsafe trait Memory: Send + Sync + 'static {
     /// Whose memory it is, or near whom: an ordinal.
     fn device(&self) -> u32;
 
-    /// The alignment in bytes that every block has, whatever is asked for: a power of two. 1 unless an [`Aligned`] is among the memories below.
+    /// Returns the alignment in bytes that every block has, whatever is asked for: a power of two, 1 unless an [`Aligned`] is among the memories below.
     ///
-    /// An adaptor returns that of the memory below. A memory that divides its blocks, as an [`Arena`] or a [`Pool`](crate::pool::Pool) does, gives each
-    /// part this alignment.
+    /// An adaptor returns that of the memory below. A memory that divides its blocks, as [`Arena`] and [`Pool`](crate::pool::Pool) do, gives each
+    /// part this alignment. An adaptor that does not forward it loses the alignment of an `Aligned` below a pool or an arena.
     fn least_align(&self) -> usize {
         1
     }
@@ -116,12 +116,16 @@ pub unsafe trait Memory: Send + Sync + 'static {
 /// The largest alignment that a layout with bytes can have.
 pub(crate) const LARGEST_ALIGN: usize = 1 << (usize::BITS - 2);
 
-/// The most bytes that a layout of an alignment, a power of two up to [`LARGEST_ALIGN`], can have: rounded up to it, they are spanned by an address.
+/// Returns the most bytes of a layout with an alignment, a power of two up to [`LARGEST_ALIGN`]: rounded up to it, an address still spans them.
 pub(crate) const fn most_bytes(align: usize) -> usize {
     isize::MAX as usize - (align - 1)
 }
 
-/// Refuses what is no power of two up to [`LARGEST_ALIGN`].
+/// Refuses an alignment that is not a power of two up to [`LARGEST_ALIGN`].
+///
+/// # Errors
+///
+/// [`Align`](crate::Error::Align).
 pub(crate) fn check_align(align: usize) -> Result<()> {
     if align.is_power_of_two() && align <= LARGEST_ALIGN {
         Ok(())
@@ -130,7 +134,7 @@ pub(crate) fn check_align(align: usize) -> Result<()> {
     }
 }
 
-/// A layout with at least an alignment.
+/// Returns the layout with at least an alignment.
 ///
 /// # Errors
 ///

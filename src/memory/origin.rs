@@ -1,13 +1,13 @@
-//! [`Origin`]: which buffer of a user's a library type allocates for, and the user's line that made it.
+//! [`Origin`]: the name and the line of the user's buffer that a library type allocates for.
 //!
-//! A manager, a mirror and frames allocate long after they were made, from lines of their own. They keep their origin, and allocate within its scope;
-//! [`Tracked`](super::Tracked) reads the scope. It is the thread's, and not a parameter, so that it passes every adaptor between the two.
+//! A manager, a mirror and frames allocate long after they were made, from lines of their own. They keep their origin and allocate within its scope;
+//! [`Tracked`](super::Tracked) reads the scope. The scope is a thread-local and not a parameter, so it passes every adaptor in between.
 
 use core::cell::RefCell;
 use core::panic::Location;
 use std::sync::Arc;
 
-/// A name, if there is one, and a line.
+/// A buffer's name, if it has one, and the line that made it.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub name: Option<Arc<str>>,
@@ -15,12 +15,12 @@ pub(crate) struct Origin {
 }
 
 thread_local! {
-    /// That of the allocation in progress; `None` outside every scope.
+    /// The origin of the allocation in progress; `None` outside every scope.
     static CURRENT: RefCell<Option<Origin>> = const { RefCell::new(None) };
 }
 
 impl Origin {
-    /// The line that called the `#[track_caller]` function that calls this.
+    /// Returns the line that called the `#[track_caller]` function that calls this.
     #[track_caller]
     pub fn here() -> Self {
         Self { name: None, caller: Location::caller() }
@@ -32,13 +32,13 @@ impl Origin {
         allocate()
     }
 
-    /// Runs `allocate` in no scope: it allocates for more than one buffer.
-    pub fn of_nobody<R>(allocate: impl FnOnce() -> R) -> R {
+    /// Runs `allocate` outside every scope: its block is for more than one buffer.
+    pub fn unscoped<R>(allocate: impl FnOnce() -> R) -> R {
         let _scope = Scope::begin(None);
         allocate()
     }
 
-    /// That of the innermost scope of this thread.
+    /// Returns the origin of the innermost scope of this thread.
     pub fn current() -> Option<Self> {
         CURRENT.try_with(|current| current.borrow().clone()).ok().flatten()
     }
@@ -49,7 +49,7 @@ struct Scope(Option<Origin>);
 
 impl Scope {
     fn begin(origin: Option<Origin>) -> Self {
-        // A thread that is ending has no scope any more.
+        // In a thread whose thread-locals are destroyed there is no scope.
         Self(CURRENT.try_with(|current| current.replace(origin)).ok().flatten())
     }
 }

@@ -53,7 +53,7 @@ impl Idle {
         Self { tag, device_address: device_address.map_or(Self::NOWHERE, DeviceAddress::get), host }
     }
 
-    /// Whether it begins at multiples of this, a power of two.
+    /// Returns whether its addresses have an alignment, a power of two.
     pub fn is_aligned(&self, align: u64) -> bool {
         let is_multiple = |address: u64| address & (align - 1) == 0;
         self.device_address().is_none_or(|address| is_multiple(address.get()))

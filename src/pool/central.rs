@@ -173,7 +173,7 @@ impl<M: Memory> Central<M> {
         System::prepare();
         let Builder { memory, limit, slab, classes, is_exact, is_enabled, hygiene, patience, out_of_memory, clock } = builder;
         let least_align = memory.least_align();
-        // Where alignments are raised no block is as it was asked for.
+        // Where alignments are raised, each block has another layout than its request.
         let is_plain = is_enabled && !is_exact && matches!(hygiene, Hygiene::Leave) && least_align == 1;
         let state = State {
             heap: Heap::new(),
@@ -229,7 +229,7 @@ impl<M: Memory> Central<M> {
         if last < self.plain && layout.align() as u64 <= UNIT { Some(self.classes.class_to(last)) } else { None }
     }
 
-    /// A request with at least the memory's alignment.
+    /// Returns the layout with at least the memory's alignment.
     #[inline(always)]
     pub fn raised(&self, layout: Layout) -> Result<Layout> {
         raised(layout, self.least_align)

@@ -110,7 +110,7 @@ pub(super) struct Carved {
     pub after: Option<PartId>,
 }
 
-/// The address of a slab, as far as alignments depend on it.
+/// The low bits of a slab's address, on which alignments depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Base {
     /// The low bits, units.
@@ -247,12 +247,24 @@ impl Heap {
     /// Takes `bytes` bytes, at least one, at an address with this alignment, a power of two, from the list that fits best; nothing if no free
     /// part has so many there.
     pub fn take(&mut self, bytes: u64, align: u64) -> Option<Taken> {
-        let (size, align) = (u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?, align_units(align)?);
-        if !self.has_numbers(if align > 1 { 2 } else { 1 }) {
+        let size = u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?;
+        if align > UNIT {
+            return self.take_aligned(size, align_units(align)?);
+        }
+        if !self.has_numbers(1) {
             return None;
         }
-        let (part, padding) = self.find(size, align)?;
-        Some(self.carve(part, padding, size).taken)
+        let part = self.find(size)?;
+        Some(self.carve(part, size).0)
+    }
+
+    #[cold]
+    fn take_aligned(&mut self, size: u32, align: u32) -> Option<Taken> {
+        if !self.has_numbers(2) {
+            return None;
+        }
+        let (part, padding) = self.find_aligned(size, align)?;
+        Some(self.carve_after(part, padding, size).taken)
     }
 
     /// Takes `bytes` bytes, at least one, at the first address of a part with this alignment, if it is free, at that place and long enough.
@@ -261,45 +273,53 @@ impl Heap {
         let there = self.parts.get(part.index())?;
         let is_it = there.is_free && there.slab == slab && u64::from(there.offset) * UNIT == offset;
         let padding = if is_it { self.fits(part, size, align)? } else { return None };
-        self.has_numbers(2).then(|| self.carve(part, padding, size))
+        self.has_numbers(2).then(|| self.carve_after(part, padding, size))
     }
 
-    /// The padding in units after which a free part has `size` units at an alignment; `None` where it has not.
+    /// Returns the padding in units after which a part has `size` units at an alignment; `None` where it has not.
     fn fits(&self, part: PartId, size: u32, align: u32) -> Option<u32> {
         let padding = self.padding(part, align)?;
         (self.parts[part.index()].size.checked_sub(padding)? >= size).then_some(padding)
     }
 
+    /// Returns the units from the beginning of a part to its first address with an alignment.
     fn padding(&self, part: PartId, align: u32) -> Option<u32> {
-        // Every slab's first unit has it.
-        if align == 1 {
-            return Some(0);
-        }
         let Part { slab, offset, .. } = self.parts[part.index()];
         self.slabs[slab as usize]?.base.padding(offset, align)
     }
 
     /// Takes `size` units of a free part after `padding` of them; it has so many. What is left before and after stays free.
-    fn carve(&mut self, part: PartId, padding: u32, size: u32) -> Carved {
+    fn carve_after(&mut self, part: PartId, padding: u32, size: u32) -> Carved {
+        if padding == 0 {
+            let (taken, after) = self.carve(part, size);
+            return Carved { taken, before: None, after };
+        }
         self.unlist(part);
-        let (mut taken, mut before) = (part, None);
-        if padding > 0 {
-            taken = self.split(part, padding);
-            self.list(part);
-            before = Some(part);
-        }
-        let mut after = None;
-        if self.parts[taken.index()].size > size {
-            let rest = self.split(taken, size);
-            self.list(rest);
-            after = Some(rest);
-        }
-        let Part { slab, offset, .. } = self.parts[taken.index()];
-        let (offset, size) = (u64::from(offset) * UNIT, u64::from(size) * UNIT);
-        Carved { taken: Taken { part: taken, slab, offset, size }, before, after }
+        let behind = self.split(part, padding);
+        self.list(part);
+        // Taken at once: no two free neighbours are seen.
+        self.list(behind);
+        let (taken, after) = self.carve(behind, size);
+        Carved { taken, before: Some(part), after }
     }
 
-    /// Cuts a part that is not listed after `size` units, of which it has more: what is behind them, which is not listed either.
+    /// Takes the beginning of a free part that is long enough, and lists the rest.
+    // Inline, as all that a request without an alignment does here: the aligned ones call it elsewhere.
+    #[inline(always)]
+    fn carve(&mut self, part: PartId, size: u32) -> (Taken, Option<PartId>) {
+        self.unlist(part);
+        let mut left = None;
+        let Part { slab, offset, size: whole, .. } = self.parts[part.index()];
+        if whole > size {
+            let rest = self.split(part, size);
+            self.list(rest);
+            left = Some(rest);
+        }
+        (Taken { part, slab, offset: u64::from(offset) * UNIT, size: u64::from(size) * UNIT }, left)
+    }
+
+    /// Splits a part after `size` units, of which it has more, and returns the part behind them. Neither is listed.
+    #[inline(always)]
     fn split(&mut self, part: PartId, size: u32) -> PartId {
         let Part { slab, offset, size: whole, after, .. } = self.parts[part.index()];
         let rest =
@@ -372,7 +392,7 @@ impl Heap {
             .collect()
     }
 
-    /// Bytes that the longest free part has at an alignment.
+    /// Returns the most bytes that a free part has at an alignment.
     pub fn largest_at(&self, align: u64) -> u64 {
         let Some(align) = align_units(align) else { return 0 };
         if align == 1 {
@@ -408,25 +428,31 @@ impl Heap {
         self.slabs.iter().flatten().map(|ground| ground.first).filter(|part| self.parts[part.index()].is_whole())
     }
 
-    /// The address of a slab, as far as alignments depend on it.
+    /// Returns the low bits of a slab's address.
     pub fn base(&self, slab: u32) -> Option<Base> {
         Some((*self.slabs.get(slab as usize)?)?.base)
     }
 
+    /// A free part of at least `size` units.
+    #[inline(always)]
+    fn find(&self, size: u32) -> Option<PartId> {
+        if let Some(part) = self.first_from(list_of(size, true)) {
+            return Some(part);
+        }
+        let own = list_of(size, false)?;
+        self.walk(own).find(|part| self.parts[part.index()].size >= size)
+    }
+
     /// A free part that has `size` units at an alignment, and the padding before them.
-    fn find(&self, size: u32, align: u32) -> Option<(PartId, u32)> {
+    fn find_aligned(&self, size: u32, align: u32) -> Option<(PartId, u32)> {
         let fits = |part| Some((part, self.fits(part, size, align)?));
         // Long enough wherever it begins.
         let sure = size.checked_add(align - 1).and_then(|sure| self.first_from(list_of(sure, true)));
-        if let Some(found) = sure.and_then(fits) {
-            return Some(found);
-        }
-        let own = list_of(size, false)?;
-        let last = if align == 1 { own } else { LISTS - 1 };
-        (own..=last).flat_map(|list| self.walk(list)).find_map(fits)
+        sure.and_then(fits).or_else(|| (list_of(size, false)?..LISTS).flat_map(|list| self.walk(list)).find_map(fits))
     }
 
     /// The first part of the first list from `list` on that has one.
+    #[inline(always)]
     fn first_from(&self, list: Option<usize>) -> Option<PartId> {
         let list = list?;
         let (octave, step) = (list / STEPS, list % STEPS);
@@ -489,11 +515,12 @@ impl Heap {
         self.retire(after);
     }
 
-    /// Whether so many parts more may be numbered.
+    /// Returns whether `count` more parts may be numbered.
     fn has_numbers(&self, count: usize) -> bool {
+        // What the table may still grow by, or else numbers that are unused.
+        let missing = count.saturating_sub(self.most - self.parts.len());
         let mut unused = self.unused;
-        // Those that the table may still grow by come first.
-        (self.most - self.parts.len()..count).all(|_| {
+        (0..missing).all(|_| {
             let has_one = unused.is_some();
             unused = unused.and_then(|id| self.parts[id.index()].next);
             has_one

@@ -151,10 +151,7 @@ impl<M: Memory> Pool<M> {
         }
         match self.take_newest(layout) {
             Some(block) => Ok(block),
-            None => {
-                let layout = self.shared.raised(layout)?;
-                self.allocate(layout, on, waits).map(|entry| self.shared.block(&entry, layout))
-            }
+            None => self.allocate(layout, on, waits).map(|(entry, layout)| self.shared.block(&entry, layout)),
         }
     }
 

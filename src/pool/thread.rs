@@ -30,10 +30,12 @@ impl<M: Memory> Pool<M> {
         self.bin(shared.plain_class_of(layout)?, take).flatten()
     }
 
-    /// What a block is made of in every other case. Who `waits` does so for frees, and has the callback called, where that makes room.
+    /// What a block is made of in every other case, and its layout. Who `waits` does so for frees, and has the callback called, where that makes room.
     #[inline(never)]
-    pub(super) fn allocate(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<Entry> {
-        let Some(class) = self.here()?.class_of(layout) else { return self.shared.allocate_direct(layout, on, waits) };
+    pub(super) fn allocate(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<(Entry, Layout)> {
+        let shared = self.here()?;
+        let layout = shared.raised(layout)?;
+        let Some(class) = shared.class_of(layout) else { return Ok((shared.allocate_direct(layout, on, waits)?, layout)) };
         let (requested, align) = (layout.size() as u64, layout.align() as u64);
         let cached = if self.shared.is_exact { None } else { self.take_cached(class, align, on) };
         let is_hit = cached.is_some();
@@ -41,7 +43,7 @@ impl<M: Memory> Pool<M> {
         let entry = cached.map_or_else(|| self.shared.find(&wanted(), waits), Ok)?;
         let entry = self.shared.reused(entry, layout, on)?;
         self.count(class, |counted| counted.request(requested, is_hit));
-        Ok(entry)
+        Ok((entry, layout))
     }
 
     /// An entry of this thread's cache, or of the shelf.

@@ -14,7 +14,7 @@ use super::reuse::frees;
 use super::{Bytes, KIB, MIB, address, allocations, backend, builder, give, shortage};
 
 #[test]
-fn what_a_limit_leaves_is_said_in_whole_units_of_slabs() {
+fn an_out_of_memory_error_counts_free_bytes_in_units_of_slabs() {
     let backend = backend(64 * MIB);
     for (limit, requested, free) in [(255, 1, 0), (255, 255, 0), (700, 600, 512), (1000, 800, 768)] {
         for is_exact in [false, true] {

@@ -13,13 +13,13 @@ use crate::pool::shelf::Shelf;
 use crate::pool::statistics::{ClassStatistics, PartState, SlabView, Statistics};
 use crate::pool::tag::Tag;
 
-/// A sum of bytes that wraps, as bytes that live blocks asked for: 0 where more frees than allocations were read.
+/// Returns the bytes that live blocks asked for, of a sum that wraps: 0 where more frees than allocations were read.
 fn live_bytes(sum: u64) -> u64 {
     // No sum of live bytes has bit 63.
     u64::try_from(sum.cast_signed()).unwrap_or(0)
 }
 
-/// What threads and shelves count, each at its own instant.
+/// Counts of all threads, each read at its own instant.
 #[derive(Default)]
 struct Sums {
     /// By class. `requested` is below 0 where the free of a block was read and its allocation was not.
@@ -50,7 +50,7 @@ impl<M: Memory> Central<M> {
         self.figures(&sums)
     }
 
-    /// The sums with what the heap says now. What was read at different instants is clamped to what is possible.
+    /// Combines the sums with the state of the heap. Figures that were read at different instants are clamped to what is possible.
     fn figures(&self, sums: &Sums) -> Statistics {
         let (classes, mut cached) = (&sums.classes, sums.cached);
         let (requests, outside) = (classes.iter().map(Counted::requests).sum::<u64>(), self.counts.misses.load(Relaxed));
@@ -161,7 +161,7 @@ mod tests {
     use crate::memory::{Buffer, Device};
     use crate::pool::Pool;
 
-    /// A read that sees what one thread freed, and not that another had taken it: the order in which caches are asked allows it.
+    /// A read sees a free of one thread and not the allocation of another: the order in which caches are read allows it.
     #[test]
     fn figures_are_possible_where_a_free_is_read_and_its_allocation_is_not() {
         let backend = HostBackend::builder().device_memory(64 << 20).build().expect("a backend");

@@ -38,7 +38,7 @@ impl Drop for CalledBack {
 
 type Way<'a, T> = &'a dyn Fn() -> Result<Option<T>>;
 
-/// What slabs can have of so many bytes.
+/// Rounds bytes down to units: slabs have no others.
 const fn whole_units(bytes: u64) -> u64 {
     bytes / UNIT * UNIT
 }
@@ -285,7 +285,7 @@ impl<M: Memory> Central<M> {
             // A slab that has room for the part wherever it begins needs no alignment, for which a driver may have to allocate more.
             let slab_align = if bytes - part >= align { UNIT } else { align.max(UNIT) };
             let slab = match self.slab(bytes, slab_align, &mut tried, refused) {
-                // The memory has no such alignment, but a longer slab has such an address.
+                // The memory has no such alignment, but a longer slab has an address with it.
                 Err(Error::Align { .. }) if slab_align > UNIT => self.slab(bytes + slab_align, UNIT, &mut tried, refused),
                 outcome => outcome,
             };
@@ -296,14 +296,14 @@ impl<M: Memory> Central<M> {
         Ok(None)
     }
 
-    /// A block to be a slab; `None` where the limit or the memory refuses it for now. `tried` is set to the bytes that the memory was asked for.
+    /// Allocates a block to be a slab; `None` where the limit or the memory refuses it for now. Sets `tried` to the bytes that the memory was asked for.
     fn slab(&self, bytes: u64, align: u64, tried: &mut u64, refused: &Cell<(u64, u64)>) -> Result<Option<Block>> {
         let Some(mut reserved) = self.reserve(bytes) else {
             refused.set(self.room());
             return Ok(None);
         };
         *tried = bytes;
-        match Origin::of_nobody(|| self.ask(&mut reserved, align as usize, None)) {
+        match Origin::unscoped(|| self.ask(&mut reserved, align as usize, None)) {
             Ok(block) => Ok(Some(block)),
             Err(error) => {
                 refused.set(short(error)?);
@@ -377,7 +377,7 @@ impl<M: Memory> Central<M> {
         Ok(block)
     }
 
-    /// All of the blocks, or none: what a failure or a panic leaves empty goes back to the memory, as far as the pool holds more than before.
+    /// Makes room for all of the blocks or for none. After a failure or a panic, empty slabs are freed down to the bytes that were reserved before.
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
         let class = if self.is_enabled { self.classes.class_of(bytes) } else { None };
         let class = class.ok_or(Error::Size { asked: bytes, least: 1, most: self.classes.largest() })?;
