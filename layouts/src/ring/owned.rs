@@ -25,24 +25,23 @@ use super::refusal::{PopError, PushError};
 use super::{Bells, End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
 use crate::{Host, RingMessage};
 
-/// An end of a ring that is not `'static`, and what it is where the ring is.
+/// An end of a ring, and the type of the same end for another lifetime of the ring.
 ///
 /// # Safety
 ///
-/// `At<'r>` is `Self` with `'r` in the place of `'static`, which says how long the ring lives, and nowhere else; no safe method of it gives
-/// out anything of the ring that lives longer.
-pub unsafe trait Lent: Sized + 'static {
+/// `At<'r>` is `Self` with `'r` in the place of the lifetime of the ring, and nowhere else; it is covariant in `'r`; no safe method of it
+/// gives out anything of the ring that lives longer.
+// Implemented for every lifetime of the ring, not for `'static` alone: in the state of an `async` block each lifetime is a fresh one, about
+// which the compiler knows nothing when it asks whether the block is `Send`. For the same reason only `end` and `with` ask for this trait.
+pub unsafe trait Lent: Sized {
     /// The end of a ring that lives for `'r`.
     type At<'r>;
-
-    /// The end, seen for as long as it is borrowed.
-    fn at(&self) -> &Self::At<'_>;
 }
 
-/// An end that holds its ring, `E` being the bare one of a ring that lives for ever.
-pub struct Owned<E: Lent> {
-    // INVARIANT: its ring lives in `ring`, for which 'static stands. It is dropped first, and leaves this type only by `with` and `end`, which
-    // put the time of the call in the place of 'static.
+/// An end that holds its ring. `E` is the bare end; the lifetime in it stands for the lifetime of the ring.
+pub struct Owned<E> {
+    // INVARIANT: its ring lives in `ring`, whatever the lifetime in `E` says. It is dropped first, and leaves this type only by `with` and
+    // `end`, which put the time of the call in the place of that lifetime.
     end: E,
     ring: Arc<dyn Held>,
 }
@@ -55,8 +54,6 @@ impl<R: Send + Sync> Held for R {}
 pub(super) fn own<R, P, C>(ring: R, split: impl FnOnce(&'static mut R) -> (P, C)) -> (Owned<P>, Owned<C>)
 where
     R: Send + Sync + 'static,
-    P: Lent,
-    C: Lent,
 {
     let place = Arc::into_raw(Arc::new(ring)).cast_mut();
     // SAFETY: just made, and nobody else has it; what `split` gives is bare ends, which `Owned` keeps from outliving the ring. Who holds the ring
@@ -71,7 +68,10 @@ impl<E: Lent> Owned<E> {
     /// The bare end, to look at.
     #[must_use]
     pub fn end(&self) -> &E::At<'_> {
-        self.end.at()
+        let end = core::ptr::from_ref(&self.end).cast::<E::At<'_>>();
+        // SAFETY: the same type but for a lifetime, by the promise of `Lent`, and borrowed as `self` is: the ring lives longer. By the same
+        // promise the end may be seen with the shorter lifetime.
+        unsafe { &*end }
     }
 
     /// Does something to the bare end: what borrows from it cannot leave `act`.
@@ -95,7 +95,7 @@ impl<E: Lent> Owned<E> {
     }
 }
 
-impl<E: Lent + Push> Owned<E> {
+impl<E: Push> Owned<E> {
     /// Pushes one value and publishes it.
     ///
     /// # Errors
@@ -107,7 +107,7 @@ impl<E: Lent + Push> Owned<E> {
     }
 }
 
-impl<E: Lent + Pop> Owned<E> {
+impl<E: Pop> Owned<E> {
     /// Pops one value and releases its slot.
     ///
     /// # Errors
@@ -120,13 +120,13 @@ impl<E: Lent + Pop> Owned<E> {
 }
 
 /// Another handle of an end that has many.
-impl<E: Lent + Clone> Clone for Owned<E> {
+impl<E: Clone> Clone for Owned<E> {
     fn clone(&self) -> Self {
         Self { end: self.end.clone(), ring: Arc::clone(&self.ring) }
     }
 }
 
-impl<E: Lent + End> End for Owned<E> {
+impl<E: End> End for Owned<E> {
     type Word = E::Word;
     fn bells(&self) -> Bells<'_, E::Word> {
         self.end.bells()
@@ -142,7 +142,7 @@ impl<E: Lent + End> End for Owned<E> {
     }
 }
 
-impl<E: Lent + Push> Push for Owned<E> {
+impl<E: Push> Push for Owned<E> {
     type Item = E::Item;
     #[inline]
     fn push(&mut self, value: E::Item) -> Result<(), PushError<E::Item>> {
@@ -150,7 +150,7 @@ impl<E: Lent + Push> Push for Owned<E> {
     }
 }
 
-impl<E: Lent + Pop> Pop for Owned<E> {
+impl<E: Pop> Pop for Owned<E> {
     type Item = E::Item;
     #[inline]
     fn pop(&mut self) -> Result<E::Item, PopError> {
@@ -158,27 +158,27 @@ impl<E: Lent + Pop> Pop for Owned<E> {
     }
 }
 
-impl<E: Lent + Evict> Evict for Owned<E> {
+impl<E: Evict> Evict for Owned<E> {
     fn evict(&mut self) -> Option<E::Item> {
         self.end.evict()
     }
 }
 
-impl<E: Lent + PushBytes> PushBytes for Owned<E> {
+impl<E: PushBytes> PushBytes for Owned<E> {
     #[inline]
     fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError> {
         self.end.push_bytes(message)
     }
 }
 
-impl<E: Lent + PopBytes> PopBytes for Owned<E> {
+impl<E: PopBytes> PopBytes for Owned<E> {
     #[inline]
     fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError> {
         self.end.pop_bytes(into)
     }
 }
 
-impl<E: Lent + Publish> Publish for Owned<E> {
+impl<E: Publish> Publish for Owned<E> {
     type Item = E::Item;
     #[inline]
     fn publish(&mut self, value: E::Item) {
@@ -186,7 +186,7 @@ impl<E: Lent + Publish> Publish for Owned<E> {
     }
 }
 
-impl<E: Lent + Follow> Follow for Owned<E> {
+impl<E: Follow> Follow for Owned<E> {
     type Item = E::Item;
     #[inline]
     fn follow(&mut self) -> Result<E::Item, PopError> {
@@ -197,7 +197,7 @@ impl<E: Lent + Follow> Follow for Owned<E> {
     }
 }
 
-impl<E: Lent + fmt::Debug> fmt::Debug for Owned<E> {
+impl<E: fmt::Debug> fmt::Debug for Owned<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Owned").field(&self.end).finish()
     }
@@ -205,13 +205,17 @@ impl<E: Lent + fmt::Debug> fmt::Debug for Owned<E> {
 
 macro_rules! lent {
     ($([$($generic:tt)*] $($end:ident)::+ [$($argument:tt)*];)+) => {$(
-        // SAFETY: the lifetime is that of the ring, of which `with` and `at` give no more; the compiler shortens it in `at`.
-        unsafe impl<$($generic)*> Lent for $($end)::+<'static, $($argument)*> {
+        // SAFETY: the lifetime is that of the ring, of which `with` and `end` give no more, and `shortened` shows the covariance.
+        unsafe impl<'a, $($generic)*> Lent for $($end)::+<'a, $($argument)*> {
             type At<'r> = $($end)::+<'r, $($argument)*>;
-            fn at(&self) -> &Self::At<'_> {
-                self
-            }
         }
+
+        const _: () = {
+            #[allow(dead_code, reason = "compiles, or the end is not covariant")]
+            fn shortened<'r, 'a: 'r, $($generic)*>(end: &'r $($end)::+<'a, $($argument)*>) -> &'r $($end)::+<'r, $($argument)*> {
+                end
+            }
+        };
     )+};
 }
 

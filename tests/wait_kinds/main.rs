@@ -1,6 +1,8 @@
 //! Real threads and real tasks that wait at rings of bytes, at rings that overwrite, and for whatever they say.
 #![cfg(feature = "std")]
 
+mod spawned;
+
 use std::convert::Infallible;
 use std::fmt::Debug;
 use std::pin::pin;
