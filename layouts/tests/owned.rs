@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::mem::forget;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
@@ -64,6 +65,18 @@ impl Drop for Counted {
     }
 }
 
+/// A counted value whose drop panics if it says so.
+struct Bomb(#[allow(dead_code, reason = "counts the drop")] Counted, bool);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if self.1 {
+            // Not `panic!`: the hook would print it.
+            resume_unwind(Box::new("bomb"));
+        }
+    }
+}
+
 /// Four in, one out: three are left.
 fn leave_three<P: Push<Item = Counted>, C: Pop<Item = Counted>>((mut producer, mut consumer): (P, C), drops: &Arc<AtomicUsize>) -> (P, C) {
     for _ in 0..4 {
@@ -113,6 +126,20 @@ macro_rules! of_each_kind {
                 assert_eq!(drops.load(SeqCst), 1);
                 drop(producer);
                 assert_eq!(drops.swap(0, SeqCst), 3);
+            }
+
+            #[test]
+            fn a_value_whose_drop_panics_leaks_no_other_value_of_its_ring() {
+                for bomb in 0..4 {
+                    let drops = Arc::default();
+                    let (mut producer, consumer) = $kind::Ring::<Bomb, 4>::starting_at(u64::MAX - 1).into_ends();
+                    for place in 0..4 {
+                        assert!(producer.push(Bomb(Counted::new(&drops), place == bomb)).is_ok());
+                    }
+                    drop(consumer);
+                    assert!(catch_unwind(AssertUnwindSafe(|| drop(producer))).is_err());
+                    assert_eq!(drops.load(SeqCst), 4, "value {bomb} panics");
+                }
             }
 
             #[test]

@@ -1,4 +1,4 @@
-//! [`Drain`]: the messages of a chunk, by value.
+//! [`Drain`]: the messages of a chunk, by value; and [`drop_all`], for what is left in a ring.
 
 /// A consumer that has seen messages and takes them one by one.
 pub trait Take {
@@ -65,6 +65,19 @@ impl<C: Take> Iterator for Drain<'_, C> {
         // SAFETY: by the invariant, so many times.
         (0..self.left).fold(start, |folded, _| fold(folded, unsafe { guard.0.take() }))
     }
+}
+
+/// Calls `next`, which drops values and returns whether there may be more, until it returns `false`. If a drop panics, the other values are
+/// dropped while the panic unwinds, as a `Vec` does; a second panic then aborts the process.
+pub(super) fn drop_all(next: impl FnMut() -> bool) {
+    struct Rest<F: FnMut() -> bool>(F);
+    impl<F: FnMut() -> bool> Drop for Rest<F> {
+        fn drop(&mut self) {
+            while (self.0)() {}
+        }
+    }
+    let mut rest = Rest(next);
+    while (rest.0)() {}
 }
 
 impl<C: Take> ExactSizeIterator for Drain<'_, C> {}

@@ -7,6 +7,7 @@ use super::{Consumer, Producer};
 use crate::host::HostCell;
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 use crate::ring::Owned;
+use crate::ring::drain::drop_all;
 use crate::ring::storage::{capacity_of, slots_of};
 use crate::ring::{LayoutError, RingFlags, RingHeader, Slot, Storage, WordSlot};
 use crate::{Host, HostWord};
@@ -26,7 +27,7 @@ pub type Boxed<T> = RingIn<T, alloc::boxed::Box<[MaybeUninit<WordSlot<T>>]>>;
 
 /// A ring of values of any type, whose slots lie in `S`: in the ring itself ([`Ring`]), in memory that the caller lends, in a box.
 ///
-/// What is left in it is dropped with it.
+/// What is left in it is dropped with it. If a drop panics, the other values are dropped all the same.
 ///
 /// ```
 /// use core::mem::MaybeUninit;
@@ -132,9 +133,7 @@ impl<T, S: Storage<WordSlot<T>>> Drop for RingIn<T, S> {
     fn drop(&mut self) {
         if core::mem::needs_drop::<T>() {
             let (_, mut consumer) = self.split();
-            if let Ok(chunk) = consumer.peek(u64::MAX) {
-                chunk.release(u64::MAX);
-            }
+            drop_all(|| consumer.peek(u64::MAX).map(|chunk| chunk.release(u64::MAX)).is_ok());
         }
     }
 }

@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 
 use super::SystemAtomics;
 use crate::attach::AttachError;
+use crate::ring::drain::drop_all;
 use crate::ring::refusal::PopError;
 use crate::ring::turns::{Turns, claim, take};
 use crate::ring::{Bells, RingFlags, Slot, end, owner};
@@ -223,14 +224,6 @@ impl<T, M: Machine> ExactSizeIterator for Taken<'_, '_, T, M> {}
 
 impl<T, M: Machine> Drop for Taken<'_, '_, T, M> {
     fn drop(&mut self) {
-        /// Goes on where a drop panicked.
-        struct Rest<'t, 'c, 'a, T, M: Machine>(&'t mut Taken<'c, 'a, T, M>);
-        impl<T, M: Machine> Drop for Rest<'_, '_, '_, T, M> {
-            fn drop(&mut self) {
-                self.0.by_ref().for_each(drop);
-            }
-        }
-        let rest = Rest(self);
-        rest.0.by_ref().for_each(drop);
+        drop_all(|| self.next().is_some());
     }
 }

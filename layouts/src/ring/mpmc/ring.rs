@@ -7,6 +7,7 @@ use super::{Consumer, Producer};
 use crate::host::HostCell;
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 use crate::ring::Owned;
+use crate::ring::drain::drop_all;
 use crate::ring::storage::{capacity_of, slots_of};
 use crate::ring::turns::{Turns, first_use, free};
 use crate::ring::{LayoutError, RingFlags, RingHeader, Slot, Storage, WordSlot};
@@ -27,7 +28,7 @@ pub type Boxed<T> = RingIn<T, alloc::boxed::Box<[MaybeUninit<WordSlot<T>>]>>;
 
 /// A ring of values of any type, whose slots lie in `S`: in the ring itself ([`Ring`]), in memory that the caller lends, in a box.
 ///
-/// What is left in it is dropped with it.
+/// What is left in it is dropped with it. If a drop panics, the other values are dropped all the same.
 ///
 /// ```
 /// use core::mem::MaybeUninit;
@@ -153,7 +154,9 @@ impl<T, S: Storage<WordSlot<T>>> Drop for RingIn<T, S> {
     fn drop(&mut self) {
         if core::mem::needs_drop::<T>() {
             let turns = self.turns();
-            for place in 0..turns.capacity() {
+            let mut places = 0..turns.capacity();
+            drop_all(|| {
+                let Some(place) = places.next() else { return false };
                 let slot = turns.slot(place);
                 let word = Word::load(&slot.word);
                 if word & 1 == 1 {
@@ -162,7 +165,8 @@ impl<T, S: Storage<WordSlot<T>>> Drop for RingIn<T, S> {
                     // SAFETY: full says that there is a value; no handle is left to reach it.
                     slot.cell.with_mut(|value| unsafe { value.drop_in_place() });
                 }
-            }
+                true
+            });
         }
     }
 }

@@ -6,6 +6,7 @@ use core::mem::{MaybeUninit, offset_of};
 use super::{Consumer, Producer};
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 use crate::ring::Owned;
+use crate::ring::drain::drop_all;
 use crate::ring::storage::{capacity_of, slots_of};
 use crate::ring::{BareSlot, LayoutError, RingFlags, RingHeader, Storage};
 use crate::{Host, HostWord};
@@ -25,7 +26,7 @@ pub type Boxed<T> = RingIn<T, alloc::boxed::Box<[MaybeUninit<BareSlot<T>>]>>;
 
 /// A ring of values of any type, whose slots lie in `S`: in the ring itself ([`Ring`]), in memory that the caller lends, in a box.
 ///
-/// What is left in it is dropped with it; the memory is what it was.
+/// What is left in it is dropped with it, in order; the memory is what it was. If a drop panics, the other values are dropped all the same.
 ///
 /// ```
 /// use core::mem::MaybeUninit;
@@ -138,9 +139,7 @@ impl<T, S: Storage<BareSlot<T>>> Drop for RingIn<T, S> {
     fn drop(&mut self) {
         if core::mem::needs_drop::<T>() {
             let (_, mut consumer) = self.split();
-            if let Ok(chunk) = consumer.peek(u64::MAX) {
-                chunk.release(u64::MAX);
-            }
+            drop_all(|| consumer.peek(u64::MAX).map(|chunk| chunk.release(u64::MAX)).is_ok());
         }
     }
 }
