@@ -85,7 +85,7 @@ impl Place {
         let waker = waiting.shelf().with(|wakers| {
             // Not there: taken by the one who woke it.
             let place = wakers.iter().position(|(other, _)| *other == key)?;
-            strike(word);
+            strike(word, 1);
             Some(wakers.swap_remove(place))
         });
         drop(waker);

@@ -4,7 +4,6 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use super::park::{Os, Park, Shelf};
@@ -160,7 +159,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     }
 
     /// Does something to the end without waiting, then wakes whoever sleeps: the other side, and of this side the other handles, for which a
-    /// grant that was given up made room. Also where `act` panics.
+    /// grant that was given up made room. Also if `act` panics; a waker that panics then, too, does not abort the process.
     pub fn with_end<R>(&mut self, act: impl FnOnce(&mut E) -> R) -> R {
         act(&mut Rings(self).0.end)
     }
@@ -267,13 +266,12 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     fn sleep<R>(&mut self, deadline: Option<Instant>, attempt: &mut impl FnMut(&mut E) -> Option<R>) -> Option<R> {
         // SYNC POINT: asleep. Pairs with Waiting::ring.
         let epoch = (self.end.bells().ours.fetch_add(ONE_SLEEPER) >> 32) as u32;
-        let done = attempt(&mut self.end);
-        let word = self.end.bells().ours;
-        if done.is_none() && !self.end.is_disconnected() {
+        let Counted(this) = &mut Counted(self);
+        let done = attempt(&mut this.end);
+        if done.is_none() && !this.end.is_disconnected() {
             let most = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            self.park.wait(word, epoch, most);
+            this.park.wait(this.end.bells().ours, epoch, most);
         }
-        word.fetch_add(ONE_SLEEPER.wrapping_neg());
         done
     }
 
@@ -301,15 +299,21 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         word.fetch_add(ONE_WAKE);
         self.park.wake(word);
         let woken = self.wakers.of(side).with(|wakers| {
-            word.fetch_add((ONE_SLEEPER * wakers.len() as u64).wrapping_neg());
+            strike(word, wakers.len());
             std::mem::take(wakers)
         });
-        // Outside the lock: a waker may run its task here and now. Each is woken, also where one before it panics.
-        let wake = |result: std::thread::Result<()>, (_, waker): (u64, Waker)| {
-            let woke = catch_unwind(AssertUnwindSafe(|| waker.wake()));
-            result.and(woke)
-        };
-        woken.into_iter().fold(Ok(()), wake).unwrap_or_else(|panic| resume_unwind(panic));
+        // Outside the lock: a waker may run its task here and now. Each is woken, also if one before it panics.
+        let mut panicked = None;
+        for (_, waker) in woken {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+                // The first panic is the one that goes on. The payload of another is leaked: its drop may panic, too.
+                panicked.get_or_insert(ManuallyDrop::new(panic));
+            }
+        }
+        // A second panic while this thread unwinds would abort the process.
+        if let Some(panic) = panicked.filter(|_| !std::thread::panicking()) {
+            resume_unwind(ManuallyDrop::into_inner(panic));
+        }
     }
 
     pub(super) fn end_mut(&mut self) -> &mut E {
@@ -322,8 +326,24 @@ pub(super) struct Rings<'w, E: End, P: Park<E::Word>>(pub(super) &'w mut Waiting
 
 impl<E: End, P: Park<E::Word>> Drop for Rings<'_, E, P> {
     fn drop(&mut self) {
-        self.0.ring();
-        self.0.ring_at(self.0.end.bells().ours, self.0.side);
+        /// Wakes the sleepers of this side, also if a waker of the other side panics.
+        struct Ours<'w, E: End, P: Park<E::Word>>(&'w Waiting<E, P>);
+        impl<E: End, P: Park<E::Word>> Drop for Ours<'_, E, P> {
+            fn drop(&mut self) {
+                self.0.ring_at(self.0.end.bells().ours, self.0.side);
+            }
+        }
+        let Ours(this) = &Ours(self.0);
+        this.ring();
+    }
+}
+
+/// Counted as asleep until it is dropped, also by a panic.
+struct Counted<'w, E: End, P: Park<E::Word>>(&'w mut Waiting<E, P>);
+
+impl<E: End, P: Park<E::Word>> Drop for Counted<'_, E, P> {
+    fn drop(&mut self) {
+        strike(self.0.end.bells().ours, 1);
     }
 }
 
@@ -336,9 +356,20 @@ pub(super) fn enlist<W: RmwWord>(word: &W) {
     word.fetch_add(ONE_SLEEPER);
 }
 
-/// Counts a task as awake, under the lock of its shelf.
-pub(super) fn strike<W: RmwWord>(word: &W) {
-    word.fetch_add(ONE_SLEEPER.wrapping_neg());
+/// Counts so many sleepers as awake; tasks under the lock of their shelf. At most as many as are counted: a successor of this end, or a peer
+/// that lies, may have cleared the count meanwhile, and a subtraction would borrow from the wake-ups above it.
+pub(super) fn strike<W: RmwWord>(word: &W, awake: usize) {
+    let mut seen = word.load();
+    loop {
+        let counted = u64::from(seen as u32).min(awake as u64);
+        if counted == 0 {
+            return;
+        }
+        match word.compare_exchange(seen, seen - counted) {
+            Ok(_) => return,
+            Err(found) => seen = found,
+        }
+    }
 }
 
 /// Why a wait ended with nothing.

@@ -1,6 +1,7 @@
 //! Real threads and real tasks that wait at rings of bytes, at rings that overwrite, and for whatever they say.
 #![cfg(feature = "std")]
 
+mod counts;
 mod spawned;
 
 use std::convert::Infallible;

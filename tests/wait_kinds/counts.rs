@@ -1,0 +1,174 @@
+//! The word that counts sleepers, when somebody else clears it and when something panics.
+//!
+//! 1. The low 32 bits count sleepers, the high 32 wake-ups. Whatever is done to the count, the wake-ups are not borrowed from.
+//! 2. A panic leaves nobody counted who is awake, keeps nobody asleep, and never becomes an abort.
+
+use std::convert::Infallible;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::pin;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use ringmem::layouts::ring::{End, mpmc, spsc};
+use ringmem::wait::{Park, Waiting, pair};
+use ringmem::{HostWord, Word};
+
+use super::ASLEEP;
+
+const COUNT: u64 = u32::MAX as u64;
+
+/// Clears the count of sleepers while they sleep, as the successor of a process does that was killed, and as a peer that lies may.
+#[derive(Default)]
+struct Cleared;
+
+impl Park<HostWord> for Cleared {
+    type Shelf = Mutex<Vec<(u64, Waker)>>;
+    fn wait(&self, word: &HostWord, _epoch: u32, _most: Option<Duration>) {
+        word.fetch_and(!COUNT, AcqRel);
+    }
+    fn wake(&self, _word: &HostWord) {}
+}
+
+#[test]
+fn a_thread_whose_count_was_cleared_does_not_borrow_from_the_wake_ups() {
+    let mut ring = spsc::Ring::<u64, 1>::new();
+    let (producer, consumer) = ring.split();
+    let (sender, mut receiver) = Waiting::<_, Cleared>::pair(producer, consumer, ASLEEP);
+    let mut polls = 0;
+    let waited = receiver.wait(None, |_| {
+        polls += 1;
+        (polls > 4).then_some(Ok::<_, Infallible>(()))
+    });
+    assert_eq!(waited, Ok(()));
+    assert_eq!(Word::load(sender.end().bells().theirs), 0, "nobody sleeps, and nobody was woken");
+}
+
+#[test]
+fn a_task_whose_count_was_cleared_does_not_borrow_from_the_wake_ups() {
+    let ring = mpmc::Ring::<u64, 1>::new();
+    let (producer, consumer) = ring.split();
+    let (mut sender, mut receiver) = pair(producer, consumer, ASLEEP);
+    let mut other = receiver.clone();
+    let cx = &mut Context::from_waker(Waker::noop());
+    {
+        let mut cancelled = pin!(receiver.recv_async());
+        assert!(cancelled.as_mut().poll(cx).is_pending());
+        sender.end().bells().theirs.fetch_and(!COUNT, AcqRel);
+    }
+    assert_eq!(Word::load(sender.end().bells().theirs), 0, "a future that is dropped");
+    let (mut first, mut second) = (pin!(receiver.recv_async()), pin!(other.recv_async()));
+    assert!(first.as_mut().poll(cx).is_pending() && second.as_mut().poll(cx).is_pending());
+    // Two tasks, and one of them counted.
+    sender.end().bells().theirs.fetch_sub(1, AcqRel);
+    sender.try_send(1).unwrap();
+    assert_eq!(Word::load(sender.end().bells().theirs), 1 << 32, "one wake-up of two tasks");
+    assert!(first.poll(cx).is_ready());
+}
+
+#[test]
+fn an_attempt_that_panics_asleep_leaves_nobody_counted() {
+    let mut ring = spsc::Ring::<u64, 1>::new();
+    let (producer, consumer) = ring.split();
+    let (sender, mut receiver) = pair(producer, consumer, ASLEEP);
+    let attempts = catch_unwind(AssertUnwindSafe(|| {
+        receiver.wait(None, |end| {
+            if Word::load(end.bells().ours) & COUNT == 1 {
+                resume_unwind(Box::new("asleep"));
+            }
+            None::<Result<(), Infallible>>
+        })
+    }));
+    assert_eq!(attempts.unwrap_err().downcast_ref(), Some(&"asleep"));
+    assert_eq!(Word::load(sender.end().bells().theirs) & COUNT, 0);
+}
+
+/// Counts, and panics if it is to.
+struct Woken {
+    times: AtomicU32,
+    panics: bool,
+}
+
+impl Woken {
+    fn new(panics: bool) -> (Arc<Self>, Waker) {
+        let woken = Arc::new(Self { times: AtomicU32::new(0), panics });
+        (Arc::clone(&woken), Waker::from(woken))
+    }
+    fn times(&self) -> u32 {
+        self.times.load(Relaxed)
+    }
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.times.fetch_add(1, Relaxed);
+        if self.panics {
+            resume_unwind(Box::new("waker"));
+        }
+    }
+}
+
+#[test]
+fn a_panic_in_the_closure_and_one_in_a_waker_wake_everybody_and_do_not_abort() {
+    let ring = mpmc::Ring::<u64, 1>::new();
+    let (producer, consumer) = ring.split();
+    let (mut sender, mut receiver) = pair(producer, consumer, ASLEEP);
+    let mut other = receiver.clone();
+    let ((bad, bad_waker), (good, good_waker)) = (Woken::new(true), Woken::new(false));
+    let (mut first, mut second) = (pin!(receiver.recv_async()), pin!(other.recv_async()));
+    assert!(first.as_mut().poll(&mut Context::from_waker(&bad_waker)).is_pending());
+    assert!(second.as_mut().poll(&mut Context::from_waker(&good_waker)).is_pending());
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        sender.with_end(|end| {
+            end.push(1).unwrap();
+            resume_unwind(Box::new("closure"))
+        })
+    }));
+    let panic: Box<dyn std::any::Any + Send> = match panicked {
+        Ok(()) => unreachable!("it panics"),
+        Err(panic) => panic,
+    };
+    assert_eq!(panic.downcast_ref(), Some(&"closure"), "the first panic goes on");
+    assert_eq!((bad.times(), good.times()), (1, 1));
+    assert_eq!(second.poll(&mut Context::from_waker(&good_waker)), Poll::Ready(Ok(1)));
+}
+
+#[test]
+fn a_waker_of_one_side_that_panics_keeps_no_task_of_the_other_side_asleep() {
+    let ring = mpmc::Ring::<u64, 1>::new();
+    let (producer, consumer) = ring.split();
+    let (mut sender, mut receiver) = pair(producer, consumer, ASLEEP);
+    let mut beside = sender.clone();
+    let ((bad, bad_waker), (good, good_waker)) = (Woken::new(true), Woken::new(false));
+    let mut received = pin!(receiver.recv_async());
+    let mut never = pin!(beside.wait_async(|_| None::<Result<(), Infallible>>));
+    // The first poll of either wakes the other side.
+    assert!(received.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(never.as_mut().poll(&mut Context::from_waker(&good_waker)).is_pending());
+    assert!(received.as_mut().poll(&mut Context::from_waker(&bad_waker)).is_pending());
+    assert_eq!((bad.times(), good.times()), (0, 0));
+    let panicked = catch_unwind(AssertUnwindSafe(|| sender.with_end(|_| ())));
+    assert_eq!(panicked.unwrap_err().downcast_ref(), Some(&"waker"));
+    assert_eq!((bad.times(), good.times()), (1, 1));
+}
+
+#[test]
+fn an_end_that_leaves_by_a_panic_wakes_its_peer_and_does_not_abort() {
+    let (producer, consumer) = spsc::Ring::<u64, 1>::new().into_ends();
+    let (sender, mut receiver) = pair(producer, consumer, ASLEEP);
+    let (bad, bad_waker) = Woken::new(true);
+    let mut received = pin!(receiver.recv_async());
+    assert!(received.as_mut().poll(&mut Context::from_waker(&bad_waker)).is_pending());
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let _sender = sender;
+        resume_unwind(Box::new("its owner"))
+    }));
+    let panic: Box<dyn std::any::Any + Send> = match panicked {
+        Ok(()) => unreachable!("it panics"),
+        Err(panic) => panic,
+    };
+    assert_eq!((panic.downcast_ref(), bad.times()), (Some(&"its owner"), 1));
+    assert!(received.poll(&mut Context::from_waker(&bad_waker)).is_ready());
+}
