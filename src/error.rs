@@ -6,6 +6,7 @@ use core::alloc::Layout;
 use core::fmt;
 use std::boxed::Box;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use core::time::Duration;
@@ -272,6 +273,16 @@ pub enum Error {
         /// Its answer.
         source: io::Error,
     },
+    /// A file that could not be opened or created.
+    #[error("{}", crate::path::Sentence { action, path, answer })]
+    File {
+        /// What was to be done with it: `open`, `create`.
+        action: &'static str,
+        /// Its path.
+        path: Box<Path>,
+        /// The system's answer.
+        answer: io::Error,
+    },
     /// Memory from another process that could still cut it short.
     #[error("the memory is not sealed: it lacks {missing:?}")]
     Unsealed {
@@ -423,6 +434,14 @@ pub enum Error {
     /// The stream's thread is gone and will not execute this.
     #[error("the stream executes no more")]
     StreamClosed,
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+impl Error {
+    /// What the system answered about a file.
+    pub(crate) fn of_file(action: &'static str, path: &Path, answer: impl Into<io::Error>) -> Self {
+        Self::File { action, path: path.into(), answer: answer.into() }
+    }
 }
 
 /// A piece of memory in words.

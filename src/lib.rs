@@ -69,6 +69,8 @@ pub mod memory;
 #[cfg(feature = "std")]
 pub mod mirror;
 #[cfg(feature = "std")]
+mod path;
+#[cfg(feature = "std")]
 pub mod peer;
 #[cfg(feature = "std")]
 pub mod pool;

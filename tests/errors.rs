@@ -22,6 +22,7 @@ use ringmem::{Abi, Error, Image, LAYOUTS};
 /// A variant, and the test file that matches on what a call answered.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("System", include_str!("shared.rs")),
+    ("File", include_str!("shared.rs")),
     ("Unsealed", include_str!("shared.rs")),
     ("AlreadyOwned", include_str!("shared.rs")),
     ("Attach", include_str!("shared.rs")),

@@ -459,7 +459,7 @@ fn a_file_is_found_by_its_path() {
     let path = folder.path().join("ring");
     let created = Memory::create_at::<u64>(&path, 4).unwrap();
     match Memory::create_at::<u64>(&path, 4).err() {
-        Some(Error::System { source, .. }) => assert_eq!(source.kind(), ErrorKind::AlreadyExists),
+        Some(Error::File { answer, .. }) => assert_eq!(answer.kind(), ErrorKind::AlreadyExists),
         other => panic!("{other:?}"),
     }
     let opened = Memory::open(&path).unwrap();
@@ -581,8 +581,8 @@ fn what_is_no_region_is_refused_by_name() {
     assert!(matches!(with(RING + 128, 1), AttachError::Corrupt(_)));
 
     assert!(matches!(Memory::open("/dev/null").err(), Some(Error::Attach(AttachError::TooSmall { .. }))));
-    assert!(matches!(Memory::open(folder.path()).err(), Some(Error::System { .. })));
-    assert!(matches!(Memory::open(folder.path().join("none")).err(), Some(Error::System { .. })));
+    assert!(matches!(Memory::open(folder.path()).err(), Some(Error::File { .. })));
+    assert!(matches!(Memory::open(folder.path().join("none")).err(), Some(Error::File { .. })));
 }
 
 /// Writes anything anywhere, as a process that holds the memory may, by the system and not through a mapping.
@@ -708,6 +708,24 @@ fn a_peer_that_writes_anything_anywhere_gets_corrupt_or_other_messages_and_no_mo
 #[test]
 fn a_file_that_cannot_be_opened_is_named_with_what_the_system_said() {
     let error = Memory::open("no/such/ring").expect_err("there is none");
-    let source = std::error::Error::source(&error).expect("the system's answer").to_string();
-    assert!(source.contains("no/such/ring: No such file"), "{source}");
+    assert_eq!(error.to_string(), "cannot open no/such/ring: No such file or directory (os error 2)");
+    let error = Memory::create_at::<u64>("no/such/folder/ring", 4).expect_err("there is no such folder");
+    assert_eq!(error.to_string(), "cannot create no/such/folder/ring: No such file or directory (os error 2)");
+}
+
+#[test]
+fn a_file_that_exists_is_not_overwritten_and_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ring");
+    fs::write(&path, "something else").unwrap();
+    let error = Memory::create_at::<u64>(&path, 4).expect_err("it exists");
+    assert_eq!(error.to_string(), format!("cannot create {}: File exists (os error 17)", path.display()));
+    assert_eq!(fs::read(&path).unwrap(), b"something else");
+}
+
+#[test]
+fn a_descriptor_of_a_path_alone_is_refused() {
+    use std::os::unix::fs::OpenOptionsExt;
+    let descriptor = File::options().read(true).custom_flags(libc::O_PATH).open("/dev/null").unwrap();
+    assert!(matches!(Memory::from_fd(descriptor.into()).err(), Some(Error::System { call: "fcntl(F_GET_SEALS)", .. })));
 }

@@ -79,7 +79,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
     let (Backend::Auto | Backend::Host) = arguments.backend;
     let mut source = Source::open(&arguments.trace)?;
     if let Some(path) = &arguments.svg
-        && source.file.is_at(path).map_err(|error| of_file(path, &error))?
+        && source.file.is_at(path).map_err(|error| Failure::Fact(error.to_string()))?
     {
         return Err(Failure::Usage(format!("--svg {} is {} itself", path.display(), arguments.trace.display())));
     }

@@ -13,7 +13,7 @@ pub(super) struct Source {
 impl Source {
     /// Opens a regular file; never waits, as a FIFO would.
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
-        let file = FileSource::open(path).map_err(|error| Failure::Fact(format!("{}: {error}", path.display())))?;
+        let file = FileSource::open(path).map_err(|error| Failure::Fact(error.to_string()))?;
         Ok(Self { file })
     }
 

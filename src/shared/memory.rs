@@ -1,9 +1,9 @@
 //! [`Memory`]: a region with one ring in it, in a file.
 
+use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::{fmt, io};
 
 use ringmem_layouts::align::PAGE;
 use ringmem_layouts::attach::AttachError;
@@ -31,12 +31,6 @@ const SEALS: [(SealFlags, &str); 3] =
 /// What failed, as an error.
 pub(super) fn failed(call: &'static str) -> impl Fn(Errno) -> Error {
     move |errno| Error::System { call, source: errno.into() }
-}
-
-/// The same of a file, with its name.
-fn unopened(path: &Path, errno: Errno) -> Error {
-    let answer = io::Error::from(errno);
-    Error::System { call: "open", source: io::Error::new(answer.kind(), format!("{}: {answer}", path.display())) }
 }
 
 impl Memory {
@@ -69,18 +63,19 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create); among them that the file exists.
+    /// As [`create`](Self::create), and [`Error::File`]: the file exists, or there is no room for it.
     pub fn create_at<T: RingMessage>(path: impl AsRef<Path>, capacity: u64) -> Result<Self> {
         let planned = Planned::new::<T>(capacity)?;
         let path = path.as_ref();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let fd = fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(|errno| unopened(path, errno))?;
+        let failed = |errno| Error::of_file("create", path, errno);
+        let fd = fs::open(path, flags, Mode::RUSR | Mode::WUSR).map_err(failed)?;
         let made = fs::ftruncate(&fd, planned.plan.size())
-            .map_err(failed("ftruncate"))
+            .map_err(failed)
             .and_then(|()| match retry_on_intr(|| fs::fallocate(&fd, FallocateFlags::empty(), 0, planned.plan.size())) {
                 // Where blocks cannot be reserved, a full disk shows as SIGBUS.
                 Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
-                Err(errno) => Err(failed("fallocate")(errno)),
+                Err(errno) => Err(failed(errno)),
             })
             .and_then(|()| planned.lay_out::<T>(fd));
         if made.is_err() {
@@ -95,11 +90,12 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::Attach`] with what was found instead, [`Error::Unsealed`], [`Error::System`] and [`Error::Map`].
+    /// [`Error::File`], [`Error::Attach`] with what was found instead, [`Error::Unsealed`], [`Error::System`] and [`Error::Map`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let fd = fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(|errno| unopened(path, errno))?;
-        let stat = fs::fstat(&fd).map_err(failed("fstat"))?;
+        let failed = |errno| Error::of_file("open", path, errno);
+        let fd = fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(failed)?;
+        let stat = fs::fstat(&fd).map_err(failed)?;
         // Files have a name; what has none is a memfd, or a file that others cannot have found by its permissions.
         if stat.st_nlink == 0 {
             return Self::from_fd(fd);

@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{self, Mode, OFlags};
 
-use super::memory::failed;
 use super::{OwnerState, Side};
 use crate::{Error, HostWord, Result, RingHeader, Word};
 
@@ -37,7 +36,7 @@ impl Side {
         }
     }
 
-    const fn name(self) -> &'static str {
+    pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Producer => "producer",
             Self::Consumer => "consumer",
@@ -57,7 +56,8 @@ impl Seat {
     pub fn take(file: BorrowedFd<'_>, side: Side) -> Result<Self> {
         // A duplicate would share its description, and its locks, with whoever has the other: so a description of its own.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        let fd = fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(failed("open(/proc/self/fd)"))?;
+        let opened = fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+        let fd = opened.map_err(|errno| Error::of_file("open", path.as_ref(), errno))?;
         match lock(&fd, libc::F_OFD_SETLK, libc::F_WRLCK, side) {
             Ok(_) => Ok(Self { fd, side }),
             Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
@@ -112,7 +112,12 @@ pub(super) fn state(header: &RingHeader<HostWord>, side: Side, file: BorrowedFd<
 
 /// How many owners an end has had.
 pub(super) fn generation(header: &RingHeader<HostWord>, side: Side) -> u64 {
-    side.owner(header).load_acquire() >> 2
+    generation_of(side.owner(header).load_acquire())
+}
+
+/// The generation that an owner word says.
+pub(super) const fn generation_of(owner: u64) -> u64 {
+    owner >> 2
 }
 
 /// The word of an end's owner as it stands, and what it says without asking the kernel: `None` for an owner that has not left.

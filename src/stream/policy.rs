@@ -86,6 +86,7 @@ impl Kind {
             | Error::Unpublished { .. }
             | Error::AlreadyTold { .. }
             | Error::System { .. }
+            | Error::File { .. }
             | Error::Thread { .. } => Self::Other,
             _ => Self::Misuse,
         }

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use ringmem::streaming::{Cause, FileSink, Job, Sink, Through};
+use ringmem::streaming::{Cause, FileSink, FileSource, Job, Sink, Through};
 
 use crate::rig::{backend, noise, streamer};
 
@@ -113,6 +113,21 @@ fn what_is_replaced_keeps_its_permissions_and_its_links() {
     assert!(fs::symlink_metadata(&link).expect("it is there").is_symlink());
     assert_eq!(fs::read_to_string(&real).expect("it is there"), "new");
     assert_eq!(fs::metadata(&real).expect("it is there").permissions().mode() & 0o777, 0o640);
+}
+
+#[test]
+fn an_error_of_a_file_names_its_path_and_the_reason() {
+    let place = tempfile::tempdir().expect("a directory");
+    let nowhere = place.path().join("no/where");
+    let refused = [FileSource::open(&nowhere).map(drop), FileSink::create(&nowhere).map(drop), FileSource::open(place.path()).map(drop)];
+    let [opened, created, directory] = refused.map(|refused| refused.expect_err("no file"));
+    for (action, path, error) in [("open", &*nowhere, opened), ("create", &nowhere, created), ("open", place.path(), directory)] {
+        let reason = match error.kind() {
+            io::ErrorKind::IsADirectory => "is a directory, not a regular file".to_owned(),
+            _ => fs::metadata(&nowhere).expect_err("it is not there").to_string(),
+        };
+        assert_eq!(error.to_string(), format!("cannot {action} {}: {reason}", path.display()));
+    }
 }
 
 #[test]

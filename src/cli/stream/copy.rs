@@ -64,7 +64,7 @@ pub(super) fn run(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Outcome {
-    let of_sink = |error: io::Error| Failure::Fact(format!("{}: {error}", to.display()));
+    let of_sink = |error: io::Error| Failure::Fact(error.to_string());
     if source.is_at(to).map_err(of_sink)? {
         return Err(Failure::Usage(format!("--out {} is {} itself", to.display(), arguments.file.display())));
     }

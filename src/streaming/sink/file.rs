@@ -8,6 +8,7 @@ use std::process;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{Sink, gap};
+use crate::path::named;
 
 /// A file under a temporary name beside its own, until it is [committed](Self::commit).
 ///
@@ -35,10 +36,14 @@ impl FileSink {
     ///
     /// # Errors
     ///
-    /// The system's answer; [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that names no file, or something else than a regular file, and for a link
+    /// The system's answer, with the path; [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that names no file, or something else than a regular file, and for a link
     /// that leads nowhere.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
+        Self::created(path).map_err(named("create", path))
+    }
+
+    fn created(path: &Path) -> io::Result<Self> {
         let refused = |why| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         // A rename would refuse it, too, but when everything has been written.
         if path.as_os_str().as_encoded_bytes().last().is_some_and(|last| is_separator(char::from(*last))) {
@@ -82,8 +87,12 @@ impl FileSink {
     ///
     /// # Errors
     ///
-    /// The system's answer. What had the name has it still, unless only the last step failed: to put the name itself on the disk.
+    /// The system's answer, with the path. What had the name has it still, unless only the last step failed: to put the name itself on the disk.
     pub fn commit(mut self) -> io::Result<()> {
+        self.renamed().map_err(named("commit", &self.path))
+    }
+
+    fn renamed(&mut self) -> io::Result<()> {
         // A write that failed may have left something after the end.
         self.file.set_len(self.end)?;
         self.file.sync_all()?;

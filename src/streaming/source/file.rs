@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::{Cause, Source, fill};
+use crate::path::named;
 
 /// A regular file, read where a stream asks: by `pread`, never by a mapping, which would end the process if the file shrank.
 ///
@@ -21,9 +22,13 @@ impl FileSource {
     ///
     /// # Errors
     ///
-    /// The system's answer; [`IsADirectory`](io::ErrorKind::IsADirectory) and [`InvalidInput`](io::ErrorKind::InvalidInput) for what is no regular file.
+    /// The system's answer, with the path; [`IsADirectory`](io::ErrorKind::IsADirectory) and [`InvalidInput`](io::ErrorKind::InvalidInput) for what is no regular file.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
+        Self::opened(path).map_err(named("open", path))
+    }
+
+    fn opened(path: &Path) -> io::Result<Self> {
         // Asked first, because opening some kinds of file has effects.
         is_regular(&std::fs::metadata(path)?)?;
         let file = File::open(path)?;
@@ -69,9 +74,10 @@ impl FileSource {
     ///
     /// The system's answer.
     pub fn is_at(&self, path: impl AsRef<Path>) -> io::Result<bool> {
-        match self.same(path.as_ref()) {
+        let path = path.as_ref();
+        match self.same(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            result => result,
+            result => result.map_err(named("look at", path)),
         }
     }
 
