@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use ringmem::attach::{AttachError, Corrupt};
 use ringmem::ring::{End, PopError, PushError};
-use ringmem::shared::{Consumer, Memory, OwnerState, Producer, Side};
+use ringmem::shared::{Consumer, Memory, NoPeer, OwnerState, Producer, Side};
 use ringmem::wait::{How, RecvError, SendError};
 use ringmem::{Error, RingHeader, RingMessage, layout_table, region};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -378,6 +378,24 @@ fn a_deadline_ends_the_wait_for_a_slow_producer_and_for_a_dead_one() {
     successor.push(4).unwrap();
     assert_eq!(waiting.recv_timeout(PATIENCE), Ok(4));
     assert_eq!(waiting.end().peer_state(), OwnerState::Alive);
+}
+
+#[test]
+fn a_consumer_waits_for_the_process_that_succeeds_a_killed_one() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    let mut consumer = memory.consumer::<u64>().unwrap();
+    let how = How::Sleep { looks: 0 };
+    for generation in 1..=3 {
+        let mut worker = Worker::start("three", &memory, None);
+        assert_eq!(woken(|most| consumer.wait_for_peer(how, Some(Instant::now() + most))), Ok(generation));
+        for number in 1..=3 {
+            assert_eq!(woken(|most| consumer.waiting(how).recv_timeout(most)), Ok(number));
+        }
+        worker.kill();
+        until("the death to be seen", || consumer.is_disconnected());
+        let nobody = consumer.wait_for_peer(how, Some(Instant::now()));
+        assert_eq!(nobody, Err(NoPeer { end: Side::Producer, state: OwnerState::Died }));
+    }
 }
 
 #[test]

@@ -4,12 +4,12 @@
 use std::os::fd::AsFd;
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::executor::block_on;
 use ringmem::layouts::ring::End;
-use ringmem::shared::{Consumer, Memory, OwnerState, Producer, Side};
+use ringmem::shared::{Consumer, Memory, NoPeer, OwnerState, Producer, Side};
 use ringmem::wait::{How, RecvError, SendError, Waiting, pair};
 
 const MESSAGES: u64 = 5_000;
@@ -135,4 +135,77 @@ fn a_wait_that_borrows_leaves_nothing_when_it_ends() {
     }
     drop(producer);
     assert_eq!(consumer.waiting(SLEEP).recv_timeout(LONG), Err(RecvError::Disconnected));
+}
+
+/// Until the consumer is counted asleep.
+fn until_asleep(producers_view: &Memory) {
+    let deadline = Instant::now() + LONG;
+    while !sleeps(producers_view) {
+        assert!(Instant::now() < deadline, "nobody went to sleep");
+        thread::yield_now();
+    }
+}
+
+/// Whether a consumer is counted asleep: the low half of the third word of the ring's header.
+fn sleeps(memory: &Memory) -> bool {
+    use std::os::unix::fs::FileExt;
+    const RING: u64 = 1152;
+    let mut word = [0; 8];
+    std::fs::File::from(memory.as_fd().try_clone_to_owned().unwrap()).read_exact_at(&mut word, RING + 16).unwrap();
+    u64::from_ne_bytes(word) as u32 != 0
+}
+
+#[test]
+fn an_end_waits_for_its_first_peer_and_for_each_successor() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    let mut consumer = memory.consumer::<u64>().unwrap();
+    for generation in 1..=3 {
+        let attached = in_a_thread(move || (consumer.wait_for_peer(SLEEP, None), consumer));
+        until_asleep(&memory);
+        let mut producer = memory.producer::<u64>().unwrap();
+        let (peer, woken) = attached();
+        consumer = woken;
+        assert_eq!(peer, Ok(generation));
+        producer.push(generation).unwrap();
+        drop(producer);
+        let received = [(); 2].map(|()| consumer.waiting(SLEEP).recv());
+        assert_eq!(received, [Ok(generation), Err(RecvError::Disconnected)]);
+    }
+}
+
+#[test]
+fn a_successor_that_attached_and_left_meanwhile_is_not_missed() {
+    let memory = Memory::create::<u64>(4).unwrap();
+    let mut consumer = memory.consumer::<u64>().unwrap();
+    let past = || Some(Instant::now());
+    let nobody = |state| Err(NoPeer { end: Side::Producer, state });
+    assert_eq!(consumer.wait_for_peer(SLEEP, past()), nobody(OwnerState::NotYet));
+    for generation in 1..=3 {
+        memory.producer::<u64>().unwrap().push(generation).unwrap();
+        assert_eq!([(); 2].map(|()| consumer.wait_for_peer(SLEEP, past())), [Ok(generation); 2]);
+        let received = [(); 2].map(|()| consumer.waiting(SLEEP).recv());
+        assert_eq!(received, [Ok(generation), Err(RecvError::Disconnected)]);
+        assert_eq!(consumer.wait_for_peer(SLEEP, past()), nobody(OwnerState::Left));
+    }
+    let said = NoPeer { end: Side::Producer, state: OwnerState::Left }.to_string();
+    assert_eq!(said, "no producer attached until the deadline: the last one has left");
+}
+
+#[test]
+fn a_producer_of_a_full_ring_goes_on_with_the_next_consumer() {
+    let memory = Memory::create::<u64>(1).unwrap();
+    let mut producer = memory.producer::<u64>().unwrap();
+    let consumer = memory.consumer::<u64>().unwrap();
+    assert_eq!(producer.wait_for_peer(SLEEP, None), Ok(1));
+    producer.push(1).unwrap();
+    drop(consumer);
+    let mut sender = producer.into_waiting(SLEEP);
+    assert!(matches!(sender.send(2), Err(SendError::Disconnected(2))));
+    let sent = in_a_thread(move || {
+        let peer = sender.with_end(|end| end.wait_for_peer(SLEEP, Some(Instant::now() + LONG)));
+        (peer, sender.send_timeout(2, LONG).is_ok())
+    });
+    let mut receiver = memory.consumer::<u64>().unwrap().into_waiting(SLEEP);
+    assert_eq!((receiver.recv_timeout(LONG), receiver.recv_timeout(LONG)), (Ok(1), Ok(2)));
+    assert_eq!(sent(), (Ok(2), true));
 }

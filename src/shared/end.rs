@@ -11,9 +11,9 @@ use ringmem_layouts::ring::{Bells, End, Pop, PopError, Push, PushError};
 
 use super::mapping::Place;
 use super::seat::{self, Seat};
-use super::{OwnerState, Side};
+use super::{NoPeer, OwnerState, Side};
 use crate::wait::{How, Waiting, wake_sleepers};
-use crate::{HostWord, Result, RingMessage};
+use crate::{HostWord, RingMessage};
 
 /// Fills the ring's slots and publishes them. Dropping it says that the end is left.
 pub struct Producer<T: RingMessage> {
@@ -41,12 +41,22 @@ struct Hold {
     asked: Cell<Instant>,
     /// The other end's owner word, once its owner was seen to be dead.
     dead: Cell<Option<u64>>,
+    /// The generation of the other end's owner that was last seen to have left or died; 0 before.
+    gone: Cell<u64>,
 }
 
 impl Hold {
-    fn new(file: BorrowedFd<'_>, place: &Place, side: Side) -> Result<Self> {
+    fn new(file: BorrowedFd<'_>, place: &Place, side: Side) -> crate::Result<Self> {
         let seat = Seat::take(file, side)?;
-        let hold = Self { side, seat, place: place.clone(), looks: Cell::new(0), asked: Cell::new(Instant::now()), dead: Cell::new(None) };
+        let hold = Self {
+            side,
+            seat,
+            place: place.clone(),
+            looks: Cell::new(0),
+            asked: Cell::new(Instant::now()),
+            dead: Cell::new(None),
+            gone: Cell::new(0),
+        };
         // A predecessor that was killed in its sleep is still counted.
         hold.bells().ours.fetch_and(!u64::from(u32::MAX), std::sync::atomic::Ordering::AcqRel);
         Ok(hold)
@@ -74,27 +84,57 @@ impl Hold {
         seat::generation(self.place.header(), self.side.other())
     }
 
+    /// Generation of the other end's owner, unless it was seen to have left or died, or there was none yet.
+    fn peer(&self) -> Option<u64> {
+        Some(self.peer_generation()).filter(|generation| *generation != self.gone.get())
+    }
+
     fn is_disconnected(&self) -> bool {
+        let gone = self.gone();
+        if let Some(word) = gone {
+            self.gone.set(seat::generation_of(word));
+        }
+        gone.is_some()
+    }
+
+    /// The word of the other end's owner, if it has left or died.
+    fn gone(&self) -> Option<u64> {
         const EVERY: u32 = 64;
         const LOOK_AT_THE_CLOCK: u32 = 8;
         const INTERVAL: Duration = Duration::from_millis(1);
         let (word, said) = seat::said(self.place.header(), self.side.other());
         if let Some(said) = said {
-            return said == OwnerState::Left;
+            return (said == OwnerState::Left).then_some(word);
         }
         if self.dead.get() == Some(word) {
-            return true;
+            return Some(word);
         }
         let looks = self.looks.get();
         self.looks.set(looks.wrapping_add(1));
         let is_due = looks.is_multiple_of(EVERY) || looks.is_multiple_of(LOOK_AT_THE_CLOCK) && self.asked.get().elapsed() >= INTERVAL;
         if !is_due {
-            return false;
+            return None;
         }
         self.asked.set(Instant::now());
         let (word, state) = seat::state(self.place.header(), self.side.other(), self.seat.fd());
         self.dead.set((state == OwnerState::Died).then_some(word));
-        matches!(state, OwnerState::Died | OwnerState::Left)
+        matches!(state, OwnerState::Died | OwnerState::Left).then_some(word)
+    }
+}
+
+/// An end that waits for a peer: that there is none does not end the wait.
+struct Single<'e, E>(&'e mut E);
+
+impl<E: End> End for Single<'_, E> {
+    type Word = E::Word;
+    fn bells(&self) -> Bells<'_, E::Word> {
+        self.0.bells()
+    }
+    fn is_disconnected(&self) -> bool {
+        false
+    }
+    fn leave(self, after: impl FnOnce(&E::Word)) {
+        after(self.0.bells().theirs);
     }
 }
 
@@ -107,7 +147,7 @@ impl Drop for Hold {
 }
 
 impl<T: RingMessage> Producer<T> {
-    pub(super) fn new(file: BorrowedFd<'_>, place: &Place) -> Result<Self> {
+    pub(super) fn new(file: BorrowedFd<'_>, place: &Place) -> crate::Result<Self> {
         let hold = Hold::new(file, place, Side::Producer)?;
         // SAFETY: mapped until `hold` is dropped, by the invariant; `place` is where a ring is, and this program reaches it by atomic
         // accesses only: its ends, its header and its region are all such.
@@ -171,7 +211,7 @@ impl<T: RingMessage> Producer<T> {
 }
 
 impl<T: RingMessage> Consumer<T> {
-    pub(super) fn new(file: BorrowedFd<'_>, place: &Place) -> Result<Self> {
+    pub(super) fn new(file: BorrowedFd<'_>, place: &Place) -> crate::Result<Self> {
         let hold = Hold::new(file, place, Side::Consumer)?;
         // SAFETY: as in `Producer::new`.
         let end = unsafe { untrusted::Consumer::attach(place.base(), place.len())? }.announce();
@@ -276,6 +316,21 @@ macro_rules! ends {
             #[must_use]
             pub fn peer_generation(&self) -> u64 {
                 self.hold.peer_generation()
+            }
+
+            /// Waits until the other end has an owner, the first one or a successor, until the deadline at most: its generation.
+            ///
+            /// Returns at once unless this end has seen the last owner leave or die, as [`is_disconnected`](Self::is_disconnected) and every
+            /// wait that ended with `Disconnected` have: a successor that attached since, and perhaps has left again, is not missed.
+            ///
+            /// A process that attaches wakes this end. One that is killed while it attaches may not: wait with a deadline if that can happen.
+            ///
+            /// # Errors
+            ///
+            /// [`NoPeer`]: no owner attached until the deadline.
+            pub fn wait_for_peer(&mut self, how: How, deadline: Option<Instant>) -> Result<u64, NoPeer> {
+                let attached = <Waiting<_>>::sender(Single(&mut *self), how).wait(deadline, |end| end.0.hold.peer().map(Ok::<_, NoPeer>));
+                attached.map_err(|_| NoPeer { end: self.hold.side.other(), state: self.peer_state() })
             }
 
             /// Whether the other end's owner has left or died, and nobody has come after it. What it published before can still be popped.

@@ -10,6 +10,9 @@
 //! 4. A process that holds the memory can do harm to what goes through the ring, and refuse to go on. It cannot make this one read or
 //!    write elsewhere, or panic. It cannot take a memfd away, since its size is sealed.
 //!
+//! A wait at an end whose peer has left or died ends with `Disconnected`. [`Producer::wait_for_peer`] and [`Consumer::wait_for_peer`] wait for a
+//! successor, and before that for the first peer; then the end goes on.
+//!
 //! A death wakes nobody: a process that waits by [`How::Sleep`](crate::wait::How) for one that may be killed waits with a deadline.
 //!
 //! Linux only: elsewhere there are no memfds, or no locks of this kind.
@@ -45,6 +48,16 @@ mod seat;
 pub use end::{Consumer, Producer};
 pub use memory::Memory;
 
+/// No owner attached to the other end of a ring until a deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no {} attached until the deadline: {}", end.name(), state.said())]
+pub struct NoPeer {
+    /// The other end.
+    pub end: Side,
+    /// Its state at the deadline.
+    pub state: OwnerState,
+}
+
 /// An end of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
@@ -65,4 +78,16 @@ pub enum OwnerState {
     Left,
     /// Its last owner is gone and has not said that it leaves.
     Died,
+}
+
+impl OwnerState {
+    /// As the end of a sentence.
+    const fn said(self) -> &'static str {
+        match self {
+            Self::NotYet => "there was none yet",
+            Self::Alive => "one attached just then",
+            Self::Left => "the last one has left",
+            Self::Died => "the last one has died",
+        }
+    }
 }
