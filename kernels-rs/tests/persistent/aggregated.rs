@@ -173,8 +173,10 @@ fn behind_a_reservation_that_is_never_published_a_group_gives_up() {
         rig.command(Command::ACTIVATE);
         rig.send(message(0, 0));
         until("its batch is reserved", || shared.counters().reserved.load(Relaxed) == 2);
+        device.until_it_pauses();
         device.advance(1_000);
-        until("it looks at the clock", || device.pauses.load(Relaxed) > 10_000);
+        let before = device.pauses.load(Relaxed);
+        until("it looks at the clock", || device.pauses.load(Relaxed) > before + 200);
         assert_eq!(rig.state(), Some(State::Active), "the deadline itself is not past it");
         device.advance(1);
         rig.until_state(State::Faulted);
@@ -200,10 +202,10 @@ fn what_was_answered_before_a_batch_that_is_given_up_is_counted_and_that_batch_i
     }
     let shape = Shape { batch: 3, ..Shape::default() };
     let (shared, memory) = (Shared::new(64, 0), shape.memory::<Echo, Echo>());
-    let device = Device::new([memory.range(), shared.memory.range()]);
+    let device = Device::with_manual_clock([memory.range(), shared.memory.range()]);
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
     joins(&mut rig, &shared, 0);
-    rig.launch.idle_ns = 1_000_000;
+    rig.launch.idle_ns = 1_000;
     for id in 0..5 {
         rig.send(message(0, id));
     }
@@ -215,6 +217,10 @@ fn what_was_answered_before_a_batch_that_is_given_up_is_counted_and_that_batch_i
     };
     let (_, ended) = rig.run(kernel, |rig| {
         rig.control.command(Command::ACTIVATE);
+        // Three of its own, the one of somebody else, and two that nobody's turn comes for.
+        until("its second batch is reserved", || shared.counters().reserved.load(Relaxed) == 6);
+        device.until_it_pauses();
+        device.advance(1_001);
         rig.until_state(State::Faulted);
     });
     ended.expect("the kernel does not panic");

@@ -17,10 +17,12 @@ fn converse(rig: &mut Rig<'_, Echo, Echo>, count: u64) {
     rig.command(Command::ACTIVATE);
     let (mut sent, mut answered) = (0, 0);
     while answered < count {
-        while sent < count && rig.sender.push(message(sent)).is_ok() {
-            sent += 1;
-        }
-        assert_eq!(rig.receive(), message(answered), "answer {answered}");
+        let answer = rig.receive_sending(|sender| {
+            while sent < count && sender.push(message(sent)).is_ok() {
+                sent += 1;
+            }
+        });
+        assert_eq!(answer, message(answered), "answer {answered}");
         answered += 1;
     }
     rig.command(Command::DRAIN);

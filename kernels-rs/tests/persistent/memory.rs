@@ -8,6 +8,8 @@ use std::time::Instant;
 
 use ringmem_layouts::image::KernelHost;
 
+use crate::rig::until;
+
 /// Zeroed bytes at a page boundary.
 pub struct Bytes {
     base: NonNull<u8>,
@@ -79,6 +81,12 @@ impl Device {
     /// With a clock that the test moves.
     pub fn with_manual_clock(ranges: impl IntoIterator<Item = (u64, u64)>) -> Self {
         Self { clock: Clock::Manual(AtomicU64::new(1_000)), ..Self::new(ranges) }
+    }
+
+    /// Waits until a kernel pauses that did not when this was called: what it read of the clock before a wait, it has read.
+    pub fn until_it_pauses(&self) {
+        let before = self.pauses.load(Relaxed);
+        until("the kernel waits", || self.pauses.load(Relaxed) > before);
     }
 
     pub fn advance(&self, ns: u64) {

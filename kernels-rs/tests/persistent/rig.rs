@@ -164,14 +164,23 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
     }
 
     pub fn receive(&mut self) -> O {
+        self.receive_sending(|_| ())
+    }
+
+    /// The next answer. Calls `send` with each look: an answer is published before the slot of its message is released, so what did not fit when
+    /// the last answer came may fit a moment later, and nothing else will be answered.
+    pub fn receive_sending(&mut self, mut send: impl FnMut(&mut Producer<'a, I, Host>)) -> O {
         let mut answer = None;
-        until("there is an answer", || match self.receiver.pop() {
-            Ok(value) => {
-                answer = Some(value);
-                true
+        until("there is an answer", || {
+            send(&mut self.sender);
+            match self.receiver.pop() {
+                Ok(value) => {
+                    answer = Some(value);
+                    true
+                }
+                Err(PopError::Empty) => false,
+                Err(PopError::Corrupt(corrupt)) => panic!("{corrupt}"),
             }
-            Err(PopError::Empty) => false,
-            Err(PopError::Corrupt(corrupt)) => panic!("{corrupt}"),
         });
         answer.expect("just received")
     }

@@ -13,7 +13,8 @@ use ringmem_kernels::transform::{self, Applied, Apply, Operation};
 use ringmem_kernels::{Batch, Handler, Lanes, Launch, Simulated, persistent};
 use ringmem_layouts::control::{Command, Fault, State};
 use ringmem_layouts::image::KernelHost;
-use ringmem_layouts::{Machine, RingMessage};
+use ringmem_layouts::ring::spsc::Producer;
+use ringmem_layouts::{Host, Machine, RingMessage};
 
 use crate::echo::message;
 use crate::histogram::{Ground, noise, slow};
@@ -171,17 +172,17 @@ fn a_warp_answers_every_message_in_order() {
         let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
         let count = if batch == 128 { 300 } else { 40 };
         let panicked = with_a_warp(&mut rig, &Device::new([memory.range()]), echo, |rig| {
-            let (mut sent, mut answered) = (0, 0);
-            // As much as fits is there before the kernel takes any: full batches.
-            while answered < count {
-                while sent < count && rig.sender.push(message(sent)).is_ok() {
+            let mut sent = 0;
+            let mut fill = |sender: &mut Producer<'_, Echo, Host>| {
+                while sent < count && sender.push(message(sent)).is_ok() {
                     sent += 1;
                 }
-                if answered == 0 {
-                    rig.command(Command::ACTIVATE);
-                }
-                assert_eq!(rig.receive(), message(answered), "batch {batch}, answer {answered}");
-                answered += 1;
+            };
+            // As much as fits is there before the kernel takes any: full batches.
+            fill(&mut rig.sender);
+            rig.command(Command::ACTIVATE);
+            for answered in 0..count {
+                assert_eq!(rig.receive_sending(&mut fill), message(answered), "batch {batch}, answer {answered}");
             }
             rig.command(Command::DRAIN);
             rig.until_state(State::Terminated);
