@@ -108,6 +108,10 @@ impl Drop for Memory {
     }
 }
 
+/// Where the producer's index and the consumer's are, in words.
+const TAIL: usize = 0;
+const HEAD: usize = 128 / 8;
+
 fn run<T: RingMessage>(input: &Input) {
     let layout = input.sound.map(|start| (RingLayout::of::<T>(1 << (start.doublings % 5)).unwrap(), start));
     let size = match &layout {
@@ -178,8 +182,8 @@ fn run<T: RingMessage>(input: &Input) {
                     (capacity, tail, head) = (producer.capacity(), producer.tail(), consumer.head());
                 }
             }
-            Op::Index { producer: true, step } => Word::store(&producer.header().producer.tail, head.wrapping_add_signed(step.into())),
-            Op::Index { producer: false, step } => Word::store(&consumer.header().consumer.head, tail.wrapping_add_signed(step.into())),
+            Op::Index { producer: true, step } => Word::store(&memory.words()[TAIL], head.wrapping_add_signed(step.into())),
+            Op::Index { producer: false, step } => Word::store(&memory.words()[HEAD], tail.wrapping_add_signed(step.into())),
             Op::Any { word, value } => {
                 let words = memory.words();
                 Word::store(&words[usize::from(word) % words.len()], value);

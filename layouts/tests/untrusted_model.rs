@@ -359,3 +359,14 @@ fn both_ends_say_how_full_it_is() {
     }
     assert_eq!((consumer.pop(), consumer.is_full(), producer.is_full()), (Ok(0), false, false));
 }
+
+#[test]
+fn the_words_of_the_header_are_read_as_they_stand_in_memory() {
+    let memory = Memory::formatted::<u64>(4, u64::MAX);
+    let (mut producer, consumer) = (memory.producer::<u64>().unwrap(), memory.consumer::<u64>().unwrap());
+    producer.push(7).unwrap();
+    for header in [producer.header(), consumer.header()] {
+        assert_eq!((header.producer.tail.load(), header.consumer.head.load_acquire()), (0, u64::MAX));
+        assert_eq!(header.constants.capacity.load(), 4);
+    }
+}

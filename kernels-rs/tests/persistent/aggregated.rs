@@ -48,6 +48,13 @@ impl Shared {
         // SAFETY: initialised by `new`; words.
         unsafe { self.memory.place(0).as_ref() }
     }
+
+    /// Reserves a slot for somebody who dies with it.
+    fn reserve_for_nobody(&self) {
+        // SAFETY: the first word of the counters, initialised by `new`.
+        let reserved: &HostWord = unsafe { self.memory.place(0).as_ref() };
+        reserved.fetch_add(1, Relaxed);
+    }
 }
 
 /// Tells one rig's kernel to answer into the shared ring; as group `group` of a row of blocks.
@@ -132,7 +139,7 @@ fn groups_that_answer_into_one_ring_lose_double_and_tear_nothing() {
             assert_eq!((rig.end(), rig.snapshot().processed), ((State::Terminated, 0, None), 500), "{groups} groups");
         }
         let all = start.wrapping_add(500 * groups);
-        assert_eq!([shared.counters().reserved.load(Relaxed), shared.counters().published.load(Relaxed)], [all; 2]);
+        assert_eq!([shared.counters().reserved(), shared.counters().published()], [all; 2]);
     }
 }
 
@@ -166,13 +173,12 @@ fn behind_a_reservation_that_is_never_published_a_group_gives_up() {
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
     joins(&mut rig, &shared, 0);
     rig.launch.idle_ns = 1_000;
-    // Somebody else's, who died with it.
-    shared.counters().reserved.fetch_add(1, Relaxed);
+    shared.reserve_for_nobody();
     let counters = shared.memory.address();
     rig.run_image("echo_aggregated", &[counters], &device, |rig| {
         rig.command(Command::ACTIVATE);
         rig.send(message(0, 0));
-        until("its batch is reserved", || shared.counters().reserved.load(Relaxed) == 2);
+        until("its batch is reserved", || shared.counters().reserved() == 2);
         device.until_it_pauses();
         device.advance(1_000);
         let before = device.pauses.load(Relaxed);
@@ -195,7 +201,7 @@ fn what_was_answered_before_a_batch_that_is_given_up_is_counted_and_that_batch_i
         type Output = Echo;
         fn answer(&mut self, _: &Single<'_>, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
             if !std::mem::replace(&mut self.1, true) {
-                self.0.counters().reserved.fetch_add(1, Relaxed);
+                self.0.reserve_for_nobody();
             }
             batch.len()
         }
@@ -218,7 +224,7 @@ fn what_was_answered_before_a_batch_that_is_given_up_is_counted_and_that_batch_i
     let (_, ended) = rig.run(kernel, |rig| {
         rig.control.command(Command::ACTIVATE);
         // Three of its own, the one of somebody else, and two that nobody's turn comes for.
-        until("its second batch is reserved", || shared.counters().reserved.load(Relaxed) == 6);
+        until("its second batch is reserved", || shared.counters().reserved() == 6);
         device.until_it_pauses();
         device.advance(1_001);
         rig.until_state(State::Faulted);

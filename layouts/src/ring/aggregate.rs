@@ -27,14 +27,22 @@ use crate::ring::slots::{Slots, geometry_of_both};
 use crate::{Counter, Machine, RingHeader, RingMessage, Word};
 
 /// What the producers share: 128 bytes in the device's memory. Both counters begin where the ring's indices do; zeroed is right for 0.
+///
+/// Producers alone store to the counters: whose slots are whose follows from them, so safe code reads them and no more.
+///
+/// ```compile_fail,E0616
+/// # use ringmem_layouts::{HostWord, Word, ring::aggregate::Aggregate};
+/// let shared = Aggregate::<HostWord>::starting_at(0);
+/// Word::store(&shared.reserved, 7); // whose slots would those be?
+/// ```
 #[repr(C, align(128))]
 pub struct Aggregate<C> {
     /// The next slot that nobody has reserved. Any producer, when it reserves.
-    pub reserved: C,
+    reserved: C,
     /// The next slot to be published: whose turn it is. The producer whose turn it is, after it has published.
-    pub published: C,
+    published: C,
     /// Zero.
-    pub _reserved: [C; 14],
+    _reserved: [C; 14],
 }
 
 crate::layout_table! {
@@ -49,6 +57,18 @@ impl<C: Word> Aggregate<C> {
     #[must_use]
     pub fn starting_at(start: u64) -> Self {
         Self { reserved: C::new(start), published: C::new(start), _reserved: core::array::from_fn(|_| C::new(0)) }
+    }
+
+    /// The next slot that nobody has reserved, as it stands in memory.
+    #[must_use]
+    pub fn reserved(&self) -> u64 {
+        self.reserved.load()
+    }
+
+    /// The next slot to be published, as it stands in memory.
+    #[must_use]
+    pub fn published(&self) -> u64 {
+        self.published.load()
     }
 }
 

@@ -18,7 +18,7 @@ use crate::attach::{AttachError, Corrupt};
 use crate::ring::header::{RingFlags, used};
 use crate::ring::slots::place;
 use crate::ring::{Bells, End, Pop, PopError, Push, PushError, end, owner};
-use crate::{Host, HostWord, RingHeader, RingMessage, Word};
+use crate::{Host, HostWord, ReadOnly, RingHeader, RingMessage, Word};
 
 /// Fills slots and publishes them. One per ring.
 pub struct Producer<'a, T> {
@@ -183,10 +183,17 @@ impl<'a, T> Producer<'a, T> {
         owner::is_closed(&self.header.consumer.owner)
     }
 
-    /// The ring's words. What they say is as untrusted as ever.
+    /// The ring's words, to be read. What they say is as untrusted as ever.
+    ///
+    /// ```compile_fail,E0277
+    /// # use ringmem_layouts::{HostWord, Word, ring::spsc::untrusted};
+    /// fn spoils(end: &untrusted::Producer<'_, u64>) {
+    ///     Word::store(&end.header().producer.tail, 7); // the other end may believe it
+    /// }
+    /// ```
     #[must_use]
-    pub const fn header(&self) -> &'a RingHeader<HostWord> {
-        self.header
+    pub const fn header(&self) -> &'a RingHeader<ReadOnly<HostWord>> {
+        read_only(self.header)
     }
 
     #[inline(always)]
@@ -331,10 +338,17 @@ impl<'a, T> Consumer<'a, T> {
         owner::is_closed(&self.header.producer.owner)
     }
 
-    /// The ring's words. What they say is as untrusted as ever.
+    /// The ring's words, to be read. What they say is as untrusted as ever.
+    ///
+    /// ```compile_fail,E0277
+    /// # use ringmem_layouts::{HostWord, Word, ring::spsc::untrusted};
+    /// fn spoils(end: &untrusted::Consumer<'_, u64>) {
+    ///     Word::store(&end.header().producer.tail, 7); // the other end may believe it
+    /// }
+    /// ```
     #[must_use]
-    pub const fn header(&self) -> &'a RingHeader<HostWord> {
-        self.header
+    pub const fn header(&self) -> &'a RingHeader<ReadOnly<HostWord>> {
+        read_only(self.header)
     }
 
     #[inline(always)]
@@ -406,6 +420,13 @@ impl<T: RingMessage> Pop for Consumer<'_, T> {
     fn pop(&mut self) -> Result<T, PopError> {
         Consumer::pop(self)
     }
+}
+
+/// The same header without stores. Safe code must not have them: the other end may be one that trusts this program.
+const fn read_only(header: &RingHeader<HostWord>) -> &RingHeader<ReadOnly<HostWord>> {
+    // SAFETY: `ReadOnly` is transparent, and a header is `repr(C)` and generic in nothing but its words, so both types have one layout. What
+    // is reached through the result is reached by loads of the same words, for as long.
+    unsafe { &*core::ptr::from_ref(header).cast() }
 }
 
 /// What an end keeps of its ring: the words, the slots, the capacity.
