@@ -28,6 +28,9 @@ pub struct Memory {
 const SEALS: [(SealFlags, &str); 3] =
     [(SealFlags::SHRINK, "F_SEAL_SHRINK"), (SealFlags::GROW, "F_SEAL_GROW"), (SealFlags::SEAL, "F_SEAL_SEAL")];
 
+/// The file system of memfds whose pages have the system's size.
+const TMPFS: u64 = 0x0102_1994;
+
 /// What failed, as an error.
 pub(super) fn failed(call: &'static str) -> impl Fn(Errno) -> Error {
     move |errno| Error::System { call, source: errno.into() }
@@ -107,8 +110,9 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsealed`] unless it is sealed against shrinking, growing and further seals, [`Error::Attach`] with what was found instead,
-    /// [`Error::System`] and [`Error::Map`].
+    /// [`Error::Unsealed`] unless it is sealed against shrinking, growing and further seals, [`Error::Unsupported`] for huge pages
+    /// (`MFD_HUGETLB`), which a peer can take away in spite of the seals, [`Error::Attach`] with what was found instead, [`Error::System`] and
+    /// [`Error::Map`].
     pub fn from_fd(fd: OwnedFd) -> Result<Self> {
         let seals = match fs::fcntl_get_seals(&fd) {
             Ok(seals) => seals,
@@ -119,6 +123,12 @@ impl Memory {
         let missing: Box<[_]> = SEALS.into_iter().filter(|&(seal, _)| !seals.contains(seal)).map(|(_, name)| name).collect();
         if !missing.is_empty() {
             return Err(Error::Unsealed { missing });
+        }
+        // Seals against another size do not stop a peer from punching holes. On tmpfs a hole is filled at the next access, like a page that was
+        // never written; the instance under memfds has no size limit. A hole in huge pages is filled only while the pool of huge pages has one
+        // left: otherwise the access is a SIGBUS. Handling the signal was refused: its handler is the program's.
+        if fs::fstatfs(&fd).map_err(failed("fstatfs"))?.f_type as u64 != TMPFS {
+            return Err(Error::Unsupported { what: "a shared ring in a memfd of huge pages" });
         }
         Self::map(fd)
     }
@@ -232,6 +242,34 @@ impl fmt::Debug for Memory {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sealed_memfd_of_huge_pages_is_refused() {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let memfd = |more| {
+            let fd = fs::memfd_create(c"huge", flags | more)?;
+            fs::ftruncate(&fd, 1 << 30)?;
+            SEALS.into_iter().try_for_each(|(seal, _)| fs::fcntl_add_seals(&fd, seal))?;
+            Ok::<_, Errno>(fd)
+        };
+        assert!(matches!(Memory::from_fd(memfd(MemfdFlags::empty()).unwrap()), Err(Error::Attach(_))), "pages of the system's size");
+        // A system without huge pages makes no such memfd, and nobody can send one.
+        let Ok(fd) = memfd(MemfdFlags::HUGETLB) else { return };
+        let refused = Memory::from_fd(fd).err();
+        assert!(matches!(refused, Some(Error::Unsupported { .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn a_hole_that_a_peer_punches_reads_as_zeros() {
+        let memory = Memory::create::<u64>(4).unwrap();
+        let (mut producer, mut consumer) = (memory.producer::<u64>().unwrap(), memory.consumer::<u64>().unwrap());
+        producer.push(7).unwrap();
+        assert_eq!(consumer.refresh(), Ok(1));
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fs::fallocate(&memory, flags, 0, fs::fstat(&memory).unwrap().st_size as u64).unwrap();
+        assert_eq!((memory.indices(), consumer.pop()), ((0, 0), Ok(0)), "the index was seen before, the slot is a hole");
+        assert!(producer.push(8).is_ok());
+    }
 
     #[test]
     fn a_memfd_is_refused_by_the_names_of_the_seals_that_it_lacks() {

@@ -8,7 +8,8 @@
 //! 3. A producer or consumer that died is told from a slow one ([`OwnerState`]). Its successor goes on at the index that it published last: what it
 //!    had not published is lost, what it had popped and not released is popped again.
 //! 4. A process that holds the memory can do harm to what goes through the ring, and refuse to go on. It cannot make this one read or
-//!    write elsewhere, or panic. It cannot take a memfd away, since its size is sealed.
+//!    write elsewhere, or panic. It cannot take a memfd away: its size is sealed, and a hole that it punches is filled with zeros at the next
+//!    access. Huge pages may have none to fill it with, which would be a `SIGBUS`, so a memfd of them is refused.
 //!
 //! A wait at an end whose peer has left or died ends with `Disconnected`. [`Producer::wait_for_peer`] and [`Consumer::wait_for_peer`] wait for a
 //! successor, and before that for the first peer; then the end goes on.
