@@ -399,6 +399,40 @@ fn a_forgotten_claim_stalls_and_returns_at_once() {
 }
 
 #[test]
+fn forgotten_messages_hold_their_slots_and_are_dropped_with_the_ring() {
+    let value = Rc::new(());
+    let ring = mpmc::Ring::<Rc<()>, 2>::starting_at(u64::MAX);
+    let (mut producer, mut consumer) = ring.split();
+    let mut push = || producer.push(Rc::clone(&value)).is_ok();
+    assert_eq!([push(), push()], [true; 2]);
+    let mut taken = consumer.take(2).unwrap();
+    drop(taken.next());
+    forget(taken);
+    for lap in 0..3 {
+        assert_eq!((push(), push()), (lap == 0, false), "one slot is free, the other is held");
+        assert_eq!((consumer.pop().is_ok(), consumer.pop().is_ok()), (lap == 0, false));
+    }
+    drop((producer, consumer));
+    assert_eq!(Rc::strong_count(&value), 2, "the one that was forgotten");
+    drop(ring);
+    assert_eq!(Rc::strong_count(&value), 1);
+}
+
+#[test]
+fn a_chunk_ends_at_a_slot_that_was_given_up_and_the_next_begins_behind_it() {
+    let mut ring = mpsc::Ring::<u64, 4>::starting_at(u64::MAX);
+    let (mut producer, mut consumer) = ring.split();
+    producer.push(1).unwrap();
+    drop(producer.reserve(1).unwrap());
+    producer.push(2).unwrap();
+    for number in [1, 2] {
+        let chunk = consumer.peek(u64::MAX).unwrap();
+        assert_eq!((chunk.len(), chunk.get(0)), (1, Some(&number)));
+        chunk.release(1);
+    }
+}
+
+#[test]
 fn a_reservation_is_not_refused_for_slots_that_others_claimed() {
     let ring = mpmc::Ring::<u64, 4>::starting_at(u64::MAX);
     let (mut slow, mut consumer) = ring.split();

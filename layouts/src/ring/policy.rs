@@ -93,8 +93,8 @@ impl<E: Push> Policed<E> {
     ///
     /// # Errors
     ///
-    /// [`PushError`] with the value: refused, or the ring is corrupt. An end that overwrites is refused where a consumer stands still in the
-    /// middle of the oldest value.
+    /// [`PushError`] with the value: refused, or the ring is corrupt. An end that overwrites is refused while the oldest slot is held by a stalled
+    /// handle: by a consumer in the middle of taking its value, or by a producer that claimed it and has not published.
     pub fn push(&mut self, mut value: E::Item, mut lost: impl FnMut(E::Item)) -> Result<(), PushError<E::Item>> {
         let mut again = true;
         loop {
