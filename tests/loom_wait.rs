@@ -243,6 +243,68 @@ fn two_sleepers<const WEAK: u8>() {
     drop(unsafe { Box::from_raw(memory) });
 }
 
+/// A producer that sleeps until there is room is woken by another that gives its claim up, in either way to wait.
+fn given_up<const WEAK: u8>(send: fn(&mut Waiting<mpmc::Producer<'static, u64, Machine<WEAK>>, Futex>)) {
+    let layout = RingLayout::of_kind::<u64>(RingFlags::MPMC, 1).unwrap();
+    let slots: [Slot<LoomWord<WEAK>, LoomCell<u64>>; 1] = [Slot::vacant(LoomCell::new(0), 0, 1, 0)];
+    let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, 0), slots)));
+    // SAFETY: just made, freed when the ends are gone, or leaked when the model fails.
+    let (header, slots): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1).cast()) };
+    // SAFETY: a vacant slot, as long as the model runs.
+    let producer: mpmc::Producer<'static, u64, Machine<WEAK>> = unsafe { mpmc::Producer::new(header, slots) }.unwrap();
+    // SAFETY: as above.
+    let consumer: mpmc::Consumer<'static, u64, Machine<WEAK>> = unsafe { mpmc::Consumer::new(header, slots) }.unwrap();
+    let (sender, receiver) = Waiting::<_, Futex>::pair(producer, consumer, SLEEP);
+    let (mut sender, receiver) = (Kept::new(sender), Kept::new(receiver));
+    let mut beside = Kept::new(Waiting::clone(&sender));
+    let sent = sender.with_end(|end| {
+        let grant = end.reserve(1).unwrap();
+        let sent = thread::spawn(move || {
+            send(&mut beside);
+            beside
+        });
+        drop(grant);
+        sent
+    });
+    drop((sent.join().unwrap(), sender, receiver));
+    // SAFETY: all handles are gone.
+    drop(unsafe { Box::from_raw(memory) });
+}
+
+fn room_given_up_to_a_thread<const WEAK: u8>() {
+    given_up::<WEAK>(|sender| sender.send(1).unwrap());
+}
+
+fn room_given_up_to_a_task<const WEAK: u8>() {
+    given_up::<WEAK>(|sender| block_on(Kept::new(sender.send_async(1))).unwrap());
+}
+
+/// What a forgotten batch held is released by the first look that finds nothing, which wakes a sender that sleeps for it.
+fn forgotten_batch<const WEAK: u8>(receive: fn(&mut Receiver<WEAK>)) {
+    with_ring::<WEAK>(|mut sender, mut receiver| {
+        sender.send(1).unwrap();
+        receiver.with_end(|end| {
+            let mut batch = end.batch(8);
+            assert_eq!(batch.pop(), Ok(1));
+            std::mem::forget(batch);
+        });
+        let writer = thread::spawn(move || {
+            sender.send(2).unwrap();
+            sender
+        });
+        receive(&mut receiver);
+        drop((writer.join().unwrap(), receiver));
+    });
+}
+
+fn a_batch_that_a_thread_forgot<const WEAK: u8>() {
+    forgotten_batch::<WEAK>(|receiver| assert_eq!(receiver.recv(), Ok(2)));
+}
+
+fn a_batch_that_a_task_forgot<const WEAK: u8>() {
+    forgotten_batch::<WEAK>(|receiver| assert_eq!(block_on(Kept::new(receiver.recv_async())), Ok(2)));
+}
+
 /// Three messages without bytes through a ring that two of them fill, each waited for with a grant and a frame.
 fn frames<const WEAK: u8>() {
     let layout = framed::layout(16).unwrap();
@@ -358,6 +420,10 @@ models! {
     thread_and_task: a_thread_and_a_task_wake_each_other, a_thread_and_a_task_that_count_relaxed_sleep_for_ever;
     leaving: who_leaves_wakes_who_waits, who_leaves_relaxed_wakes_nobody;
     cancelled_and_forgotten: cancelled_and_forgotten_futures_take_nothing, a_forgotten_future_that_counts_relaxed_sleeps_for_ever;
+    room_given_up_to_a_thread: a_claim_that_is_given_up_wakes_a_thread_of_its_side, a_thread_that_counts_relaxed_misses_a_claim_given_up;
+    room_given_up_to_a_task: a_claim_that_is_given_up_wakes_a_task_of_its_side, a_task_that_counts_relaxed_misses_a_claim_given_up;
+    a_batch_that_a_thread_forgot: a_look_that_releases_wakes_who_waits_for_room, a_thread_that_releases_relaxed_wakes_nobody;
+    a_batch_that_a_task_forgot: a_poll_that_releases_wakes_who_waits_for_room, a_task_that_releases_relaxed_wakes_nobody;
     frames: who_waits_for_a_frame_or_for_room_is_woken, who_waits_for_a_frame_and_counts_relaxed_sleeps_for_ever;
     followers: every_reader_is_woken_by_a_bell_beside_its_ring, readers_that_count_relaxed_sleep_for_ever;
     latest: the_latest_value_wakes_its_reader, a_reader_of_the_latest_that_counts_relaxed_sleeps_for_ever;

@@ -11,7 +11,7 @@ use std::ptr::NonNull;
 use loom::thread;
 use loom_machine::{
     Loom, LoomWord, READER_LOOKS_RELAXED, READER_RELEASES_RELAXED, STRONG, Side, TURN_PASSED_RELAXED, WRITER_LOOKS_RELAXED,
-    WRITER_PUBLISHES_RELAXED, check, must_fail, take_side,
+    WRITER_PUBLISHES_RELAXED, check, leave_side, must_fail, take_side,
 };
 use ringmem_layouts::ring::aggregate::{Aggregate, Producer};
 use ringmem_layouts::ring::spsc::Consumer;
@@ -116,6 +116,39 @@ fn one_slot_twice<const WEAK: u8>() {
     drop(consumer);
     // SAFETY: the writer has ended, and the consumer is gone.
     unsafe { memory.free() };
+}
+
+/// A producer that attaches while the slot is emptied fills it again, if it sees it free then. Only attaching is weakened on its side.
+fn attach_while_it_is_emptied<const WEAK: u8>() {
+    let memory = Memory::<WEAK>::new(1);
+    let mut consumer = memory.consumer();
+    assert!(fill(&mut memory.producer(), 1));
+    let reader = thread::spawn(move || {
+        take_side(Side::Reader);
+        assert_eq!(consumer.pop(), Ok(1));
+        consumer
+    });
+    take_side(Side::Writer);
+    let mut producer = memory.producer();
+    leave_side();
+    let filled = fill(&mut producer, 2);
+    let mut consumer = reader.join().unwrap();
+    assert_eq!(consumer.pop().ok(), filled.then_some(2));
+    drop(consumer);
+    // SAFETY: the reader has ended, and both ends are gone.
+    unsafe { memory.free() };
+}
+
+#[test]
+fn a_producer_that_attaches_to_a_ring_at_work_fills_free_slots() {
+    check(3, attach_while_it_is_emptied::<STRONG>);
+}
+
+#[test]
+fn attaching_with_a_relaxed_look_is_found() {
+    const RACE: &str = "Causality violation";
+    must_fail(RACE, 3, attach_while_it_is_emptied::<WRITER_LOOKS_RELAXED>);
+    must_fail(RACE, 3, attach_while_it_is_emptied::<READER_RELEASES_RELAXED>);
 }
 
 #[test]

@@ -279,7 +279,47 @@ fn a_mailbox<const WEAK: u8>() {
     unsafe { memory.free() };
 }
 
+/// A message of as many words as are stored together.
+type Wide = [u64; 8];
+
+/// A message whose words are stored in one group, written over while it is read.
+fn a_group_of_words<const WEAK: u8>() {
+    const fn wide(number: u64) -> Wide {
+        [number; 8]
+    }
+    let layout = RingLayout::of_kind::<Wide>(RingFlags::LOSSY, 1).unwrap();
+    let memory: &'static Memory<WEAK> = Box::leak(Box::new(Memory {
+        header: RingHeader::new::<Wide>(&layout, START),
+        slots: (0..layout.slot_size() / 8).map(|_| Watched::in_slot()).collect(),
+    }));
+    // SAFETY: as many words as the layout says.
+    let mut reader = unsafe { Reader::<Wide, Loom<WEAK>>::new(&memory.header, memory.slots()) }.unwrap();
+    // SAFETY: as above; this model's only writer.
+    let mut writer = unsafe { Writer::<Wide, Loom<WEAK>>::new(&memory.header, memory.slots()) }.unwrap();
+    writer.push(wide(1));
+    let writer = thread::spawn(move || writer.push(wide(2)));
+    let first = reader.pop();
+    assert!(
+        first == Ok(wide(1)) || first == Err(ReadError::Overrun { lost: 1 }) || first == Err(ReadError::Empty),
+        "torn or stale: {first:?}"
+    );
+    writer.join().unwrap();
+    // SAFETY: the writer has ended, and the reader is not used any more.
+    unsafe { memory.free() };
+}
+
 const PREEMPTIONS: usize = 2;
+
+#[test]
+fn words_that_are_stored_together_are_read_whole() {
+    check(1, a_group_of_words::<STRONG>);
+}
+
+#[test]
+fn a_group_of_words_that_is_stored_or_loaded_relaxed_is_found() {
+    must_fail("torn", 1, a_group_of_words::<PAYLOAD_STORED_RELAXED>);
+    must_fail("torn", 1, a_group_of_words::<PAYLOAD_LOADED_RELAXED>);
+}
 
 macro_rules! models {
     ($($name:ident: $model:expr;)*) => {$(

@@ -2,7 +2,8 @@
 //!
 //! 1. A way to fill and a way to empty are chosen. Two producers meet one consumer, or one producer two consumers: once over an empty ring
 //!    whose messages are waited for, once over a full one whose slot is used again. Indices wrap in between.
-//! 2. Every pair runs on the strong machine and on four weakened twins: each half of each sync point once relaxed. A twin must fail.
+//! 2. Every pair runs with relaxed exchanges, which only claim, and on four weakened twins: each half of each sync point once relaxed. A twin
+//!    must fail.
 
 mod loom_machine;
 
@@ -422,10 +423,12 @@ macro_rules! pairs {
                 move || $shape::<Loom<WEAK>>(scene, $fill, $drain)
             }
 
+            /// Claims order nothing: with strong exchanges they would hide a slot that is released relaxed. Whatever the strong machine does,
+            /// this one does too.
             #[test]
             fn every_message_arrives_once_whole_and_in_order() {
-                check(PREEMPTIONS, model::<STRONG>(Scene::Publish));
-                check(PREEMPTIONS, model::<STRONG>(Scene::Reuse));
+                check(PREEMPTIONS, model::<EXCHANGE_RELAXED>(Scene::Publish));
+                check(PREEMPTIONS, model::<EXCHANGE_RELAXED>(Scene::Reuse));
             }
 
             #[test]

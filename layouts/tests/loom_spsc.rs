@@ -12,9 +12,10 @@ use std::ptr::NonNull;
 
 use loom::thread;
 use loom_machine::{
-    Loom, READER_LOOKS_RELAXED, READER_RELEASES_RELAXED, STRONG, Side, WRITER_LOOKS_RELAXED, WRITER_PUBLISHES_RELAXED, check, must_fail,
-    take_side,
+    Loom, LoomWord, READER_LOOKS_RELAXED, READER_RELEASES_RELAXED, STRONG, Side, WRITER_LOOKS_RELAXED, WRITER_PUBLISHES_RELAXED, check,
+    leave_side, must_fail, take_side,
 };
+use ringmem_layouts::attach::AttachError;
 use ringmem_layouts::ring::spsc::{Consumer, PopError, Producer, PushError, ReserveError};
 use ringmem_layouts::{Machine, RingHeader, RingLayout, SlotCell, Word};
 
@@ -146,6 +147,63 @@ fn attach_while_it_is_emptied<M: Machine + 'static>() {
     reader.join().unwrap();
     // SAFETY: the reader has ended, and the producer is not used any more.
     unsafe { memory.free() };
+}
+
+/// An end that closes says so after all that it published. The reader is a thread that has not seen the tail before it yields: loom would not
+/// show it the same tail again. Only closing and looking for it are weakened.
+fn leaving<M: Machine + 'static>() {
+    let memory = Memory::<M>::new(ONE_SLOT);
+    // SAFETY: this model's only ends.
+    let (mut producer, mut consumer) = unsafe { (memory.producer().announce(), memory.consumer()) };
+    let reader = thread::spawn(move || {
+        take_side(Side::Reader);
+        while !consumer.is_disconnected() {
+            thread::yield_now();
+        }
+        leave_side();
+        assert_eq!(consumer.pop(), Ok(0), "{LEFT}");
+    });
+    producer.push(0).unwrap();
+    take_side(Side::Writer);
+    drop(producer);
+    reader.join().unwrap();
+    // SAFETY: both ends are gone.
+    unsafe { memory.free() };
+}
+
+/// Whoever sees the magic of a ring that is being formatted sees all of its geometry.
+fn formatting<const WEAK: u8>() {
+    let layout = RingLayout::of::<u64>(2).unwrap();
+    let header = RingHeader::<LoomWord<WEAK>>::new::<u64>(&layout, 0);
+    let constants = &header.constants;
+    for word in [
+        &constants.magic,
+        &constants.abi,
+        &constants.capacity,
+        &constants.slot_size,
+        &constants.slots_offset,
+        &constants.flags,
+        &constants.message_kind,
+    ] {
+        word.store(0);
+    }
+    let header = loom::sync::Arc::new(header);
+    let attaches = thread::spawn({
+        let header = loom::sync::Arc::clone(&header);
+        move || {
+            take_side(Side::Reader);
+            loop {
+                match header.geometry::<u64>() {
+                    Err(AttachError::Magic { got: 0, .. }) => thread::yield_now(),
+                    found => break assert_eq!(found, Ok(layout), "{HALF}"),
+                }
+            }
+        }
+    });
+    take_side(Side::Writer);
+    // SAFETY: no endpoint is attached.
+    unsafe { header.format::<u64>(&layout, 0) };
+    attaches.join().unwrap();
 }
 
 fn push<M: Machine>(producer: &mut Producer<u64, M>, messages: u64) {
@@ -288,7 +346,31 @@ fn until_there(mut pop: impl FnMut() -> Result<u64, PopError>) -> u64 {
 
 /// What loom says when two threads reach a slot with nothing between them that orders them.
 const RACE: &str = "Causality violation";
+const LEFT: &str = "an end that has left has left its messages";
+const HALF: &str = "half formatted";
 const PREEMPTIONS: usize = 2;
+
+#[test]
+fn an_end_that_is_seen_closed_has_published_all() {
+    check(PREEMPTIONS, leaving::<Loom<STRONG>>);
+}
+
+#[test]
+fn an_end_that_is_closed_or_looked_for_relaxed_is_found() {
+    must_fail(LEFT, PREEMPTIONS, leaving::<Loom<WRITER_PUBLISHES_RELAXED>>);
+    must_fail(LEFT, PREEMPTIONS, leaving::<Loom<READER_LOOKS_RELAXED>>);
+}
+
+#[test]
+fn a_ring_whose_magic_is_seen_is_formatted() {
+    check(PREEMPTIONS, formatting::<STRONG>);
+}
+
+#[test]
+fn a_magic_that_is_stored_or_loaded_relaxed_is_found() {
+    must_fail(HALF, PREEMPTIONS, formatting::<WRITER_PUBLISHES_RELAXED>);
+    must_fail(HALF, PREEMPTIONS, formatting::<READER_LOOKS_RELAXED>);
+}
 
 #[test]
 fn attaching_to_a_ring_at_work_sees_whole_messages() {

@@ -1,14 +1,19 @@
-//! Every interleaving of a telemetry record being written, or taken back, and being read: a snapshot is one record, never two halves.
+//! Every interleaving of what host and kernel tell each other besides messages.
+//!
+//! 1. A telemetry record is written, or taken back, and read: a snapshot is one record, never two halves.
+//! 2. Whoever sees a word of the control block sees what the other side wrote before it: a block that was prepared, a command, a state, an
+//!    acknowledgement.
 
-// Only its word is needed here.
+// Only its word and its cell are needed here.
 #[allow(dead_code)]
 mod loom_machine;
 
 use loom::sync::Arc;
 use loom::thread;
-use loom_machine::{LoomWord, READER_LOOKS_RELAXED, STRONG, Side, WRITER_PUBLISHES_RELAXED, check, must_fail, take_side};
+use loom_machine::{LoomCell, LoomWord, READER_LOOKS_RELAXED, STRONG, Side, WRITER_PUBLISHES_RELAXED, check, must_fail, take_side};
+use ringmem_layouts::control::{Capabilities, Command, DeviceSide, HostSide, Launch, State};
 use ringmem_layouts::telemetry::Recorder;
-use ringmem_layouts::{ReadOnly, TelemetryBuffer, Word};
+use ringmem_layouts::{ControlBlock, ReadOnly, SlotCell, TelemetryBuffer, Word};
 
 /// A word whose reader lets the writer go on when it has seen an odd value. In this model only the sequence is ever odd, and only while a
 /// record is being written; without this, loom would have a reader look at one and the same half record 128 times, in every way.
@@ -120,4 +125,158 @@ fn fields_that_are_written_relaxed_are_found() {
 fn fields_that_are_read_relaxed_are_found() {
     must_fail("torn", PREEMPTIONS, a_record_is_read_while_it_is_written::<READER_LOOKS_RELAXED>);
     must_fail("torn", PREEMPTIONS, a_record_is_read_while_it_is_taken_back::<READER_LOOKS_RELAXED>);
+}
+
+/// A control block, and what one side writes before it stores a word there.
+struct Block<const WEAK: u8> {
+    block: ControlBlock<ReadOnly<LoomWord<WEAK>>>,
+    payload: LoomCell<u64>,
+}
+
+// SAFETY: the words are shared by their own accesses, the payload by the order of those; whether that is enough is what loom finds out.
+unsafe impl<const WEAK: u8> Sync for Block<WEAK> {}
+// SAFETY: as above.
+unsafe impl<const WEAK: u8> Send for Block<WEAK> {}
+
+impl<const WEAK: u8> Block<WEAK> {
+    fn zeroed() -> Arc<Self> {
+        let zero = || ReadOnly::new(LoomWord::new(0));
+        let block = ControlBlock {
+            abi: zero(),
+            capabilities: zero(),
+            command: zero(),
+            epoch: zero(),
+            input_ring: zero(),
+            output_ring: zero(),
+            telemetry: zero(),
+            _host_reserved: zero(),
+            state: zero(),
+            command_seen: zero(),
+            error: zero(),
+            processed: zero(),
+            in_flight: zero(),
+            clock: zero(),
+            heartbeat: zero(),
+            abi_seen: zero(),
+        };
+        Arc::new(Self { block, payload: LoomCell::new(0) })
+    }
+    fn host(&self) -> HostSide<'_, LoomWord<WEAK>> {
+        // SAFETY: no kernel runs, and each model has one host.
+        unsafe { HostSide::prepare(&self.block, &LAUNCH) }
+    }
+    fn device(&self) -> DeviceSide<'_, LoomWord<WEAK>> {
+        // SAFETY: each model has one kernel, of one thread.
+        unsafe { DeviceSide::attach(&self.block, LAUNCH.epoch) }
+    }
+    fn write(&self) {
+        // SAFETY: nobody reads before a word says so; whether that is enough is what loom finds out.
+        self.payload.with_mut(|payload| unsafe { payload.write(7) });
+    }
+    fn read(&self) -> u64 {
+        // SAFETY: as above.
+        self.payload.with(|payload| unsafe { payload.read() })
+    }
+}
+
+const LAUNCH: Launch =
+    Launch { abi: 1, capabilities: Capabilities::SYSTEM_SCOPE, epoch: 7, input_ring: 128, output_ring: 256, telemetry: 512 };
+
+/// One side on a thread of its own writes; the other waits until it sees that, and reads. Both have attached before, or `reads` attaches.
+fn told<const WEAK: u8>(block: &Arc<Block<WEAK>>, writes: impl FnOnce(&Block<WEAK>) + Send + 'static, reads: impl FnOnce(&Block<WEAK>)) {
+    let writer = thread::spawn({
+        let block = Arc::clone(block);
+        move || {
+            take_side(Side::Writer);
+            writes(&block);
+        }
+    });
+    take_side(Side::Reader);
+    reads(block);
+    writer.join().unwrap();
+}
+
+fn until(mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        thread::yield_now();
+    }
+}
+
+fn a_block_is_prepared<const WEAK: u8>() {
+    let reads = |block: &Block<WEAK>| {
+        until(|| block.block.state.load() != 0);
+        let device = block.device();
+        assert_eq!((device.addresses(), device.is_current()), ([128, 256, 512], true), "half prepared");
+    };
+    told::<WEAK>(&Block::zeroed(), |block| drop(block.host()), reads);
+}
+
+fn a_command_is_given<const WEAK: u8>() {
+    let block = Block::<WEAK>::zeroed();
+    drop(block.host());
+    let writes = |block: &Block<WEAK>| {
+        let mut host = block.host();
+        block.write();
+        host.command(Command::ACTIVATE);
+    };
+    told(&block, writes, |block| {
+        let device = block.device();
+        until(|| device.command().0 == 1);
+        assert_eq!(block.read(), 7);
+    });
+}
+
+fn a_state_is_entered<const WEAK: u8>() {
+    let block = Block::<WEAK>::zeroed();
+    let host = block.host();
+    let writes = |block: &Block<WEAK>| {
+        let mut device = block.device();
+        block.write();
+        assert!(device.enter(State::Ready));
+    };
+    told(&block, writes, |block| {
+        until(|| host.state() == Some(State::Ready));
+        assert_eq!(block.read(), 7);
+    });
+}
+
+fn a_command_is_acknowledged<const WEAK: u8>() {
+    let block = Block::<WEAK>::zeroed();
+    let mut host = block.host();
+    let sequence = host.command(Command::PAUSE);
+    let writes = move |block: &Block<WEAK>| {
+        let mut device = block.device();
+        block.write();
+        device.acknowledge(sequence);
+    };
+    told(&block, writes, |block| {
+        until(|| host.acknowledged());
+        assert_eq!(block.read(), 7);
+    });
+}
+
+const RACE: &str = "Causality violation";
+
+#[test]
+fn whoever_sees_a_word_of_the_control_block_sees_what_was_written_before_it() {
+    check(PREEMPTIONS, a_block_is_prepared::<STRONG>);
+    check(PREEMPTIONS, a_command_is_given::<STRONG>);
+    check(PREEMPTIONS, a_state_is_entered::<STRONG>);
+    check(PREEMPTIONS, a_command_is_acknowledged::<STRONG>);
+}
+
+#[test]
+fn words_of_the_control_block_that_are_stored_relaxed_are_found() {
+    must_fail("half prepared", PREEMPTIONS, a_block_is_prepared::<WRITER_PUBLISHES_RELAXED>);
+    must_fail(RACE, PREEMPTIONS, a_command_is_given::<WRITER_PUBLISHES_RELAXED>);
+    must_fail(RACE, PREEMPTIONS, a_state_is_entered::<WRITER_PUBLISHES_RELAXED>);
+    must_fail(RACE, PREEMPTIONS, a_command_is_acknowledged::<WRITER_PUBLISHES_RELAXED>);
+}
+
+#[test]
+fn words_of_the_control_block_that_are_loaded_relaxed_are_found() {
+    must_fail("half prepared", PREEMPTIONS, a_block_is_prepared::<READER_LOOKS_RELAXED>);
+    must_fail(RACE, PREEMPTIONS, a_command_is_given::<READER_LOOKS_RELAXED>);
+    must_fail(RACE, PREEMPTIONS, a_state_is_entered::<READER_LOOKS_RELAXED>);
+    must_fail(RACE, PREEMPTIONS, a_command_is_acknowledged::<READER_LOOKS_RELAXED>);
 }

@@ -72,6 +72,7 @@ impl<'a, W: Word> DeviceSide<'a, W> {
 
     /// Says that a command was acted on.
     pub fn acknowledge(&mut self, sequence: u32) {
+        // SYNC POINT: command acknowledged. Pairs with HostSide::acknowledged.
         W::publish_all([(self.block.command_seen.word(), u64::from(sequence))]);
     }
 

@@ -66,6 +66,7 @@ impl<'a, W: Word> HostSide<'a, W> {
     /// Whether the kernel has acted on the last command.
     #[must_use]
     pub fn acknowledged(&self) -> bool {
+        // SYNC POINT: acknowledgement seen. Pairs with DeviceSide::acknowledge.
         self.block.command_seen.load_acquire() == u64::from(self.sequence)
     }
 

@@ -13,10 +13,10 @@ const STATE: u64 = 3;
 /// One generation, or one handle of many.
 const ONE: u64 = 4;
 
-/// Says that the one owner of this end is there: the next generation, open.
+/// Says that the one owner of this end is there: the next generation, open. Orders nothing: what an end publishes has its own words.
 pub(super) fn open<W: Word>(owner: &W) {
     let generation = owner.load() & !STATE;
-    owner.store_release(generation.wrapping_add(ONE) | OPEN);
+    owner.store(generation.wrapping_add(ONE) | OPEN);
 }
 
 /// Says that the one owner of this end has left.

@@ -54,6 +54,12 @@ pub fn take_side(side: Side) {
     SIDE.with(|cell| cell.set(Some(side)));
 }
 
+/// Makes the calling thread's accesses strong again: what is weak is what it did since [`take_side`].
+#[allow(dead_code, reason = "for models that weaken one operation alone")]
+pub fn leave_side() {
+    SIDE.with(|cell| cell.set(None));
+}
+
 fn is(side: Side) -> bool {
     SIDE.with(|cell| cell.get() == Some(side))
 }

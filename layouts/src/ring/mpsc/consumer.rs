@@ -235,7 +235,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
             self.release();
             self.head = self.turns.after_given_up(self.head);
             self.released = self.head;
-            self.turns.header.consumer.head.store_release(self.head);
+            self.publish();
         }
     }
 
