@@ -234,7 +234,7 @@ fn a_default_settle_waits_for_every_use_and_returns_the_first_error() {
         assert!(matches!(outcome, Err(Error::Injected { call: "fill", number: 1 })));
     });
     backend.settle(&uses).expect("reported");
-    streams.map(|stream| backend.close_stream(stream));
+    streams.into_iter().for_each(|stream| backend.close_stream(stream));
     // SAFETY: its uses are over.
     unsafe { backend.free(&block, &Uses::NONE) }.expect("once");
 }
