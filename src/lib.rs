@@ -20,8 +20,8 @@
 //!
 //! let backend = HostBackend::builder().device_memory(1 << 20).build()?;
 //! let stream = Stream::new(&backend, 0)?;
-//! let device = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 4096)?;
-//! let mut pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 4096)?;
+//! let device = GpuBuffer::<u8>::new(Device::new(&backend, 0), 4096)?;
+//! let mut pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 4096)?;
 //! pinned.as_mut_slice()?.fill(7);
 //!
 //! let (pinned, device) = stream.copy(pinned, device)?.wait()?; // the stream owns both meanwhile

@@ -315,7 +315,7 @@ impl Stream {
     /// let backend = HostBackend::builder().device_memory(1 << 20).build()?;
     /// let module = Module::load(&backend, &IMAGE, &ABI)?;
     /// let stream = Stream::new(&backend, 0)?;
-    /// let words = GpuBuffer::<u64, _>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
+    /// let words = GpuBuffer::<u64>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
     /// let first = words.device_pointer().expect("it has bytes");
     /// // SAFETY: the words live until the launch has been waited for, and nobody else touches them meanwhile.
     /// unsafe { stream.start(&module, &INCREMENT, (first, 3), 1) }?.wait()?;

@@ -245,7 +245,7 @@ fn which_memory_is_chosen_at_run_time_and_who_may_touch_it_is_not() {
     for memory in chosen {
         let mut buffer = Buffer::<u8, _>::new(Arc::clone(&memory), 100).expect("room");
         buffer.as_mut_slice().expect("nothing is queued").fill(3);
-        let device = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room");
+        let device = GpuBuffer::<u8>::new(Device::new(&backend, 0), 100).expect("room");
         let (buffer, device) = stream.copy(buffer, device).expect("as many").wait().expect("done");
         assert_eq!(device.to_vec().expect("a copy"), buffer.as_slice().expect("nothing is queued"));
         let boxed: Box<dyn Memory<Visibility = Both>> = Box::new(memory);
@@ -316,7 +316,7 @@ fn an_arena_s_block_is_free_again_after_its_uses_and_goes_last() {
     assert!(matches!(error, Error::OutOfMemory { requested: 100, free: 24, largest: 24 }), "{error}");
 
     let stream = Stream::new(&backend, 0).expect("a stream");
-    let pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 600).expect("room");
+    let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 600).expect("room");
     drop(stream.copy(low, pinned).expect("as many"));
     stream.synchronize().expect("it ends");
     eventually("the place is free", || arena.free_bytes() == 624);
@@ -338,7 +338,7 @@ fn a_buffer_is_never_seen_freed_before_the_work_that_was_queued_on_it_is_done() 
     let backend = backend();
     let (stream, memory) = (Stream::new(&backend, 0).expect("a stream"), Device::new(&backend, 0));
     for round in 1..=200 {
-        let buffer = GpuBuffer::<u8, _>::new(memory.clone(), 200_000).expect("room");
+        let buffer = GpuBuffer::<u8>::new(memory.clone(), 200_000).expect("room");
         let buffer = stream.fill(buffer, .., 1).expect("a fill").ordered();
         drop(stream.fill(buffer, .., 2).expect("a fill"));
         eventually("it is freed", || {

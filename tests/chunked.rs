@@ -38,11 +38,11 @@ fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + i / 251) as u8).collect()
 }
 
-type Ends<T> = (PinnedBuffer<T, HostBackend>, GpuBuffer<T, HostBackend>);
+type Ends<T> = (PinnedBuffer<T>, GpuBuffer<T>);
 
 /// So many elements to send, and as many others to receive them.
 fn ends<T: DeviceBytes + IntoBytes>(backend: &Arc<HostBackend>, len: usize) -> Ends<T> {
-    let mut from = PinnedBuffer::<T, _>::new(Pinned::new(backend, 0), len).expect("room");
+    let mut from = PinnedBuffer::<T>::new(Pinned::new(backend, 0), len).expect("room");
     from.as_mut_slice().expect("idle").as_mut_bytes().copy_from_slice(&pattern(len * size_of::<T>()));
     (from, GpuBuffer::new(Device::new(backend, 0), len).expect("room"))
 }
@@ -143,7 +143,7 @@ fn what_makes_no_sense_is_refused_before_any_call_and_comes_back() {
         (from, to) = rejected.value;
     }
     assert_eq!((from.len(), to.len(), calls()), (10, 10, before));
-    let short = GpuBuffer::<[u8; 12], _>::new(Device::new(&backend, 0), 9).expect("room");
+    let short = GpuBuffer::<[u8; 12]>::new(Device::new(&backend, 0), 9).expect("room");
     let rejected = Chunked::new(&stream, from, short, 12, 1).expect_err("another length");
     assert!(matches!(rejected.error, Error::SizeMismatch { expected: 108, got: 120 }), "{rejected}");
     assert!(matches!(Chunks::new(u64::MAX / 2, 4, 64), Err(Error::Size { asked: u64::MAX, .. })));
@@ -192,7 +192,7 @@ fn nothing_is_nothing_to_do() {
     let mut copy = Chunked::new(&stream, from, to, 8, 1).expect("nothing is queued");
     assert!(copy.poll());
     done(copy);
-    let none = || (PinnedBuffer::<[u8; 0], _>::new(Pinned::new(&backend, 0), 5), GpuBuffer::<[u8; 0], _>::new(Device::new(&backend, 0), 5));
+    let none = || (PinnedBuffer::<[u8; 0]>::new(Pinned::new(&backend, 0), 5), GpuBuffer::<[u8; 0]>::new(Device::new(&backend, 0), 5));
     let (from, to) = none();
     done(Chunked::new(&stream, from.expect("no bytes"), to.expect("no bytes"), 1, 1).expect("nothing is queued"));
     assert_eq!(backend.calls(Verb::Copy), before);

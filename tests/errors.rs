@@ -93,7 +93,7 @@ fn backend() -> Clean {
     Clean::build(HostBackend::builder().device_memory(1 << 20))
 }
 
-fn bytes(backend: &Clean, len: usize) -> GpuBuffer<u8, HostBackend> {
+fn bytes(backend: &Clean, len: usize) -> GpuBuffer<u8> {
     GpuBuffer::new(Device::new(backend, 0), len).expect("room")
 }
 
@@ -164,7 +164,7 @@ fn answers() -> Vec<(Error, &'static [&'static str])> {
         (launch("panic", &[1]).expect_err("one too many"), &["panic", "0", "1"]),
         (launch("panic", &[]).expect("queued").wait().expect_err("it panics").into_error(), &["panic"]),
     ]);
-    let mut pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&ours, 0), 8).expect("room");
+    let mut pinned = PinnedBuffer::<u8>::new(Pinned::new(&ours, 0), 8).expect("room");
     let held = Held::new(&ours, &stream);
     pinned.used_by(&stream).expect("its own backend");
     answers.push((pinned.as_slice().expect_err("in use"), &["in use"]));
@@ -186,8 +186,8 @@ fn of_blocks(ours: &Clean, theirs: &Clean) -> Vec<(Error, &'static [&'static str
         [(theirs, &block), (ours, &shorter), (ours, &block)].map(|(of, block)| unsafe { of.free(block, &Uses::NONE) });
     freed.expect("it is ours");
     let short = Clean::build(HostBackend::builder().pinned_budget(10).faults(Faults::new().on(Verb::Allocate, Fault::nth(2))));
-    let over = PinnedBuffer::<u8, _>::new(Pinned::new(&short, 0), 11).expect_err("over the budget");
-    let map = PinnedBuffer::<u8, _>::new(Pinned::new(&short, 0), 12).expect_err("the system has not so much");
+    let over = PinnedBuffer::<u8>::new(Pinned::new(&short, 0), 11).expect_err("over the budget");
+    let map = PinnedBuffer::<u8>::new(Pinned::new(&short, 0), 12).expect_err("the system has not so much");
     assert!(map.source().is_some(), "{map:?}");
     vec![
         (foreign.expect_err("not theirs"), &["free"]),

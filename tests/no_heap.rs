@@ -63,9 +63,9 @@ fn the_count_sees_what_is_allocated() {
 #[test]
 fn copies_fills_and_views_take_nothing_from_the_heap() {
     let backend = backend();
-    let mut device = GpuBuffer::<u32, _>::new(Device::new(&backend, 0), 1000).expect("room");
-    let other = GpuBuffer::<u32, _>::new(Device::new(&backend, 0), 1000).expect("room");
-    let mut pinned = PinnedBuffer::<u32, _>::new(Pinned::new(&backend, 0), 1000).expect("room");
+    let mut device = GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000).expect("room");
+    let other = GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000).expect("room");
+    let mut pinned = PinnedBuffer::<u32>::new(Pinned::new(&backend, 0), 1000).expect("room");
     let mut elements = vec![7; 1000];
     let (bytes, ()) = heap_bytes(|| {
         for _ in 0..10 {
@@ -104,7 +104,7 @@ fn elements_that_the_heap_has_no_room_for_are_refused() {
     let backend = backend();
     let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 1000).expect("one backend");
     mirror.fill(7).expect("room");
-    let buffer = GpuBuffer::<u32, _>::new(Device::new(&backend, 0), 1000).expect("room");
+    let buffer = GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000).expect("room");
     LONGEST.set(3999);
     let refused = [mirror.to_vec(), buffer.to_vec()];
     LONGEST.set(usize::MAX);
@@ -126,9 +126,9 @@ fn a_buffer_takes_from_the_heap_what_the_backend_s_call_takes() {
         unsafe { backend.free(&block, &Uses::NONE) }.expect("a live block");
     };
     // Once, so that the backend's tables have their first nodes.
-    let kept = GpuBuffer::<u64, _>::new(memory.clone(), 1).expect("room");
+    let kept = GpuBuffer::<u64>::new(memory.clone(), 1).expect("room");
     let (expected, ()) = heap_bytes(bare);
-    let (bytes, ()) = heap_bytes(|| drop(GpuBuffer::<u64, _>::new(memory.clone(), 100).expect("room")));
+    let (bytes, ()) = heap_bytes(|| drop(GpuBuffer::<u64>::new(memory.clone(), 100).expect("room")));
     assert_eq!(bytes, expected);
     drop(kept);
 }

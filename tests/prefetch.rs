@@ -18,7 +18,7 @@ use ringmem::stream::Stream;
 fn a_prefetch_asks_for_the_bytes_and_not_for_the_elements() {
     let backend = Clean::build(HostBackend::builder());
     let stream = Stream::new(&backend, 0).expect("a stream");
-    let mut buffer = UnifiedBuffer::<f64, _>::new(Unified::new(&backend, 0), 1000).expect("room");
+    let mut buffer = UnifiedBuffer::<f64>::new(Unified::new(&backend, 0), 1000).expect("room");
     buffer.as_mut_slice().expect("idle").fill(2.5);
     for to in [Some(0), None] {
         buffer = stream.prefetch(buffer, to).expect("queued").wait().expect("done");
@@ -32,7 +32,7 @@ fn a_prefetch_asks_for_the_bytes_and_not_for_the_elements() {
 fn memory_that_does_not_move_comes_back_unmoved() {
     let backend = Clean::build(HostBackend::builder());
     let stream = Stream::new(&backend, 0).expect("a stream");
-    let buffer = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 16).expect("room");
+    let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 16).expect("room");
     let rejected = stream.prefetch(buffer, Some(0)).expect_err("device memory");
     assert!(matches!(rejected.error, Error::Unsupported { .. }), "{rejected:?}");
     assert_eq!(rejected.value.len(), 16);
@@ -72,7 +72,7 @@ fn a_prefetch_that_is_refused_gives_the_block_back() {
 fn a_prefetching_memory_gives_what_it_cannot_move_as_it_is() {
     let backend = Clean::build(HostBackend::builder().concurrent_managed_access(false));
     let stream = Stream::new(&backend, 0).expect("a stream");
-    let rejected = stream.prefetch(UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 16).expect("room"), None).expect_err("in turns");
+    let rejected = stream.prefetch(UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 16).expect("room"), None).expect_err("in turns");
     assert!(matches!(rejected.error, Error::Unsupported { .. }), "{rejected:?}");
     let buffer = Buffer::<u32, _>::new(Prefetching::new(Unified::new(&backend, 0), stream, Some(0)), 100).expect("not moved");
     assert_eq!((buffer.as_slice().expect("nothing was queued"), backend.counters().prefetches.count), (&[0; 100][..], 0));

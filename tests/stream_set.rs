@@ -39,8 +39,8 @@ fn ten_copies_and_one_wait_are_one_wait() {
     let backend = backend();
     let streams = StreamSet::new(&backend, 0, 0).expect("streams");
     let before = backend.counters();
-    let mut target = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 4096).expect("room");
-    let mut source = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 4096).expect("room");
+    let mut target = GpuBuffer::<u8>::new(Device::new(&backend, 0), 4096).expect("room");
+    let mut source = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 4096).expect("room");
     source.as_mut_slice().expect("idle").fill(7);
     let stream = streams.role(Role::Memory);
     for _ in 0..10 {
@@ -59,7 +59,7 @@ fn each_stream_that_failed_says_so_and_all_are_waited_for() {
     let mut buffers = Vec::new();
     backend.set_faults(&Faults::new().on(Verb::Fill, Fault::from(2).when_executed()));
     for stream in streams.iter() {
-        let buffer = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 64).expect("room");
+        let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 64).expect("room");
         buffers.push(stream.fill(buffer, .., 1).expect("queued").ordered());
     }
     let failures = streams.synchronize().expect_err("four of five failed");
@@ -79,7 +79,7 @@ fn a_stream_that_joins_the_others_comes_after_all_of_them() {
     let held: Vec<_> = streams.iter().filter(|stream| stream.id() != last.id()).map(|stream| Held::new(&backend, stream)).collect();
     assert_eq!(held.len(), 4);
     streams.join(last).expect("same backend");
-    let buffer = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 64).expect("room");
+    let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 64).expect("room");
     let mut filled = last.fill(buffer, .., 2).expect("queued");
     for held in held {
         filled = filled.wait_timeout(Duration::from_millis(10)).expect_err("a kernel is in front of it");

@@ -36,9 +36,9 @@ fn kernels_over_a_grid_do_their_buffers_whatever_the_groups() {
         let (a, b) = (vec![1.25_f32; 1003], (0..1003).map(|i| i as f32).collect::<Vec<_>>());
         let left = GpuBuffer::from_slice(memory(), &a).expect("room");
         let right = GpuBuffer::from_slice(memory(), &b).expect("room");
-        let sums = GpuBuffer::<f32, _>::new(memory(), 1003).expect("room");
-        let twin = GpuBuffer::<f32, _>::new(memory(), 1003).expect("room");
-        let filled = GpuBuffer::<u64, _>::new(memory(), 77).expect("room");
+        let sums = GpuBuffer::<f32>::new(memory(), 1003).expect("room");
+        let twin = GpuBuffer::<f32>::new(memory(), 1003).expect("room");
+        let filled = GpuBuffer::<u64>::new(memory(), 77).expect("room");
         let [to, x, y, copied] = [&sums, &left, &right, &twin].map(|buffer| buffer.device_pointer().expect("it has bytes"));
         let words = filled.device_pointer().expect("it has bytes");
         // SAFETY: all five live until the stream has been waited for, and nobody else uses them meanwhile; for all three.
@@ -57,7 +57,7 @@ fn kernels_over_a_grid_do_their_buffers_whatever_the_groups() {
 #[test]
 fn more_groups_than_can_run_at_once_are_refused_before_anything_is_queued() {
     let (backend, module, stream) = setup();
-    let filled = GpuBuffer::<u64, _>::from_slice(Device::new(&backend, 0), &[7; 4]).expect("room");
+    let filled = GpuBuffer::<u64>::from_slice(Device::new(&backend, 0), &[7; 4]).expect("room");
     let words = filled.device_pointer().expect("it has bytes");
     for groups in [0, 9, u32::MAX] {
         // SAFETY: refused.
@@ -85,7 +85,7 @@ fn arguments_arrive_as_they_were_given() {
     const OWN: Image = Image { ptx: b"", host: &[WRITE.entry(write)], abi: OURS };
     let (backend, _, stream) = setup();
     let module = Module::load(&backend, &OWN, &OURS).expect("our ABI");
-    let place = GpuBuffer::<u64, _>::new(Device::new(&backend, 0), 4).expect("room");
+    let place = GpuBuffer::<u64>::new(Device::new(&backend, 0), 4).expect("room");
     let to = place.device_pointer().expect("it has bytes");
     let arguments = (to, Epoch::new(u32::MAX), u64::MAX, DevicePointer::<Echo>::new(64).add(3));
     // SAFETY: four words at the place, live until the wait.
@@ -124,7 +124,7 @@ fn one_launch_serves_many_rings_one_for_each_group() {
     let (telemetry_at, rings_at) = (GROUPS * 128, GROUPS * 256);
     let each = ring.size().next_multiple_of(128);
     let bytes = rings_at + GROUPS * 2 * each;
-    let region = PinnedBuffer::<Line, _>::from_slice(Pinned::new(&backend, 0), &vec![Line([0; 16]); bytes as usize / 128]).expect("room");
+    let region = PinnedBuffer::<Line>::from_slice(Pinned::new(&backend, 0), &vec![Line([0; 16]); bytes as usize / 128]).expect("room");
     let base = region.as_ptr().expect("it has bytes").cast::<u8>();
     let address = region.device_address().expect("it has bytes").get();
     // SAFETY: every offset is within the region.

@@ -44,7 +44,7 @@ fn a_buffer_goes_from_stream_to_stream_in_order() {
     let backend = backend();
     let streams = streams(&backend, 9);
     for round in 0..50_u32 {
-        let mut buffer = GpuBuffer::<u32, _>::new(Device::new(&backend, 0), 1000).expect("room");
+        let mut buffer = GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000).expect("room");
         for (turn, stream) in (0..).zip(&streams) {
             buffer = stream.fill(buffer, turn as usize.., round * 100 + turn).expect("queued").ordered();
         }
@@ -59,7 +59,7 @@ fn a_buffer_goes_from_stream_to_stream_in_order() {
 fn a_buffer_that_more_streams_use_than_it_lists_is_freed_after_all_of_them() {
     let backend = backend();
     let all = streams(&backend, 3 * Uses::MOST);
-    let mut buffer = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 16).expect("room");
+    let mut buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 16).expect("room");
     for stream in &all {
         buffer.used_by(stream).expect("listed");
     }
@@ -77,7 +77,7 @@ fn a_use_that_cannot_be_listed_among_too_many_takes_none_of_them_off() {
     // The first call of either is the use's own: what fails is to wait for another, or to stand for both.
     for (verb, number) in [(Verb::Mark, 1), (Verb::After, 1), (Verb::Mark, 2)] {
         let held = Held::new(&backend, &first);
-        let mut buffer = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 16).expect("room");
+        let mut buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 16).expect("room");
         buffer.used_by(&first).expect("listed");
         let (last, listed) = others.split_last().expect("more than one");
         listed.iter().for_each(|stream| buffer.used_by(stream).expect("listed"));
@@ -100,14 +100,14 @@ fn a_use_that_cannot_be_listed_among_too_many_takes_none_of_them_off() {
 #[should_panic(expected = "64 bytes in 1 blocks are live at the end of a test")]
 fn a_test_that_leaves_a_buffer_behind_fails() {
     let backend = backend().at_once();
-    forget(GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 64).expect("room"));
+    forget(GpuBuffer::<u8>::new(Device::new(&backend, 0), 64).expect("room"));
 }
 
 #[test]
 fn a_stream_that_cannot_wait_for_another_gives_the_buffer_back_at_once() {
     let backend = backend();
     let [first, second] = <[Stream; 2]>::try_from(streams(&backend, 2)).expect("two");
-    let buffer = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 16).expect("room");
+    let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 16).expect("room");
     let buffer = first.fill(buffer, .., 1).expect("queued").ordered();
     backend.set_faults(&Faults::new().on(Verb::After, Fault::from(1)));
     let rejected = second.fill(buffer, .., 2).expect_err("it cannot wait");
@@ -120,7 +120,7 @@ fn a_stream_that_cannot_wait_for_another_gives_the_buffer_back_at_once() {
 fn what_is_of_another_backend_is_named_in_the_right_order() {
     let (ours, theirs) = (backend(), backend());
     let stream = Stream::new(&ours, 0).expect("a stream");
-    let mut buffer = GpuBuffer::<u8, _>::new(Device::new(&theirs, 0), 16).expect("room");
+    let mut buffer = GpuBuffer::<u8>::new(Device::new(&theirs, 0), 16).expect("room");
     let arena = Arena::new(Device::new(&theirs, 0), 64, 64).expect("room");
     let errors = [
         buffer.used_by(&stream).expect_err("another backend"),
@@ -135,7 +135,7 @@ fn what_is_of_another_backend_is_named_in_the_right_order() {
 #[test]
 fn a_range_that_ends_before_it_begins_is_told_apart_from_one_that_is_too_long() {
     let backend = backend();
-    let buffer = GpuBuffer::<u32, _>::new(Device::new(&backend, 0), 10).expect("room");
+    let buffer = GpuBuffer::<u32>::new(Device::new(&backend, 0), 10).expect("room");
     #[allow(clippy::reversed_empty_ranges, reason = "what it is about")]
     let error = buffer.slice(7..3).err().expect("inverted");
     assert!(matches!(error, Error::Inverted { start: 28, end: 12 }), "{error}");
@@ -147,13 +147,13 @@ fn a_range_that_ends_before_it_begins_is_told_apart_from_one_that_is_too_long() 
 fn elements_that_a_fill_takes_are_where_it_can_take_them() {
     let backend = backend();
     let memory = Device::new(&backend, 0);
-    let _before = GpuBuffer::<u8, _>::new(memory.clone(), 1).expect("room");
-    let mut buffer = GpuBuffer::<[u8; 4], _>::new(memory.clone(), 5).expect("room");
+    let _before = GpuBuffer::<u8>::new(memory.clone(), 1).expect("room");
+    let mut buffer = GpuBuffer::<[u8; 4]>::new(memory.clone(), 5).expect("room");
     buffer.slice_mut(1..4).expect("within").fill([1, 2, 3, 4]).expect("filled");
     assert_eq!(buffer.slice(1..4).expect("within").to_vec().expect("copied"), [[1, 2, 3, 4]; 3]);
     // Of the first free places, the fourth is behind what is there.
-    let _between: [_; 4] = std::array::from_fn(|_| GpuBuffer::<u8, _>::new(memory.clone(), 1).expect("room"));
-    let odd = GpuBuffer::<u8, _>::new(memory, 8).expect("room").cast::<[u8; 8]>().expect("whole");
+    let _between: [_; 4] = std::array::from_fn(|_| GpuBuffer::<u8>::new(memory.clone(), 1).expect("room"));
+    let odd = GpuBuffer::<u8>::new(memory, 8).expect("room").cast::<[u8; 8]>().expect("whole");
     let error = { odd }.fill([0; 8]);
     assert!(matches!(error, Err(Error::Cast { .. })), "{error:?}");
 }
@@ -181,7 +181,7 @@ fn who_has_waited_for_a_buffer_s_uses_has_waited_for_them_once() {
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).faults(Faults::new()));
     let [first, second] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
     let waits = || backend.calls(Verb::Wait).expect("calls are counted");
-    let buffer = GpuBuffer::<u32, _>::new(Device::new(&backend, 0), 10).expect("room");
+    let buffer = GpuBuffer::<u32>::new(Device::new(&backend, 0), 10).expect("room");
     let mut buffer = first.fill(buffer, .., 7).expect("queued").ordered();
     assert_eq!((buffer.to_vec().expect("copied"), waits()), (vec![7; 10], 1));
     buffer.copy_to(&mut [0; 10]).expect("copied");

@@ -2,7 +2,6 @@
 
 use std::hash::{DefaultHasher, Hasher};
 
-use ringmem::backend::host::HostBackend;
 use ringmem::manager::{AnyBuffer, BufferConfig, BufferId, LeaseMut, MemoryManager};
 use ringmem::memory::{Buffer, Device, Pinned};
 use ringmem::mirror::MirroredBuffer;
@@ -13,8 +12,8 @@ use zerocopy::IntoBytes;
 
 use super::step::{BUFFERS, Cell, Edge, Nodes, Vec3};
 
-pub type DevicePool = Pool<Device<HostBackend>>;
-pub type StagingPool = Pool<Pinned<HostBackend>>;
+pub type DevicePool = Pool<Device>;
+pub type StagingPool = Pool<Pinned>;
 pub type Manager = MemoryManager<DevicePool>;
 type Mirror<T> = MirroredBuffer<T, StagingPool, DevicePool>;
 

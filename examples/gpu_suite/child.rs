@@ -100,7 +100,7 @@ pub fn allocates() -> ExitCode {
         println!("listens");
         std::io::stdout().flush()?;
         let begun = Instant::now();
-        let pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 1 << 20)?;
+        let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 1 << 20)?;
         let took = begun.elapsed();
         exchange(&mut channel, 100, 100)?;
         println!("allocated: in {} us, and the kernel answers", took.as_micros());

@@ -34,7 +34,7 @@ fn refused(backend: &Arc<CudaBackend>, refuse: fn(&Arc<CudaBackend>) -> Result<S
 }
 
 fn works(backend: &Arc<CudaBackend>) -> Result<(), Failure> {
-    let mut buffer = GpuBuffer::<u8, _>::new(Device::new(backend, 0), 5000)?;
+    let mut buffer = GpuBuffer::<u8>::new(Device::new(backend, 0), 5000)?;
     buffer.fill(5)?;
     demand(buffer.to_vec()?.iter().all(|&byte| byte == 5), || "a fill afterwards came back otherwise".to_owned())?;
     let mut channel = open(backend, &options("echo"))?;
@@ -51,7 +51,7 @@ fn error_of<T>(what: &str, outcome: Result<T, Error>) -> Result<Error, Failure> 
 fn over_allocation(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     let Some(info) = backend.memory_info(0)? else { return Err(Skipped("nobody knows how much memory there is".to_owned()).into()) };
     let asked = info.total.saturating_mul(2);
-    let buffer = GpuBuffer::<u8, _>::new(Device::new(backend, 0), usize::try_from(asked)?);
+    let buffer = GpuBuffer::<u8>::new(Device::new(backend, 0), usize::try_from(asked)?);
     let error = error_of("twice the memory", buffer)?;
     demand(matches!(error, Error::OutOfMemory { requested, .. } if requested == asked), || error.to_string())?;
     Ok(error.to_string())

@@ -142,7 +142,7 @@ fn groups(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     let memory = Device::new(backend, 0);
     // Sums of whole numbers below 2^24 are exact.
     let [a, b] = [3, 5].map(|factor| (0..COUNT).map(|i| (i % 1000 * factor) as f32).collect::<Vec<f32>>());
-    let mut sums = GpuBuffer::<f32, _>::new(memory.clone(), COUNT)?;
+    let mut sums = GpuBuffer::<f32>::new(memory.clone(), COUNT)?;
     sums.zero()?;
     let [mut a, mut b] = [GpuBuffer::from_slice(memory.clone(), &a)?, GpuBuffer::from_slice(memory, &b)?];
     let [to, left, right] = [&sums, &a, &b].map(|buffer| buffer.device_address().map_or(0, |address| address.get()));
@@ -200,9 +200,9 @@ fn under(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     let stream = Stream::new(backend, 0)?;
     for round in 0..20 {
         exchange(&mut channel, u64::from(round) * 50, 50)?;
-        let mut gpu = GpuBuffer::<u8, _>::new(Device::new(backend, 0), LEN)?;
+        let mut gpu = GpuBuffer::<u8>::new(Device::new(backend, 0), LEN)?;
         gpu.fill(round)?;
-        let pinned = PinnedBuffer::<u8, _>::new(Pinned::new(backend, 0), LEN)?;
+        let pinned = PinnedBuffer::<u8>::new(Pinned::new(backend, 0), LEN)?;
         let copied = stream.copy(gpu, pinned).map_err(ringmem::Rejected::into_error)?;
         let (gpu, pinned) = copied.wait().map_err(ringmem::Rejected::into_error)?;
         demand(pinned.as_slice()?.iter().all(|&byte| byte == round), || format!("round {round} came back otherwise"))?;

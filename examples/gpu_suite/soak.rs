@@ -78,7 +78,7 @@ fn channel(backend: &Arc<CudaBackend>, options: &Options<'_>, until: Instant, do
 }
 
 /// Blocks of many sizes, taken and given back.
-fn blocks(pool: &Pool<Device<CudaBackend>>, turn: u64) -> Result<(), Failure> {
+fn blocks(pool: &Pool<Device>, turn: u64) -> Result<(), Failure> {
     let mut kept = Vec::new();
     for i in 0..32 {
         let bytes = 1 + (turn * 7919 + i * 104_729) as usize % (1 << 20);

@@ -117,7 +117,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         let control_at = plan.place(kind::CONTROL, size_of::<ControlBlock<u64>>() as u64, 128)?;
         let telemetry_at = plan.place(kind::TELEMETRY, size_of::<TelemetryBuffer<u64>>() as u64, 128)?;
         let pages = plan.size().div_ceil(size_of::<Page>() as u64);
-        let memory = Pinned::<dyn Backend>::new(backend, device);
+        let memory = Pinned::new(backend, device);
         let region = PinnedBuffer::<Page>::new(memory, usize::try_from(pages).unwrap_or(usize::MAX))?;
         let (Some(base), Some(address)) = (region.as_ptr().map(NonNull::cast::<u8>), region.device_address()) else {
             return Err(Error::Unsupported { what: "pinned memory at an address of the device" });

@@ -135,7 +135,7 @@ fn read(source: &mut Source) -> Result<Trace, Failure> {
 /// What a trace runs on.
 struct Rig {
     streams: Vec<Stream>,
-    pool: Pool<Device<HostBackend>>,
+    pool: Pool<Device>,
     backend: Arc<HostBackend>,
 }
 

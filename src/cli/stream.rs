@@ -153,7 +153,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
     let mut progress = report::Progress::new(source.length(), arguments);
     let mut straight = Straight::new()?;
     let mut see = |bytes: &[u8]| straight.see(bytes);
-    let run = count::run(&mut source, &mut see, &shape, arguments.ring_capacity, &place.backend, image, &mut progress, out)?;
+    let run = count::run(&mut source.seen(&mut see), &shape, arguments.ring_capacity, &place.backend, image, &mut progress, out)?;
     source.see_again(&mut see)?;
     progress.finish();
 

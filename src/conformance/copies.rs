@@ -153,7 +153,7 @@ pub fn one_buffer_and_one_staging_buffer_serve_a_thousand_batches(subject: &Subj
 
 pub fn managed_memory_is_seen_by_both_sides_without_a_copy(subject: &Subject) {
     if !subject.backend.capabilities(0).expect("device 0").unified {
-        let error = UnifiedBuffer::<u8, _>::new(Unified::new(&subject.backend, 0), 8).expect_err("there is none");
+        let error = UnifiedBuffer::<u8>::new(Unified::new(&subject.backend, 0), 8).expect_err("there is none");
         assert!(matches!(error, crate::Error::Unsupported { .. }), "{error}");
         return;
     }

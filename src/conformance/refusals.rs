@@ -87,7 +87,7 @@ pub fn a_refused_operation_gives_its_buffers_back_untouched(subject: &Subject) {
 
 pub fn what_belongs_to_another_backend_is_refused(subject: &Subject) {
     let other = HostBackend::builder().device_memory(1 << 16).build().expect("a backend");
-    let mut theirs = GpuBuffer::<u8, _>::new(Device::new(&other, 0), 8).expect("room");
+    let mut theirs = GpuBuffer::<u8>::new(Device::new(&other, 0), 8).expect("room");
     let (their_stream, their_module) = (Stream::new(&other, 0).expect("a stream"), Module::load(&other, &IMAGE, &IMAGE.abi));
     let their_module = their_module.expect("our ABI");
     let (stream, ours, mut gpu) = (subject.stream(), subject.pinned_of(&[1_u8; 8]), subject.gpu_of(&[2_u8; 8]));
@@ -107,7 +107,7 @@ pub fn what_belongs_to_another_backend_is_refused(subject: &Subject) {
             theirs.as_view_mut().copy_from_view(gpu.as_view()).err(),
             gpu.used_by(&their_stream).err(),
             stream.wait_for(&their_stream).err(),
-            PinnedBuffer::<u8, _>::new_on(crate::memory::Pinned::new(&subject.backend, 0), 8, &their_stream).err(),
+            PinnedBuffer::<u8>::new_on(crate::memory::Pinned::new(&subject.backend, 0), 8, &their_stream).err(),
             // SAFETY: it is not launched.
             unsafe { stream.launch(&their_module, "hold", &[0]) }.err(),
         ];

@@ -28,7 +28,7 @@
 //! let every = Policy::Every { wait: Duration::ZERO };
 //! let (mut writer, mut reader) = frames::pair::<f32, _>(Pinned::new(&backend, 0), 2, every)?;
 //!
-//! let mut positions = GpuBuffer::<f32, _>::new(Device::new(&backend, 0), 1000)?;
+//! let mut positions = GpuBuffer::<f32>::new(Device::new(&backend, 0), 1000)?;
 //! for step in 1..=10 {
 //!     positions = compute.fill(positions, .., step as f32)?.ordered(); // a kernel's work
 //!     assert_eq!(writer.start(&mut positions, ..)?, step);

@@ -21,7 +21,7 @@ use crate::{DeviceBytes, Error, Rejected, Result};
 /// # use ringmem::memory::{Device, GpuBuffer, Pinned};
 /// # let backend = HostBackend::builder().build()?;
 /// let mut uploads = Uploads::<u32, _>::new(Pinned::new(&backend, 0), 2, Duration::from_secs(10))?;
-/// let target = || GpuBuffer::<u32, _>::new(Device::new(&backend, 0), 1000);
+/// let target = || GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000);
 /// let mut batches = [target()?, target()?];
 /// for number in 0..10 {
 ///     let batch = &mut batches[number as usize % 2];

@@ -30,7 +30,7 @@ use crate::{Error, Rejected, Result};
 /// use ringmem::memory::{Device, GpuBuffer};
 ///
 /// let backend = HostBackend::builder().build()?;
-/// let mut buffer = GpuBuffer::<f32, _>::new(Device::new(&backend, 0), 1000)?;
+/// let mut buffer = GpuBuffer::<f32>::new(Device::new(&backend, 0), 1000)?;
 /// buffer.fill(1.5)?;
 /// buffer.copy_from_at(10, &[7.0; 4])?;
 /// assert_eq!(buffer.slice(8..12)?.to_vec()?, [1.5, 1.5, 7.0, 7.0]);

@@ -2,7 +2,6 @@
 
 use core::alloc::Layout;
 use core::fmt;
-use core::marker::PhantomData;
 use std::sync::Arc;
 
 use super::{Both, DeviceOnly, HostOnly, Memory};
@@ -13,18 +12,18 @@ use crate::stream::Stream;
 macro_rules! kinds {
     ($($(#[$doc:meta])* $name:ident: $visibility:ident;)*) => {$(
         $(#[$doc])*
-        pub struct $name<B: Backend + ?Sized = dyn Backend> {
+        #[derive(Clone)]
+        pub struct $name {
             backend: Arc<dyn Backend>,
             device: u32,
             options: Options,
-            _backend: PhantomData<fn(&B)>,
         }
 
-        impl<B: Backend + ?Sized> $name<B> {
+        impl $name {
             /// The memory of a device, without options.
             #[must_use]
-            pub fn new(backend: &Arc<B>, device: u32) -> Self {
-                Self { backend: Arc::clone(backend).erased(), device, options: Options::empty(), _backend: PhantomData }
+            pub fn new<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> Self {
+                Self { backend: Arc::clone(backend).erased(), device, options: Options::empty() }
             }
 
             /// The same with options for every allocation.
@@ -35,13 +34,7 @@ macro_rules! kinds {
             }
         }
 
-        impl<B: Backend + ?Sized> Clone for $name<B> {
-            fn clone(&self) -> Self {
-                Self { backend: Arc::clone(&self.backend), device: self.device, options: self.options, _backend: PhantomData }
-            }
-        }
-
-        impl<B: Backend + ?Sized> fmt::Debug for $name<B> {
+        impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.debug_struct(stringify!($name))
                     .field("backend", &self.backend.name())
@@ -52,7 +45,7 @@ macro_rules! kinds {
         }
 
         // SAFETY: a backend promises of its blocks what this trait asks for, and gives them where the location says.
-        unsafe impl<B: Backend + ?Sized> Memory for $name<B> {
+        unsafe impl Memory for $name {
             type Visibility = $visibility;
 
             fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {

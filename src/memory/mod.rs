@@ -60,11 +60,27 @@ pub use tracked::{AtExit, Leak, Named, Report, Tracked};
 pub use visibility::{Both, DeviceOnly, DeviceReadable, HostOnly, HostReadable, Visibility};
 
 /// Elements in a device's memory.
-pub type GpuBuffer<T, B = dyn Backend> = Buffer<T, Device<B>>;
+///
+/// ```
+/// use ringmem::backend::host::HostBackend;
+/// use ringmem::memory::{Device, GpuBuffer};
+///
+/// struct Field {
+///     positions: GpuBuffer<[f32; 3]>,
+/// }
+///
+/// # fn main() -> ringmem::Result<()> {
+/// let backend = HostBackend::builder().build()?; // or any other
+/// let mut field = Field { positions: GpuBuffer::new(Device::new(&backend, 0), 1000)? };
+/// field.positions.fill([1.0, 2.0, 3.0])?;
+/// # Ok(())
+/// # }
+/// ```
+pub type GpuBuffer<T> = Buffer<T, Device>;
 /// Elements in page-locked host memory.
-pub type PinnedBuffer<T, B = dyn Backend> = Buffer<T, Pinned<B>>;
+pub type PinnedBuffer<T> = Buffer<T, Pinned>;
 /// Elements in managed memory: one address on both sides.
-pub type UnifiedBuffer<T, B = dyn Backend> = Buffer<T, Unified<B>>;
+pub type UnifiedBuffer<T> = Buffer<T, Unified>;
 
 /// Who gives memory and takes it back.
 ///

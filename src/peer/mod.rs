@@ -19,8 +19,8 @@
 //!
 //! let backend = HostBackend::builder().devices(2).peer(0, 1).build()?;
 //! let mut peers = Peers::new(Pinned::new(&backend, 0))?;
-//! let from = GpuBuffer::<u32, _>::from_slice(Device::new(&backend, 0), &[7; 1000])?;
-//! let mut to = GpuBuffer::<u32, _>::new(Device::new(&backend, 1), 1000)?;
+//! let from = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[7; 1000])?;
+//! let mut to = GpuBuffer::<u32>::new(Device::new(&backend, 1), 1000)?;
 //!
 //! peers.copy(&from, &mut to)?; // over the host
 //! assert_eq!(backend.counters().peer_copies.count, 0);

@@ -42,34 +42,30 @@ const MOST_SHARED: u64 = 64 << 10;
 /// # Ok(())
 /// # }
 /// ```
-pub struct PinnedPool<B: Backend + ?Sized = dyn Backend> {
+pub struct PinnedPool {
     /// What both pools take from.
-    budget: Limited<Pinned<B>>,
+    budget: Limited<Pinned>,
     /// Blocks that share slabs.
-    shared: Rationed<B>,
+    shared: Rationed,
     /// Blocks with a slab each.
-    own: Rationed<B>,
+    own: Rationed,
 }
 
 /// A pool of a budget that another takes from as well.
-type Rationed<B> = Pool<Limited<Pinned<B>>>;
+type Rationed = Pool<Limited<Pinned>>;
 
-impl<B: Backend + ?Sized> PinnedPool<B> {
+impl PinnedPool {
     /// A pool that locks at most `budget` bytes at once.
     ///
     /// # Errors
     ///
     /// As [`Builder::build`].
-    pub fn new(memory: Pinned<B>, budget: u64) -> Result<Self> {
+    pub fn new(memory: Pinned, budget: u64) -> Result<Self> {
         Self::with(memory, budget, |builder| builder)
     }
 
     /// The same with something else about both pools.
-    pub(super) fn with(
-        memory: Pinned<B>,
-        budget: u64,
-        set: impl Fn(Builder<Limited<Pinned<B>>>) -> Builder<Limited<Pinned<B>>>,
-    ) -> Result<Self> {
+    pub(super) fn with(memory: Pinned, budget: u64, set: impl Fn(Builder<Limited<Pinned>>) -> Builder<Limited<Pinned>>) -> Result<Self> {
         let memory = Limited::new(memory, budget);
         let eighths = Classes::new(4 << 10, 21, 8)?;
         let pool = |slab| set(Pool::builder(memory.clone())).limit(budget).slab(slab).classes(eighths).build();
@@ -133,14 +129,14 @@ impl<B: Backend + ?Sized> PinnedPool<B> {
     }
 
     /// Who has blocks of a layout, and who has not.
-    fn pools(&self, layout: Layout) -> (&Rationed<B>, &Rationed<B>) {
+    fn pools(&self, layout: Layout) -> (&Rationed, &Rationed) {
         if layout.size() as u64 <= MOST_SHARED { (&self.shared, &self.own) } else { (&self.own, &self.shared) }
     }
 }
 
 /// A block of a pool when what another keeps of the same budget has gone, and, if that is not enough, what comes back to either.
 #[cold]
-fn make_room<B: Backend + ?Sized>(pool: &Rationed<B>, other: &Rationed<B>, layout: Layout, on: Option<&Stream>) -> Result<Block> {
+fn make_room(pool: &Rationed, other: &Rationed, layout: Layout, on: Option<&Stream>) -> Result<Block> {
     let seen = pool.shared.moved_by_others(Some(&other.shared));
     let again = || {
         other.trim_to(0);
@@ -155,7 +151,7 @@ fn make_room<B: Backend + ?Sized>(pool: &Rationed<B>, other: &Rationed<B>, layou
 }
 
 // SAFETY: the blocks are a pool's, and go back to the one that gave them: a block keeps its layout.
-unsafe impl<B: Backend + ?Sized> Memory for PinnedPool<B> {
+unsafe impl Memory for PinnedPool {
     type Visibility = Both;
 
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block> {
@@ -190,13 +186,13 @@ unsafe impl<B: Backend + ?Sized> Memory for PinnedPool<B> {
     }
 }
 
-impl<B: Backend + ?Sized> Clone for PinnedPool<B> {
+impl Clone for PinnedPool {
     fn clone(&self) -> Self {
         Self { budget: self.budget.clone(), shared: self.shared.clone(), own: self.own.clone() }
     }
 }
 
-impl<B: Backend + ?Sized> fmt::Debug for PinnedPool<B> {
+impl fmt::Debug for PinnedPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PinnedPool").field("budget", &self.budget()).field("statistics", &self.statistics()).finish()
     }

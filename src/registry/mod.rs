@@ -17,7 +17,7 @@
 //!
 //! let backend = HostBackend::builder().build()?;
 //! let registry = Registry::new();
-//! let id = registry.register(GpuBuffer::<f32, _>::from_slice(Device::new(&backend, 0), &[1.0, 2.0, 3.0])?)?;
+//! let id = registry.register(GpuBuffer::<f32>::from_slice(Device::new(&backend, 0), &[1.0, 2.0, 3.0])?)?;
 //!
 //! let message = registry.reference(id, 1..)?; // 64 bytes, through any ring
 //! let (lease, range) = registry.resolve::<f32>(&message)?;

@@ -30,8 +30,8 @@ use crate::backend::{Backend, Ticket};
 /// # futures::executor::block_on(async {
 /// let backend = HostBackend::builder().build()?;
 /// let stream = Stream::new(&backend, 0)?;
-/// let pinned = PinnedBuffer::<u8, _>::from_slice(Pinned::new(&backend, 0), &[7; 64])?;
-/// let device = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 64)?;
+/// let pinned = PinnedBuffer::<u8>::from_slice(Pinned::new(&backend, 0), &[7; 64])?;
+/// let device = GpuBuffer::<u8>::new(Device::new(&backend, 0), 64)?;
 /// let (pinned, device) = stream.copy(pinned, device)?.await?; // or the error, with both
 /// # assert_eq!(device.to_vec()?, [7; 64]);
 /// # drop(pinned);

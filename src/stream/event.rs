@@ -24,7 +24,7 @@ use crate::memory::same_backend;
 /// let backend = HostBackend::builder().build()?;
 /// let (stream, other) = (Stream::new(&backend, 0)?, Stream::new(&backend, 0)?);
 /// let begun = stream.record()?;
-/// let filled = stream.fill(GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 1 << 20)?, .., 7)?;
+/// let filled = stream.fill(GpuBuffer::<u8>::new(Device::new(&backend, 0), 1 << 20)?, .., 7)?;
 /// let ended = stream.record()?;
 /// other.wait_for_event(&ended)?; // what is queued there from now on comes after the fill
 /// ended.wait()?;

@@ -48,7 +48,7 @@ impl Stream {
     /// let backend = HostBackend::builder().build()?;
     /// let module = Module::load(&backend, &Image { ptx: b"", host: kernels, abi: Abi::of(LAYOUTS) }, &Abi::of(LAYOUTS))?;
     /// let stream = Stream::new(&backend, 0)?;
-    /// let numbers = GpuBuffer::<u64, _>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
+    /// let numbers = GpuBuffer::<u64>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
     /// // SAFETY: `add` uses three numbers, and they are the launch's.
     /// let numbers = unsafe { stream.launch_with(&module, "add", numbers, &[3, 10]) }?.ordered();
     /// // SAFETY: as above.

@@ -3,7 +3,6 @@
 use core::fmt;
 use std::vec::Vec;
 
-use crate::backend::Backend;
 use crate::memory::{Buffer, Device, GpuBuffer, Host, Memory, Pinned};
 use crate::stream::{Pending, Stream};
 use crate::{MemoryVisibility, Rejected, Result};
@@ -57,8 +56,8 @@ pub fn bandwidth(stream: &Stream, bytes: usize) -> Result<Bandwidth> {
     }
     let (backend, device) = (stream.backend(), stream.device());
     let on_device = || GpuBuffer::<u8>::new(Device::new(backend, device), bytes);
-    let pinned = Buffer::<u8, _>::new(Pinned::<dyn Backend>::new(backend, device), bytes)?;
-    let pageable = Buffer::<u8, _>::new(Host::<dyn Backend>::new(backend, device), bytes)?;
+    let pinned = Buffer::<u8, _>::new(Pinned::new(backend, device), bytes)?;
+    let pageable = Buffer::<u8, _>::new(Host::new(backend, device), bytes)?;
     let is_pinned = pinned.is_pinned();
     let (up, (pinned, target)) = measure(stream, pinned, on_device()?)?;
     let (down, (target, pinned)) = measure(stream, target, pinned)?;

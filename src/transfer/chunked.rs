@@ -44,8 +44,8 @@ pub struct Progress {
 ///
 /// let backend = HostBackend::builder().build()?;
 /// let stream = Stream::new(&backend, 0)?;
-/// let pinned = PinnedBuffer::<u32, _>::from_slice(Pinned::new(&backend, 0), &[7; 1000])?;
-/// let device = GpuBuffer::<u32, _>::new(Device::new(&backend, 0), 1000)?;
+/// let pinned = PinnedBuffer::<u32>::from_slice(Pinned::new(&backend, 0), &[7; 1000])?;
+/// let device = GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000)?;
 ///
 /// let mut chunks = Vec::new();
 /// let copy = Chunked::new(&stream, pinned, device, 1500, 2)?;

@@ -23,7 +23,7 @@ use crate::{DeviceBytes, Error, Rejected, Result};
 /// use ringmem::transfer::Coalescer;
 ///
 /// let backend = HostBackend::builder().build()?;
-/// let table = GpuBuffer::<u32, _>::new(Device::new(&backend, 0), 1000)?;
+/// let table = GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000)?;
 /// let mut table = Coalescer::new(table, Pinned::new(&backend, 0), 256)?;
 /// for row in 0..100 {
 ///     table.write(2 * row, &[row as u32, 0])?;

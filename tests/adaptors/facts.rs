@@ -24,7 +24,7 @@ pub fn backend() -> Clean {
     Clean::build(HostBackend::builder().device_memory(1 << 20))
 }
 
-fn device(backend: &Arc<HostBackend>) -> Device<HostBackend> {
+fn device(backend: &Arc<HostBackend>) -> Device {
     Device::new(backend, 0)
 }
 

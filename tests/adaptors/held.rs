@@ -26,7 +26,7 @@ unsafe fn hold(host: &dyn KernelHost, arguments: &[u64]) {
 
 /// A stream that executes nothing until this is let go.
 pub struct Held {
-    word: PinnedBuffer<u64, HostBackend>,
+    word: PinnedBuffer<u64>,
     launch: Option<Pending<()>>,
 }
 

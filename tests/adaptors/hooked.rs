@@ -15,7 +15,7 @@ type Hook = Arc<Mutex<Option<Box<dyn FnOnce() + Send>>>>;
 /// A device's memory. Clones have the same hooks.
 #[derive(Clone)]
 pub struct Hooked {
-    memory: Device<HostBackend>,
+    memory: Device,
     /// Done in the next allocation, before it.
     pub before_alloc: Hook,
     /// Done in the next free, after it.

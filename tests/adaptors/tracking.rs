@@ -30,7 +30,7 @@ fn backend() -> Arc<HostBackend> {
     HostBackend::builder().device_memory(1 << 20).build().expect("a backend")
 }
 
-type TrackedDevice = Tracked<Device<HostBackend>>;
+type TrackedDevice = Tracked<Device>;
 
 fn tracked() -> (Arc<HostBackend>, TrackedDevice) {
     let backend = backend();

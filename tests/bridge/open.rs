@@ -32,7 +32,7 @@ fn a_bridge_that_cannot_be_opened_leaves_nothing_whichever_call_fails() {
 #[test]
 fn a_full_device_is_an_error_and_what_is_there_stays() {
     let backend = backend();
-    let kept = GpuBuffer::<u8, _>::from_slice(Device::new(&backend, 0), &vec![7; (1 << 20) - 4096]).expect("room");
+    let kept = GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &vec![7; (1 << 20) - 4096]).expect("room");
     let before = live(&backend);
     for _ in 0..3 {
         // There is room for one ring of the two.

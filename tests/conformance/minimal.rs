@@ -188,10 +188,10 @@ fn defaults_refuse_what_a_backend_has_not() {
     backend.host_access(&block).expect("nothing is in the way");
     let prefetch = Prefetch { address: block.device_address.expect("pinned"), bytes: 16, to: Some(0) };
     assert!(matches!(backend.prefetch(&prefetch, stream), Err(Error::Unsupported { .. })));
-    for set in [Backend::enable_peer, Backend::disable_peer] {
-        set(&*backend, 0, 0).expect("a device reaches itself");
-        assert!(matches!(set(&*backend, 0, 3), Err(Error::NoDevice { asked: 3, devices: 1 })));
-        assert!(matches!(set(&*backend, 4, 0), Err(Error::NoDevice { asked: 4, devices: 1 })));
+    for set in [Minimal::enable_peer, Minimal::disable_peer] {
+        set(&backend, 0, 0).expect("a device reaches itself");
+        assert!(matches!(set(&backend, 0, 3), Err(Error::NoDevice { asked: 3, devices: 1 })));
+        assert!(matches!(set(&backend, 4, 0), Err(Error::NoDevice { asked: 4, devices: 1 })));
     }
     let ticket = backend.record(stream).expect("a mark");
     assert!(backend.wait(ticket, None).expect("nothing failed"));

@@ -115,9 +115,9 @@ alone! {
             // A call that waited for the kernel would end the process: the double has a deadline for those.
             let stream = Stream::new(&backend, 0).expect("a stream");
             for round in 0..10_u8 {
-                let mut gpu = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 5000).expect("room");
+                let mut gpu = GpuBuffer::<u8>::new(Device::new(&backend, 0), 5000).expect("room");
                 gpu.fill(round).expect("a fill");
-                let pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 5000).expect("room");
+                let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 5000).expect("room");
                 let (gpu, pinned) = stream.copy(gpu, pinned).expect("as many").wait().expect("done");
                 assert_eq!(pinned.as_slice().expect("nothing is queued"), [round; 5000]);
                 drop((gpu, pinned));

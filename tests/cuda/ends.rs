@@ -65,7 +65,7 @@ alone! {
     fn in_a_fork_nothing_reaches_the_driver_and_nothing_crashes() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
-        let mut buffer = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room");
+        let mut buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 100).expect("room");
         buffer.fill(1).expect("a fill");
         let double = Double::new();
         let before = double.all_calls();
@@ -112,7 +112,7 @@ fn nobody(_: &dyn ringmem::image::KernelHost, _: &[u64]) {}
 /// What is left to the end of the process.
 static LEFT: OnceLock<Left> = OnceLock::new();
 
-type Left = (Arc<CudaBackend>, Buffer<u8, Device<CudaBackend>>);
+type Left = (Arc<CudaBackend>, Buffer<u8, Device>);
 
 unsafe extern "C" {
     safe fn atexit(callback: extern "C" fn()) -> i32;

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 use std::thread;
 use std::time::Instant;
 
-use ringmem::backend::Backend;
 use ringmem::memory::{Pinned, PinnedBuffer};
 use ringmem::stream::{Module, Pending, Stream};
 use ringmem_kernels::{ABI, IMAGE};
@@ -14,14 +13,14 @@ use crate::rig::LIMIT;
 
 /// A kernel that runs until this is dropped.
 pub struct Held {
-    words: PinnedBuffer<u64, dyn Backend>,
+    words: PinnedBuffer<u64>,
     _pending: Pending<()>,
 }
 
 impl Held {
     pub fn on(stream: &Stream) -> Self {
         let backend = stream.backend();
-        let mut words = PinnedBuffer::<u64, dyn Backend>::new(Pinned::new(backend, 0), 2).expect("room");
+        let mut words = PinnedBuffer::<u64>::new(Pinned::new(backend, 0), 2).expect("room");
         let module = Module::load(backend, &IMAGE, &ABI).expect("our ABI");
         let address = words.device_address().expect("it has one").get();
         // SAFETY: two words that both sides use as atomics; they list the launch.

@@ -25,7 +25,7 @@ alone! {
         let stream = context.new_stream().expect("a stream");
         let id = backend.adopt_stream(&stream).expect("of the primary context");
         assert_eq!(backend.raw_stream(id).expect("it is open"), stream.cu_stream());
-        let buffer = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room");
+        let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 100).expect("room");
         let fill = ringmem::backend::Fill::of(Place::Device(buffer.device_address().expect("it has one")), 6_u8, 100);
         // SAFETY: the buffer's bytes, waited for.
         let ticket = unsafe { backend.fill(&fill, id) }.expect("queued");

@@ -166,7 +166,7 @@ lacking! {
     fn without_managed_memory_s_functions_what_needs_them_says_so() without("cuMemPrefetchAsync", "cuMemAdvise") {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
-        let managed = UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 100).expect("managed memory");
+        let managed = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 100).expect("managed memory");
         let refused = stream.prefetch(managed, Some(0)).map_err(ringmem::Rejected::into_error);
         unsupported(refused, "cuMemPrefetchAsync");
         let layout = Layout::new::<[u64; 8]>();
@@ -180,13 +180,13 @@ lacking! {
     fn without_managed_memory_there_is_none() without("cuMemAllocManaged") {
         let backend = rig::open();
         assert!(!backend.capabilities(0).expect("device 0").unified);
-        unsupported(UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 8), "managed memory");
+        unsupported(UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 8), "managed memory");
     }
 
     fn without_copies_between_devices_only_those_are_refused() without("cuMemcpyPeerAsync") with("RINGMEM_DOUBLE_DEVICES" = 2) {
         let backend = rig::open();
-        let [one, other] = [0, 1].map(|device| GpuBuffer::<u8, _>::new(Device::new(&backend, device), 8).expect("room"));
-        let place = |buffer: &GpuBuffer<u8, CudaBackend>| Place::Device(buffer.device_address().expect("it has one"));
+        let [one, other] = [0, 1].map(|device| GpuBuffer::<u8>::new(Device::new(&backend, device), 8).expect("room"));
+        let place = |buffer: &GpuBuffer<u8>| Place::Device(buffer.device_address().expect("it has one"));
         let copy = Copy { to: place(&other), from: place(&one), bytes: 8 };
         // SAFETY: both live, nobody else's.
         unsupported(unsafe { backend.copy_now(&copy) }, "cuMemcpyPeerAsync");

@@ -28,7 +28,7 @@ fn free(backend: &Arc<CudaBackend>, block: &Block) -> Result<(), Error> {
 }
 
 /// Asks what is used of a limit when it is dropped.
-struct Asks(Limited<Device<CudaBackend>>);
+struct Asks(Limited<Device>);
 
 impl Drop for Asks {
     fn drop(&mut self) {
@@ -59,7 +59,7 @@ alone! {
         let (backend, double) = (rig::open(), Double::new());
         assert!(backend.capabilities(0).expect("device 0").stream_ordered);
         assert!(Buffer::<u8, _>::new(Device::new(&backend, 0), 1).expect("room").is_device_backed());
-        assert!(!UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 1).expect("room").is_device_backed());
+        assert!(!UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 1).expect("room").is_device_backed());
         let before = backend.memory_info(0).expect("device 0");
         double.reset();
         for _ in 0..10 {
@@ -158,7 +158,7 @@ alone! {
     fn managed_memory_is_advised_moved_ahead_and_copied_by_anybody() {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
-        let mut managed = UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 5000).expect("managed memory");
+        let mut managed = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 5000).expect("managed memory");
         managed.as_mut_slice().expect("nothing is queued").fill(3);
         let block = backend.allocate(&request(MemoryLocation::Unified, 4096, 8, Options::empty()), None).expect("room");
         for advice in [Advice::ReadMostly, Advice::NotReadMostly, Advice::Prefer(Some(0)), Advice::Prefer(None), Advice::NoPreference] {
@@ -181,19 +181,19 @@ alone! {
     fn managed_memory_is_refused_where_a_device_has_none() with("RINGMEM_DOUBLE_ATTRIBUTES" = "83=0") {
         let backend = rig::open();
         assert!(!backend.capabilities(0).expect("device 0").unified);
-        let error = UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 8).expect_err("there is none");
+        let error = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 8).expect_err("there is none");
         assert!(matches!(error, Error::Unsupported { .. }), "{error}");
     }
 
     fn the_host_does_not_touch_managed_memory_under_a_kernel_where_it_must_not() with("RINGMEM_DOUBLE_ATTRIBUTES" = "89=0") {
         let backend = rig::open();
-        let mut managed = UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 100).expect("managed memory");
+        let mut managed = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 100).expect("managed memory");
         assert!(!backend.capabilities(0).expect("device 0").concurrent_managed_access);
         managed.as_mut_slice().expect("no kernel runs").fill(1);
         let stream = Stream::new(&backend, 0).expect("a stream");
         let held = Held::on(&stream);
         assert!(matches!(managed.as_slice(), Err(Error::Busy { .. })));
-        let error = UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 100).expect_err("it would be zeroed");
+        let error = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 100).expect_err("it would be zeroed");
         assert!(matches!(error, Error::Busy { .. }), "{error}");
         drop(held);
         stream.synchronize().expect("done");
@@ -204,7 +204,7 @@ alone! {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         for to in [Some(0), None] {
-            let managed = UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 100).expect("managed memory");
+            let managed = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 100).expect("managed memory");
             let rejected = stream.prefetch(managed, to).expect_err("the driver calls it no such device");
             assert!(matches!(rejected.error, Error::Unsupported { .. }), "{rejected:?}");
             let memory = Prefetching::new(Unified::new(&backend, 0), stream.clone(), to);

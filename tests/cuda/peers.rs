@@ -45,7 +45,7 @@ alone! {
         let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
         let streams = [0, 1].map(|device| Stream::new(&backend, device).expect("a stream"));
         for (device, stream) in streams.iter().enumerate() {
-            let mut buffer = GpuBuffer::<u8, _>::from_slice(Device::new(&backend, device as u32), &[1; 100]).expect("room");
+            let mut buffer = GpuBuffer::<u8>::from_slice(Device::new(&backend, device as u32), &[1; 100]).expect("room");
             let arguments = [buffer.device_address().expect("it has one").get(), 100];
             // SAFETY: the buffer's bytes, and it lists the launch.
             drop(unsafe { stream.launch(&module, "increment", &arguments) }.expect("a launch"));
@@ -58,7 +58,7 @@ alone! {
 
     fn a_device_that_nobody_uses_is_not_opened() with("RINGMEM_DOUBLE_DEVICES" = 4) {
         let (backend, double) = (rig::open(), Double::new());
-        drop(GpuBuffer::<u8, _>::new(Device::new(&backend, 2), 100).expect("room"));
+        drop(GpuBuffer::<u8>::new(Device::new(&backend, 2), 100).expect("room"));
         assert_eq!(double.calls("cuDevicePrimaryCtxRetain"), 1);
         drop(Module::load(&backend, &IMAGE, &ABI).expect("our ABI"));
         assert_eq!(double.calls("cuDevicePrimaryCtxRetain"), 1, "it is loaded where something is open");

@@ -70,7 +70,7 @@ alone! {
         let backend = rig::open();
         let stream = Stream::new(&backend, 0).expect("a stream");
         let from = Buffer::<u8, _>::from_slice(Pinned::new(&backend, 0), &[6; 100]).expect("room");
-        let to = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 100).expect("room");
+        let to = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 100).expect("room");
         let held = Held::on(&stream);
         let copy = stream.copy(from, to).expect("as many");
         drop(held);
@@ -89,7 +89,7 @@ alone! {
             let (backend, done, sender) = (&backend, &done, freed.0);
             scope.spawn(move || {
                 while !done.load(Acquire) {
-                    drop(PinnedBuffer::<u8, _>::new(Pinned::new(backend, 0), 8).expect("room"));
+                    drop(PinnedBuffer::<u8>::new(Pinned::new(backend, 0), 8).expect("room"));
                     // Who listens has a kernel, and ends it only then.
                     let _ = sender.try_send(());
                 }
@@ -155,7 +155,7 @@ alone! {
         let stream = Stream::new(&backend, 0).expect("a stream");
         let held = Held::on(&stream);
         // Whoever asks for kernels has an event right behind this one.
-        drop(PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 100).expect("room"));
+        drop(PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 100).expect("room"));
         let pending = stream.copy(
             Buffer::<u8, _>::from_slice(Pinned::new(&backend, 0), &[1; 100]).expect("room"),
             Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"),
@@ -165,7 +165,7 @@ alone! {
 
     fn a_fork_waits_for_no_lock_of_a_thread_that_it_has_not() with("RINGMEM_DOUBLE_DELAY_US" = 500_000) {
         let (backend, double) = (rig::open(), Double::new());
-        let [one, other] = [(); 2].map(|()| PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 8).expect("room"));
+        let [one, other] = [(); 2].map(|()| PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 8).expect("room"));
         let stream = Stream::new(&backend, 0).expect("a stream");
         let before = double.calls("cuMemFreeHost");
         let filled = stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 8).expect("room"), .., 1).expect("a fill");

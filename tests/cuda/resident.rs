@@ -21,7 +21,7 @@ use crate::rig::{self, LIMIT, alone};
 const MOST: u64 = 64;
 
 /// Groups that stay until the second word is 1.
-fn stay(backend: &Arc<CudaBackend>, words: &PinnedBuffer<u64, CudaBackend>, groups: u32, stream: &Stream) -> Result<Ticket, Error> {
+fn stay(backend: &Arc<CudaBackend>, words: &PinnedBuffer<u64>, groups: u32, stream: &Stream) -> Result<Ticket, Error> {
     let module = backend.load(&IMAGE, &ABI).expect("our ABI");
     let arguments = [words.device_address().expect("it has one").get()];
     let launch = Launch { module, name: "hold", arguments: &arguments, groups, stays: true, operands: &[] };
@@ -29,11 +29,11 @@ fn stay(backend: &Arc<CudaBackend>, words: &PinnedBuffer<u64, CudaBackend>, grou
     unsafe { backend.launch(&launch, stream.id()) }
 }
 
-fn words(backend: &Arc<CudaBackend>) -> PinnedBuffer<u64, CudaBackend> {
+fn words(backend: &Arc<CudaBackend>) -> PinnedBuffer<u64> {
     PinnedBuffer::new(Pinned::new(backend, 0), 2).expect("room")
 }
 
-fn word(words: &PinnedBuffer<u64, CudaBackend>, index: usize) -> &AtomicU64 {
+fn word(words: &PinnedBuffer<u64>, index: usize) -> &AtomicU64 {
     // SAFETY: one of two aligned words that are atomics on both sides.
     unsafe { words.as_ptr().expect("two words").add(index).cast().as_ref() }
 }

@@ -31,7 +31,7 @@ alone! {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
         let held = Held::on(&stream);
-        let pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 100).expect("room");
+        let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 100).expect("room");
         let mut filled = stream.fill(pinned, .., 7).expect("a fill").ordered();
         silence(&double);
         let error = filled.settle().expect_err("nobody can say");
@@ -48,7 +48,7 @@ alone! {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
         let held = Held::on(&stream);
-        let pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 100).expect("room");
+        let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 100).expect("room");
         let pending = stream.fill(pinned, .., 7).expect("a fill");
         silence(&double);
         let Rejected { error, value: mut filled } = pending.wait().expect_err("nobody can say");
@@ -98,7 +98,7 @@ alone! {
         let (backend, double) = (rig::open(), Double::new());
         let gpu = Buffer::<u8, _>::from_slice(Device::new(&backend, 0), &[7; 100]).expect("room");
         // A copy to pageable memory keeps who queues it.
-        let pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 100).expect("room");
+        let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 100).expect("room");
         let (to, from) = (pinned.as_ptr().expect("bytes"), gpu.device_address().expect("it has one"));
         let copy = Copy { to: Place::Host(to), from: Place::Device(from), bytes: 100 };
         double.reset();

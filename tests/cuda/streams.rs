@@ -176,7 +176,7 @@ alone! {
         let (backend, double) = (rig::open(), Double::new());
         let stream = Stream::new(&backend, 0).expect("a stream");
         let gpu = Buffer::<u64, _>::new(Device::new(&backend, 0), 100).expect("room");
-        let mut word = PinnedBuffer::<u64, _>::new(Pinned::new(&backend, 0), 1).expect("room");
+        let mut word = PinnedBuffer::<u64>::new(Pinned::new(&backend, 0), 1).expect("room");
         let place = Place::Host(word.as_ptr().expect("a word").cast());
         double.reset();
         // The pattern is written, and not spread.

@@ -38,11 +38,11 @@ fn stream(backend: &Clean) -> Stream {
     Stream::new(&**backend, 0).expect("a stream")
 }
 
-fn gpu(backend: &Clean, bytes: usize) -> GpuBuffer<u8, HostBackend> {
+fn gpu(backend: &Clean, bytes: usize) -> GpuBuffer<u8> {
     GpuBuffer::new(Device::new(backend, 0), bytes).expect("room")
 }
 
-fn pinned(backend: &Clean, bytes: usize) -> PinnedBuffer<u8, HostBackend> {
+fn pinned(backend: &Clean, bytes: usize) -> PinnedBuffer<u8> {
     PinnedBuffer::new(Pinned::new(backend, 0), bytes).expect("room")
 }
 

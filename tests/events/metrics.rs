@@ -33,7 +33,7 @@ fn each_direction_has_its_count_its_bytes_its_time_and_its_bandwidth() {
     let stream = stream(&backend);
     stream.measure().expect("the host backend has a clock");
     stream.measure().expect("and goes on");
-    let other = GpuBuffer::<u8, _>::new(Device::new(&backend, 1), 10_000).expect("room");
+    let other = GpuBuffer::<u8>::new(Device::new(&backend, 1), 10_000).expect("room");
     let (mut host, mut near) = (pinned(&backend, 10_000), gpu(&backend, 10_000));
     for _ in 0..3 {
         (host, near) = stream.copy(host, near).expect("it is queued").ordered();
@@ -68,7 +68,7 @@ fn a_peer_enabled_after_the_call_changes_nothing_of_a_copy() {
     let backend = build(builder().devices(2).peer(0, 1).link(link()));
     let stream = stream(&backend);
     let held = Held::new(&backend, &stream);
-    let other = GpuBuffer::<u8, _>::new(Device::new(&backend, 1), 64).expect("room");
+    let other = GpuBuffer::<u8>::new(Device::new(&backend, 1), 64).expect("room");
     let (near, other) = stream.copy(gpu(&backend, 64), other).expect("it is queued").ordered();
     backend.enable_peer(0, 1).expect("it can be reached");
     held.let_go();

@@ -28,7 +28,7 @@ fn names<T>(outcome: Result<T, Error>, stream: &Stream) -> bool {
 }
 
 /// A buffer that a fill on `stream` failed to write.
-fn tainted(backend: &Clean, stream: &Stream) -> GpuBuffer<u8, HostBackend> {
+fn tainted(backend: &Clean, stream: &Stream) -> GpuBuffer<u8> {
     fill_fails(backend);
     stream.fill(gpu(backend, BYTES), .., 7).expect("queued").ordered()
 }
@@ -103,7 +103,7 @@ fn memory_that_is_allocated_again_is_valid() {
     }
     fill_fails(&backend);
     drop(stream.fill(gpu(&backend, BYTES), .., 7).expect("queued").wait().expect_err("planned"));
-    let device = Device::<HostBackend>::new(&backend, 0);
+    let device = Device::new(&backend, 0);
     let block = device.alloc(std::alloc::Layout::new::<[u8; BYTES]>(), None).expect("room");
     // SAFETY: within the block.
     let place = unsafe { block.place(0) }.expect("it has bytes");
@@ -150,8 +150,8 @@ fn a_launch_is_refused_invalid_operands_and_invalidates_them_where_it_panics() {
 fn operands_that_a_kernel_only_reads_stay_valid_where_it_panics() {
     let backend = build(builder());
     let (stream, module) = (stream(&backend), module(&backend));
-    let buffers = [0; 2].map(|_| GpuBuffer::<u8, _>::from_slice(Device::new(&*backend, 0), &[1; BYTES]).expect("room"));
-    let place = |of: &GpuBuffer<u8, HostBackend>| ringmem::backend::Place::Device(of.device_address().expect("it has bytes"));
+    let buffers = [0; 2].map(|_| GpuBuffer::<u8>::from_slice(Device::new(&*backend, 0), &[1; BYTES]).expect("room"));
+    let place = |of: &GpuBuffer<u8>| ringmem::backend::Place::Device(of.device_address().expect("it has bytes"));
     let operands = [false, true].map(|is_written| {
         let place = place(&buffers[usize::from(is_written)]);
         Operand { place, bytes: BYTES as u64, is_written }
@@ -196,9 +196,7 @@ fn a_frame_of_invalid_elements_fails_and_the_next_one_arrives() {
 fn a_mirror_reports_a_failed_device_write_to_whoever_reads_either_side() {
     let backend = build(builder());
     let work = stream(&backend);
-    let mut mirror =
-        MirroredBuffer::<u8, _, _>::new(Pinned::<HostBackend>::new(&backend, 0), Device::<HostBackend>::new(&backend, 0), BYTES)
-            .expect("room");
+    let mut mirror = MirroredBuffer::<u8, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), BYTES).expect("room");
     let fill = |mirror: &mut MirroredBuffer<u8, _, _>| {
         mirror.through(Access::Write, |device| (work.fill(device, .., 7).expect("queued").ordered(), ())).expect("lent");
     };
@@ -216,7 +214,7 @@ fn a_mirror_reports_a_failed_device_write_to_whoever_reads_either_side() {
 #[test]
 fn a_managed_buffer_does_not_grow_over_a_failed_upload() {
     let backend = build(builder());
-    let (work, manager) = (stream(&backend), MemoryManager::new(Device::<HostBackend>::new(&backend, 0)));
+    let (work, manager) = (stream(&backend), MemoryManager::new(Device::new(&backend, 0)));
     let id = manager.create::<u8>("bytes", BYTES, BufferConfig::default().with_async(true)).expect("room");
     let mut lease = manager.lease_mut(id).expect("nobody else");
     backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1).when_executed()));
@@ -233,7 +231,7 @@ fn a_managed_buffer_does_not_grow_over_a_failed_upload() {
 fn managed_memory_is_refused_to_the_host_after_a_failed_fill() {
     let backend = build(builder());
     let work = stream(&backend);
-    let managed = Buffer::<u8, _>::new(Unified::<HostBackend>::new(&backend, 0), BYTES).expect("room");
+    let managed = Buffer::<u8, _>::new(Unified::new(&backend, 0), BYTES).expect("room");
     fill_fails(&backend);
     let managed = work.fill(managed, .., 7).expect("queued").wait().expect_err("planned").value;
     assert!(names(managed.as_slice().map(drop), &work));
@@ -242,7 +240,7 @@ fn managed_memory_is_refused_to_the_host_after_a_failed_fill() {
 #[test]
 fn a_relocated_block_stays_invalid() {
     let backend = build(builder());
-    let (work, pool) = (stream(&backend), Pool::builder(Device::<HostBackend>::new(&backend, 0)).slab(1 << 16).build().expect("a pool"));
+    let (work, pool) = (stream(&backend), Pool::builder(Device::new(&backend, 0)).slab(1 << 16).build().expect("a pool"));
     let registry = Registry::new();
     let first = Buffer::<u8, _>::new(pool.clone(), 8192).expect("room");
     let second = Buffer::<u8, _>::new(pool.clone(), 8192).expect("room");
@@ -264,10 +262,10 @@ fn a_fill_by_copies_fails_as_a_whole_and_leaves_nothing_half_valid() {
             for (fault, when_executed) in [(fault, false), (fault.when_executed(), true)] {
                 let backend = build(builder());
                 let (work, other) = (stream(&backend), stream(&backend));
-                let buffer = GpuBuffer::<[u8; 3], _>::new(Device::<HostBackend>::new(&backend, 0), len).expect("room");
+                let buffer = GpuBuffer::<[u8; 3]>::new(Device::new(&backend, 0), len).expect("room");
                 let buffer = other.fill(buffer, .., [7; 3]).expect("queued").ordered();
                 backend.set_faults(&Faults::new().on(verb, fault));
-                let outcome = work.fill(buffer, .., [1, 2, 3]).and_then(|filled| filled.wait());
+                let outcome = work.fill(buffer, .., [1, 2, 3]).and_then(ringmem::stream::Pending::wait);
                 backend.set_faults(&Faults::new());
                 let mut buffer = match outcome {
                     Ok(buffer) => {

@@ -3,13 +3,13 @@
 use futures::executor::block_on;
 use ringmem::Error;
 use ringmem::backend::Backend;
-use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
+use ringmem::backend::host::{Fault, Faults, Verb};
 use ringmem::memory::{Device, GpuBuffer};
 use ringmem::stream::{Pending, Role, StreamSet};
 
 use super::{build, builder, gpu, stream};
 
-type Filled = Pending<GpuBuffer<u8, HostBackend>>;
+type Filled = Pending<GpuBuffer<u8>>;
 
 const WAYS: [fn(Filled) -> Result<(), Error>; 3] = [
     |filled| filled.wait().map(drop).map_err(|rejected| rejected.error),
@@ -42,7 +42,7 @@ fn an_operation_that_failed_is_not_had_by_waiting_for_it_second() {
 fn what_the_operation_itself_was_told_is_told_nobody_else() {
     let backend = build(builder());
     let stream = stream(&backend);
-    let buffer = GpuBuffer::<u8, _>::from_slice(Device::new(&*backend, 0), &[7; 64]).expect("room");
+    let buffer = GpuBuffer::<u8>::from_slice(Device::new(&*backend, 0), &[7; 64]).expect("room");
     backend.set_faults(&Faults::new().on(Verb::Fill, Fault::nth(1).when_executed()));
     let ticket = backend.mark(stream.id()).expect("a live stream");
     let rejected = stream.fill(buffer, .., 1).expect("queued").wait().expect_err("planned");

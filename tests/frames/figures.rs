@@ -27,7 +27,7 @@ fn nothing(_: &dyn KernelHost, _: &[u64]) {}
 
 /// Two buffers in turn, of which a kernel writes one while the other is transferred.
 struct Model {
-    sources: [GpuBuffer<u32, HostBackend>; 2],
+    sources: [GpuBuffer<u32>; 2],
     work: Stream,
     module: Module,
     backend: Clean,

@@ -42,8 +42,8 @@ const BYTES: u64 = 4 * LEN as u64;
 /// A writer that has one thread with its reader.
 const EVERY: Policy = Policy::Every { wait: Duration::ZERO };
 
-type Writer = frames::Writer<u32, Pinned<HostBackend>>;
-type Reader = frames::Reader<u32, Pinned<HostBackend>>;
+type Writer = frames::Writer<u32, Pinned>;
+type Reader = frames::Reader<u32, Pinned>;
 
 fn eventually(fact: &str, holds: impl Fn() -> bool) {
     let begun = Instant::now();
@@ -57,7 +57,7 @@ fn eventually(fact: &str, holds: impl Fn() -> bool) {
 struct Rig {
     writer: Writer,
     reader: Reader,
-    source: Option<GpuBuffer<u32, HostBackend>>,
+    source: Option<GpuBuffer<u32>>,
     work: Stream,
     backend: Clean,
 }

@@ -35,7 +35,7 @@ fn is_in_order(log: &[Call], address: u64) -> usize {
     executed.len()
 }
 
-fn address(source: &GpuBuffer<u32, HostBackend>) -> u64 {
+fn address(source: &GpuBuffer<u32>) -> u64 {
     source.device_address().expect("it has bytes").get()
 }
 

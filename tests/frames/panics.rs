@@ -52,7 +52,7 @@ fn an_upload_s_slot_outlives_it_wherever_its_start_panics() {
     let panicked = each_call(|number| {
         let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).log(true).clock(clock()));
         let mut uploads = Uploads::<u32, _>::new(Pinned::new(&backend, 0), 2, LIMIT).expect("a stream");
-        let mut target = GpuBuffer::<u32, _>::new(Device::new(&backend, 0), LEN).expect("room");
+        let mut target = GpuBuffer::<u32>::new(Device::new(&backend, 0), LEN).expect("room");
         let work = Stream::new(&backend, 0).expect("a stream");
         let held = Held::new(&backend, &work);
         target.used_by(&work).expect("a live stream");

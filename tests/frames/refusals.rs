@@ -23,7 +23,7 @@ fn no_slots_and_no_device_are_refused() {
 #[test]
 fn what_is_refused_takes_no_number_and_no_slot() {
     let other = Clean::build(HostBackend::builder());
-    let mut theirs = GpuBuffer::<u32, _>::new(Device::new(&other, 0), LEN).expect("room");
+    let mut theirs = GpuBuffer::<u32>::new(Device::new(&other, 0), LEN).expect("room");
     let mut rig = Rig::new(1, EVERY);
     let manager = MemoryManager::new(Device::new(&rig.backend, 0));
     let named = manager.create::<u32>("a", LEN, BufferConfig::new()).expect("room");
@@ -49,7 +49,7 @@ fn memory_that_has_no_room_for_a_slot_is_an_error_and_the_others_go_on() {
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20));
     let short = Limited::new(Pinned::new(&backend, 0), BYTES);
     let (mut writer, mut reader) = frames::pair::<u32, _>(std::sync::Arc::new(short), 2, EVERY).expect("a stream");
-    let mut source = GpuBuffer::<u32, _>::from_slice(Device::new(&backend, 0), &[3; LEN]).expect("room");
+    let mut source = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[3; LEN]).expect("room");
     assert_eq!(writer.start(&mut source, ..).expect("room"), 1);
     let refused = writer.start(&mut source, ..).expect_err("for one, not for two");
     assert!(matches!(refused, Error::Limit { .. }), "{refused}");
@@ -75,7 +75,7 @@ fn nothing_is_transferred_for_a_reader_that_has_gone() {
 /// Slots in any memory that the host sees.
 fn reads_all<H: Memory<Visibility: HostReadable> + Clone>(backend: &Clean, memory: H) {
     let (mut writer, mut reader) = frames::pair::<u32, _>(memory, 2, EVERY).expect("a stream");
-    let mut source = GpuBuffer::<u32, _>::new(Device::new(backend, 0), LEN).expect("room");
+    let mut source = GpuBuffer::<u32>::new(Device::new(backend, 0), LEN).expect("room");
     for value in 1..10 {
         source.fill(value).expect("live");
         writer.start(&mut source, ..).expect("a slot");
@@ -95,7 +95,7 @@ fn a_frame_in_managed_memory_is_there_when_the_host_may_touch_it_again() {
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).concurrent_managed_access(false));
     let work = Stream::new(&backend, 0).expect("a stream");
     let (mut writer, mut reader) = frames::pair::<u32, _>(Unified::new(&backend, 0), 2, EVERY).expect("a stream");
-    let mut source = GpuBuffer::<u32, _>::from_slice(Device::new(&backend, 0), &[4; LEN]).expect("room");
+    let mut source = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[4; LEN]).expect("room");
     writer.start(&mut source, ..).expect("a slot");
     let held = Held::new(&backend, &work);
     let refused = reader.next(LIMIT).expect_err("a kernel runs");

@@ -11,7 +11,7 @@ const MANY: usize = 4096;
 /// Writes frames whose elements are all the number of their write, until so many were started; the pairs of frame and write.
 fn write(mut writer: Writer, backend: &Clean) -> Vec<(u64, u32)> {
     let work = Stream::new(backend, 0).expect("a stream");
-    let mut source = Some(GpuBuffer::<u32, _>::new(Device::new(backend, 0), MANY).expect("room"));
+    let mut source = Some(GpuBuffer::<u32>::new(Device::new(backend, 0), MANY).expect("room"));
     let mut started = Vec::new();
     for value in 1.. {
         let mut filled = work.fill(source.take().expect("it is there"), .., value).expect("queued").ordered();

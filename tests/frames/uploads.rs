@@ -11,8 +11,8 @@ use ringmem::memory::Buffer;
 
 use super::*;
 
-type Sends = Uploads<u32, Pinned<HostBackend>>;
-type Target = GpuBuffer<u32, HostBackend>;
+type Sends = Uploads<u32, Pinned>;
+type Target = GpuBuffer<u32>;
 
 /// The backend first: it goes last.
 fn uploads(wait: Duration) -> (Clean, Stream, [Target; 2], Sends) {
@@ -30,7 +30,7 @@ fn each_frame_arrives_as_it_was_filled_though_slots_are_filled_again_at_once() {
     for number in 0..100 {
         let target = &mut targets[number as usize % 2];
         assert_eq!(uploads.send(target, .., |elements| elements.fill(number)).expect("in time"), u64::from(number) + 1);
-        let result = GpuBuffer::<u32, _>::new(Device::new(&backend, 0), LEN).expect("room");
+        let result = GpuBuffer::<u32>::new(Device::new(&backend, 0), LEN).expect("room");
         // A kernel's work on it, which the next but one upload comes after.
         let target = mem::replace(target, Buffer::new(Device::new(&backend, 0), LEN).expect("room"));
         let (target, result) = work.copy(target, result).expect("queued").ordered();

@@ -58,7 +58,7 @@ fn an_error_that_nobody_asks_for_is_counted() {
 #[test]
 fn a_kernel_s_clock_never_goes_back() {
     let setup = setup(4096);
-    let result = PinnedBuffer::<u64, _>::new(Pinned::new(&setup.backend, 0), 1).expect("pinned memory");
+    let result = PinnedBuffer::<u64>::new(Pinned::new(&setup.backend, 0), 1).expect("pinned memory");
     done(setup.launch("clock", &[address(&result)]));
     assert_eq!(result.as_slice().expect("nothing is queued"), [1]);
 }
@@ -212,7 +212,7 @@ fn eight_threads_allocate_free_and_copy_without_meeting() {
             scope.spawn(move || {
                 let stream = Stream::new(backend, 0).expect("a stream");
                 let mut random = thread.wrapping_mul(0x9E37_79B9_7F4A_7C15) + 1;
-                let mut kept: Vec<(GpuBuffer<u8, HostBackend>, u8)> = Vec::new();
+                let mut kept: Vec<(GpuBuffer<u8>, u8)> = Vec::new();
                 for round in 0..200_u64 {
                     random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     let (bytes, byte) = (1 + (random >> 33) as usize % 50_000, (thread * 31 + round) as u8);

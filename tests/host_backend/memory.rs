@@ -60,7 +60,7 @@ fn ten_million_floats_take_forty_million_bytes_of_what_is_free() {
     let backend = HostBackend::builder().devices(2).build().expect("a backend");
     let free = |device| backend.memory_info(device).expect("a device").expect("a simulation knows").free;
     let before = [0, 1].map(free);
-    let buffer = GpuBuffer::<f32, _>::new(Device::new(&backend, 1), 10_000_000).expect("room");
+    let buffer = GpuBuffer::<f32>::new(Device::new(&backend, 1), 10_000_000).expect("room");
     assert_eq!([0, 1].map(free), [before[0], before[1] - 40_000_000]);
     drop(buffer);
     assert_eq!([0, 1].map(free), before);

@@ -82,7 +82,7 @@ fn is_pinned_says_what_the_system_says() {
     let setup = setup(4096);
     // More than any limit that is set by default, so that both answers are seen where there is a limit.
     for bytes in [4096, 64 << 20] {
-        let pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&setup.backend, 0), bytes).expect("pinned memory");
+        let pinned = PinnedBuffer::<u8>::new(Pinned::new(&setup.backend, 0), bytes).expect("pinned memory");
         let lines = mapping(address(&pinned));
         let flags = lines.iter().find(|line| line.starts_with("VmFlags:")).expect("flags");
         assert_eq!(pinned.is_pinned(), flags.split(' ').any(|flag| flag == "lo"), "{bytes} bytes: {flags}");

@@ -122,11 +122,11 @@ pub fn setup(device_memory: u64) -> Setup {
 }
 
 impl Setup {
-    pub fn device(&self, bytes: usize) -> GpuBuffer<u8, HostBackend> {
+    pub fn device(&self, bytes: usize) -> GpuBuffer<u8> {
         GpuBuffer::new(Device::new(&self.backend, 0), bytes).expect("room")
     }
 
-    pub fn pinned(&self, bytes: &[u8]) -> PinnedBuffer<u8, HostBackend> {
+    pub fn pinned(&self, bytes: &[u8]) -> PinnedBuffer<u8> {
         PinnedBuffer::from_slice(Pinned::new(&self.backend, 0), bytes).expect("pinned memory")
     }
 
@@ -145,7 +145,7 @@ impl Setup {
         self.place_by(&PinnedBuffer::new(Pinned::new(&self.backend, 0), 1).expect("pinned memory"), address, bytes)
     }
 
-    pub fn place_by(&self, result: &PinnedBuffer<u64, HostBackend>, at: u64, bytes: u64) -> u64 {
+    pub fn place_by(&self, result: &PinnedBuffer<u64>, at: u64, bytes: u64) -> u64 {
         done(self.launch("translate", &[at, bytes, address(result)]));
         result.as_slice().expect("nothing is queued")[0]
     }
@@ -161,7 +161,7 @@ impl Setup {
 }
 
 pub struct Held {
-    words: PinnedBuffer<u64, HostBackend>,
+    words: PinnedBuffer<u64>,
     pub pending: Option<Pending<()>>,
 }
 

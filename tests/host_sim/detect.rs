@@ -127,7 +127,7 @@ fn a_fill_of_elements_that_are_not_aligned_or_of_no_size_is_refused() {
 fn a_kernel_does_not_see_pageable_memory() {
     let backend = build(HostBackend::builder());
     let stream = Stream::new(&backend, 0).expect("a stream");
-    let result = PinnedBuffer::<u64, _>::new(Pinned::new(&backend, 0), 1).expect("room");
+    let result = PinnedBuffer::<u64>::new(Pinned::new(&backend, 0), 1).expect("room");
     let word = result.device_address().expect("it has bytes").get();
     for (location, sees) in
         [(MemoryLocation::Host, 0), (MemoryLocation::Pinned, 1), (MemoryLocation::Unified, 1), (MemoryLocation::Device, 1)]

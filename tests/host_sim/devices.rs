@@ -25,7 +25,7 @@ fn what_a_buffer_takes_is_what_its_device_has_less() {
     let backend = build(HostBackend::builder());
     let info = || backend.memory_info(0).expect("a device").expect("known");
     let before = info();
-    let buffer = GpuBuffer::<f32, _>::new(Device::new(&backend, 0), 10_000_000).expect("room");
+    let buffer = GpuBuffer::<f32>::new(Device::new(&backend, 0), 10_000_000).expect("room");
     assert_eq!((before.free - info().free, info().used(), info().total), (40_000_000, 40_000_000, before.total));
     drop(buffer);
     assert_eq!(info(), before);
@@ -114,7 +114,7 @@ fn a_kernel_sees_another_device_s_memory_while_its_own_reaches_it() {
     let backend = build(HostBackend::builder().devices(2).peer(0, 1).peer(1, 0));
     let streams = [0, 1].map(|device| Stream::new(&backend, device).expect("a stream"));
     let blocks = [0, 1].map(|device| give(&backend, MemoryLocation::Device, device, 64).expect("room"));
-    let result = PinnedBuffer::<u64, _>::new(Pinned::new(&backend, 0), 1).expect("room");
+    let result = PinnedBuffer::<u64>::new(Pinned::new(&backend, 0), 1).expect("room");
     let sees = |device: usize, block: usize| {
         let [address, word] = [blocks[block].device_address, result.device_address()].map(|address| address.expect("it has bytes").get());
         // SAFETY: the kernel writes to the result alone, which nobody reads before it is done.

@@ -22,7 +22,7 @@ impl Drop for Bomb {
     }
 }
 
-fn gpu(backend: &Arc<HostBackend>, len: usize) -> GpuBuffer<u8, HostBackend> {
+fn gpu(backend: &Arc<HostBackend>, len: usize) -> GpuBuffer<u8> {
     GpuBuffer::new(Device::new(backend, 0), len).expect("room")
 }
 
@@ -130,7 +130,7 @@ fn a_clock_that_panics_at_every_reading_ends_no_process_where_several_buffers_go
     let backend = build(HostBackend::builder().log(true).clock(Arc::new(clock)));
     let stream = Stream::new(&backend, 0).expect("a stream");
     let queued = done(stream.fill(gpu(&backend, 64), .., 1).expect("it is queued"));
-    let buffers = (gpu(&backend, 64), queued, PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 64).expect("room"), stream);
+    let buffers = (gpu(&backend, 64), queued, PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 64).expect("room"), stream);
     is_broken.store(true, Relaxed);
     catch_unwind(AssertUnwindSafe(|| drop(buffers))).expect_err("the first panic goes on");
     is_broken.store(false, Relaxed);

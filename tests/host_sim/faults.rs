@@ -87,7 +87,7 @@ fn a_free_that_fails_frees_all_the_same() {
     let error = unsafe { backend.free(&block, &Uses::NONE) }.expect_err("planned");
     assert!(matches!(error, Error::Injected { call: "free", number: 1 }), "{error:?}");
     assert_eq!(backend.counters().device_live.bytes, 0);
-    drop(GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 4096).expect("all of it again"));
+    drop(GpuBuffer::<u8>::new(Device::new(&backend, 0), 4096).expect("all of it again"));
     assert_eq!((backend.counters().unreported, backend.counters().device_live.bytes), (1, 0));
 }
 
@@ -96,7 +96,7 @@ fn a_fault_at_execution_is_told_to_whoever_waits_and_the_stream_goes_on() {
     let plan = Faults::new().on(Verb::Fill, Fault::nth(1).when_executed()).on(Verb::Launch, Fault::nth(1).when_executed());
     let backend = build(HostBackend::builder().faults(plan));
     let stream = Stream::new(&backend, 0).expect("a stream");
-    let buffer = GpuBuffer::<u8, _>::from_slice(Device::new(&backend, 0), &[7; 64]).expect("room");
+    let buffer = GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &[7; 64]).expect("room");
     let address = buffer.device_address().expect("it has bytes").get();
     let pending = stream.fill(buffer, .., 1).expect("it is queued");
     let rejected = pending.wait_timeout(LIMIT).expect("in time").expect_err("planned");
@@ -117,7 +117,7 @@ fn a_fault_at_execution_is_told_to_whoever_waits_and_the_stream_goes_on() {
 fn a_wait_that_fails_has_waited() {
     let backend = build(HostBackend::builder());
     let stream = Stream::new(&backend, 0).expect("a stream");
-    let buffer = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 1 << 20).expect("room");
+    let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 1 << 20).expect("room");
     for (number, verb) in [(1, Verb::Wait), (2, Verb::Synchronize)] {
         backend.set_faults(&Faults::new().on(verb, Fault::nth(1)));
         let fill =
@@ -143,9 +143,9 @@ fn a_program_struck_at_any_call_ends_with_an_error_and_leaks_nothing() {
     let program = |backend: &Arc<HostBackend>| -> Result<Vec<u8>, Error> {
         let (stream, other) = (Stream::new(backend, 0)?, Stream::new(backend, 0)?);
         let module = Module::load(backend, &IMAGE, &Abi::of(LAYOUTS))?;
-        let mut source = PinnedBuffer::<u8, _>::new(Pinned::new(backend, 0), 64)?;
+        let mut source = PinnedBuffer::<u8>::new(Pinned::new(backend, 0), 64)?;
         source.as_mut_slice()?.fill(5);
-        let device = GpuBuffer::<u8, _>::new(Device::new(backend, 0), 64)?;
+        let device = GpuBuffer::<u8>::new(Device::new(backend, 0), 64)?;
         let address = device.device_address().map_or(0, |address| address.get());
         let (source, device) = stream.copy(source, device)?.wait()?;
         // SAFETY: nothing else touches the buffer before the stream was waited for.
@@ -196,7 +196,7 @@ fn a_stream_keeps_its_order_also_when_its_wait_for_another_fails() {
     let (first, second) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
     let held = Held::new(&backend, &first);
     second.wait_for(&first).expect("it is queued");
-    let buffer = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 64).expect("room");
+    let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 64).expect("room");
     let pending = second.fill(buffer, .., 1).expect("it is queued");
     let pending = pending.wait_timeout(Duration::from_millis(20)).expect_err("the other stream is not through");
     held.release(&first);

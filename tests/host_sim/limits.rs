@@ -80,7 +80,7 @@ fn a_launch_that_gets_not_all_its_threads_is_an_error_and_runs_nowhere() {
         let backend = build(HostBackend::builder().device_memory(1 << 20));
         let stream = Stream::new(&backend, 0).expect("a stream");
         let module = backend.load(&IMAGE, &Abi::of(LAYOUTS)).expect("our ABI");
-        let buffer = GpuBuffer::<u8, _>::from_slice(Device::new(&backend, 0), &[0; 64]).expect("room");
+        let buffer = GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &[0; 64]).expect("room");
         let arguments = [buffer.device_address().expect("it has bytes").get(), 64];
         let launch = |groups| {
             let launch = ringmem::backend::Launch { module, name: "increment", arguments: &arguments, groups, stays: false, operands: &[] };

@@ -131,14 +131,14 @@ fn a_stream_that_waits_for_another_begins_after_it_however_fast_the_machine_is()
     for slow in [false, true] {
         let setup = setup(HostBackend::builder());
         let (first, second) = (setup.stream(0), setup.stream(0));
-        let device = GpuBuffer::<u8, _>::new(Device::new(&setup.backend, 0), 10_000).expect("room");
-        let source = PinnedBuffer::<u8, _>::new(Pinned::new(&setup.backend, 0), 10_000).expect("room");
+        let device = GpuBuffer::<u8>::new(Device::new(&setup.backend, 0), 10_000).expect("room");
+        let source = PinnedBuffer::<u8>::new(Pinned::new(&setup.backend, 0), 10_000).expect("room");
         let (_source, device) = first.copy(source, device).expect("it is queued").ordered();
         if slow {
             // It is executed before the other is queued; in the model it is not.
             eventually("the upload is executed", || setup.backend.counters().uploads.count == 1);
         }
-        let target = PinnedBuffer::<u8, _>::new(Pinned::new(&setup.backend, 0), 10_000).expect("room");
+        let target = PinnedBuffer::<u8>::new(Pinned::new(&setup.backend, 0), 10_000).expect("room");
         done(second.copy(device, target).expect("it is queued"));
         assert_eq!(setup.now(), 4000, "executed before: {slow}");
     }
@@ -231,7 +231,7 @@ fn a_copy_between_peers_is_one_hop_and_over_the_host_two() {
 #[test]
 fn transfers_of_pageable_memory_take_longer_than_of_pinned() {
     let setup = setup(HostBackend::builder());
-    let device = GpuBuffer::<u8, _>::new(Device::new(&setup.backend, 0), 1 << 20).expect("room");
+    let device = GpuBuffer::<u8>::new(Device::new(&setup.backend, 0), 1 << 20).expect("room");
     let stream = setup.stream(0);
     let mut device = Some(device);
     let mut upload = |from| {
@@ -242,7 +242,7 @@ fn transfers_of_pageable_memory_take_longer_than_of_pinned() {
                 done(stream.copy(source, target).expect("it is queued")).1
             }
             _ => {
-                let source = PinnedBuffer::<u8, _>::new(Pinned::new(&setup.backend, 0), 1 << 20).expect("room");
+                let source = PinnedBuffer::<u8>::new(Pinned::new(&setup.backend, 0), 1 << 20).expect("room");
                 done(stream.copy(source, target).expect("it is queued")).1
             }
         });

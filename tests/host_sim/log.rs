@@ -18,7 +18,7 @@ fn a_script_is_written_down_in_the_order_in_which_it_happened() {
     });
     let backend = build(HostBackend::builder().log(true).clock(clock));
     let stream = Stream::new(&backend, 0).expect("a stream");
-    let buffer = GpuBuffer::<u8, _>::from_slice(Device::new(&backend, 0), &[3; 100]).expect("room");
+    let buffer = GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &[3; 100]).expect("room");
     let address = buffer.device_address().map(|address| address.get());
     let held = Held::new(&backend, &stream);
     let pending = stream.fill(buffer, 10..30, 1).expect("it is queued");
@@ -55,8 +55,8 @@ fn a_script_is_written_down_in_the_order_in_which_it_happened() {
 fn the_memory_of_what_is_dropped_goes_after_its_last_use_whatever_that_is() {
     let backend = build(HostBackend::builder().log(true));
     let stream = Stream::new(&backend, 0).expect("a stream");
-    let gpu = || GpuBuffer::<u8, _>::from_slice(Device::new(&backend, 0), &[3; 256]).expect("room");
-    let managed = || UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 256).expect("room");
+    let gpu = || GpuBuffer::<u8>::from_slice(Device::new(&backend, 0), &[3; 256]).expect("room");
+    let managed = || UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 256).expect("room");
     let (source, target, filled, prefetched, mut launched) = (gpu(), gpu(), gpu(), managed(), gpu());
     let addresses = [&source, &target, &filled, &launched].map(|buffer| buffer.device_address());
     let [source_at, target_at, filled_at, launched_at] = addresses.map(|address| address.expect("it has bytes").get());
@@ -104,7 +104,7 @@ fn nothing_is_written_down_unless_it_is_asked_for() {
 fn a_kernel_reads_the_clock_that_was_given() {
     let backend = build(HostBackend::builder().clock(Arc::new(|| 1234)));
     let stream = Stream::new(&backend, 0).expect("a stream");
-    let result = PinnedBuffer::<u64, _>::new(Pinned::new(&backend, 0), 1).expect("pinned memory");
+    let result = PinnedBuffer::<u64>::new(Pinned::new(&backend, 0), 1).expect("pinned memory");
     let word = result.device_address().expect("it has bytes").get();
     // SAFETY: the kernel writes to the result alone, which nobody reads before it is done.
     done(unsafe { stream.launch(&load(&backend), "now", &[word]) }.expect("a launch"));

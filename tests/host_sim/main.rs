@@ -187,12 +187,12 @@ fn within<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
 
 /// A kernel that occupies its stream until this is dropped.
 struct Held {
-    words: PinnedBuffer<u64, HostBackend>,
+    words: PinnedBuffer<u64>,
 }
 
 impl Held {
     fn new(backend: &Arc<HostBackend>, stream: &Stream) -> Self {
-        let words = PinnedBuffer::<u64, _>::new(Pinned::new(backend, 0), 2).expect("pinned memory");
+        let words = PinnedBuffer::<u64>::new(Pinned::new(backend, 0), 2).expect("pinned memory");
         let address = words.device_address().expect("it has bytes").get();
         // SAFETY: the words are atomics on both sides, and live until the kernel has been told to leave and the stream was waited for.
         drop(unsafe { stream.launch(&load(backend), "hold", &[address]) }.expect("a launch"));

@@ -27,12 +27,12 @@ fn setup(pages: u64) -> Setup {
 }
 
 impl Setup {
-    fn managed(&self, bytes: u64) -> UnifiedBuffer<u8, HostBackend> {
+    fn managed(&self, bytes: u64) -> UnifiedBuffer<u8> {
         UnifiedBuffer::new(Unified::new(&self.backend, 0), bytes as usize).expect("managed memory")
     }
 
     /// A kernel touches some bytes.
-    fn touch(&self, buffer: &UnifiedBuffer<u8, HostBackend>, offset: u64, bytes: u64) {
+    fn touch(&self, buffer: &UnifiedBuffer<u8>, offset: u64, bytes: u64) {
         let address = address(buffer) + offset;
         // SAFETY: within the buffer, which nobody else uses before the wait.
         done(unsafe { self.stream.launch(&self.module, "increment", &[address, bytes]) }.expect("a launch"));
@@ -43,13 +43,13 @@ impl Setup {
     }
 
     /// The pages that something happened to, by their number in a buffer.
-    fn pages(&self, phase: Phase, buffer: &UnifiedBuffer<u8, HostBackend>) -> Vec<u64> {
+    fn pages(&self, phase: Phase, buffer: &UnifiedBuffer<u8>) -> Vec<u64> {
         let calls = self.backend.call_log();
         calls.iter().filter(|call| call.phase == phase).map(|call| (call.from.expect("a page") - address(buffer)) / PAGE).collect()
     }
 }
 
-fn address(buffer: &UnifiedBuffer<u8, HostBackend>) -> u64 {
+fn address(buffer: &UnifiedBuffer<u8>) -> u64 {
     buffer.device_address().expect("it has bytes").get()
 }
 
@@ -144,7 +144,7 @@ fn a_copy_brings_pages_to_where_its_other_end_is() {
 fn a_prefetch_moves_the_bytes_that_it_names() {
     let setup = setup(8);
     let Setup { backend, stream, .. } = &setup;
-    let buffer = UnifiedBuffer::<f32, _>::new(Unified::new(backend, 0), 3000).expect("managed memory");
+    let buffer = UnifiedBuffer::<f32>::new(Unified::new(backend, 0), 3000).expect("managed memory");
     let (address, bytes) = (buffer.device_address().expect("it has bytes"), buffer.size_bytes() as u64);
     let prefetch = |to| backend.prefetch(&Prefetch { address, bytes, to }, stream.id());
     for (to, held) in [(Some(0), 3 * PAGE), (None, 0)] {
@@ -168,7 +168,7 @@ fn a_page_is_on_one_device_at_a_time() {
     let backend = build(HostBackend::builder().devices(2).device_memory(1 << 20).page_size(PAGE));
     let streams = [0, 1].map(|device| Stream::new(&backend, device).expect("a stream"));
     let (module, buffer) =
-        (load(&backend), UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 2 * PAGE as usize).expect("managed memory"));
+        (load(&backend), UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 2 * PAGE as usize).expect("managed memory"));
     for device in [0, 1, 0] {
         let arguments = [buffer.device_address().expect("it has bytes").get(), 2 * PAGE];
         // SAFETY: nobody else uses the buffer before the wait.
@@ -182,7 +182,7 @@ fn a_page_is_on_one_device_at_a_time() {
 fn where_host_and_device_share_one_memory_nothing_moves() {
     let backend = build(HostBackend::builder().device_memory(PAGE).shared_memory(true));
     let stream = Stream::new(&backend, 0).expect("a stream");
-    let mut buffer = UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 1 << 20).expect("managed memory");
+    let mut buffer = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 1 << 20).expect("managed memory");
     let arguments = [buffer.device_address().expect("it has bytes").get(), 1 << 20];
     // SAFETY: nobody else uses the buffer before the wait.
     done(unsafe { stream.launch(&load(&backend), "increment", &arguments) }.expect("a launch"));
@@ -197,8 +197,8 @@ fn the_host_stays_away_from_managed_memory_while_a_kernel_runs_where_it_must() {
     for concurrent in [true, false] {
         let backend = build(HostBackend::builder().concurrent_managed_access(concurrent));
         let stream = Stream::new(&backend, 0).expect("a stream");
-        let mut buffer = UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 64).expect("managed memory");
-        let mut pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 64).expect("pinned memory");
+        let mut buffer = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 64).expect("managed memory");
+        let mut pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 64).expect("pinned memory");
         let held = Held::new(&backend, &stream);
         assert_eq!(buffer.as_slice().is_ok(), concurrent, "also memory that the kernel does not use");
         let refused = buffer.as_mut_slice().err();
@@ -252,14 +252,14 @@ fn the_books_hold_line_by_line_whoever_moves_pages() {
         0
     });
     let backend = &build(HostBackend::builder().devices(2).device_memory(ROOM * PAGE).page_size(PAGE).log(true).clock(slow));
-    let managed = || UnifiedBuffer::<u8, _>::new(Unified::new(backend, 0), (ROOM * PAGE) as usize).expect("managed memory");
+    let managed = || UnifiedBuffer::<u8>::new(Unified::new(backend, 0), (ROOM * PAGE) as usize).expect("managed memory");
     let buffers = &[managed(), managed()];
     let streams = &[0, 1, 0, 1, 0, 1].map(|device| Stream::new(backend, device).expect("a stream"));
     let module = &load(backend);
     thread::scope(|scope| {
         for (number, stream) in (0_u64..).zip(streams) {
             scope.spawn(move || {
-                let word = PinnedBuffer::<u64, _>::new(Pinned::new(backend, 0), 1).expect("room");
+                let word = PinnedBuffer::<u64>::new(Pinned::new(backend, 0), 1).expect("room");
                 let word = word.device_address().expect("it has bytes").get();
                 for round in 0..60 {
                     let first = address(&buffers[(round / 3 % 2) as usize]) + (number * 5 + round * 7) % 12 * PAGE;
@@ -317,7 +317,7 @@ fn a_clock_that_panics_as_pages_move_leaves_the_books_as_they_are() {
         }
     };
     let backend = build(HostBackend::builder().device_memory(ROOM * PAGE).page_size(PAGE).log(true).clock(Arc::new(clock)));
-    let managed = UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), (ROOM * PAGE) as usize).expect("managed memory");
+    let managed = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), (ROOM * PAGE) as usize).expect("managed memory");
     let device = give(&backend, MemoryLocation::Device, 0, PAGE as usize).expect("room");
     let bring = |page: u64| {
         // SAFETY: each page is within the buffer.
@@ -363,7 +363,7 @@ fn pages_leave_the_books_with_their_memory_whoever_moves_others() {
             scope.spawn(move || {
                 let stream = Stream::new(backend, device).expect("a stream");
                 for round in 0..150 {
-                    let buffer = UnifiedBuffer::<u8, _>::new(Unified::new(backend, 0), (2 * PAGE) as usize).expect("managed memory");
+                    let buffer = UnifiedBuffer::<u8>::new(Unified::new(backend, 0), (2 * PAGE) as usize).expect("managed memory");
                     // SAFETY: nobody else uses the buffer before the wait.
                     done(unsafe { stream.launch(module, "increment", &[address(&buffer), (1 + round % 2) * PAGE]) }.expect("a launch"));
                 }

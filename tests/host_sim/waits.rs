@@ -10,7 +10,7 @@ use ringmem::memory::{Buffer, Device, GpuBuffer, Limited, Unified, UnifiedBuffer
 
 use super::*;
 
-fn gpu(backend: &Arc<HostBackend>, len: usize) -> GpuBuffer<u8, HostBackend> {
+fn gpu(backend: &Arc<HostBackend>, len: usize) -> GpuBuffer<u8> {
     GpuBuffer::new(Device::new(backend, 0), len).expect("room")
 }
 
@@ -69,7 +69,7 @@ fn a_launch_that_panics_at_its_call_is_not_counted_as_queued() {
     let link = Link { kernel_ns: Arc::new(|_, _| panic!("a model that a test asked for")), ..Link::default() };
     let backend = build(HostBackend::builder().concurrent_managed_access(false).link(link));
     let stream = Stream::new(&backend, 0).expect("a stream");
-    let managed = UnifiedBuffer::<u8, _>::new(Unified::new(&backend, 0), 64).expect("room");
+    let managed = UnifiedBuffer::<u8>::new(Unified::new(&backend, 0), 64).expect("room");
     let address = managed.device_address().expect("it has bytes").get();
     // SAFETY: within the buffer, which nobody else uses.
     let launch = || unsafe { stream.launch(&load(&backend), "increment", &[address, 64]) }.map(drop);
@@ -126,7 +126,7 @@ fn memory_whose_uses_are_over_does_not_wait_for_a_kept_value() {
     drop(buffer);
     held.word(1).store(1, Release);
     eventually("the stream is through", || backend.reached(mark) && slow[0].load(Acquire));
-    let again = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 1 << 20).map(drop);
+    let again = GpuBuffer::<u8>::new(Device::new(&backend, 0), 1 << 20).map(drop);
     slow[1].store(true, Release);
     again.expect("its last use is over");
 }
@@ -154,8 +154,8 @@ fn what_was_freed_before_a_synchronize_is_there_after_it() {
     let backend = build(HostBackend::builder().device_memory(1 << 20).pinned_budget(1 << 20));
     let stream = Stream::new(&backend, 0).expect("a stream");
     for round in 0..2000 {
-        let buffer = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 1 << 20);
-        let pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 1 << 20);
+        let buffer = GpuBuffer::<u8>::new(Device::new(&backend, 0), 1 << 20);
+        let pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 1 << 20);
         let (Ok(buffer), Ok(pinned)) = (buffer, pinned) else { panic!("round {round}: short of memory that was freed") };
         drop(stream.fill(buffer, ..64, 1).expect("it is queued"));
         drop(stream.fill(pinned, ..64, 1).expect("it is queued"));
@@ -188,7 +188,7 @@ fn a_kept_value_that_asks_for_memory_waits_for_nobody() {
 }
 
 /// Asks what is used of a limit when it is dropped.
-struct Asks(Limited<Device<HostBackend>>);
+struct Asks(Limited<Device>);
 
 impl Drop for Asks {
     fn drop(&mut self) {

@@ -12,7 +12,7 @@ use ringmem::stream::Stream;
 use super::held::Held;
 use super::{MIB, backend, numbers, plain};
 
-type DevicePool = Pool<Device<HostBackend>>;
+type DevicePool = Pool<Device>;
 type Pooled = MemoryManager<DevicePool>;
 /// Buffers with the numbers that their contents are made of.
 type Numbered = Vec<(u32, BufferId<u32>)>;

@@ -42,7 +42,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-type Manager = MemoryManager<Device<HostBackend>>;
+type Manager = MemoryManager<Device>;
 
 /// Verbs by which a block takes another's place.
 const VERBS: [Verb; 7] = [Verb::Allocate, Verb::Free, Verb::Copy, Verb::After, Verb::Mark, Verb::Wait, Verb::Synchronize];

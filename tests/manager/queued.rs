@@ -19,7 +19,7 @@ fn what_is_queued_is_done_in_order_and_counted() {
     let manager = manager(&backend);
     let (stream, other) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
     let id = manager.create::<u32>("a", 100, plain().with_async(true)).expect("room");
-    let pinned = || PinnedBuffer::<u32, _>::from_slice(Pinned::new(&backend, 0), &numbers(0, 10)).expect("room");
+    let pinned = || PinnedBuffer::<u32>::from_slice(Pinned::new(&backend, 0), &numbers(0, 10)).expect("room");
     let mut lease = manager.lease_mut(id).expect("nobody else");
     lease.fill_on(&stream, .., 7).expect("queued");
     let up = lease.upload(&other, pinned(), 50).expect("queued");
@@ -39,7 +39,7 @@ fn what_does_not_fit_is_refused_and_given_back() {
     let manager = manager(&backend);
     let stream = Stream::new(&backend, 0).expect("a stream");
     let id = manager.create::<u32>("a", 100, plain().with_async(true)).expect("room");
-    let pinned = || PinnedBuffer::<u32, _>::new(Pinned::new(&backend, 0), 10).expect("room");
+    let pinned = || PinnedBuffer::<u32>::new(Pinned::new(&backend, 0), 10).expect("room");
     let mut lease = manager.lease_mut(id).expect("nobody else");
     let refused = lease.upload(&stream, pinned(), 91).expect_err("past the end");
     assert!(matches!((refused.error, refused.value.len()), (Error::Range { offset: 364, len: 40, size: 400 }, 10)));
@@ -59,7 +59,7 @@ fn nothing_is_queued_on_a_buffer_that_is_not_configured_for_it() {
     let stream = Stream::new(&backend, 0).expect("a stream");
     let id = holding(&manager, "a", &numbers(0, 10));
     let mut lease = manager.lease_mut(id).expect("nobody else");
-    let pinned = || PinnedBuffer::<u32, _>::new(Pinned::new(&backend, 0), 10).expect("room");
+    let pinned = || PinnedBuffer::<u32>::new(Pinned::new(&backend, 0), 10).expect("room");
     assert!(matches!(lease.upload(&stream, pinned(), 0).expect_err("refused").error, Error::Unsupported { .. }));
     assert!(matches!(lease.download(&stream, .., pinned()).expect_err("refused").error, Error::Unsupported { .. }));
     assert!(matches!(lease.fill_on(&stream, .., 0), Err(Error::Unsupported { .. })));
@@ -72,7 +72,7 @@ fn a_transfer_that_is_forgotten_keeps_its_memory_and_the_next_use_comes_after_it
     let manager = manager(&backend);
     let stream = Stream::new(&backend, 0).expect("a stream");
     let id = manager.create::<u32>("a", 1000, plain().with_async(true)).expect("room");
-    let pinned = PinnedBuffer::<u32, _>::from_slice(Pinned::new(&backend, 0), &numbers(0, 1000)).expect("room");
+    let pinned = PinnedBuffer::<u32>::from_slice(Pinned::new(&backend, 0), &numbers(0, 1000)).expect("room");
     let mut lease = manager.lease_mut(id).expect("nobody else");
     std::mem::forget(lease.upload(&stream, pinned, 0).expect("queued"));
     // The pinned one.

@@ -7,7 +7,6 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use ringmem::backend::host::HostBackend;
 use ringmem::backend::{Backend, Block, Uses};
 use ringmem::manager::MemoryManager;
 use ringmem::memory::{Device, DeviceOnly, Memory};
@@ -19,8 +18,8 @@ use super::{LIMIT, backend, holding, is_empty, manager, numbers, plain, read};
 #[test]
 fn it_is_shared() {
     fn shared<T: Send + Sync + 'static>() {}
-    shared::<MemoryManager<Device<HostBackend>>>();
-    shared::<ringmem::manager::Lease<'static, u32, Device<HostBackend>>>();
+    shared::<MemoryManager<Device>>();
+    shared::<ringmem::manager::Lease<'static, u32, Device>>();
 }
 
 #[test]
@@ -83,7 +82,7 @@ type Halt = (Sender<()>, Receiver<()>);
 /// Device memory whose next allocation says that it has begun, and waits to be told to go on.
 #[derive(Clone)]
 struct Halting {
-    below: Device<HostBackend>,
+    below: Device,
     halt: Arc<Mutex<Option<Halt>>>,
 }
 

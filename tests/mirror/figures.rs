@@ -43,7 +43,7 @@ fn pinned_is_said_of_what_is_really_locked_and_nothing_else() {
     let mut mirror = pinned(&backend);
     assert!(!mirror.is_pinned(), "nothing is there");
     mirror.host_mut().expect("room");
-    let locked = ringmem::memory::PinnedBuffer::<u32, _>::new(Pinned::new(&backend, 0), LEN).expect("room");
+    let locked = ringmem::memory::PinnedBuffer::<u32>::new(Pinned::new(&backend, 0), LEN).expect("room");
     assert_eq!(mirror.is_pinned(), locked.is_pinned(), "as the system says of as many bytes");
     assert_eq!(backend.counters().staged.count, 0);
     mirror.sync_to_device().expect("room");

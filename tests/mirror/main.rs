@@ -39,7 +39,7 @@ const LEN: usize = 64;
 /// Bytes of one of its copies.
 const BYTES: u64 = 4 * LEN as u64;
 
-type PinnedMirror = MirroredBuffer<u32, Pinned<HostBackend>, Device<HostBackend>>;
+type PinnedMirror = MirroredBuffer<u32, Pinned, Device>;
 
 const KERNELS: &[Entry] = &[
     Entry { name: "hold", arguments: 1, run: hold },
@@ -110,7 +110,7 @@ fn pinned(backend: &Arc<HostBackend>) -> PinnedMirror {
     MirroredBuffer::new(Pinned::new(backend, 0), Device::new(backend, 0), LEN).expect("memories of one backend")
 }
 
-fn pageable(backend: &Arc<HostBackend>) -> MirroredBuffer<u32, Host<HostBackend>, Device<HostBackend>> {
+fn pageable(backend: &Arc<HostBackend>) -> MirroredBuffer<u32, Host, Device> {
     MirroredBuffer::new(Host::new(backend, 0), Device::new(backend, 0), LEN).expect("memories of one backend")
 }
 
@@ -145,13 +145,13 @@ fn eventually(fact: &str, holds: impl Fn() -> bool) {
 
 /// A kernel that occupies its stream until this is dropped.
 struct Held {
-    words: PinnedBuffer<u64, HostBackend>,
+    words: PinnedBuffer<u64>,
     pending: Option<Pending<()>>,
 }
 
 impl Held {
     fn new(backend: &Arc<HostBackend>, stream: &Stream) -> Self {
-        let mut words = PinnedBuffer::<u64, _>::new(Pinned::new(backend, 0), 2).expect("pinned memory");
+        let mut words = PinnedBuffer::<u64>::new(Pinned::new(backend, 0), 2).expect("pinned memory");
         let address = words.device_address().expect("it has bytes").get();
         // SAFETY: the words are atomics on both sides, and list the launch.
         let pending = unsafe { stream.launch(&load(backend), "hold", &[address]) }.expect("a launch");

@@ -33,8 +33,8 @@ fn the_second_mirror_of_a_shape_is_the_same_memory_without_an_allocation() {
     assert_eq!((device.statistics().misses, host.statistics().misses), (2, 2), "one each for two that live at a time");
 }
 
-type PinnedPool = Pool<Pinned<ringmem::backend::host::HostBackend>>;
-type DevicePool = Pool<Device<ringmem::backend::host::HostBackend>>;
+type PinnedPool = Pool<Pinned>;
+type DevicePool = Pool<Device>;
 
 fn mirror_of_zeroes(host: &PinnedPool, device: &DevicePool) -> MirroredBuffer<u32, PinnedPool, DevicePool> {
     let mut mirror = MirroredBuffer::new(host.clone(), device.clone(), LEN).expect("one backend");

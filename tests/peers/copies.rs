@@ -120,10 +120,10 @@ fn a_buffer_without_bytes_is_copied_without_a_call() {
     let calls = || Verb::ALL.map(|verb| backend.calls(verb).expect("watched"));
     let before = calls();
     for strategy in STRATEGIES {
-        let [source, mut target] = [0, 1].map(|device| GpuBuffer::<u32, _>::new(Device::new(&backend, device), 0).expect("no bytes"));
+        let [source, mut target] = [0, 1].map(|device| GpuBuffer::<u32>::new(Device::new(&backend, device), 0).expect("no bytes"));
         peers.copy_with(&source, &mut target, Options { verify: true, ..with(strategy) }, |_| {}).expect("nothing to do");
         done(peers.queue(source, target, Some(strategy)).expect("nothing to do"));
-        let [source, target] = [0, 1].map(|device| GpuBuffer::<[u8; 0], _>::new(Device::new(&backend, device), 9).expect("no bytes"));
+        let [source, target] = [0, 1].map(|device| GpuBuffer::<[u8; 0]>::new(Device::new(&backend, device), 9).expect("no bytes"));
         done(peers.queue(source, target, Some(Strategy::Direct)).expect("nothing to do"));
     }
     assert_eq!(calls(), before);

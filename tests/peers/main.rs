@@ -42,7 +42,7 @@ const STRATEGIES: [Strategy; 4] = [
 /// Bytes of a buffer; no whole number of chunks.
 const BYTES: usize = 10_100;
 
-type Gpu = GpuBuffer<u8, HostBackend>;
+type Gpu = GpuBuffer<u8>;
 
 /// Two devices, the first of which can reach the second.
 fn two() -> Builder {

@@ -16,7 +16,7 @@ use super::*;
 /// Pinned memory that may be used from a ticket on.
 #[derive(Clone)]
 struct Late {
-    memory: Pinned<HostBackend>,
+    memory: Pinned,
     ready: Arc<Mutex<Option<Ticket>>>,
 }
 

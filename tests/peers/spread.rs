@@ -2,7 +2,7 @@ use proptest::prelude::{ProptestConfig, any, prop, prop_assert_eq, proptest};
 
 use super::*;
 
-fn zeroes(backend: &Arc<HostBackend>, device: u32, len: usize) -> GpuBuffer<u16, HostBackend> {
+fn zeroes(backend: &Arc<HostBackend>, device: u32, len: usize) -> GpuBuffer<u16> {
     let mut buffer = GpuBuffer::new(Device::new(backend, device), len).expect("room");
     buffer.zero().expect("a fill");
     buffer
@@ -20,7 +20,7 @@ proptest! {
         }
         let len = parts.iter().map(|(_, len)| len).sum();
         let elements: Vec<u16> = (0..len).map(|i| (i * 7 + 1) as u16).collect();
-        let whole = GpuBuffer::<u16, _>::from_slice(Device::new(&backend, 0), &elements).expect("room");
+        let whole = GpuBuffer::<u16>::from_slice(Device::new(&backend, 0), &elements).expect("room");
         let mut scattered: Vec<_> = parts.iter().map(|&(device, len)| zeroes(&backend, device, len)).collect();
         peers.scatter(&whole, &mut scattered).expect("as long together");
         let mut at = 0;
@@ -56,7 +56,7 @@ fn parts_that_are_not_as_long_together_are_refused_before_any_call() {
 fn the_first_part_that_fails_is_told_and_those_after_it_are_left() {
     let backend = build(two());
     let peers = peers(&backend);
-    let whole = GpuBuffer::<u16, _>::from_slice(Device::new(&backend, 0), &[7; 30]).expect("room");
+    let whole = GpuBuffer::<u16>::from_slice(Device::new(&backend, 0), &[7; 30]).expect("room");
     let mut parts = [0; 3].map(|_| zeroes(&backend, 1, 10));
     // Over the host: two copies a part.
     backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(3)));
@@ -65,7 +65,7 @@ fn the_first_part_that_fails_is_told_and_those_after_it_are_left() {
     backend.set_faults(&Faults::new());
     assert_eq!(parts.map(|part| part.to_vec().expect("a download")[0]), [7, 0, 0]);
     backend.set_faults(&Faults::new().on(Verb::Copy, Fault::from(1)));
-    let mut parts = [0; 3].map(|_| GpuBuffer::<u16, _>::new(Device::new(&backend, 1), 10).expect("room"));
+    let mut parts = [0; 3].map(|_| GpuBuffer::<u16>::new(Device::new(&backend, 1), 10).expect("room"));
     peers.scatter(&whole, &mut parts).expect_err("all of them");
     backend.set_faults(&Faults::new());
 }

@@ -147,7 +147,7 @@ fn a_copy_between_peers_is_twice_as_quick_as_one_over_the_host_at_equal_links() 
 fn pinned_memory_is_transferred_in_one_copy_and_twice_as_quickly_as_pageable() {
     let backend = build(two().link(link()));
     let mut device = gpu(&backend, 0, &[0; 100_000]);
-    let mut pinned = PinnedBuffer::<u8, _>::new(Pinned::new(&backend, 0), 100_000).expect("room");
+    let mut pinned = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), 100_000).expect("room");
     pinned.as_mut_slice().expect("idle").fill(3);
     let pageable = vec![4; 100_000];
     let now = || backend.model_now().expect("a model");

@@ -159,7 +159,7 @@ fn what_a_limit_below_is_about_to_get_back_is_waited_for() {
 
 /// A memory of which everything is ready only after what its stream executes; what its blocks' frees are to come after.
 struct Late {
-    memory: Device<HostBackend>,
+    memory: Device,
     stream: Stream,
     freed: Arc<Mutex<Vec<usize>>>,
     /// Set when it has given something.
@@ -223,7 +223,7 @@ fn a_slab_whose_wait_panics_goes_back() {
 
 /// A device's memory that panics when it is asked, if it is told to, and after it has freed.
 #[derive(Clone)]
-struct Panicking(Device<HostBackend>, Arc<AtomicBool>);
+struct Panicking(Device, Arc<AtomicBool>);
 
 // SAFETY: the blocks are the device's.
 unsafe impl Memory for Panicking {
@@ -302,7 +302,7 @@ fn a_memory_that_panics_at_every_free_loses_nothing() {
 
 /// A memory that has nothing; while it is asked, another thread does something to the pool.
 struct Empty {
-    memory: Device<HostBackend>,
+    memory: Device,
     meanwhile: mpsc::Sender<mpsc::Sender<()>>,
     asked: Arc<AtomicU64>,
 }

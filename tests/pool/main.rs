@@ -45,14 +45,14 @@ const LIMIT: Duration = Duration::from_secs(60);
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-type DevicePool = Pool<Device<HostBackend>>;
+type DevicePool = Pool<Device>;
 type Bytes = Buffer<u8, DevicePool>;
 
 fn backend(bytes: u64) -> Clean {
     Clean::build(HostBackend::builder().device_memory(bytes).log(true))
 }
 
-fn builder(backend: &Arc<HostBackend>) -> Builder<Device<HostBackend>> {
+fn builder(backend: &Arc<HostBackend>) -> Builder<Device> {
     Pool::builder(Device::new(backend, 0))
 }
 
@@ -91,7 +91,7 @@ fn shortage<T>(outcome: Result<T, Error>) -> (u64, u64, u64) {
 
 /// A kernel that occupies a stream until this is dropped.
 struct Held {
-    words: PinnedBuffer<u64, HostBackend>,
+    words: PinnedBuffer<u64>,
     stream: Stream,
     launch: Ticket,
 }
@@ -114,7 +114,7 @@ impl Held {
     fn new(backend: &Arc<HostBackend>, stream: &Stream) -> Self {
         let image = Image { ptx: b"", host: KERNELS, abi: Abi::of(LAYOUTS) };
         let module = Module::load(backend, &image, &Abi::of(LAYOUTS)).expect("our ABI");
-        let mut words = PinnedBuffer::<u64, _>::new(Pinned::new(backend, 0), 1).expect("pinned memory");
+        let mut words = PinnedBuffer::<u64>::new(Pinned::new(backend, 0), 1).expect("pinned memory");
         let address = words.device_address().expect("it has bytes").get();
         // SAFETY: the word is an atomic on both sides and listed as used below.
         drop(unsafe { stream.launch(&module, "hold", &[address]) }.expect("a launch"));

@@ -44,11 +44,11 @@ const LIMIT: u64 = 8 << 20;
 /// The most live blocks.
 const MOST: usize = 200;
 
-type Bytes = Buffer<u8, Pool<Device<HostBackend>>>;
+type Bytes = Buffer<u8, Pool<Device>>;
 
 pub struct Shadow {
     backend: Arc<HostBackend>,
-    pool: Pool<Device<HostBackend>>,
+    pool: Pool<Device>,
     streams: [Stream; 3],
     live: Vec<(Bytes, u8)>,
     /// Where each live one begins and ends.

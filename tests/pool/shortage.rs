@@ -13,7 +13,7 @@ use ringmem::stream::Stream;
 use super::{Bytes, DevicePool, Held, KIB, LIMIT, MIB, backend, builder, give, shortage};
 
 /// A pool that may have one slab of 4 MiB, and does not wait.
-fn one_slab(backend: &Arc<HostBackend>) -> Builder<Device<HostBackend>> {
+fn one_slab(backend: &Arc<HostBackend>) -> Builder<Device> {
     builder(backend).limit(4 * MIB).slab(4 * MIB).patience(Duration::ZERO)
 }
 

@@ -12,17 +12,17 @@ use ringmem::pool::{PinnedPool, Pool};
 use super::clean::Clean;
 use super::{KIB, MIB};
 
-type Bytes = Buffer<u8, PinnedPool<HostBackend>>;
+type Bytes = Buffer<u8, PinnedPool>;
 
 fn backend() -> Clean {
     Clean::build(HostBackend::builder().pinned_budget(256 * MIB))
 }
 
-fn pool(backend: &Arc<HostBackend>, budget: u64) -> PinnedPool<HostBackend> {
+fn pool(backend: &Arc<HostBackend>, budget: u64) -> PinnedPool {
     PinnedPool::new(Pinned::new(backend, 0), budget).expect("a pool")
 }
 
-fn give(pool: &PinnedPool<HostBackend>, bytes: u64) -> Bytes {
+fn give(pool: &PinnedPool, bytes: u64) -> Bytes {
     Bytes::new(pool.clone(), bytes as usize).expect("within the budget")
 }
 

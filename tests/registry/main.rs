@@ -32,7 +32,7 @@ use ringmem::{DeviceBytes, Error};
 /// No wait is longer.
 const LIMIT: Duration = Duration::from_secs(60);
 
-type DeviceMemory = Device<HostBackend>;
+type DeviceMemory = Device;
 
 fn backend() -> Clean {
     Clean::build(HostBackend::builder().device_memory(64 << 20).log(true))

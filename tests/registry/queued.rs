@@ -5,7 +5,7 @@ use super::*;
 use ringmem::memory::{Pinned, PinnedBuffer};
 use ringmem::stream::Stream;
 
-fn pinned(backend: &Arc<HostBackend>, elements: &[u32]) -> PinnedBuffer<u32, HostBackend> {
+fn pinned(backend: &Arc<HostBackend>, elements: &[u32]) -> PinnedBuffer<u32> {
     PinnedBuffer::from_slice(Pinned::new(backend, 0), elements).expect("room")
 }
 

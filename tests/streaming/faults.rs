@@ -136,7 +136,7 @@ fn what_a_stage_kept_to_itself_fails_its_own_job_and_no_other() {
     let backend = faulty();
     let mut streamer = streamer(&backend, 100, 3);
     let bytes = noise(300);
-    let scratch = Cell::new(Some(GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 16).expect("room")));
+    let scratch = Cell::new(Some(GpuBuffer::<u8>::new(Device::new(&backend, 0), 16).expect("room")));
     let increment = Increment::new(&backend);
     let mut stage = Queued(|chunk: &Chunk, on: &Stream| -> Result<Pending<()>, Cause> {
         if chunk.index == 2 {

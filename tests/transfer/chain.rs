@@ -208,7 +208,7 @@ fn a_chain_takes_a_third_of_transfers_around_each_kernel_in_the_link_model() {
 /// So many rounds in the model, in each of which the host fills a buffer for 10 us, sends it, and has a kernel work on it for 15; when they are over.
 fn rounds(backend: &Clean, count: u32, pairs: usize) -> u64 {
     let (module, transfers, kernels) = (load(backend), stream(backend), stream(backend));
-    let pair = || (PinnedBuffer::<u32, _>::new(pinned(backend), 1000).expect("room"), zeros(backend, 1000));
+    let pair = || (PinnedBuffer::<u32>::new(pinned(backend), 1000).expect("room"), zeros(backend, 1000));
     let mut idle: Vec<_> = (0..pairs).map(|_| pair()).collect();
     let mut running = VecDeque::new();
     let begun = backend.model_now().expect("a model");

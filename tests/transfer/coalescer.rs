@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use ringmem::Error;
-use ringmem::backend::host::{Fault, Faults, HostBackend, Tally, Verb};
+use ringmem::backend::host::{Fault, Faults, Tally, Verb};
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::transfer::Coalescer;
 
 use super::{Clean, backend, modelled, pinned, zeros};
 
-type Table = Coalescer<u32, Device<HostBackend>, Pinned<HostBackend>>;
+type Table = Coalescer<u32, Device, Pinned>;
 
 fn table(backend: &Clean, len: usize, capacity: usize) -> Table {
     Coalescer::new(zeros(backend, len), pinned(backend), capacity).expect("room")
@@ -173,7 +173,7 @@ fn it_stages_in_any_memory_and_elements_without_bytes_are_nothing() {
     table.write(10, &[1; 16]).expect("within");
     assert_eq!(table.flush().expect("no fault"), 1);
     drop(table);
-    let nothing = GpuBuffer::<[u8; 0], _>::new(Device::new(&backend, 0), 100).expect("no bytes");
+    let nothing = GpuBuffer::<[u8; 0]>::new(Device::new(&backend, 0), 100).expect("no bytes");
     let mut nothing = Coalescer::new(nothing, pinned(&backend), 100).expect("no bytes");
     nothing.write(0, &[[]; 100]).expect("within");
     assert_eq!((nothing.flush().expect("nothing"), nothing.pending()), (0, 0));
@@ -183,7 +183,7 @@ fn it_stages_in_any_memory_and_elements_without_bytes_are_nothing() {
 fn a_thousand_writes_take_a_sixth_of_a_thousand_copies_in_the_link_model() {
     let backend = Clean::build(modelled());
     let now = || backend.model_now().expect("a model");
-    let rows = PinnedBuffer::<u32, _>::from_slice(pinned(&backend), &[7; 250]).expect("room");
+    let rows = PinnedBuffer::<u32>::from_slice(pinned(&backend), &[7; 250]).expect("room");
     let mut target = zeros(&backend, 250_000);
     let begun = now();
     for row in 0..1000 {

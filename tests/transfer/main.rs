@@ -32,12 +32,12 @@ fn modelled() -> Builder {
 }
 
 /// So many elements on the device, each 0.
-fn zeros(backend: &Arc<HostBackend>, len: usize) -> GpuBuffer<u32, HostBackend> {
+fn zeros(backend: &Arc<HostBackend>, len: usize) -> GpuBuffer<u32> {
     let mut buffer = GpuBuffer::new(Device::new(backend, 0), len).expect("room");
     buffer.zero().expect("a fill");
     buffer
 }
 
-fn pinned(backend: &Arc<HostBackend>) -> Pinned<HostBackend> {
+fn pinned(backend: &Arc<HostBackend>) -> Pinned {
     Pinned::new(backend, 0)
 }

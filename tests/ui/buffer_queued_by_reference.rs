@@ -8,8 +8,8 @@ use ringmem::stream::Stream;
 fn main() -> ringmem::Result<()> {
     let backend = HostBackend::builder().build()?;
     let stream = Stream::new(&backend, 0)?;
-    let mut device = GpuBuffer::<f32, _>::new(Device::new(&backend, 0), 8)?;
-    let mut pinned = PinnedBuffer::<f32, _>::new(Pinned::new(&backend, 0), 8)?;
+    let mut device = GpuBuffer::<f32>::new(Device::new(&backend, 0), 8)?;
+    let mut pinned = PinnedBuffer::<f32>::new(Pinned::new(&backend, 0), 8)?;
     let pageable = ringmem::memory::Buffer::<f32, _>::new(Host::new(&backend, 0), 8)?;
     device.copy_from(&[1.0_f32; 8])?;
     let mut low = device.slice_mut(..4)?;

@@ -14,7 +14,7 @@ fn main() -> ringmem::Result<()> {
     let abi = Abi::of(LAYOUTS);
     let module = Module::load(&backend, &Image { ptx: b"", host: &[], abi }, &abi)?;
     let stream = Stream::new(&backend, 0)?;
-    let factors = GpuBuffer::<f32, _>::new(Device::new(&backend, 0), 8)?;
+    let factors = GpuBuffer::<f32>::new(Device::new(&backend, 0), 8)?;
     let first = factors.device_pointer().expect("it has bytes");
     // SAFETY: never run.
     let launched = unsafe { stream.start(&module, &SCALE, (first, Epoch::new(1), 8, 8), 1) };

@@ -10,8 +10,8 @@ fn main() -> ringmem::Result<()> {
     let backend = HostBackend::builder().build()?;
     let stream = Stream::new(&backend, 0)?;
     let registry = Registry::new();
-    let id: BufferId<f32> = registry.register(GpuBuffer::<i32, _>::new(Device::new(&backend, 0), 8)?)?;
-    let other = registry.register(GpuBuffer::<f32, _>::new(Device::new(&backend, 0), 8)?)?;
+    let id: BufferId<f32> = registry.register(GpuBuffer::<i32>::new(Device::new(&backend, 0), 8)?)?;
+    let other = registry.register(GpuBuffer::<f32>::new(Device::new(&backend, 0), 8)?)?;
     let lease: Lease<'_, f32, _> = registry.lease(id)?;
     let alone = registry.lease_mut(other)?;
     let (from, to) = (lease.into_owned(), alone.into_owned());

@@ -8,7 +8,7 @@ use ringmem::memory::{Device, Pinned};
 use ringmem::mirror::MirroredBuffer;
 use ringmem_benches::{Subject, Workload, job, team};
 
-type Mirror = MirroredBuffer<u64, Pinned<HostBackend>, Device<HostBackend>>;
+type Mirror = MirroredBuffer<u64, Pinned, Device>;
 
 /// One whose copies are equal.
 fn mirror() -> Mirror {

@@ -18,12 +18,12 @@ const COUNT: usize = 64;
 /// Bytes that are live where a buffer grows by half.
 const LIVE: usize = 1 << 20;
 
-type Managed = MemoryManager<Device<HostBackend>>;
+type Managed = MemoryManager<Device>;
 
 /// What the lock is on, where there is one.
-type Locked = HashMap<String, Arc<Buffer<u32, Device<HostBackend>>>>;
+type Locked = HashMap<String, Arc<Buffer<u32, Device>>>;
 
-fn device() -> Device<HostBackend> {
+fn device() -> Device {
     Device::new(&HostBackend::builder().device_memory(256 << 20).build().expect("a backend"), 0)
 }
 
@@ -109,7 +109,7 @@ fn bare(times: u64, frees: bool, memory: impl Memory + Clone) -> f64 {
     })
 }
 
-fn pool() -> Pool<Device<HostBackend>> {
+fn pool() -> Pool<Device> {
     Pool::builder(device()).limit(128 << 20).build().expect("a pool")
 }
 

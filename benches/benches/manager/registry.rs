@@ -19,7 +19,7 @@ fn backend() -> Arc<HostBackend> {
     HostBackend::builder().device_memory(16 << 20).build().expect("a backend")
 }
 
-fn registered() -> (Registry<Device<HostBackend>>, Vec<BufferId<u64>>) {
+fn registered() -> (Registry<Device>, Vec<BufferId<u64>>) {
     let (backend, registry) = (backend(), Registry::new());
     let ids = (0..COUNT).map(|_| registry.register(GpuBuffer::new(Device::new(&backend, 0), 8).expect("room")).expect("room")).collect();
     (registry, ids)

@@ -1,6 +1,5 @@
 //! What copies between devices take, and what pinned memory saves: all in the model's time.
 
-use ringmem::backend::Options as Of;
 use ringmem::backend::host::{HostBackend, Link};
 use ringmem::memory::{Buffer, Device, GpuBuffer, Host, HostReadable, Memory, Pinned};
 use ringmem::peer::{Options, Peers, Strategy};
@@ -18,12 +17,12 @@ fn link() -> Link {
 /// A copy from one device to another: past the host if they reach each other, by the strategy that is chosen for it, or that at a depth of 1.
 fn between(rounds: u64, reached: bool, at_once: bool) -> f64 {
     let backend = HostBackend::builder().devices(2).device_memory(BYTES as u64 + 4096).peer(0, 1).link(link()).build().expect("a backend");
-    let mut peers = Peers::new(Pinned::new(&backend, 0).with(Of::PORTABLE)).expect("streams");
+    let mut peers = Peers::new(Pinned::new(&backend, 0)).expect("streams");
     if reached {
         peers.enable(0, 1).expect("it can");
     }
-    let from = GpuBuffer::<u8, HostBackend>::new(Device::new(&backend, 0), BYTES).expect("room");
-    let mut to = GpuBuffer::<u8, HostBackend>::new(Device::new(&backend, 1), BYTES).expect("room");
+    let from = GpuBuffer::<u8>::new(Device::new(&backend, 0), BYTES).expect("room");
+    let mut to = GpuBuffer::<u8>::new(Device::new(&backend, 1), BYTES).expect("room");
     let strategy = match peers.strategy(0, 1, BYTES as u64) {
         Strategy::Staged { chunk, .. } if !at_once => Strategy::Staged { chunk, depth: 1 },
         chosen => chosen,
@@ -40,7 +39,7 @@ fn between(rounds: u64, reached: bool, at_once: bool) -> f64 {
 fn upload<M: Memory<Visibility: HostReadable>>(rounds: u64, memory: fn(&std::sync::Arc<HostBackend>) -> M) -> f64 {
     let backend = HostBackend::builder().device_memory(BYTES as u64 + 4096).link(link()).build().expect("a backend");
     let from = Buffer::<u8, M>::new(memory(&backend), BYTES).expect("room");
-    let mut to = GpuBuffer::<u8, HostBackend>::new(Device::new(&backend, 0), BYTES).expect("room");
+    let mut to = GpuBuffer::<u8>::new(Device::new(&backend, 0), BYTES).expect("room");
     let (rounds, now) = (rounds.clamp(1, 2), || backend.model_now().expect("a model"));
     let before = now();
     for _ in 0..rounds {

@@ -183,7 +183,8 @@ fn bare_fill(times: u64) -> f64 {
 
 fn launch(times: u64) -> f64 {
     let call = |rig: &'static Rig| {
-        let launch = Launch { module: rig.module, name: "increment", arguments: &[address(&rig.device), 0], groups: 1, stays: false };
+        let launch =
+            Launch { module: rig.module, name: "increment", arguments: &[address(&rig.device), 0], groups: 1, stays: false, operands: &[] };
         // SAFETY: no byte is touched.
         unsafe { rig.backend.launch(&launch, rig.stream) }.expect("queued")
     };

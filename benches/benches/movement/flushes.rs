@@ -123,8 +123,8 @@ fn batches<const BATCH: u64>(messages: u64) -> f64 {
 
 fn bare<const BATCH: u64>(messages: u64) -> f64 {
     let backend = backend();
-    let mut target = Buffer::<Line, _>::new(Pinned::<dyn Backend>::new(&backend, 0), ROUND as usize).expect("room");
-    let mut source = Buffer::<Line, _>::new(Pinned::<dyn Backend>::new(&backend, 0), ROUND as usize).expect("room");
+    let mut target = Buffer::<Line, _>::new(Pinned::new(&backend, 0), ROUND as usize).expect("room");
+    let mut source = Buffer::<Line, _>::new(Pinned::new(&backend, 0), ROUND as usize).expect("room");
     let batch = [LINE; 32];
     let (to, from) = (target.as_mut_slice().expect("idle"), source.as_mut_slice().expect("idle"));
     let rounds = messages.div_ceil(ROUND);

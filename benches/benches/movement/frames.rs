@@ -32,7 +32,7 @@ fn nothing(_: &dyn KernelHost, _: &[u64]) {}
 /// Two buffers in turn, and a stream for the kernels that work on them.
 struct Rig {
     backend: Arc<HostBackend>,
-    buffers: [GpuBuffer<u8, HostBackend>; 2],
+    buffers: [GpuBuffer<u8>; 2],
     work: Stream,
     module: Module,
 }

@@ -99,8 +99,8 @@ fn model_ns(backend: &HostBackend, rounds: u64, mut round: impl FnMut()) -> f64 
 
 fn modelled(rounds: u64, parts: usize) -> f64 {
     let backend = linked();
-    let from = PinnedBuffer::<u8, HostBackend>::new(Pinned::new(&backend, 0), PARTS * PART).expect("room");
-    let mut to = GpuBuffer::<u8, HostBackend>::new(Device::new(&backend, 0), PARTS * PART).expect("room");
+    let from = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), PARTS * PART).expect("room");
+    let mut to = GpuBuffer::<u8>::new(Device::new(&backend, 0), PARTS * PART).expect("room");
     model_ns(&backend, rounds, || {
         for part in 0..parts {
             let range = part * (PARTS * PART / parts)..(part + 1) * (PARTS * PART / parts);
@@ -112,8 +112,8 @@ fn modelled(rounds: u64, parts: usize) -> f64 {
 /// The parts of [`as_a_thousand`], every second one and then the others, as one write each.
 fn coalesced(rounds: u64) -> f64 {
     let backend = linked();
-    let to = GpuBuffer::<u8, HostBackend>::new(Device::new(&backend, 0), PARTS * PART).expect("room");
-    let mut to = Coalescer::new(to, Pinned::<HostBackend>::new(&backend, 0), PARTS * PART).expect("room");
+    let to = GpuBuffer::<u8>::new(Device::new(&backend, 0), PARTS * PART).expect("room");
+    let mut to = Coalescer::new(to, Pinned::new(&backend, 0), PARTS * PART).expect("room");
     model_ns(&backend, rounds.min(64), || {
         for part in (0..PARTS).step_by(2).chain((1..PARTS).step_by(2)) {
             to.write(part * PART, &[7; PART]).expect("within");
@@ -157,8 +157,8 @@ fn two_kernels(rounds: u64, stay: bool) -> f64 {
     let abi = Abi::of(LAYOUTS);
     let module = Module::load(&backend, &Image { ptx: b"", host: kernels, abi }, &abi).expect("our ABI");
     let stream = Stream::new(&backend, 0).expect("a stream");
-    let host = PinnedBuffer::<u8, HostBackend>::new(Pinned::new(&backend, 0), BYTES).expect("room");
-    let mut both = Some((host, GpuBuffer::<u8, HostBackend>::new(Device::new(&backend, 0), BYTES).expect("room")));
+    let host = PinnedBuffer::<u8>::new(Pinned::new(&backend, 0), BYTES).expect("room");
+    let mut both = Some((host, GpuBuffer::<u8>::new(Device::new(&backend, 0), BYTES).expect("room")));
     model_ns(&backend, rounds.min(64), || {
         let (mut host, mut device) = both.take().expect("it came back");
         for _ in 0..2 {

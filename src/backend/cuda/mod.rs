@@ -24,7 +24,7 @@
 //!
 //! # fn main() -> ringmem::Result<()> {
 //! let backend = CudaBackend::open()?;
-//! let buffer = GpuBuffer::<f32, _>::new(Device::new(&backend, 0), 1 << 20)?;
+//! let buffer = GpuBuffer::<f32>::new(Device::new(&backend, 0), 1 << 20)?;
 //! # drop(buffer);
 //! # Ok(()) }
 //! ```

@@ -169,9 +169,9 @@ impl Fault {
 /// use ringmem::memory::{Device, GpuBuffer};
 ///
 /// let backend = HostBackend::builder().faults(Faults::new().on(Verb::Allocate, Fault::nth(2))).build()?;
-/// let first = GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 16)?;
-/// assert!(GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 16).is_err());
-/// assert!(GpuBuffer::<u8, _>::new(Device::new(&backend, 0), 16).is_ok());
+/// let first = GpuBuffer::<u8>::new(Device::new(&backend, 0), 16)?;
+/// assert!(GpuBuffer::<u8>::new(Device::new(&backend, 0), 16).is_err());
+/// assert!(GpuBuffer::<u8>::new(Device::new(&backend, 0), 16).is_ok());
 /// # drop(first);
 /// # Ok::<(), ringmem::Error>(())
 /// ```

@@ -11,7 +11,6 @@ use super::copies::Link;
 use super::{Failure, Outcome, Rig, Subject, Workload};
 use crate::HostWord;
 use crate::Word;
-use crate::backend::Backend;
 use crate::bridge::TransferStrategy;
 use crate::channel::{Channel, Options};
 use crate::cli::percentile;
@@ -110,7 +109,7 @@ impl<'a> Probe<'a> {
     /// With all that it needs: what makes a stream or pinned memory may wait for a kernel that listens.
     fn new(rig: &'a Rig) -> Result<Self, Failure> {
         // Room to begin at a multiple of 128.
-        let buffer = PinnedBuffer::new(Pinned::<dyn Backend>::new(&rig.backend, rig.device), (probe::BYTES + 128) as usize / 8)?;
+        let buffer = PinnedBuffer::new(Pinned::new(&rig.backend, rig.device), (probe::BYTES + 128) as usize / 8)?;
         let begin = buffer.device_address().ok_or(crate::Error::Unsupported { what: "pinned memory at an address of the device" })?.get();
         let Some(first) = buffer.as_ptr() else { return Err(Failure::Fact("pinned memory that the host does not see".to_owned())) };
         let address = begin.next_multiple_of(128);

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ringmem_kernels::transform::{Applied, Apply, Operation};
 use serde_json::json;
 
-use super::input::Input;
+use super::input::{Input, Seen};
 use super::report::{Progress, max_resident_bytes, nanoseconds, rate};
 use super::{Arguments, Shape};
 use crate::Image;
@@ -78,14 +78,15 @@ pub(super) fn run(
     let begun = Instant::now();
     let mut progress = Progress::new(source.length(), arguments);
     let mut straight = Straight { operation: arguments.transform, sum: 0, bytes: 0 };
-    let streamed = stream(arguments, &shape, &place.backend, image, source, &mut straight, &mut sink, &mut progress, out)?;
+    let mut see = |bytes: &[u8]| straight.see(bytes);
+    let streamed = stream(arguments, &shape, &place.backend, image, &mut source.seen(&mut see), &mut sink, &mut progress, out)?;
     let streamed = match streamed {
         Ok(streamed) => streamed,
         Err(Interrupted { cause: cause @ Cause::Write { .. }, .. }) => return Err(failed(to, cause)),
         Err(Interrupted { cause, .. }) => return Err(source.failed(cause)),
     };
     let elapsed = begun.elapsed();
-    source.see_again(&mut |bytes| straight.see(bytes))?;
+    source.see_again(&mut see)?;
     let Straight { sum: expected, bytes: length, .. } = straight;
     progress.finish();
     let written = streamed.written.unwrap_or_default();
@@ -110,17 +111,14 @@ fn stream(
     shape: &Shape,
     backend: &Arc<dyn Backend>,
     image: &Image,
-    source: &mut Input,
-    straight: &mut Straight,
+    source: &mut Seen<'_>,
     sink: &mut FileSink,
     progress: &mut Progress,
     out: &mut dyn Write,
 ) -> Result<Came, Failure> {
     // A chunk that comes back needs its buffer to the end.
     let mut streamer = shape.streamer(backend, shape.slots)?;
-    let mut see = |bytes: &[u8]| straight.see(bytes);
-    let mut source = source.seen(&mut see);
-    let job = Job::new(&mut source).to(sink).checksums();
+    let job = Job::new(source).to(sink).checksums();
     let Some(operation) = arguments.transform else {
         return Ok(progress.watch(&mut streamer, job, &mut Through, out)?);
     };

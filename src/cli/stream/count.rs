@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ringmem_kernels::histogram::{self, Counted, Work};
 
-use super::input::Input;
+use super::input::Seen;
 use super::report::Progress;
 use super::{Answer, Shape};
 use crate::Image;
@@ -66,8 +66,7 @@ impl Dialogue for Count {
 }
 
 pub(super) fn run(
-    source: &mut Input,
-    see: &mut dyn FnMut(&[u8]),
+    source: &mut Seen<'_>,
     shape: &Shape,
     ring_capacity: u64,
     backend: &Arc<dyn Backend>,
@@ -90,7 +89,7 @@ pub(super) fn run(
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, count)? };
     stage.keep(arena);
     let begun = Instant::now();
-    let streamed = progress.watch(&mut streamer, Job::new(&mut source.seen(see)), &mut stage, out)?;
+    let streamed = progress.watch(&mut streamer, Job::new(source), &mut stage, out)?;
     let failed = |cause| source.failed(cause);
     let streamed = streamed.map_err(|stopped| failed(stopped.cause))?;
     let high_water = stage.high_water();

@@ -74,6 +74,12 @@ pub(super) struct Seen<'a> {
     see: &'a mut dyn FnMut(&[u8]),
 }
 
+impl Seen<'_> {
+    pub fn failed(&self, cause: Cause) -> Failure {
+        self.input.failed(cause)
+    }
+}
+
 impl Source for Seen<'_> {
     fn length(&self) -> Option<u64> {
         self.input.length()
