@@ -45,7 +45,7 @@ pub struct Bandwidth {
 const TIMES: usize = 4;
 
 /// Measures the ways between the host and a stream's device with copies of so many bytes, which are queued on it one at a time and waited for. The time is
-/// [`Backend::now_ns`]: in a link model the model's.
+/// [`Backend::now_ns`](crate::backend::Backend::now_ns): in a link model the model's.
 ///
 /// # Errors
 ///
