@@ -10,6 +10,7 @@ use super::copies::Large;
 use super::{Failure, Outcome, Rig, Subject, Workload};
 use crate::cli::source::failed;
 use crate::memory::{Buffer, Device, Pinned};
+use crate::path::named;
 use crate::streaming::{FileSource, Job, Sink, Streamer, Through};
 
 /// As `ringmem stream` cuts a file.
@@ -19,7 +20,7 @@ const CHUNK: u64 = 4 << 20;
 /// copying alone.
 pub(super) fn stream(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
     let path = std::env::temp_dir().join(format!("ringmem-bench-{}", std::process::id()));
-    let file = RefCell::new(written(&path, rig.bytes).map_err(|error| Failure::Fact(format!("{}: {error}", path.display())))?);
+    let file = RefCell::new(written(&path, rig.bytes).map_err(|error| Failure::Fact(error.to_string()))?);
     let is_back = name == "stream-back";
     let sink = RefCell::new(is_back.then(|| Vec::with_capacity(rig.bytes)));
     let chunk = CHUNK.min(rig.bytes as u64);
@@ -68,10 +69,10 @@ pub(super) fn stream(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_
 
 /// A file of so many bytes that loses its name before it has any of them: nothing is left of one that is interrupted.
 fn written(path: &Path, bytes: usize) -> std::io::Result<FileSource> {
-    let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+    let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(named("create", path))?;
     let opened = file.set_len(bytes as u64).and_then(|()| FileSource::open(path));
     remove_file(path)?;
-    fill(&file, bytes)?;
+    fill(&file, bytes).map_err(named("write", path))?;
     opened
 }
 
