@@ -41,10 +41,12 @@ const BASES: usize = 4;
 
 /// Whether a run that a fault strikes may end with this.
 fn is_told(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Injected { .. } | Error::OutOfMemory { .. } | Error::Limit { .. } | Error::Map { .. } | Error::PinnedBudget { .. }
-    )
+    match error {
+        Error::Injected { .. } | Error::OutOfMemory { .. } | Error::Limit { .. } | Error::Map { .. } | Error::PinnedBudget { .. } => true,
+        // A later step reads contents that a struck operation failed to write.
+        Error::Tainted { cause, .. } => cause.ends_with("was made to fail"),
+        _ => false,
+    }
 }
 
 fn told(error: Error) -> Error {
