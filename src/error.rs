@@ -237,7 +237,7 @@ pub enum Error {
         /// The operation's, in its stream.
         number: u64,
     },
-    /// Memory whose contents are invalid because a queued operation failed that was to write them, or that produced what was copied to them.
+    /// Memory with invalid contents: the queued operation that was to write them failed, or the one that produced the source of a copy to them.
     #[error(
         "the contents are invalid since operation {number} of stream {stream} failed ({cause}): write them again with a copy or a fill"
     )]
@@ -276,11 +276,11 @@ pub enum Error {
     /// A file that could not be opened or created.
     #[error("{}", crate::path::Sentence { action, path, answer })]
     File {
-        /// What was to be done with it: `open`, `create`.
+        /// The failed action: `open`, `create`.
         action: &'static str,
         /// Its path.
         path: Box<Path>,
-        /// The system's answer.
+        /// The system's error.
         answer: io::Error,
     },
     /// Memory from another process that could still cut it short.
@@ -438,7 +438,7 @@ pub enum Error {
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl Error {
-    /// What the system answered about a file.
+    /// Returns an error with the system's error about a file.
     pub(crate) fn of_file(action: &'static str, path: &Path, answer: impl Into<io::Error>) -> Self {
         Self::File { action, path: path.into(), answer: answer.into() }
     }
@@ -485,8 +485,8 @@ impl fmt::Display for Stopped<'_> {
 pub struct Rejected<T> {
     /// Why.
     pub error: Error,
-    /// What was passed: untouched where it was refused. Where the operation failed, what it was to write is invalid until it is written again: reading
-    /// it returns [`Error::Tainted`].
+    /// The value that was passed, untouched if it was refused. If the operation failed, its target is invalid until it is written again: reading
+    /// the target returns [`Error::Tainted`].
     pub value: T,
 }
 

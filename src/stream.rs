@@ -4,9 +4,9 @@
 //!    meanwhile, so nothing that a caller drops or forgets is freed under it.
 //! 2. An operation waits for whatever else is queued on its buffers, on whatever stream that is.
 //! 3. What is refused was not queued, and comes back.
-//! 4. An operation that fails invalidates what it was to write: whoever reads that next, on any stream or on the host, gets [`Error::Tainted`] with the
-//!    first cause, until it is written again.
-//! 5. What is queued can be waited for by a thread, by a deadline, by a task of any executor ([`Completion`]), and by another stream ([`Event`]).
+//! 4. An operation that fails invalidates its target. Reads of the target, on any stream or on the host, return [`Error::Tainted`] with the first
+//!    cause until the target is written again.
+//! 5. A thread, with or without a deadline, a task of any executor ([`Completion`]), and another stream ([`Event`]) can wait for a queued operation.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 mod completion;
@@ -130,15 +130,15 @@ impl Stream {
         self.pending(queued, (from, to))
     }
 
-    /// Queues that some elements become `value`.
+    /// Queues a fill of a range of elements with `value`.
     ///
-    /// Elements of 1, 2, 4 or 8 bytes, and others whose bytes repeat (all zero, or equal numbers), are one fill. Any other element is copied once from the
-    /// host and then from what is written to what is not, twice as far each time: log2(n) + 1 copies.
+    /// Elements of 1, 2, 4 or 8 bytes, and others whose bytes repeat (all zero, or equal numbers), take one fill. Any other element is copied once from
+    /// the host; then each copy doubles the written range: log2(n) + 1 copies, rounded up.
     ///
     /// # Errors
     ///
-    /// The buffer, as [`copy_range`](Self::copy_range). Where one of several copies is refused, those before it are queued: the buffer lists them, and
-    /// what is in the range is unspecified.
+    /// The buffer, as [`copy_range`](Self::copy_range). If one of several copies is refused, those before it are queued: the buffer lists them, and
+    /// the contents of the range are unspecified.
     pub fn fill<B: Target>(&self, to: B, range: impl RangeBounds<usize>, value: B::Element) -> Queue<B> {
         let (ticket, outcome) = match to.elements().slice(range) {
             // SAFETY: what is this operation's own until it is executed.
@@ -175,8 +175,8 @@ impl Stream {
         self.queue(&[from.uses(), to.uses(), &last[0], &last[1]], work, |backend, id| unsafe { backend.copy(&copy, id) }).map(Some)
     }
 
-    /// Queues that elements become `value`, after their uses and `last`: the last operation that was queued, if any was, and whether all were. The outcome
-    /// of the last one is that of all.
+    /// Queues a fill of elements with `value`, after their uses and `last`. Returns the last operation that was queued, if any, and whether all were.
+    /// The outcome of the last one is that of all.
     ///
     /// # Safety
     ///
@@ -208,19 +208,19 @@ impl Stream {
         let (Some(place), count @ 1.., 1..) = (to.place(), to.len() as u64, size) else { return Ok(()) };
         let uses = [to.uses(), &Uses::from(last)];
         if let Some(fill) = Fill::repeating(place, &value, count) {
-            // SAFETY: within the buffer, by the slice's invariant; the caller's promise.
+            // SAFETY: the place is within the buffer, by the slice's invariant; otherwise the caller's promise.
             *ticket = Some(self.queue(&uses, Work::fill(fill.bytes()), |backend, id| unsafe { backend.fill(&fill, id) })?);
             return Ok(());
         }
         let mut element = Box::new(value);
         let first = Copy { to: place, from: Place::Host(NonNull::from(&mut *element).cast()), bytes: size };
-        // SAFETY: as above; the source is kept until this operation is over.
+        // SAFETY: as above; the source is kept until this operation is complete.
         let queued = self.queue(&uses, Work::copy(None, to.device(), size), |backend, id| unsafe { backend.copy(&first, id) })?;
         self.backend().keep(element, &Uses::of(queued));
         *ticket = Some(queued);
         for doubling in place.doublings(size, count) {
             let work = Work::copy(to.device(), to.device(), doubling.bytes);
-            // SAFETY: within the buffer and apart; the caller's promise.
+            // SAFETY: both are within the buffer and do not overlap; otherwise the caller's promise.
             *ticket = Some(self.queue(&[], work, |backend, id| unsafe { backend.copy(&doubling, id) })?);
         }
         Ok(())

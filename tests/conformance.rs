@@ -1,4 +1,4 @@
-//! The host backend passes the suite, with its own memories, with others over them, and behind a backend of required methods only.
+//! The host backend passes the suite: with its own memories, with adaptors over them, and behind a backend with the required methods only.
 #![cfg(feature = "testing")]
 
 #[path = "conformance/minimal.rs"]
@@ -16,7 +16,7 @@ fn plain() -> Subject {
     Subject::new(backend).counting(move || counted.counters().into())
 }
 
-/// A backend that implements the required methods only.
+/// Returns a backend that implements the required methods only.
 fn least() -> Subject {
     let backend = HostBackend::builder().device_memory(4 << 20).build().expect("a backend");
     let counted = Arc::clone(&backend);

@@ -243,14 +243,14 @@ fn two_sleepers<const WEAK: u8>() {
     drop(unsafe { Box::from_raw(memory) });
 }
 
-/// A producer that sleeps until there is room is woken by another that gives its claim up, in either way to wait.
+/// A producer that gives up its claim wakes another one that sleeps for room, as a thread or as a task.
 fn given_up<const WEAK: u8>(send: fn(&mut Waiting<mpmc::Producer<'static, u64, Machine<WEAK>>, Futex>)) {
     let layout = RingLayout::of_kind::<u64>(RingFlags::MPMC, 1).unwrap();
     let slots: [Slot<LoomWord<WEAK>, LoomCell<u64>>; 1] = [Slot::vacant(LoomCell::new(0), 0, 1, 0)];
     let memory = Box::into_raw(Box::new((RingHeader::new::<u64>(&layout, 0), slots)));
-    // SAFETY: just made, freed when the ends are gone, or leaked when the model fails.
+    // SAFETY: allocated just now; freed after the ends are dropped, or leaked if the model fails.
     let (header, slots): (&'static RingHeader<LoomWord<WEAK>>, _) = unsafe { (&(*memory).0, NonNull::from(&(*memory).1).cast()) };
-    // SAFETY: a vacant slot, as long as the model runs.
+    // SAFETY: a vacant slot that lives as long as the model runs.
     let producer: mpmc::Producer<'static, u64, Machine<WEAK>> = unsafe { mpmc::Producer::new(header, slots) }.unwrap();
     // SAFETY: as above.
     let consumer: mpmc::Consumer<'static, u64, Machine<WEAK>> = unsafe { mpmc::Consumer::new(header, slots) }.unwrap();
@@ -267,7 +267,7 @@ fn given_up<const WEAK: u8>(send: fn(&mut Waiting<mpmc::Producer<'static, u64, M
         sent
     });
     drop((sent.join().unwrap(), sender, receiver));
-    // SAFETY: all handles are gone.
+    // SAFETY: all handles are dropped.
     drop(unsafe { Box::from_raw(memory) });
 }
 
@@ -279,7 +279,7 @@ fn room_given_up_to_a_task<const WEAK: u8>() {
     given_up::<WEAK>(|sender| block_on(Kept::new(sender.send_async(1))).unwrap());
 }
 
-/// What a forgotten batch held is released by the first look that finds nothing, which wakes a sender that sleeps for it.
+/// The first poll that finds nothing releases the slots of a forgotten batch, which wakes a sender that sleeps for them.
 fn forgotten_batch<const WEAK: u8>(receive: fn(&mut Receiver<WEAK>)) {
     with_ring::<WEAK>(|mut sender, mut receiver| {
         sender.send(1).unwrap();

@@ -137,16 +137,16 @@ fn a_wait_that_borrows_leaves_nothing_when_it_ends() {
     assert_eq!(consumer.waiting(SLEEP).recv_timeout(LONG), Err(RecvError::Disconnected));
 }
 
-/// Until the consumer is counted asleep.
+/// Waits until the consumer is counted asleep.
 fn until_asleep(producers_view: &Memory) {
     let deadline = Instant::now() + LONG;
     while !sleeps(producers_view) {
-        assert!(Instant::now() < deadline, "nobody went to sleep");
+        assert!(Instant::now() < deadline, "the consumer did not go to sleep");
         thread::yield_now();
     }
 }
 
-/// Whether a consumer is counted asleep: the low half of the third word of the ring's header.
+/// Returns whether a consumer is counted asleep: the low half of the third word of the ring's header.
 fn sleeps(memory: &Memory) -> bool {
     use std::os::unix::fs::FileExt;
     const RING: u64 = 1152;
@@ -188,7 +188,7 @@ fn a_successor_that_attached_and_left_meanwhile_is_not_missed() {
         assert_eq!(consumer.wait_for_peer(SLEEP, past()), nobody(OwnerState::Left));
     }
     let said = NoPeer { end: Side::Producer, state: OwnerState::Left }.to_string();
-    assert_eq!(said, "no producer attached until the deadline: the last one has left");
+    assert_eq!(said, "no producer attached before the deadline: the last one has left");
 }
 
 #[test]

@@ -108,7 +108,7 @@ impl Drop for Memory {
     }
 }
 
-/// Where the producer's index and the consumer's are, in words.
+/// Word offsets of the producer's and the consumer's index.
 const TAIL: usize = 0;
 const HEAD: usize = 128 / 8;
 

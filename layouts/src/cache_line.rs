@@ -16,8 +16,8 @@ use crate::DeviceBytes;
 /// assert_eq!(size_of::<CacheLineAligned<[u8; 129]>>(), 256);
 /// ```
 ///
-/// Arrays of numbers that fill 128, 256, 512, 1024, 2048 or 4096 bytes leave no padding, so they are [`DeviceBytes`] also when wrapped. Other types are not:
-/// the bytes up to the next line are uninitialised.
+/// Arrays of numbers that fill 128, 256, 512, 1024, 2048 or 4096 bytes leave no padding, so the wrapped array is also [`DeviceBytes`]. Other wrapped types
+/// are not, because the bytes up to the next line are uninitialised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(128))]
 pub struct CacheLineAligned<T>(T);
@@ -60,7 +60,7 @@ impl<T> DerefMut for CacheLineAligned<T> {
 macro_rules! whole_lines {
     ($($lines:literal),+: $number:ty) => {$(
         const _: () = assert!(size_of::<[$number; $lines * 128 / size_of::<$number>()]>() == size_of::<CacheLineAligned<[$number; $lines * 128 / size_of::<$number>()]>>());
-        // SAFETY: by the assertion above it has no byte but the array's, which are initialised.
+        // SAFETY: the assertion above shows that it has no bytes besides the array's, and those are initialised.
         unsafe impl DeviceBytes for CacheLineAligned<[$number; $lines * 128 / size_of::<$number>()]> {}
     )+};
     ($($number:ty)+) => { $(whole_lines!(1, 2, 4, 8, 16, 32: $number);)+ };

@@ -118,7 +118,7 @@ fn one_slot_twice<const WEAK: u8>() {
     unsafe { memory.free() };
 }
 
-/// A producer that attaches while the slot is emptied fills it again, if it sees it free then. Only attaching is weakened on its side.
+/// A producer that attaches while the slot is being emptied refills it if it then sees it free. Only its attaching is weakened.
 fn attach_while_it_is_emptied<const WEAK: u8>() {
     let memory = Memory::<WEAK>::new(1);
     let mut consumer = memory.consumer();
@@ -135,7 +135,7 @@ fn attach_while_it_is_emptied<const WEAK: u8>() {
     let mut consumer = reader.join().unwrap();
     assert_eq!(consumer.pop().ok(), filled.then_some(2));
     drop(consumer);
-    // SAFETY: the reader has ended, and both ends are gone.
+    // SAFETY: the reader has ended, and both ends are dropped.
     unsafe { memory.free() };
 }
 

@@ -279,10 +279,10 @@ fn a_mailbox<const WEAK: u8>() {
     unsafe { memory.free() };
 }
 
-/// A message of as many words as are stored together.
+/// A message with as many words as one group stores.
 type Wide = [u64; 8];
 
-/// A message whose words are stored in one group, written over while it is read.
+/// Overwrites a message while it is read. Its words are stored as one group.
 fn a_group_of_words<const WEAK: u8>() {
     const fn wide(number: u64) -> Wide {
         [number; 8]
@@ -292,9 +292,9 @@ fn a_group_of_words<const WEAK: u8>() {
         header: RingHeader::new::<Wide>(&layout, START),
         slots: (0..layout.slot_size() / 8).map(|_| Watched::in_slot()).collect(),
     }));
-    // SAFETY: as many words as the layout says.
+    // SAFETY: the memory has the number of words that the layout requires.
     let mut reader = unsafe { Reader::<Wide, Loom<WEAK>>::new(&memory.header, memory.slots()) }.unwrap();
-    // SAFETY: as above; this model's only writer.
+    // SAFETY: as above; this is the model's only writer.
     let mut writer = unsafe { Writer::<Wide, Loom<WEAK>>::new(&memory.header, memory.slots()) }.unwrap();
     writer.push(wide(1));
     let writer = thread::spawn(move || writer.push(wide(2)));
@@ -304,7 +304,7 @@ fn a_group_of_words<const WEAK: u8>() {
         "torn or stale: {first:?}"
     );
     writer.join().unwrap();
-    // SAFETY: the writer has ended, and the reader is not used any more.
+    // SAFETY: the writer has ended, and the reader is no longer used.
     unsafe { memory.free() };
 }
 

@@ -2,7 +2,7 @@
 //!
 //! 1. A way to fill and a way to empty are chosen. Two producers meet one consumer, or one producer two consumers: once over an empty ring
 //!    whose messages are waited for, once over a full one whose slot is used again. Indices wrap in between.
-//! 2. Every pair runs with relaxed exchanges, which only claim, and on four weakened twins: each half of each sync point once relaxed. A twin
+//! 2. Every pair runs with relaxed exchanges, which only claim, and on four weakened twins. Each twin relaxes one half of one sync point and
 //!    must fail.
 
 mod loom_machine;
@@ -423,8 +423,8 @@ macro_rules! pairs {
                 move || $shape::<Loom<WEAK>>(scene, $fill, $drain)
             }
 
-            /// Claims order nothing: with strong exchanges they would hide a slot that is released relaxed. Whatever the strong machine does,
-            /// this one does too.
+            /// Claims order no memory: strong exchanges would hide a slot that is released with a relaxed store. Every execution of the strong machine
+            /// is also one of this machine.
             #[test]
             fn every_message_arrives_once_whole_and_in_order() {
                 check(PREEMPTIONS, model::<EXCHANGE_RELAXED>(Scene::Publish));

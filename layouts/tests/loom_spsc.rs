@@ -149,11 +149,11 @@ fn attach_while_it_is_emptied<M: Machine + 'static>() {
     unsafe { memory.free() };
 }
 
-/// An end that closes says so after all that it published. The reader is a thread that has not seen the tail before it yields: loom would not
-/// show it the same tail again. Only closing and looking for it are weakened.
+/// An end announces its close after everything that it published. The reader is a thread that has not seen the tail before it yields: loom
+/// would not show it the same tail again. Only the close and the check for it are weakened.
 fn leaving<M: Machine + 'static>() {
     let memory = Memory::<M>::new(ONE_SLOT);
-    // SAFETY: this model's only ends.
+    // SAFETY: these are the model's only ends.
     let (mut producer, mut consumer) = unsafe { (memory.producer().announce(), memory.consumer()) };
     let reader = thread::spawn(move || {
         take_side(Side::Reader);
@@ -167,11 +167,11 @@ fn leaving<M: Machine + 'static>() {
     take_side(Side::Writer);
     drop(producer);
     reader.join().unwrap();
-    // SAFETY: both ends are gone.
+    // SAFETY: both ends are dropped.
     unsafe { memory.free() };
 }
 
-/// Whoever sees the magic of a ring that is being formatted sees all of its geometry.
+/// A reader that sees the magic of a ring during formatting also sees all of its geometry.
 fn formatting<const WEAK: u8>() {
     let layout = RingLayout::of::<u64>(2).unwrap();
     let header = RingHeader::<LoomWord<WEAK>>::new::<u64>(&layout, 0);
@@ -346,7 +346,7 @@ fn until_there(mut pop: impl FnMut() -> Result<u64, PopError>) -> u64 {
 
 /// What loom says when two threads reach a slot with nothing between them that orders them.
 const RACE: &str = "Causality violation";
-const LEFT: &str = "an end that has left has left its messages";
+const LEFT: &str = "a closed end has published all its messages";
 const HALF: &str = "half formatted";
 const PREEMPTIONS: usize = 2;
 

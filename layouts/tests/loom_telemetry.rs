@@ -1,7 +1,7 @@
-//! Every interleaving of what host and kernel tell each other besides messages.
+//! Every interleaving of the communication between host and kernel other than messages.
 //!
 //! 1. A telemetry record is written, or taken back, and read: a snapshot is one record, never two halves.
-//! 2. Whoever sees a word of the control block sees what the other side wrote before it: a block that was prepared, a command, a state, an
+//! 2. A side that sees a word of the control block also sees the writes before that word: a prepared block, a command, a state or an
 //!    acknowledgement.
 
 // Only its word and its cell are needed here.
@@ -127,13 +127,13 @@ fn fields_that_are_read_relaxed_are_found() {
     must_fail("torn", PREEMPTIONS, a_record_is_read_while_it_is_taken_back::<READER_LOOKS_RELAXED>);
 }
 
-/// A control block, and what one side writes before it stores a word there.
+/// A control block, and a payload that one side writes before it stores a word there.
 struct Block<const WEAK: u8> {
     block: ControlBlock<ReadOnly<LoomWord<WEAK>>>,
     payload: LoomCell<u64>,
 }
 
-// SAFETY: the words are shared by their own accesses, the payload by the order of those; whether that is enough is what loom finds out.
+// SAFETY: the words are atomic, and their accesses order those of the payload; loom checks whether that suffices.
 unsafe impl<const WEAK: u8> Sync for Block<WEAK> {}
 // SAFETY: as above.
 unsafe impl<const WEAK: u8> Send for Block<WEAK> {}
@@ -170,7 +170,7 @@ impl<const WEAK: u8> Block<WEAK> {
         unsafe { DeviceSide::attach(&self.block, LAUNCH.epoch) }
     }
     fn write(&self) {
-        // SAFETY: nobody reads before a word says so; whether that is enough is what loom finds out.
+        // SAFETY: the other side reads only after it sees a word stored; loom checks whether that suffices.
         self.payload.with_mut(|payload| unsafe { payload.write(7) });
     }
     fn read(&self) -> u64 {
@@ -182,7 +182,7 @@ impl<const WEAK: u8> Block<WEAK> {
 const LAUNCH: Launch =
     Launch { abi: 1, capabilities: Capabilities::SYSTEM_SCOPE, epoch: 7, input_ring: 128, output_ring: 256, telemetry: 512 };
 
-/// One side on a thread of its own writes; the other waits until it sees that, and reads. Both have attached before, or `reads` attaches.
+/// Runs one side on its own thread to write; the other side waits until it sees the write, and reads. Both attached before, or `reads` attaches.
 fn told<const WEAK: u8>(block: &Arc<Block<WEAK>>, writes: impl FnOnce(&Block<WEAK>) + Send + 'static, reads: impl FnOnce(&Block<WEAK>)) {
     let writer = thread::spawn({
         let block = Arc::clone(block);
@@ -261,7 +261,7 @@ fn a_command_is_acknowledged<const WEAK: u8>() {
 const RACE: &str = "Causality violation";
 
 #[test]
-fn whoever_sees_a_word_of_the_control_block_sees_what_was_written_before_it() {
+fn a_word_of_the_control_block_publishes_the_writes_before_it() {
     check(PREEMPTIONS, a_block_is_prepared::<STRONG>);
     check(PREEMPTIONS, a_command_is_given::<STRONG>);
     check(PREEMPTIONS, a_state_is_entered::<STRONG>);

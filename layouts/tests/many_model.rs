@@ -413,7 +413,7 @@ fn forgotten_messages_hold_their_slots_and_are_dropped_with_the_ring() {
         assert_eq!((consumer.pop().is_ok(), consumer.pop().is_ok()), (lap == 0, false));
     }
     drop((producer, consumer));
-    assert_eq!(Rc::strong_count(&value), 2, "the one that was forgotten");
+    assert_eq!(Rc::strong_count(&value), 2, "the forgotten value");
     drop(ring);
     assert_eq!(Rc::strong_count(&value), 1);
 }

@@ -65,7 +65,7 @@ impl Drop for Counted {
     }
 }
 
-/// A counted value whose drop panics if it says so.
+/// A counted value whose drop panics if its flag is set.
 struct Bomb(#[allow(dead_code, reason = "counts the drop")] Counted, bool);
 
 impl Drop for Bomb {

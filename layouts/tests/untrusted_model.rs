@@ -361,7 +361,7 @@ fn both_ends_say_how_full_it_is() {
 }
 
 #[test]
-fn the_words_of_the_header_are_read_as_they_stand_in_memory() {
+fn header_loads_the_words_from_memory() {
     let memory = Memory::formatted::<u64>(4, u64::MAX);
     let (mut producer, consumer) = (memory.producer::<u64>().unwrap(), memory.consumer::<u64>().unwrap());
     producer.push(7).unwrap();

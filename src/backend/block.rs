@@ -68,9 +68,9 @@ pub enum MemoryLocation {
 }
 
 bitflags! {
-    /// Properties of an allocation other than its size and alignment. An option that the location does not support, and an unknown bit, is an error.
+    /// Properties of an allocation other than its size and alignment. An unknown bit, or an option that the location does not support, is an error.
     ///
-    /// Pinned memory needs no option to be portable and mapped: every device of the backend sees it, and kernels reach it at a device address.
+    /// Pinned memory is always portable and mapped: every device of the backend sees it, and kernels reach it at a device address.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Options: u32 {
         /// All bytes 0. Host-visible memory is so anyway.
@@ -83,13 +83,13 @@ bitflags! {
 }
 
 impl Options {
-    /// Refuses unknown bits, and options that memory at this location has not.
+    /// Returns an error for unknown bits, and for options that memory at this location does not support.
     pub(crate) fn check(self, location: MemoryLocation) -> Result<()> {
         if !Self::all().contains(self) {
             return Err(Error::Unsupported { what: "an allocation option with an unknown bit" });
         }
         if location != MemoryLocation::Pinned && self.intersects(Self::WRITE_COMBINED | Self::MUST_PIN) {
-            return Err(Error::Unsupported { what: "an option of pinned memory, for another kind of memory," });
+            return Err(Error::Unsupported { what: "an option for pinned memory on memory of another kind" });
         }
         Ok(())
     }

@@ -342,7 +342,9 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// Counts an error that nobody was there to be told of: a free in a destructor.
     fn unreported(&self, error: crate::Error);
 
-    /// Memory that failed operations have left invalid; `None` for a backend that does not track it. Its operations read and write [`Taints`] when they are executed.
+    /// Returns the memory that failed operations have left invalid, or `None` if the backend does not track it.
+    ///
+    /// The backend's operations check and update [`Taints`] when they are executed.
     fn taints(&self) -> Option<&Taints> {
         None
     }
@@ -483,10 +485,10 @@ impl Fill {
         Self { to, pattern: u64::from_le_bytes(bytes), size: size_of::<T>() as u8, count }
     }
 
-    /// `count` times this element: a fill of elements of 1, 2, 4 or 8 bytes, which others are if their bytes repeat within their alignment: zeroes, or
-    /// equal numbers.
+    /// Returns a fill with `count` copies of an element. `None` unless it has 1, 2, 4 or 8 bytes, or its bytes repeat within its alignment: zeroes,
+    /// or equal numbers.
     pub(crate) fn repeating<T: DeviceBytes>(to: Place, value: &T, count: u64) -> Option<Self> {
-        // SAFETY: so many initialised bytes, by the promise of `DeviceBytes`, borrowed with the value.
+        // SAFETY: `DeviceBytes` promises that these bytes are initialised; they are borrowed with the value.
         let bytes = unsafe { slice::from_raw_parts((&raw const *value).cast::<u8>(), size_of::<T>()) };
         let repeats = |&size: &usize| bytes.len().is_multiple_of(size) && bytes.chunks(size).all(|chunk| chunk == &bytes[..size]);
         let size = match bytes.len() {
@@ -518,20 +520,20 @@ pub struct Prefetch {
 }
 
 impl Place {
-    /// So many bytes further on.
+    /// Returns the place `bytes` bytes after this one.
     pub(crate) fn further(self, bytes: u64) -> Self {
         match self {
             Self::Device(address) => Self::Device(DeviceAddress::new(address.get() + bytes)),
             Self::Host(host) => match NonNull::new(host.as_ptr().wrapping_add(bytes as usize)) {
                 Some(further) => Self::Host(further),
-                // No memory wraps around the end of the addresses.
+                // No memory wraps around the end of the address space.
                 None => self,
             },
         }
     }
 
-    /// Copies that spread the first of `count` elements over all of them. Each writes as many elements as there are before it, or one less, and reads those
-    /// right before it; so where one fails, the contents of the last one are invalid too.
+    /// Returns the copies that spread the first of `count` elements over all of them. Each writes as many elements as precede its target, or one less,
+    /// and reads the elements right before it. So if one fails, the contents of the last target are invalid too.
     pub(crate) fn doublings(self, size: u64, count: u64) -> impl Iterator<Item = Copy> {
         let written = move |step: u32| count.div_ceil(1 << step);
         (0..count.next_power_of_two().trailing_zeros()).rev().map(move |step| {
@@ -541,7 +543,7 @@ impl Place {
         })
     }
 
-    /// The address, on whichever side it is.
+    /// Returns the device or host address.
     pub(crate) fn address(self) -> u64 {
         match self {
             Self::Device(address) => address.get(),
@@ -550,7 +552,7 @@ impl Place {
     }
 }
 
-/// Memory that a kernel works on, as far as its launch says.
+/// Memory that a kernel accesses, as declared by its launch.
 #[derive(Clone, Copy, Debug)]
 pub struct Operand {
     /// Where it begins.
@@ -574,7 +576,8 @@ pub struct Launch<'a> {
     pub groups: u32,
     /// It stays until it is told to leave: nobody else has its groups' places meanwhile.
     pub stays: bool,
-    /// The memory that it works on: [tainted](Taints) memory is refused, and a launch that fails taints what it may have written. May be incomplete.
+    /// The memory that the kernel accesses; may be incomplete. [Tainted](Taints) memory is refused. A launch that fails taints the operands that it may
+    /// have written.
     pub operands: &'a [Operand],
 }
 

@@ -115,7 +115,7 @@ impl<O> Ranges<O> {
         range
     }
 
-    /// Memory whose contents are invalid.
+    /// Returns the memory whose contents are invalid.
     pub fn taints(&self) -> &Taints {
         &self.taints
     }

@@ -1,12 +1,12 @@
 //! [`Taints`]: memory whose contents are invalid because a queued operation failed.
 //!
 //! 1. A queued operation that fails taints the bytes that it was to write.
-//! 2. An operation that reads a tainted byte fails with [`Error::Tainted`], which names the first failure, and taints its own target in turn. So does a launch
-//!    for its [operands](super::Operand), and a host slice is refused.
+//! 2. An operation that reads a tainted byte fails with [`Error::Tainted`], which names the first failure, and taints its own target. The same holds
+//!    for a launch and its [operands](super::Operand). A host slice of tainted bytes is an error.
 //! 3. A copy or fill that succeeds makes the bytes that it writes valid. Freed memory is not tainted.
-//! 4. While nothing in the process is tainted, a check is one relaxed load.
+//! 4. While no memory in the process is tainted, a check is one relaxed load.
 //!
-//! Not tracked: what a kernel reads or writes through raw addresses, and memory outside the backend's allocations.
+//! Not tracked: accesses of a kernel through raw addresses, and memory outside the backend's allocations.
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::Relaxed;
@@ -18,13 +18,13 @@ use std::vec::Vec;
 use super::{Place, Ticket};
 use crate::{Error, Result};
 
-/// Tainted ranges in the process.
+/// The number of tainted ranges in the process.
 static TAINTED: AtomicUsize = AtomicUsize::new(0);
 
 /// The tainted bytes of one backend, by address.
 #[derive(Debug, Default)]
 pub struct Taints {
-    // INVARIANT: no range is empty and none overlap; `TAINTED` counts them.
+    // INVARIANT: no range is empty, and no two ranges overlap; `TAINTED` counts them.
     ranges: Mutex<BTreeMap<u64, Tainted>>,
 }
 
@@ -52,14 +52,14 @@ impl Cause {
 }
 
 impl Taints {
-    /// Whether nothing in the process is tainted.
+    /// Returns whether no memory in the process is tainted.
     #[inline]
     pub(crate) fn are_none() -> bool {
-        // Relaxed: whoever may read the bytes comes after the operation that failed, and so after this was counted.
+        // Relaxed: a reader of the bytes is ordered after the failed operation, and so after this count.
         TAINTED.load(Relaxed) == 0
     }
 
-    /// Refuses bytes of which one is tainted.
+    /// Returns an error if any of the bytes is tainted.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl Taints {
         insert(&mut ranges, start, Tainted { end: start.saturating_add(bytes), cause });
     }
 
-    /// Makes bytes valid that were written, or that have a new owner.
+    /// Marks bytes as valid that were written, or that have a new owner.
     #[inline]
     pub fn remove(&self, place: Place, bytes: u64) {
         if !Self::are_none() {
@@ -100,7 +100,7 @@ impl Taints {
         cut(&mut self.ranges(), start, start.saturating_add(bytes));
     }
 
-    /// Runs a copy that moves contents whether they are valid or not: where it succeeds, the target is tainted as the source was.
+    /// Runs a copy that moves valid and invalid contents alike. If it succeeds, the taints of the source move to the target.
     pub(crate) fn carry<T>(&self, from: Place, to: Place, bytes: u64, copy: impl FnOnce() -> Result<T>) -> Result<T> {
         if Self::are_none() {
             return copy();
@@ -134,7 +134,7 @@ fn insert(ranges: &mut BTreeMap<u64, Tainted>, start: u64, tainted: Tainted) {
     }
 }
 
-/// Takes the bytes from `start` to `end` out; what was tainted of them.
+/// Removes the taints from `start` to `end`, and returns them.
 fn cut(ranges: &mut BTreeMap<u64, Tainted>, start: u64, end: u64) -> Vec<(u64, Tainted)> {
     let before = ranges.range(..start).next_back().filter(|(_, tainted)| tainted.end > start).map(|(&first, _)| first);
     let firsts: Vec<u64> = before.into_iter().chain(ranges.range(start..end.max(start)).map(|(&first, _)| first)).collect();
@@ -162,7 +162,7 @@ mod tests {
         Place::Device(DeviceAddress::new(address as u64))
     }
 
-    /// The number of the operation that tainted a byte, or 0.
+    /// Returns the number of the operation that tainted a byte, or 0.
     fn cause(taints: &Taints, byte: usize) -> u64 {
         match taints.check(at(byte), 1) {
             Ok(()) => 0,

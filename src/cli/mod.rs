@@ -120,7 +120,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, image: &Image, out: &m
     }
 }
 
-/// Removes what a command that is under way leaves behind if the process ends now: for a program that was sent a signal.
+/// Removes the unfinished files of the running command, for a program that a signal is about to end.
 pub fn interrupted() {
     stream::copy::remove_partial();
 }

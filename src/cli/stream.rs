@@ -3,8 +3,8 @@
 //! 1. Bytes go from the file into pinned staging buffers, from there into device memory; the kernel is told of each chunk by a
 //!    message of 32 bytes. The host computes no part of the answer.
 //! 2. At most `staging` buffers are filled or being copied, and at most as many chunks are with the kernel as device memory holds.
-//! 3. The answer is compared with one straight pass of the same function over the same bytes; a difference is a failure. A file is read again for it;
-//!    what comes from standard input is compared on the way.
+//! 3. The answer is compared with one straight pass of the same function over the same bytes; a difference is a failure. A file is read again for
+//!    this pass; standard input is compared as it is read.
 //! 4. With `--out`, what comes back is written to another file, which is there whole or not at all.
 
 pub(super) mod copy;
@@ -73,7 +73,7 @@ struct Shape {
 
 impl Arguments {
     fn shape(&self, length: Option<u64>) -> Result<Shape, Failure> {
-        // As much as nobody has.
+        // More bytes than any input has.
         let length = length.unwrap_or(1 << 60);
         let work = size_of::<Work>() as u64;
         let least = work.next_multiple_of(PAGE) + 2 * PAGE;
@@ -171,16 +171,16 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
     )))
 }
 
-/// The kernel's own function, on this thread, over memory that has just been filled.
+/// The kernel's own function, run by this thread over memory that it has just filled.
 struct Straight {
     words: Vec<u64>,
-    /// Bytes of the words that are filled.
+    /// Filled bytes of `words`.
     filled: usize,
     work: Box<Work>,
     checksum: u64,
-    /// Bytes that are counted.
+    /// Bytes counted so far.
     counted: u64,
-    /// How long the function alone took.
+    /// Time spent in the function alone.
     spent: Duration,
 }
 
@@ -212,7 +212,7 @@ impl Straight {
         self.filled = 0;
     }
 
-    /// The answer, of how many bytes, and how long the function took.
+    /// Returns the answer, its number of bytes, and the time spent in the function.
     fn finish(mut self) -> (Answer, u64, Duration) {
         self.count();
         (Answer { histogram: self.work.totals, checksum: self.checksum }, self.counted, self.spent)

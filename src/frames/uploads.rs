@@ -35,7 +35,7 @@ use crate::{DeviceBytes, Error, Rejected, Result};
 /// ```
 pub struct Uploads<T, H: Memory = Pinned> {
     memory: H,
-    /// The line that made this.
+    /// The line that created this.
     origin: Origin,
     stream: Stream,
     slots: usize,

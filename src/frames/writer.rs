@@ -14,7 +14,7 @@ use crate::{DeviceBytes, Error, Rejected, Result};
 /// Starts the transfers of frames, in order.
 pub struct Writer<T, H: Memory = Pinned> {
     memory: H,
-    /// The line that made the frames.
+    /// The line that created the frames.
     origin: Origin,
     stream: Stream,
     policy: Policy,

@@ -102,7 +102,7 @@ impl Card {
         }
     }
 
-    /// What its blocks are allocated for.
+    /// Returns the origin of its blocks.
     pub fn origin(&self) -> Origin {
         Origin { name: Some(Arc::clone(&self.name)), caller: self.caller }
     }

@@ -1,4 +1,4 @@
-//! A manager's buffers in a pool, moved together.
+//! Defragmentation of a manager over a pool.
 
 use super::MemoryManager;
 use super::entry::Entry;
@@ -10,15 +10,15 @@ use crate::registry::Relocated;
 use crate::registry::relocate::{Movable, relocate};
 
 impl<M: Memory> MemoryManager<Pool<M>> {
-    /// Moves the buffers together within the pool, so that its free bytes are in one piece, and frees the slabs that become empty.
+    /// Moves the buffers together within the pool so that its free bytes are contiguous, and frees the slabs that become empty.
     ///
-    /// Buffers without a lease are moved that no queued operation uses; they keep their ids, elements and capacity, and it counts as no use of them.
-    /// A request for a lease meanwhile waits for at most one copy. Other blocks of the pool stay where they are. As
+    /// Moves only buffers without a lease and without queued operations. They keep their ids, elements and capacity, and a move does not count as a use.
+    /// A concurrent request for a lease waits for at most one copy. Other blocks of the pool stay. As with
     /// [`Registry::defragment`](crate::registry::Registry::defragment), a second call copies nothing.
     ///
     /// # Errors
     ///
-    /// What a copy failed with: that buffer and those that were to follow are where they were.
+    /// The error of a failed copy: that buffer and the remaining ones stay where they were.
     /// [`Unsupported`](crate::Error::Unsupported) in a fork.
     pub fn defragment(&self) -> Result<Relocated> {
         self.here()?;

@@ -46,7 +46,7 @@ impl<M: Memory> Held<M> {
         }
     }
 
-    /// Puts another block in the place of the buffer's own, which it returns.
+    /// Replaces the buffer's block, and returns the old one.
     ///
     /// # Safety
     ///

@@ -305,7 +305,7 @@ impl<M: Memory> Shared<M> {
 }
 
 impl<M: Memory + Clone> Shared<M> {
-    /// Allocates so many bytes within the limit, and frees them.
+    /// Allocates `bytes` bytes within the limit, and frees them.
     fn try_block(&self, bytes: u64, origin: &Origin) -> Result<()> {
         let reservation = self.reserve(bytes)?;
         let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, align_of::<u64>()).ok());

@@ -47,7 +47,7 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
         self.list(stream, queued, to)
     }
 
-    /// Queues that live elements become `value`, as [`Stream::fill`].
+    /// Queues a fill of live elements with `value`, as [`Stream::fill`] does.
     ///
     /// # Errors
     ///

@@ -10,8 +10,8 @@ use crate::{Error, Result};
 
 /// Raises the alignment of what is asked for, and its size if told so: for rows of textures, for huge pages, for memory below that likes few sizes.
 ///
-/// The alignment holds below and above other memories: a pool or an arena over this memory aligns each of its blocks so. The rounding is of what
-/// the memory below is asked for: a pool or an arena above divides it at its own sizes.
+/// Other memories above and below keep the alignment: a pool or an arena over this memory aligns each of its blocks to it. Rounding applies to
+/// requests to the memory below: a pool or an arena above divides those blocks at its own sizes.
 ///
 /// A buffer is as long as was asked for and knows its better alignment: a cast to larger elements may count on it. What a size was rounded up to
 /// belongs to the buffer and is not seen.
@@ -34,7 +34,7 @@ pub struct Aligned<M> {
     memory: M,
     /// INVARIANT: a power of two.
     align: usize,
-    /// INVARIANT: not 0, and not more than a layout of this alignment can have.
+    /// INVARIANT: not 0, and not more than the largest layout of this alignment.
     multiple: usize,
 }
 
@@ -73,7 +73,7 @@ impl<M: Memory> Aligned<M> {
     fn raised(&self, layout: Layout) -> Result<Layout> {
         let (rounded, align) = (layout.size().checked_next_multiple_of(self.multiple), layout.align().max(self.align));
         rounded.and_then(|size| Layout::from_size_align(size, align).ok()).ok_or_else(|| {
-            // A larger alignment than this memory's may leave no room for a multiple: then it is the alignment that cannot be.
+            // An alignment above this memory's may leave no room for a multiple. The error then reports the alignment.
             let (asked, most) = (layout.size() as u64, most_bytes(align) / self.multiple * self.multiple);
             match most {
                 0 => Error::Align { asked: align as u64, most: self.align as u64 },

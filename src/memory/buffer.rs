@@ -105,7 +105,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         let block = memory.alloc(layout, on)?;
         let uses = Listed::new(block.ready.map_or(Uses::NONE, Uses::of));
         let buffer = Self { memory, block, len, uses, _elements: PhantomData };
-        // A memory that allocates a block again does not know what failed on it before.
+        // A memory that reuses a block does not know which operations failed on it.
         if !Taints::are_none() {
             buffer.forget_contents();
         }
@@ -157,7 +157,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         self.as_view().to_vec()
     }
 
-    /// Makes every element `value`, on the device if it is there, as [`SliceMut::fill`] does.
+    /// Fills all elements with `value`, on the device for device memory, as [`SliceMut::fill`] does.
     ///
     /// # Errors
     ///
@@ -414,10 +414,10 @@ impl<T, M: Memory> Buffer<T, M> {
         replace(&mut self.block, block)
     }
 
-    /// Makes the contents valid whatever they are, for an owner that writes them before it reads them.
+    /// Marks the contents as valid, for an owner that writes them before it reads them.
     #[cold]
     pub(crate) fn forget_contents(&self) {
-        // SAFETY: the beginning is within the block.
+        // SAFETY: the start is within the block.
         let place = unsafe { self.block.place(0) };
         if let (Some(taints), Some(place)) = (self.memory.backend().taints(), place) {
             taints.remove(place, self.block.layout.size() as u64);

@@ -129,7 +129,7 @@ mod tests {
         runs
     }
 
-    /// Against a list of bytes that are free: the same holes after every step, the lowest place that fits, and a shortage that tells the truth.
+    /// Compares with a model that lists free bytes: equal holes after every step, the lowest place that fits, and true figures in a shortage.
     #[test]
     fn random_takes_and_gives_leave_the_holes_of_a_model() {
         const TOTAL: usize = 512;
@@ -170,7 +170,7 @@ mod tests {
             let found: Vec<_> = holes.holes.iter().map(|hole| (hole.offset, hole.size)).collect();
             assert_eq!((found, holes.free()), (runs(&free), free.iter().filter(|is_free| **is_free).count() as u64));
         }
-        assert!(refused > 1000 && coalesced > 100, "{refused} refused, {coalesced} joined with both neighbours");
+        assert!(refused > 1000 && coalesced > 100, "{refused} refused, {coalesced} coalesced with both neighbours");
     }
 
     #[test]

@@ -8,9 +8,11 @@
 //! 5. Elements are [`DeviceBytes`](crate::DeviceBytes): any bytes are valid, and nothing points.
 //! 6. No bytes, no calls: a buffer without bytes is valid and asks no backend for anything.
 //!
-//! Memories over memories: [`Limited`], [`Logged`], [`Failing`], [`Statistics`], [`Aligned`], [`Tracked`], [`Arena`]. Each is a [`Memory`] over another,
-//! forwards its visibility and its [alignment](Memory::least_align), and composes with every other in any order, as [`Pool`](crate::pool::Pool) does. `Arc<dyn Memory<Visibility = V>>` is one too: which memory, chosen at run
-//! time; who may touch it, still checked. So is `&'static M`, for a program that keeps its memory as long as it runs: buffers of it count no owner. Where the memory below fails to free, what an adaptor counted for the block is let go all the same.
+//! Adaptors: [`Limited`], [`Logged`], [`Failing`], [`Statistics`], [`Aligned`], [`Tracked`], [`Arena`]. Each is a [`Memory`] over another, forwards
+//! its visibility and its [alignment](Memory::least_align), and composes with every other in any order, as [`Pool`](crate::pool::Pool) does.
+//! `Arc<dyn Memory<Visibility = V>>` is also a memory, chosen at run time; its visibility is still checked at compile time. So is `&'static M`, for a
+//! program that keeps its memory as long as it runs: buffers of it count no owner. If the upstream memory fails to free a block, the adaptor still
+//! removes the block from its accounting.
 
 mod aligned;
 mod arena;
@@ -120,7 +122,7 @@ pub unsafe trait Memory: Send + Sync + 'static {
     /// Whose memory it is, or near whom: an ordinal.
     fn device(&self) -> u32;
 
-    /// Returns the alignment in bytes that every block has, whatever is asked for: a power of two, 1 unless an [`Aligned`] is among the memories below.
+    /// Returns the minimum alignment of every block in bytes: a power of two, 1 unless an [`Aligned`] is among the memories below.
     ///
     /// An adaptor returns that of the memory below. A memory that divides its blocks, as [`Arena`] and [`Pool`](crate::pool::Pool) do, gives each
     /// part this alignment. An adaptor that does not forward it loses the alignment of an `Aligned` below a pool or an arena.
@@ -129,15 +131,15 @@ pub unsafe trait Memory: Send + Sync + 'static {
     }
 }
 
-/// The largest alignment that a layout with bytes can have.
+/// The largest alignment of a layout that is not empty.
 pub(crate) const LARGEST_ALIGN: usize = 1 << (usize::BITS - 2);
 
-/// Returns the most bytes of a layout with an alignment, a power of two up to [`LARGEST_ALIGN`]: rounded up to it, an address still spans them.
+/// Returns the largest size of a layout with an alignment, a power of two up to [`LARGEST_ALIGN`]: rounded up to it, an address still spans it.
 pub(crate) const fn most_bytes(align: usize) -> usize {
     isize::MAX as usize - (align - 1)
 }
 
-/// Refuses an alignment that is not a power of two up to [`LARGEST_ALIGN`].
+/// Returns an error unless an alignment is a power of two up to [`LARGEST_ALIGN`].
 ///
 /// # Errors
 ///
@@ -150,11 +152,11 @@ pub(crate) fn check_align(align: usize) -> Result<()> {
     }
 }
 
-/// Returns the layout with at least an alignment.
+/// Returns the layout with its alignment raised to at least `align`.
 ///
 /// # Errors
 ///
-/// [`Size`](crate::Error::Size) where an address cannot span so many bytes at that alignment.
+/// [`Size`](crate::Error::Size) if an address cannot span that many bytes at that alignment.
 #[inline(always)]
 pub(crate) fn raised(layout: Layout, align: usize) -> Result<Layout> {
     if layout.align() >= align { Ok(layout) } else { aligned_to(layout, align) }

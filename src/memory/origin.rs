@@ -1,13 +1,13 @@
-//! [`Origin`]: the name and the line of the user's buffer that a library type allocates for.
+//! [`Origin`]: the name and the source line of the user's buffer for which a library type allocates.
 //!
-//! A manager, a mirror and frames allocate long after they were made, from lines of their own. They keep their origin and allocate within its scope;
-//! [`Tracked`](super::Tracked) reads the scope. The scope is a thread-local and not a parameter, so it passes every adaptor in between.
+//! A manager, a mirror and frames allocate long after their creation, from lines of their own. They keep their origin and allocate within its
+//! scope; [`Tracked`](super::Tracked) reads the scope. The scope is a thread-local, not a parameter, so it passes through every adaptor.
 
 use core::cell::RefCell;
 use core::panic::Location;
 use std::sync::Arc;
 
-/// A buffer's name, if it has one, and the line that made it.
+/// A buffer's name, if it has one, and the line that created it.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub name: Option<Arc<str>>,
@@ -20,7 +20,7 @@ thread_local! {
 }
 
 impl Origin {
-    /// Returns the line that called the `#[track_caller]` function that calls this.
+    /// Returns the caller of the `#[track_caller]` function that calls this.
     #[track_caller]
     pub fn here() -> Self {
         Self { name: None, caller: Location::caller() }
@@ -32,7 +32,7 @@ impl Origin {
         allocate()
     }
 
-    /// Runs `allocate` outside every scope: its block is for more than one buffer.
+    /// Runs `allocate` outside every scope: its block serves more than one buffer.
     pub fn unscoped<R>(allocate: impl FnOnce() -> R) -> R {
         let _scope = Scope::begin(None);
         allocate()
@@ -44,12 +44,12 @@ impl Origin {
     }
 }
 
-/// Restores the scope around it when it is dropped.
+/// A guard that restores the enclosing scope when it is dropped.
 struct Scope(Option<Origin>);
 
 impl Scope {
     fn begin(origin: Option<Origin>) -> Self {
-        // In a thread whose thread-locals are destroyed there is no scope.
+        // A thread whose thread-locals are destroyed has no scope.
         Self(CURRENT.try_with(|current| current.replace(origin)).ok().flatten())
     }
 }

@@ -75,12 +75,12 @@ impl<'a, M: Memory> View<'a, M> {
     }
 }
 
-/// What a caller does with the contents of a host slice.
+/// The caller's access to the contents of a host slice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Contents {
-    /// It may read them.
+    /// The caller may read them.
     Kept,
-    /// It writes them all.
+    /// The caller writes all of them.
     Overwritten,
 }
 
@@ -346,7 +346,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         unsafe { from.view.copy_to_view(&self.view, self.len * size_of::<T>()) }
     }
 
-    /// Makes every element `value`, by one fill or by copies as [`Stream::fill`](crate::stream::Stream::fill) does.
+    /// Fills all elements with `value`, by one fill or by copies, as [`Stream::fill`](crate::stream::Stream::fill) does.
     ///
     /// # Errors
     ///
@@ -355,12 +355,12 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         let Some((to, count)) = self.settled()? else { return Ok(()) };
         let backend = self.view.memory.backend();
         if let Some(fill) = Fill::repeating(to, &value, count) {
-            // SAFETY: so many elements are there, this value's alone, and what was queued is over.
+            // SAFETY: this many elements exist, only this value accesses them, and their queued operations are complete.
             return unsafe { backend.fill_now(&fill) };
         }
         let size = size_of::<T>() as u64;
         let first = Copy { to, from: Place::Host(NonNull::from(&mut value).cast()), bytes: size };
-        // SAFETY: as above; apart from each other.
+        // SAFETY: as above; source and target do not overlap.
         iter::once(first).chain(to.doublings(size, count)).try_for_each(|copy| unsafe { backend.copy_now(&copy) })
     }
 
@@ -376,7 +376,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         unsafe { self.view.memory.backend().fill_now(&fill) }
     }
 
-    /// Where the elements are and how many, once nothing that is queued uses them; `None` without bytes.
+    /// Waits for queued operations on the elements, and returns their place and count; `None` without bytes.
     fn settled(&self) -> Result<Option<(Place, u64)>> {
         let (Some(to), count @ 1.., 1..) = (self.as_view().place(), self.len as u64, size_of::<T>()) else { return Ok(None) };
         self.view.settle()?;
@@ -404,7 +404,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         self.lent(Contents::Kept)
     }
 
-    /// The same for a caller that writes them all: whatever has failed to write them before does not matter.
+    /// Borrows the elements for a caller that writes all of them: earlier failed writes do not matter.
     pub(crate) fn overwritten(self) -> Result<&'a mut [T]>
     where
         M::Visibility: HostReadable,
@@ -433,7 +433,7 @@ impl<M: Memory> View<'_, M> {
         if self.offset == 0 { align } else { align.min(1 << self.offset.trailing_zeros()) }
     }
 
-    /// The first of `len` elements, where no queued operation may be writing; `None` without bytes. Contents that are kept must be valid.
+    /// Returns the first of `len` elements, or `None` without bytes. Fails while a queued operation may write them, and if kept contents are invalid.
     pub fn host<T>(&self, len: usize, contents: Contents) -> Result<Option<NonNull<T>>> {
         let Some(host) = self.block.host else { return Ok(None) };
         let backend = self.memory.backend();
@@ -441,7 +441,7 @@ impl<M: Memory> View<'_, M> {
             if self.uses.uses().iter().any(|ticket| !backend.reached(ticket)) {
                 return Err(Error::Busy { what: "a queued operation uses the buffer" });
             }
-            // It waits for nothing any more.
+            // All uses are complete, so this does not wait.
             self.settle()?;
         }
         // SAFETY: the offset is within the block, by the invariant of whoever has this view.

@@ -53,7 +53,7 @@ impl<T, H: Memory> HostCopy<T, H> {
         self.lent(state, SliceMut::into_mut_slice)
     }
 
-    /// The same for a caller that writes them all.
+    /// Borrows the elements after queued operations, for a caller that writes all of them.
     pub fn overwritten(&mut self, state: State) -> Result<&mut [T]>
     where
         T: DeviceBytes,

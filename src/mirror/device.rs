@@ -106,7 +106,7 @@ where
         if access == Access::Write {
             self.land()?;
             self.allocate(Side::Device)?;
-            // Whoever writes all of it does not depend on what failed to write it before.
+            // An access that writes all elements does not depend on earlier failed writes.
             self.device.iter().for_each(Buffer::forget_contents);
         } else if access == Access::Update && self.state == State::Uninitialized {
             return self.begin(&[Side::Device], State::DeviceOnly);

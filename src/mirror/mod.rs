@@ -89,7 +89,7 @@ use queue::Flights;
 pub struct MirroredBuffer<T, H: Memory = Pinned, D: Memory = Device> {
     host_memory: H,
     device_memory: D,
-    /// The line that made it.
+    /// The line that created it.
     origin: Origin,
     len: usize,
     state: State,

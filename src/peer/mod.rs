@@ -63,7 +63,7 @@ pub struct Peers {
     /// Of each device: for what leaves it, and for what arrives.
     streams: Box<[[Stream; 2]]>,
     staging: Arc<dyn Memory<Visibility = Both>>,
-    /// The line that made this.
+    /// The line that created this.
     origin: Origin,
     rate: Option<f64>,
     /// One for each copy under way.
@@ -80,7 +80,7 @@ pub struct Options {
 }
 
 impl Peers {
-    /// The devices of a memory's backend, with two streams each. Copies over the host take their memory from it. Nothing is enabled.
+    /// Opens two streams on each device of the memory's backend. Copies through the host allocate from `staging`. Enables no peer access.
     ///
     /// # Errors
     ///

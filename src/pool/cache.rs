@@ -53,7 +53,7 @@ impl Idle {
         Self { tag, device_address: device_address.map_or(Self::NOWHERE, DeviceAddress::get), host }
     }
 
-    /// Returns whether its addresses have an alignment, a power of two.
+    /// Returns whether its addresses are multiples of `align`, a power of two.
     pub fn is_aligned(&self, align: u64) -> bool {
         let is_multiple = |address: u64| address & (align - 1) == 0;
         self.device_address().is_none_or(|address| is_multiple(address.get()))
@@ -78,7 +78,7 @@ pub(super) struct Bin {
 }
 
 impl Bin {
-    /// The newest entry with this alignment that may be used on a stream now.
+    /// Removes and returns the newest entry with this alignment that may be used on a stream now.
     pub fn pop(&mut self, align: u64, on: Option<&Stream>) -> Option<Entry> {
         let on = on.map(Stream::id);
         let is_ready = |entry: &Entry| entry.used.is_none_or(|used| Some(used.stream) == on);

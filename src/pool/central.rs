@@ -59,7 +59,7 @@ pub(super) struct Central<M: Memory> {
     classes: Classes,
     pub is_exact: bool,
     is_enabled: bool,
-    /// Every block has at least this alignment: the memory's.
+    /// The minimum alignment of every block: the memory's.
     pub least_align: usize,
     /// Requests of up to so many bytes get any cached block of their class, as it is.
     plain: u64,
@@ -81,11 +81,11 @@ pub(super) struct Central<M: Memory> {
     moves: CacheLineAligned<AtomicU64>,
 }
 
-/// A part that a request needs.
+/// A request for a part of a slab.
 pub(super) struct Wanted {
-    /// Bytes of its class.
+    /// The block size of its class.
     pub whole: u64,
-    /// Bytes that will do where that is all there is.
+    /// The bytes that suffice if no larger part is free.
     pub requested: u64,
     pub align: u64,
 }
@@ -173,7 +173,7 @@ impl<M: Memory> Central<M> {
         System::prepare();
         let Builder { memory, limit, slab, classes, is_exact, is_enabled, hygiene, patience, out_of_memory, clock } = builder;
         let least_align = memory.least_align();
-        // Where alignments are raised, each block has another layout than its request.
+        // With raised alignments the layout of a block differs from its request.
         let is_plain = is_enabled && !is_exact && matches!(hygiene, Hygiene::Leave) && least_align == 1;
         let state = State {
             heap: Heap::new(),

@@ -105,13 +105,13 @@ impl Classes {
         self.shift.wrapping_add(bits << self.step_bits).wrapping_add(step) as usize
     }
 
-    /// The bytes of a class's blocks; `None` from [`count`](Self::count) on.
+    /// Returns the block size of a class; `None` from [`count`](Self::count) on.
     #[must_use]
     pub const fn size_of(&self, class: usize) -> Option<u64> {
         if class < self.count() { Some(self.bytes_of(class)) } else { None }
     }
 
-    /// The bytes of the blocks of a class below [`count`](Self::count).
+    /// Returns the block size of a class below [`count`](Self::count).
     pub(super) const fn bytes_of(&self, class: usize) -> u64 {
         let small = self.small() as usize;
         if class < small {
@@ -152,7 +152,7 @@ mod tests {
             for bytes in sizes.filter(|&bytes| bytes <= classes.largest()) {
                 let class = classes.class_of(bytes).unwrap();
                 assert!(classes.bytes_of(class) >= bytes, "{bytes} in {class}");
-                assert!(class == 0 || classes.bytes_of(class - 1) < bytes, "{bytes} would fit into {}", class - 1);
+                assert!(class == 0 || classes.bytes_of(class - 1) < bytes, "{bytes} also fit in {}", class - 1);
                 if bytes > 4096 {
                     assert!(classes.bytes_of(class) < bytes + bytes / u64::from(steps) + UNIT, "{bytes} in {}", classes.bytes_of(class));
                 }

@@ -6,8 +6,8 @@
 //!    through to the end. So a request fails only where no free part is long enough.
 //! 3. A part that is given back joins with the free parts before and after it at once. Two neighbours are never both free. One that is given
 //!    back [late](Heap::give_late) stays taken until then.
-//! 4. A request may ask for an alignment of its address. Bytes that it skips at the front of a free part stay free. A request above one unit of
-//!    alignment looks for a part that fits wherever it begins, then at every free part: constant time where there is much room, else linear.
+//! 4. A request may specify an alignment. Bytes skipped at the front of a free part stay free. A request above one unit of alignment first searches
+//!    for a part that fits at any offset, then checks every free part. This takes constant time if much room is free, else linear time.
 //!
 //! Source: Masmano et al., "TLSF: a New Dynamic Memory Allocator for Real-Time Systems" (2004), with the metadata out of band and the look
 //! through the last list added.
@@ -34,7 +34,7 @@ const PARTS: usize = 1 << 24;
 /// From so many parts on, those that are given back late are joined late: fewer are near a processor anyway.
 const FAR: usize = 1 << 14;
 
-/// The largest alignment that is looked for in slabs, bytes: what backends give at most. A larger one is the memory's to give or to refuse.
+/// The largest alignment that is searched for in slabs, in bytes: the largest that backends give. The memory serves or refuses larger ones.
 pub(super) const LARGEST_ALIGN: u64 = 2 << 20;
 
 /// The longest slab, bytes: offsets and sizes in units have 32 bits.
@@ -102,7 +102,7 @@ pub(super) struct Taken {
     pub size: u64,
 }
 
-/// A taken part, and the free parts that are left before and after it.
+/// A taken part, and the free parts left before and after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Carved {
     pub taken: Taken,
@@ -110,12 +110,12 @@ pub(super) struct Carved {
     pub after: Option<PartId>,
 }
 
-/// The low bits of a slab's address, on which alignments depend.
+/// The low bits of a slab's address, which determine alignments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Base {
-    /// The low bits, units.
+    /// The low bits, in units.
     units: u32,
-    /// The largest alignment at which all addresses of the slab agree, units: a power of two.
+    /// The largest alignment at which all addresses of the slab agree, in units: a power of two.
     most: u32,
 }
 
@@ -131,16 +131,16 @@ impl Base {
         Self { units: one, most: if differs == 0 { Self::TOP } else { 1 << differs.trailing_zeros() } }
     }
 
-    /// Units from `offset` on to the next address with this alignment, a power of two; `None` where the slab's addresses do not agree on it.
+    /// Returns the units from `offset` to the next address with this alignment, a power of two; `None` if the slab's addresses disagree on it.
     const fn padding(self, offset: u32, align: u32) -> Option<u32> {
         if align > self.most {
             return None;
         }
-        // Modulo 2^32, which every alignment divides.
+        // Modulo 2^32, a multiple of every alignment.
         Some(self.units.wrapping_add(offset).wrapping_neg() & (align - 1))
     }
 
-    /// Bytes to the next address with this alignment, all in bytes.
+    /// Returns the bytes from `offset` to the next address with this alignment; all in bytes.
     pub fn padding_bytes(self, offset: u64, align: u64) -> Option<u64> {
         Some(u64::from(self.padding((offset / UNIT) as u32, align_units(align)?)?) * UNIT)
     }
@@ -149,7 +149,7 @@ impl Base {
 /// A slab's first part and its address.
 #[derive(Clone, Copy, Debug)]
 struct Ground {
-    /// The part at offset 0: it keeps its number, since it only joins with parts after it.
+    /// The part at offset 0. It keeps its number, because it only coalesces with parts after it.
     first: PartId,
     base: Base,
 }
@@ -244,8 +244,8 @@ impl Heap {
         true
     }
 
-    /// Takes `bytes` bytes, at least one, at an address with this alignment, a power of two, from the list that fits best; nothing if no free
-    /// part has so many there.
+    /// Takes `bytes` bytes, at least one, at an address with this alignment, a power of two, from the list that fits best. `None` if no free part
+    /// has that many there.
     pub fn take(&mut self, bytes: u64, align: u64) -> Option<Taken> {
         let size = u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?;
         if align > UNIT {
@@ -267,7 +267,7 @@ impl Heap {
         Some(self.carve_after(part, padding, size).taken)
     }
 
-    /// Takes `bytes` bytes, at least one, at the first address of a part with this alignment, if it is free, at that place and long enough.
+    /// Takes `bytes` bytes, at least one, at the first aligned address of a part, if the part is free, still at that offset and long enough.
     pub fn take_at(&mut self, part: PartId, slab: u32, offset: u64, bytes: u64, align: u64) -> Option<Carved> {
         let (size, align) = (u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?, align_units(align)?);
         let there = self.parts.get(part.index())?;
@@ -276,7 +276,7 @@ impl Heap {
         self.has_numbers(2).then(|| self.carve_after(part, padding, size))
     }
 
-    /// Returns the padding in units after which a part has `size` units at an alignment; `None` where it has not.
+    /// Returns the padding in units before `size` aligned units of a part; `None` if they do not fit.
     fn fits(&self, part: PartId, size: u32, align: u32) -> Option<u32> {
         let padding = self.padding(part, align)?;
         (self.parts[part.index()].size.checked_sub(padding)? >= size).then_some(padding)
@@ -288,7 +288,7 @@ impl Heap {
         self.slabs[slab as usize]?.base.padding(offset, align)
     }
 
-    /// Takes `size` units of a free part after `padding` of them; it has so many. What is left before and after stays free.
+    /// Takes `size` units of a free part after `padding` units; the part has that many. The rest before and after stays free.
     fn carve_after(&mut self, part: PartId, padding: u32, size: u32) -> Carved {
         if padding == 0 {
             let (taken, after) = self.carve(part, size);
@@ -297,14 +297,14 @@ impl Heap {
         self.unlist(part);
         let behind = self.split(part, padding);
         self.list(part);
-        // Taken at once: no two free neighbours are seen.
+        // Taken immediately, so no operation sees two free neighbours.
         self.list(behind);
         let (taken, after) = self.carve(behind, size);
         Carved { taken, before: Some(part), after }
     }
 
     /// Takes the beginning of a free part that is long enough, and lists the rest.
-    // Inline, as all that a request without an alignment does here: the aligned ones call it elsewhere.
+    // Inline: for a request without an alignment this is all the work. Aligned requests call it elsewhere.
     #[inline(always)]
     fn carve(&mut self, part: PartId, size: u32) -> (Taken, Option<PartId>) {
         self.unlist(part);
@@ -318,7 +318,7 @@ impl Heap {
         (Taken { part, slab, offset: u64::from(offset) * UNIT, size: u64::from(size) * UNIT }, left)
     }
 
-    /// Splits a part after `size` units, of which it has more, and returns the part behind them. Neither is listed.
+    /// Splits a part, longer than `size`, after `size` units, and returns the part after the split. Neither is listed.
     #[inline(always)]
     fn split(&mut self, part: PartId, size: u32) -> PartId {
         let Part { slab, offset, size: whole, after, .. } = self.parts[part.index()];
@@ -392,7 +392,7 @@ impl Heap {
             .collect()
     }
 
-    /// Returns the most bytes that a free part has at an alignment.
+    /// Returns the most bytes of a free part at an alignment.
     pub fn largest_at(&self, align: u64) -> u64 {
         let Some(align) = align_units(align) else { return 0 };
         if align == 1 {
@@ -443,10 +443,10 @@ impl Heap {
         self.walk(own).find(|part| self.parts[part.index()].size >= size)
     }
 
-    /// A free part that has `size` units at an alignment, and the padding before them.
+    /// Returns a free part with `size` units at an alignment, and the padding before them.
     fn find_aligned(&self, size: u32, align: u32) -> Option<(PartId, u32)> {
         let fits = |part| Some((part, self.fits(part, size, align)?));
-        // Long enough wherever it begins.
+        // Long enough at any offset.
         let sure = size.checked_add(align - 1).and_then(|sure| self.first_from(list_of(sure, true)));
         sure.and_then(fits).or_else(|| (list_of(size, false)?..LISTS).flat_map(|list| self.walk(list)).find_map(fits))
     }
@@ -515,9 +515,9 @@ impl Heap {
         self.retire(after);
     }
 
-    /// Returns whether `count` more parts may be numbered.
+    /// Returns whether `count` more parts can be numbered.
     fn has_numbers(&self, count: usize) -> bool {
-        // What the table may still grow by, or else numbers that are unused.
+        // Numbers from the remaining capacity of the table, else unused numbers.
         let missing = count.saturating_sub(self.most - self.parts.len());
         let mut unused = self.unused;
         (0..missing).all(|_| {
@@ -549,7 +549,7 @@ impl Heap {
     }
 }
 
-/// An alignment in units, at least one; `None` above [`LARGEST_ALIGN`].
+/// Returns an alignment in units, at least one; `None` above [`LARGEST_ALIGN`].
 const fn align_units(align: u64) -> Option<u32> {
     match align {
         0..=UNIT => Some(1),
@@ -628,7 +628,7 @@ mod tests {
         assert_eq!((list_of(u32::MAX, false), list_of(u32::MAX, true)), (Some(LISTS - 1), None));
     }
 
-    /// The most bytes that a free range has at an alignment, by a look at each.
+    /// Returns the most bytes of a free range at an alignment, by checking each range.
     fn longest_at(heap: &Heap, align: u64, bases: &[Base]) -> u64 {
         let usable = |((slab, offset), size): ((u32, u64), u64)| {
             let base = bases[slab as usize];
@@ -644,14 +644,14 @@ mod tests {
         core::iter::from_fn(|| heap.give_next()).filter(|given| given.is_empty).count()
     }
 
-    /// A slab at an address of so many units.
+    /// Returns the base of a slab whose address is `units` units.
     fn at(units: u32) -> Base {
         Base { units, most: Base::TOP }
     }
 
     fn random_takes_and_gives(far: usize) {
         let slabs = [1 << 20, 3 << 20, 70_000, 1 << 24];
-        // The last has two addresses that agree up to 1024 bytes.
+        // The last slab has two addresses that agree up to 1024 bytes.
         let bases = [at(0), at(3), at(u32::MAX - 100), Base { units: 8, most: 4 }];
         let mut heap = Heap::of(PARTS, far);
         for (slab, (&bytes, base)) in slabs.iter().zip(bases).enumerate() {
@@ -734,7 +734,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_alignment_skips_stays_free_and_coalesces() {
+    fn bytes_skipped_for_an_alignment_stay_free_and_coalesce() {
         let mut heap = Heap::new();
         assert!(heap.add(0, 64 * UNIT, at(1)));
         let aligned = heap.take(3 * UNIT, 16 * UNIT).unwrap();

@@ -8,9 +8,9 @@
 //!    caches, empty slabs, pending frees, the callback. The error says how much is free, and how much in one piece.
 //! 5. No lock is held while a backend is called. All bookkeeping is outside the pooled memory.
 //! 6. What was handed out holds the pool: slabs go when the last block of them has.
-//! 7. A request may ask for any alignment. Up to 2 MiB it is found in the slabs; above, and above the largest class, the memory gives the block or
-//!    refuses the alignment. A pool over a memory that [raises alignments](Memory::least_align) raises them for each block.
-//! 8. In a process that was forked from its own a pool refuses requests, and what is given back or dropped there is left to the parent.
+//! 7. A request may specify any alignment. Slabs serve alignments up to 2 MiB. Above that, and above the largest class, the memory serves the block
+//!    or refuses the alignment. A pool over a memory that [raises alignments](Memory::least_align) raises them for each block.
+//! 8. In a forked process a pool refuses requests, and leaves blocks that are returned or dropped there to the parent.
 
 mod builder;
 mod cache;
@@ -114,7 +114,7 @@ impl<M: Memory> Pool<M> {
         self.here().map_or_else(|_| std::vec::Vec::new(), Central::snapshot)
     }
 
-    /// Makes room for `count` blocks of `bytes` bytes in slabs: for all of them, or for none. Slabs that a failed call has allocated are freed.
+    /// Reserves room for `count` blocks of `bytes` bytes in slabs, for all of them or for none. A failed call frees the slabs that it allocated.
     ///
     /// # Errors
     ///

@@ -13,8 +13,8 @@ use crate::{DeviceBytes, Error, Result};
 
 pub use slices::{PlacedSlice, PlacedSliceMut};
 
-/// A buffer where a configuration or a rule has put it. What a [`Buffer`] of any memory can do is here; what only some can do, such as transfers on
-/// a stream, is found by matching.
+/// A buffer in the location that a configuration or a rule selected. It has the operations that a [`Buffer`] has in every memory. Match on it for
+/// operations that only some memories have, such as transfers on a stream.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -45,7 +45,7 @@ pub enum Placed<T> {
     Host(Buffer<T, Host>),
 }
 
-/// The same expression for each kind of one of the three enums.
+/// Evaluates one expression for each kind of one of the three enums.
 macro_rules! each {
     ($kind:ident, $placed:expr, $elements:ident => $result:expr) => {
         match $placed {
@@ -58,11 +58,11 @@ macro_rules! each {
 }
 use each;
 
-/// The same expression for each kind that the host sees.
+/// Evaluates one expression for each kind that the host can access.
 macro_rules! each_on_the_host {
     ($kind:ident, $placed:expr, $elements:ident => $result:expr) => {
         match $placed {
-            $kind::Device(_) => Err(Error::Unsupported { what: "a slice on the host of a device's own memory" }),
+            $kind::Device(_) => Err(Error::Unsupported { what: "a host slice of device memory" }),
             $kind::Pinned($elements) => $result,
             $kind::Unified($elements) => $result,
             $kind::Host($elements) => $result,
@@ -83,31 +83,31 @@ impl<T> Placed<T> {
         }
     }
 
-    /// Elements.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         each!(Self, self, buffer => buffer.len())
     }
 
-    /// Whether there are no elements.
+    /// Returns whether there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         each!(Self, self, buffer => buffer.size_bytes())
     }
 
-    /// Whether its pages are really locked into memory.
+    /// Returns whether its pages are locked into memory.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         each!(Self, self, buffer => buffer.is_pinned())
     }
 
-    /// Where kernels find it; `None` for pageable memory, and without bytes.
+    /// Returns its address for kernels; `None` for pageable memory, and without bytes.
     #[must_use]
     pub fn device_address(&self) -> Option<DeviceAddress> {
         match self {
@@ -118,7 +118,7 @@ impl<T> Placed<T> {
         }
     }
 
-    /// Waits until nothing queued uses it.
+    /// Waits until no queued operation uses it.
     ///
     /// # Errors
     ///
@@ -127,7 +127,7 @@ impl<T> Placed<T> {
         each!(Self, self, buffer => buffer.settle())
     }
 
-    /// Makes what is queued on a stream from now on wait for every listed use: for launches.
+    /// Makes later operations on a stream wait for every listed use; for launches.
     ///
     /// # Errors
     ///
@@ -136,20 +136,20 @@ impl<T> Placed<T> {
         each!(Self, self, buffer => buffer.ready_on(stream))
     }
 
-    /// Lists what is queued on a stream now as a use: for launches, which name memory by its address.
+    /// Lists the operations queued on a stream so far as a use; for launches, which pass memory by address.
     ///
     /// # Errors
     ///
-    /// As [`Buffer::used_by`], which says what else that means.
+    /// As [`Buffer::used_by`], which describes the other consequences.
     pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
         each!(Self, self, buffer => buffer.used_by(stream))
     }
 
-    /// Frees it after its uses, and returns what the driver said. Dropping does the same and counts an error as unreported.
+    /// Frees it after its uses, and returns the driver's error. Dropping it does the same, but counts an error as unreported.
     ///
     /// # Errors
     ///
-    /// What the driver said.
+    /// The driver's error.
     pub fn close(self) -> Result<()> {
         each!(Self, self, buffer => buffer.close())
     }
@@ -165,7 +165,7 @@ impl<T: DeviceBytes> Placed<T> {
         each!(Self, self, buffer => buffer.copy_from(elements))
     }
 
-    /// Copies elements in, from the element at `at` on.
+    /// Copies elements in, starting at index `at`.
     ///
     /// # Errors
     ///
@@ -183,7 +183,7 @@ impl<T: DeviceBytes> Placed<T> {
         each!(Self, self, buffer => buffer.copy_to(elements))
     }
 
-    /// Copies elements out, from the element at `at` on.
+    /// Copies elements out, starting at index `at`.
     ///
     /// # Errors
     ///
@@ -210,7 +210,7 @@ impl<T: DeviceBytes> Placed<T> {
         each!(Self, self, buffer => buffer.copy_within(from, to))
     }
 
-    /// Makes every element `value`. The same elements as in [`Buffer::fill`] compile.
+    /// Fills all elements with `value`. Accepts the same elements as [`Buffer::fill`].
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ impl<T: DeviceBytes> Placed<T> {
         each!(Self, self, buffer => buffer.fill(value))
     }
 
-    /// Makes every byte 0.
+    /// Sets every byte to 0.
     ///
     /// # Errors
     ///
@@ -228,7 +228,7 @@ impl<T: DeviceBytes> Placed<T> {
         each!(Self, self, buffer => buffer.zero())
     }
 
-    /// All elements, to read.
+    /// Returns a view of all elements.
     #[must_use]
     pub fn as_view(&self) -> PlacedSlice<'_, T> {
         match self {
@@ -239,7 +239,7 @@ impl<T: DeviceBytes> Placed<T> {
         }
     }
 
-    /// All elements, to write.
+    /// Returns a mutable view of all elements.
     #[must_use]
     pub fn as_view_mut(&mut self) -> PlacedSliceMut<'_, T> {
         match self {
@@ -250,7 +250,7 @@ impl<T: DeviceBytes> Placed<T> {
         }
     }
 
-    /// Some of the elements, to read.
+    /// Returns a view of a range of elements.
     ///
     /// # Errors
     ///
@@ -259,7 +259,7 @@ impl<T: DeviceBytes> Placed<T> {
         self.as_view().slice(range)
     }
 
-    /// Some of the elements, to write.
+    /// Returns a mutable view of a range of elements.
     ///
     /// # Errors
     ///
@@ -268,7 +268,7 @@ impl<T: DeviceBytes> Placed<T> {
         self.as_view_mut().slice(range)
     }
 
-    /// Lets `look` see the elements: the memory itself where the host sees it, else a copy.
+    /// Calls `look` with the elements: with the memory itself if the host can access it, else with a copy.
     ///
     /// # Errors
     ///
@@ -277,7 +277,7 @@ impl<T: DeviceBytes> Placed<T> {
         each!(Self, self, buffer => buffer.read(look))
     }
 
-    /// Lets `make` write all elements, copying nothing from a device.
+    /// Calls `make` to write all elements, and copies nothing from a device.
     ///
     /// # Errors
     ///
@@ -286,7 +286,7 @@ impl<T: DeviceBytes> Placed<T> {
         each!(Self, self, buffer => buffer.write(make))
     }
 
-    /// Lets `change` see and write the elements.
+    /// Calls `change` to read and write the elements.
     ///
     /// # Errors
     ///
@@ -295,20 +295,20 @@ impl<T: DeviceBytes> Placed<T> {
         each!(Self, self, buffer => buffer.update(change))
     }
 
-    /// The elements.
+    /// Returns the elements as a slice.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](Error::Unsupported) in a device's own memory; as [`Buffer::as_slice`].
+    /// [`Unsupported`](Error::Unsupported) for device memory; otherwise as [`Buffer::as_slice`].
     pub fn as_slice(&self) -> Result<&[T]> {
         each_on_the_host!(Self, self, buffer => buffer.as_slice())
     }
 
-    /// The elements, to write.
+    /// Returns the elements as a mutable slice.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](Error::Unsupported) in a device's own memory; as [`Buffer::as_mut_slice`].
+    /// [`Unsupported`](Error::Unsupported) for device memory; otherwise as [`Buffer::as_mut_slice`].
     pub fn as_mut_slice(&mut self) -> Result<&mut [T]> {
         each_on_the_host!(Self, self, buffer => buffer.as_mut_slice())
     }

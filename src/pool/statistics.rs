@@ -6,12 +6,12 @@ use crate::backend::DeviceAddress;
 
 /// What a pool has done and what it holds. Exact while no other thread uses it.
 ///
-/// While others use it, counts of different threads are read at different instants: `hits`, `misses`, `returns`, `live`, `requested_bytes`,
-/// `held_bytes` and `cached_bytes` are approximate. None is impossible: `requested_bytes <= held_bytes`, and `held_bytes`, `cached_bytes` and
-/// `free_bytes` together are at most `reserved_bytes`. The other figures are those of one instant.
+/// During concurrent use, counts of different threads are read at different instants: `hits`, `misses`, `returns`, `live`, `requested_bytes`,
+/// `held_bytes` and `cached_bytes` are approximate. Their values are still possible: `requested_bytes <= held_bytes`, and `held_bytes`,
+/// `cached_bytes` and `free_bytes` together are at most `reserved_bytes`. The other figures are those of one instant.
 ///
-/// Of a pool that only uses slabs, `held_bytes + cached_bytes + free_bytes == reserved_bytes` where slabs are multiples of 256 bytes and none is on
-/// its way back to the memory.
+/// For a pool that only uses slabs, `held_bytes + cached_bytes + free_bytes == reserved_bytes` if slabs are multiples of 256 bytes and no slab is
+/// being returned to the memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
@@ -33,15 +33,15 @@ pub struct Statistics {
     pub reserved_peak: u64,
     /// Slabs.
     pub slabs: u64,
-    /// Bytes of slabs that no block has. Those of [cached](Self::cached_bytes) blocks are not among them.
+    /// Bytes of slabs that belong to no block. Those of [cached](Self::cached_bytes) blocks are not included.
     pub free_bytes: u64,
     /// Pieces that they are in: no two of them are neighbours.
     pub free_blocks: u64,
     /// The most of them in one piece.
     pub largest_free: u64,
-    /// Bytes of blocks that were given back and have not coalesced: in threads' caches, on their way between threads, or pending.
+    /// Bytes of blocks that were returned and have not coalesced: in thread caches, in transit between threads, or pending.
     pub cached_bytes: u64,
-    /// The most of them in one block.
+    /// The largest of these blocks, in bytes.
     pub largest_cached: u64,
     /// Blocks given back whose last use is not over.
     pub pending: u64,
@@ -70,8 +70,8 @@ impl Statistics {
         ratio(self.held_bytes, self.reserved_bytes)
     }
 
-    /// How scattered the bytes are that no live block has: 0 in one piece, towards 1 in many; 0 where there are none. Each cached block is a piece:
-    /// what coalesces when caches are emptied, as [`defragment`](super::Pool::defragment) does, is not anticipated.
+    /// Returns how scattered the bytes without a live block are: 0 in one piece, towards 1 in many; 0 if there are none. Each cached block is a piece:
+    /// coalescing by a later flush of the caches, as in [`defragment`](super::Pool::defragment), is not anticipated.
     #[must_use]
     pub fn fragmentation(&self) -> f64 {
         match self.free_bytes + self.cached_bytes {

@@ -30,7 +30,7 @@ impl<M: Memory> Pool<M> {
         self.bin(shared.plain_class_of(layout)?, take).flatten()
     }
 
-    /// What a block is made of in every other case, and its layout. Who `waits` does so for frees, and has the callback called, where that makes room.
+    /// Allocates a block in every other case, and returns it with its layout. If `waits`, it waits for frees and calls the callback where that makes room.
     #[inline(never)]
     pub(super) fn allocate(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<(Entry, Layout)> {
         let shared = self.here()?;
@@ -52,7 +52,7 @@ impl<M: Memory> Pool<M> {
         newest.or_else(|| self.take_over(class, align)).or_else(|| self.take_shelved(class, align, on))
     }
 
-    /// The oldest entry with this alignment, if its last use is over by now. The backend is asked while nobody is kept away.
+    /// Takes the oldest entry with this alignment, if its last use is complete. The cache is not locked while the backend is called.
     fn take_over(&self, class: usize, align: u64) -> Option<Entry> {
         let find = |bin: &mut Bin| bin.entries.iter().find(|entry| entry.idle.is_aligned(align)).copied();
         let oldest = self.bin(class, find).flatten()?;

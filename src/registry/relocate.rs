@@ -1,4 +1,4 @@
-//! Relocation: blocks of buffers in a table that have no lease are moved together, for a registry and for a manager.
+//! Relocation: moves unleased buffers of a table together, for a registry and for a manager.
 
 use std::sync::Arc;
 use std::vec::Vec;
@@ -45,11 +45,11 @@ impl<M: Memory> Registry<Pool<M>> {
     }
 }
 
-/// A value in a table that has a buffer of a pool.
+/// A value in a table, with a buffer of a pool.
 pub(crate) trait Movable<M: Memory> {
     fn buffer(&self) -> &Buffer<u8, Pool<M>>;
 
-    /// Puts another block in the place of the buffer's own, which it returns.
+    /// Replaces the buffer's block, and returns the old one.
     ///
     /// # Safety
     ///
@@ -68,7 +68,7 @@ impl<M: Memory> Movable<M> for Stored<Pool<M>> {
     }
 }
 
-/// Moves the buffers of a table that are in a pool together, as [`Registry::defragment`] says.
+/// Moves the buffers of a table that are in a pool together; see [`Registry::defragment`].
 pub(crate) fn relocate<V: Movable<M>, M: Memory>(slots: &Arc<Slots<V>>, pool: &Pool<M>) -> Result<Relocated> {
     let mut done = Relocated::default();
     let mut found: Vec<(Index, u64)> = Vec::new();
@@ -76,17 +76,17 @@ pub(crate) fn relocate<V: Movable<M>, M: Memory>(slots: &Arc<Slots<V>>, pool: &P
         match movable(slots, index, pool) {
             Ok(Some(tag)) => found.push((index, tag)),
             Err(Error::Busy { .. }) => done.kept += 1,
-            // Of another pool, without bytes, too large for a slab, or gone by now.
+            // Of another pool, without bytes, too large for a slab, or freed meanwhile.
             Ok(None) | Err(_) => {}
         }
     }
     let mut compaction = pool.compaction(found.iter().map(|&(_, tag)| tag))?;
-    // The last first: what they leave is behind all that follow.
+    // The last first: the space that they leave is behind all blocks that follow.
     found.sort_unstable_by_key(|&(_, tag)| core::cmp::Reverse(compaction.place(tag)));
     let mut outcome = Ok(());
     for (index, tag) in found {
         let mut value = match slots.briefly(index) {
-            // Somebody else has moved it.
+            // Another thread has moved it.
             Ok(value) if value.buffer().block().tag != tag => continue,
             Ok(value) if is_idle(value.buffer()) => value,
             Ok(_) | Err(Error::Busy { .. }) => {
@@ -98,7 +98,7 @@ pub(crate) fn relocate<V: Movable<M>, M: Memory>(slots: &Arc<Slots<V>>, pool: &P
         };
         let Some(to) = compaction.nearer(value.buffer().block()) else { continue };
         let mut copied = Ok(());
-        // SAFETY: as long as the block, and nobody's but ours; nobody has a lease, and nothing that is queued is open.
+        // SAFETY: `to` is as long as the block, and no other code accesses it. The block has no lease, and no queued operation uses it.
         let copy = || copied = unsafe { copy(pool, value.buffer().block(), &to) };
         both(copy, |has_panicked| {
             if has_panicked {
@@ -112,7 +112,7 @@ pub(crate) fn relocate<V: Movable<M>, M: Memory>(slots: &Arc<Slots<V>>, pool: &P
         }
         done.moved += 1;
         done.copied_bytes += to.layout.size() as u64;
-        // SAFETY: of the same pool and layout, ready, and ours; it has the other's bytes.
+        // SAFETY: the block is of the same pool and layout, ready, and owned by this function. It has the other block's bytes.
         let from = unsafe { value.put_in(to) };
         drop(value);
         compaction.give(&from);
@@ -121,9 +121,9 @@ pub(crate) fn relocate<V: Movable<M>, M: Memory>(slots: &Arc<Slots<V>>, pool: &P
     outcome.map(|()| done)
 }
 
-/// What the pool knows a buffer by, if it is one of its slabs' and nobody has it.
+/// Returns the pool's tag of a buffer, if it is in a slab of the pool and has no lease.
 fn movable<V: Movable<M>, M: Memory>(slots: &Arc<Slots<V>>, index: Index, pool: &Pool<M>) -> Result<Option<u64>> {
-    // Alone, for as long as a look takes: whoever asks meanwhile waits. A shared lease would refuse who wants to write.
+    // Exclusive for the time of the check: concurrent requests wait. A shared lease would refuse a writer.
     let value = slots.briefly(index)?;
     let buffer = value.buffer();
     if !buffer.memory().is(pool) || !Pool::<M>::is_in_a_slab(buffer.block()) {
@@ -153,6 +153,6 @@ unsafe fn copy(memory: &impl Memory, from: &Block, to: &Block) -> Result<()> {
     let (backend, bytes) = (memory.backend(), from.layout.size() as u64);
     // SAFETY: the caller's promise.
     let copy = || unsafe { backend.copy_now(&Copy { to: to_place, from: from_place, bytes }) };
-    // Contents that are invalid move too, and stay invalid.
+    // Invalid contents also move, and stay invalid.
     backend.taints().map_or_else(copy, |taints| taints.carry(from_place, to_place, bytes, copy))
 }

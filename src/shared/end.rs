@@ -41,7 +41,7 @@ struct Hold {
     asked: Cell<Instant>,
     /// The other end's owner word, once its owner was seen to be dead.
     dead: Cell<Option<u64>>,
-    /// The generation of the other end's owner that was last seen to have left or died; 0 before.
+    /// The generation of the other end's last owner that was seen to have left or died; 0 before.
     gone: Cell<u64>,
 }
 
@@ -84,7 +84,7 @@ impl Hold {
         seat::generation(self.place.header(), self.side.other())
     }
 
-    /// Generation of the other end's owner, unless it was seen to have left or died, or there was none yet.
+    /// Returns the generation of the other end's owner, unless it was seen to have left or died, or none has attached yet.
     fn peer(&self) -> Option<u64> {
         Some(self.peer_generation()).filter(|generation| *generation != self.gone.get())
     }
@@ -97,7 +97,7 @@ impl Hold {
         gone.is_some()
     }
 
-    /// The word of the other end's owner, if it has left or died.
+    /// Returns the word of the other end's owner, if it has left or died.
     fn gone(&self) -> Option<u64> {
         const EVERY: u32 = 64;
         const LOOK_AT_THE_CLOCK: u32 = 8;
@@ -122,7 +122,7 @@ impl Hold {
     }
 }
 
-/// An end that waits for a peer: that there is none does not end the wait.
+/// An end that waits for a peer: a missing peer does not end the wait.
 struct Single<'e, E>(&'e mut E);
 
 impl<E: End> End for Single<'_, E> {
@@ -318,16 +318,16 @@ macro_rules! ends {
                 self.hold.peer_generation()
             }
 
-            /// Waits until the other end has an owner, the first one or a successor, until the deadline at most: its generation.
+            /// Waits until the other end has an owner, the first one or a successor, or until the deadline; returns its generation.
             ///
-            /// Returns at once unless this end has seen the last owner leave or die, as [`is_disconnected`](Self::is_disconnected) and every
-            /// wait that ended with `Disconnected` have: a successor that attached since, and perhaps has left again, is not missed.
+            /// Returns at once unless this end has seen the last owner leave or die, in [`is_disconnected`](Self::is_disconnected) or in a wait that
+            /// ended with `Disconnected`. It does not miss a successor that attached since, even if that one has left again.
             ///
-            /// A process that attaches wakes this end. One that is killed while it attaches may not: wait with a deadline if that can happen.
+            /// A process that attaches wakes this end. A process that is killed while it attaches may not: use a deadline if that can happen.
             ///
             /// # Errors
             ///
-            /// [`NoPeer`]: no owner attached until the deadline.
+            /// [`NoPeer`]: no owner attached before the deadline.
             pub fn wait_for_peer(&mut self, how: How, deadline: Option<Instant>) -> Result<u64, NoPeer> {
                 let attached = <Waiting<_>>::sender(Single(&mut *self), how).wait(deadline, |end| end.0.hold.peer().map(Ok::<_, NoPeer>));
                 attached.map_err(|_| NoPeer { end: self.hold.side.other(), state: self.peer_state() })

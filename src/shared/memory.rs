@@ -28,7 +28,7 @@ pub struct Memory {
 const SEALS: [(SealFlags, &str); 3] =
     [(SealFlags::SHRINK, "F_SEAL_SHRINK"), (SealFlags::GROW, "F_SEAL_GROW"), (SealFlags::SEAL, "F_SEAL_SEAL")];
 
-/// The file system of memfds whose pages have the system's size.
+/// The file system of memfds with pages of the system's size.
 const TMPFS: u64 = 0x0102_1994;
 
 /// What failed, as an error.
@@ -66,7 +66,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create), and [`Error::File`]: the file exists, or there is no room for it.
+    /// As [`create`](Self::create), and [`Error::File`] if the file exists or its disk has no room.
     pub fn create_at<T: RingMessage>(path: impl AsRef<Path>, capacity: u64) -> Result<Self> {
         let planned = Planned::new::<T>(capacity)?;
         let path = path.as_ref();
@@ -93,7 +93,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::File`], [`Error::Attach`] with what was found instead, [`Error::Unsealed`], [`Error::System`] and [`Error::Map`].
+    /// [`Error::File`], [`Error::Attach`] with the values found, [`Error::Unsealed`], [`Error::System`] and [`Error::Map`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let failed = |errno| Error::of_file("open", path, errno);
@@ -110,8 +110,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsealed`] unless it is sealed against shrinking, growing and further seals, [`Error::Unsupported`] for huge pages
-    /// (`MFD_HUGETLB`), which a peer can take away in spite of the seals, [`Error::Attach`] with what was found instead, [`Error::System`] and
+    /// [`Error::Unsealed`] unless it is sealed against shrinking, growing and further seals; [`Error::Unsupported`] for huge pages
+    /// (`MFD_HUGETLB`), which a peer can remove despite the seals; [`Error::Attach`] with the values found; [`Error::System`] and
     /// [`Error::Map`].
     pub fn from_fd(fd: OwnedFd) -> Result<Self> {
         let seals = match fs::fcntl_get_seals(&fd) {
@@ -124,9 +124,9 @@ impl Memory {
         if !missing.is_empty() {
             return Err(Error::Unsealed { missing });
         }
-        // Seals against another size do not stop a peer from punching holes. On tmpfs a hole is filled at the next access, like a page that was
-        // never written; the instance under memfds has no size limit. A hole in huge pages is filled only while the pool of huge pages has one
-        // left: otherwise the access is a SIGBUS. Handling the signal was refused: its handler is the program's.
+        // Size seals do not stop a peer from punching holes. On tmpfs the next access fills a hole, like a page that was never written; the instance
+        // under memfds has no size limit. A hole in huge pages is filled only while the pool of huge pages has a free page: otherwise the access
+        // raises SIGBUS. Handling the signal was refused: its handler belongs to the program.
         if fs::fstatfs(&fd).map_err(failed("fstatfs"))?.f_type as u64 != TMPFS {
             return Err(Error::Unsupported { what: "a shared ring in a memfd of huge pages" });
         }
@@ -253,7 +253,7 @@ mod tests {
             Ok::<_, Errno>(fd)
         };
         assert!(matches!(Memory::from_fd(memfd(MemfdFlags::empty()).unwrap()), Err(Error::Attach(_))), "pages of the system's size");
-        // A system without huge pages makes no such memfd, and nobody can send one.
+        // A system without huge pages cannot create such a memfd, so no peer can send one.
         let Ok(fd) = memfd(MemfdFlags::HUGETLB) else { return };
         let refused = Memory::from_fd(fd).err();
         assert!(matches!(refused, Some(Error::Unsupported { .. })), "{refused:?}");

@@ -8,11 +8,11 @@
 //! 3. A producer or consumer that died is told from a slow one ([`OwnerState`]). Its successor goes on at the index that it published last: what it
 //!    had not published is lost, what it had popped and not released is popped again.
 //! 4. A process that holds the memory can do harm to what goes through the ring, and refuse to go on. It cannot make this one read or
-//!    write elsewhere, or panic. It cannot take a memfd away: its size is sealed, and a hole that it punches is filled with zeros at the next
-//!    access. Huge pages may have none to fill it with, which would be a `SIGBUS`, so a memfd of them is refused.
+//!    write elsewhere, or panic. It cannot take a memfd away: its size is sealed, and the next access fills a hole that it punches with zeros.
+//!    Huge pages may lack a page for a hole, which would raise `SIGBUS`, so a memfd of huge pages is refused.
 //!
-//! A wait at an end whose peer has left or died ends with `Disconnected`. [`Producer::wait_for_peer`] and [`Consumer::wait_for_peer`] wait for a
-//! successor, and before that for the first peer; then the end goes on.
+//! A wait at an end whose peer has left or died fails with `Disconnected`. [`Producer::wait_for_peer`] and [`Consumer::wait_for_peer`] wait for
+//! the first peer or for a successor; then the end continues.
 //!
 //! A death wakes nobody: a process that waits by [`How::Sleep`](crate::wait::How) for one that may be killed waits with a deadline.
 //!
@@ -49,9 +49,9 @@ mod seat;
 pub use end::{Consumer, Producer};
 pub use memory::Memory;
 
-/// No owner attached to the other end of a ring until a deadline.
+/// The error of a wait for a peer: no owner attached to the other end before the deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no {} attached until the deadline: {}", end.name(), state.said())]
+#[error("no {} attached before the deadline: {}", end.name(), state.said())]
 pub struct NoPeer {
     /// The other end.
     pub end: Side,
@@ -82,11 +82,11 @@ pub enum OwnerState {
 }
 
 impl OwnerState {
-    /// As the end of a sentence.
+    /// Returns the end of a sentence about the state.
     const fn said(self) -> &'static str {
         match self {
-            Self::NotYet => "there was none yet",
-            Self::Alive => "one attached just then",
+            Self::NotYet => "none has ever attached",
+            Self::Alive => "one attached just after it",
             Self::Left => "the last one has left",
             Self::Died => "the last one has died",
         }

@@ -115,7 +115,7 @@ pub(super) fn generation(header: &RingHeader<HostWord>, side: Side) -> u64 {
     generation_of(side.owner(header).load_acquire())
 }
 
-/// The generation that an owner word says.
+/// Returns the generation in an owner word.
 pub(super) const fn generation_of(owner: u64) -> u64 {
     owner >> 2
 }

@@ -52,7 +52,7 @@ pub(crate) mod sealed {
         fn last(&self) -> Option<Ticket> {
             None
         }
-        /// Whether a kernel that works on them may write to them.
+        /// Returns whether a kernel that works on them may write to them.
         fn is_written(&self) -> bool {
             true
         }

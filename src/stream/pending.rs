@@ -69,8 +69,8 @@ impl<T: Queued> Pending<T> {
 
     /// What comes back, at once: to be queued again, after this operation wherever that is. The host sees nothing of it before it is done.
     ///
-    /// What this operation fails with is told once: by the first blocking operation on one of the buffers if nothing else was queued on it, or else by
-    /// [`Stream::synchronize`]; the former also when the stream has gone. Operations that read what it failed to write fail with
+    /// The error of this operation is reported once. The first blocking operation on one of the buffers reports it if nothing else was queued on
+    /// that buffer, even if the stream was dropped; else [`Stream::synchronize`] does. Operations that read the target of a failed operation fail with
     /// [`Error::Tainted`].
     pub fn ordered(self) -> T {
         self.value

@@ -158,8 +158,8 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         &self.end
     }
 
-    /// Does something to the end without waiting, then wakes whoever sleeps: the other side, and of this side the other handles, for which a
-    /// grant that was given up made room. Also if `act` panics; a waker that panics then, too, does not abort the process.
+    /// Runs `act` on the end without waiting, then wakes the sleepers of the other side. A grant that `act` gave up makes room, so sleepers of the
+    /// other handles of this side wake too. All wake even if `act` panics; a second panic, by a waker, does not abort the process.
     pub fn with_end<R>(&mut self, act: impl FnOnce(&mut E) -> R) -> R {
         act(&mut Rings(self).0.end)
     }
@@ -302,11 +302,11 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
             strike(word, wakers.len());
             std::mem::take(wakers)
         });
-        // Outside the lock: a waker may run its task here and now. Each is woken, also if one before it panics.
+        // Outside the lock: a waker may run its task immediately. Every waker is called, even if an earlier one panics.
         let mut panicked = None;
         for (_, waker) in woken {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-                // The first panic is the one that goes on. The payload of another is leaked: its drop may panic, too.
+                // The first panic is resumed. The payloads of others are leaked, because their drop may panic too.
                 panicked.get_or_insert(ManuallyDrop::new(panic));
             }
         }
@@ -326,7 +326,7 @@ pub(super) struct Rings<'w, E: End, P: Park<E::Word>>(pub(super) &'w mut Waiting
 
 impl<E: End, P: Park<E::Word>> Drop for Rings<'_, E, P> {
     fn drop(&mut self) {
-        /// Wakes the sleepers of this side, also if a waker of the other side panics.
+        /// A guard that wakes the sleepers of this side, even if a waker of the other side panics.
         struct Ours<'w, E: End, P: Park<E::Word>>(&'w Waiting<E, P>);
         impl<E: End, P: Park<E::Word>> Drop for Ours<'_, E, P> {
             fn drop(&mut self) {
@@ -338,7 +338,7 @@ impl<E: End, P: Park<E::Word>> Drop for Rings<'_, E, P> {
     }
 }
 
-/// Counted as asleep until it is dropped, also by a panic.
+/// A sleeper, counted as asleep until this is dropped, even by a panic.
 struct Counted<'w, E: End, P: Park<E::Word>>(&'w mut Waiting<E, P>);
 
 impl<E: End, P: Park<E::Word>> Drop for Counted<'_, E, P> {
@@ -356,8 +356,8 @@ pub(super) fn enlist<W: RmwWord>(word: &W) {
     word.fetch_add(ONE_SLEEPER);
 }
 
-/// Counts so many sleepers as awake; tasks under the lock of their shelf. At most as many as are counted: a successor of this end, or a peer
-/// that lies, may have cleared the count meanwhile, and a subtraction would borrow from the wake-ups above it.
+/// Counts up to `awake` sleepers as awake; for tasks, under the lock of their shelf. Subtracts at most the current count: a successor of this end,
+/// or a peer that lies, may have cleared it. A larger subtraction would borrow from the wake-ups above it.
 pub(super) fn strike<W: RmwWord>(word: &W, awake: usize) {
     let mut seen = word.load();
     loop {

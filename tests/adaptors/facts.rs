@@ -246,7 +246,7 @@ fn an_alignment_or_a_multiple_that_cannot_be_is_refused() {
     assert!(matches!(bytes(&memory(), isize::MAX as usize), Err(Error::Size { .. })));
 }
 
-/// The facts of a refusal: what was asked for, and what is possible.
+/// Returns the figures of a refusal: the request and the possible range.
 fn refusal<T>(outcome: Result<T, Error>) -> (u64, u64, u64) {
     match outcome.map(drop) {
         Err(Error::Size { asked, least, most }) => (asked, least, most),
@@ -256,7 +256,7 @@ fn refusal<T>(outcome: Result<T, Error>) -> (u64, u64, u64) {
 }
 
 #[test]
-fn an_error_names_no_impossible_range_and_not_what_was_asked_for() {
+fn an_error_states_a_possible_range_without_the_request() {
     let backend = backend();
     let aligned = |align| Aligned::new(device(&backend), align).expect("a power of two");
     let largest = 1_u64 << 62;
@@ -267,7 +267,7 @@ fn an_error_names_no_impossible_range_and_not_what_was_asked_for() {
     let multiple = (all - 4095) / 2 + 1;
     let one = aligned(4096).rounding(multiple as usize).expect("one is possible");
     assert_eq!(refusal(bytes(&one, multiple as usize + 1)), (multiple + 1, 1, multiple));
-    // At an alignment that leaves no room for a multiple, it is the alignment.
+    // If an alignment leaves no room for a multiple, the error reports the alignment.
     let layout = Layout::from_size_align(10, 1 << 61).expect("a layout");
     let wide = aligned(1).rounding(all as usize - 4095).expect("one is possible");
     assert_eq!(refusal(wide.alloc(layout, None)), (1 << 61, 1, 1));

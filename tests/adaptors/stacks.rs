@@ -300,7 +300,7 @@ fn every_pair_as_a_type_of_its_own() {
     });
 }
 
-/// An adaptor's name, and how it is made over a memory.
+/// An adaptor's name, and its constructor over a memory.
 type Composed = (&'static str, fn(Any<Both>, &Stream) -> Any<Both>);
 
 /// Every adaptor, each over managed memory.
@@ -318,7 +318,7 @@ const COMPOSED: [Composed; 9] = [
 const ALIGNED: &str = "Aligned";
 const PAGE: usize = 4096;
 
-/// Allocates blocks of several alignments: each has its own, at least `least`, and no two share a byte.
+/// Allocates blocks of several alignments. Each block has its alignment, at least `least`, and no two share a byte.
 fn gives_every_alignment(memory: &Any<Both>, least: usize, stack: &str) {
     let mut live = Vec::new();
     for (bytes, align) in [1, 64, 256, 512, PAGE].into_iter().flat_map(|align| [1, 100, 1000, 5000].map(|bytes| (bytes, align))) {
@@ -333,7 +333,7 @@ fn gives_every_alignment(memory: &Any<Both>, least: usize, stack: &str) {
     assert!(live.windows(2).all(|pair| pair[0].0 + pair[0].1.layout.size() <= pair[1].0), "{stack}: {live:x?}");
     for (_, block) in live {
         let uses = block.ready.map_or(Uses::NONE, Uses::of);
-        // SAFETY: of this memory, given back once, and nobody uses it but what made it ready.
+        // SAFETY: a block of this memory, freed once; only the operation that made it ready uses it.
         unsafe { memory.free(block, &uses) }.unwrap_or_else(|error| panic!("{stack}: {error}"));
     }
 }

@@ -193,10 +193,10 @@ fn a_line_is_known_through_adaptors_and_functions_that_pass_it_on() {
     here(line!() - 2, 1, caller(&above));
 }
 
-/// The only block that is out: the name, whether this file's line made it, and its bytes.
+/// Returns the only live block: its name, whether `line` of this file allocated it, and its bytes.
 fn only<M: Memory>(memory: &Tracked<M>, line: u32) -> (Option<String>, bool, u64) {
     let leaks = memory.leaks();
-    let [Leak { name, caller, bytes, .. }] = &leaks[..] else { panic!("one block should be out: {leaks:?}") };
+    let [Leak { name, caller, bytes, .. }] = &leaks[..] else { panic!("one block should be live: {leaks:?}") };
     (name.as_deref().map(str::to_owned), (caller.file(), caller.line()) == (file!(), line), *bytes)
 }
 
@@ -211,7 +211,7 @@ fn a_block_of_a_manager_has_the_name_of_its_buffer_and_the_line_that_created_it(
     assert_eq!(only(&memory, line), positions(4000));
     let text = memory.report().to_string();
     assert!(text.contains(&format!("4000 bytes \"positions\", Device, by {}:{line}:", file!())), "{text}");
-    // The block that takes its place is the same buffer's, whichever line made it grow or shrink.
+    // The block that replaces it belongs to the same buffer, whichever line grew or shrank it.
     manager.lease_mut(id).expect("nobody else").resize(5000).expect("room");
     assert_eq!(only(&memory, line), positions(20_000));
     manager.resize_group([(id.into(), 6000)]).expect("room");
@@ -229,7 +229,7 @@ fn a_block_of_a_manager_has_the_name_of_its_buffer_and_the_line_that_created_it(
     assert_eq!(only(&memory, line!() - 1), positions(11));
     assert_eq!(manager.clear(), 1);
     assert_eq!(memory.leaks().len(), 0);
-    // What is allocated elsewhere has its own name and line again.
+    // Other allocations have their own name and line again.
     let _own = bytes(&memory.named("own"), 1).expect("room");
     assert_eq!(memory.leaks()[0].name.as_deref(), Some("own"));
 }

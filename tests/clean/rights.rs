@@ -1,4 +1,4 @@
-//! Tests that depend on the rights of a user or on a tool: run again as a child, or skipped aloud.
+//! Tests that depend on user rights or on a tool: they run again in a child process, or report that they are skipped.
 #![allow(dead_code, reason = "not every test program uses all of it")]
 
 use std::fmt::Display;
@@ -9,18 +9,18 @@ use std::process::{Command, Output};
 /// Set in a child that [`again`] runs.
 const CHILD: &str = "RINGMEM_TEST_RUNS_AGAIN";
 
-/// Reports a test that shows nothing here. CI has everything that the tests need: there it is a failure.
+/// Reports a skipped test. CI has everything that the tests need, so a skip is a failure there.
 pub fn skipped(why: impl Display) {
-    assert!(std::env::var_os("CI").is_none(), "skipped where nothing may be: {why}");
+    assert!(std::env::var_os("CI").is_none(), "tests must not be skipped in CI: {why}");
     eprintln!("skipped: {why}");
 }
 
-/// Whether this process is a child of [`again`].
+/// Returns whether this process is a child of [`again`].
 pub fn is_again() -> bool {
     std::env::var_os(CHILD).is_some()
 }
 
-/// Runs a test of this program in a child whose shell did `setup` before. Root has lost these capabilities in it, and may do no more than a user there.
+/// Runs a test of this program in a child process, after its shell ran `setup`. A child of root lacks these capabilities, and has the rights of a user.
 pub fn again(test: &str, setup: &str, capabilities: &[&str]) -> Output {
     let this = std::env::current_exe().expect("this program");
     let mut child = Command::new("sh");
@@ -32,7 +32,7 @@ pub fn again(test: &str, setup: &str, capabilities: &[&str]) -> Output {
     child.arg(this).args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, "1").output().expect("a shell")
 }
 
-/// The same for a test that must pass there.
+/// Runs a test as [`again`] does, and asserts that it passes.
 pub fn passes_again(test: &str, setup: &str, capabilities: &[&str]) {
     let child = again(test, setup, capabilities);
     let [out, err] = [&child.stdout, &child.stderr].map(|bytes| String::from_utf8_lossy(bytes));

@@ -1,4 +1,4 @@
-//! A backend of required methods only: everything else is the trait's default.
+//! A backend with the required methods only: all others are the trait's defaults.
 
 use std::alloc::Layout;
 use std::sync::{Arc, Condvar, Mutex};
@@ -15,7 +15,7 @@ use ringmem::{Abi, Error, Image, Result};
 #[derive(Debug)]
 pub struct Minimal(pub Arc<HostBackend>);
 
-// SAFETY: each method is another backend's.
+// SAFETY: each method forwards to another backend.
 unsafe impl Backend for Minimal {
     fn id(&self) -> u64 {
         self.0.id()
@@ -112,7 +112,7 @@ fn minimal() -> Arc<Minimal> {
     Arc::new(Minimal(HostBackend::builder().device_memory(1 << 20).build().expect("a backend")))
 }
 
-/// A kernel that stays until the test lets it go, so that what is queued behind it waits.
+/// A kernel that runs until the test releases it, so that operations queued behind it wait.
 struct Held {
     gate: &'static Gate,
     stream: StreamId,
@@ -125,7 +125,7 @@ struct Gate {
 }
 
 unsafe fn wait(_: &dyn KernelHost, arguments: &[u64]) {
-    // SAFETY: the gate that was launched with, which is never freed.
+    // SAFETY: the launch passed the address of this gate, which is never freed.
     let gate = unsafe { &*std::ptr::with_exposed_provenance::<Gate>(arguments[0] as usize) };
     let is_open = gate.is_open.lock().expect("no panic");
     drop(gate.opened.wait_while(is_open, |is_open| !*is_open));
@@ -139,7 +139,7 @@ impl Held {
         let arguments = [std::ptr::from_ref(gate).expose_provenance() as u64];
         let module = backend.load(&IMAGE, &ABI).expect("our ABI");
         let launch = Launch { module, name: "wait", arguments: &arguments, groups: 1, stays: false, operands: &[] };
-        // SAFETY: the kernel uses the gate alone.
+        // SAFETY: the kernel accesses only the gate.
         unsafe { backend.launch(&launch, stream) }.expect("queued");
         Self { gate, stream }
     }
@@ -160,27 +160,27 @@ fn words(backend: &Minimal) -> Block {
 fn default_copies_are_followed_by_the_published_word() {
     let backend = minimal();
     let block = words(&backend);
-    // SAFETY: both within the block, here and below.
+    // SAFETY: both are within the block, here and below.
     let (to, word) = unsafe { (block.place(0).expect("bytes"), block.place(8).expect("bytes")) };
     let mut source = [7_u64];
     let copy = Copy { to, from: Place::Host(std::ptr::NonNull::from(&mut source).cast()), bytes: 8 };
-    // SAFETY: valid for 8 bytes each and apart; nobody else uses them.
+    // SAFETY: both are valid for 8 bytes and do not overlap; no other code accesses them.
     unsafe { backend.copy_and_publish_now(&[copy], word, 9) }.expect("both are there");
     let host = block.host.expect("pinned").cast::<[u64; 2]>();
-    // SAFETY: the block's own, and nothing is queued.
+    // SAFETY: the words are the block's, and no operation is queued.
     assert_eq!(unsafe { host.read() }, [7, 9]);
     let nowhere = Copy { to: Place::Device(ringmem::backend::DeviceAddress::new(8)), ..copy };
-    // SAFETY: it is refused.
+    // SAFETY: the copy is refused.
     let refused = unsafe { backend.copy_and_publish_now(&[nowhere], word, 11) };
     assert!(matches!(refused, Err(Error::Foreign { .. })));
     // SAFETY: as above.
     assert_eq!(unsafe { host.read() }[1], 9, "nothing is published after a copy that failed");
-    // SAFETY: nobody uses it any more.
+    // SAFETY: no other code uses the block any longer.
     unsafe { backend.free(&block, &Uses::NONE) }.expect("once");
 }
 
 #[test]
-fn defaults_refuse_what_a_backend_has_not() {
+fn defaults_refuse_features_that_a_backend_lacks() {
     let backend = minimal();
     let (stream, block) = (backend.open_stream(0).expect("device 0"), words(&backend));
     assert!(!backend.is_simulated() && backend.taints().is_none());
@@ -199,7 +199,7 @@ fn defaults_refuse_what_a_backend_has_not() {
     backend.forget(ticket);
     assert!(backend.now_ns() <= backend.now_ns());
     backend.close_stream(stream);
-    // SAFETY: nobody uses it.
+    // SAFETY: no other code uses the block.
     unsafe { backend.free(&block, &Uses::NONE) }.expect("once");
 }
 
@@ -213,9 +213,9 @@ fn a_default_settle_waits_for_every_use_and_returns_the_first_error() {
     let held = Held::new(&backend);
     let streams = [backend.open_stream(0).expect("device 0"), held.stream];
     for (index, stream) in streams.into_iter().enumerate() {
-        // SAFETY: within the block.
+        // SAFETY: the offset is within the block.
         let to = unsafe { block.place(8 * index as u64) }.expect("bytes");
-        // SAFETY: the word is this fill's.
+        // SAFETY: only this fill accesses the word.
         let ticket = unsafe { backend.fill(&Fill::of(to, 5_u64, 1), stream) }.expect("queued");
         uses.add(ticket).expect("two streams");
     }
@@ -225,7 +225,7 @@ fn a_default_settle_waits_for_every_use_and_returns_the_first_error() {
             while !backend.reached(failed) {
                 std::thread::yield_now();
             }
-            // However late: a settle that waits for the first use alone returns before.
+            // After any delay: a settle that waits only for the first use returns before this.
             std::thread::sleep(Duration::from_millis(20));
             held.let_go();
         });
@@ -235,7 +235,7 @@ fn a_default_settle_waits_for_every_use_and_returns_the_first_error() {
     });
     backend.settle(&uses).expect("reported");
     streams.into_iter().for_each(|stream| backend.close_stream(stream));
-    // SAFETY: its uses are over.
+    // SAFETY: the uses of the block are complete.
     unsafe { backend.free(&block, &Uses::NONE) }.expect("once");
 }
 
@@ -254,10 +254,10 @@ fn a_value_kept_beyond_a_block_is_dropped_after_its_uses() {
     let ticket = backend.mark(held.stream).expect("a live stream");
     backend.keep_beyond(Box::new(Tell(sender)), &block, &Uses::of(ticket));
     backend.catch_up();
-    assert!(dropped.try_recv().is_err() && !backend.reached(ticket), "its use is not over");
+    assert!(dropped.try_recv().is_err() && !backend.reached(ticket), "its use is not complete");
     held.let_go();
-    dropped.recv_timeout(Duration::from_secs(30)).expect("its use is over");
+    dropped.recv_timeout(Duration::from_secs(30)).expect("its use is complete");
     backend.close_stream(held.stream);
-    // SAFETY: nobody uses it.
+    // SAFETY: no other code uses the block.
     unsafe { backend.free(&block, &Uses::NONE) }.expect("once");
 }

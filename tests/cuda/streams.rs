@@ -213,7 +213,7 @@ alone! {
         let rejected = failed.wait().expect_err("half of it");
         assert!(matches!(rejected.error, Error::AlreadyTold { number: 1, .. }), "{rejected}");
         assert_eq!(filled.wait().expect("nothing of its own failed").to_vec().expect("a copy"), [0x0102_0304_0506_0708; 100]);
-        // What was half written is not read before it is written again.
+        // A half-written buffer cannot be read until it is written again.
         let half = rejected.value;
         for _ in 0..2 {
             let error = half.to_vec().expect_err("half of it");

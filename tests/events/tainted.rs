@@ -1,4 +1,4 @@
-//! A queued operation that fails invalidates what it was to write, and everything that is made from it, until that is written again.
+//! A queued operation that fails invalidates its target, and everything computed from the target, until that memory is written again.
 
 use ringmem::backend::host::{Fault, Faults, Verb};
 use ringmem::backend::{Backend, Operand};
@@ -19,7 +19,7 @@ fn fill_fails(backend: &Clean) {
     backend.set_faults(&Faults::new().on(Verb::Fill, Fault::nth(1).when_executed()));
 }
 
-/// Whether an outcome names the fill that failed first on a stream.
+/// Returns whether an outcome names the first failed fill of a stream.
 fn names<T>(outcome: Result<T, Error>, stream: &Stream) -> bool {
     match outcome {
         Err(Error::Tainted { stream: id, number: 1, cause }) => id == stream.id().get() && cause.contains("fill"),
@@ -77,7 +77,7 @@ fn every_reader_of_invalid_memory_is_refused_until_it_is_written() {
 }
 
 #[test]
-fn a_host_slice_reports_a_failure_that_nobody_has_waited_for() {
+fn a_host_slice_reports_the_failure_of_a_fill_without_a_waiter() {
     let backend = build(builder());
     let stream = stream(&backend);
     fill_fails(&backend);
@@ -108,7 +108,7 @@ fn memory_that_is_allocated_again_is_valid() {
     // SAFETY: within the block.
     let place = unsafe { block.place(0) }.expect("it has bytes");
     assert!(backend.taints().expect("tracked").check(place, BYTES as u64).is_ok(), "also below the buffers");
-    // SAFETY: allocated just now, and used by nobody.
+    // SAFETY: allocated just now, and no other code uses it.
     unsafe { device.free(block, &ringmem::backend::Uses::NONE) }.expect("once");
 }
 
@@ -116,7 +116,7 @@ unsafe fn add_one(host: &dyn KernelHost, arguments: &[u64]) {
     let first = host.translate(arguments[0], BYTES as u64).expect("the operand");
     assert_eq!(arguments[1], 0, "asked to panic");
     for at in 0..BYTES {
-        // SAFETY: translated for so many bytes, which the launch owns.
+        // SAFETY: translated for this many bytes, which the launch owns.
         unsafe { *first.add(at).as_mut() += 1 };
     }
 }
@@ -131,7 +131,7 @@ fn a_launch_is_refused_invalid_operands_and_invalidates_them_where_it_panics() {
     let backend = build(builder());
     let (other, stream, module) = (stream(&backend), stream(&backend), module(&backend));
     let device = tainted(&backend, &other);
-    // SAFETY: the kernel uses so many bytes of its operand.
+    // SAFETY: the kernel accesses this many bytes of its operand.
     let rejected = unsafe { stream.launch_with(&module, "add_one", device, &[0]) }.expect("queued").wait().expect_err("nothing to add to");
     assert!(names(Err::<(), _>(rejected.error), &other));
     let mut device = rejected.value;
@@ -193,7 +193,7 @@ fn a_frame_of_invalid_elements_fails_and_the_next_one_arrives() {
 }
 
 #[test]
-fn a_mirror_reports_a_failed_device_write_to_whoever_reads_either_side() {
+fn a_mirror_reports_a_failed_device_write_on_both_sides() {
     let backend = build(builder());
     let work = stream(&backend);
     let mut mirror = MirroredBuffer::<u8, _, _>::new(Pinned::new(&backend, 0), Device::new(&backend, 0), BYTES).expect("room");
@@ -275,7 +275,7 @@ fn a_fill_by_copies_fails_as_a_whole_and_leaves_nothing_half_valid() {
                     Err(rejected) => rejected.value,
                 };
                 struck += 1;
-                // The caller of a fill that is refused knows; whoever else reads what a queued one left is told.
+                // A refused fill is known to its caller. Other readers of the range get the error of a fill that failed after it was queued.
                 if when_executed && verb == Verb::Copy {
                     let error = buffer.to_vec().expect_err("half of it");
                     assert!(matches!(error, Error::Tainted { .. } | Error::Injected { .. }), "{error}");

@@ -87,7 +87,7 @@ fn whichever_call_fails_nothing_is_lost_but_the_frame_that_is_named() {
                 let (mut rig, mut outcome) = run(&Faults::new().on(verb, fault));
                 let what = format!("{verb:?} {number}, executed: {when_executed}: {outcome:?}");
                 assert!(outcome.refused + outcome.failed.len() as u32 <= 1, "{what}");
-                // A frame whose source was not written fails as a frame that was not copied.
+                // A frame with an unwritten source fails like a frame whose copy failed.
                 if verb == Verb::Copy || (verb, when_executed) == (Verb::Fill, true) {
                     assert_eq!((outcome.refused, outcome.failed.len()), if when_executed { (0, 1) } else { (1, 0) }, "{what}");
                 }

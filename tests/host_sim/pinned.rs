@@ -108,11 +108,11 @@ mod proc {
         }
     }
 
-    /// Under a limit that is too small for it, and under one that is not.
+    /// Runs the test under a limit that is too small, and under one that suffices.
     #[test]
     fn is_pinned_is_honest_under_any_limit() {
         for (kilobytes, expected) in [("64", "no"), ("4096", "yes")] {
-            // Root may raise the limit before it loses the right to ignore it.
+            // Root may raise the limit before it loses the capability to ignore it.
             let setup = format!("ulimit -l {kilobytes} || exit 127; export {EXPECTED}={expected};");
             passes_again("pinned::proc::is_pinned_says_what_the_system_says", &setup, &["ipc_lock"]);
         }

@@ -1,4 +1,4 @@
-//! Buffers of a manager over a pool, moved together.
+//! Defragmentation of a manager over a pool.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use super::{MIB, backend, numbers, plain};
 
 type DevicePool = Pool<Device>;
 type Pooled = MemoryManager<DevicePool>;
-/// Buffers with the numbers that their contents are made of.
+/// Buffers, each with the number that seeds its contents.
 type Numbered = Vec<(u32, BufferId<u32>)>;
 
 const ELEMENTS: usize = MIB as usize / 4;
 
-/// Sixteen buffers of 1 MiB in a pool of 16 MiB, of which every second was freed: those that are left, and the pool.
+/// Returns a pool of 16 MiB, and every second one of sixteen buffers of 1 MiB in it; the others were freed.
 fn fragmented(backend: &Arc<HostBackend>) -> (DevicePool, Pooled, Numbered) {
     let pool = Pool::builder(Device::new(backend, 0)).slab(16 * MIB).limit(16 * MIB).build().expect("a pool");
     let manager = MemoryManager::new(pool.clone());
@@ -44,7 +44,7 @@ fn a_manager_over_a_fragmented_pool_creates_after_it_has_defragmented() {
     let create = || manager.create::<u8>("large", 2 << 20, plain());
     for _ in 0..2 {
         assert!(matches!(create(), Err(Error::OutOfMemory { .. })));
-        assert!(!manager.can_allocate(2 * MIB), "it says what a creation would meet");
+        assert!(!manager.can_allocate(2 * MIB), "`create` would fail too");
         pool.defragment();
     }
     let before = manager.statistics();
@@ -111,7 +111,7 @@ fn a_buffer_that_was_moved_is_resized_and_freed_like_any_other() {
 }
 
 #[test]
-fn can_allocate_says_what_create_does() {
+fn can_allocate_agrees_with_create() {
     let backend = backend();
     let arena = Arena::new(Device::new(&backend, 0), 700, 64).expect("room");
     let manager = MemoryManager::with_limit(arena, 900);

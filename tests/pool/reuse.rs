@@ -98,7 +98,7 @@ fn a_request_above_the_largest_class_is_allocated_exactly() {
 }
 
 #[test]
-fn every_alignment_up_to_two_mebibytes_is_had_from_the_slabs() {
+fn slabs_serve_every_alignment_up_to_two_mebibytes() {
     for is_exact in [false, true] {
         let backend = backend(64 * MIB);
         let pool = builder(&backend).exact(is_exact).build().unwrap();
@@ -116,7 +116,7 @@ fn every_alignment_up_to_two_mebibytes_is_had_from_the_slabs() {
         assert!(places.windows(2).all(|pair| pair[1] - pair[0] >= 1000 || pair[0] == address(&first)), "no two share bytes: {places:x?}");
         assert_eq!((allocations(&backend), pool.statistics().slabs), (1, 1));
         for block in blocks {
-            // SAFETY: of this pool, given back once, and nobody uses it.
+            // SAFETY: a block of this pool, freed once; no other code uses it.
             unsafe { pool.free(block, &Uses::NONE) }.unwrap();
         }
         assert_eq!(pool.statistics().live, 1);

@@ -159,7 +159,7 @@ fn a_buffer_goes_where_the_configuration_says_and_holds_what_it_is_given() {
 }
 
 #[test]
-fn a_placed_buffer_does_what_a_buffer_does_wherever_it_is() {
+fn a_placed_buffer_has_the_operations_of_a_buffer_in_every_location() {
     let backend = backend();
     let stream = Stream::new(&backend, 0).expect("a stream");
     for location in LOCATIONS {
@@ -174,7 +174,7 @@ fn a_placed_buffer_does_what_a_buffer_does_wherever_it_is() {
         assert_eq!(out, [7, 7, 1, 2, 3, 7, 1, 2, 3, 7], "{location:?}");
         buffer.copy_to_at(7, &mut out[..3]).expect("within");
         assert_eq!(out[..3], [2, 3, 7]);
-        // Parts of it.
+        // Ranges of it.
         let part = buffer.slice(2..5).expect("within");
         assert_eq!((part.len(), part.slice(1..).expect("within").read(|seen| seen[0]).expect("live")), (3, 2));
         assert_eq!(part.to_vec().expect("live"), [1, 2, 3]);
@@ -187,7 +187,7 @@ fn a_placed_buffer_does_what_a_buffer_does_wherever_it_is() {
         assert_eq!(part.as_view().to_vec().expect("live"), [10, 0]);
         assert!(matches!(buffer.slice(5..11), Err(Error::Range { .. })) && matches!(buffer.slice_mut(5..11), Err(Error::Range { .. })));
         assert!(matches!(buffer.copy_to(&mut out[..9]), Err(Error::SizeMismatch { .. })));
-        // From one kind of memory to each.
+        // From each location to each.
         for other in LOCATIONS {
             let mut target = pools.buffer_in::<u32>(other, 3).expect("room");
             target.as_view_mut().copy_from_view(buffer.slice(2..5).expect("within")).expect("as many");

@@ -101,7 +101,7 @@ fn aligned_blocks_are_aligned_where_they_are_moved_to() {
     let (backend, registry) = (backend(), Registry::new());
     let memory = Aligned::new(Device::new(&backend, 0), 4096).expect("a power of two");
     let pool = Pool::builder(memory).slab(MIB).limit(MIB).build().expect("a pool");
-    // Between two of them lie 3072 bytes that no other has room in.
+    // Between two of them lie 3072 bytes, too few for another block.
     let ids: Vec<_> = (0..128).map(|number| give(&registry, &pool, number, 5000)).collect();
     let (left, gone): (Vec<_>, Vec<_>) = (0..128).partition(|number| number % 2 == 0);
     gone.into_iter().for_each(|number: usize| assert_eq!(registry.release(ids[number]).expect("live"), 0));

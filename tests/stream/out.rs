@@ -329,7 +329,7 @@ fn killed_at_any_moment_it_leaves_the_old_file_or_the_new_one() {
     assert!(killed > 0 && partial > 0, "{killed} killed, {partial} left a temporary file: the blows never fell in between");
 }
 
-/// The program in the midst of a copy from a pipe that gives no more: the temporary file is there.
+/// Returns the program in the middle of a copy from a stalled pipe; its temporary file exists.
 #[cfg(unix)]
 fn stalled(place: &Place) -> std::process::Child {
     let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
@@ -338,7 +338,7 @@ fn stalled(place: &Place) -> std::process::Child {
     std::io::Write::write_all(child.stdin.as_mut().expect("a pipe"), &noise(50_000)).expect("it reads");
     let own = format!(".to.{}-", child.id());
     let is_partial = |name: &String| name.starts_with(&own) && name.ends_with(".ringmem-partial");
-    // What is written shows that the stream is under way.
+    // Written bytes show that the stream is in progress.
     let is_under_way = |name: String| fs::metadata(place.directory.path().join(name)).is_ok_and(|file| file.len() > 0);
     until("something is written", || place.others().into_iter().filter(is_partial).any(is_under_way));
     child
@@ -362,7 +362,7 @@ fn a_signal_removes_the_temporary_file_and_ends_the_program() {
 
 #[test]
 #[cfg(unix)]
-fn a_run_removes_what_a_killed_one_left_and_nothing_of_a_live_one() {
+fn a_run_removes_the_file_of_a_killed_run_and_keeps_that_of_a_live_run() {
     let place = Place::new(b"bytes");
     let mut killed = stalled(&place);
     killed.kill().expect("a child");

@@ -40,7 +40,7 @@ pub fn finish(program: Command) -> Ran {
     finish_fed(program, Stdio::null(), |_| {})
 }
 
-/// The same with something on standard input, which `feed` writes to a pipe if it is one.
+/// Runs the program with this standard input; `feed` writes to it if it is a pipe.
 pub fn finish_fed(mut program: Command, stdin: Stdio, feed: impl FnOnce(ChildStdin) + Send + 'static) -> Ran {
     let mut child = program.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
     if let Some(pipe) = child.stdin.take() {

@@ -1,7 +1,7 @@
-//! The word that counts sleepers, when somebody else clears it and when something panics.
+//! The word that counts sleepers, when another process clears it and when a closure or a waker panics.
 //!
-//! 1. The low 32 bits count sleepers, the high 32 wake-ups. Whatever is done to the count, the wake-ups are not borrowed from.
-//! 2. A panic leaves nobody counted who is awake, keeps nobody asleep, and never becomes an abort.
+//! 1. The low 32 bits count sleepers, the high 32 wake-ups. No change of the count borrows from the wake-ups.
+//! 2. A panic leaves no sleeper counted that is awake, leaves no sleeper asleep, and never becomes an abort.
 
 use std::convert::Infallible;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -20,7 +20,7 @@ use super::ASLEEP;
 
 const COUNT: u64 = u32::MAX as u64;
 
-/// Clears the count of sleepers while they sleep, as the successor of a process does that was killed, and as a peer that lies may.
+/// A park that clears the count during sleep, as the successor of a killed process does, and as a peer that lies may.
 #[derive(Default)]
 struct Cleared;
 
@@ -43,7 +43,7 @@ fn a_thread_whose_count_was_cleared_does_not_borrow_from_the_wake_ups() {
         (polls > 4).then_some(Ok::<_, Infallible>(()))
     });
     assert_eq!(waited, Ok(()));
-    assert_eq!(Word::load(sender.end().bells().theirs), 0, "nobody sleeps, and nobody was woken");
+    assert_eq!(Word::load(sender.end().bells().theirs), 0, "no sleepers and no wake-ups");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_task_whose_count_was_cleared_does_not_borrow_from_the_wake_ups() {
     assert_eq!(Word::load(sender.end().bells().theirs), 0, "a future that is dropped");
     let (mut first, mut second) = (pin!(receiver.recv_async()), pin!(other.recv_async()));
     assert!(first.as_mut().poll(cx).is_pending() && second.as_mut().poll(cx).is_pending());
-    // Two tasks, and one of them counted.
+    // Two tasks, one of them counted.
     sender.end().bells().theirs.fetch_sub(1, AcqRel);
     sender.try_send(1).unwrap();
     assert_eq!(Word::load(sender.end().bells().theirs), 1 << 32, "one wake-up of two tasks");
@@ -69,7 +69,7 @@ fn a_task_whose_count_was_cleared_does_not_borrow_from_the_wake_ups() {
 }
 
 #[test]
-fn an_attempt_that_panics_asleep_leaves_nobody_counted() {
+fn an_attempt_that_panics_asleep_leaves_no_sleeper_counted() {
     let mut ring = spsc::Ring::<u64, 1>::new();
     let (producer, consumer) = ring.split();
     let (sender, mut receiver) = pair(producer, consumer, ASLEEP);
@@ -85,7 +85,7 @@ fn an_attempt_that_panics_asleep_leaves_nobody_counted() {
     assert_eq!(Word::load(sender.end().bells().theirs) & COUNT, 0);
 }
 
-/// Counts, and panics if it is to.
+/// A waker that counts its calls, and panics if `panics` is set.
 struct Woken {
     times: AtomicU32,
     panics: bool,
@@ -111,7 +111,7 @@ impl Wake for Woken {
 }
 
 #[test]
-fn a_panic_in_the_closure_and_one_in_a_waker_wake_everybody_and_do_not_abort() {
+fn panics_in_the_closure_and_in_a_waker_wake_all_sleepers_and_do_not_abort() {
     let ring = mpmc::Ring::<u64, 1>::new();
     let (producer, consumer) = ring.split();
     let (mut sender, mut receiver) = pair(producer, consumer, ASLEEP);
@@ -130,7 +130,7 @@ fn a_panic_in_the_closure_and_one_in_a_waker_wake_everybody_and_do_not_abort() {
         Ok(()) => unreachable!("it panics"),
         Err(panic) => panic,
     };
-    assert_eq!(panic.downcast_ref(), Some(&"closure"), "the first panic goes on");
+    assert_eq!(panic.downcast_ref(), Some(&"closure"), "the first panic is resumed");
     assert_eq!((bad.times(), good.times()), (1, 1));
     assert_eq!(second.poll(&mut Context::from_waker(&good_waker)), Poll::Ready(Ok(1)));
 }
@@ -144,7 +144,7 @@ fn a_waker_of_one_side_that_panics_keeps_no_task_of_the_other_side_asleep() {
     let ((bad, bad_waker), (good, good_waker)) = (Woken::new(true), Woken::new(false));
     let mut received = pin!(receiver.recv_async());
     let mut never = pin!(beside.wait_async(|_| None::<Result<(), Infallible>>));
-    // The first poll of either wakes the other side.
+    // The first poll of each wakes the other side.
     assert!(received.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     assert!(never.as_mut().poll(&mut Context::from_waker(&good_waker)).is_pending());
     assert!(received.as_mut().poll(&mut Context::from_waker(&bad_waker)).is_pending());

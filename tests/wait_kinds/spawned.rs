@@ -1,6 +1,6 @@
-//! Owned ends of every ring in tasks of executors with threads of their own: a spawned task must be `Send` and `'static`.
+//! Owned ends of every ring in tasks of multithreaded executors: a spawned task must be `Send` and `'static`.
 //!
-//! Each pair of tasks holds its ends across an `await` of each asynchronous call that its ring has.
+//! Each pair of tasks holds its ends across an `await` of each asynchronous call of its ring.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -15,7 +15,7 @@ use super::LONG;
 const HOW: How = How::Sleep { looks: 10 };
 const MESSAGES: u64 = 100;
 
-/// Runs two tasks to their end on tokio's threads, then two more on smol's.
+/// Runs two tasks to completion on tokio's threads, then two more on smol's.
 fn spawn<A, B>(tasks: impl Fn() -> (A, B))
 where
     A: Future<Output = ()> + Send + 'static,
@@ -38,7 +38,7 @@ where
     assert!(matches!(ended, Either::Left(_)), "no end");
 }
 
-/// A value with a lifetime of its own, which the state of a task knows as little as that of the ring.
+/// Values with a lifetime of their own, which the state of a task knows as little as the lifetime of the ring.
 const WORDS: [&str; 3] = ["one", "two", "three"];
 
 macro_rules! rings_of_values {
@@ -265,7 +265,7 @@ fn streams_of_rings_that_overwrite_are_spawned() {
     });
 }
 
-/// Sums a ring of any kind, with the bare end in hand at each message.
+/// Sums the messages of a ring of any kind, and checks the bare end at each message.
 async fn sum<E>(mut receiver: Waiting<Owned<E>>, is_connected: impl Fn(&E::At<'_>) -> bool) -> u64
 where
     E: Lent + Pop<Item = u64>,

@@ -49,8 +49,8 @@ impl Shared {
         unsafe { self.memory.place(0).as_ref() }
     }
 
-    /// Reserves a slot for somebody who dies with it.
-    fn reserve_for_nobody(&self) {
+    /// Reserves a slot as a producer that dies before it publishes.
+    fn reserve_without_publishing(&self) {
         // SAFETY: the first word of the counters, initialised by `new`.
         let reserved: &HostWord = unsafe { self.memory.place(0).as_ref() };
         reserved.fetch_add(1, Relaxed);
@@ -173,7 +173,7 @@ fn behind_a_reservation_that_is_never_published_a_group_gives_up() {
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
     joins(&mut rig, &shared, 0);
     rig.launch.idle_ns = 1_000;
-    shared.reserve_for_nobody();
+    shared.reserve_without_publishing();
     let counters = shared.memory.address();
     rig.run_image("echo_aggregated", &[counters], &device, |rig| {
         rig.command(Command::ACTIVATE);
@@ -182,7 +182,7 @@ fn behind_a_reservation_that_is_never_published_a_group_gives_up() {
         device.until_it_pauses();
         device.advance(1_000);
         let before = device.pauses.load(Relaxed);
-        until("it looks at the clock", || device.pauses.load(Relaxed) > before + 200);
+        until("it reads the clock", || device.pauses.load(Relaxed) > before + 200);
         assert_eq!(rig.state(), Some(State::Active), "the deadline itself is not past it");
         device.advance(1);
         rig.until_state(State::Faulted);
@@ -201,7 +201,7 @@ fn what_was_answered_before_a_batch_that_is_given_up_is_counted_and_that_batch_i
         type Output = Echo;
         fn answer(&mut self, _: &Single<'_>, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
             if !std::mem::replace(&mut self.1, true) {
-                self.0.reserve_for_nobody();
+                self.0.reserve_without_publishing();
             }
             batch.len()
         }
@@ -223,7 +223,7 @@ fn what_was_answered_before_a_batch_that_is_given_up_is_counted_and_that_batch_i
     };
     let (_, ended) = rig.run(kernel, |rig| {
         rig.control.command(Command::ACTIVATE);
-        // Three of its own, the one of somebody else, and two that nobody's turn comes for.
+        // Three of its first batch, the slot of the dead producer, and two whose turn never comes.
         until("its second batch is reserved", || shared.counters().reserved() == 6);
         device.until_it_pauses();
         device.advance(1_001);

@@ -83,7 +83,7 @@ impl Device {
         Self { clock: Clock::Manual(AtomicU64::new(1_000)), ..Self::new(ranges) }
     }
 
-    /// Waits until a kernel pauses that did not when this was called: what it read of the clock before a wait, it has read.
+    /// Waits until a kernel enters a pause after this call. The kernel has then made the clock reads that precede its wait.
     pub fn until_it_pauses(&self) {
         let before = self.pauses.load(Relaxed);
         until("the kernel waits", || self.pauses.load(Relaxed) > before);

@@ -167,8 +167,8 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
         self.receive_sending(|_| ())
     }
 
-    /// The next answer. Calls `send` with each look: an answer is published before the slot of its message is released, so what did not fit when
-    /// the last answer came may fit a moment later, and nothing else will be answered.
+    /// Returns the next answer. Calls `send` at each poll: the kernel publishes an answer before it releases the slot of the message. So a message
+    /// that did not fit at the last answer may fit a moment later, and without it no other answer follows.
     pub fn receive_sending(&mut self, mut send: impl FnMut(&mut Producer<'a, I, Host>)) -> O {
         let mut answer = None;
         until("there is an answer", || {

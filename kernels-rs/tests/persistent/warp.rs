@@ -178,7 +178,7 @@ fn a_warp_answers_every_message_in_order() {
                     sent += 1;
                 }
             };
-            // As much as fits is there before the kernel takes any: full batches.
+            // Fills the ring before the kernel takes any message, so that the batches are full.
             fill(&mut rig.sender);
             rig.command(Command::ACTIVATE);
             for answered in 0..count {

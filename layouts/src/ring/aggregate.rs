@@ -28,12 +28,12 @@ use crate::{Counter, Machine, RingHeader, RingMessage, Word};
 
 /// What the producers share: 128 bytes in the device's memory. Both counters begin where the ring's indices do; zeroed is right for 0.
 ///
-/// Producers alone store to the counters: whose slots are whose follows from them, so safe code reads them and no more.
+/// Only producers store to the counters: their values decide which producer owns which slot. Safe code can therefore only load them.
 ///
 /// ```compile_fail,E0616
 /// # use ringmem_layouts::{HostWord, Word, ring::aggregate::Aggregate};
 /// let shared = Aggregate::<HostWord>::starting_at(0);
-/// Word::store(&shared.reserved, 7); // whose slots would those be?
+/// Word::store(&shared.reserved, 7); // would change the owners of slots
 /// ```
 #[repr(C, align(128))]
 pub struct Aggregate<C> {
@@ -59,13 +59,13 @@ impl<C: Word> Aggregate<C> {
         Self { reserved: C::new(start), published: C::new(start), _reserved: core::array::from_fn(|_| C::new(0)) }
     }
 
-    /// The next slot that nobody has reserved, as it stands in memory.
+    /// Returns the number of the next slot to reserve, as stored in memory.
     #[must_use]
     pub fn reserved(&self) -> u64 {
         self.reserved.load()
     }
 
-    /// The next slot to be published, as it stands in memory.
+    /// Returns the number of the next slot to publish, as stored in memory.
     #[must_use]
     pub fn published(&self) -> u64 {
         self.published.load()

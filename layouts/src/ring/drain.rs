@@ -1,4 +1,4 @@
-//! [`Drain`]: the messages of a chunk, by value; and [`drop_all`], for what is left in a ring.
+//! [`Drain`]: the messages of a chunk, by value; and [`drop_all`], for the values left in a ring.
 
 /// A consumer that has seen messages and takes them one by one.
 pub trait Take {
@@ -67,8 +67,8 @@ impl<C: Take> Iterator for Drain<'_, C> {
     }
 }
 
-/// Calls `next`, which drops values and returns whether there may be more, until it returns `false`. If a drop panics, the other values are
-/// dropped while the panic unwinds, as a `Vec` does; a second panic then aborts the process.
+/// Calls `next` until it returns `false`. `next` drops values and returns whether more may remain. If a drop panics, the other values are
+/// dropped while the panic unwinds, as in `Vec`; a second panic aborts the process.
 pub(super) fn drop_all(next: impl FnMut() -> bool) {
     struct Rest<F: FnMut() -> bool>(F);
     impl<F: FnMut() -> bool> Drop for Rest<F> {

@@ -25,23 +25,23 @@ use super::refusal::{PopError, PushError};
 use super::{Bells, End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
 use crate::{Host, RingMessage};
 
-/// An end of a ring, and the type of the same end for another lifetime of the ring.
+/// A ring end whose type is also known for every other lifetime of the ring.
 ///
 /// # Safety
 ///
-/// `At<'r>` is `Self` with `'r` in the place of the lifetime of the ring, and nowhere else; it is covariant in `'r`; no safe method of it
-/// gives out anything of the ring that lives longer.
-// Implemented for every lifetime of the ring, not for `'static` alone: in the state of an `async` block each lifetime is a fresh one, about
-// which the compiler knows nothing when it asks whether the block is `Send`. For the same reason only `end` and `with` ask for this trait.
+/// `At<'r>` is `Self` with `'r` substituted for the lifetime of the ring, and for no other lifetime. It is covariant in `'r`. No safe method of it
+/// returns a borrow from the ring that outlives `'r`.
+// Implemented for every lifetime of the ring, not only for `'static`: in the state of an `async` block each lifetime is a fresh one. The
+// compiler knows nothing about it when it checks whether the block is `Send`. For the same reason only `end` and `with` have this bound.
 pub unsafe trait Lent: Sized {
     /// The end of a ring that lives for `'r`.
     type At<'r>;
 }
 
-/// An end that holds its ring. `E` is the bare end; the lifetime in it stands for the lifetime of the ring.
+/// A ring end that shares ownership of its ring. `E` is the bare end; its lifetime stands for the lifetime of the ring.
 pub struct Owned<E> {
-    // INVARIANT: its ring lives in `ring`, whatever the lifetime in `E` says. It is dropped first, and leaves this type only by `with` and
-    // `end`, which put the time of the call in the place of that lifetime.
+    // INVARIANT: its ring lives in `ring`, whatever lifetime `E` names. It is dropped before `ring`. Only `with` and `end` lend it to callers,
+    // and they substitute the lifetime of the call for that lifetime.
     end: E,
     ring: Arc<dyn Held>,
 }
@@ -69,8 +69,8 @@ impl<E: Lent> Owned<E> {
     #[must_use]
     pub fn end(&self) -> &E::At<'_> {
         let end = core::ptr::from_ref(&self.end).cast::<E::At<'_>>();
-        // SAFETY: the same type but for a lifetime, by the promise of `Lent`, and borrowed as `self` is: the ring lives longer. By the same
-        // promise the end may be seen with the shorter lifetime.
+        // SAFETY: by the promise of `Lent` the two types differ only in a lifetime. The borrow is as long as that of `self`, and the ring lives
+        // longer. By the same promise the end may be used with the shorter lifetime.
         unsafe { &*end }
     }
 
@@ -205,13 +205,13 @@ impl<E: fmt::Debug> fmt::Debug for Owned<E> {
 
 macro_rules! lent {
     ($([$($generic:tt)*] $($end:ident)::+ [$($argument:tt)*];)+) => {$(
-        // SAFETY: the lifetime is that of the ring, of which `with` and `end` give no more, and `shortened` shows the covariance.
+        // SAFETY: the lifetime is that of the ring. `with` and `end` lend the end for no longer, and `shortened` proves the covariance.
         unsafe impl<'a, $($generic)*> Lent for $($end)::+<'a, $($argument)*> {
             type At<'r> = $($end)::+<'r, $($argument)*>;
         }
 
         const _: () = {
-            #[allow(dead_code, reason = "compiles, or the end is not covariant")]
+            #[allow(dead_code, reason = "compiles only if the end is covariant")]
             fn shortened<'r, 'a: 'r, $($generic)*>(end: &'r $($end)::+<'a, $($argument)*>) -> &'r $($end)::+<'r, $($argument)*> {
                 end
             }

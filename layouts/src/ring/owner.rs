@@ -13,7 +13,7 @@ const STATE: u64 = 3;
 /// One generation, or one handle of many.
 const ONE: u64 = 4;
 
-/// Says that the one owner of this end is there: the next generation, open. Orders nothing: what an end publishes has its own words.
+/// Marks this end as owned by its single owner: opens the next generation. Orders no memory; published data is ordered by other words.
 pub(super) fn open<W: Word>(owner: &W) {
     let generation = owner.load() & !STATE;
     owner.store(generation.wrapping_add(ONE) | OPEN);

@@ -93,8 +93,8 @@ impl<E: Push> Policed<E> {
     ///
     /// # Errors
     ///
-    /// [`PushError`] with the value: refused, or the ring is corrupt. An end that overwrites is refused while the oldest slot is held by a stalled
-    /// handle: by a consumer in the middle of taking its value, or by a producer that claimed it and has not published.
+    /// [`PushError`] with the value: the ring refused it or is corrupt. An end that overwrites refuses the value while a stalled handle holds the
+    /// oldest slot. Such a handle is a consumer that is taking its value, or a producer that claimed the slot and has not published.
     pub fn push(&mut self, mut value: E::Item, mut lost: impl FnMut(E::Item)) -> Result<(), PushError<E::Item>> {
         let mut again = true;
         loop {

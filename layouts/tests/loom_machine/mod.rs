@@ -54,7 +54,7 @@ pub fn take_side(side: Side) {
     SIDE.with(|cell| cell.set(Some(side)));
 }
 
-/// Makes the calling thread's accesses strong again: what is weak is what it did since [`take_side`].
+/// Makes later accesses of the calling thread strong again: only the accesses since [`take_side`] are weak.
 #[allow(dead_code, reason = "for models that weaken one operation alone")]
 pub fn leave_side() {
     SIDE.with(|cell| cell.set(None));
@@ -86,7 +86,7 @@ unsafe impl<const WEAK: u8> Word for LoomWord<WEAK> {
         Self(AtomicU64::new(value))
     }
     fn load(&self) -> u64 {
-        // By a guard that counts a sleeper as awake: as in `fetch_add`.
+        // Called by a guard that counts a sleeper as awake: as in `fetch_add`.
         if std::thread::panicking() {
             return 0;
         }

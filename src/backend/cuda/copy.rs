@@ -221,7 +221,7 @@ impl Shared {
         })
     }
 
-    /// Queues an operation that writes so many bytes at a place that was found. Where it fails half-made they are tainted.
+    /// Queues an operation that writes `bytes` bytes at a resolved place. If it fails after some of its calls were made, those bytes are tainted.
     pub(super) fn write_queued(
         &self,
         queue: &Queue,

@@ -137,7 +137,7 @@ impl Making<'_> {
         Ok(())
     }
 
-    /// The number that it fails under, where a call failed after another was made.
+    /// Returns the number under which the operation fails, if a call failed after another one was made.
     pub fn failed(&self) -> Option<u64> {
         self.has_begun.then_some(self.number)
     }

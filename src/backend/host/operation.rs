@@ -56,7 +56,7 @@ pub(super) struct Launch {
 }
 
 impl Operation {
-    /// Taints what the operation was to write, after it failed. Pageable memory of the caller's is not tracked, and a word that is not published is
+    /// Taints the target of this operation, which failed. Pageable memory of the caller is not tracked, and a word that was not published is
     /// unchanged.
     pub fn taint(&self, shared: &Shared, failed: Ticket, error: &Error) {
         let add = |place, bytes| shared.ranges.taints().add(place, bytes, failed, error);
@@ -70,7 +70,7 @@ impl Operation {
         }
     }
 
-    /// On the stream's thread.
+    /// Executes the operation on the stream's thread.
     pub fn execute(&self, shared: &Shared, device: u32, facts: &Facts) -> Result<()> {
         match *self {
             // SAFETY: the invariant. What was freed meanwhile waits for this operation.

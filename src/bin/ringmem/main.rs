@@ -27,19 +27,19 @@ fn main() -> ExitCode {
     ExitCode::from(code)
 }
 
-/// A signal that ends the program removes its unfinished files first. One that is ignored stays so: a shell or `nohup` wants that.
+/// Starts a thread that removes unfinished files before a signal ends the program. Ignored signals stay ignored, as a shell or `nohup` requires.
 #[cfg(unix)]
 fn signals() {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let is_ignored = |signal: &i32| {
         let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-        // SAFETY: writes one action, and changes none.
+        // SAFETY: reads one action into `action`, and changes none.
         let said = unsafe { libc::sigaction(*signal, std::ptr::null(), action.as_mut_ptr()) };
-        // SAFETY: zeroed or written: any bytes of it are valid.
+        // SAFETY: zeroed or written; any bytes of it are valid.
         said == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
     };
     let wanted = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(signal));
-    // Without a thread for them signals end the program as they do by default, and the next run cleans up.
+    // If the handlers cannot be installed, signals end the program by default, and the next run removes the files.
     let Ok(mut signals) = signal_hook::iterator::Signals::new(wanted) else { return };
     let ends = move || {
         for signal in signals.forever() {

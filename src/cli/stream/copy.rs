@@ -161,7 +161,7 @@ impl Straight {
     }
 }
 
-/// The temporary file that a signal removes.
+/// A registration of the temporary file that a signal removes.
 struct Partial;
 
 static PARTIAL: Mutex<Option<PathBuf>> = Mutex::new(None);
@@ -179,10 +179,10 @@ impl Drop for Partial {
     }
 }
 
-/// Removes the temporary file of a copy under way, for a process that is about to end.
+/// Removes the temporary file of the running copy, for a process that is about to end.
 pub(in crate::cli) fn remove_partial() {
     if let Some(path) = PARTIAL.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        // The next copy to this directory removes what is left.
+        // The next copy to this directory removes a file that is left.
         let _ = fs::remove_file(path);
     }
 }

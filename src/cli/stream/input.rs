@@ -1,4 +1,4 @@
-//! [`Input`]: what is streamed, a file or standard input.
+//! [`Input`]: the input of a stream, a file or standard input.
 
 use std::io::{self, Stdin};
 use std::path::Path;
@@ -7,10 +7,10 @@ use crate::cli::Failure;
 use crate::cli::source::{Source as File, failed};
 use crate::streaming::{Cause, Sequential, Source};
 
-/// The name of standard input on the command line.
+/// The command-line name of standard input.
 const STANDARD: &str = "-";
 
-/// A file is read twice: for the stream, and for the comparison. Standard input is read once, and its bytes are compared on the way.
+/// The input of a stream. A file is read twice: for the stream, and for the comparison. Standard input is read once and compared as it is read.
 pub(super) enum Input {
     File(File),
     Standard(Sequential<Stdin>),
@@ -21,7 +21,7 @@ impl Input {
         if path == STANDARD { Ok(Self::Standard(Sequential::new(io::stdin()))) } else { File::open(path).map(Self::File) }
     }
 
-    /// Bytes; `None` where only the end tells.
+    /// Returns the length in bytes, or `None` if only the end of the input shows it.
     pub fn length(&self) -> Option<u64> {
         match self {
             Self::File(file) => Some(file.length()),
@@ -29,7 +29,7 @@ impl Input {
         }
     }
 
-    /// What messages call it.
+    /// Returns its name for messages.
     pub fn name(&self) -> &Path {
         match self {
             Self::File(file) => file.file.path(),
@@ -37,7 +37,7 @@ impl Input {
         }
     }
 
-    /// Whether it is the file at a path.
+    /// Returns whether it is the file at `path`.
     pub fn is_at(&self, path: &Path) -> io::Result<bool> {
         match self {
             Self::File(file) => file.file.is_at(path),
@@ -45,12 +45,12 @@ impl Input {
         }
     }
 
-    /// The source of a stream. What cannot be read again is shown to `see` on the way.
+    /// Returns the source of a stream. It shows standard input to `see` as it reads it.
     pub fn seen<'a>(&'a mut self, see: &'a mut dyn FnMut(&[u8])) -> Seen<'a> {
         Seen { input: self, see }
     }
 
-    /// Shows `see` what it has not seen on the way, and checks that a file is still as it was.
+    /// Reads a file again and shows it to `see`, then checks that the file has not changed. Does nothing for standard input.
     pub fn see_again(&mut self, see: &mut dyn FnMut(&[u8])) -> Result<(), Failure> {
         let Self::File(file) = self else { return Ok(()) };
         let mut buffer = vec![0; 1 << 20];

@@ -21,7 +21,7 @@ pub(super) struct Progress {
     lines: bool,
     /// Something is done that matters more than who hears of it.
     writes: bool,
-    /// `None` where only the end tells.
+    /// `None` if only the end of the input shows it.
     length: Option<u64>,
     shown: Instant,
 }

@@ -39,11 +39,11 @@ pub use report::{Leak, Named, Report};
 /// 4. No panic of the memory below, of the clock or of another thread takes a block off the list.
 /// 5. A program that does not name this type has nothing of it.
 ///
-/// The line that is shown for a block is the one that called [`Buffer::new`](super::Buffer::new), or whichever function that is `#[track_caller]` and
-/// leads there; adaptors and `dyn Memory` pass it on. For a block of a [`MemoryManager`](crate::manager::MemoryManager) it is the line that created the
-/// buffer, also after the buffer has grown, and the name is the buffer's; for one of a [`MirroredBuffer`](crate::mirror::MirroredBuffer) or of
-/// [frames](crate::frames) it is the line that made the mirror or the frames. A manager's name takes a lock at each allocation and free. A block of a [`Pool`](crate::pool::Pool) is not a block of its memory, whose lines are the pool's
-/// own: track the pool, not what is under it.
+/// The line reported for a block is the caller of [`Buffer::new`](super::Buffer::new), or of any function that is `#[track_caller]` and leads
+/// there; adaptors and `dyn Memory` forward it. For a block of a [`MemoryManager`](crate::manager::MemoryManager) it is the line that created the
+/// buffer, even after the buffer has grown, and the name is the buffer's. For a block of a [`MirroredBuffer`](crate::mirror::MirroredBuffer) or of
+/// [frames](crate::frames) it is the line that created the mirror or the frames. A manager's name takes a lock at each allocation and free. A block
+/// of a [`Pool`](crate::pool::Pool) is not a block of its memory, whose lines are the pool's own: track the pool, not the memory below it.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -75,11 +75,11 @@ struct Shared<M> {
     counts: CacheLineAligned<Counts>,
     /// From 1 on. Never taken off: a handle may have any of them.
     names: Mutex<HashMap<Arc<str>, u32>>,
-    /// Of those live blocks that have any, by number.
+    /// Notes of the live blocks that have any, by block number.
     notes: Mutex<HashMap<u64, Note>>,
 }
 
-/// What is known of some blocks only.
+/// Facts that only some blocks have.
 #[derive(Clone, Default)]
 struct Note {
     /// The buffer's name in its manager.
@@ -253,7 +253,7 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
         let mut block = shared.memory.alloc(layout, on)?;
         let number = shared.counts.add(layout.size() as u64);
         let origin = Origin::current();
-        // In no closure, where the caller would be another.
+        // Not in a closure, which would be the caller instead.
         let (name, caller) = match origin {
             Some(origin) => (origin.name, origin.caller),
             None => (None, Location::caller()),

@@ -17,7 +17,7 @@ use crate::backend::{MemoryLocation, StreamId};
 pub struct Leak {
     /// Blocks are numbered as they are given, from 1.
     pub number: u64,
-    /// The buffer's name in its [`MemoryManager`](crate::manager::MemoryManager); for others as [`Tracked::named`](super::Tracked::named) named it.
+    /// The buffer's name in its [`MemoryManager`](crate::manager::MemoryManager); for other blocks the name given to [`Tracked::named`](super::Tracked::named).
     pub name: Option<Arc<str>>,
     /// Bytes, as asked for.
     pub bytes: u64,
@@ -29,7 +29,7 @@ pub struct Leak {
     pub address: u64,
     /// The stream in whose order it was allocated.
     pub stream: Option<StreamId>,
-    /// The line that allocated it, or that made what allocated it.
+    /// The line that allocated it, or that created the value that allocated it.
     pub caller: &'static Location<'static>,
     /// How long ago that was.
     pub age: Duration,

@@ -34,7 +34,7 @@ struct Hole {
 }
 
 impl Hole {
-    /// Whether it has so many bytes at an alignment.
+    /// Returns whether it has `bytes` bytes at an alignment.
     fn fits(&self, at: Place, bytes: u64, align: u64) -> bool {
         self.base.padding_bytes(at.offset, align).and_then(|padding| self.bytes.checked_sub(padding)).is_some_and(|usable| usable >= bytes)
     }
@@ -103,7 +103,7 @@ impl<M: Memory> Compaction<'_, M> {
         self.places.get(&Tag(tag).part()?).copied()
     }
 
-    /// A block like this one, also in its alignment, nearer to the front, if there is room. It is the caller's, and has nothing of the other's bytes yet. Ask for
+    /// Returns a block of the same size and alignment nearer to the front, if there is room. The caller owns it; no bytes are copied yet. Ask for
     /// the last blocks first.
     pub fn nearer(&mut self, block: &Block) -> Option<Block> {
         let (place, bytes, align) = (self.place(block.tag)?, Tag(block.tag).bytes(), block.layout.align() as u64);

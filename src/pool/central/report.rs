@@ -13,7 +13,7 @@ use crate::pool::shelf::Shelf;
 use crate::pool::statistics::{ClassStatistics, PartState, SlabView, Statistics};
 use crate::pool::tag::Tag;
 
-/// Returns the bytes that live blocks asked for, of a sum that wraps: 0 where more frees than allocations were read.
+/// Returns the bytes that live blocks requested, from a sum that wraps: 0 if more frees than allocations were read.
 fn live_bytes(sum: u64) -> u64 {
     // No sum of live bytes has bit 63.
     u64::try_from(sum.cast_signed()).unwrap_or(0)
@@ -22,16 +22,16 @@ fn live_bytes(sum: u64) -> u64 {
 /// Counts of all threads, each read at its own instant.
 #[derive(Default)]
 struct Sums {
-    /// By class. `requested` is below 0 where the free of a block was read and its allocation was not.
+    /// By class. `requested` wraps below 0 if the free of a block was read but its allocation was not.
     classes: Vec<Counted>,
     cached: Cached,
 }
 
-/// Blocks that were given back and are not in the heap.
+/// Blocks that were returned and are not in the heap.
 #[derive(Clone, Copy, Default)]
 struct Cached {
     bytes: u64,
-    /// Of the longest.
+    /// The size of the longest one.
     largest: u64,
 }
 
@@ -50,7 +50,7 @@ impl<M: Memory> Central<M> {
         self.figures(&sums)
     }
 
-    /// Combines the sums with the state of the heap. Figures that were read at different instants are clamped to what is possible.
+    /// Combines the sums with the state of the heap. Clamps figures that were read at different instants to possible values.
     fn figures(&self, sums: &Sums) -> Statistics {
         let (classes, mut cached) = (&sums.classes, sums.cached);
         let (requests, outside) = (classes.iter().map(Counted::requests).sum::<u64>(), self.counts.misses.load(Relaxed));
@@ -58,7 +58,7 @@ impl<M: Memory> Central<M> {
         let hits = classes.iter().map(|class| class.hits).sum::<u64>();
         let requested = classes.iter().fold(0_u64, |sum, class| sum.wrapping_add(class.requested));
         let state = self.settled();
-        // Under the lock: counted after they are reserved, and no more before they are not.
+        // Under the lock: direct blocks are counted after their reservation, and no longer counted before its release.
         let direct = self.counts.requested.load(Relaxed);
         state.pending.iter().for_each(|(_, entry)| cached.add(&entry.idle));
         let taken = state.heap.total() - state.heap.free();
@@ -94,7 +94,7 @@ impl<M: Memory> Central<M> {
             .collect()
     }
 
-    /// Every class's counts, and what caches hold.
+    /// Returns every class's counts, and the bytes in caches.
     fn sums(&self) -> Sums {
         // Held, so that no thread that ends is counted twice or not at all.
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,9 +161,9 @@ mod tests {
     use crate::memory::{Buffer, Device};
     use crate::pool::Pool;
 
-    /// A read sees a free of one thread and not the allocation of another: the order in which caches are read allows it.
+    /// A read may see the free on one thread without the allocation on another: the order in which it reads the caches allows that.
     #[test]
-    fn figures_are_possible_where_a_free_is_read_and_its_allocation_is_not() {
+    fn figures_are_possible_if_a_free_is_read_without_its_allocation() {
         let backend = HostBackend::builder().device_memory(64 << 20).build().expect("a backend");
         let pool = Pool::builder(Device::new(&backend, 0)).build().expect("a pool");
         let buffers = [(); 3].map(|()| Buffer::<u8, _>::new(pool.clone(), 100_000).expect("room"));
@@ -171,14 +171,14 @@ mod tests {
         thread::spawn(move || drop(buffers)).join().expect("no panic");
         let mut torn = pool.shared.sums();
         for (sum, before) in torn.classes.iter_mut().zip(&before.classes) {
-            // This thread's part is not read.
+            // The counts of this thread are not read.
             sum.requested = sum.requested.wrapping_sub(before.requested);
             sum.misses -= before.misses;
         }
         let figures = pool.shared.figures(&torn);
         assert_eq!((figures.requested_bytes, figures.held_bytes, figures.live), (0, 0, 0));
         assert_eq!(figures.internal_waste(), 0.0);
-        // The other way round: allocations are read, and then everything is given back.
+        // The reverse: allocations are read, then all blocks are returned.
         pool.defragment();
         let figures = pool.shared.figures(&before);
         assert_eq!((figures.requested_bytes, figures.held_bytes, figures.internal_waste()), (0, 0, 0.0));

@@ -38,7 +38,7 @@ impl Drop for CalledBack {
 
 type Way<'a, T> = &'a dyn Fn() -> Result<Option<T>>;
 
-/// Rounds bytes down to units: slabs have no others.
+/// Rounds bytes down to whole units, as slabs are.
 const fn whole_units(bytes: u64) -> u64 {
     bytes / UNIT * UNIT
 }
@@ -70,8 +70,8 @@ fn short(error: Error) -> Result<(u64, u64)> {
 }
 
 impl<M: Memory> Central<M> {
-    /// A part of a class's bytes, or of at least as many as are requested where that is all there is. Who `waits` does so for frees, and has the
-    /// callback called.
+    /// Returns a part with the bytes of the class, or with at least the requested bytes if no larger part is available. If `waits`, it waits for
+    /// frees and calls the out-of-memory callback.
     pub fn find(&self, wanted: &Wanted, waits: bool) -> Result<Entry> {
         self.take(wanted.whole, wanted.align).map_or_else(|| self.make_room(wanted, waits), Ok)
     }
@@ -282,10 +282,10 @@ impl<M: Memory> Central<M> {
                 continue;
             }
             let part = if bytes < whole { requested } else { whole };
-            // A slab that has room for the part wherever it begins needs no alignment, for which a driver may have to allocate more.
+            // A slab that fits the part at any offset needs no alignment; for an aligned slab a driver may have to allocate more.
             let slab_align = if bytes - part >= align { UNIT } else { align.max(UNIT) };
             let slab = match self.slab(bytes, slab_align, &mut tried, refused) {
-                // The memory has no such alignment, but a longer slab has an address with it.
+                // The memory does not support this alignment, but a longer slab contains an aligned address.
                 Err(Error::Align { .. }) if slab_align > UNIT => self.slab(bytes + slab_align, UNIT, &mut tried, refused),
                 outcome => outcome,
             };
@@ -296,7 +296,7 @@ impl<M: Memory> Central<M> {
         Ok(None)
     }
 
-    /// Allocates a block to be a slab; `None` where the limit or the memory refuses it for now. Sets `tried` to the bytes that the memory was asked for.
+    /// Allocates a block for a slab; `None` if the limit or the memory refuses it for now. Sets `tried` to the bytes requested from the memory.
     fn slab(&self, bytes: u64, align: u64, tried: &mut u64, refused: &Cell<(u64, u64)>) -> Result<Option<Block>> {
         let Some(mut reserved) = self.reserve(bytes) else {
             refused.set(self.room());
@@ -377,7 +377,7 @@ impl<M: Memory> Central<M> {
         Ok(block)
     }
 
-    /// Makes room for all of the blocks or for none. After a failure or a panic, empty slabs are freed down to the bytes that were reserved before.
+    /// Reserves room for all of the blocks or for none. After a failure or a panic, frees empty slabs down to the previously reserved bytes.
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
         let class = if self.is_enabled { self.classes.class_of(bytes) } else { None };
         let class = class.ok_or(Error::Size { asked: bytes, least: 1, most: self.classes.largest() })?;

@@ -1,4 +1,4 @@
-//! [`PlacedSlice`] and [`PlacedSliceMut`]: some elements of a [`Placed`](super::Placed), without a copy.
+//! [`PlacedSlice`] and [`PlacedSliceMut`]: views of elements of a [`Placed`](super::Placed).
 
 use core::fmt;
 use core::ops::RangeBounds;
@@ -10,7 +10,7 @@ use crate::memory::{Device, Host, Slice, SliceMut, Unified};
 use crate::pool::{PinnedPool, Pool};
 use crate::{DeviceBytes, Error, Result};
 
-/// Elements to read, wherever their buffer is placed. For what only some memories can do, match.
+/// A view of elements in any location. Match on it for operations that only some memories have.
 #[non_exhaustive]
 pub enum PlacedSlice<'a, T> {
     /// In a device's memory.
@@ -23,7 +23,7 @@ pub enum PlacedSlice<'a, T> {
     Host(Slice<'a, T, Host>),
 }
 
-/// Elements to write, wherever their buffer is placed: nobody else has them.
+/// A mutable view of elements in any location. It is exclusive.
 #[non_exhaustive]
 pub enum PlacedSliceMut<'a, T> {
     /// In a device's memory.
@@ -57,19 +57,19 @@ macro_rules! map {
 }
 
 impl<'a, T: DeviceBytes> PlacedSlice<'a, T> {
-    /// Elements.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         each!(Self, self, elements => elements.len())
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Some of them.
+    /// Returns a view of a range of them.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl<'a, T: DeviceBytes> PlacedSlice<'a, T> {
         Ok(map!(Self, self, elements => elements.slice(range)?))
     }
 
-    /// Copies them to the host, and returns when that is done.
+    /// Copies the elements to the host, and returns when the copy is complete.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl<'a, T: DeviceBytes> PlacedSlice<'a, T> {
         each!(Self, self, elements => elements.copy_to(to))
     }
 
-    /// The elements, copied to the host.
+    /// Returns a copy of the elements on the host.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl<'a, T: DeviceBytes> PlacedSlice<'a, T> {
         each!(Self, self, elements => elements.to_vec())
     }
 
-    /// Lets `look` see the elements: the memory itself where the host sees it, else a copy.
+    /// Calls `look` with the elements: with the memory itself if the host can access it, else with a copy.
     ///
     /// # Errors
     ///
@@ -105,16 +105,16 @@ impl<'a, T: DeviceBytes> PlacedSlice<'a, T> {
         each!(Self, self, elements => elements.read(look))
     }
 
-    /// The elements, by reference.
+    /// Returns the elements as a slice.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](Error::Unsupported) in a device's own memory; as [`Slice::as_slice`].
+    /// [`Unsupported`](Error::Unsupported) for device memory; otherwise as [`Slice::as_slice`].
     pub fn as_slice(&self) -> Result<&'a [T]> {
         each_on_the_host!(Self, self, elements => elements.as_slice())
     }
 
-    /// Where kernels find the first; `None` for pageable memory, and without bytes.
+    /// Returns the address of the first element for kernels; `None` for pageable memory, and without bytes.
     #[must_use]
     pub fn device_address(&self) -> Option<DeviceAddress> {
         match self {
@@ -127,19 +127,19 @@ impl<'a, T: DeviceBytes> PlacedSlice<'a, T> {
 }
 
 impl<'a, T: DeviceBytes> PlacedSliceMut<'a, T> {
-    /// Elements.
+    /// Returns the number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
         each!(Self, self, elements => elements.len())
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The same elements, to read.
+    /// Returns a view of the same elements for reads.
     #[must_use]
     pub fn as_view(&self) -> PlacedSlice<'_, T> {
         match self {
@@ -150,13 +150,13 @@ impl<'a, T: DeviceBytes> PlacedSliceMut<'a, T> {
         }
     }
 
-    /// The same elements for a shorter time.
+    /// Reborrows the same elements for a shorter lifetime.
     #[must_use]
     pub fn reborrow(&mut self) -> PlacedSliceMut<'_, T> {
         map!(PlacedSliceMut, self, elements => elements.reborrow())
     }
 
-    /// Some of them.
+    /// Returns a mutable view of a range of them.
     ///
     /// # Errors
     ///
@@ -165,7 +165,7 @@ impl<'a, T: DeviceBytes> PlacedSliceMut<'a, T> {
         Ok(map!(Self, self, elements => elements.slice(range)?))
     }
 
-    /// Copies elements in from the host, and returns when that is done.
+    /// Copies elements in from the host, and returns when the copy is complete.
     ///
     /// # Errors
     ///
@@ -174,7 +174,7 @@ impl<'a, T: DeviceBytes> PlacedSliceMut<'a, T> {
         each!(Self, self, elements => elements.copy_from(from))
     }
 
-    /// Copies elements in from another buffer of the same backend, on the device where both are there.
+    /// Copies elements in from another buffer of the same backend, on the device if both are in device memory.
     ///
     /// # Errors
     ///
@@ -183,7 +183,7 @@ impl<'a, T: DeviceBytes> PlacedSliceMut<'a, T> {
         each!(Self, self, elements => each!(PlacedSlice, from, from => elements.copy_from_view(from)))
     }
 
-    /// Makes every element `value`. The same elements as in [`SliceMut::fill`] compile.
+    /// Fills all elements with `value`. Accepts the same elements as [`SliceMut::fill`].
     ///
     /// # Errors
     ///
@@ -192,7 +192,7 @@ impl<'a, T: DeviceBytes> PlacedSliceMut<'a, T> {
         each!(Self, self, elements => elements.fill(value))
     }
 
-    /// Makes every byte 0.
+    /// Sets every byte to 0.
     ///
     /// # Errors
     ///
@@ -201,7 +201,7 @@ impl<'a, T: DeviceBytes> PlacedSliceMut<'a, T> {
         each!(Self, self, elements => elements.zero())
     }
 
-    /// Lets `make` write the elements, copying nothing from a device.
+    /// Calls `make` to write the elements, and copies nothing from a device.
     ///
     /// # Errors
     ///
@@ -210,7 +210,7 @@ impl<'a, T: DeviceBytes> PlacedSliceMut<'a, T> {
         each!(Self, self, elements => elements.write(make))
     }
 
-    /// Lets `change` see and write the elements.
+    /// Calls `change` to read and write the elements.
     ///
     /// # Errors
     ///
@@ -219,11 +219,11 @@ impl<'a, T: DeviceBytes> PlacedSliceMut<'a, T> {
         each!(Self, self, elements => elements.update(change))
     }
 
-    /// The elements, by reference, to write.
+    /// Returns the elements as a mutable slice.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](Error::Unsupported) in a device's own memory; as [`SliceMut::into_mut_slice`].
+    /// [`Unsupported`](Error::Unsupported) for device memory; otherwise as [`SliceMut::into_mut_slice`].
     pub fn into_mut_slice(self) -> Result<&'a mut [T]> {
         each_on_the_host!(Self, self, elements => elements.into_mut_slice())
     }

@@ -12,9 +12,9 @@ use crate::path::named;
 
 /// A file under a temporary name beside its own, until it is [committed](Self::commit).
 ///
-/// Dropped before, it is removed, and what had its name has it still; dropped in a fork of its process it is left as it is. A process that is killed leaves
-/// `.NAME.PID-N.ringmem-partial` behind and nothing else, without the NAME where that is very long. The next sink in that directory removes it: a file of a
-/// live process is locked.
+/// A sink that is dropped before its commit removes the temporary file, and the file under the name is unchanged. A drop in a forked process leaves
+/// the file. A killed process leaves only `.NAME.PID-N.ringmem-partial`, without the NAME if that is very long. The next sink in that directory
+/// removes it; files of live processes are locked.
 #[derive(Debug)]
 pub struct FileSink {
     file: File,
@@ -36,8 +36,8 @@ impl FileSink {
     ///
     /// # Errors
     ///
-    /// The system's answer, with the path; [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that names no file, or something else than a regular file, and for a link
-    /// that leads nowhere.
+    /// The system's error, with the path. [`InvalidInput`](io::ErrorKind::InvalidInput) for a path that names no file, or anything other than a regular
+    /// file, and for a link that leads nowhere.
     pub fn create(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         Self::created(path).map_err(named("create", path))
@@ -65,7 +65,7 @@ impl FileSink {
         Ok(sink)
     }
 
-    /// The path of the temporary file. A program that is ended by a signal may remove it.
+    /// Returns the path of the temporary file. A program that a signal ends may remove it.
     #[must_use]
     pub fn temporary(&self) -> Option<&Path> {
         self.temporary.as_deref()
@@ -87,7 +87,7 @@ impl FileSink {
     ///
     /// # Errors
     ///
-    /// The system's answer, with the path. What had the name has it still, unless only the last step failed: to put the name itself on the disk.
+    /// The system's error, with the path. The file under the name is unchanged unless only the last step failed: the sync of the directory entry.
     pub fn commit(mut self) -> io::Result<()> {
         self.renamed().map_err(named("commit", &self.path))
     }
@@ -140,7 +140,8 @@ fn beside(path: &Path) -> io::Result<(File, PathBuf)> {
         let temporary = path.with_file_name(temporary);
         match OpenOptions::new().write(true).create_new(true).open(&temporary) {
             Ok(file) => {
-                // Whoever cleans up holds the lock before the file goes, so one that is there and locked stays. Where files have no locks nobody cleans up.
+                // A process that cleans up locks the file before it removes it. So a file that exists after this process locked it stays.
+                // Without file locks no process cleans up.
                 let is_contended = matches!(file.try_lock(), Err(TryLockError::WouldBlock));
                 if !is_contended && temporary.exists() {
                     return Ok((file, temporary));
@@ -155,7 +156,7 @@ fn beside(path: &Path) -> io::Result<(File, PathBuf)> {
     }
 }
 
-/// Removes the temporary files in the directory of a path whose processes have ended: nobody holds their lock. What cannot be looked at stays.
+/// Removes the temporary files of ended processes in the directory of a path: their locks are free. Files that cannot be inspected stay.
 fn remove_abandoned(path: &Path) {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Ok(entries) = fs::read_dir(directory) else { return };

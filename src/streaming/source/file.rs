@@ -22,7 +22,8 @@ impl FileSource {
     ///
     /// # Errors
     ///
-    /// The system's answer, with the path; [`IsADirectory`](io::ErrorKind::IsADirectory) and [`InvalidInput`](io::ErrorKind::InvalidInput) for what is no regular file.
+    /// The system's error, with the path; [`IsADirectory`](io::ErrorKind::IsADirectory) and [`InvalidInput`](io::ErrorKind::InvalidInput) for anything
+    /// other than a regular file.
     pub fn open(path: impl AsRef<Path>) -> io::Result<Self> {
         let path = path.as_ref();
         Self::opened(path).map_err(named("open", path))

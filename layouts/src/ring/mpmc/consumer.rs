@@ -190,8 +190,8 @@ impl<T, M: Machine<Word: RmwWord>> Drop for Consumer<'_, T, M> {
 
 /// Claimed messages, as an iterator. Those that are not asked for are dropped with it: nobody else can have them.
 ///
-/// Forgetting it stalls the ring at the slots that were left: producers that come round to them find the ring full. The values are dropped
-/// with the ring.
+/// Forgetting it stalls the ring at the remaining slots: producers that reach them again find the ring full. Dropping the ring drops the
+/// values.
 pub struct Taken<'c, 'a, T, M: Machine> {
     turns: &'c Turns<'a, T, M>,
     // INVARIANT: indices from `next` to `end` are claimed by this handle, full and not taken.

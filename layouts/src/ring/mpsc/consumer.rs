@@ -177,8 +177,8 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
         count as usize
     }
 
-    /// Looks at up to `most` messages in a row in place; none is taken until [`Chunk::release`]. The chunk ends at a slot that a producer gave up,
-    /// even if messages wait behind it; the next one begins behind it.
+    /// Returns a chunk of up to `most` consecutive messages in place; only [`Chunk::release`] takes them. The chunk ends at a slot that a producer
+    /// gave up, even if messages follow it; the next chunk begins after that slot.
     ///
     /// # Errors
     ///

@@ -23,7 +23,7 @@ pub type Boxed<T> = RingIn<T, alloc::boxed::Box<[MaybeUninit<WordSlot<T>>]>>;
 
 /// A ring of values of any type, whose slots lie in `S`: in the ring itself ([`Ring`]), in memory that the caller lends, in a box.
 ///
-/// What is left in it is dropped with it. If a drop panics, the other values are dropped all the same.
+/// Dropping the ring drops the values left in it. If one drop panics, the other values are still dropped.
 ///
 /// ```
 /// use core::mem::MaybeUninit;

@@ -183,12 +183,12 @@ impl<'a, T> Producer<'a, T> {
         owner::is_closed(&self.header.consumer.owner)
     }
 
-    /// The ring's words, to be read. What they say is as untrusted as ever.
+    /// Returns the words of the ring, for loads only. Their values remain untrusted.
     ///
     /// ```compile_fail,E0277
     /// # use ringmem_layouts::{HostWord, Word, ring::spsc::untrusted};
     /// fn spoils(end: &untrusted::Producer<'_, u64>) {
-    ///     Word::store(&end.header().producer.tail, 7); // the other end may believe it
+    ///     Word::store(&end.header().producer.tail, 7); // the other end may trust this value
     /// }
     /// ```
     #[must_use]
@@ -338,12 +338,12 @@ impl<'a, T> Consumer<'a, T> {
         owner::is_closed(&self.header.producer.owner)
     }
 
-    /// The ring's words, to be read. What they say is as untrusted as ever.
+    /// Returns the words of the ring, for loads only. Their values remain untrusted.
     ///
     /// ```compile_fail,E0277
     /// # use ringmem_layouts::{HostWord, Word, ring::spsc::untrusted};
     /// fn spoils(end: &untrusted::Consumer<'_, u64>) {
-    ///     Word::store(&end.header().producer.tail, 7); // the other end may believe it
+    ///     Word::store(&end.header().producer.tail, 7); // the other end may trust this value
     /// }
     /// ```
     #[must_use]
@@ -422,10 +422,10 @@ impl<T: RingMessage> Pop for Consumer<'_, T> {
     }
 }
 
-/// The same header without stores. Safe code must not have them: the other end may be one that trusts this program.
+/// Returns the same header without stores. Safe code must not store to it: the other end may trust this program.
 const fn read_only(header: &RingHeader<HostWord>) -> &RingHeader<ReadOnly<HostWord>> {
-    // SAFETY: `ReadOnly` is transparent, and a header is `repr(C)` and generic in nothing but its words, so both types have one layout. What
-    // is reached through the result is reached by loads of the same words, for as long.
+    // SAFETY: `ReadOnly` is transparent, and a header is `repr(C)` and generic in its words alone, so both types have one layout. The result
+    // allows only loads of the same words, for the same lifetime.
     unsafe { &*core::ptr::from_ref(header).cast() }
 }
 
