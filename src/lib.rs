@@ -56,6 +56,8 @@ pub mod describe;
 #[cfg(feature = "std")]
 pub mod error;
 #[cfg(feature = "std")]
+mod fork;
+#[cfg(feature = "std")]
 pub mod frames;
 // What the models in unit tests run on.
 #[cfg(all(test, feature = "std"))]

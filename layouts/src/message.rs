@@ -2,17 +2,17 @@
 
 #[cfg(feature = "checksum")]
 mod checksum;
+mod error;
 mod header;
 mod reference;
-mod refusal;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 #[cfg(feature = "checksum")]
 pub use checksum::crc32c;
+pub use error::HeaderError;
 pub use header::{Flags, MAGIC, MessageHeader, Priority};
 pub use reference::{BufferReference, ReferenceError, ReferenceFlags};
-pub use refusal::HeaderError;
 
 use crate::Layout;
 

@@ -67,8 +67,8 @@ use entry::{Entry, Held};
 use names::Names;
 use statistics::Counts;
 
+use crate::fork::Process;
 use crate::memory::{Budget, Buffer, Memory, Origin, Reservation, most_bytes};
-use crate::pool::process::Process;
 use crate::registry::IdError;
 use crate::registry::slots::{Exclusive, Index, Removed, Slots};
 use crate::stream::Stream;

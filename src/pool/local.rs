@@ -94,6 +94,6 @@ pub(super) fn find(pool: u64, home: Weak<dyn Home>) -> Option<*const Cache> {
 }
 
 /// Has every pool looked for again.
-pub(super) fn forget() {
+pub(crate) fn forget() {
     LATELY.with(|lately| lately.iter().for_each(|place| place.set((0, ptr::null()))));
 }

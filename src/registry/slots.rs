@@ -23,7 +23,7 @@ use std::vec::Vec;
 use gate::{Gate, Hold, Refusal};
 
 use super::IdError;
-use crate::pool::process::Process;
+use crate::fork::Process;
 use crate::{Error, HostWord, Rejected, Result};
 
 pub(crate) use lease::{Exclusive, Shared};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use super::IdError;
 use crate::DeviceBytes;
 use crate::Result;
+use crate::fork::Process;
 use crate::memory::{Buffer, Memory};
-use crate::pool::process::Process;
 
 /// What a registry and its buffers share.
 pub(super) struct Books {

@@ -36,19 +36,19 @@
 mod beside;
 mod bytes;
 mod error;
-#[cfg(feature = "futures")]
-mod frames;
 mod future;
+#[cfg(feature = "futures")]
+mod futures_bytes;
 mod park;
 mod waiting;
 
 pub use beside::{Follower, Publisher, beside, broadcast, follow};
 pub use error::{RecvError, SendError, WaitError};
 #[cfg(feature = "futures")]
-pub use frames::{ByteMessages, ByteOutbox};
-#[cfg(feature = "futures")]
 pub use future::{Messages, Outbox};
 pub use future::{Receive, Transmit};
+#[cfg(feature = "futures")]
+pub use futures_bytes::{ByteMessages, ByteOutbox};
 pub(crate) use park::wake_sleepers;
 pub use park::{Os, Park, Shelf};
 pub use waiting::{How, Waiting, pair};

@@ -10,7 +10,7 @@
 use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::refusal::HeaderError;
+use super::error::HeaderError;
 use crate::clock::Stamp;
 use crate::{RingMessage, layout_table};
 

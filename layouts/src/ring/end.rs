@@ -1,6 +1,6 @@
 //! What all ends of rings have in common, for those who wait at them.
 
-use super::refusal::{PopError, PushError};
+use super::error::{PopError, PushError};
 use super::{RingHeader, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
 use crate::{Machine, RingMessage, RmwWord, SliceCell};
 

@@ -11,6 +11,7 @@ pub mod aggregate;
 mod debug;
 mod drain;
 mod end;
+mod error;
 pub mod flagged;
 pub mod framed;
 mod header;
@@ -23,7 +24,6 @@ mod owned;
 mod owner;
 mod pace;
 mod policy;
-mod refusal;
 mod slots;
 pub mod spsc;
 mod storage;
@@ -31,12 +31,12 @@ mod turns;
 
 pub use drain::Drain;
 pub use end::{Bells, End, Follow, Pop, PopBytes, Publish, Push, PushBytes};
+pub use error::{PopError, PushError, ReserveError};
 pub use header::{ConstantLine, ConsumerLine, MAGIC, ProducerLine, RingFlags, RingHeader};
 pub use layout::{LayoutError, RingLayout};
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
 pub use owned::{Lent, Owned};
 pub use policy::{Counts, Evict, Policed};
-pub use refusal::{PopError, PushError, ReserveError};
 pub use slots::{Row, Slot};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use storage::{BareSlot, Storage, WordSlot};

@@ -21,7 +21,7 @@
 use alloc::sync::Arc;
 use core::fmt;
 
-use super::refusal::{PopError, PushError};
+use super::error::{PopError, PushError};
 use super::{Bells, End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
 use crate::{Host, RingMessage};
 

@@ -17,7 +17,7 @@
 //! assert_eq!(newest.counts().overwritten, 3);
 //! ```
 
-use super::refusal::PushError;
+use super::error::PushError;
 use super::{Push, RingFlags, mpmc};
 use crate::{Machine, RmwWord};
 

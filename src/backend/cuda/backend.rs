@@ -17,7 +17,7 @@ use crate::backend::{
 use crate::{Error, Result};
 
 // SAFETY: blocks are the driver's or a pool's, which nobody else has until they are freed, long and aligned as `give` checks, zeroed where the host
-// sees them; `Limbo` keeps them for their uses, and the driver's streams execute in order.
+// sees them; `Deferred` keeps them for their uses, and the driver's streams execute in order.
 unsafe impl Backend for CudaBackend {
     fn id(&self) -> u64 {
         self.shared.id
@@ -58,7 +58,7 @@ unsafe impl Backend for CudaBackend {
             return process::admits("cuMemFree_v2");
         }
         self.shared.ranges.kill(block)?;
-        let outcome = self.shared.limbo.free(&self.shared, uses, Block { ready: None, ..*block });
+        let outcome = self.shared.deferred.free(&self.shared, uses, Block { ready: None, ..*block });
         self.shared.tidy();
         outcome
     }
@@ -69,11 +69,11 @@ unsafe impl Backend for CudaBackend {
 
     fn has_put_off(&self, block: &Block) -> bool {
         // Most often nothing waits at all.
-        if !process::is_home() || self.shared.limbo.len() == 0 {
+        if !process::is_home() || self.shared.deferred.len() == 0 {
             return false;
         }
         self.shared.tidy();
-        self.shared.limbo.has(&self.shared, block)
+        self.shared.deferred.has(&self.shared, block)
     }
 
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
@@ -210,7 +210,7 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn keep(&self, value: Box<dyn Send>, uses: &Uses) {
-        self.shared.limbo.keep(&self.shared, uses, None, value);
+        self.shared.deferred.keep(&self.shared, uses, None, value);
         self.shared.tidy();
         self.shared.watch();
     }
@@ -218,14 +218,14 @@ unsafe impl Backend for CudaBackend {
     fn keep_beyond(&self, value: Box<dyn Send>, block: &Block, uses: &Uses) {
         // In a fork nothing has been put off.
         let beyond = process::is_home().then_some(block);
-        self.shared.limbo.keep(&self.shared, uses, beyond, value);
+        self.shared.deferred.keep(&self.shared, uses, beyond, value);
         self.shared.tidy();
         self.shared.watch();
     }
 
     fn catch_up(&self) {
         self.shared.tidy();
-        while process::is_home() && self.shared.limbo.is_giving_back() {
+        while process::is_home() && self.shared.deferred.is_giving_back() {
             thread::yield_now();
         }
     }

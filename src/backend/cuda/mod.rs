@@ -33,6 +33,7 @@ mod backend;
 mod call;
 mod code;
 mod copy;
+mod deferred;
 mod device;
 mod driver;
 mod event;
@@ -40,7 +41,6 @@ mod facts;
 mod fill;
 mod interop;
 mod launching;
-mod limbo;
 mod memory;
 mod module;
 mod moment;
@@ -65,9 +65,9 @@ use std::vec::Vec;
 pub use cudarc;
 
 use self::call::Calls;
+use self::deferred::Deferred;
 use self::device::Device;
 use self::launching::Launching;
-use self::limbo::Limbo;
 use self::memory::Owner;
 use self::module::Loaded;
 use self::moment::Moments;
@@ -109,7 +109,7 @@ struct Shared {
     images: Mutex<Vec<Arc<Loaded>>>,
     modules: Numbered<ModuleId, Loaded>,
     moments: Moments,
-    limbo: Limbo,
+    deferred: Deferred,
     launching: Launching,
     watch: Watch,
     budget: Budget,
@@ -172,7 +172,7 @@ impl CudaBackend {
             images: Mutex::default(),
             modules: Numbered::default(),
             moments: Moments::default(),
-            limbo: Limbo::default(),
+            deferred: Deferred::default(),
             launching: Launching::default(),
             watch: Watch::default(),
             budget: Budget::new(settings.pinned_budget),
@@ -207,7 +207,7 @@ impl CudaBackend {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.shared.tidy();
-        self.shared.limbo.len()
+        self.shared.deferred.len()
     }
 
     /// Gives the system back what the pool of a device keeps and nobody uses.
@@ -303,7 +303,7 @@ impl Shared {
                 self.counts.unreported.fetch_add(self.ended.keep(id, queue), Relaxed);
             });
         }
-        self.limbo.drain(self);
+        self.deferred.drain(self);
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use super::call::checked;
 use super::code::number;
 use crate::Result;
-use crate::pool::process::Process;
+use crate::fork::Process;
 
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 static HOME: OnceLock<Process> = OnceLock::new();

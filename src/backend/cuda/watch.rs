@@ -45,7 +45,7 @@ impl Shared {
     /// Sees to it that somebody looks, if a value waits.
     pub(super) fn watch(self: &Arc<Self>) {
         let watch = &self.watch;
-        if self.limbo.values() == 0 || watch.is_on.swap(true, SeqCst) {
+        if self.deferred.values() == 0 || watch.is_on.swap(true, SeqCst) {
             return;
         }
         let shared = Arc::clone(self);
@@ -63,14 +63,14 @@ impl Shared {
     }
 
     fn look_on(&self) {
-        let (mut pause, mut before) = (PAUSES[0], self.limbo.values());
+        let (mut pause, mut before) = (PAUSES[0], self.deferred.values());
         while !self.watch.is_ending.load(SeqCst) {
             self.tidy();
-            let left = self.limbo.values();
+            let left = self.deferred.values();
             if left == 0 {
                 self.watch.is_on.store(false, SeqCst);
                 // One that came meanwhile has found somebody who looks.
-                if self.limbo.values() == 0 || self.watch.is_on.swap(true, SeqCst) {
+                if self.deferred.values() == 0 || self.watch.is_on.swap(true, SeqCst) {
                     return;
                 }
             }

@@ -24,7 +24,7 @@ impl HostBackend {
     pub(super) fn give_or_wait(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
         let outcome = self.give(request, on);
         if let Err(Error::OutOfMemory { .. } | Error::PinnedBudget { .. }) = outcome {
-            self.shared.limbo.catch_up(&self.shared);
+            self.shared.deferred.catch_up(&self.shared);
             return self.give(request, on);
         }
         outcome

@@ -12,8 +12,8 @@ use std::sync::{Arc, PoisonError};
 use ringmem_layouts::{Abi, Image};
 
 use super::HostBackend;
+use super::deferred::Held;
 use super::faults::Verb;
-use super::limbo::Held;
 use super::link::{Route, Work};
 use super::log::{Facts, Phase};
 use super::operation::{self, Operation};
@@ -27,7 +27,7 @@ use crate::backend::{
 use crate::{Error, Result};
 
 // SAFETY: blocks are parts of arenas or mappings that nobody else has until `free`, long and aligned as `allocate` checks, zeroed where the host
-// sees them; `Limbo` keeps them for their uses, and a stream's thread executes in order.
+// sees them; `Deferred` keeps them for their uses, and a stream's thread executes in order.
 unsafe impl Backend for HostBackend {
     fn id(&self) -> u64 {
         self.shared.id
@@ -60,7 +60,7 @@ unsafe impl Backend for HostBackend {
     }
 
     fn memory_info(&self, device: u32) -> Result<Option<MemoryInfo>> {
-        self.shared.limbo.catch_up(&self.shared);
+        self.shared.deferred.catch_up(&self.shared);
         let info = self.shared.arena(device)?.info();
         Ok(self.shared.knows_memory.then_some(info))
     }
@@ -97,7 +97,7 @@ unsafe impl Backend for HostBackend {
         let go = |killed: Result<Option<_>>| -> Result<()> {
             match killed? {
                 Some(range) => shared.release(address(block), range),
-                None => shared.limbo.after(shared, uses, Held::Block(Block { ready: None, ..*block })),
+                None => shared.deferred.after(shared, uses, Held::Block(Block { ready: None, ..*block })),
             }
             Ok(())
         };
@@ -109,7 +109,7 @@ unsafe impl Backend for HostBackend {
     }
 
     fn has_put_off(&self, block: &Block) -> bool {
-        self.shared.process.is_this() && self.shared.limbo.keeps_beyond(&self.shared, block)
+        self.shared.process.is_this() && self.shared.deferred.keeps_beyond(&self.shared, block)
     }
 
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
@@ -306,7 +306,7 @@ unsafe impl Backend for HostBackend {
     }
 
     fn catch_up(&self) {
-        self.shared.limbo.catch_up_beyond(&self.shared);
+        self.shared.deferred.catch_up_beyond(&self.shared);
     }
 
     fn notify(self: Arc<Self>, ticket: Ticket, waker: Waker) {
@@ -356,7 +356,7 @@ impl HostBackend {
     /// Drops a value after its uses. In a fork they are over for nobody.
     fn hold(&self, value: Box<dyn Send>, beyond: Option<Range<u64>>, uses: &Uses) {
         if self.shared.process.is_this() {
-            self.shared.limbo.after(&self.shared, uses, Held::Value(value, beyond));
+            self.shared.deferred.after(&self.shared, uses, Held::Value(value, beyond));
         } else {
             mem::forget(value);
         }

@@ -19,8 +19,8 @@ mod allocation;
 mod arena;
 mod backend;
 mod builder;
+mod deferred;
 mod faults;
-mod limbo;
 mod link;
 mod log;
 mod mapping;
@@ -69,7 +69,7 @@ impl HostBackend {
     /// waited for.
     #[must_use]
     pub fn counters(&self) -> Counters {
-        self.shared.limbo.catch_up(&self.shared);
+        self.shared.deferred.catch_up(&self.shared);
         let counters = self.shared.counts.read();
         Counters { unreported: counters.unreported + self.shared.ended.untold(), ..counters }
     }

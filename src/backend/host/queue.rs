@@ -124,7 +124,7 @@ impl Queue {
                 next.ok()
             };
             self.wake(shared);
-            shared.limbo.drain(shared);
+            shared.deferred.drain(shared);
             next = next.or_else(|| operations.recv().ok());
         }
         {
@@ -134,7 +134,7 @@ impl Queue {
             shared.counts.unreported.fetch_add(forgotten, Relaxed);
         }
         // What waited for this stream alone is over now, if it was not before.
-        shared.limbo.drain(shared);
+        shared.deferred.drain(shared);
     }
 
     /// Executes an operation and writes it down. After a panic of what is not a kernel, a clock for one, nothing is executed any more, but fails:

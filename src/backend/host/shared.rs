@@ -13,8 +13,8 @@ use std::vec::Vec;
 use ringmem_layouts::image::{Entry, KernelHost};
 
 use super::arena::{Arena, MOST};
+use super::deferred::Deferred;
 use super::faults::{Faults, Plan, Verb};
-use super::limbo::Limbo;
 use super::link::Model;
 use super::log::{Call, Facts, Log, Phase};
 use super::pager::Pager;
@@ -29,7 +29,7 @@ use crate::backend::ranges::{Range, Ranges};
 use super::allocation::Owner;
 use super::{Builder, Clock};
 use crate::backend::{Capabilities, MemoryLocation, ModuleId, StreamId, Ticket, Uses};
-use crate::pool::process::Process;
+use crate::fork::Process;
 use crate::{Error, Result};
 
 pub(super) struct Shared {
@@ -44,7 +44,7 @@ pub(super) struct Shared {
     pub streams: RwLock<HashMap<StreamId, Arc<Queue>>>,
     pub ended: Ended<Queue>,
     pub modules: RwLock<HashMap<ModuleId, &'static [Entry]>>,
-    pub limbo: Limbo,
+    pub deferred: Deferred,
     pub counts: Counts,
     /// Of every device, but for the peers.
     pub capabilities: Capabilities,
@@ -81,7 +81,7 @@ impl Shared {
             streams: RwLock::default(),
             ended: Ended::default(),
             modules: RwLock::default(),
-            limbo: Limbo::default(),
+            deferred: Deferred::default(),
             counts: Counts::default(),
             capabilities: builder.capabilities.clone(),
             knows_memory: builder.knows_memory,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::vec::Vec;
 
-/// By the number that each waits for. Apart from what waits in limbo: a stream looks at those only whose time has come, however many there are.
+/// By the number that each waits for. Apart from what waits in deferred: a stream looks at those only whose time has come, however many there are.
 #[derive(Default)]
 pub(super) struct Tasks {
     waiting: Mutex<BTreeMap<u64, Vec<Waker>>>,

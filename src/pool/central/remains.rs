@@ -6,8 +6,8 @@ use std::vec::Vec;
 
 use crate::backend::panic::each;
 use crate::backend::{Block, Ticket, Uses};
+use crate::fork::Process;
 use crate::memory::Memory;
-use crate::pool::process::Process;
 
 pub(super) struct Remains<M: Memory> {
     pub memory: M,

@@ -42,7 +42,7 @@ pub use ring::{OwnedConsumer, OwnedProducer};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use ring::{Ring, RingIn};
 
-pub use super::refusal::{PopError, PushError, ReserveError};
+pub use super::error::{PopError, PushError, ReserveError};
 use super::turns::free;
 
 /// The flag of the message of an index, in a ring of this capacity.

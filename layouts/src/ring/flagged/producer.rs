@@ -5,8 +5,8 @@ use core::ptr::NonNull;
 
 use super::full;
 use crate::attach::{AttachError, Corrupt};
+use crate::ring::error::{PushError, ReserveError};
 use crate::ring::header::{RingFlags, used};
-use crate::ring::refusal::{PushError, ReserveError};
 use crate::ring::slots::{Slot, Slots, geometry_of_both, place};
 use crate::ring::{Bells, Row, end, owner};
 use crate::{Machine, RingHeader, RingMessage, SlotCell, Word};

@@ -3,8 +3,8 @@
 use core::cell::Cell;
 use core::ptr::NonNull;
 
+use super::error::PopError;
 use super::message::{Chunk, Found, Frame, find};
-use super::refusal::PopError;
 use super::{WORD, large_enough, largest};
 use crate::attach::{AttachError, Corrupt};
 use crate::ring::header::{RingFlags, used};

@@ -4,7 +4,7 @@ use core::cell::Cell;
 use core::ops::Deref;
 
 use super::consumer::Consumer;
-use super::refusal::PopError;
+use super::error::PopError;
 use super::{SKIP, WORD, frame, largest};
 use crate::ring::slots::Slots;
 use crate::{Machine, SliceCell, SlotCell};

@@ -56,16 +56,16 @@
 //! | end closed | the store of `owner` when an end that [`announce`](Producer::announce)d itself is dropped | the load of it in `is_disconnected` |
 
 mod consumer;
+mod error;
 mod message;
 mod producer;
-mod refusal;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 mod ring;
 
 pub use consumer::{BatchConsumer, Consumer};
+pub use error::{PopError, PushError};
 pub use message::{Chunk, Frame, Message};
 pub use producer::{BatchProducer, Grant, Producer};
-pub use refusal::{PopError, PushError};
 #[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
 pub use ring::Boxed;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]

@@ -3,7 +3,7 @@
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 
-use super::refusal::PushError;
+use super::error::PushError;
 use super::{SKIP, WORD, frame, large_enough, largest};
 use crate::attach::{AttachError, Corrupt};
 use crate::ring::header::{RingFlags, used};

@@ -43,14 +43,14 @@
 //! | end closed | the store of `owner` when a writer that [`announce`](Writer::announce)d itself is dropped | the load of it in `is_disconnected` |
 
 mod cells;
+mod error;
 mod reader;
-mod refusal;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 mod ring;
 mod writer;
 
+pub use error::{LatestError, Overrun, ReadError};
 pub use reader::{Reader, TRIES};
-pub use refusal::{LatestError, Overrun, ReadError};
 #[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
 pub use ring::Boxed;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]

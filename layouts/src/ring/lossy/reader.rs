@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use super::cells::Cells;
-use super::refusal::{LatestError, ReadError};
+use super::error::{LatestError, ReadError};
 use crate::attach::{AttachError, Corrupt};
 use crate::ring::header::RingFlags;
 use crate::ring::owner;

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use super::SystemAtomics;
 use crate::attach::AttachError;
 use crate::ring::drain::drop_all;
-use crate::ring::refusal::PopError;
+use crate::ring::error::PopError;
 use crate::ring::turns::{Turns, claim, take};
 use crate::ring::{Bells, RingFlags, Slot, end, owner};
 use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};

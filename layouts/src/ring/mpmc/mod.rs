@@ -57,7 +57,7 @@ pub use ring::{OwnedConsumer, OwnedProducer};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use ring::{Ring, RingIn};
 
-pub use super::refusal::{PopError, PushError, ReserveError};
+pub use super::error::{PopError, PushError, ReserveError};
 use super::{RingFlags, RingLayout, turns};
 use crate::attach::AttachError;
 use crate::{Machine, RingMessage};

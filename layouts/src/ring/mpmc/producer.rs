@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use super::{BatchProducer, Grant, SystemAtomics};
 use crate::attach::AttachError;
-use crate::ring::refusal::{PushError, ReserveError};
+use crate::ring::error::{PushError, ReserveError};
 use crate::ring::turns::{Look, Turns, claim, fill, take};
 use crate::ring::{Bells, RingFlags, Slot, end, owner};
 use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};

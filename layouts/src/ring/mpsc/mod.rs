@@ -38,8 +38,8 @@ pub use ring::{OwnedConsumer, OwnedProducer};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use ring::{Ring, RingIn};
 
+pub use super::error::{PopError, PushError, ReserveError};
 pub use super::mpmc::{BatchProducer, Grant, SystemAtomics};
-pub use super::refusal::{PopError, PushError, ReserveError};
 use super::{RingFlags, RingLayout, mpmc, turns};
 use crate::attach::AttachError;
 use crate::{Machine, RingMessage};

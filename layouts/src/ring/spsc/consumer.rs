@@ -5,9 +5,9 @@ use core::ptr::NonNull;
 
 use crate::attach::{AttachError, Corrupt};
 use crate::ring::drain::Take;
+use crate::ring::error::PopError;
 use crate::ring::header::{RingFlags, used};
 use crate::ring::pace::Pace;
-use crate::ring::refusal::PopError;
 use crate::ring::slots::{Slots, geometry_of_both, place};
 use crate::ring::{Bells, Drain, Row, end, owner};
 use crate::{Machine, RingHeader, RingMessage, SliceCell, SlotCell, Word};

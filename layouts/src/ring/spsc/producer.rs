@@ -4,9 +4,9 @@ use core::hint::cold_path;
 use core::ptr::NonNull;
 
 use crate::attach::{AttachError, Corrupt};
+use crate::ring::error::{PushError, ReserveError};
 use crate::ring::header::{RingFlags, used};
 use crate::ring::pace::Pace;
-use crate::ring::refusal::{PushError, ReserveError};
 use crate::ring::slots::{Slots, geometry_of_both, place};
 use crate::ring::{Bells, Row, end, owner};
 use crate::{Machine, RingHeader, RingMessage, SliceCell, SlotCell, Word};

@@ -19,7 +19,7 @@ use crate::backend::ranges::{address, addresses, strike};
 use crate::backend::{Block, Uses};
 
 #[derive(Default)]
-pub(super) struct Limbo {
+pub(super) struct Deferred {
     waiting: Mutex<Waiting>,
     /// How many wait; 0 spares everybody the lock.
     count: AtomicUsize,
@@ -45,7 +45,7 @@ struct Value {
     value: Box<dyn Send>,
 }
 
-impl Limbo {
+impl Deferred {
     /// Gives a block back that was marked as freed, when it may go: what the driver says of it, if that is now.
     pub fn free(&self, backend: &Shared, uses: &Uses, block: Block) -> Result<()> {
         let given = if may_go(&block, backend, uses) { let_go(&block, backend) } else { None };

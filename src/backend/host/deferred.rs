@@ -14,7 +14,7 @@ use crate::backend::{Block, Uses};
 
 /// Streams look here after each operation; so what waits goes right after its last use.
 #[derive(Default)]
-pub(super) struct Limbo {
+pub(super) struct Deferred {
     waiting: Mutex<Waiting>,
     /// How many wait or are being dropped; 0 spares streams the lock.
     count: AtomicUsize,
@@ -37,7 +37,7 @@ pub(super) enum Held {
     Value(Box<dyn Send>, Option<Range<u64>>),
 }
 
-impl Limbo {
+impl Deferred {
     /// Lets go of something after its uses.
     pub fn after(&self, shared: &Shared, uses: &Uses, held: Held) {
         if uses.is_empty() || shared.are_over(uses) {

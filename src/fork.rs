@@ -1,18 +1,18 @@
-//! [`Process`]: a fork has a copy of a pool's words, but not the threads that sit at its caches or hold its locks, nor its driver.
+//! [`Process`]: fork detection. A forked child has a copy of every value, but not the threads that hold locks and caches, and not the driver.
 
-/// The process that a pool was made in.
+/// The process in which a value was created.
 pub(crate) struct Process {
     forks: u64,
 }
 
 impl Process {
-    /// This one. A fork that is not made by the C library is not noticed, nor is any but on Linux and Android.
+    /// Returns the current process. Detects forks through the C library on Linux and Android, and no others.
     pub fn this() -> Self {
         system::watch();
         Self { forks: system::forks() }
     }
 
-    /// Whether it is still the same.
+    /// Returns whether the caller is in this process and not in a fork of it.
     #[inline(always)]
     pub fn is_this(&self) -> bool {
         self.forks == system::forks()
@@ -27,19 +27,19 @@ mod system {
 
     use crate::pool::local;
 
-    /// How many forks lie between the first process and this one, since somebody watches. Written while a process has one thread.
+    /// Forks between the first process and this one, counted from the first `watch`. Written while a process has one thread.
     static FORKS: AtomicU64 = AtomicU64::new(0);
 
     extern "C" fn forked() {
         FORKS.fetch_add(1, Relaxed);
-        // What this thread, the only one, finds without asking for the process.
+        // The caches of this thread, the only one, are used without a test of the process.
         local::forget();
     }
 
     pub fn watch() {
         static WATCHED: Once = Once::new();
         WATCHED.call_once(|| {
-            // SAFETY: the function does what may be done in a child: it writes words. Where the library is out of memory nobody watches.
+            // SAFETY: the handler only writes words, which is allowed in a child. If the call fails, forks are not detected.
             unsafe { libc::pthread_atfork(None, None, Some(forked)) };
         });
     }

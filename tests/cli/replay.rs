@@ -14,7 +14,7 @@ use crate::bytes::{file, text};
 use crate::program::{Ran, call, execute};
 
 /// What [`inference`] asked for, as it was written down.
-const RECORDED: &str = "tests/stream/inference.trace";
+const RECORDED: &str = "tests/cli/inference.trace";
 
 /// What a server asks for that answers prompts of varying length on three streams: weights that stay, a cache for each prompt that lives for
 /// eight of them, and scratch memory for each of four layers.
