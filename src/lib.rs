@@ -94,7 +94,6 @@ pub mod wait;
 
 #[cfg(feature = "std")]
 pub use error::{Error, Rejected, Result};
-pub use ringmem_layouts as layouts;
 pub use ringmem_layouts::*;
 #[cfg(feature = "std")]
 pub use visibility::MemoryVisibility;

@@ -20,9 +20,9 @@ use std::time::Duration;
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 use loom_machine::{Loom, LoomCell, LoomWord, RMW_RELAXED, STRONG, check, must_fail};
-use ringmem::layouts::ring::{RingFlags, Slot, framed, lossy, mailbox, mpmc, spsc};
-use ringmem::layouts::{RingHeader, RingLayout, SlotCell, Word};
+use ringmem::ring::{RingFlags, Slot, framed, lossy, mailbox, mpmc, spsc};
 use ringmem::wait::{How, Park, RecvError, Shelf, WaitError, Waiting, beside};
+use ringmem::{RingHeader, RingLayout, SlotCell, Word};
 
 const SLEEP: How = How::Sleep { looks: 0 };
 const DEADLOCK: &str = "deadlock";

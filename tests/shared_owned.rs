@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use futures::executor::block_on;
-use ringmem::layouts::ring::End;
+use ringmem::ring::End;
 use ringmem::shared::{Consumer, Memory, NoPeer, OwnerState, Producer, Side};
 use ringmem::wait::{How, RecvError, SendError, Waiting, pair};
 

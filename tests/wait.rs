@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
 use ringmem::Host;
-use ringmem::layouts::ring::{Bells, End, Pop, PopError, Push, PushError, flagged, mpmc, mpsc, spsc};
+use ringmem::ring::{Bells, End, Pop, PopError, Push, PushError, flagged, mpmc, mpsc, spsc};
 use ringmem::wait::{How, RecvError, SendError, Waiting, pair};
 
 const HOWS: [How; 4] = [How::SpinYield { looks: 0 }, How::SpinYield { looks: 100 }, How::Sleep { looks: 0 }, How::Sleep { looks: 100 }];

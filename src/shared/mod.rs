@@ -1,7 +1,7 @@
 //! Rings between processes, and what holds when one of them dies or lies.
 //!
 //! 1. [`Memory`] is a region with one ring in it, in a sealed memfd or in a file. Its ends ([`Producer`], [`Consumer`]) own what they map, and
-//!    believe nothing that the other process writes: see [`untrusted`](crate::layouts::ring::spsc::untrusted).
+//!    believe nothing that the other process writes: see [`untrusted`](crate::ring::spsc::untrusted).
 //! 2. One owner for each end, by a lock of the kernel that dies with its owner. The lock belongs to an open file description, and each end opens
 //!    its own, so neither a duplicated nor an inherited descriptor carries it along. Only a `fork` without `exec` does: the end stays owned as long
 //!    as either process has it, and whichever drops it gives it up for both. A child that goes on without `exec` forgets its copy.

@@ -5,7 +5,7 @@
 
 use core::ops::Range;
 
-use crate::layouts::align::{align_down, align_up};
+use crate::align::{align_down, align_up};
 
 /// A range of elements in three: `body` begins and ends at whole units, `head` and `tail` are less than a unit each. Together they are the range.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Waiting at rings whose readers write nothing: the bell stands beside the ring.
 //!
-//! A reader of [`lossy`](crate::layouts::ring::lossy) or [`mailbox`](crate::layouts::ring::mailbox) may see the ring in memory that it cannot
+//! A reader of [`lossy`](crate::ring::lossy) or [`mailbox`](crate::ring::mailbox) may see the ring in memory that it cannot
 //! write, so it cannot count itself there. Ends that are waited at together share a word of this process instead, and whoever publishes looks at
 //! it afterwards, as at the word in a ring's header.
 
@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::park::{Os, Park};
 use super::waiting::{How, Waiting};
-use crate::layouts::ring::{Bells, End, Follow, Pop, PopError, Publish, Push, PushError};
-use crate::layouts::{CacheLineAligned, HostWord, RmwWord};
+use crate::ring::{Bells, End, Follow, Pop, PopError, Publish, Push, PushError};
+use crate::{CacheLineAligned, HostWord, RmwWord};
 
 /// A writer, and the bell of its readers. It never waits: `send` is as quick as `try_send`.
 pub struct Publisher<E, W = HostWord> {

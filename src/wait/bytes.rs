@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use super::WaitError;
 use super::park::Park;
 use super::waiting::Waiting;
-use crate::layouts::ring::framed::{PopError, PushError};
-use crate::layouts::ring::{PopBytes, PushBytes};
+use crate::ring::framed::{PopError, PushError};
+use crate::ring::{PopBytes, PushBytes};
 
 impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
     /// Pushes a copy of `message` if there is room now.

@@ -1,6 +1,6 @@
 //! Why nothing was sent or received.
 
-use crate::layouts::attach::Corrupt;
+use crate::attach::Corrupt;
 
 /// The value that was not sent, and why.
 #[derive(thiserror::Error)]

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use super::park::{Os, Park, Shelf};
 use super::waiting::{How, Rings, Waiting, enlist, pop, push, strike};
 use super::{RecvError, SendError, WaitError};
-use crate::layouts::ring::{End, Pop, Push};
+use crate::ring::{End, Pop, Push};
 
 /// A task's place on the shelf of its side, from its first poll that found nothing to its last.
 pub(super) struct Place {

@@ -9,8 +9,8 @@ use super::bytes::{pop, push};
 use super::future::Place;
 use super::park::{Os, Park};
 use super::waiting::Waiting;
-use crate::layouts::ring::framed::{PopError, PushError};
-use crate::layouts::ring::{PopBytes, PushBytes};
+use crate::ring::framed::{PopError, PushError};
+use crate::ring::{PopBytes, PushBytes};
 
 impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
     /// Its messages as a [`Stream`](futures_core::Stream), which ends when the other side has left, or with an error that stays.

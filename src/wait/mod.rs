@@ -1,6 +1,6 @@
 //! Waiting at a ring: until there is room, until there is a message, until the other side has left.
 //!
-//! 1. The rings of [`layouts`](crate::layouts) return at once. [`Waiting`] is an end of one that waits, in the way that [`How`] says, with a
+//! 1. The [rings](crate::ring) return at once. [`Waiting`] is an end of one that waits, in the way that [`How`] says, with a
 //!    deadline if there is one.
 //! 2. No wake-up is lost: a sleeper counts itself, looks once more, and sleeps; whoever publishes looks at the count afterwards. Both go
 //!    through one word by read-modify-write, so one of them comes first and the other sees it.
@@ -20,7 +20,7 @@
 //! a bell [beside](broadcast) them.
 //!
 //! ```
-//! use ringmem::layouts::ring::spsc::Ring;
+//! use ringmem::ring::spsc::Ring;
 //! use ringmem::wait::{How, pair};
 //!
 //! let mut ring = Ring::<u64, 8>::new();

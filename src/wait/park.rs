@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 
-use crate::layouts::{HostWord, RmwWord};
+use crate::{HostWord, RmwWord};
 
 /// Puts threads to sleep on a word and wakes them, and keeps the wakers of tasks. What a model checker replaces.
 pub trait Park<W>: Default {

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use super::park::{Os, Park, Shelf};
 use super::{RecvError, SendError, WaitError};
-use crate::layouts::RmwWord;
-use crate::layouts::ring::{End, Pop, PopError, Push, PushError};
+use crate::RmwWord;
+use crate::ring::{End, Pop, PopError, Push, PushError};
 
 /// How an end waits. Both ends of a ring wait in the same way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

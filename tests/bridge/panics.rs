@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, Verb};
 use ringmem::bridge::Stopped;
-use ringmem::layouts::ring::End;
+use ringmem::ring::End;
 use ringmem::wait::{How, RecvError, SendError, Waiting};
 
 use super::*;

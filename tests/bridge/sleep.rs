@@ -2,7 +2,7 @@ use std::sync::atomic::Ordering::Acquire;
 
 use ringmem::backend::host::{Fault, Faults, Verb};
 use ringmem::bridge::{Pump, Stopped};
-use ringmem::layouts::ring::End;
+use ringmem::ring::End;
 use ringmem::wait::{How, RecvError, SendError, Waiting};
 
 use super::*;

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use ringmem::layouts::ring::{End, mpmc, spsc};
+use ringmem::ring::{End, mpmc, spsc};
 use ringmem::wait::{Park, Waiting, pair};
 use ringmem::{HostWord, Word};
 

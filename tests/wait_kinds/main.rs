@@ -13,9 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use futures::executor::block_on;
-use ringmem::layouts::ring::lossy::Overrun;
-use ringmem::layouts::ring::mailbox::New;
-use ringmem::layouts::ring::{End, Follow, Owned, Publish, RingFlags, framed, lossy, mailbox, mpmc, spsc};
+use ringmem::ring::lossy::Overrun;
+use ringmem::ring::mailbox::New;
+use ringmem::ring::{End, Follow, Owned, Publish, RingFlags, framed, lossy, mailbox, mpmc, spsc};
 use ringmem::wait::{Follower, How, Publisher, RecvError, WaitError, Waiting, broadcast, follow, pair};
 use ringmem::{Host, HostWord, RingHeader, RingLayout};
 

@@ -7,7 +7,7 @@ use std::future::Future;
 
 use futures::FutureExt;
 use futures::future::{Either, select};
-use ringmem::layouts::ring::{Lent, Owned, Pop, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
+use ringmem::ring::{Lent, Owned, Pop, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
 use ringmem::wait::{How, RecvError, WaitError, Waiting, broadcast, pair};
 
 use super::LONG;
