@@ -38,10 +38,10 @@ fn signals() {
         // SAFETY: zeroed or written; any bytes of it are valid.
         said == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
     };
-    let wanted = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(signal));
-    // If the handlers cannot be installed, signals end the program by default, and the next run removes the files.
-    let Ok(mut signals) = signal_hook::iterator::Signals::new(wanted) else { return };
+    // If no thread starts or no handler can be installed, signals end the program by default, and the next run removes the files.
     let ends = move || {
+        let wanted = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(signal));
+        let Ok(mut signals) = signal_hook::iterator::Signals::new(wanted) else { return };
         for signal in signals.forever() {
             ringmem::cli::interrupted();
             let _ = signal_hook::low_level::emulate_default_handler(signal);
