@@ -81,6 +81,11 @@ impl<O> Default for Ranges<O> {
 }
 
 impl<O> Ranges<O> {
+    /// No ranges, of a backend whose operations fail when they are executed.
+    pub fn late() -> Self {
+        Self { taints: Taints::late(), ..Self::default() }
+    }
+
     pub fn insert(&self, address: u64, range: Range<O>) {
         self.by_address.write().unwrap_or_else(PoisonError::into_inner).insert(address, range);
     }

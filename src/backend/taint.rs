@@ -3,7 +3,7 @@
 //! 1. A queued operation that fails taints the bytes that it was to write.
 //! 2. An operation that reads a tainted byte fails with [`Error::Tainted`], which names the first failure, and taints its own target. The same holds
 //!    for a launch and its [operands](super::Operand). A host slice of tainted bytes is an error.
-//! 3. A copy or fill that succeeds makes the bytes that it writes valid. Freed memory is not tainted.
+//! 3. A copy or fill that succeeds makes the bytes that it writes valid. Freed memory is not tainted, nor is a block by operations of a previous owner.
 //! 4. While no memory in the process is tainted, a check is one relaxed load.
 //!
 //! Not tracked: accesses of a kernel through raw addresses, and memory outside the backend's allocations.
@@ -26,7 +26,22 @@ static TAINTED: AtomicUsize = AtomicUsize::new(0);
 pub struct Taints {
     // INVARIANT: no range is empty, and no two ranges overlap; `TAINTED` counts them.
     ranges: Mutex<BTreeMap<u64, Tainted>>,
+    /// Whether operations fail when they are executed, and not at the call.
+    is_late: bool,
+    /// Blocks that were allocated again while operations of their previous owners were queued.
+    reused: Mutex<Vec<Reused>>,
 }
+
+/// Operations on these bytes that come before `ready` are of a previous owner.
+#[derive(Debug)]
+struct Reused {
+    start: u64,
+    end: u64,
+    ready: Ticket,
+}
+
+/// Reused blocks are looked through for those that are ready when there are so many.
+const MANY_REUSED: usize = 32;
 
 #[derive(Clone, Debug)]
 struct Tainted {
@@ -52,6 +67,35 @@ impl Cause {
 }
 
 impl Taints {
+    /// Returns an empty table for a backend whose operations fail when they are executed.
+    #[must_use]
+    pub fn late() -> Self {
+        Self { ranges: Mutex::default(), is_late: true, reused: Mutex::default() }
+    }
+
+    /// Lists a block that a memory allocated again, and that its new owner may use after `ready`: an operation of the previous owner that fails before then
+    /// does not taint it.
+    pub(crate) fn reuse(&self, place: Place, bytes: u64, ready: Ticket, reached: impl Fn(Ticket) -> bool) {
+        if !self.is_late {
+            return;
+        }
+        let mut reused = self.reused();
+        if reused.len() >= MANY_REUSED {
+            reused.retain(|block| !reached(block.ready));
+        }
+        let start = place.address();
+        reused.push(Reused { start, end: start.saturating_add(bytes), ready });
+    }
+
+    /// Returns whether a failed operation on some bytes is of a previous owner of their block.
+    pub(super) fn is_of_previous_owner(&self, place: Place, bytes: u64, failed: Ticket, reached: impl Fn(Ticket) -> bool) -> bool {
+        let (start, end) = (place.address(), place.address().saturating_add(bytes));
+        self.reused()
+            .iter()
+            .filter(|block| block.start < end && start < block.end)
+            .any(|Reused { ready, .. }| if failed.stream == ready.stream { failed.number <= ready.number } else { !reached(*ready) })
+    }
+
     /// Returns whether no memory in the process is tainted.
     #[inline]
     pub(crate) fn are_none() -> bool {
@@ -115,6 +159,10 @@ impl Taints {
             insert(&mut ranges, start, Tainted { end, cause });
         }
         outcome
+    }
+
+    fn reused(&self) -> MutexGuard<'_, Vec<Reused>> {
+        self.reused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ranges(&self) -> MutexGuard<'_, BTreeMap<u64, Tainted>> {

@@ -105,8 +105,8 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         let block = memory.alloc(layout, on)?;
         let uses = Listed::new(block.ready.map_or(Uses::NONE, Uses::of));
         let buffer = Self { memory, block, len, uses, _elements: PhantomData };
-        // A memory that reuses a block does not know which operations failed on it.
-        if !Taints::are_none() {
+        // A memory that reuses a block does not know which operations failed on it, or will.
+        if buffer.block.ready.is_some() || !Taints::are_none() {
             buffer.forget_contents();
         }
         Ok(buffer)
@@ -420,7 +420,11 @@ impl<T, M: Memory> Buffer<T, M> {
         // SAFETY: the start is within the block.
         let place = unsafe { self.block.place(0) };
         if let (Some(taints), Some(place)) = (self.memory.backend().taints(), place) {
-            taints.remove(place, self.block.layout.size() as u64);
+            let bytes = self.block.layout.size() as u64;
+            taints.remove(place, bytes);
+            if let Some(ready) = self.block.ready {
+                taints.reuse(place, bytes, ready, |ticket| self.memory.backend().reached(ticket));
+            }
         }
     }
 

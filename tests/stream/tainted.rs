@@ -112,6 +112,48 @@ fn memory_that_is_allocated_again_is_valid() {
     unsafe { device.free(block, &ringmem::backend::Uses::NONE) }.expect("once");
 }
 
+#[test]
+fn an_operation_of_a_previous_owner_does_not_invalidate_a_reused_block() {
+    let backend = build(builder());
+    let stream = stream(&backend);
+    let pool = Pool::builder(Device::new(&backend, 0)).slab(1 << 16).build().expect("a pool");
+    let module = module(&backend);
+    for by_address in [false, true] {
+        let held = Held::new(&backend, &stream);
+        fill_fails(&backend);
+        let previous = Buffer::<u8, _>::new(pool.clone(), BYTES).expect("room");
+        let address = previous.device_address();
+        drop(stream.fill(previous, .., 7).expect("queued"));
+        let buffer = Buffer::<u8, _>::new_on(pool.clone(), BYTES, &stream).expect("room");
+        assert_eq!(buffer.device_address(), address, "the same block, while the fill is queued");
+        let written = if by_address {
+            let arguments = [address.expect("it has bytes").get(), 0];
+            // SAFETY: the kernel uses so many bytes of the buffer, which lives until the wait below.
+            let launched = unsafe { stream.launch(&module, "add_one", &arguments) }.expect("queued");
+            held.let_go();
+            launched.wait().expect("it runs");
+            buffer
+        } else {
+            // SAFETY: the kernel uses so many bytes of its operand.
+            let launched = unsafe { stream.launch_with(&module, "add_one", buffer, &[0]) }.expect("queued");
+            held.let_go();
+            launched.wait().expect("it runs")
+        };
+        stream.synchronize().ok();
+        let mut bytes = [0; BYTES];
+        // The first read may report the failure of the previous owner, once.
+        let read = written.copy_to(&mut bytes).or_else(|_| written.copy_to(&mut bytes));
+        read.expect("no operation of this owner failed");
+        drop(written);
+        // A failure of the owner itself counts.
+        let mut own = Buffer::<u8, _>::new_on(pool.clone(), BYTES, &stream).expect("room");
+        own.zero().ok();
+        fill_fails(&backend);
+        let own = stream.fill(own, .., 7).expect("queued").wait().expect_err("planned").value;
+        assert!(matches!(own.to_vec(), Err(Error::Tainted { .. })));
+    }
+}
+
 unsafe fn add_one(host: &dyn KernelHost, arguments: &[u64]) {
     let first = host.translate(arguments[0], BYTES as u64).expect("the operand");
     assert_eq!(arguments[1], 0, "asked to panic");

@@ -59,7 +59,12 @@ impl Operation {
     /// Taints the target of this operation, which failed. Pageable memory of the caller is not tracked, and a word that was not published is
     /// unchanged.
     pub fn taint(&self, shared: &Shared, failed: Ticket, error: &Error) {
-        let add = |place, bytes| shared.ranges.taints().add(place, bytes, failed, error);
+        let (taints, reached) = (shared.ranges.taints(), |ticket| shared.reached(ticket));
+        let add = |place, bytes| {
+            if !taints.is_of_previous_owner(place, bytes, failed, reached) {
+                taints.add(place, bytes, failed, error);
+            }
+        };
         match self {
             Self::Copy(copy, _, [false, _]) => add(copy.to, copy.bytes),
             Self::Fill(fill, false) => add(fill.to, fill.bytes()),

@@ -77,7 +77,7 @@ impl Shared {
             arenas: builder.memories.iter().map(|&bytes| Arena::new(bytes, page)).collect::<Result<_>>()?,
             id: crate::backend::next_id(),
             process: Process::this(),
-            ranges: Ranges::default(),
+            ranges: Ranges::late(),
             streams: RwLock::default(),
             ended: Ended::default(),
             modules: RwLock::default(),
