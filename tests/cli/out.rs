@@ -370,7 +370,10 @@ fn a_run_removes_the_file_of_a_killed_run_and_keeps_that_of_a_live_run() {
     let mut live = stalled(&place);
     let left = || place.others().into_iter().filter(|name| name.ends_with(".ringmem-partial")).collect::<Vec<_>>();
     assert!(left().iter().all(|name| name.contains(&format!(".{}-", live.id()))) && left().len() == 1, "{:?}", left());
+    let other = place.directory.path().join(".notes.ringmem-partial");
+    fs::write(&other, "not a temporary file of a sink").expect("room");
     let ran = execute(place.arguments(&[]));
+    fs::remove_file(&other).expect("it stays");
     assert_eq!((ran.code, left().len()), (0, 1), "the live one's stays: {ran:?}");
     drop(live.stdin.take());
     until("the program ends", || live.try_wait().expect("a child").is_some());

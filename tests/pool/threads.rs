@@ -83,6 +83,7 @@ fn no_figure_is_impossible_while_one_thread_frees_what_another_took() {
         assert!(read.requested_bytes <= read.held_bytes && read.held_bytes <= read.reserved_bytes, "{read:?}");
         assert!(read.held_bytes + read.cached_bytes + read.free_bytes <= read.reserved_bytes, "{read:?}");
         assert!(read.reserved_bytes <= read.reserved_peak && read.largest_cached <= read.cached_bytes, "{read:?}");
+        assert!(read.returns + read.live == read.acquires() && (read.live > 0 || read.held_bytes == 0), "{read:?}");
         for part in [read.hit_rate(), read.utilisation(), read.fragmentation(), read.internal_waste()] {
             assert!((0.0..=1.0).contains(&part), "{read:?}");
         }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs;
 use std::io::{self, Write};
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -73,8 +74,7 @@ pub(super) fn run(
         .backend
         .open(HostBackend::builder().device_memory(arguments.device_memory), err)
         .map_err(|error| absurd("--device-memory", error))?;
-    let mut sink = FileSink::create(to).map_err(of_sink)?;
-    let _partial = Partial::new(&sink);
+    let (mut sink, _partial) = Partial::create(to).map_err(of_sink)?;
     let begun = Instant::now();
     let mut progress = Progress::new(source.length(), arguments);
     let mut straight = Straight { operation: arguments.transform, sum: 0, bytes: 0 };
@@ -167,9 +167,12 @@ struct Partial;
 static PARTIAL: Mutex<Option<PathBuf>> = Mutex::new(None);
 
 impl Partial {
-    fn new(sink: &FileSink) -> Self {
-        *PARTIAL.lock().unwrap_or_else(PoisonError::into_inner) = sink.temporary().map(Path::to_owned);
-        Self
+    /// Creates a sink. Its temporary file exists only while its path is listed or the lock is held.
+    fn create(to: &Path) -> io::Result<(FileSink, Self)> {
+        let mut partial = PARTIAL.lock().unwrap_or_else(PoisonError::into_inner);
+        let sink = FileSink::create(to)?;
+        *partial = sink.temporary().map(Path::to_owned);
+        Ok((sink, Self))
     }
 }
 
@@ -181,10 +184,13 @@ impl Drop for Partial {
 
 /// Removes the temporary file of the running copy, for a process that is about to end.
 pub(in crate::cli) fn remove_partial() {
-    if let Some(path) = PARTIAL.lock().unwrap_or_else(PoisonError::into_inner).take() {
-        // The next copy to this directory removes a file that is left.
+    let mut partial = PARTIAL.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(path) = partial.take() {
+        // If this fails, the next copy to the directory removes the file.
         let _ = fs::remove_file(path);
     }
+    // Stays locked: no other file is created before the process ends.
+    mem::forget(partial);
 }
 
 fn print(

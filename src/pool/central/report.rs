@@ -55,6 +55,9 @@ impl<M: Memory> Central<M> {
         let (classes, mut cached) = (&sums.classes, sums.cached);
         let (requests, outside) = (classes.iter().map(Counted::requests).sum::<u64>(), self.counts.misses.load(Relaxed));
         let returns = classes.iter().map(|class| class.returns).sum::<u64>() + self.counts.returns.load(Relaxed);
+        // A return may be read whose request was not.
+        let returns = returns.min(requests + outside);
+        let live = requests + outside - returns;
         let hits = classes.iter().map(|class| class.hits).sum::<u64>();
         let requested = classes.iter().fold(0_u64, |sum, class| sum.wrapping_add(class.requested));
         let state = self.settled();
@@ -62,13 +65,13 @@ impl<M: Memory> Central<M> {
         let direct = self.counts.requested.load(Relaxed);
         state.pending.iter().for_each(|(_, entry)| cached.add(&entry.idle));
         let taken = state.heap.total() - state.heap.free();
-        let cached_bytes = cached.bytes.min(taken);
-        let held_bytes = taken - cached_bytes + direct;
+        let cached_bytes = if live == 0 { taken } else { cached.bytes.min(taken) };
+        let held_bytes = if live == 0 { 0 } else { taken - cached_bytes + direct };
         Statistics {
             hits,
             misses: requests - hits + outside,
             returns,
-            live: (requests + outside).saturating_sub(returns),
+            live,
             requested_bytes: live_bytes(requested.wrapping_add(direct)).min(held_bytes),
             held_bytes,
             reserved_bytes: state.reserved,

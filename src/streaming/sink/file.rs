@@ -162,8 +162,7 @@ fn remove_abandoned(path: &Path) {
     let Ok(entries) = fs::read_dir(directory) else { return };
     for entry in entries.flatten() {
         let name = entry.file_name();
-        let name = name.as_encoded_bytes();
-        if !name.starts_with(b".") || !name.ends_with(SUFFIX.as_bytes()) || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+        if !is_temporary(name.as_encoded_bytes()) || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
             continue;
         }
         if let Ok(file) = File::open(entry.path())
@@ -172,6 +171,15 @@ fn remove_abandoned(path: &Path) {
             let _ = fs::remove_file(entry.path());
         }
     }
+}
+
+/// Returns whether a name is `.NAME.PID-N.ringmem-partial` or `.PID-N.ringmem-partial`.
+fn is_temporary(name: &[u8]) -> bool {
+    let Some(stem) = name.strip_prefix(b".").and_then(|name| name.strip_suffix(SUFFIX.as_bytes())) else { return false };
+    let numbers = stem.rsplit(|&byte| byte == b'.').next().unwrap_or(stem);
+    let mut numbers = numbers.split(|&byte| byte == b'-');
+    let is_number = |number: Option<&[u8]>| number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit));
+    is_number(numbers.next()) && is_number(numbers.next()) && numbers.next().is_none()
 }
 
 #[cfg(unix)]
