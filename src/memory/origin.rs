@@ -32,10 +32,20 @@ impl Origin {
         allocate()
     }
 
-    /// Runs `allocate` outside every scope: its block serves more than one buffer.
-    pub fn unscoped<R>(allocate: impl FnOnce() -> R) -> R {
-        let _scope = Scope::begin(None);
-        allocate()
+    /// Runs `allocate` in the current scope, or in that of `caller` if there is none.
+    pub fn current_or<R>(caller: &'static Location<'static>, allocate: impl FnOnce() -> R) -> R {
+        if CURRENT.try_with(|current| current.borrow().is_some()).unwrap_or(true) {
+            return allocate();
+        }
+        Self { name: None, caller }.around(allocate)
+    }
+
+    /// Runs `allocate` in the current scope without its name: the block is for more than one buffer.
+    pub fn unnamed<R>(allocate: impl FnOnce() -> R) -> R {
+        match Self::current() {
+            Some(origin) => Self { name: None, ..origin }.around(allocate),
+            None => allocate(),
+        }
     }
 
     /// Returns the origin of the innermost scope of this thread.

@@ -33,6 +33,7 @@ mod thread;
 use core::alloc::Layout;
 use core::fmt;
 use core::mem::ManuallyDrop;
+use core::panic::Location;
 use core::ptr;
 use core::time::Duration;
 use std::sync::Arc;
@@ -40,7 +41,7 @@ use std::sync::Arc;
 use central::Central;
 
 use crate::backend::{Backend, Block, Uses};
-use crate::memory::Memory;
+use crate::memory::{Memory, Origin};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
@@ -118,8 +119,10 @@ impl<M: Memory> Pool<M> {
     /// # Errors
     ///
     /// As an allocation.
+    #[track_caller]
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
-        self.here()?.prewarm(bytes, count)
+        let shared = self.here()?;
+        Origin::current_or(Location::caller(), || shared.prewarm(bytes, count))
     }
 
     /// Gives empty slabs back to the memory, those first that are empty for the longest, until no more than `bytes` are held; how many bytes
@@ -143,6 +146,7 @@ impl<M: Memory> Pool<M> {
     }
 
     /// A block; where it `waits`, also for frees and by the callback.
+    #[track_caller]
     #[inline(always)]
     fn take_or_make(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<Block> {
         if let Some(stream) = on {
@@ -150,8 +154,14 @@ impl<M: Memory> Pool<M> {
         }
         match self.take_newest(layout) {
             Some(block) => Ok(block),
-            None => self.allocate(layout, on, waits).map(|(entry, layout)| self.shared.block(&entry, layout)),
+            None => self.make(layout, on, waits, Location::caller()),
         }
+    }
+
+    /// A leak report of a [`Tracked`](crate::memory::Tracked) below names `caller` for the slab, unless an [`Origin`] is set.
+    #[inline(never)]
+    fn make(&self, layout: Layout, on: Option<&Stream>, waits: bool, caller: &'static Location<'static>) -> Result<Block> {
+        Origin::current_or(caller, || self.allocate(layout, on, waits)).map(|(entry, layout)| self.shared.block(&entry, layout))
     }
 
     /// Counts a handle more, or wraps for one less, where this thread does so: whether it does.

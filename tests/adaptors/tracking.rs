@@ -274,6 +274,25 @@ fn a_block_of_a_mirror_or_of_frames_has_the_line_that_made_them() {
 }
 
 #[test]
+fn a_slab_below_a_pool_names_the_line_that_made_the_pool_grow() {
+    let backend = HostBackend::builder().device_memory(64 << 20).build().expect("a backend");
+    let tracked = Tracked::new(Device::new(&backend, 0));
+    let pool = Pool::builder(tracked.clone()).slab(1 << 20).build().expect("a pool");
+    let lines = || tracked.leaks().iter().map(|leak| (leak.caller.file(), leak.caller.line(), leak.name.is_some())).collect::<Vec<_>>();
+    let small = Buffer::<u8, _>::new(pool.clone(), 4096).expect("room");
+    let first = (file!(), line!() - 1, false);
+    let large = Buffer::<u8, _>::new(pool.clone(), 8 << 20).expect("room");
+    let second = (file!(), line!() - 1, false);
+    assert_eq!(lines(), [first, second]);
+    drop((small, large));
+    pool.trim_to(0);
+    assert_eq!(lines(), []);
+    pool.prewarm(1 << 20, 1).expect("room");
+    assert_eq!(lines(), [(file!(), line!() - 1, false)]);
+    pool.trim_to(0);
+}
+
+#[test]
 fn a_leak_says_where_it_is_and_on_which_stream_it_was_made() {
     let backend = backend();
     let stream = Stream::new(&backend, 0).expect("a stream");

@@ -303,7 +303,7 @@ impl<M: Memory> Central<M> {
             return Ok(None);
         };
         *tried = bytes;
-        match Origin::unscoped(|| self.ask(&mut reserved, align as usize, None)) {
+        match Origin::unnamed(|| self.ask(&mut reserved, align as usize, None)) {
             Ok(block) => Ok(Some(block)),
             Err(error) => {
                 refused.set(short(error)?);
