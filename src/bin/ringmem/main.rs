@@ -38,14 +38,19 @@ fn signals() {
         // SAFETY: zeroed or written; any bytes of it are valid.
         said == 0 && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
     };
-    // If no thread starts or no handler can be installed, signals end the program by default, and the next run removes the files.
+    let wanted: Vec<i32> = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(signal)).collect();
+    // Installed before any file is created. If that fails, signals end the program by default, and the next run removes the files.
+    let Ok(mut signals) = signal_hook::iterator::Signals::new(&wanted) else { return };
     let ends = move || {
-        let wanted = [SIGHUP, SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(signal));
-        let Ok(mut signals) = signal_hook::iterator::Signals::new(wanted) else { return };
         for signal in signals.forever() {
             ringmem::cli::interrupted();
             let _ = signal_hook::low_level::emulate_default_handler(signal);
         }
     };
-    let _ = std::thread::Builder::new().name("signals".to_owned()).spawn(ends);
+    if std::thread::Builder::new().name("signals".to_owned()).spawn(ends).is_err() {
+        for signal in wanted {
+            // SAFETY: restores the default action, without a function of ours.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+    }
 }
