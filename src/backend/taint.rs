@@ -40,9 +40,6 @@ struct Reused {
     ready: Ticket,
 }
 
-/// Reused blocks are looked through for those that are ready when there are so many.
-const MANY_REUSED: usize = 32;
-
 #[derive(Clone, Debug)]
 struct Tainted {
     end: u64,
@@ -80,7 +77,8 @@ impl Taints {
             return;
         }
         let mut reused = self.reused();
-        if reused.len() >= MANY_REUSED {
+        // Only where the list would grow, so that a call costs little on average however many are not ready.
+        if reused.len() == reused.capacity() {
             reused.retain(|block| !reached(block.ready));
         }
         let start = place.address();

@@ -15,7 +15,7 @@ use super::listed::Listed;
 use super::slice::{self, View};
 use super::{DeviceReadable, HostReadable, Memory, Slice, SliceMut};
 use crate::DeviceBytes;
-use crate::backend::{Block, DeviceAddress, MemoryLocation, Taints, Ticket, Uses};
+use crate::backend::{Block, DeviceAddress, MemoryLocation, Place, Taints, Ticket, Uses};
 use crate::stream::Stream;
 use crate::{Error, Rejected, Result};
 
@@ -106,8 +106,10 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         let uses = Listed::new(block.ready.map_or(Uses::NONE, Uses::of));
         let buffer = Self { memory, block, len, uses, _elements: PhantomData };
         // A memory that reuses a block does not know which operations failed on it, or will.
-        if buffer.block.ready.is_some() || !Taints::are_none() {
-            buffer.forget_contents();
+        buffer.forget_contents();
+        if let Some(ready) = buffer.block.ready {
+            let reached = |ticket| buffer.memory.backend().reached(ticket);
+            buffer.with_taints(|taints, place, bytes| taints.reuse(place, bytes, ready, reached));
         }
         Ok(buffer)
     }
@@ -415,16 +417,19 @@ impl<T, M: Memory> Buffer<T, M> {
     }
 
     /// Marks the contents as valid, for an owner that writes them before it reads them.
-    #[cold]
+    #[inline]
     pub(crate) fn forget_contents(&self) {
+        if !Taints::are_none() {
+            self.with_taints(|taints, place, bytes| taints.remove(place, bytes));
+        }
+    }
+
+    #[cold]
+    fn with_taints(&self, change: impl FnOnce(&Taints, Place, u64)) {
         // SAFETY: the start is within the block.
         let place = unsafe { self.block.place(0) };
         if let (Some(taints), Some(place)) = (self.memory.backend().taints(), place) {
-            let bytes = self.block.layout.size() as u64;
-            taints.remove(place, bytes);
-            if let Some(ready) = self.block.ready {
-                taints.reuse(place, bytes, ready, |ticket| self.memory.backend().reached(ticket));
-            }
+            change(taints, place, self.block.layout.size() as u64);
         }
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::vec::Vec;
 
-/// By the number that each waits for. Apart from what waits in deferred: a stream looks at those only whose time has come, however many there are.
+/// Wakers by the number of the operation that they wait for, apart from deferred frees: a stream visits only those that are due.
 #[derive(Default)]
 pub(super) struct Tasks {
     waiting: Mutex<BTreeMap<u64, Vec<Waker>>>,
