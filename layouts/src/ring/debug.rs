@@ -3,9 +3,11 @@
 use core::fmt;
 
 use super::drain::Take;
+use super::kind::{InPlace, OneConsumer, OneProducer};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 use super::{BareSlot, Storage, WordSlot};
-use super::{Drain, Policed, Push, Slot, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
+use super::{BatchConsumer, BatchProducer, Chunk, Consumer, Drain, Grant, Policed, Producer, Push, Slot};
+use super::{flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
 use crate::{Machine, RingMessage, RmwWord};
 
 /// A type, its name, and the methods whose answers are shown.
@@ -20,19 +22,14 @@ macro_rules! shown {
 }
 
 shown! {
-    [T, M: Machine] spsc::Producer<'_, T, M>: "spsc::Producer" tail free capacity;
-    [T, M: Machine] spsc::Consumer<'_, T, M>: "spsc::Consumer" head available capacity;
-    [T, M: Machine] spsc::Grant<'_, '_, T, M>: "spsc::Grant" len;
-    [T, M: Machine] spsc::Chunk<'_, '_, T, M>: "spsc::Chunk" len;
-    [T, M: Machine] spsc::BatchProducer<'_, '_, T, M>: "spsc::BatchProducer";
-    [T, M: Machine] spsc::BatchConsumer<'_, '_, T, M>: "spsc::BatchConsumer";
+    [K: OneProducer<T, M>, T, M: Machine] Producer<'_, K, T, M>: "Producer" kind tail free capacity;
+    [K: OneConsumer<T, M>, T, M: Machine] Consumer<'_, K, T, M>: "Consumer" kind head len capacity;
+    [K: OneProducer<T, M>, T, M: Machine] Grant<'_, '_, K, T, M>: "Grant" len;
+    [K: OneConsumer<T, M> + InPlace, T, M: Machine] Chunk<'_, '_, K, T, M>: "Chunk" len;
+    [K: OneConsumer<T, M>, T, M: Machine] Drain<'_, '_, K, T, M>: "Drain" len;
+    [K: OneProducer<T, M>, T, M: Machine] BatchProducer<'_, '_, K, T, M>: "BatchProducer";
+    [K: OneConsumer<T, M>, T, M: Machine] BatchConsumer<'_, '_, K, T, M>: "BatchConsumer";
 
-    [T, M: Machine] flagged::Producer<'_, T, M>: "flagged::Producer" tail free capacity;
-    [T, M: Machine] flagged::Consumer<'_, T, M>: "flagged::Consumer" head capacity;
-    [T, M: Machine] flagged::Grant<'_, '_, T, M>: "flagged::Grant" len;
-    [T, M: Machine] flagged::Chunk<'_, '_, T, M>: "flagged::Chunk" len;
-    [T, M: Machine] flagged::BatchProducer<'_, '_, T, M>: "flagged::BatchProducer";
-    [T, M: Machine] flagged::BatchConsumer<'_, '_, T, M>: "flagged::BatchConsumer";
 
     [M: Machine] framed::Producer<'_, M>: "framed::Producer" tail free capacity;
     [M: Machine] framed::Consumer<'_, M>: "framed::Consumer" head available capacity;
@@ -59,7 +56,7 @@ shown! {
     [T, M: Machine<Word: RmwWord>] mpsc::Chunk<'_, '_, T, M>: "mpsc::Chunk" len;
     [T, M: Machine<Word: RmwWord>] mpsc::BatchConsumer<'_, '_, T, M>: "mpsc::BatchConsumer";
 
-    [C: Take] Drain<'_, C>: "Drain" len;
+    [C: Take] super::drain::Drain<'_, C>: "Drain" len;
     [E: Push] Policed<E>: "Policed" counts;
     [W, C] Slot<W, C>: "Slot";
 }
@@ -95,9 +92,9 @@ mod tests {
         let mut ring = spsc::Ring::<&str, 8>::new();
         let (mut producer, consumer) = ring.split();
         assert!(producer.push("secret").is_ok());
-        assert_eq!(format!("{producer:?}"), "spsc::Producer { tail: 1, free: 7, capacity: 8, .. }");
-        assert_eq!(format!("{consumer:?}"), "spsc::Consumer { head: 0, available: 0, capacity: 8, .. }");
+        assert_eq!(format!("{producer:?}"), "Producer { kind: RingFlags(SPSC), tail: 1, free: 7, capacity: 8, .. }");
+        assert_eq!(format!("{consumer:?}"), "Consumer { kind: RingFlags(SPSC), head: 0, len: 1, capacity: 8, .. }");
         let grant = producer.reserve(2).unwrap();
-        assert_eq!(format!("{grant:?}"), "spsc::Grant { len: 2, .. }");
+        assert_eq!(format!("{grant:?}"), "Grant { len: 2, .. }");
     }
 }

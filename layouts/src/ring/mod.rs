@@ -8,13 +8,18 @@
 //!    header. Across a bus each side keeps the header that it polls in memory that is near to it, and only writes across.
 
 pub mod aggregate;
+mod batch;
+mod chunk;
+mod consumer;
 mod debug;
 mod drain;
 mod end;
 mod error;
 pub mod flagged;
 pub mod framed;
+mod grant;
 mod header;
+mod kind;
 mod layout;
 pub mod lossy;
 pub mod mailbox;
@@ -24,19 +29,26 @@ mod owned;
 mod owner;
 mod pace;
 mod policy;
+mod port;
+mod producer;
 mod slots;
 pub mod spsc;
 mod storage;
 mod turns;
 
-pub use drain::Drain;
+pub use batch::{BatchConsumer, BatchProducer};
+pub use chunk::{Chunk, Drain};
+pub use consumer::Consumer;
 pub use end::{Bells, End, Follow, Pop, PopBytes, Publish, Push, PushBytes};
 pub use error::{PopError, PushError, ReserveError};
+pub use grant::Grant;
 pub use header::{ConstantLine, ConsumerLine, MAGIC, ProducerLine, RingFlags, RingHeader};
+pub use kind::{Flagged, Indexed};
 pub use layout::{LayoutError, RingLayout};
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
 pub use owned::{Lent, Owned};
 pub use policy::{Counts, Evict, Policed};
+pub use producer::Producer;
 pub use slots::{Row, Slot};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use storage::{BareSlot, Storage, WordSlot};

@@ -63,7 +63,7 @@ impl<'a, C> Row<'a, C> {
 }
 
 /// The slots of a ring: `C` is what a slot is.
-pub(super) struct Slots<'a, C> {
+pub struct Slots<'a, C> {
     // INVARIANT: `capacity` slots from here live for 'a, and capacity is `mask + 1`, a power of two.
     base: NonNull<C>,
     mask: u64,

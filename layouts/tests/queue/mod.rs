@@ -582,7 +582,7 @@ fn flag<T: Value>(
                     model.slots.push_back(value);
                     model.unpublished += 1;
                     let dry = model.slots.len() == model.unpublished;
-                    if dry || model.unpublished as u64 >= every.max(1) {
+                    if dry || known == 0 || model.unpublished as u64 >= every.max(1) {
                         model.unpublished = 0;
                     }
                 }

@@ -12,7 +12,11 @@ use crate::Lanes;
 use crate::persistent::{Batch, Split};
 
 /// Dropping the ends would publish what they hold, by every lane: they are never dropped.
-pub struct Flagged<'a, I, O, M: Machine> {
+pub struct Flagged<'a, I, O, M: Machine>
+where
+    M::Cell<I>: 'a,
+    M::Cell<O>: 'a,
+{
     input: ManuallyDrop<Consumer<'a, I, M>>,
     output: ManuallyDrop<Producer<'a, O, M>>,
     /// Messages that the last look saw and that have not been answered.
@@ -30,10 +34,14 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
         let output = unsafe { ring::<M, O, _>(machine, RingFlags::FLAGGED, output, split.map(Split::output))? };
         // Not by `new`: what it would say of a ring that it refuses goes through local memory.
         // SAFETY: checked, mapped for the whole ring, and this is its only consumer.
-        let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) };
+        let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
+            .map(ManuallyDrop::new)
+            .map_err(|_| Fault::Ring)?;
         // SAFETY: checked, mapped for the whole ring, and this is its only producer.
-        let output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) };
-        Ok(Self { input: ManuallyDrop::new(input), output: ManuallyDrop::new(output), seen: 0 })
+        let output = unsafe { Producer::over(output.own, output.peer, output.slots, output.capacity) }
+            .map(ManuallyDrop::new)
+            .map_err(|_| Fault::Ring)?;
+        Ok(Self { input, output, seen: 0 })
     }
 
     #[inline(always)]

@@ -28,13 +28,9 @@
 //! assert_eq!(consumer.pop(), Ok(7));
 //! ```
 
-mod consumer;
-mod producer;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 mod ring;
 
-pub use consumer::{BatchConsumer, Chunk, Consumer};
-pub use producer::{BatchProducer, Grant, Producer};
 #[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
 pub use ring::Boxed;
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
@@ -43,10 +39,17 @@ pub use ring::{OwnedConsumer, OwnedProducer};
 pub use ring::{Ring, RingIn};
 
 pub use super::error::{PopError, PushError, ReserveError};
-use super::turns::free;
+use super::kind::Flagged;
 
-/// The flag of the message of an index, in a ring of this capacity.
-#[inline(always)]
-const fn full(index: u64, capacity: u64) -> u64 {
-    free(index, capacity) | 1
-}
+/// Fills slots and publishes them. One per ring.
+pub type Producer<'a, T, M> = super::Producer<'a, Flagged, T, M>;
+/// Empties slots and releases them. One per ring.
+pub type Consumer<'a, T, M> = super::Consumer<'a, Flagged, T, M>;
+/// Slots to be written in place.
+pub type Grant<'p, 'a, T, M> = super::Grant<'p, 'a, Flagged, T, M>;
+/// Waiting messages, seen in place.
+pub type Chunk<'c, 'a, T, M> = super::Chunk<'c, 'a, Flagged, T, M>;
+/// Publishes every so many messages.
+pub type BatchProducer<'p, 'a, T, M> = super::BatchProducer<'p, 'a, Flagged, T, M>;
+/// Releases every so many messages.
+pub type BatchConsumer<'c, 'a, T, M> = super::BatchConsumer<'c, 'a, Flagged, T, M>;

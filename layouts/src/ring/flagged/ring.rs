@@ -108,7 +108,10 @@ impl<T, S: Storage<WordSlot<T>>> RingIn<T, S> {
         let producer = unsafe { Producer::over(header, header, slots, capacity) };
         // SAFETY: as above; what has its flag up was pushed.
         let consumer = unsafe { Consumer::over(header, header, slots, capacity) };
-        (producer.announce(), consumer.announce())
+        match (producer, consumer) {
+            (Ok(producer), Ok(consumer)) => (producer.announce(), consumer.announce()),
+            _ => unreachable!("flags are never out of range"),
+        }
     }
 
     /// Its two ends, each of which holds the ring: they go to any thread or task, and the last of them drops what is left.

@@ -4,10 +4,10 @@ use core::ptr::NonNull;
 
 use super::SystemAtomics;
 use crate::attach::AttachError;
-use crate::ring::drain::Take;
+use crate::ring::drain::{Drain, Take};
 use crate::ring::error::PopError;
 use crate::ring::turns::{Turns, take};
-use crate::ring::{Bells, Drain, RingFlags, Slot, end, owner};
+use crate::ring::{Bells, RingFlags, Slot, end, owner};
 use crate::{Machine, RingHeader, RingMessage, RmwWord, SliceCell, SlotCell, Word};
 
 /// Empties slots and releases them. One per ring.

@@ -26,15 +26,11 @@
 //! | slot released | the store of `head` | the load of `head` in [`Producer::poll`] |
 //! | end closed | the store of `owner` when an end that [`announce`](Producer::announce)d itself is dropped | the load of it in `is_disconnected` |
 
-mod consumer;
-mod producer;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 mod ring;
 #[cfg(target_has_atomic = "64")]
 pub mod untrusted;
 
-pub use consumer::{BatchConsumer, Chunk, Consumer};
-pub use producer::{BatchProducer, Grant, Producer};
 #[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
 pub use ring::Boxed;
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
@@ -43,3 +39,17 @@ pub use ring::{OwnedConsumer, OwnedProducer};
 pub use ring::{Ring, RingIn};
 
 pub use super::error::{PopError, PushError, ReserveError};
+use super::kind::Indexed;
+
+/// Fills slots and publishes them. One per ring.
+pub type Producer<'a, T, M> = super::Producer<'a, Indexed, T, M>;
+/// Empties slots and releases them. One per ring.
+pub type Consumer<'a, T, M> = super::Consumer<'a, Indexed, T, M>;
+/// Slots to be written in place.
+pub type Grant<'p, 'a, T, M> = super::Grant<'p, 'a, Indexed, T, M>;
+/// Waiting messages, seen in place.
+pub type Chunk<'c, 'a, T, M> = super::Chunk<'c, 'a, Indexed, T, M>;
+/// Publishes every so many messages.
+pub type BatchProducer<'p, 'a, T, M> = super::BatchProducer<'p, 'a, Indexed, T, M>;
+/// Releases every so many messages.
+pub type BatchConsumer<'c, 'a, T, M> = super::BatchConsumer<'c, 'a, Indexed, T, M>;

@@ -1,0 +1,107 @@
+//! [`BatchProducer`] and [`BatchConsumer`]: ends that publish and release every so many messages.
+
+use core::hint::cold_path;
+
+use super::error::{PopError, PushError};
+use super::kind::{OneConsumer, OneProducer};
+use super::{Consumer, Producer};
+use crate::{Machine, Word};
+
+/// Publishes every so many messages; also when the ring looks full or becomes so, when the consumer has emptied what was published, on
+/// [`flush`](Self::flush) and on drop. Its bound is messages, never time: flush before you wait.
+///
+/// Forgetting it leaves the last messages for the producer's next publish.
+pub struct BatchProducer<'p, 'a, K: OneProducer<T, M>, T, M: Machine> {
+    producer: &'p mut Producer<'a, K, T, M>,
+    every: u64,
+}
+
+impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> BatchProducer<'p, 'a, K, T, M> {
+    #[inline(always)]
+    pub(super) fn new(producer: &'p mut Producer<'a, K, T, M>, every: u64) -> Self {
+        K::settle(producer);
+        K::hold(producer);
+        Self { producer, every: every.max(1) }
+    }
+
+    /// Pushes one value; publishes it with its batch.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`] with the value; what was pushed before has been published.
+    #[inline]
+    pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
+        if self.producer.free() == 0 {
+            cold_path();
+            match K::room(self.producer) {
+                Ok(0) => return Err(PushError::Full(value)),
+                Ok(_) => {}
+                Err(_) => return Err(PushError::Corrupt(value)),
+            }
+        }
+        K::fill(self.producer, value);
+        let published = K::published(self.producer);
+        let pending = self.producer.tail.wrapping_sub(published);
+        // A full ring is published at once, or both ends would wait for what a forgotten batch holds. Relaxed: only asks whether to hurry.
+        if pending >= self.every || self.producer.free() == 0 || self.producer.port.own.consumer.head.load() == published {
+            self.flush();
+        }
+        Ok(())
+    }
+
+    /// Publishes what is pending.
+    #[inline]
+    pub fn flush(&mut self) {
+        K::flush(self.producer);
+    }
+}
+
+impl<K: OneProducer<T, M>, T, M: Machine> Drop for BatchProducer<'_, '_, K, T, M> {
+    fn drop(&mut self) {
+        K::end_hold(self.producer);
+    }
+}
+
+/// Releases every so many messages; also when it finds the ring empty, on [`flush`](Self::flush) and on drop.
+pub struct BatchConsumer<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> {
+    consumer: &'c mut Consumer<'a, K, T, M>,
+    every: u64,
+}
+
+impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> BatchConsumer<'c, 'a, K, T, M> {
+    #[inline(always)]
+    pub(super) fn new(consumer: &'c mut Consumer<'a, K, T, M>, every: u64) -> Self {
+        K::keep(consumer);
+        Self { consumer, every: every.max(1) }
+    }
+
+    /// Pops one value; releases its slot with its batch.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: empty, or corrupt; what was popped before has been released.
+    #[inline]
+    pub fn pop(&mut self) -> Result<T, PopError> {
+        if let Err(nothing) = K::next(self.consumer) {
+            self.flush();
+            return Err(nothing);
+        }
+        let value = K::take(self.consumer);
+        if self.consumer.head.wrapping_sub(K::released(self.consumer)) >= self.every {
+            self.flush();
+        }
+        Ok(value)
+    }
+
+    /// Releases what was popped.
+    #[inline]
+    pub fn flush(&mut self) {
+        K::release_kept(self.consumer);
+    }
+}
+
+impl<K: OneConsumer<T, M>, T, M: Machine> Drop for BatchConsumer<'_, '_, K, T, M> {
+    fn drop(&mut self) {
+        K::end_keep(self.consumer);
+    }
+}

@@ -1,0 +1,157 @@
+//! [`Chunk`]: waiting messages in place; and [`Drain`], the same by value.
+
+use super::Consumer;
+use super::kind::{InPlace, Indexed, OneConsumer};
+use crate::{Machine, SliceCell, SlotCell};
+
+/// Waiting messages, seen in place. Dropping it takes none.
+pub struct Chunk<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> {
+    consumer: &'c mut Consumer<'a, K, T, M>,
+    // INVARIANT: so many messages from the consumer's head on are there, and not 0.
+    count: u64,
+}
+
+impl<'c, 'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Chunk<'c, 'a, K, T, M> {
+    /// So many messages are there, and not 0.
+    #[inline(always)]
+    pub(super) const fn new(consumer: &'c mut Consumer<'a, K, T, M>, count: u64) -> Self {
+        Self { consumer, count }
+    }
+
+    /// Returns the number of messages seen, at least one.
+    #[must_use]
+    #[allow(clippy::len_without_is_empty)]
+    pub const fn len(&self) -> u64 {
+        self.count
+    }
+
+    /// Returns the message `offset` places after the first; `None` past the end.
+    #[must_use]
+    #[inline]
+    pub fn get(&self, offset: u64) -> Option<&T>
+    where
+        M::Cell<T>: SliceCell<T>,
+    {
+        let place = self.with(offset, core::ptr::from_ref)?;
+        // SAFETY: there until it is released, which takes the chunk; the cell is plain bytes.
+        Some(unsafe { &*place })
+    }
+
+    /// Returns the messages in place, one after the other.
+    pub fn iter(&self) -> impl Iterator<Item = &T>
+    where
+        M::Cell<T>: SliceCell<T>,
+    {
+        (0..self.count).map_while(|offset| self.get(offset))
+    }
+
+    /// Like [`get`](Self::get), also for machines whose cells are not plain bytes.
+    #[must_use]
+    #[inline]
+    pub fn with<R>(&self, offset: u64, read: impl FnOnce(&T) -> R) -> Option<R> {
+        if offset >= self.count {
+            return None;
+        }
+        // SAFETY: by the invariant initialised and this end's; nobody writes it until it is released.
+        Some(self.consumer.slot(offset).with(|slot| read(unsafe { &*slot })))
+    }
+
+    /// Drops the first `count` messages in place and releases their slots together; more than were seen means all of them.
+    ///
+    /// If a drop panics, the messages before it and itself are released, the others stay.
+    pub fn release(self, count: u64) {
+        let guard = Release(self.consumer);
+        for _ in 0..count.min(self.count) {
+            let cell = guard.0.slot(0);
+            // The index first, so that a value whose drop panics is not dropped again.
+            guard.0.head = guard.0.head.wrapping_add(1);
+            // SAFETY: the slot was initialised and this end's, and the index has passed it.
+            cell.with_mut(|slot| unsafe { slot.drop_in_place() });
+        }
+    }
+}
+
+impl<T, M: Machine<Cell<T>: SliceCell<T>>> Chunk<'_, '_, Indexed, T, M> {
+    /// Returns the messages as two runs: before the wrap and after it.
+    #[must_use]
+    pub fn as_slices(&self) -> [&[T]; 2] {
+        self.consumer.runs(self.count)
+    }
+}
+
+/// Releases what was taken, also when a drop or a closure panics.
+struct Release<'c, 'a, K: OneConsumer<T, M>, T, M: Machine>(&'c mut Consumer<'a, K, T, M>);
+
+impl<K: OneConsumer<T, M>, T, M: Machine> Drop for Release<'_, '_, K, T, M> {
+    fn drop(&mut self) {
+        K::release(self.0);
+    }
+}
+
+/// The messages by value.
+///
+/// ```
+/// use ringmem_layouts::ring::spsc::Ring;
+/// let mut ring = Ring::<String, 4>::new();
+/// let (mut producer, mut consumer) = ring.split();
+/// ["a", "b", "c"].map(|name| producer.push(name.to_owned()).unwrap());
+/// let two: Vec<String> = consumer.peek(8).unwrap().into_iter().take(2).collect();
+/// assert_eq!((two, consumer.len()), (vec!["a".to_owned(), "b".to_owned()], 1));
+/// ```
+impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> IntoIterator for Chunk<'c, 'a, K, T, M> {
+    type Item = T;
+    type IntoIter = Drain<'c, 'a, K, T, M>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        Drain { consumer: self.consumer, left: self.count }
+    }
+}
+
+/// The messages of a chunk by value, from the first. Those that are not asked for stay in the ring.
+///
+/// Each is released when it is taken, so that forgetting the iterator gives nothing out twice. `for_each`, `fold` and what goes through them
+/// (`sum`, `count`, `last`) cannot be forgotten half way: they release all that they took together, at their end or when they panic.
+#[must_use = "what is not asked for stays in the ring"]
+pub struct Drain<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> {
+    consumer: &'c mut Consumer<'a, K, T, M>,
+    // INVARIANT: so many messages from the consumer's head on are there.
+    left: u64,
+}
+
+impl<K: OneConsumer<T, M>, T, M: Machine> Iterator for Drain<'_, '_, K, T, M> {
+    type Item = T;
+
+    #[inline]
+    fn next(&mut self) -> Option<T> {
+        self.left = self.left.checked_sub(1)?;
+        let value = K::take(self.consumer);
+        // Before anybody has the value: a consumer that comes after this one begins behind what was released.
+        K::release(self.consumer);
+        Some(value)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.left as usize, Some(self.left as usize))
+    }
+
+    fn fold<B, F: FnMut(B, T) -> B>(self, start: B, mut fold: F) -> B {
+        let guard = Release(self.consumer);
+        (0..self.left).fold(start, |folded, _| fold(folded, K::take(guard.0)))
+    }
+}
+
+impl<K: OneConsumer<T, M>, T, M: Machine> ExactSizeIterator for Drain<'_, '_, K, T, M> {}
+impl<K: OneConsumer<T, M>, T, M: Machine> core::iter::FusedIterator for Drain<'_, '_, K, T, M> {}
+
+/// Calls `next` until it returns `false`. `next` drops values and returns whether more may remain. If a drop panics, the other values are
+/// dropped while the panic unwinds, as in `Vec`; a second panic aborts the process.
+pub(super) fn drop_all(next: impl FnMut() -> bool) {
+    struct Rest<F: FnMut() -> bool>(F);
+    impl<F: FnMut() -> bool> Drop for Rest<F> {
+        fn drop(&mut self) {
+            while (self.0)() {}
+        }
+    }
+    let mut rest = Rest(next);
+    while (rest.0)() {}
+}

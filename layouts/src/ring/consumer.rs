@@ -1,0 +1,240 @@
+//! [`Consumer`]: the end that empties slots.
+
+use core::ptr::NonNull;
+
+use super::error::PopError;
+use super::header::used;
+use super::kind::{InPlace, OneConsumer, OneProducer};
+use super::port::Port;
+use super::slots::{Slots, geometry_of_both, place};
+use super::{BatchConsumer, Bells, Chunk, RingFlags, Row};
+use crate::attach::{AttachError, Corrupt};
+use crate::{Machine, RingHeader, RingMessage, SliceCell, SlotCell};
+
+/// Empties slots and releases them. One per ring.
+pub struct Consumer<'a, K: OneConsumer<T, M>, T, M: Machine> {
+    pub(super) state: K::Emptying,
+    pub(super) port: Port<'a, M::Word, false>,
+    pub(super) slots: Slots<'a, K::Slot>,
+    /// The next slot to empty.
+    pub(super) head: u64,
+}
+
+// SAFETY: a consumer is handed `T`s, and its words are shared by their own accesses.
+unsafe impl<K: OneConsumer<T, M>, T: Send, M: Machine> Send for Consumer<'_, K, T, M> {}
+
+impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
+    /// Attaches to a ring in one piece of memory: header, then slots.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, `len` bytes at `base` are valid and initialised, and nobody but this consumer and the ring's producers touches them.
+    pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
+    where
+        T: RingMessage,
+    {
+        // SAFETY: the caller's promise.
+        let (header, layout, slots) = unsafe { place::<T, M>(K::FLAGS, base, len)? };
+        // SAFETY: the caller's promise; so many slots were checked against `len`, and the header is not read again.
+        unsafe { Self::over(header, header, slots.cast(), layout.capacity()) }.map_err(AttachError::Corrupt)
+    }
+
+    /// Attaches to a ring with two separate headers: `own` is polled, `peer` is written.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead, in either header.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, as many slots at `slots` as `own` says are valid and initialised, and nobody but this consumer and one producer touches them
+    /// or the headers.
+    pub unsafe fn new(own: &'a RingHeader<M::Word>, peer: &'a RingHeader<M::Word>, slots: NonNull<K::Slot>) -> Result<Self, AttachError>
+    where
+        T: RingMessage,
+    {
+        let layout = geometry_of_both::<T, _>(K::FLAGS, own, peer)?;
+        // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
+        unsafe { Self::over(own, peer, slots, layout.capacity()) }.map_err(AttachError::Corrupt)
+    }
+
+    /// Attaches to a ring whose geometry the caller has checked already.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if the indices are further apart than the capacity.
+    ///
+    /// # Safety
+    ///
+    /// As [`new`](Self::new), for any `T` whose published slots are initialised; `capacity` is that of the ring, a power of two that fits
+    /// `usize`.
+    pub unsafe fn over(
+        own: &'a RingHeader<M::Word>,
+        peer: &'a RingHeader<M::Word>,
+        slots: NonNull<K::Slot>,
+        capacity: u64,
+    ) -> Result<Self, Corrupt> {
+        // SAFETY: the caller's promise.
+        let slots = unsafe { Slots::new(slots, capacity) };
+        let (head, tail) = K::indices_to_empty(own, peer);
+        used(head, tail, capacity)?;
+        Ok(Self { port: Port::new(own, peer), slots, head, state: K::emptying(head, tail) })
+    }
+
+    /// Marks this end as open in the header, and as closed when it is dropped: the other end's `is_disconnected` reads that.
+    #[must_use]
+    pub fn announce(mut self) -> Self {
+        self.port.announce();
+        self
+    }
+
+    /// Returns whether every producer that announced itself was dropped; what was published before can still be popped.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        self.port.is_disconnected()
+    }
+
+    pub(super) const fn bells(&self) -> Bells<'a, M::Word> {
+        self.port.bells()
+    }
+
+    /// Returns the number of messages in the ring now; at most the capacity, whatever the other end wrote.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        K::waiting(self, self.capacity())
+    }
+
+    /// Returns whether nothing is in the ring now.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        K::waiting(self, 1) == 0
+    }
+
+    /// Returns the number of slots that are free now.
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        self.capacity() - self.len()
+    }
+
+    /// Returns whether no slot is free now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() == self.capacity()
+    }
+
+    /// Returns the kind of ring, as its header says it.
+    #[must_use]
+    pub const fn kind(&self) -> RingFlags {
+        K::FLAGS
+    }
+
+    /// Returns the number of slots.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.slots.capacity()
+    }
+
+    /// Returns the index of the next slot to empty.
+    #[must_use]
+    pub const fn head(&self) -> u64 {
+        self.head
+    }
+
+    /// Pops one value and releases its slot.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: empty, or corrupt.
+    #[inline]
+    pub fn pop(&mut self) -> Result<T, PopError> {
+        if let Err(nothing) = K::next(self) {
+            K::settle_kept(self);
+            return Err(nothing);
+        }
+        let value = K::take(self);
+        K::release(self);
+        Ok(value)
+    }
+
+    /// Releases every `every` messages instead of each (at least 1).
+    ///
+    /// For `Copy` values only: what a forgotten batch popped is released by this consumer's next release, or when it finds nothing; without
+    /// either, the next consumer of the ring pops it again.
+    pub fn batch(&mut self, every: u64) -> BatchConsumer<'_, 'a, K, T, M>
+    where
+        T: Copy,
+    {
+        BatchConsumer::new(self, every)
+    }
+}
+
+impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
+    /// Returns up to `most` waiting messages in place; only [`Chunk::release`] takes them.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: empty (also for `most == 0`), or corrupt.
+    pub fn peek(&mut self, most: u64) -> Result<Chunk<'_, 'a, K, T, M>, PopError> {
+        match K::ready(self, most).map_err(PopError::Corrupt)? {
+            0 => {
+                K::settle_kept(self);
+                Err(PopError::Empty)
+            }
+            count => Ok(Chunk::new(self, count)),
+        }
+    }
+
+    /// Returns the next message in place; it remains the next.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: empty, or corrupt.
+    pub fn front(&mut self) -> Result<&T, PopError>
+    where
+        M::Cell<T>: SliceCell<T>,
+    {
+        self.peek(1)?;
+        // SAFETY: it is there and this end's until it is released, for which it takes `&mut`; the cell is plain bytes.
+        Ok(self.slot(0).with(|slot| unsafe { &*slot }))
+    }
+
+    /// Returns the payload of the slot `offset` places after the next one.
+    #[inline(always)]
+    #[must_use]
+    pub fn slot(&self, offset: u64) -> &'a M::Cell<T> {
+        K::cell(self.slots.at(self.head.wrapping_add(offset)))
+    }
+}
+
+/// For lanes that share one end: each holds an equal copy of its state, one of them polls and publishes.
+impl<'a, K: OneConsumer<T, M> + OneProducer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
+    /// Returns the payload of the slots from the next one on.
+    #[inline(always)]
+    #[must_use]
+    pub const fn row(&self) -> Row<'a, M::Cell<T>> {
+        // SAFETY: by `Kind::CELL` each slot has its cell there.
+        unsafe { self.slots.row(self.head, K::CELL) }
+    }
+
+    /// Returns the word and the value that release what was emptied, for [`Word::publish_all`].
+    ///
+    /// # Safety
+    ///
+    /// This value alone is stored to this word, once, when every lane is done with the slots that it releases.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn publication(&self) -> (&'a M::Word, u64) {
+        (&self.port.peer.consumer.head, self.head)
+    }
+}
+
+impl<K: OneConsumer<T, M>, T, M: Machine> Drop for Consumer<'_, K, T, M> {
+    fn drop(&mut self) {
+        // What a forgotten batch had taken.
+        K::settle_kept(self);
+    }
+}

@@ -1,0 +1,102 @@
+//! [`Grant`]: slots to be written in place.
+
+use core::mem::MaybeUninit;
+
+use super::Producer;
+use super::kind::{Indexed, OneProducer};
+use crate::{Machine, SliceCell};
+
+/// Slots to be written in place, one after the other. What has been written is published when the grant is dropped, also by a panic;
+/// forgetting the grant leaves that to the producer's next publish.
+pub struct Grant<'p, 'a, K: OneProducer<T, M>, T, M: Machine> {
+    producer: &'p mut Producer<'a, K, T, M>,
+    count: u64,
+    // INVARIANT: slots from the producer's tail to here are free, at most `count`.
+    end: u64,
+}
+
+impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> Grant<'p, 'a, K, T, M> {
+    /// `count` slots are free.
+    #[inline(always)]
+    pub(super) fn new(producer: &'p mut Producer<'a, K, T, M>, count: u64) -> Self {
+        K::hold(producer);
+        let end = producer.tail.wrapping_add(count);
+        Self { producer, count, end }
+    }
+
+    /// Returns the number of slots granted.
+    #[must_use]
+    pub const fn len(&self) -> u64 {
+        self.count
+    }
+
+    /// Returns whether no slots were asked for.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Returns the number of slots written so far, from the first.
+    #[must_use]
+    pub const fn written(&self) -> u64 {
+        self.count - self.end.wrapping_sub(self.producer.tail)
+    }
+
+    /// Writes the next slot.
+    ///
+    /// # Errors
+    ///
+    /// The value, if all are written.
+    #[inline]
+    pub fn write(&mut self, value: T) -> Result<(), T> {
+        if self.producer.tail == self.end {
+            return Err(value);
+        }
+        K::fill(self.producer, value);
+        Ok(())
+    }
+
+    /// Writes from an iterator until it ends or all slots are written; returns how many it gave.
+    pub fn fill(&mut self, values: impl IntoIterator<Item = T>) -> u64 {
+        let before = self.written();
+        let mut values = values.into_iter();
+        while self.producer.tail != self.end {
+            let Some(value) = values.next() else { break };
+            K::fill(self.producer, value);
+        }
+        self.written() - before
+    }
+
+    /// Publishes what has been written, as dropping the grant does.
+    pub fn commit(self) {}
+}
+
+impl<T, M: Machine<Cell<T>: SliceCell<T>>> Grant<'_, '_, Indexed, T, M> {
+    /// Counts the first `count` slots as written, those that [`as_mut_slices`](Self::as_mut_slices) was used for.
+    ///
+    /// # Safety
+    ///
+    /// At most [`len`](Self::len), and each is initialised.
+    pub unsafe fn assume_written(&mut self, count: u64) {
+        debug_assert!(count <= self.count);
+        self.producer.tail = self.end.wrapping_sub(self.count).wrapping_add(count);
+    }
+
+    /// Returns the granted slots that are not yet written, as two runs: before the wrap and after it.
+    pub fn as_mut_slices(&mut self) -> [&mut [MaybeUninit<T>]; 2] {
+        let Producer { slots, tail, .. } = &*self.producer;
+        let rest = self.end.wrapping_sub(*tail);
+        let first = slots.before_wrap(*tail, rest);
+        let run = |index: u64, count: u64| {
+            // SAFETY: `count` free slots short of the wrap, this grant's as long as it is borrowed.
+            unsafe { core::slice::from_raw_parts_mut(slots.run(index).as_ptr().cast(), count as usize) }
+        };
+        [run(*tail, first), run(tail.wrapping_add(first), rest - first)]
+    }
+}
+
+impl<K: OneProducer<T, M>, T, M: Machine> Drop for Grant<'_, '_, K, T, M> {
+    fn drop(&mut self) {
+        K::end_hold(self.producer);
+    }
+}

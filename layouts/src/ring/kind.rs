@@ -1,0 +1,170 @@
+//! [`Kind`]: what differs between the kinds of rings. [`Producer`](super::Producer), [`Consumer`](super::Consumer), their grants, chunks
+//! and batches are written once, over these traits.
+//!
+//! A kind says what lies in memory for each index, how an end learns how far the other one is, and how it publishes. The traits are sealed:
+//! the slots' ownership rests on them.
+
+mod flagged;
+mod indexed;
+
+pub use flagged::Flagged;
+pub use indexed::{Access, Indexed, Plain};
+
+use super::slots::Slots;
+use super::turns::free;
+use super::{Consumer, Producer, RingFlags, RingHeader};
+use crate::attach::Corrupt;
+use crate::ring::error::PopError;
+use crate::{Machine, SlotCell};
+
+/// A kind of ring for messages of type `T` on machine `M`.
+pub trait Kind<T, M: Machine>: sealed::Sealed + Sized {
+    /// What the header says of it.
+    const FLAGS: RingFlags;
+
+    /// What lies in memory for each index.
+    type Slot;
+    /// Where the payload stands in it, in bytes.
+    #[doc(hidden)]
+    const CELL: usize;
+
+    /// Returns the place of the payload in a slot.
+    fn cell(slot: &Self::Slot) -> &M::Cell<T>;
+}
+
+/// A kind with one producer.
+pub trait OneProducer<T, M: Machine>: Kind<T, M> {
+    /// What its producer holds besides the indices.
+    type Filling;
+
+    /// Returns the next index to fill and the consumer's index, as a new producer finds them.
+    #[doc(hidden)]
+    fn indices_to_fill(own: &RingHeader<M::Word>, peer: &RingHeader<M::Word>, slots: &Slots<'_, Self::Slot>) -> (u64, u64);
+
+    /// Returns the state of a new producer at `tail`.
+    #[doc(hidden)]
+    fn filling(tail: u64) -> Self::Filling;
+
+    /// Polls the consumer's index when fewer slots are free than wanted; returns how many are free now. Publishes what a forgotten grant or
+    /// batch filled: the consumer would make no room for more while it cannot see that.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if that index is outside the ring.
+    #[doc(hidden)]
+    fn room(producer: &mut Producer<'_, Self, T, M>) -> Result<u64, Corrupt>;
+
+    /// Writes the next slot, which is free, and advances the index.
+    #[doc(hidden)]
+    fn fill(producer: &mut Producer<'_, Self, T, M>, value: T);
+
+    /// Publishes all that was filled, right after a `fill`.
+    #[doc(hidden)]
+    fn publish(producer: &mut Producer<'_, Self, T, M>);
+
+    /// Begins to fill without publishing.
+    #[doc(hidden)]
+    fn hold(producer: &mut Producer<'_, Self, T, M>);
+
+    /// Publishes what was filled since [`hold`](Self::hold), if anything.
+    #[doc(hidden)]
+    fn flush(producer: &mut Producer<'_, Self, T, M>);
+
+    /// Ends what [`hold`](Self::hold) began.
+    #[doc(hidden)]
+    fn end_hold(producer: &mut Producer<'_, Self, T, M>) {
+        Self::flush(producer);
+    }
+
+    /// Publishes what a forgotten grant or batch filled.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn settle(producer: &mut Producer<'_, Self, T, M>) {
+        Self::flush(producer);
+    }
+
+    /// Returns the first index that is not published, while slots are held.
+    #[doc(hidden)]
+    fn published(producer: &Producer<'_, Self, T, M>) -> u64;
+}
+
+/// A kind with one consumer.
+pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
+    /// What its consumer holds besides its index.
+    type Emptying;
+
+    /// Returns the next index to empty, and the one up to which messages are known to be there, as a new consumer finds them.
+    #[doc(hidden)]
+    fn indices_to_empty(own: &RingHeader<M::Word>, peer: &RingHeader<M::Word>) -> (u64, u64);
+
+    /// Returns the state of a new consumer.
+    #[doc(hidden)]
+    fn emptying(head: u64, tail: u64) -> Self::Emptying;
+
+    /// Returns how many messages are in the ring now, at most `most`.
+    #[doc(hidden)]
+    fn waiting(consumer: &Consumer<'_, Self, T, M>, most: u64) -> u64;
+
+    /// Makes sure that the next message is there.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: empty, or corrupt.
+    #[doc(hidden)]
+    fn next(consumer: &mut Consumer<'_, Self, T, M>) -> Result<(), PopError>;
+
+    /// Returns how many messages in a row, up to `most`, are there.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if the producer's index is outside the ring.
+    #[doc(hidden)]
+    fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: u64) -> Result<u64, Corrupt>;
+
+    /// Takes the next message, which is there, without releasing its slot.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn take(consumer: &mut Consumer<'_, Self, T, M>) -> T {
+        // SAFETY: it is there, as callers have checked; advancing makes sure that it is read once.
+        let value = Self::cell(consumer.slots.at(consumer.head)).with(|place| unsafe { place.read() });
+        consumer.head = consumer.head.wrapping_add(1);
+        value
+    }
+
+    /// Releases all that was taken.
+    #[doc(hidden)]
+    fn release(consumer: &mut Consumer<'_, Self, T, M>);
+
+    /// Begins to take without releasing.
+    #[doc(hidden)]
+    fn keep(consumer: &mut Consumer<'_, Self, T, M>);
+
+    /// Releases what was taken since [`hold`](Self::keep), if anything.
+    #[doc(hidden)]
+    fn release_kept(consumer: &mut Consumer<'_, Self, T, M>);
+
+    /// Ends what [`hold`](Self::keep) began.
+    #[doc(hidden)]
+    fn end_keep(consumer: &mut Consumer<'_, Self, T, M>) {
+        Self::release_kept(consumer);
+    }
+
+    /// Releases what a forgotten batch took: a producer that waits for those slots fills no others.
+    #[doc(hidden)]
+    #[inline(always)]
+    fn settle_kept(consumer: &mut Consumer<'_, Self, T, M>) {
+        Self::release_kept(consumer);
+    }
+
+    /// Returns the first index that is not released, while slots are held.
+    #[doc(hidden)]
+    fn released(consumer: &Consumer<'_, Self, T, M>) -> u64;
+}
+
+/// A kind whose messages can be borrowed in place: nobody but its ends reaches the slots.
+pub trait InPlace: sealed::Sealed {}
+
+mod sealed {
+    /// Kinds are the crate's own.
+    pub trait Sealed {}
+}

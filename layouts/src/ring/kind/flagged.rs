@@ -1,0 +1,276 @@
+//! [`Flagged`]: a flag in each slot, the consumer's index in the header.
+
+use core::mem::offset_of;
+
+use super::sealed::Sealed;
+use super::{InPlace, Kind, OneConsumer, OneProducer, free};
+use crate::attach::Corrupt;
+use crate::ring::error::PopError;
+use crate::ring::slots::{Slot, Slots};
+use crate::ring::{Consumer, Producer, RingFlags, RingHeader};
+use crate::{Machine, SlotCell, Word};
+
+/// The kind of [`flagged`](crate::ring::flagged) rings.
+pub struct Flagged(());
+
+/// The flag of the message of an index, in a ring of this capacity.
+#[inline(always)]
+const fn full(index: u64, capacity: u64) -> u64 {
+    free(index, capacity) | 1
+}
+
+impl Sealed for Flagged {}
+impl InPlace for Flagged {}
+
+impl<T, M: Machine> Kind<T, M> for Flagged {
+    const FLAGS: RingFlags = RingFlags::FLAGGED;
+    type Slot = Slot<M::Word, M::Cell<T>>;
+    const CELL: usize = offset_of!(Slot<M::Word, M::Cell<T>>, cell);
+
+    #[inline(always)]
+    fn cell(slot: &Self::Slot) -> &M::Cell<T> {
+        &slot.cell
+    }
+}
+
+/// What a producer of a [`Flagged`] ring holds.
+pub struct Filling {
+    // INVARIANT: none of the producer's free slots has the flag of its index. Slots from here to its tail are written, and only the first of
+    // them has not its flag.
+    /// The first slot that is not published.
+    published: u64,
+}
+
+impl<T, M: Machine> OneProducer<T, M> for Flagged {
+    type Filling = Filling;
+
+    fn indices_to_fill(own: &RingHeader<M::Word>, _: &RingHeader<M::Word>, slots: &Slots<'_, Self::Slot>) -> (u64, u64) {
+        let capacity = slots.capacity();
+        // SYNC POINT: slot released. Pairs with the consumer's `release`.
+        let head = own.consumer.head.load_acquire();
+        let is_full = |offset: u64| {
+            let index = head.wrapping_add(offset);
+            slots.at(index).word.load() == full(index, capacity)
+        };
+        // Plain loops: on a device an iterator that is kept goes through local memory.
+        let mut waiting = 0;
+        while waiting < capacity && is_full(waiting) {
+            waiting += 1;
+        }
+        // Flags that a producer left behind a message that it never published: taken back, or the next message would publish them.
+        let mut offset = waiting;
+        while offset < capacity {
+            if is_full(offset) {
+                slots.at(head.wrapping_add(offset)).word.store(0);
+            }
+            offset += 1;
+        }
+        (head.wrapping_add(waiting), head)
+    }
+
+    #[inline(always)]
+    fn filling(tail: u64) -> Filling {
+        Filling { published: tail }
+    }
+
+    #[inline(always)]
+    fn room(producer: &mut Producer<'_, Self, T, M>) -> Result<u64, Corrupt> {
+        Self::flush(producer);
+        producer.refresh()
+    }
+
+    #[inline(always)]
+    fn fill(producer: &mut Producer<'_, Self, T, M>, value: T) {
+        let slot = producer.slots.at(producer.tail);
+        // SAFETY: by the invariant the slot at `tail` is this end's while `free` is not 0, which callers have checked.
+        slot.cell.with_mut(|place| unsafe { place.write(value) });
+        if producer.tail != producer.state.published {
+            // Nobody looks at it before it has acquired the flag of the first.
+            slot.word.store(full(producer.tail, producer.slots.capacity()));
+        }
+        producer.tail = producer.tail.wrapping_add(1);
+    }
+
+    #[inline(always)]
+    fn publish(producer: &mut Producer<'_, Self, T, M>) {
+        Self::flush(producer);
+    }
+
+    #[inline(always)]
+    fn hold(_: &mut Producer<'_, Self, T, M>) {}
+
+    #[inline(always)]
+    fn flush(producer: &mut Producer<'_, Self, T, M>) {
+        let first = producer.state.published;
+        if first != producer.tail {
+            // SYNC POINT: slot published. Pairs with Consumer::is_there.
+            producer.slots.at(first).word.store_release(full(first, producer.slots.capacity()));
+            producer.state.published = producer.tail;
+        }
+    }
+
+    #[inline(always)]
+    fn published(producer: &Producer<'_, Self, T, M>) -> u64 {
+        producer.state.published
+    }
+}
+
+/// What a consumer of a [`Flagged`] ring holds. Messages in a row from its head on whose flags are those of their indices are its own.
+pub struct Emptying {
+    /// The index that the producer knows.
+    released: u64,
+}
+
+impl<T, M: Machine> OneConsumer<T, M> for Flagged {
+    type Emptying = Emptying;
+
+    #[inline(always)]
+    fn indices_to_empty(_: &RingHeader<M::Word>, peer: &RingHeader<M::Word>) -> (u64, u64) {
+        let head = peer.consumer.head.load();
+        (head, head)
+    }
+
+    #[inline(always)]
+    fn emptying(head: u64, _: u64) -> Emptying {
+        Emptying { released: head }
+    }
+
+    /// A slot that was taken and not released still has a flag, but that of another lap.
+    #[inline]
+    fn waiting(consumer: &Consumer<'_, Self, T, M>, most: u64) -> u64 {
+        (0..most.min(consumer.capacity())).take_while(|offset| consumer.is_there(*offset)).count() as u64
+    }
+
+    #[inline(always)]
+    fn next(consumer: &mut Consumer<'_, Self, T, M>) -> Result<(), PopError> {
+        if consumer.is_there(0) { Ok(()) } else { Err(PopError::Empty) }
+    }
+
+    #[inline(always)]
+    fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: u64) -> Result<u64, Corrupt> {
+        Ok(Self::waiting(consumer, most))
+    }
+
+    #[inline(always)]
+    fn release(consumer: &mut Consumer<'_, Self, T, M>) {
+        Self::release_kept(consumer);
+    }
+
+    #[inline(always)]
+    fn keep(consumer: &mut Consumer<'_, Self, T, M>) {
+        Self::release_kept(consumer);
+    }
+
+    #[inline(always)]
+    fn release_kept(consumer: &mut Consumer<'_, Self, T, M>) {
+        // A store of what stands there already would only take the line from the producer.
+        if consumer.state.released != consumer.head {
+            consumer.state.released = consumer.head;
+            // SYNC POINT: slot released. Pairs with the producer's poll.
+            consumer.port.peer.consumer.head.store_release(consumer.head);
+        }
+    }
+
+    #[inline(always)]
+    fn released(consumer: &Consumer<'_, Self, T, M>) -> u64 {
+        consumer.state.released
+    }
+}
+
+impl<T, M: Machine> Producer<'_, Flagged, T, M> {
+    /// Pushes as many of `values` as fit, from the first, and publishes them together; returns how many.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if the consumer's index is outside the ring; nothing was pushed.
+    pub fn push_slice(&mut self, values: &[T]) -> Result<usize, Corrupt>
+    where
+        T: Copy,
+    {
+        if self.free() < values.len() as u64 {
+            self.refresh()?;
+        }
+        let count = self.free().min(values.len() as u64);
+        for (_, value) in (0..count).zip(values) {
+            Flagged::fill(self, *value);
+        }
+        Flagged::flush(self);
+        Ok(count as usize)
+    }
+}
+
+impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
+    /// Pops as many values as wait and fit, and releases their slots together; returns how many.
+    pub fn pop_slice(&mut self, values: &mut [T]) -> usize
+    where
+        T: Copy,
+    {
+        let count = Flagged::waiting(self, values.len() as u64);
+        for (_, value) in (0..count).zip(values) {
+            *value = Flagged::take(self);
+        }
+        Flagged::release_kept(self);
+        count as usize
+    }
+
+    /// Returns whether the message `offset` places after the next one is there, if all before it are.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_there(&self, offset: u64) -> bool {
+        let index = self.head.wrapping_add(offset);
+        // SYNC POINT: slot published. Pairs with the producer's `flush`.
+        self.slots.at(index).word.load_acquire() == full(index, self.slots.capacity())
+    }
+}
+
+/// For lanes that share one end: each holds an equal copy of its state and writes slots of its own, one of them publishes.
+impl<'a, T, M: Machine> Producer<'a, Flagged, T, M> {
+    /// Sets the flag of the slot `offset` places after the next one, which is not the first of its batch: nobody reads it before the
+    /// first's, which [`publication`](Self::publication) sets.
+    ///
+    /// # Safety
+    ///
+    /// `offset` is not 0 and below the slots that are [`free`](Self::free); the slot is written before the batch is published.
+    #[inline(always)]
+    pub unsafe fn raise(&self, offset: u64) {
+        let index = self.tail.wrapping_add(offset);
+        self.slots.at(index).word.store(full(index, self.capacity()));
+    }
+
+    /// Returns the word and the value that publish a batch from the next slot on, for [`Word::publish_all`].
+    ///
+    /// # Safety
+    ///
+    /// This value alone is stored to this word, once, when every lane has written its slots and [set](Self::raise) their flags.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn publication(&self) -> (&'a M::Word, u64) {
+        (&self.slots.at(self.tail).word, full(self.tail, self.capacity()))
+    }
+
+    /// Counts `count` slots as filled and published.
+    ///
+    /// # Safety
+    ///
+    /// At most [`free`](Self::free), and one lane stores their [`publication`](Self::publication).
+    #[inline(always)]
+    pub unsafe fn advance(&mut self, count: u64) {
+        self.tail = self.tail.wrapping_add(count);
+        self.state.published = self.tail;
+    }
+}
+
+/// As for the producer.
+impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
+    /// Counts `count` slots as emptied, without releasing them.
+    ///
+    /// # Safety
+    ///
+    /// So many messages in a row [are there](Self::is_there), whichever lanes have looked, and no lane reads them any more.
+    #[inline(always)]
+    pub unsafe fn advance(&mut self, count: u64) {
+        self.head = self.head.wrapping_add(count);
+        // The lane that stores does it for all of them.
+        self.state.released = self.head;
+    }
+}

@@ -1,0 +1,481 @@
+//! [`Indexed`]: both indices in the header, slots without flags.
+
+use core::hint::cold_path;
+
+use super::sealed::Sealed;
+use super::{InPlace, Kind, OneConsumer, OneProducer};
+use crate::attach::Corrupt;
+use crate::ring::error::PopError;
+use crate::ring::header::used;
+use crate::ring::pace::Pace;
+use crate::ring::slots::Slots;
+use crate::ring::{Consumer, Producer, RingFlags, RingHeader};
+use crate::{Machine, SliceCell, SlotCell, Word};
+
+/// The kind of [`spsc`](crate::ring::spsc) rings; `A` says how payload is written and read.
+pub struct Indexed<A = Plain>(A);
+
+/// How payload is written and read.
+pub trait Access<T, M: Machine>: Sealed {
+    /// Writes a slot.
+    ///
+    /// # Safety
+    ///
+    /// The slot is the caller's.
+    #[doc(hidden)]
+    unsafe fn write(cell: &M::Cell<T>, value: T);
+
+    /// Reads a slot.
+    ///
+    /// # Safety
+    ///
+    /// The slot is initialised and the caller's, and its value is read once.
+    #[doc(hidden)]
+    unsafe fn read(cell: &M::Cell<T>) -> T;
+}
+
+/// Payload is moved as a `T`: the other end is trusted not to touch it.
+pub struct Plain(());
+
+impl Sealed for Plain {}
+impl<T, M: Machine> Access<T, M> for Plain {
+    #[inline(always)]
+    unsafe fn write(cell: &M::Cell<T>, value: T) {
+        // SAFETY: the caller's promise.
+        cell.with_mut(|place| unsafe { place.write(value) });
+    }
+    #[inline(always)]
+    unsafe fn read(cell: &M::Cell<T>) -> T {
+        // SAFETY: the caller's promise.
+        cell.with(|place| unsafe { place.read() })
+    }
+}
+
+impl<A> Sealed for Indexed<A> {}
+impl InPlace for Indexed {}
+
+impl<A: Access<T, M>, T, M: Machine> Kind<T, M> for Indexed<A> {
+    const FLAGS: RingFlags = RingFlags::SPSC;
+    type Slot = M::Cell<T>;
+    const CELL: usize = 0;
+
+    #[inline(always)]
+    fn cell(slot: &M::Cell<T>) -> &M::Cell<T> {
+        slot
+    }
+}
+
+/// What a producer of an [`Indexed`] ring holds.
+pub struct Filling {
+    pace: Pace,
+    /// A grant or batch was begun and has not ended: if it was forgotten, its last messages are still to be published.
+    is_held: bool,
+    /// Meanwhile, the index that the consumer knows.
+    published: u64,
+}
+
+impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
+    type Filling = Filling;
+
+    #[inline(always)]
+    fn indices_to_fill(own: &RingHeader<M::Word>, peer: &RingHeader<M::Word>, _: &Slots<'_, Self::Slot>) -> (u64, u64) {
+        // SYNC POINT: slot released. Pairs with the consumer's `release`.
+        (peer.producer.tail.load(), own.consumer.head.load_acquire())
+    }
+
+    #[inline(always)]
+    fn filling(tail: u64) -> Filling {
+        Filling { pace: Pace::new(tail), is_held: false, published: tail }
+    }
+
+    #[inline(always)]
+    fn room(producer: &mut Producer<'_, Self, T, M>) -> Result<u64, Corrupt> {
+        Self::settle(producer);
+        if producer.free() > 0 {
+            return producer.refresh();
+        }
+        let due = producer.state.pace.is_due(producer.end);
+        if due {
+            cold_path();
+            producer.state.pace.wait();
+        }
+        let head = producer.polled();
+        if due {
+            cold_path();
+            // None was free, so what is free now begins where the slots ended.
+            let found = head.wrapping_add(producer.capacity()).wrapping_sub(producer.end);
+            producer.state.pace = producer.state.pace.seen::<T>(producer.end, producer.slots.mask(), found);
+        }
+        producer.accepted(head)
+    }
+
+    #[inline(always)]
+    fn fill(producer: &mut Producer<'_, Self, T, M>, value: T) {
+        producer.slots.prefetch_ahead::<true>(producer.tail, producer.free());
+        // SAFETY: by the invariant the slot at `tail` is this end's while `free` is not 0, which callers have checked.
+        unsafe { A::write(producer.slots.at(producer.tail), value) };
+        producer.tail = producer.tail.wrapping_add(1);
+    }
+
+    #[inline(always)]
+    fn publish(producer: &mut Producer<'_, Self, T, M>) {
+        // SYNC POINT: slot published. Pairs with the consumer's poll.
+        producer.port.peer.producer.tail.store_release(producer.tail);
+    }
+
+    #[inline(always)]
+    fn hold(producer: &mut Producer<'_, Self, T, M>) {
+        Self::settle(producer);
+        producer.state.is_held = true;
+        producer.state.published = producer.tail;
+    }
+
+    #[inline(always)]
+    fn flush(producer: &mut Producer<'_, Self, T, M>) {
+        // A store of what stands there already would only take the line from the consumer.
+        if producer.state.published != producer.tail {
+            producer.state.published = producer.tail;
+            Self::publish(producer);
+        }
+    }
+
+    #[inline(always)]
+    fn end_hold(producer: &mut Producer<'_, Self, T, M>) {
+        Self::flush(producer);
+        producer.state.is_held = false;
+    }
+
+    #[inline(always)]
+    fn settle(producer: &mut Producer<'_, Self, T, M>) {
+        // Whether or not anything is held: one field less that a loop of pushes keeps in a register.
+        if producer.state.is_held {
+            Self::publish(producer);
+        }
+    }
+
+    #[inline(always)]
+    fn published(producer: &Producer<'_, Self, T, M>) -> u64 {
+        producer.state.published
+    }
+}
+
+/// What a consumer of an [`Indexed`] ring holds.
+pub struct Emptying {
+    pace: Pace,
+    /// The producer's index, as last polled.
+    // INVARIANT: tail - head <= capacity, wrapping, and the slots from head up to tail are initialised and this end's.
+    tail: u64,
+    /// A batch was begun and has not ended: if it was forgotten, its last slots are still to be released.
+    is_held: bool,
+    /// Meanwhile, the index that the producer knows.
+    released: u64,
+}
+
+impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
+    type Emptying = Emptying;
+
+    #[inline(always)]
+    fn indices_to_empty(own: &RingHeader<M::Word>, peer: &RingHeader<M::Word>) -> (u64, u64) {
+        // SYNC POINT: slot published. Pairs with the producer's `publish`.
+        (peer.consumer.head.load(), own.producer.tail.load_acquire())
+    }
+
+    #[inline(always)]
+    fn emptying(head: u64, tail: u64) -> Emptying {
+        Emptying { tail, pace: Pace::new(head), is_held: false, released: head }
+    }
+
+    #[inline(always)]
+    fn waiting(consumer: &Consumer<'_, Self, T, M>, most: u64) -> u64 {
+        consumer.polled().wrapping_sub(consumer.head).min(most)
+    }
+
+    #[inline(always)]
+    fn next(consumer: &mut Consumer<'_, Self, T, M>) -> Result<(), PopError> {
+        if consumer.available() > 0 {
+            return Ok(());
+        }
+        let tail = consumer.poll_paced();
+        // One message is what a consumer finds that is right behind, and what takes the fewest instructions to see.
+        if tail != consumer.head.wrapping_add(1) {
+            cold_path();
+            // One comparison says that there are some and that there may be so many: one less than none is the greatest number.
+            if tail.wrapping_sub(consumer.head).wrapping_sub(1) > consumer.slots.mask() {
+                // Who polls for a message has its line under way when the index comes, and does not wait for one after the other.
+                consumer.slots.prefetch(consumer.head);
+                return Err(nothing(consumer.head, tail, consumer.slots.mask()));
+            }
+        }
+        consumer.state.tail = tail;
+        Ok(())
+    }
+
+    #[inline(always)]
+    fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: u64) -> Result<u64, Corrupt> {
+        if consumer.available() < most {
+            consumer.poll_for_more()?;
+        }
+        Ok(most.min(consumer.available()))
+    }
+
+    #[inline(always)]
+    fn take(consumer: &mut Consumer<'_, Self, T, M>) -> T {
+        consumer.slots.prefetch_ahead::<false>(consumer.head, consumer.available());
+        // SAFETY: by the invariant the slot at `head` is initialised and this end's while `available` is not 0, which callers have
+        // checked; advancing makes sure that it is read once.
+        let value = unsafe { A::read(consumer.slots.at(consumer.head)) };
+        consumer.head = consumer.head.wrapping_add(1);
+        value
+    }
+
+    #[inline(always)]
+    fn release(consumer: &mut Consumer<'_, Self, T, M>) {
+        // SYNC POINT: slot released. Pairs with the producer's poll.
+        consumer.port.peer.consumer.head.store_release(consumer.head);
+    }
+
+    #[inline(always)]
+    fn keep(consumer: &mut Consumer<'_, Self, T, M>) {
+        Self::settle_kept(consumer);
+        consumer.state.is_held = true;
+        consumer.state.released = consumer.head;
+    }
+
+    #[inline(always)]
+    fn release_kept(consumer: &mut Consumer<'_, Self, T, M>) {
+        // A store of what stands there already would only take the line from the producer.
+        if consumer.state.released != consumer.head {
+            consumer.state.released = consumer.head;
+            Self::release(consumer);
+        }
+    }
+
+    #[inline(always)]
+    fn end_keep(consumer: &mut Consumer<'_, Self, T, M>) {
+        Self::release_kept(consumer);
+        consumer.state.is_held = false;
+    }
+
+    #[inline(always)]
+    fn settle_kept(consumer: &mut Consumer<'_, Self, T, M>) {
+        // Whether or not anything is kept: one field less that a loop of pops holds in a register.
+        if consumer.state.is_held {
+            Self::release(consumer);
+        }
+    }
+
+    #[inline(always)]
+    fn released(consumer: &Consumer<'_, Self, T, M>) -> u64 {
+        consumer.state.released
+    }
+}
+
+/// Why there is nothing between these indices.
+#[cold]
+fn nothing(head: u64, tail: u64, mask: u64) -> PopError {
+    if head == tail { PopError::Empty } else { PopError::Corrupt(Corrupt { head, tail, capacity: mask + 1 }) }
+}
+
+impl<T, M: Machine<Cell<T>: SliceCell<T>>> Producer<'_, Indexed, T, M> {
+    /// Pushes as many of `values` as fit, from the first, and publishes them together; returns how many.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if the consumer's index is outside the ring; nothing was pushed.
+    pub fn push_slice(&mut self, values: &[T]) -> Result<usize, Corrupt>
+    where
+        T: Copy,
+    {
+        let wanted = values.len() as u64;
+        if self.free() < wanted {
+            Indexed::room(self)?;
+        }
+        let count = wanted.min(self.free());
+        let first = self.slots.before_wrap(self.tail, count) as usize;
+        let (head, rest) = values[..count as usize].split_at(first);
+        for (index, run) in [(self.tail, head), (self.tail.wrapping_add(first as u64), rest)] {
+            let slots = self.slots.run(index);
+            // SAFETY: `run` is short of the wrap and of the free slots, which are this end's.
+            unsafe { slots.as_ptr().copy_from_nonoverlapping(run.as_ptr(), run.len()) };
+        }
+        self.tail = self.tail.wrapping_add(count);
+        // A store of what stands there already would only take the line from the other side; a forgotten batch's messages stand behind it.
+        if count > 0 || self.state.is_held {
+            Indexed::publish(self);
+        }
+        Ok(count as usize)
+    }
+}
+
+impl<A: Access<T, M>, T, M: Machine> Consumer<'_, Indexed<A>, T, M> {
+    /// Returns the number of messages that wait as far as this end knows; [`refresh`](Self::refresh) polls.
+    #[must_use]
+    #[inline(always)]
+    pub const fn available(&self) -> u64 {
+        self.state.tail.wrapping_sub(self.head)
+    }
+
+    /// Polls the producer's index: returns the number of messages that wait now.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if that index is outside the ring; this end keeps what it knew.
+    #[inline]
+    pub fn refresh(&mut self) -> Result<u64, Corrupt> {
+        let tail = self.polled();
+        self.accepted(tail)
+    }
+
+    /// Polls for messages where there are fewer than wanted; how many wait now.
+    fn poll_for_more(&mut self) -> Result<u64, Corrupt> {
+        if self.available() > 0 {
+            return self.refresh();
+        }
+        let tail = self.poll_paced();
+        self.accepted(tail)
+    }
+
+    /// The producer's index, where nothing is left of what was seen before.
+    #[inline(always)]
+    fn poll_paced(&mut self) -> u64 {
+        let due = self.state.pace.is_due(self.head);
+        if due {
+            cold_path();
+            self.state.pace.wait();
+        }
+        let tail = self.polled();
+        if due {
+            cold_path();
+            self.state.pace = self.state.pace.seen::<T>(self.head, self.slots.mask(), tail.wrapping_sub(self.head));
+        }
+        tail
+    }
+
+    /// The producer's index as it stands in memory.
+    #[inline(always)]
+    fn polled(&self) -> u64 {
+        // SYNC POINT: slot published. Pairs with the producer's `publish`.
+        self.port.own.producer.tail.load_acquire()
+    }
+
+    /// Notes a polled index; returns the number of messages that wait.
+    #[inline(always)]
+    fn accepted(&mut self, tail: u64) -> Result<u64, Corrupt> {
+        let used = used(self.head, tail, self.slots.capacity())?;
+        self.state.tail = tail;
+        Ok(used)
+    }
+}
+
+impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
+    /// Pops as many values as wait and fit, and releases their slots together; returns how many.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if the producer's index is outside the ring; nothing was popped.
+    pub fn pop_slice(&mut self, values: &mut [T]) -> Result<usize, Corrupt>
+    where
+        T: Copy,
+    {
+        let wanted = values.len() as u64;
+        if self.available() < wanted {
+            self.poll_for_more()?;
+        }
+        let count = wanted.min(self.available());
+        let first = self.slots.before_wrap(self.head, count) as usize;
+        let (head, rest) = values[..count as usize].split_at_mut(first);
+        for (index, run) in [(self.head, head), (self.head.wrapping_add(first as u64), rest)] {
+            let slots = self.slots.run(index);
+            // SAFETY: `run` is short of the wrap and of the filled slots, which are initialised and this end's.
+            unsafe { slots.as_ptr().copy_to_nonoverlapping(run.as_mut_ptr(), run.len()) };
+        }
+        self.head = self.head.wrapping_add(count);
+        // A store of what stands there already would only take the line from the other side; a forgotten batch's slots stand behind it.
+        if count > 0 || self.state.is_held {
+            Indexed::release(self);
+        }
+        Ok(count as usize)
+    }
+
+    /// Returns all messages that wait now, in place, as two runs: before the wrap and after it. None is taken.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if the producer's index is outside the ring.
+    pub fn as_slices(&mut self) -> Result<[&[T]; 2], Corrupt> {
+        if self.refresh()? == 0 {
+            Indexed::settle_kept(self);
+        }
+        Ok(self.runs(self.available()))
+    }
+
+    /// So many messages, at most what is available, as two runs: before the wrap and after it.
+    pub(in crate::ring) fn runs(&self, count: u64) -> [&[T]; 2] {
+        let first = self.slots.before_wrap(self.head, count);
+        let run = |index: u64, count: u64| {
+            // SAFETY: `count` initialised slots short of the wrap; not released while borrowed.
+            unsafe { core::slice::from_raw_parts(self.slots.run(index).as_ptr(), count as usize) }
+        };
+        [run(self.head, first), run(self.head.wrapping_add(first), count - first)]
+    }
+}
+
+/// For lanes that share one end: each holds an equal copy of its state, one of them polls and publishes.
+impl<'a, T, M: Machine> Producer<'a, Indexed, T, M> {
+    /// Counts `count` slots as filled, without publishing.
+    ///
+    /// # Safety
+    ///
+    /// At most [`free`](Self::free), and each has been written, by whichever lane.
+    #[inline(always)]
+    pub unsafe fn advance(&mut self, count: u64) {
+        debug_assert!(count <= self.free());
+        self.tail = self.tail.wrapping_add(count);
+    }
+
+    /// Returns the word and the value that publish what was filled, for [`Word::publish_all`].
+    ///
+    /// # Safety
+    ///
+    /// This value alone is stored to this word, once, when every lane is done with the slots that it publishes.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn publication(&self) -> (&'a M::Word, u64) {
+        (&self.port.peer.producer.tail, self.tail)
+    }
+}
+
+/// As for the producer.
+impl<'a, T, M: Machine> Consumer<'a, Indexed, T, M> {
+    /// Returns the producer's index as it stands in memory.
+    #[inline(always)]
+    #[must_use]
+    pub fn poll(&self) -> u64 {
+        self.polled()
+    }
+
+    /// Notes a polled index; returns the number of messages that wait.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if it is outside the ring; nothing changes.
+    ///
+    /// # Safety
+    ///
+    /// `tail` came from [`poll`](Self::poll) on this ring, and a barrier made visible to this lane what the polling lane saw.
+    #[inline(always)]
+    pub unsafe fn accept(&mut self, tail: u64) -> Result<u64, Corrupt> {
+        self.accepted(tail)
+    }
+
+    /// Counts `count` slots as emptied, without releasing them.
+    ///
+    /// # Safety
+    ///
+    /// At most [`available`](Self::available), and no lane reads them any more.
+    #[inline(always)]
+    pub unsafe fn advance(&mut self, count: u64) {
+        debug_assert!(count <= self.available());
+        self.head = self.head.wrapping_add(count);
+    }
+}

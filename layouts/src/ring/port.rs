@@ -1,0 +1,51 @@
+//! [`Port`]: what an end knows of the two headers of its ring.
+
+use super::{Bells, owner};
+use crate::{RingHeader, Word};
+
+/// The headers of an end: a producer's if `FILLS`, else a consumer's.
+pub(super) struct Port<'a, W: Word, const FILLS: bool> {
+    /// Where the other end's index is polled.
+    pub(super) own: &'a RingHeader<W>,
+    /// Where this end's index is published.
+    pub(super) peer: &'a RingHeader<W>,
+    /// The header says that this end is open, and is to say closed when this end is dropped.
+    announced: bool,
+}
+
+impl<'a, W: Word, const FILLS: bool> Port<'a, W, FILLS> {
+    #[inline(always)]
+    pub(super) const fn new(own: &'a RingHeader<W>, peer: &'a RingHeader<W>) -> Self {
+        Self { own, peer, announced: false }
+    }
+
+    const fn owner(&self) -> &'a W {
+        if FILLS { &self.peer.producer.owner } else { &self.peer.consumer.owner }
+    }
+
+    pub(super) fn announce(&mut self) {
+        owner::open(self.owner());
+        self.announced = true;
+    }
+
+    pub(super) fn is_disconnected(&self) -> bool {
+        owner::is_closed(if FILLS { &self.own.consumer.owner } else { &self.own.producer.owner })
+    }
+
+    /// An end looks at the wait word in the header that it polls, and counts itself in the one that it writes.
+    pub(super) const fn bells(&self) -> Bells<'a, W> {
+        if FILLS {
+            Bells { theirs: &self.own.producer.waiting, ours: &self.peer.consumer.waiting }
+        } else {
+            Bells { theirs: &self.own.consumer.waiting, ours: &self.peer.producer.waiting }
+        }
+    }
+}
+
+impl<W: Word, const FILLS: bool> Drop for Port<'_, W, FILLS> {
+    fn drop(&mut self) {
+        if self.announced {
+            owner::close(self.owner());
+        }
+    }
+}

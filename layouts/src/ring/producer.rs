@@ -1,0 +1,267 @@
+//! [`Producer`]: the end that fills slots.
+
+use core::hint::cold_path;
+use core::ptr::NonNull;
+
+use super::error::{PushError, ReserveError};
+use super::header::used;
+use super::kind::{InPlace, OneProducer};
+use super::port::Port;
+use super::slots::{Slots, geometry_of_both, place};
+use super::{BatchProducer, Bells, Grant, RingFlags, Row};
+use crate::attach::{AttachError, Corrupt};
+use crate::{Machine, RingHeader, RingMessage, Word};
+
+/// Fills slots and publishes them. One per ring.
+pub struct Producer<'a, K: OneProducer<T, M>, T, M: Machine> {
+    pub(super) state: K::Filling,
+    pub(super) port: Port<'a, M::Word, true>,
+    pub(super) slots: Slots<'a, K::Slot>,
+    // INVARIANT: end - tail <= capacity, wrapping, and the slots from tail up to end are this end's.
+    /// The next slot to fill.
+    pub(super) tail: u64,
+    /// Where this end's slots end: the consumer's index as last polled, plus the capacity. One comparison then says whether there are any.
+    pub(super) end: u64,
+}
+
+// SAFETY: a producer hands over `T`s, and its words are shared by their own accesses.
+unsafe impl<K: OneProducer<T, M>, T: Send, M: Machine> Send for Producer<'_, K, T, M> {}
+
+impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
+    /// Attaches to a ring in one piece of memory: header, then slots. Reads every slot once if slots have flags.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, `len` bytes at `base` are valid and initialised, and nobody but this producer and one consumer touches them.
+    pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
+    where
+        T: RingMessage,
+    {
+        // SAFETY: the caller's promise.
+        let (header, layout, slots) = unsafe { place::<T, M>(K::FLAGS, base, len)? };
+        // SAFETY: the caller's promise; so many slots were checked against `len`, and the header is not read again.
+        unsafe { Self::over(header, header, slots.cast(), layout.capacity()) }.map_err(AttachError::Corrupt)
+    }
+
+    /// Attaches to a ring with two separate headers: `own` is polled, `peer` is written. Reads every slot once if slots have flags.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead, in either header.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, as many slots at `slots` as `own` says are valid and initialised, and nobody but this producer and one consumer touches them
+    /// or the headers.
+    pub unsafe fn new(own: &'a RingHeader<M::Word>, peer: &'a RingHeader<M::Word>, slots: NonNull<K::Slot>) -> Result<Self, AttachError>
+    where
+        T: RingMessage,
+    {
+        let layout = geometry_of_both::<T, _>(K::FLAGS, own, peer)?;
+        // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
+        unsafe { Self::over(own, peer, slots, layout.capacity()) }.map_err(AttachError::Corrupt)
+    }
+
+    /// Attaches to a ring whose geometry the caller has checked already. Reads every slot once if slots have flags.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if the indices are further apart than the capacity.
+    ///
+    /// # Safety
+    ///
+    /// As [`new`](Self::new), for any `T` whose published slots are initialised; `capacity` is that of the ring, a power of two that fits
+    /// `usize`.
+    pub unsafe fn over(
+        own: &'a RingHeader<M::Word>,
+        peer: &'a RingHeader<M::Word>,
+        slots: NonNull<K::Slot>,
+        capacity: u64,
+    ) -> Result<Self, Corrupt> {
+        // SAFETY: the caller's promise.
+        let slots = unsafe { Slots::new(slots, capacity) };
+        let (tail, head) = K::indices_to_fill(own, peer, &slots);
+        used(head, tail, capacity)?;
+        Ok(Self { port: Port::new(own, peer), slots, tail, end: head.wrapping_add(capacity), state: K::filling(tail) })
+    }
+
+    /// Marks this end as open in the header, and as closed when it is dropped: the other end's `is_disconnected` reads that.
+    #[must_use]
+    pub fn announce(mut self) -> Self {
+        self.port.announce();
+        self
+    }
+
+    /// Returns whether the consumer announced itself and was dropped.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        self.port.is_disconnected()
+    }
+
+    pub(super) const fn bells(&self) -> Bells<'a, M::Word> {
+        self.port.bells()
+    }
+
+    /// Returns the number of messages in the ring now, those of an unfinished batch included; at most the capacity, whatever the other end
+    /// wrote.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.tail.wrapping_sub(self.polled()).min(self.capacity())
+    }
+
+    /// Returns whether nothing is in the ring now.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns whether no slot is free now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() == self.capacity()
+    }
+
+    /// Returns the kind of ring, as its header says it.
+    #[must_use]
+    pub const fn kind(&self) -> RingFlags {
+        K::FLAGS
+    }
+
+    /// Returns the number of slots.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.slots.capacity()
+    }
+
+    /// Returns the index of the next slot to fill.
+    #[must_use]
+    pub const fn tail(&self) -> u64 {
+        self.tail
+    }
+
+    /// Returns the number of slots that are free as far as this end knows; [`refresh`](Self::refresh) polls.
+    #[must_use]
+    #[inline(always)]
+    pub const fn free(&self) -> u64 {
+        self.end.wrapping_sub(self.tail)
+    }
+
+    /// Polls the consumer's index: returns the number of slots that are free now.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if that index is outside the ring; this end keeps what it knew.
+    #[inline]
+    pub fn refresh(&mut self) -> Result<u64, Corrupt> {
+        let head = self.polled();
+        self.accepted(head)
+    }
+
+    /// Pushes one value and publishes it.
+    ///
+    /// # Errors
+    ///
+    /// [`PushError`] with the value.
+    #[inline]
+    pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
+        if self.free() == 0 {
+            cold_path();
+            match K::room(self) {
+                Ok(0) => return Err(PushError::Full(value)),
+                Ok(_) => {}
+                Err(_) => return Err(PushError::Corrupt(value)),
+            }
+        }
+        K::fill(self, value);
+        K::publish(self);
+        Ok(())
+    }
+
+    /// Reserves `count` slots, to be written in place.
+    ///
+    /// # Errors
+    ///
+    /// [`ReserveError`]: too few free now, more than the ring has, or corrupt.
+    pub fn reserve(&mut self, count: u64) -> Result<Grant<'_, 'a, K, T, M>, ReserveError> {
+        if self.free() < count {
+            if count > self.capacity() {
+                return Err(ReserveError::TooLarge { capacity: self.capacity() });
+            }
+            let free = K::room(self).map_err(ReserveError::Corrupt)?;
+            if free < count {
+                return Err(ReserveError::Full { free });
+            }
+        }
+        Ok(Grant::new(self, count))
+    }
+
+    /// Publishes every `every` messages instead of each (at least 1).
+    pub fn batch(&mut self, every: u64) -> BatchProducer<'_, 'a, K, T, M> {
+        BatchProducer::new(self, every)
+    }
+
+    /// The consumer's index as it stands in memory.
+    #[inline(always)]
+    pub(super) fn polled(&self) -> u64 {
+        // SYNC POINT: slot released. Pairs with Consumer's release.
+        self.port.own.consumer.head.load_acquire()
+    }
+
+    /// Notes a polled index; returns the number of free slots.
+    #[inline(always)]
+    pub(super) fn accepted(&mut self, head: u64) -> Result<u64, Corrupt> {
+        let used = used(head, self.tail, self.slots.capacity())?;
+        self.end = head.wrapping_add(self.slots.capacity());
+        Ok(self.slots.capacity() - used)
+    }
+}
+
+/// For lanes that share one end: each holds an equal copy of its state, one of them polls and publishes.
+impl<'a, K: OneProducer<T, M> + InPlace, T, M: Machine> Producer<'a, K, T, M> {
+    /// Returns the consumer's index as it stands in memory.
+    #[inline(always)]
+    #[must_use]
+    pub fn poll(&self) -> u64 {
+        self.polled()
+    }
+
+    /// Notes a polled index; returns the number of free slots.
+    ///
+    /// # Errors
+    ///
+    /// [`Corrupt`] if it is outside the ring; nothing changes.
+    ///
+    /// # Safety
+    ///
+    /// `head` came from [`poll`](Self::poll) on this ring, and a barrier made visible to this lane what the polling lane saw.
+    #[inline(always)]
+    pub unsafe fn accept(&mut self, head: u64) -> Result<u64, Corrupt> {
+        self.accepted(head)
+    }
+
+    /// Returns the payload of the slots from the next one on.
+    #[inline(always)]
+    #[must_use]
+    pub const fn row(&self) -> Row<'a, M::Cell<T>> {
+        // SAFETY: by `Kind::CELL` each slot has its cell there.
+        unsafe { self.slots.row(self.tail, K::CELL) }
+    }
+
+    /// Returns the payload of the slot `offset` places after the next one.
+    #[inline(always)]
+    #[must_use]
+    pub fn slot(&self, offset: u64) -> &'a M::Cell<T> {
+        K::cell(self.slots.at(self.tail.wrapping_add(offset)))
+    }
+}
+
+impl<K: OneProducer<T, M>, T, M: Machine> Drop for Producer<'_, K, T, M> {
+    fn drop(&mut self) {
+        // What a forgotten grant or batch had written.
+        K::settle(self);
+    }
+}
