@@ -60,7 +60,7 @@ impl<M: Machine<Word: RmwWord> + 'static> Memory<M> {
     /// Once at a time.
     unsafe fn only_consumer(&'static self) -> mpsc::Consumer<'static, u64, M> {
         // SAFETY: as above, and the caller's promise.
-        unsafe { mpsc::Consumer::new(&self.header, self.slots()) }.unwrap()
+        unsafe { mpsc::Consumer::new(&self.header, &self.header, self.slots()) }.unwrap()
     }
     /// # Safety
     ///

@@ -317,7 +317,7 @@ fn mpsc_ring<const BROKEN: u8>() {
     // SAFETY: `CAPACITY` slots, vacant.
     let producer = unsafe { mpsc::Producer::<u64, Shuttle<BROKEN>>::new(&memory.header, memory.slots()) }.unwrap();
     // SAFETY: as above; this model's only consumer.
-    let consumer = unsafe { mpsc::Consumer::<u64, Shuttle<BROKEN>>::new(&memory.header, memory.slots()) }.unwrap();
+    let consumer = unsafe { mpsc::Consumer::<u64, Shuttle<BROKEN>>::new(&memory.header, &memory.header, memory.slots()) }.unwrap();
     meet(vec![producer.clone(), producer], vec![consumer], many_fill, |consumer, way| drain!(consumer, way));
     // SAFETY: the threads have ended, and their handles with them.
     unsafe { memory.free() };

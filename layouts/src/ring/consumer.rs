@@ -32,15 +32,16 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, `len` bytes at `base` are valid and initialised, and nobody but this consumer and the ring's producers touches them.
+    /// For `'a`, `len` bytes at `base` are valid and initialised, and nobody but this consumer and the ring's producers touches them; producers
+    /// and consumer of an MPSC ring are in one coherence domain.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
     where
         T: RingMessage,
     {
         // SAFETY: the caller's promise.
         let (header, layout, slots) = unsafe { place::<T, M>(K::FLAGS, base, len)? };
-        // SAFETY: the caller's promise; so many slots were checked against `len`, and the header is not read again.
-        unsafe { Self::over(header, header, slots.cast(), layout.capacity()) }.map_err(AttachError::Corrupt)
+        // SAFETY: the caller's promise; so many slots were checked against `len`.
+        unsafe { Self::verified(header, header, slots.cast(), layout.capacity()) }
     }
 
     /// Attaches to a ring with two separate headers: `own` is polled, `peer` is written.
@@ -51,15 +52,30 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, as many slots at `slots` as `own` says are valid and initialised, and nobody but this consumer and one producer touches them
-    /// or the headers.
+    /// For `'a`, as many slots at `slots` as `own` says are valid and initialised, and nobody but this consumer and the ring's producers
+    /// touches them or the headers. Of an MPSC ring `own` and `peer` are one header.
     pub unsafe fn new(own: &'a RingHeader<M::Word>, peer: &'a RingHeader<M::Word>, slots: NonNull<K::Slot>) -> Result<Self, AttachError>
     where
         T: RingMessage,
     {
         let layout = geometry_of_both::<T, _>(K::FLAGS, own, peer)?;
         // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
-        unsafe { Self::over(own, peer, slots, layout.capacity()) }.map_err(AttachError::Corrupt)
+        unsafe { Self::verified(own, peer, slots, layout.capacity()) }
+    }
+
+    /// # Safety
+    ///
+    /// As [`over`](Self::over).
+    pub(super) unsafe fn verified(
+        own: &'a RingHeader<M::Word>,
+        peer: &'a RingHeader<M::Word>,
+        slots: NonNull<K::Slot>,
+        capacity: u64,
+    ) -> Result<Self, AttachError> {
+        // SAFETY: the caller's promise.
+        K::verify(own, &unsafe { Slots::new(slots, capacity) })?;
+        // SAFETY: the caller's promise.
+        unsafe { Self::over(own, peer, slots, capacity) }.map_err(AttachError::Corrupt)
     }
 
     /// Attaches to a ring whose geometry the caller has checked already.
@@ -82,7 +98,11 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         let slots = unsafe { Slots::new(slots, capacity) };
         let (head, tail) = K::indices_to_empty(own, peer);
         used(head, tail, capacity)?;
-        Ok(Self { port: Port::new(own, peer), slots, head, state: K::emptying(head, tail) })
+        let mut port = Port::new(own, peer);
+        if K::ANNOUNCED {
+            port.announce();
+        }
+        Ok(Self { port, slots, head, state: K::emptying(head, tail) })
     }
 
     /// Marks this end as open in the header, and as closed when it is dropped: the other end's `is_disconnected` reads that.

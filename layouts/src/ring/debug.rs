@@ -2,12 +2,11 @@
 
 use core::fmt;
 
-use super::drain::Take;
 use super::kind::{InPlace, OneConsumer, OneProducer};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-use super::{BareSlot, Storage, WordSlot};
+use super::{BareSlot, RingIn, Storage, ring::HostKind};
 use super::{BatchConsumer, BatchProducer, Chunk, Consumer, Drain, Grant, Policed, Producer, Push, Slot};
-use super::{flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
+use super::{framed, lossy, mailbox, mpmc, spsc};
 use crate::{Machine, RingMessage, RmwWord};
 
 /// A type, its name, and the methods whose answers are shown.
@@ -52,11 +51,7 @@ shown! {
     [T, M: Machine] mpmc::Taken<'_, '_, T, M>: "mpmc::Taken";
     [T, M: Machine<Word: RmwWord>] mpmc::Grant<'_, '_, T, M>: "Grant" len;
     [T, M: Machine<Word: RmwWord>] mpmc::BatchProducer<'_, '_, T, M>: "BatchProducer";
-    [T, M: Machine<Word: RmwWord>] mpsc::Consumer<'_, T, M>: "mpsc::Consumer" capacity;
-    [T, M: Machine<Word: RmwWord>] mpsc::Chunk<'_, '_, T, M>: "mpsc::Chunk" len;
-    [T, M: Machine<Word: RmwWord>] mpsc::BatchConsumer<'_, '_, T, M>: "mpsc::BatchConsumer";
 
-    [C: Take] super::drain::Drain<'_, C>: "Drain" len;
     [E: Push] Policed<E>: "Policed" counts;
     [W, C] Slot<W, C>: "Slot";
 }
@@ -64,13 +59,10 @@ shown! {
 // What has words or slots of the host's.
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 shown! {
-    [T, S: Storage<BareSlot<T>>] spsc::RingIn<T, S>: "spsc::Ring";
-    [T, S: Storage<WordSlot<T>>] flagged::RingIn<T, S>: "flagged::Ring";
+    [K: HostKind<T>, T, S: Storage<K::Slot>] RingIn<K, T, S>: "Ring";
     [S: Storage<BareSlot<u64>>] framed::RingIn<S>: "framed::Ring";
     [T, S: Storage<crate::HostWord>] lossy::RingIn<T, S>: "lossy::Ring";
     [T, const N: usize] mailbox::Mailbox<T, N>: "Mailbox";
-    [T, S: Storage<WordSlot<T>>] mpmc::RingIn<T, S>: "mpmc::Ring";
-    [T, S: Storage<WordSlot<T>>] mpsc::RingIn<T, S>: "mpsc::Ring";
     [T] crate::host::HostCell<T>: "HostCell";
 }
 

@@ -4,16 +4,18 @@
 //! A kind says what lies in memory for each index, how an end learns how far the other one is, and how it publishes. The traits are sealed:
 //! the slots' ownership rests on them.
 
+mod claimed;
 mod flagged;
 mod indexed;
 
+pub(super) use claimed::{Look, Turns, claim, fill, first_use, format, free, take};
+pub use claimed::{Mpmc, Mpsc, SystemAtomics};
 pub use flagged::Flagged;
 pub use indexed::{Access, Indexed, Plain};
 
 use super::slots::Slots;
-use super::turns::free;
 use super::{Consumer, Producer, RingFlags, RingHeader};
-use crate::attach::Corrupt;
+use crate::attach::{AttachError, Corrupt};
 use crate::ring::error::PopError;
 use crate::{Machine, SlotCell};
 
@@ -92,10 +94,23 @@ pub trait OneProducer<T, M: Machine>: Kind<T, M> {
 pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     /// What its consumer holds besides its index.
     type Emptying;
+    /// Whether a consumer announces itself when it attaches.
+    #[doc(hidden)]
+    const ANNOUNCED: bool = false;
 
     /// Returns the next index to empty, and the one up to which messages are known to be there, as a new consumer finds them.
     #[doc(hidden)]
     fn indices_to_empty(own: &RingHeader<M::Word>, peer: &RingHeader<M::Word>) -> (u64, u64);
+
+    /// Reads every slot of a ring that is attached to in memory, where its words can be wrong.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead.
+    #[doc(hidden)]
+    fn verify(_: &RingHeader<M::Word>, _: &Slots<'_, Self::Slot>) -> Result<(), AttachError> {
+        Ok(())
+    }
 
     /// Returns the state of a new consumer.
     #[doc(hidden)]

@@ -8,11 +8,11 @@
 //!    header. Across a bus each side keeps the header that it polls in memory that is near to it, and only writes across.
 
 pub mod aggregate;
+mod alias;
 mod batch;
 mod chunk;
 mod consumer;
 mod debug;
-mod drain;
 mod end;
 mod error;
 pub mod flagged;
@@ -31,10 +31,10 @@ mod pace;
 mod policy;
 mod port;
 mod producer;
+mod ring;
 mod slots;
 pub mod spsc;
 mod storage;
-mod turns;
 
 pub use batch::{BatchConsumer, BatchProducer};
 pub use chunk::{Chunk, Drain};
@@ -43,12 +43,14 @@ pub use end::{Bells, End, Follow, Pop, PopBytes, Publish, Push, PushBytes};
 pub use error::{PopError, PushError, ReserveError};
 pub use grant::Grant;
 pub use header::{ConstantLine, ConsumerLine, MAGIC, ProducerLine, RingFlags, RingHeader};
-pub use kind::{Flagged, Indexed};
+pub use kind::{Flagged, Indexed, Mpmc, Mpsc};
 pub use layout::{LayoutError, RingLayout};
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
 pub use owned::{Lent, Owned};
 pub use policy::{Counts, Evict, Policed};
 pub use producer::Producer;
+#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+pub use ring::RingIn;
 pub use slots::{Row, Slot};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use storage::{BareSlot, Storage, WordSlot};

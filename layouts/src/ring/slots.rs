@@ -4,8 +4,8 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 use super::header::{RingFlags, RingHeader};
+use super::kind::{first_use, free};
 use super::layout::RingLayout;
-use super::turns::{first_use, free};
 use crate::align::is_aligned;
 use crate::attach::AttachError;
 use crate::{Machine, RingMessage, SliceCell, Word};

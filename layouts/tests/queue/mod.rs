@@ -224,9 +224,7 @@ impl<T: Value> Drain<T> for mpsc::Consumer<'_, T, Host> {
         match self.peek(most) {
             Err(refused) => {
                 assert_eq!((refused, seen), (PopError::Empty, 0));
-                if most > 0 {
-                    model.release();
-                }
+                model.release();
             }
             Ok(chunk) => {
                 assert_eq!(chunk.len(), seen);

@@ -4,9 +4,9 @@ use core::ptr::NonNull;
 
 use super::SystemAtomics;
 use crate::attach::AttachError;
-use crate::ring::drain::drop_all;
+use crate::ring::chunk::drop_all;
 use crate::ring::error::PopError;
-use crate::ring::turns::{Turns, claim, take};
+use crate::ring::kind::{Turns, claim, take};
 use crate::ring::{Bells, RingFlags, Slot, end, owner};
 use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};
 
@@ -76,7 +76,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
         unsafe { Self::from_raw(base, len) }
     }
 
-    pub(super) fn at(turns: Turns<'a, T, M>) -> Self {
+    pub(in crate::ring) fn at(turns: Turns<'a, T, M>) -> Self {
         owner::enter(&turns.header.consumer.owner);
         Self { turns, hint: turns.header.consumer.head.load() }
     }
@@ -142,16 +142,8 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
             return 0;
         }
         let Some((first, count)) = self.claim(values.len() as u64) else { return 0 };
-        let mut values = &mut values[..count as usize];
-        for (index, slots) in self.turns.runs(first, count) {
-            let taken = self.turns.taken(index);
-            let (now, later) = values.split_at_mut(slots.len());
-            values = later;
-            for (slot, value) in slots.iter().zip(now) {
-                // SAFETY: claimed just now, each slot once.
-                *value = unsafe { take::<T, M>(slot, taken) };
-            }
-        }
+        // SAFETY: claimed just now.
+        unsafe { self.turns.take_run(first, &mut values[..count as usize]) };
         count as usize
     }
 

@@ -1,6 +1,6 @@
 //! Claimed slots.
 
-use crate::ring::turns::Turns;
+use crate::ring::kind::Turns;
 use crate::{Machine, RmwWord, SlotCell, Word};
 
 use super::PushError;

@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 use super::{BatchProducer, Grant, SystemAtomics};
 use crate::attach::AttachError;
 use crate::ring::error::{PushError, ReserveError};
-use crate::ring::turns::{Look, Turns, claim, fill, take};
+use crate::ring::kind::{Look, Turns, claim, fill, take};
 use crate::ring::{Bells, RingFlags, Slot, end, owner};
 use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};
 

@@ -42,45 +42,22 @@
 mod consumer;
 mod grant;
 mod producer;
-#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-mod ring;
 
 use core::ptr::NonNull;
 
 pub use consumer::{Consumer, Taken};
 pub use grant::{BatchProducer, Grant};
 pub use producer::Producer as ManyProducer;
-#[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
-pub use ring::Boxed;
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-pub use ring::{OwnedConsumer, OwnedProducer};
-#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-pub use ring::{Ring, RingIn};
 
-pub use super::error::{PopError, PushError, ReserveError};
-use super::{RingFlags, RingLayout, turns};
+pub use super::kind::SystemAtomics;
+use super::{RingFlags, RingLayout, kind};
 use crate::attach::AttachError;
 use crate::{Machine, RingMessage};
 
+super::alias::rings! { Mpmc, WordSlot, "mpmc" }
+
 /// Claims slots, fills and publishes them. Clone it for another producer.
 pub type Producer<'a, T, M> = ManyProducer<'a, T, M, { RingFlags::MPMC.bits() }>;
-
-/// Shows that compare-exchange on the words of a ring is atomic between a CPU and a GPU.
-///
-/// Over PCIe it is not, unless the device says so (`hostNativeAtomicSupported`); only a probe of the device may make one.
-#[derive(Clone, Copy, Debug)]
-pub struct SystemAtomics(());
-
-impl SystemAtomics {
-    /// # Safety
-    ///
-    /// Every agent that will attach with this proof reaches the ring's memory with native atomics: a CPU and a GPU joined by NVLink-C2C, or
-    /// one device alone.
-    #[must_use]
-    pub const unsafe fn assume() -> Self {
-        Self(())
-    }
-}
 
 /// Writes an empty MPMC ring of `T` whose indices begin at `start` into memory: the header, and the word of each slot.
 ///
@@ -94,5 +71,5 @@ impl SystemAtomics {
 pub unsafe fn format<T: RingMessage, M: Machine>(base: NonNull<u8>, len: u64, layout: &RingLayout, start: u64) -> Result<(), AttachError> {
     layout.expect(RingFlags::MPMC)?;
     // SAFETY: the caller's promise.
-    unsafe { turns::format::<T, M>(base, len, layout, start) }
+    unsafe { kind::format::<T, M>(base, len, layout, start) }
 }

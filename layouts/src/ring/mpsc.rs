@@ -24,25 +24,15 @@
 //! assert_eq!((consumer.pop(), consumer.pop()), (Ok(7), Ok(8)));
 //! ```
 
-mod consumer;
-#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-mod ring;
-
 use core::ptr::NonNull;
 
-pub use consumer::{BatchConsumer, Chunk, Consumer};
-#[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
-pub use ring::Boxed;
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-pub use ring::{OwnedConsumer, OwnedProducer};
-#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-pub use ring::{Ring, RingIn};
-
-pub use super::error::{PopError, PushError, ReserveError};
 pub use super::mpmc::{BatchProducer, Grant, SystemAtomics};
-use super::{RingFlags, RingLayout, mpmc, turns};
+use super::{RingFlags, RingLayout, kind, mpmc};
 use crate::attach::AttachError;
 use crate::{Machine, RingMessage};
+
+super::alias::rings! { Mpsc, WordSlot, "mpsc" }
+super::alias::one_consumer! { Mpsc }
 
 /// Claims slots, fills and publishes them. Clone it for another producer.
 pub type Producer<'a, T, M> = mpmc::ManyProducer<'a, T, M, { RingFlags::MPSC.bits() }>;
@@ -59,5 +49,5 @@ pub type Producer<'a, T, M> = mpmc::ManyProducer<'a, T, M, { RingFlags::MPSC.bit
 pub unsafe fn format<T: RingMessage, M: Machine>(base: NonNull<u8>, len: u64, layout: &RingLayout, start: u64) -> Result<(), AttachError> {
     layout.expect(RingFlags::MPSC)?;
     // SAFETY: the caller's promise.
-    unsafe { turns::format::<T, M>(base, len, layout, start) }
+    unsafe { kind::format::<T, M>(base, len, layout, start) }
 }

@@ -14,19 +14,53 @@
 //! Slots stand in order, small ones several to a line. A line for each, or neighbours in different lines, was measured and refused: it made
 //! nothing faster, and claims of many slots touch more lines.
 
+use core::mem::offset_of;
 use core::ptr::NonNull;
 
-use super::header::{RingFlags, RingHeader};
-use super::layout::RingLayout;
-use super::pace::pause;
-use super::slots::{Slot, Slots, place};
+use super::sealed::Sealed;
+use super::{InPlace, Kind, OneConsumer};
 use crate::align::is_aligned;
 use crate::attach::{AttachError, Corrupt};
+use crate::ring::error::PopError;
+use crate::ring::pace::pause;
+use crate::ring::slots::{Slot, Slots, place};
+use crate::ring::{Consumer, RingFlags, RingHeader, RingLayout};
 use crate::{Machine, RingMessage, RmwWord, SlotCell, Word};
 
+/// The kind of [`mpsc`](crate::ring::mpsc) rings.
+pub struct Mpsc(());
+/// The kind of [`mpmc`](crate::ring::mpmc) rings.
+pub struct Mpmc(());
+
+impl Sealed for Mpsc {}
+impl Sealed for Mpmc {}
+impl InPlace for Mpsc {}
+
+impl<T, M: Machine> Kind<T, M> for Mpsc {
+    const FLAGS: RingFlags = RingFlags::MPSC;
+    type Slot = TurnSlot<T, M>;
+    const CELL: usize = offset_of!(TurnSlot<T, M>, cell);
+
+    #[inline(always)]
+    fn cell(slot: &Self::Slot) -> &M::Cell<T> {
+        &slot.cell
+    }
+}
+
+impl<T, M: Machine> Kind<T, M> for Mpmc {
+    const FLAGS: RingFlags = RingFlags::MPMC;
+    type Slot = TurnSlot<T, M>;
+    const CELL: usize = offset_of!(TurnSlot<T, M>, cell);
+
+    #[inline(always)]
+    fn cell(slot: &Self::Slot) -> &M::Cell<T> {
+        &slot.cell
+    }
+}
+
 /// A ring whose slots say whose turn it is, as every handle sees it.
-pub(super) struct Turns<'a, T, M: Machine> {
-    pub(super) header: &'a RingHeader<M::Word>,
+pub(in crate::ring) struct Turns<'a, T, M: Machine> {
+    pub(in crate::ring) header: &'a RingHeader<M::Word>,
     slots: Slots<'a, Slot<M::Word, M::Cell<T>>>,
 }
 
@@ -42,7 +76,11 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
     /// # Safety
     ///
     /// For `'a`, `capacity` slots at `slots` are shared by this protocol only; `capacity` is a power of two that fits `usize`.
-    pub(super) const unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<Slot<M::Word, M::Cell<T>>>, capacity: u64) -> Self {
+    pub(in crate::ring) const unsafe fn new(
+        header: &'a RingHeader<M::Word>,
+        slots: NonNull<Slot<M::Word, M::Cell<T>>>,
+        capacity: u64,
+    ) -> Self {
         // SAFETY: the caller's promise.
         Self { header, slots: unsafe { Slots::new(slots, capacity) } }
     }
@@ -50,7 +88,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
     /// # Safety
     ///
     /// For `'a`, `len` bytes at `base` are valid, initialised, and shared by this protocol only.
-    pub(super) unsafe fn from_raw(kind: RingFlags, base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
+    pub(in crate::ring) unsafe fn from_raw(kind: RingFlags, base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
     where
         T: RingMessage,
     {
@@ -62,7 +100,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
 
     /// Looks at every slot once, and refuses indices of other laps than theirs: from there a handle would pass over one slot after the other as
     /// given up, practically for ever. Others may be at work meanwhile.
-    pub(super) fn checked(self) -> Result<Self, AttachError> {
+    pub(in crate::ring) fn checked(self) -> Result<Self, AttachError> {
         /// So far no index is from the other.
         const NEVER: u64 = 1 << 61;
         let Self { header, slots } = &self;
@@ -86,44 +124,62 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         Ok(self)
     }
 
+    /// Takes the messages from `index` on, as many as `values`, and releases their slots.
+    ///
+    /// # Safety
+    ///
+    /// The caller has claimed them, when they were full, and they have not been taken.
     #[inline(always)]
-    pub(super) const fn capacity(&self) -> u64 {
+    pub(in crate::ring) unsafe fn take_run(&self, index: u64, mut values: &mut [T]) {
+        for (index, slots) in self.runs(index, values.len() as u64) {
+            let taken = self.taken(index);
+            let (now, later) = values.split_at_mut(slots.len());
+            values = later;
+            for (slot, value) in slots.iter().zip(now) {
+                // SAFETY: the caller's promise; each slot once.
+                *value = unsafe { take::<T, M>(slot, taken) };
+            }
+        }
+    }
+
+    #[inline(always)]
+    pub(in crate::ring) const fn capacity(&self) -> u64 {
         self.slots.capacity()
     }
 
     #[inline(always)]
-    pub(super) const fn slot(&self, index: u64) -> &'a Slot<M::Word, M::Cell<T>> {
+    pub(in crate::ring) const fn slot(&self, index: u64) -> &'a Slot<M::Word, M::Cell<T>> {
         self.slots.at(index)
     }
 
     /// The word of a slot that is free for `index`.
     #[inline(always)]
-    pub(super) const fn free(&self, index: u64) -> u64 {
+    pub(in crate::ring) const fn free(&self, index: u64) -> u64 {
         free(index, self.slots.capacity())
     }
 
     /// The word of a slot that holds the message of `index`.
     #[inline(always)]
-    pub(super) const fn full(&self, index: u64) -> u64 {
+    pub(in crate::ring) const fn full(&self, index: u64) -> u64 {
         self.free(index) | 1
     }
 
     /// The word of a slot whose message of `index` was taken: free for the next lap.
     #[inline(always)]
-    pub(super) const fn taken(&self, index: u64) -> u64 {
+    pub(in crate::ring) const fn taken(&self, index: u64) -> u64 {
         self.free(index.wrapping_add(self.slots.capacity()))
     }
 
     /// Whether `word` says that the slot has not come to what `other` says.
     #[inline(always)]
-    pub(super) const fn is_before(&self, word: u64, other: u64) -> bool {
+    pub(in crate::ring) const fn is_before(&self, word: u64, other: u64) -> bool {
         // Words wrap as the index does.
         (word.wrapping_sub(other) as i64) < 0
     }
 
     /// Looks for up to `most` slots from `index` on, in a row, whose words are what `wanted` says.
     #[inline(always)]
-    pub(super) fn look(&self, index: u64, most: u64, wanted: impl Fn(u64) -> u64) -> Look {
+    pub(in crate::ring) fn look(&self, index: u64, most: u64, wanted: impl Fn(u64) -> u64) -> Look {
         // SYNC POINT: slot published, slot released: whichever word it is. Pairs with the store of that word.
         let word = self.slot(index).word.load_acquire();
         if word == wanted(index) {
@@ -140,14 +196,14 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
     /// Where a consumer that finds the slot of `index` given up goes on: no message waits more than a capacity before the tail, because a slot is
     /// not claimed again before it is free.
     #[cold]
-    pub(super) fn after_given_up(&self, index: u64) -> u64 {
+    pub(in crate::ring) fn after_given_up(&self, index: u64) -> u64 {
         let next = index.wrapping_add(1);
         let oldest = self.header.producer.tail.load().wrapping_sub(self.capacity());
         if (oldest.wrapping_sub(next) as i64) > 0 { oldest } else { next }
     }
 
     /// Messages between the indices now, those included that are being written or read; at most the capacity.
-    pub(super) fn len(&self) -> u64 {
+    pub(in crate::ring) fn len(&self) -> u64 {
         let head = self.header.consumer.head.load();
         let tail = self.header.producer.tail.load();
         // A handle may look while both move: what it sees then is clamped, not believed.
@@ -157,7 +213,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
 
     /// How many of `most` slots from `index` on have the word that `word` says.
     #[inline]
-    pub(super) fn run(&self, index: u64, most: u64, word: impl Fn(u64) -> u64) -> u64 {
+    pub(in crate::ring) fn run(&self, index: u64, most: u64, word: impl Fn(u64) -> u64) -> u64 {
         let mut found = 0;
         for (index, slots) in self.runs(index, most) {
             let wanted = word(index);
@@ -174,7 +230,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
     /// The slots of `count` indices from `index` on, at most the capacity, in two runs, each with its first index: up to the wrap, and from there.
     /// Indices of one run are of one lap, so one word is wanted of all its slots.
     #[inline(always)]
-    pub(super) fn runs(&self, index: u64, count: u64) -> [(u64, TurnSlots<'a, T, M>); 2] {
+    pub(in crate::ring) fn runs(&self, index: u64, count: u64) -> [(u64, TurnSlots<'a, T, M>); 2] {
         let [here, rest] = self.slots.runs(index, count);
         [(index, here), (index.wrapping_add(here.len() as u64), rest)]
     }
@@ -184,7 +240,7 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
 type TurnSlots<'a, T, M> = &'a [TurnSlot<T, M>];
 
 /// A slot of a ring of `T`.
-pub(super) type TurnSlot<T, M> = Slot<<M as Machine>::Word, <M as Machine>::Cell<T>>;
+pub(in crate::ring) type TurnSlot<T, M> = Slot<<M as Machine>::Word, <M as Machine>::Cell<T>>;
 
 /// Writes a value and says so by `full`, the word for that.
 ///
@@ -192,7 +248,7 @@ pub(super) type TurnSlot<T, M> = Slot<<M as Machine>::Word, <M as Machine>::Cell
 ///
 /// The slot was claimed by the caller for the index of that word, and is not written yet.
 #[inline(always)]
-pub(super) unsafe fn fill<T, M: Machine>(slot: &TurnSlot<T, M>, full: u64, value: T) {
+pub(in crate::ring) unsafe fn fill<T, M: Machine>(slot: &TurnSlot<T, M>, full: u64, value: T) {
     // SAFETY: a claimed slot was free, so nobody else reaches it until its word says full.
     slot.cell.with_mut(|place| unsafe { place.write(value) });
     // SYNC POINT: slot published. Pairs with Turns::run and pop of either consumer.
@@ -205,7 +261,7 @@ pub(super) unsafe fn fill<T, M: Machine>(slot: &TurnSlot<T, M>, full: u64, value
 ///
 /// The slot was claimed by the caller when it was full, for the index of that word, and its message has not been taken.
 #[inline(always)]
-pub(super) unsafe fn take<T, M: Machine>(slot: &TurnSlot<T, M>, taken: u64) -> T {
+pub(in crate::ring) unsafe fn take<T, M: Machine>(slot: &TurnSlot<T, M>, taken: u64) -> T {
     // SAFETY: full when it was claimed, which the claimer has acquired; nobody else reaches it until its word says free.
     let value = slot.cell.with(|place| unsafe { place.read() });
     // SYNC POINT: slot released. Pairs with Turns::run.
@@ -214,12 +270,12 @@ pub(super) unsafe fn take<T, M: Machine>(slot: &TurnSlot<T, M>, taken: u64) -> T
 }
 
 /// See [`Turns::free`].
-pub(super) const fn free(index: u64, capacity: u64) -> u64 {
+pub(in crate::ring) const fn free(index: u64, capacity: u64) -> u64 {
     (index & !(capacity - 1)) << 1
 }
 
 /// The first index from `start` on whose slot is the one at `place`.
-pub(super) const fn first_use(start: u64, place: u64, capacity: u64) -> u64 {
+pub(in crate::ring) const fn first_use(start: u64, place: u64, capacity: u64) -> u64 {
     start.wrapping_add(place.wrapping_sub(start) & (capacity - 1))
 }
 
@@ -232,7 +288,7 @@ pub(super) const fn first_use(start: u64, place: u64, capacity: u64) -> u64 {
 /// # Safety
 ///
 /// `len` bytes at `base` are valid for reads and writes, and nobody is attached to them.
-pub(super) unsafe fn format<T: RingMessage, M: Machine>(
+pub(in crate::ring) unsafe fn format<T: RingMessage, M: Machine>(
     base: NonNull<u8>,
     len: u64,
     layout: &RingLayout,
@@ -258,14 +314,14 @@ pub(super) unsafe fn format<T: RingMessage, M: Machine>(
 
 /// Waits a little longer each time that another handle was faster, whether it took the index or had passed it. Trying again at once would
 /// only take the lines from the one that has them. Not the first time: a handle that was idle finds its hint stale, and nobody at it.
-pub(super) struct Backoff(u32);
+pub(in crate::ring) struct Backoff(u32);
 
 impl Backoff {
-    pub(super) const fn new() -> Self {
+    pub(in crate::ring) const fn new() -> Self {
         Self(0)
     }
     #[inline]
-    pub(super) fn wait(&mut self) {
+    pub(in crate::ring) fn wait(&mut self) {
         pause((1 << self.0) - 1);
         self.0 = (self.0 + 1).min(7);
     }
@@ -275,7 +331,7 @@ impl Backoff {
 /// takes the word's line once, and who finds nothing there does not take it at all. `None` where `look` finds nothing; from an index that was
 /// given up the word goes to what `after` says.
 #[inline(always)]
-pub(super) fn claim<W: RmwWord>(
+pub(in crate::ring) fn claim<W: RmwWord>(
     word: &W,
     hint: &mut u64,
     mut look: impl FnMut(u64) -> Look,
@@ -312,13 +368,170 @@ pub(super) fn claim<W: RmwWord>(
 }
 
 /// What may be done with the index that was looked at.
-pub(super) enum Look {
+pub(in crate::ring) enum Look {
     /// So many from here on may be claimed.
     Claim(u64),
     /// Its slot has not come to it: the ring is full, or empty.
     NotYet,
     /// Its slot has passed it: others claimed it, or gave it up.
     Passed,
+}
+
+/// What the consumer of an [`Mpsc`] ring holds.
+pub struct Emptying {
+    // INVARIANT: messages before the head are taken and no other consumer takes any; slots from here to the head still say full, or were given
+    // up.
+    released: u64,
+}
+
+impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
+    type Emptying = Emptying;
+    const ANNOUNCED: bool = true;
+
+    #[inline(always)]
+    fn indices_to_empty(_: &RingHeader<M::Word>, peer: &RingHeader<M::Word>) -> (u64, u64) {
+        let head = peer.consumer.head.load();
+        (head, head)
+    }
+
+    #[inline(always)]
+    fn emptying(head: u64, _: u64) -> Emptying {
+        Emptying { released: head }
+    }
+
+    fn verify(header: &RingHeader<M::Word>, slots: &Slots<'_, Self::Slot>) -> Result<(), AttachError> {
+        Turns::<T, M> { header, slots: *slots }.checked().map(drop)
+    }
+
+    fn waiting(consumer: &Consumer<'_, Self, T, M>, most: u64) -> u64 {
+        consumer.turns().len().min(most)
+    }
+
+    #[inline(always)]
+    fn next(consumer: &mut Consumer<'_, Self, T, M>) -> Result<(), PopError> {
+        let turns = consumer.turns();
+        loop {
+            // SYNC POINT: slot published. Pairs with the producers' stores of it.
+            let word = turns.slot(consumer.head).word.load_acquire();
+            if word == turns.full(consumer.head) {
+                return Ok(());
+            }
+            if turns.is_before(word, turns.full(consumer.head)) {
+                return Err(PopError::Empty);
+            }
+            // What was given up is free for the next lap already: released in order, so that nothing that is taken is released as it.
+            Self::release(consumer);
+            consumer.head = turns.after_given_up(consumer.head);
+            consumer.state.released = consumer.head;
+            consumer.tell();
+        }
+    }
+
+    #[inline(always)]
+    fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: u64) -> Result<u64, Corrupt> {
+        if most == 0 || Self::next(consumer).is_err() {
+            return Ok(0);
+        }
+        let turns = consumer.turns();
+        Ok(turns.run(consumer.head, most, |index| turns.full(index)))
+    }
+
+    #[inline(always)]
+    fn release(consumer: &mut Consumer<'_, Self, T, M>) {
+        let turns = consumer.turns();
+        while consumer.state.released != consumer.head {
+            let index = consumer.state.released;
+            // SYNC POINT: slot released. Pairs with Turns::run.
+            turns.slot(index).word.store_release(turns.taken(index));
+            consumer.state.released = index.wrapping_add(1);
+        }
+        consumer.tell();
+    }
+
+    #[inline(always)]
+    fn keep(_: &mut Consumer<'_, Self, T, M>) {}
+
+    #[inline(always)]
+    fn release_kept(consumer: &mut Consumer<'_, Self, T, M>) {
+        if consumer.state.released != consumer.head {
+            Self::release(consumer);
+        }
+    }
+
+    #[inline(always)]
+    fn released(consumer: &Consumer<'_, Self, T, M>) -> u64 {
+        consumer.state.released
+    }
+}
+
+impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
+    #[inline(always)]
+    const fn turns(&self) -> Turns<'a, T, M> {
+        Turns { header: self.port.own, slots: self.slots }
+    }
+
+    /// For `len` and for batches that ask whether to hurry; slots are handed over by their words.
+    #[inline(always)]
+    fn tell(&self) {
+        self.port.peer.consumer.head.store(self.head);
+    }
+
+    /// As [`from_raw`](Self::from_raw), for a ring that a CPU and a GPU share.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead.
+    ///
+    /// # Safety
+    ///
+    /// As [`from_raw`](Self::from_raw), but producers may be in every coherence domain that the proof speaks of.
+    pub unsafe fn from_raw_across(base: NonNull<u8>, len: u64, _proof: SystemAtomics) -> Result<Self, AttachError>
+    where
+        T: RingMessage,
+    {
+        // SAFETY: the caller's promise; the proof makes one domain of them.
+        unsafe { Self::from_raw(base, len) }
+    }
+
+    /// Pops as many values as wait in a row and fit, and releases their slots; returns how many.
+    pub fn pop_slice(&mut self, values: &mut [T]) -> usize
+    where
+        T: Copy,
+    {
+        if values.is_empty() {
+            return 0;
+        }
+        if Mpsc::next(self).is_err() {
+            Mpsc::release_kept(self);
+            return 0;
+        }
+        let turns = self.turns();
+        let count = turns.run(self.head, values.len() as u64, |index| turns.full(index));
+        Mpsc::release_kept(self);
+        // SAFETY: their words say full, which `run` has acquired, and this consumer is the only one.
+        unsafe { turns.take_run(self.head, &mut values[..count as usize]) };
+        self.head = self.head.wrapping_add(count);
+        self.state.released = self.head;
+        self.tell();
+        count as usize
+    }
+}
+
+/// Shows that compare-exchange on the words of a ring is atomic between a CPU and a GPU.
+///
+/// Over PCIe it is not, unless the device says so (`hostNativeAtomicSupported`); only a probe of the device may make one.
+#[derive(Clone, Copy, Debug)]
+pub struct SystemAtomics(());
+
+impl SystemAtomics {
+    /// # Safety
+    ///
+    /// Every agent that will attach with this proof reaches the ring's memory with native atomics: a CPU and a GPU joined by NVLink-C2C, or
+    /// one device alone.
+    #[must_use]
+    pub const unsafe fn assume() -> Self {
+        Self(())
+    }
 }
 
 #[cfg(test)]

@@ -28,28 +28,6 @@
 //! assert_eq!(consumer.pop(), Ok(7));
 //! ```
 
-#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-mod ring;
-
-#[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
-pub use ring::Boxed;
-#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-pub use ring::{OwnedConsumer, OwnedProducer};
-#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-pub use ring::{Ring, RingIn};
-
-pub use super::error::{PopError, PushError, ReserveError};
-use super::kind::Flagged;
-
-/// Fills slots and publishes them. One per ring.
-pub type Producer<'a, T, M> = super::Producer<'a, Flagged, T, M>;
-/// Empties slots and releases them. One per ring.
-pub type Consumer<'a, T, M> = super::Consumer<'a, Flagged, T, M>;
-/// Slots to be written in place.
-pub type Grant<'p, 'a, T, M> = super::Grant<'p, 'a, Flagged, T, M>;
-/// Waiting messages, seen in place.
-pub type Chunk<'c, 'a, T, M> = super::Chunk<'c, 'a, Flagged, T, M>;
-/// Publishes every so many messages.
-pub type BatchProducer<'p, 'a, T, M> = super::BatchProducer<'p, 'a, Flagged, T, M>;
-/// Releases every so many messages.
-pub type BatchConsumer<'c, 'a, T, M> = super::BatchConsumer<'c, 'a, Flagged, T, M>;
+super::alias::rings! { Flagged, WordSlot, "flagged" }
+super::alias::one_producer! { Flagged }
+super::alias::one_consumer! { Flagged }

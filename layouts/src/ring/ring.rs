@@ -1,0 +1,304 @@
+//! [`RingIn`]: header and slots in one value, for threads or a `static`.
+#![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+
+use core::marker::PhantomData;
+use core::mem::{MaybeUninit, offset_of};
+use core::ptr::NonNull;
+
+use super::chunk::drop_all;
+use super::kind::{Flagged, InPlace, Indexed, Kind, Mpmc, Mpsc, OneConsumer, OneProducer, Turns, first_use, free};
+use super::storage::{capacity_of, slots_of};
+use super::{BareSlot, Consumer, LayoutError, Producer, RingHeader, Slot, Storage, WordSlot, flagged, mpmc, mpsc, spsc};
+use crate::host::HostCell;
+use crate::{Host, HostWord, SlotCell, Word};
+
+/// A ring of values of any type, whose slots lie in `S`: in the ring itself, in memory that the caller lends, in a box.
+///
+/// Dropping the ring drops the values left in it. If one drop panics, the other values are still dropped.
+///
+/// ```
+/// use core::mem::MaybeUninit;
+/// use ringmem_layouts::ring::spsc::RingIn;
+/// let mut memory = [const { MaybeUninit::uninit() }; 100];
+/// let capacity = 64; // known at run time
+/// let mut ring = RingIn::<String, _>::over(&mut memory[..capacity])?;
+/// let (mut producer, mut consumer) = ring.split();
+/// producer.push("hello".to_owned()).unwrap();
+/// assert_eq!(consumer.pop().as_deref(), Ok("hello"));
+/// # Ok::<(), ringmem_layouts::ring::LayoutError>(())
+/// ```
+#[repr(C)]
+pub struct RingIn<K: HostKind<T>, T, S: Storage<K::Slot>> {
+    header: RingHeader<HostWord>,
+    // INVARIANT: a power of two of them, cleared by the kind; those that hold messages are initialised.
+    slots: S,
+    _values: PhantomData<(K, T)>,
+}
+
+/// A ring with `N` slots in it, a power of two (checked at compile time).
+type Inline<K, T, const N: usize> = RingIn<K, T, [MaybeUninit<<K as Kind<T, Host>>::Slot>; N]>;
+
+/// A kind of ring between host threads.
+pub trait HostKind<T>: Kind<T, Host> {
+    /// A slot of an empty ring whose indices begin at 0.
+    #[doc(hidden)]
+    const CLEAR: MaybeUninit<Self::Slot>;
+
+    /// Writes the slots of an empty ring whose indices begin at `start`.
+    #[doc(hidden)]
+    fn clear(slots: &mut [MaybeUninit<Self::Slot>], start: u64);
+
+    /// Drops the values left in the ring.
+    ///
+    /// # Safety
+    ///
+    /// As [`Producer::over`], and no end is attached.
+    #[doc(hidden)]
+    unsafe fn drop_values(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64);
+}
+
+/// Both ends of a ring with one producer and one consumer.
+///
+/// # Safety
+///
+/// As [`Producer::over`], and no other end is attached.
+unsafe fn pair<'a, K: OneProducer<T, Host> + OneConsumer<T, Host>, T>(
+    header: &'a RingHeader<HostWord>,
+    slots: NonNull<K::Slot>,
+    capacity: u64,
+) -> (Producer<'a, K, T, Host>, Consumer<'a, K, T, Host>) {
+    // SAFETY: the caller's promise.
+    let producer = unsafe { Producer::over(header, header, slots, capacity) };
+    // SAFETY: as above.
+    let consumer = unsafe { Consumer::over(header, header, slots, capacity) };
+    match (producer, consumer) {
+        (Ok(producer), Ok(consumer)) => (producer.announce(), consumer.announce()),
+        // Only the ends write the indices, and they keep them within the capacity.
+        _ => unreachable!("a ring's own indices are within its capacity"),
+    }
+}
+
+/// Drops what the only consumer of a ring can pop.
+///
+/// # Safety
+///
+/// As [`pair`].
+unsafe fn drop_popped<K: OneProducer<T, Host> + OneConsumer<T, Host> + InPlace, T>(
+    header: &RingHeader<HostWord>,
+    slots: NonNull<K::Slot>,
+    capacity: u64,
+) {
+    // SAFETY: the caller's promise.
+    let (_, mut consumer) = unsafe { pair::<K, T>(header, slots, capacity) };
+    drop_all(|| consumer.peek(u64::MAX).map(|chunk| chunk.release(u64::MAX)).is_ok());
+}
+
+/// Drops the values of slots whose words say full.
+///
+/// # Safety
+///
+/// As [`Producer::over`], and no end is attached.
+unsafe fn drop_full<T>(header: &RingHeader<HostWord>, slots: NonNull<WordSlot<T>>, capacity: u64) {
+    // SAFETY: the caller's promise.
+    let turns = unsafe { Turns::<T, Host>::new(header, slots, capacity) };
+    let mut places = 0..capacity;
+    drop_all(|| {
+        let Some(place) = places.next() else { return false };
+        let slot = turns.slot(place);
+        let word = Word::load(&slot.word);
+        if word & 1 == 1 {
+            // The word first, so that nothing is dropped twice.
+            Word::store(&slot.word, word - 1);
+            // SAFETY: full says that there is a value; no end is left to reach it.
+            slot.cell.with_mut(|value| unsafe { value.drop_in_place() });
+        }
+        true
+    });
+}
+
+/// Writes slots with words, each free for its first index from `start` on.
+fn vacate<T>(slots: &mut [MaybeUninit<WordSlot<T>>], start: u64) {
+    let capacity = slots.len() as u64;
+    for (place, slot) in (0..capacity).zip(slots) {
+        let word = free(first_use(start, place, capacity), capacity);
+        slot.write(Slot::new(HostWord::new(word), HostCell::empty()));
+    }
+}
+
+impl<T> HostKind<T> for Indexed {
+    const CLEAR: MaybeUninit<Self::Slot> = MaybeUninit::uninit();
+
+    fn clear(_: &mut [MaybeUninit<Self::Slot>], _: u64) {}
+
+    unsafe fn drop_values(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64) {
+        // SAFETY: the caller's promise.
+        unsafe { drop_popped::<Self, T>(header, slots, capacity) };
+    }
+}
+
+impl<T> HostKind<T> for Flagged {
+    const CLEAR: MaybeUninit<Self::Slot> = MaybeUninit::new(Slot::new(HostWord::new(0), HostCell::empty()));
+
+    fn clear(slots: &mut [MaybeUninit<Self::Slot>], _: u64) {
+        slots.fill_with(|| <Self as HostKind<T>>::CLEAR);
+    }
+
+    unsafe fn drop_values(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64) {
+        // SAFETY: the caller's promise.
+        unsafe { drop_popped::<Self, T>(header, slots, capacity) };
+    }
+}
+
+macro_rules! many_producers {
+    ($($kind:ty)+) => {$(
+        impl<T> HostKind<T> for $kind {
+            const CLEAR: MaybeUninit<Self::Slot> = MaybeUninit::new(Slot::new(HostWord::new(0), HostCell::empty()));
+
+            fn clear(slots: &mut [MaybeUninit<Self::Slot>], start: u64) {
+                vacate(slots, start);
+            }
+
+            unsafe fn drop_values(header: &RingHeader<HostWord>, slots: NonNull<Self::Slot>, capacity: u64) {
+                // SAFETY: the caller's promise.
+                unsafe { drop_full::<T>(header, slots, capacity) };
+            }
+        }
+    )+};
+}
+
+many_producers! { Mpsc Mpmc }
+
+// SAFETY: threads reach a `T` through ends only, of which each message has one at a time; `split` gives out the only end of a sort by `&mut`.
+unsafe impl<K: HostKind<T>, T: Send, S: Storage<K::Slot>> Sync for RingIn<K, T, S> {}
+
+impl<K: HostKind<T>, T, const N: usize> Inline<K, T, N> {
+    /// An empty ring.
+    #[must_use]
+    pub const fn new() -> Self {
+        const { assert!(N.is_power_of_two(), "a ring's capacity must be a power of two") };
+        let header = RingHeader::inline(K::FLAGS, N as u64, size_of::<K::Slot>(), offset_of!(Self, slots), 0);
+        Self { header, slots: [const { K::CLEAR }; N], _values: PhantomData }
+    }
+
+    /// An empty ring whose indices begin at `start`: near `u64::MAX` a test sees them wrap.
+    #[must_use]
+    pub fn starting_at(start: u64) -> Self {
+        let mut ring = Self::new();
+        ring.header.producer.tail = HostWord::new(start);
+        ring.header.consumer.head = HostWord::new(start);
+        K::clear(&mut ring.slots, start);
+        ring
+    }
+}
+
+impl<K: HostKind<T>, T, const N: usize> Default for Inline<K, T, N> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K: HostKind<T>, T, S: Storage<K::Slot>> RingIn<K, T, S> {
+    /// An empty ring over all of these slots.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError::NotAPowerOfTwo`] for another number of slots.
+    pub fn over(slots: S) -> Result<Self, LayoutError> {
+        Self::over_starting_at(slots, 0)
+    }
+
+    /// Like [`over`](Self::over), with indices that begin at `start`.
+    ///
+    /// # Errors
+    ///
+    /// As [`over`](Self::over).
+    pub fn over_starting_at(mut slots: S, start: u64) -> Result<Self, LayoutError> {
+        let capacity = capacity_of(&slots)?;
+        K::clear(slots.as_mut(), start);
+        // Nobody asks this header where its slots are.
+        let header = RingHeader::inline(K::FLAGS, capacity, size_of::<K::Slot>(), 0, start);
+        Ok(Self { header, slots, _values: PhantomData })
+    }
+}
+
+/// How a ring gives out its ends: by `&mut` where an end is the only one of its sort.
+macro_rules! split {
+    ($($kind:ident[$slot:ident]: ($($lend:tt)+) -> $module:ident, $ends:path;)+) => {$(
+        impl<T, S: Storage<$slot<T>>> RingIn<$kind, T, S> {
+            /// Returns an end of each sort. They may go to different threads. An end that can be cloned may be asked for again at any time, others
+            /// when both are dropped; what is left in the ring stays.
+            pub fn split($($lend)+ self) -> ($module::Producer<'_, T, Host>, $module::Consumer<'_, T, Host>) {
+                let Self { header, slots, .. } = &*self;
+                let (slots, capacity) = slots_of(slots);
+                // SAFETY: the borrow lends the ring to ends of this protocol only, to this one pair if it is mutable; so many slots, a power of
+                // two, initialised by the invariant.
+                unsafe { $ends(header, slots, capacity) }
+            }
+
+            /// Returns an end of each sort that shares ownership of the ring: they go to any thread or task, and the last of them drops what is
+            /// left.
+            #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+            #[must_use]
+            pub fn into_ends(self) -> ($module::OwnedProducer<T>, $module::OwnedConsumer<T>)
+            where
+                T: Send + 'static,
+                S: Send + 'static,
+            {
+                super::owned::own(self, |ring| ring.split())
+            }
+        }
+    )+};
+}
+
+split! {
+    Indexed[BareSlot]: (&mut) -> spsc, pair;
+    Flagged[WordSlot]: (&mut) -> flagged, pair;
+    Mpsc[WordSlot]: (&mut) -> mpsc, one_consumer;
+    Mpmc[WordSlot]: (&) -> mpmc, handles;
+}
+
+/// # Safety
+///
+/// As [`pair`], but other producers may be attached.
+unsafe fn one_consumer<'a, T>(
+    header: &'a RingHeader<HostWord>,
+    slots: NonNull<WordSlot<T>>,
+    capacity: u64,
+) -> (mpsc::Producer<'a, T, Host>, mpsc::Consumer<'a, T, Host>) {
+    // SAFETY: the caller's promise.
+    let producer = mpsc::Producer::at(unsafe { Turns::new(header, slots, capacity) });
+    // SAFETY: as above.
+    match unsafe { Consumer::over(header, header, slots, capacity) } {
+        Ok(consumer) => (producer, consumer),
+        Err(_) => unreachable!("a consumer that polls slots reads no index of others"),
+    }
+}
+
+/// # Safety
+///
+/// As [`pair`], but other handles may be attached.
+unsafe fn handles<'a, T>(
+    header: &'a RingHeader<HostWord>,
+    slots: NonNull<WordSlot<T>>,
+    capacity: u64,
+) -> (mpmc::Producer<'a, T, Host>, mpmc::Consumer<'a, T, Host>) {
+    // SAFETY: the caller's promise.
+    let turns = unsafe { Turns::new(header, slots, capacity) };
+    (mpmc::Producer::at(turns), mpmc::Consumer::at(turns))
+}
+
+impl<K: HostKind<T>, T, S: Storage<K::Slot>> Drop for RingIn<K, T, S> {
+    fn drop(&mut self) {
+        if core::mem::needs_drop::<T>() {
+            let (slots, capacity) = slots_of(&self.slots);
+            // SAFETY: so many slots, a power of two, initialised by the invariant; no end outlives the ring.
+            unsafe { K::drop_values(&self.header, slots, capacity) };
+        }
+    }
+}
+
+// An end may move to another thread; it is never shared, and there are never two of it.
+static_assertions::assert_impl_all!(Producer<'static, Indexed, u64, Host>: Send);
+static_assertions::assert_impl_all!(Consumer<'static, Mpsc, u64, Host>: Send);
+static_assertions::assert_not_impl_any!(Producer<'static, Flagged, u64, Host>: Sync, Clone);
+static_assertions::assert_not_impl_any!(Consumer<'static, Indexed, u64, Host>: Sync, Clone);
