@@ -45,8 +45,6 @@ pub mod bridge;
 pub mod cache;
 #[cfg(feature = "std")]
 pub mod channel;
-#[cfg(feature = "cli")]
-pub mod cli;
 #[cfg(feature = "std")]
 pub mod config;
 #[cfg(feature = "testing")]

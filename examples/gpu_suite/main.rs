@@ -9,7 +9,7 @@
 //!
 //! Exit codes: 0 every fact holds, 1 one does not, 2 the arguments make no sense, 3 no driver or no device, 4 a fact was not tried.
 //!
-//! It has run on a test double of the driver only (`tests/gpu_bundle.rs`), never on a GPU.
+//! It has run on a test double of the driver only (`cli/tests/gpu_bundle.rs`), never on a GPU.
 
 mod child;
 mod conformance;

@@ -382,9 +382,12 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         matches!(self.up, Way::Moved(_))
     }
 
-    /// Messages that were sent and that the kernel has not taken, where its ring is not the host's, and what a look at its index failed with: then
-    /// it is as far as was looked before.
-    pub(crate) fn untaken(&mut self) -> Option<(u64, Result<()>)> {
+    /// Reads the kernel's index of the input ring. Returns how many messages were sent and the kernel has not taken, and whether the read
+    /// succeeded: if it failed, the count uses the last index that was read. `None` if both sides share the ring: the
+    /// [sender](Sender::refresh) knows the index then.
+    ///
+    /// A flush reads the index only if the ring looks full. After this call the next flush can use all slots that the kernel has released.
+    pub fn untaken(&mut self) -> Option<(u64, Result<()>)> {
         match &mut self.up {
             Way::Shared(_) => None,
             Way::Moved(up) => {

@@ -4,14 +4,14 @@ use std::time::Duration;
 
 /// Waits in ever larger steps: spin, yield, sleep.
 #[derive(Default)]
-pub(crate) struct Backoff(u32);
+pub(super) struct Backoff(u32);
 
 impl Backoff {
-    pub(crate) fn reset(&mut self) {
+    pub(super) fn reset(&mut self) {
         self.0 = 0;
     }
 
-    pub(crate) fn wait(&mut self) {
+    pub(super) fn wait(&mut self) {
         match self.0 {
             0..64 => std::hint::spin_loop(),
             64..256 => std::thread::yield_now(),

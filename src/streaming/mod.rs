@@ -39,8 +39,6 @@ mod source;
 mod stage;
 mod streamer;
 
-#[cfg(feature = "cli")]
-pub(crate) use backoff::Backoff;
 pub use error::{Cause, Interrupted};
 pub use in_order::InOrder;
 pub use job::{Job, Progress, Streamed};

@@ -8,23 +8,11 @@ use ringmem::bridge::TransferStrategy;
 use ringmem::channel::{Channel, Options};
 use ringmem::memory::{Buffer, Device, Host};
 use ringmem::stream::{Module, Stream};
+use ringmem_driver_double::ALLOCATORS;
 use ringmem_kernels::echo::Echo;
 use ringmem_kernels::{ABI, IMAGE};
 
 use crate::rig::{self, Double, alone};
-
-/// What gives something that was not there.
-pub const ALLOCATORS: [&str; 9] = [
-    "cuMemAlloc_v2",
-    "cuMemAllocManaged",
-    "cuMemHostAlloc",
-    "cuMemHostRegister_v2",
-    "cuMemPoolCreate",
-    "cuStreamCreate",
-    "cuEventCreate",
-    "cuModuleLoadData",
-    "cuModuleLoadDataEx",
-];
 
 /// More threads than a device does things at once for.
 const THREADS: u64 = 8;

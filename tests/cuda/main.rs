@@ -12,8 +12,6 @@ mod lacking;
 mod launches;
 mod memory;
 mod peers;
-#[cfg(feature = "cli")]
-mod program;
 mod promises;
 mod resident;
 mod rig;

@@ -2,15 +2,13 @@
 
 use std::env;
 use std::ffi::{CString, c_char};
-use std::fs;
-use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::sync::OnceLock;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use libloading::Library;
 use ringmem::backend::cuda::CudaBackend;
+use ringmem_driver_double::libraries;
 
 /// Names the test that a child process runs.
 const CHILD: &str = "RINGMEM_TEST_ON_THE_DOUBLE";
@@ -18,21 +16,6 @@ const CHILD: &str = "RINGMEM_TEST_ON_THE_DOUBLE";
 pub const LIMIT: Duration = Duration::from_secs(120);
 /// What goes goes within that time.
 const SETTLING: Duration = Duration::from_secs(10);
-
-/// Where the double lies under both of a driver's names.
-pub fn libraries() -> &'static PathBuf {
-    static LIBRARIES: OnceLock<PathBuf> = OnceLock::new();
-    LIBRARIES.get_or_init(|| {
-        let double = ringmem_driver_double::library().expect("the double is built");
-        let folder = double.parent().expect("it lies in a folder").join("named");
-        fs::create_dir_all(&folder).expect("a folder");
-        for name in ["libcuda.so", "libcuda.so.1"] {
-            // Another test program may have been faster.
-            let _ = std::os::unix::fs::symlink(&double, folder.join(name));
-        }
-        folder
-    })
-}
 
 /// How a test is run again.
 pub struct Alone {
@@ -68,7 +51,10 @@ impl Alone {
     pub fn output(&self) -> Output {
         let mut command = Command::new(env::current_exe().expect("this program"));
         command.args([self.name, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, self.name);
-        command.env("LD_LIBRARY_PATH", libraries()).env("RINGMEM_DOUBLE_LEAKS", "1").env_remove("RINGMEM_VISIBILITY");
+        command
+            .env("LD_LIBRARY_PATH", libraries().expect("the double is built"))
+            .env("RINGMEM_DOUBLE_LEAKS", "1")
+            .env_remove("RINGMEM_VISIBILITY");
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a child");
         let begun = Instant::now();

@@ -1,32 +1,21 @@
-//! This package's examples as programs, for the tests that run them.
+//! The examples of `ringmem` as programs, for the tests that run them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::SystemTime;
 
-const FEATURES: [(&str, bool); 7] = [
-    ("std", cfg!(feature = "std")),
-    ("cuda", cfg!(feature = "cuda")),
-    ("cli", cfg!(feature = "cli")),
-    ("testing", cfg!(feature = "testing")),
-    ("futures", cfg!(feature = "futures")),
-    ("tracing", cfg!(feature = "tracing")),
-    ("defmt", cfg!(feature = "defmt")),
-];
-
-/// The example's program. Where all tests are built cargo has put it beside them; where one test is run alone it may not be there, or be older than
-/// its sources: then it is built with the features that this test has.
+/// Returns the example's program. If all tests are built, cargo has built it next to them. If one test is run alone, it may be missing or older
+/// than its sources: then it is built with all features.
 pub fn program(name: &str) -> PathBuf {
     // A test lies in `target/debug/deps`.
     let test = std::env::current_exe().expect("this test's program");
     let [profile, target] = [2, 3].map(|nth| test.ancestors().nth(nth).expect("a folder of cargo's"));
     let program = profile.join("examples").join(name);
     if !is_fresh(&program) {
-        let features: Vec<&str> = FEATURES.into_iter().filter_map(|(name, on)| on.then_some(name)).collect();
         let profile = profile.file_name().and_then(|name| name.to_str()).map_or("dev", |name| if name == "debug" { "dev" } else { name });
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        cargo.args(["build", "--offline", "--example", name, "--features", &features.join(","), "--profile", profile]);
+        cargo.args(["build", "--offline", "--package", "ringmem", "--example", name, "--all-features", "--profile", profile]);
         cargo.args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml"), "--target-dir"]).arg(target);
         let output = cargo.output().expect("cargo runs");
         assert!(output.status.success(), "the example {name} does not build: {}", String::from_utf8_lossy(&output.stderr));

@@ -48,8 +48,7 @@ pub use builder::Builder;
 pub use faults::{Fault, Faults, Verb};
 pub use link::{KernelTime, Link};
 pub use log::{Call, Phase};
-pub(crate) use pinned::host_memory;
-pub use pinned::pinned_budget;
+pub use pinned::{host_memory, pinned_budget};
 
 /// What time it is, in ns.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;

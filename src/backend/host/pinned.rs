@@ -37,8 +37,9 @@ impl Budget {
     }
 }
 
-/// The machine's memory in bytes; `None` where the system does not say.
-pub(crate) fn host_memory() -> Option<u64> {
+/// Returns the machine's memory in bytes, or `None` if the system does not report it.
+#[must_use]
+pub fn host_memory() -> Option<u64> {
     // "MemTotal:       16303428 kB"; elsewhere than on Linux there is no such file.
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;

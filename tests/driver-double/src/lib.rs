@@ -108,6 +108,19 @@ pub use faults::{ringmem_double_calls, ringmem_double_fail, ringmem_double_reset
 pub use leaks::{ringmem_double_live, ringmem_double_live_bytes};
 pub use violations::ringmem_double_violations;
 
+/// The functions that allocate: a real driver may block in them while a kernel runs.
+pub const ALLOCATORS: [&str; 9] = [
+    "cuMemAlloc_v2",
+    "cuMemAllocManaged",
+    "cuMemHostAlloc",
+    "cuMemHostRegister_v2",
+    "cuMemPoolCreate",
+    "cuStreamCreate",
+    "cuEventCreate",
+    "cuModuleLoadData",
+    "cuModuleLoadDataEx",
+];
+
 /// What it calls itself wherever it speaks.
 pub const NAME: &str = "ringmem driver double, not a GPU";
 
@@ -128,6 +141,30 @@ pub fn library() -> io::Result<PathBuf> {
     }
     let name = format!("{}ringmem_driver_double_library{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
     Ok(target.join("debug").join(name))
+}
+
+/// Returns a folder for `LD_LIBRARY_PATH` in which both names of a driver are links to the [library], which it builds first.
+///
+/// # Errors
+///
+/// As [`library`], or the error of the file system.
+#[cfg(unix)]
+pub fn libraries() -> Result<&'static Path, &'static io::Error> {
+    static FOLDER: std::sync::OnceLock<io::Result<PathBuf>> = std::sync::OnceLock::new();
+    let linked = || {
+        let double = library()?;
+        let folder = double.with_file_name("named");
+        fs::create_dir_all(&folder)?;
+        for name in ["libcuda.so", "libcuda.so.1"] {
+            match std::os::unix::fs::symlink(&double, folder.join(name)) {
+                // Of another test, or an earlier run.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                linked => linked?,
+            }
+        }
+        Ok(folder)
+    };
+    FOLDER.get_or_init(linked).as_deref()
 }
 
 /// Makes `folder` one for `LD_LIBRARY_PATH` in which the driver lacks these symbols: a copy of the library in which they have other names.

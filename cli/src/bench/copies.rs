@@ -1,0 +1,327 @@
+//! Bytes from one memory to another: by a stream, by a bridge, beside other work.
+
+use std::mem::offset_of;
+use std::time::Instant;
+
+use ringmem::backend::{Copy, DeviceAddress, Fill, Place, StreamId};
+use ringmem::bridge::{Opened, Options, Placement, RingBufferBridge, TransferStrategy};
+use ringmem::memory::{Buffer, Device, Host, Memory, Pinned};
+use ringmem::stream::{Pending, Stream};
+use ringmem::{Rejected, Result, RingHeader};
+use ringmem_kernels::echo::Echo;
+
+use super::table::Turn;
+use super::{Failure, Outcome, Rig, Subject, Workload};
+use crate::place::Calls;
+
+type Run<'a> = &'a mut dyn FnMut(Workload<'_>) -> Outcome;
+
+/// Both ends of a copy; `None` while it is under way.
+type Pair<A, B> = Option<(Buffer<u8, A>, Buffer<u8, B>)>;
+
+const DRIVER: &str = "driver, bare copy";
+
+/// One large copy.
+pub(super) fn large(rig: &Rig, name: &'static str, mut run: impl FnMut(Workload<'_>) -> Outcome) -> Outcome {
+    let (pinned, device) = (Pinned::new(&rig.backend, rig.device), Device::new(&rig.backend, rig.device));
+    match name {
+        "h2d" => copy(rig, name, &pinned, &device, &mut run),
+        "d2h" => copy(rig, name, &device, &pinned, &mut run),
+        _ => copy(rig, name, &device, &device, &mut run),
+    }
+}
+
+fn copy<A: Placed, B: Placed>(rig: &Rig, name: &'static str, from: &A, to: &B, run: Run<'_>) -> Outcome {
+    let stream = Stream::new(&rig.backend, rig.device)?;
+    let mut from = Buffer::<u8, A>::new(from.clone(), rig.bytes)?;
+    from.fill(7)?;
+    let mut pair = Some((from, Buffer::<u8, B>::new(to.clone(), rig.bytes)?));
+    let bare = Bare::of(&pair, &stream);
+    let ours = || {
+        let begun = Instant::now();
+        queued_copy(&stream, &mut pair)?;
+        Ok(begun.elapsed().as_nanos() as f64)
+    };
+    let mut subjects = vec![
+        Subject { name: "ringmem Stream", turn: Box::new(ours) },
+        // SAFETY: both buffers are as long and in `pair`, whose copy by `ours` is over whenever it returns: turns do not overlap.
+        Subject { name: "backend", turn: Box::new(|| unsafe { bare.run(rig) }) },
+    ];
+    // SAFETY: as above.
+    subjects.extend(rig.driver.as_deref().map(|driver| Subject { name: DRIVER, turn: Box::new(|| unsafe { bare.by(driver) }) }));
+    run(Workload { name, unit: "ns", aim: Some(1.03), subjects })
+}
+
+/// Copies one buffer of a pair to the other, on a stream, and waits for it.
+fn queued_copy<A: Memory, B: Memory>(stream: &Stream, pair: &mut Pair<A, B>) -> Result<(), Failure> {
+    // Gone only where a copy failed, which ended the run.
+    let Some((from, to)) = pair.take() else { return Err(Failure::Fact("a copy failed before".to_owned())) };
+    *pair = Some(stream.copy(from, to).and_then(Pending::wait).map_err(Rejected::into_error)?);
+    Ok(())
+}
+
+/// A large copy on a stream of its own, again and again.
+pub(super) struct Large<A: Memory, B: Memory> {
+    stream: Stream,
+    pair: Pair<A, B>,
+}
+
+impl<A: Memory + Clone, B: Memory + Clone> Large<A, B> {
+    pub fn new(rig: &Rig, from: &A, to: &B, bytes: usize) -> Result<Self, Failure> {
+        let mut from = Buffer::<u8, A>::new(from.clone(), bytes)?;
+        from.fill(7)?;
+        Ok(Self { stream: Stream::new(&rig.backend, rig.device)?, pair: Some((from, Buffer::new(to.clone(), bytes)?)) })
+    }
+
+    /// Nanoseconds of one copy and the wait for it.
+    pub fn turn(&mut self) -> Result<f64, Failure> {
+        let begun = Instant::now();
+        queued_copy(&self.stream, &mut self.pair)?;
+        Ok(begun.elapsed().as_nanos() as f64)
+    }
+}
+
+/// The link, both ways at once.
+pub(super) struct Link {
+    up: Large<Pinned, Device>,
+    down: Large<Device, Pinned>,
+    bytes: usize,
+}
+
+impl Link {
+    pub fn new(rig: &Rig) -> Result<Self, Failure> {
+        let (pinned, device, bytes) =
+            (Pinned::new(&rig.backend, rig.device), Device::new(&rig.backend, rig.device), rig.bytes.min(64 << 20));
+        Ok(Self { up: Large::new(rig, &pinned, &device, bytes)?, down: Large::new(rig, &device, &pinned, bytes)?, bytes })
+    }
+
+    /// Nanoseconds in which so many bytes go there and as many come back.
+    pub fn turn(&mut self, bytes: usize) -> Result<f64, Failure> {
+        let begun = Instant::now();
+        let lost = || Failure::Fact("a copy failed before".to_owned());
+        let (from, to) = self.up.pair.take().ok_or_else(lost)?;
+        let up = self.up.stream.copy(from, to).map_err(Rejected::into_error)?;
+        queued_copy(&self.down.stream, &mut self.down.pair)?;
+        self.up.pair = Some(up.wait().map_err(Rejected::into_error)?);
+        Ok(begun.elapsed().as_nanos() as f64 / self.bytes as f64 * bytes as f64)
+    }
+}
+
+/// Memory that a bare copy can address.
+trait Placed: Memory + Clone {
+    fn place(buffer: &Buffer<u8, Self>) -> Option<Place>;
+}
+
+impl Placed for Pinned {
+    fn place(buffer: &Buffer<u8, Self>) -> Option<Place> {
+        buffer.as_ptr().map(Place::Host)
+    }
+}
+
+impl Placed for Device {
+    fn place(buffer: &Buffer<u8, Self>) -> Option<Place> {
+        buffer.device_address().map(Place::Device)
+    }
+}
+
+/// A copy as the backend itself does it.
+struct Bare {
+    copy: Option<Copy>,
+    on: StreamId,
+}
+
+impl Bare {
+    fn of<A: Placed, B: Placed>(pair: &Pair<A, B>, stream: &Stream) -> Self {
+        let copy =
+            pair.as_ref().and_then(|(from, to)| Some(Copy { to: B::place(to)?, from: A::place(from)?, bytes: from.size_bytes() as u64 }));
+        Self { copy, on: stream.id() }
+    }
+
+    /// # Safety
+    ///
+    /// As [`Backend::copy`](ringmem::backend::Backend::copy), until this returns.
+    unsafe fn run(&self, rig: &Rig) -> Result<f64, Failure> {
+        self.timed(|copy| {
+            // SAFETY: the caller's promise.
+            let ticket = unsafe { rig.backend.copy(copy, self.on) }?;
+            rig.backend.wait(ticket, None).map(drop)
+        })
+    }
+
+    /// The same by the driver alone.
+    ///
+    /// # Safety
+    ///
+    /// As above.
+    unsafe fn by(&self, driver: &dyn Calls) -> Result<f64, Failure> {
+        // SAFETY: the caller's promise.
+        self.timed(|copy| unsafe { driver.copy(copy, self.on) })
+    }
+
+    fn timed(&self, run: impl FnOnce(&Copy) -> ringmem::Result<()>) -> Result<f64, Failure> {
+        let Some(copy) = &self.copy else { return Err(Failure::Fact("no bytes to copy".to_owned())) };
+        let begun = Instant::now();
+        run(copy)?;
+        Ok(begun.elapsed().as_nanos() as f64)
+    }
+}
+
+/// A fill and a copy at once.
+pub(super) fn overlap(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
+    let [filling, copying] = [(); 2].map(|()| Stream::new(&rig.backend, rig.device));
+    let (filling, copying) = (filling?, copying?);
+    let device = Device::new(&rig.backend, rig.device);
+    // In two parts, as a pipeline has them: what is computed, and what comes next.
+    let half = rig.bytes / 2;
+    let mut filled = Some(Buffer::<u8, _>::new(device.clone(), half)?);
+    let mut pair = Some((Buffer::<u8, _>::new(Pinned::new(&rig.backend, rig.device), half)?, Buffer::<u8, _>::new(device, half)?));
+    let bare = Bare::of(&pair, &copying);
+    let shared = std::cell::RefCell::new((&mut filled, &mut pair));
+    let lost = || Failure::Fact("an operation failed before".to_owned());
+    let fill_alone = || {
+        let (filled, _) = &mut *shared.borrow_mut();
+        let begun = Instant::now();
+        let fill = filling.fill(filled.take().ok_or_else(lost)?, .., 1).map_err(Rejected::into_error)?;
+        **filled = Some(fill.wait().map_err(Rejected::into_error)?);
+        Ok::<f64, Failure>(begun.elapsed().as_nanos() as f64)
+    };
+    let both = || {
+        let (filled, pair) = &mut *shared.borrow_mut();
+        let begun = Instant::now();
+        let fill = filling.fill(filled.take().ok_or_else(lost)?, .., 1).map_err(Rejected::into_error)?;
+        queued_copy(&copying, pair)?;
+        **filled = Some(fill.wait().map_err(Rejected::into_error)?);
+        Ok(begun.elapsed().as_nanos() as f64)
+    };
+    let longer = || {
+        let fill = fill_alone()?;
+        // SAFETY: the pair is idle between turns, and its buffers live.
+        let copy = unsafe { bare.run(rig) }?;
+        Ok(fill.max(copy))
+    };
+    let summed = || {
+        // SAFETY: as above.
+        Ok(fill_alone()? + unsafe { bare.run(rig) }?)
+    };
+    let mut pageable = Large::new(rig, &Host::new(&rig.backend, rig.device), &Device::new(&rig.backend, rig.device), half)?;
+    let summed_pageable = || Ok(fill_alone()? + pageable.turn()?);
+    let subjects = vec![
+        Subject { name: "ringmem, both", turn: Box::new(both) },
+        Subject { name: "the longer alone", turn: Box::new(longer) },
+        Subject { name: "alone: one by one", turn: Box::new(summed) },
+        Subject { name: "alone: from pageable", turn: Box::new(summed_pageable) },
+    ];
+    run(Workload { name: "overlap", unit: "ns", aim: Some(1.10), subjects })
+}
+
+/// Messages from a ring to its twin on the device, or back.
+pub(super) fn flush(rig: &Rig, name: &'static str, run: impl FnMut(Workload<'_>) -> Outcome) -> Outcome {
+    let (bytes, aim) = match name {
+        "flush" | "flush-back" => (1 << 20, 1.11),
+        "flush-16M" => (16 << 20, 1.11),
+        _ => (rig.bytes, 1.03),
+    };
+    let is_back = name.starts_with("flush-back");
+    let mut flush = Flush::new(rig, bytes, is_back)?;
+    let ours: Turn<'_> = if is_back { Box::new(|| flush.down()) } else { Box::new(|| flush.up()) };
+    let (pinned, device) = (Pinned::new(&rig.backend, rig.device), Device::new(&rig.backend, rig.device));
+    let workload = Workload { name, unit: "ns", aim: Some(aim), subjects: vec![Subject { name: "ringmem bridge", turn: ours }] };
+    if is_back {
+        beside_bare(rig, workload, (&device, &pinned, bytes), run)
+    } else {
+        beside_bare(rig, workload, (&pinned, &device, bytes), run)
+    }
+}
+
+/// Measures what moves so many bytes beside one bare copy of as many.
+fn beside_bare<A: Placed, B: Placed>(
+    rig: &Rig,
+    workload: Workload<'_>,
+    (from, to, bytes): (&A, &B, usize),
+    mut run: impl FnMut(Workload<'_>) -> Outcome,
+) -> Outcome {
+    let mut from = Buffer::<u8, A>::new(from.clone(), bytes)?;
+    from.fill(7)?;
+    let pair = Some((from, Buffer::<u8, B>::new(to.clone(), bytes)?));
+    let stream = Stream::new(&rig.backend, rig.device)?;
+    let bare = Bare::of(&pair, &stream);
+    let mut workload = workload;
+    // SAFETY: nobody else uses the pair, which is dropped after the run.
+    workload.subjects.push(Subject { name: "backend", turn: Box::new(|| unsafe { bare.run(rig) }) });
+    // SAFETY: as above.
+    workload.subjects.extend(rig.driver.as_deref().map(|driver| Subject { name: DRIVER, turn: Box::new(|| unsafe { bare.by(driver) }) }));
+    run(workload)
+}
+
+/// A bridge between rings in pinned and in device memory, whose kernel is this thread.
+struct Flush<'a> {
+    rig: &'a Rig,
+    opened: Opened<Echo, Echo>,
+    lines: Vec<Echo>,
+    /// The index that a kernel writes, and what is there.
+    index: Place,
+    written: u64,
+}
+
+impl<'a> Flush<'a> {
+    fn new(rig: &'a Rig, bytes: usize, is_back: bool) -> Result<Self, Failure> {
+        let lines = vec![Echo { words: [7; 8] }; bytes / size_of::<Echo>()];
+        let slots = (lines.len() as u64).next_power_of_two();
+        let capacity = if is_back { [1, slots] } else { [slots, 1] };
+        let options = Options { placement: [Placement::DEVICE; 2], capacity, ..Options::new(TransferStrategy::Sync) };
+        let opened = RingBufferBridge::<Echo, Echo>::open(&rig.backend, rig.device, &options)?;
+        let [input, output] = opened.bridge.addresses()?;
+        let index = if is_back {
+            output.peer + offset_of!(RingHeader<u64>, producer) as u64
+        } else {
+            input.peer + offset_of!(RingHeader<u64>, consumer) as u64
+        };
+        if is_back {
+            let fill = Fill::of(Place::Device(DeviceAddress::new(output.slots)), 7_u64, slots * 8);
+            // SAFETY: the ring's slots, of which nobody has published any.
+            unsafe { rig.backend.fill_now(&fill) }?;
+        }
+        Ok(Self { rig, opened, lines, index: Place::Device(DeviceAddress::new(index)), written: 0 })
+    }
+
+    fn up(&mut self) -> Result<f64, Failure> {
+        let Opened { sender, bridge, .. } = &mut self.opened;
+        let pushed = sender.push_slice(&self.lines).map_err(|corrupt| Failure::Fact(corrupt.to_string()))?;
+        let begun = Instant::now();
+        let moved = bridge.flush_to_device()?;
+        let took = begun.elapsed();
+        self.all([pushed as u64, moved])?;
+        self.publish()?;
+        // So that there is room, and the next flush need not look for it.
+        if let Some((_, looked)) = self.opened.bridge.untaken() {
+            looked?;
+        }
+        Ok(took.as_nanos() as f64)
+    }
+
+    fn down(&mut self) -> Result<f64, Failure> {
+        self.publish()?;
+        let begun = Instant::now();
+        let moved = self.opened.bridge.flush_to_host()?;
+        let took = begun.elapsed();
+        self.lines.fill(Echo { words: [0; 8] });
+        let popped = self.opened.receiver.pop_slice(&mut self.lines).map_err(|corrupt| Failure::Fact(corrupt.to_string()))?;
+        self.all([popped as u64, moved])?;
+        if self.lines.iter().any(|line| line.words != [7; 8]) {
+            return Err(Failure::Fact("a message came back otherwise".to_owned()));
+        }
+        Ok(took.as_nanos() as f64)
+    }
+
+    /// Does what a kernel does with the index of as many messages.
+    fn publish(&mut self) -> Outcome {
+        self.written += self.lines.len() as u64;
+        // SAFETY: a word of a live ring's header, which all sides access as one.
+        Ok(unsafe { self.rig.backend.publish_now(self.index, self.written) }?)
+    }
+
+    fn all(&self, counts: [u64; 2]) -> Outcome {
+        let count = self.lines.len() as u64;
+        if counts == [count; 2] { Ok(()) } else { Err(Failure::Fact(format!("{counts:?} of {count} messages were flushed"))) }
+    }
+}

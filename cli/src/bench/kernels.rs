@@ -1,0 +1,253 @@
+//! Messages to a kernel that listens, and back.
+
+use std::cell::RefCell;
+use std::ptr::NonNull;
+use std::time::Instant;
+
+use ringmem::bridge::TransferStrategy;
+use ringmem::channel::{Channel, Options};
+use ringmem::memory::{Pinned, PinnedBuffer};
+use ringmem::ring::spsc::{PopError, PushError};
+use ringmem::stream::{Pending, Stream};
+use ringmem::{HostWord, Word};
+use ringmem_kernels::echo::Echo;
+use ringmem_kernels::probe::{self, mode};
+
+use super::copies::Link;
+use super::{Failure, Outcome, Rig, Subject, Workload};
+use crate::percentile;
+
+/// Messages that go one at a time in a turn, and together.
+const ALONE: u64 = 1000;
+const TOGETHER: u64 = 200_000;
+/// Kernels that run at once.
+const KERNELS: u64 = 8;
+/// Nanoseconds that a probe waits for a number.
+const IDLE_NS: u64 = 5_000_000_000;
+
+type Echoes = Channel<Echo, Echo>;
+
+fn open(rig: &Rig, options: &Options<'_>) -> Result<Echoes, Failure> {
+    // SAFETY: none of the echoes that are opened here takes arguments of its own.
+    Ok(unsafe { Channel::open(&rig.backend, rig.device, &rig.module, options) }?)
+}
+
+fn corrupt(what: impl std::fmt::Display) -> Failure {
+    Failure::Fact(what.to_string())
+}
+
+/// One message there and back: `round-trip`, `round-trip-p99` or `flagged-trip`.
+pub(super) fn round_trip(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
+    let options = match name {
+        "flagged-trip" => Options { strategy: Some(TransferStrategy::Flagged), ..Options::new("echo_flagged") },
+        _ => Options::new("echo"),
+    };
+    let probe = RefCell::new(Probe::new(rig)?);
+    let channel = RefCell::new(open(rig, &options)?);
+    let turn = |percent| {
+        let channel = &channel;
+        Box::new(move || part(&mut one_by_one(&mut channel.borrow_mut())?, percent))
+    };
+    let floor = Subject { name: "one word, ping-pong", turn: Box::new(|| probe.borrow_mut().ping_pong()) };
+    let (percent, unit, aim, beside) = match name {
+        "round-trip" => {
+            (50, "ns, p50", 2.5, vec![floor, Subject { name: "launch and wait", turn: Box::new(|| probe.borrow_mut().launch()) }])
+        }
+        "flagged-trip" => (50, "ns, p50", 1.3, vec![floor]),
+        _ => (99, "ns, p99", 2.0, vec![Subject { name: "its median", turn: turn(50) }]),
+    };
+    let ours = Subject { name: "ringmem Channel", turn: turn(percent) };
+    run(Workload { name, unit, aim: Some(aim), subjects: [ours].into_iter().chain(beside).collect() })?;
+    channel.into_inner().close()?;
+    Ok(())
+}
+
+/// A percentile of times.
+fn part(times: &mut [u64], percent: usize) -> Result<f64, Failure> {
+    times.sort_unstable();
+    percentile(times, percent, 100).map(|ns| ns as f64).ok_or_else(|| Failure::Fact("nothing was measured".to_owned()))
+}
+
+/// How long each of many messages took there and back.
+fn one_by_one(channel: &mut Echoes) -> Result<Vec<u64>, Failure> {
+    let mut times = Vec::with_capacity(ALONE as usize);
+    for id in 0..ALONE {
+        let begun = Instant::now();
+        channel.send(Echo { words: [id; 8] }).map_err(corrupt)?;
+        let answer = loop {
+            match channel.receive() {
+                Ok(answer) => break answer,
+                Err(PopError::Empty) if begun.elapsed().as_nanos() as u64 > IDLE_NS => channel.check()?,
+                Err(PopError::Empty) => std::hint::spin_loop(),
+                Err(error) => return Err(corrupt(error)),
+            }
+        };
+        times.push(begun.elapsed().as_nanos() as u64);
+        if answer.words != [id; 8] {
+            return Err(Failure::Fact(format!("message {id} came back as {:?}", answer.words)));
+        }
+    }
+    Ok(times)
+}
+
+/// Kernels that measure, and the words that they and this thread share.
+struct Probe<'a> {
+    rig: &'a Rig,
+    stream: Stream,
+    /// Lists the launches, so that the words outlive them.
+    buffer: PinnedBuffer<u64>,
+    /// Of the words, for the device and the host.
+    address: u64,
+    first: NonNull<u8>,
+    /// What is there now is of the turn before.
+    next: u64,
+}
+
+impl<'a> Probe<'a> {
+    /// With all that it needs: what makes a stream or pinned memory may wait for a kernel that listens.
+    fn new(rig: &'a Rig) -> Result<Self, Failure> {
+        // Room to begin at a multiple of 128.
+        let buffer = PinnedBuffer::new(Pinned::new(&rig.backend, rig.device), (probe::BYTES + 128) as usize / 8)?;
+        let begin = buffer.device_address().ok_or(ringmem::Error::Unsupported { what: "pinned memory at an address of the device" })?.get();
+        let Some(first) = buffer.as_ptr() else { return Err(Failure::Fact("pinned memory that the host does not see".to_owned())) };
+        let address = begin.next_multiple_of(128);
+        // SAFETY: within the buffer, which is so much longer.
+        let first = unsafe { first.cast::<u8>().byte_add((address - begin) as usize) };
+        Ok(Self { rig, stream: Stream::new(&rig.backend, rig.device)?, buffer, address, first, next: 1 })
+    }
+
+    /// The second word of a line.
+    fn word(&self, line: u64) -> &HostWord {
+        // SAFETY: within the words, which live as long as this and are words on both sides.
+        unsafe { self.first.byte_add(line as usize + 8).cast().as_ref() }
+    }
+
+    fn start(&mut self, kernel: &str, arguments: &[u64]) -> Result<Pending<()>, Failure> {
+        // SAFETY: the words are live until the launch is over, which the buffer lists, and words on both sides.
+        let kernel = unsafe { self.stream.launch(&self.rig.module, kernel, arguments) }?;
+        self.buffer.used_by(&self.stream)?;
+        Ok(kernel)
+    }
+
+    /// The floor of the link: a number there and back, through memory that both see.
+    fn ping_pong(&mut self) -> Result<f64, Failure> {
+        let kernel = self.start("ping_pong", &[self.address, self.next, ALONE, IDLE_NS, mode::RELAXED])?;
+        let numbers = self.next..self.next + ALONE;
+        self.next = numbers.end;
+        let (host, device) = (self.word(probe::HOST_LINE), self.word(probe::DEVICE_LINE));
+        let mut times = Vec::with_capacity(ALONE as usize);
+        for number in numbers {
+            let begun = Instant::now();
+            host.store_release(number);
+            while device.load_acquire() != number {
+                if begun.elapsed().as_nanos() as u64 > IDLE_NS {
+                    return Err(Failure::Fact(format!("number {number} did not come back in {} s", IDLE_NS / 1_000_000_000)));
+                }
+            }
+            times.push(begun.elapsed().as_nanos() as u64);
+        }
+        kernel.wait().map_err(ringmem::Rejected::into_error)?;
+        part(&mut times, 50)
+    }
+
+    /// A kernel that has nothing to do.
+    fn launch(&mut self) -> Result<f64, Failure> {
+        const TIMES: u32 = 50;
+        let begun = Instant::now();
+        for _ in 0..TIMES {
+            self.start("publish", &[self.address, 0, mode::RELAXED])?.wait().map_err(ringmem::Rejected::into_error)?;
+        }
+        Ok(begun.elapsed().as_nanos() as f64 / f64::from(TIMES))
+    }
+}
+
+/// Many messages there and back, in batches.
+pub(super) fn messages(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
+    // Before a kernel that would hold its allocations up.
+    let mut link = Link::new(rig)?;
+    let channel = RefCell::new(open(rig, &Options::new("echo"))?);
+    let subjects = vec![
+        Subject { name: "ringmem Channel", turn: Box::new(|| batches(&mut channel.borrow_mut(), TOGETHER, 64)) },
+        Subject { name: "the link, both ways", turn: Box::new(|| link.turn(size_of::<Echo>())) },
+        Subject { name: "alone: publish each", turn: Box::new(|| batches(&mut channel.borrow_mut(), TOGETHER / 10, 1)) },
+    ];
+    run(Workload { name: "messages", unit: "ns/message", aim: Some(2.0), subjects })?;
+    channel.into_inner().close()?;
+    Ok(())
+}
+
+/// Many messages through many kernels, a thread for each.
+pub(super) fn many(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
+    let mut link = Link::new(rig)?;
+    let mut channels = (0..KERNELS).map(|_| open(rig, &Options::new("echo"))).collect::<Result<Vec<_>, Failure>>()?;
+    let ours = || {
+        let begun = Instant::now();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = channels.iter_mut().map(|channel| scope.spawn(|| batches(channel, TOGETHER / KERNELS, 64))).collect();
+            // Each is joined, whatever the others say.
+            let said: Vec<_> =
+                threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(corrupt("a thread panicked")))).collect();
+            said.into_iter().try_for_each(|said| said.map(drop))
+        })?;
+        Ok(begun.elapsed().as_nanos() as f64 / TOGETHER as f64)
+    };
+    let subjects = vec![
+        Subject { name: "ringmem, 8 Channels", turn: Box::new(ours) },
+        Subject { name: "the link, both ways", turn: Box::new(|| link.turn(size_of::<Echo>())) },
+    ];
+    run(Workload { name: "messages-8", unit: "ns/message", aim: Some(2.0), subjects })?;
+    channels.into_iter().try_for_each(|channel| channel.close().map(drop))?;
+    Ok(())
+}
+
+/// What it costs that a kernel keeps its counters, clock, heartbeat and telemetry.
+pub(super) fn accounts(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
+    // One at a time is heard: a kernel that listens in vain would take the other's turns.
+    let turn = |kernel: &'static str| {
+        move || {
+            let mut channel = open(rig, &Options::new(kernel))?;
+            let took = batches(&mut channel, TOGETHER, 64)?;
+            channel.close()?;
+            Ok(took)
+        }
+    };
+    let subjects = vec![
+        Subject { name: "ringmem, echo", turn: Box::new(turn("echo")) },
+        Subject { name: "echo without accounts", turn: Box::new(turn("echo_bare")) },
+    ];
+    run(Workload { name: "accounts", unit: "ns/message", aim: Some(1.02), subjects })
+}
+
+/// Nanoseconds of each of so many messages, `every` of which are published together.
+fn batches(channel: &mut Echoes, messages: u64, every: u64) -> Result<f64, Failure> {
+    let (mut sent, mut received) = (0, 0);
+    let begun = Instant::now();
+    while received < messages {
+        let before = (sent, received);
+        let mut sender = channel.send_batch(every);
+        while sent < messages {
+            match sender.push(Echo { words: [sent; 8] }) {
+                Ok(()) => sent += 1,
+                Err(PushError::Full(_)) => break,
+                Err(error) => return Err(corrupt(error)),
+            }
+        }
+        drop(sender);
+        channel.flush()?;
+        let mut receiver = channel.receive_batch(every);
+        loop {
+            match receiver.pop() {
+                Ok(answer) if answer.words == [received; 8] => received += 1,
+                Ok(answer) => return Err(Failure::Fact(format!("message {received} came back as {:?}", answer.words))),
+                Err(PopError::Empty) => break,
+                Err(error) => return Err(corrupt(error)),
+            }
+        }
+        drop(receiver);
+        if before == (sent, received) {
+            channel.check()?;
+            std::thread::yield_now();
+        }
+    }
+    Ok(begun.elapsed().as_nanos() as f64 / messages as f64)
+}

@@ -1,0 +1,146 @@
+//! `ringmem bench`: the figures that matter, on this machine, each beside its peer in the same run.
+//!
+//! | workload | ours | beside it |
+//! |---|---|---|
+//! | `h2d`, `d2h`, `d2d` | a copy queued on a stream and waited for; pinned memory at the host's end | the backend's own call on the same buffers |
+//! | `stream` | a file that the system has in its page cache, to a device | the longer of reading it and copying as many bytes, and each of them |
+//! | `stream-back` | the same, and from there to memory | the longest of reading and writing it and of both copies, and each of them |
+//! | `flush`, `flush-16M`, `-large` | 1 or 16 MiB, or as many bytes as a large copy, of messages from a ring to its twin on the device | one bare copy of as many bytes |
+//! | `flush-back`, `-back-large` | the same from the device's ring to its twin | the same |
+//! | `overlap` | a fill and a copy on two streams at once | the longer of the two alone; one after the other, from pinned and from pageable memory |
+//! | `pool-64K`, `-1M`, `-100M`, `-1G` | a block of a pool taken and given back | allocated and freed by the backend |
+//! | `round-trip` | one message to a listening kernel and back, the median | a word to a kernel and back; a launch and a wait for it |
+//! | `round-trip-p99` | the same, the 99th percentile | its own median |
+//! | `flagged-trip` | the same between rings with a flag in each slot, the median | a word to a kernel and back |
+//! | `messages` | 64 bytes to a kernel and back, in batches | as many bytes copied both ways at once; a publication for each message |
+//! | `messages-8` | the same through eight kernels with a ring and a thread each, together | as many bytes copied both ways at once |
+//! | `accounts` | the same | the same to a kernel that keeps no counters, clock, heartbeat and telemetry while there is work |
+//!
+//! On a GPU the driver's own calls are beside the copies and the pools, too: `cuMemcpy...Async` and the wait for it, `cuMemAllocAsync` with the pool's
+//! threshold raised, and `cuMemAlloc`.
+//!
+//! The host backend's devices are this machine's memory and threads: figures of it say so, and are no GPU's.
+
+mod copies;
+mod files;
+mod kernels;
+mod pools;
+mod table;
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::builder::RangedI64ValueParser;
+use ringmem::Image;
+use ringmem::backend::Backend;
+use ringmem::backend::host::HostBackend;
+use ringmem::stream::Module;
+use table::{Subject, Table, Workload};
+
+use super::place::{Calls, Wanted};
+use super::{Failure, Outcome, absurd, size};
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// Only these workloads
+    #[arg(value_parser = NAMES)]
+    workloads: Vec<String>,
+    /// Where the kernels run
+    #[arg(long, value_enum, default_value_t = Wanted::Auto)]
+    backend: Wanted,
+    /// Bytes of a large copy
+    #[arg(long, default_value = "256MiB", allow_hyphen_values = true, value_parser = size::parse)]
+    bytes: u64,
+    /// Seconds for each workload, about
+    #[arg(long, default_value_t = 4, allow_negative_numbers = true, value_parser = RangedI64ValueParser::<u64>::new().range(0..=600))]
+    seconds: u64,
+    /// One JSON object a row
+    #[arg(long)]
+    json: bool,
+}
+
+const NAMES: [&str; 21] = [
+    "h2d",
+    "d2h",
+    "d2d",
+    "stream",
+    "stream-back",
+    "flush",
+    "flush-16M",
+    "flush-large",
+    "flush-back",
+    "flush-back-large",
+    "overlap",
+    "pool-64K",
+    "pool-1M",
+    "pool-100M",
+    "pool-1G",
+    "round-trip",
+    "round-trip-p99",
+    "flagged-trip",
+    "messages",
+    "messages-8",
+    "accounts",
+];
+/// The most that a large copy copies, and the least: a page.
+const BYTES: std::ops::RangeInclusive<u64> = 4096..=8 << 30;
+
+/// What workloads are measured on.
+struct Rig {
+    backend: Arc<dyn Backend>,
+    device: u32,
+    module: Module,
+    bytes: usize,
+    /// The driver, bound to this thread.
+    driver: Option<Box<dyn Calls>>,
+}
+
+pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
+    if !BYTES.contains(&arguments.bytes) {
+        let [least, most] = [BYTES.start(), BYTES.end()].map(|&bytes| size::show(bytes));
+        return Err(Failure::Usage(format!("--bytes {} is not from {least} to {most}", size::show(arguments.bytes))));
+    }
+    // A ring of up to two large buffers and another of those, blocks of a gigabyte, rings.
+    let place = arguments
+        .backend
+        .open(HostBackend::builder().device_memory(3 * arguments.bytes + (3 << 30)), err)
+        .map_err(|error| absurd("--bytes", error))?;
+    let source = match place.gpus.first() {
+        None => "host".to_owned(),
+        Some(name) if name.starts_with("ringmem driver double") => "double".to_owned(),
+        Some(name) => format!("gpu:{name}"),
+    };
+    let module = Module::load(&place.backend, image, &ringmem_kernels::ABI)?;
+    if let Some(driver) = &place.driver {
+        driver.bind()?;
+    }
+    let rig = Rig { device: 0, module, bytes: arguments.bytes as usize, backend: place.backend, driver: place.driver };
+    let mut table = Table { out, json: arguments.json, source: &source };
+    table.head(rig.backend.name(), &place.why)?;
+    let mut failed = Vec::new();
+    for name in NAMES.into_iter().filter(|name| arguments.workloads.is_empty() || arguments.workloads.iter().any(|wanted| wanted == name)) {
+        let time = Duration::from_secs(arguments.seconds);
+        let measured = match name {
+            "h2d" | "d2h" | "d2d" => copies::large(&rig, name, |workload| table.run(workload, time)),
+            "stream" | "stream-back" => files::stream(&rig, name, |workload| table.run(workload, time)),
+            "flush" | "flush-16M" | "flush-large" | "flush-back" | "flush-back-large" => {
+                copies::flush(&rig, name, |workload| table.run(workload, time))
+            }
+            "overlap" => copies::overlap(&rig, |workload| table.run(workload, time)),
+            "round-trip" | "round-trip-p99" | "flagged-trip" => kernels::round_trip(&rig, name, |workload| table.run(workload, time)),
+            "accounts" => kernels::accounts(&rig, |workload| table.run(workload, time)),
+            "messages" => kernels::messages(&rig, |workload| table.run(workload, time)),
+            "messages-8" => kernels::many(&rig, |workload| table.run(workload, time)),
+            pool => pools::warm(&rig, pool, |workload| table.run(workload, time)),
+        };
+        match measured {
+            Ok(()) => {}
+            // Nobody reads on.
+            Err(Failure::Print(error)) => return Err(Failure::Print(error)),
+            // The others are measured all the same.
+            Err(failure) => failed.push(format!("{name}: {failure}")),
+        }
+    }
+    if failed.is_empty() { Ok(()) } else { Err(Failure::Fact(failed.join("; "))) }
+}

@@ -1,0 +1,165 @@
+//! `ringmem demo`: messages to the `echo` kernel and back.
+//!
+//! Most go as fast as the rings take them; the last ones one at a time, for the round trip, when the system has found a core for each
+//! thread. Every answer is compared with what was sent.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use clap::builder::RangedI64ValueParser;
+use ringmem::Image;
+use ringmem::backend::host::HostBackend;
+use ringmem::channel::{Channel, Options};
+use ringmem::ring::spsc::{PopError, PushError};
+use ringmem::stream::Module;
+use ringmem_kernels::echo::Echo;
+use ringmem_kernels::histogram::splitmix64;
+use serde_json::json;
+
+use super::place::Wanted;
+use super::{Failure, Outcome, counted, percentiles, size};
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// How many
+    #[arg(long, default_value_t = 1_000_000, allow_negative_numbers = true, value_parser = RangedI64ValueParser::<u64>::new().range(1..=1_000_000_000_000))]
+    messages: u64,
+    /// Where the kernel runs
+    #[arg(long, value_enum, default_value_t = Wanted::Auto)]
+    backend: Wanted,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Messages that go one at a time, at most.
+const ALONE: u64 = 1000;
+/// How long nothing may come back.
+const STALL: Duration = Duration::from_secs(30);
+
+struct Tally {
+    sent: u64,
+    /// The answer that comes next.
+    expected: u64,
+    lost: u64,
+    doubled: u64,
+    wrong: u64,
+}
+
+pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
+    let place = arguments.backend.open(HostBackend::builder().device_memory(1 << 20), err)?;
+    let module = Module::load(&place.backend, image, &ringmem_kernels::ABI)?;
+    // SAFETY: `echo` takes no arguments of its own.
+    let mut channel = unsafe { Channel::<Echo, Echo>::open(&place.backend, 0, &module, &Options::new("echo"))? };
+
+    let mut tally = Tally { sent: 0, expected: 0, lost: 0, doubled: 0, wrong: 0 };
+    let mut round_trips = Vec::new();
+    let begun = Instant::now();
+    let together = arguments.messages - ALONE.min(arguments.messages.div_ceil(10));
+    exchange(&mut channel, &mut tally, together, together)?;
+    while tally.sent < arguments.messages {
+        let sent = Instant::now();
+        channel.send(message(tally.sent)).map_err(refused)?;
+        tally.sent += 1;
+        let answered = tally.expected + 1;
+        exchange(&mut channel, &mut tally, answered, answered)?;
+        round_trips.push(u64::try_from(sent.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    }
+    let elapsed = begun.elapsed();
+    channel.drain()?;
+    // Nothing is to come any more: an answer now is one too many.
+    while let Ok(answer) = channel.receive() {
+        tally.account(&answer);
+    }
+    channel.close()?;
+    round_trips.sort_unstable();
+
+    let elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+    let rate = arguments.messages as f64 / elapsed.as_secs_f64();
+    let Tally { lost, doubled, wrong, .. } = tally;
+    if arguments.json {
+        let object = json!({
+            "messages": arguments.messages, "elapsed_ns": elapsed_ns, "messages_per_s": rate,
+            "round_trip_ns": percentiles(&round_trips), "lost": lost, "doubled": doubled, "wrong": wrong,
+            "backend": place.backend.name(), "why": place.why,
+        });
+        writeln!(out, "{object}")?;
+    } else {
+        let each = size_of::<Echo>() as f64;
+        writeln!(out, "{} of {each} bytes to the kernel and back", counted(arguments.messages, "message"))?;
+        writeln!(out, "  {:.3} s, {:.2} M messages/s, {}/s each way", elapsed.as_secs_f64(), rate / 1e6, size::show((rate * each) as u64))?;
+        if let (Some(p50), Some(p99)) = (super::percentile(&round_trips, 50, 100), super::percentile(&round_trips, 99, 100)) {
+            writeln!(out, "  round trip of one: p50 {p50} ns, p99 {p99} ns")?;
+        }
+        writeln!(out, "  {lost} lost, {doubled} doubled, {wrong} wrong")?;
+        writeln!(out, "  backend {}", place.words())?;
+    }
+    if lost + doubled + wrong > 0 {
+        return Err(Failure::Fact(format!("{lost} messages lost, {doubled} doubled, {wrong} wrong")));
+    }
+    Ok(())
+}
+
+fn message(id: u64) -> Echo {
+    let mut words = [0; 8];
+    for (place, word) in words.iter_mut().enumerate() {
+        *word = if place == 0 { id } else { splitmix64(id ^ (place as u64) << 56) };
+    }
+    Echo { words }
+}
+
+/// Sends up to message `send_to` and receives until `answer_to` answers are accounted for.
+fn exchange(channel: &mut Channel<Echo, Echo>, tally: &mut Tally, send_to: u64, answer_to: u64) -> Outcome {
+    while tally.expected < answer_to {
+        let mut has_moved = false;
+        let mut sender = channel.send_batch(64);
+        while tally.sent < send_to {
+            match sender.push(message(tally.sent)) {
+                Ok(()) => tally.sent += 1,
+                Err(PushError::Full(_)) => break,
+                Err(error @ PushError::Corrupt(_)) => return Err(refused(error)),
+            }
+            has_moved = true;
+        }
+        drop(sender);
+        channel.flush()?;
+        let mut receiver = channel.receive_batch(64);
+        loop {
+            match receiver.pop() {
+                Ok(answer) => tally.account(&answer),
+                Err(PopError::Empty) => break,
+                Err(PopError::Corrupt(corrupt)) => return Err(Failure::Fact(format!("output {corrupt}"))),
+            }
+            has_moved = true;
+        }
+        drop(receiver);
+        if !has_moved {
+            tally.account(&channel.receive_timeout(STALL)?);
+        }
+    }
+    Ok(())
+}
+
+impl Tally {
+    /// Answers come in order, so a gap is a loss and a step back is a double.
+    fn account(&mut self, answer: &Echo) {
+        let id = answer.words[0];
+        if id >= self.sent {
+            self.wrong += 1;
+            return;
+        }
+        if *answer != message(id) {
+            self.wrong += 1;
+        }
+        if id < self.expected {
+            self.doubled += 1;
+        } else {
+            self.lost += id - self.expected;
+            self.expected = id + 1;
+        }
+    }
+}
+
+fn refused(error: PushError<Echo>) -> Failure {
+    Failure::Fact(format!("input {error}"))
+}

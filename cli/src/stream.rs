@@ -1,0 +1,254 @@
+//! `ringmem stream`: a file through device memory and a persistent kernel.
+//!
+//! 1. Bytes go from the file into pinned staging buffers, from there into device memory; the kernel is told of each chunk by a
+//!    message of 32 bytes. The host computes no part of the answer.
+//! 2. At most `staging` buffers are filled or being copied, and at most as many chunks are with the kernel as device memory holds.
+//! 3. The answer is compared with one straight pass of the same function over the same bytes; a difference is a failure. A file is read again for
+//!    this pass; standard input is compared as it is read.
+//! 4. With `--out`, what comes back is written to another file, which is there whole or not at all.
+
+pub(super) mod copy;
+mod count;
+mod input;
+mod report;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::builder::RangedI64ValueParser;
+use ringmem::Image;
+use ringmem::backend::Backend;
+use ringmem::backend::host::HostBackend;
+use ringmem::streaming::Streamer;
+use ringmem_kernels::histogram::{self, LONGEST, Work};
+use ringmem_kernels::transform::Operation;
+use zerocopy::{FromZeros, IntoBytes};
+
+use super::place::Wanted;
+use super::{Failure, Outcome, absurd, size};
+use input::Input;
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// A regular file of any length, or - for standard input
+    file: PathBuf,
+    /// Bytes a chunk at most, rounded up to 4 KiB; made smaller to fit the device memory twice
+    #[arg(long, default_value = "4MiB", allow_hyphen_values = true, value_parser = size::parse)]
+    chunk_size: u64,
+    /// Pinned buffers between file and device
+    #[arg(long, default_value_t = 2, allow_negative_numbers = true, value_parser = RangedI64ValueParser::<u64>::new().range(1..=64))]
+    staging: u64,
+    /// Slots of each ring, a power of two
+    #[arg(long, default_value_t = 1024, allow_negative_numbers = true, value_parser = capacity)]
+    ring_capacity: u64,
+    /// Device memory to be used; the host backend has no more
+    #[arg(long, default_value = "256MiB", allow_hyphen_values = true, value_parser = size::parse)]
+    device_memory: u64,
+    /// Write what comes back to this file, which is replaced only by a whole one, instead of counting
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// What the kernel does with each byte on the way to --out: add:N or xor:N
+    #[arg(long, requires = "out", value_parser = operation)]
+    transform: Option<Operation>,
+    /// Where the kernel runs
+    #[arg(long, value_enum, default_value_t = Wanted::Auto)]
+    backend: Wanted,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+const PAGE: u64 = 4096;
+const LARGEST_DEVICE: u64 = 1 << 40;
+
+/// What the arguments come to for a file of some length.
+struct Shape {
+    chunk: u64,
+    staging: u64,
+    /// Chunks that device memory holds at once.
+    slots: u64,
+}
+
+impl Arguments {
+    fn shape(&self, length: Option<u64>) -> Result<Shape, Failure> {
+        // More bytes than any input has.
+        let length = length.unwrap_or(1 << 60);
+        let work = size_of::<Work>() as u64;
+        let least = work.next_multiple_of(PAGE) + 2 * PAGE;
+        if self.device_memory < least {
+            return Err(Failure::Usage(format!(
+                "--device-memory {} is too small: {} hold the kernel's counters and two chunks",
+                size::show(self.device_memory),
+                size::show(least)
+            )));
+        }
+        if self.device_memory > LARGEST_DEVICE {
+            return Err(Failure::Usage(format!(
+                "--device-memory {} is more than {}",
+                size::show(self.device_memory),
+                size::show(LARGEST_DEVICE)
+            )));
+        }
+        if self.chunk_size > LONGEST {
+            return Err(Failure::Usage(format!("--chunk-size {} is more than {}", size::show(self.chunk_size), size::show(LONGEST))));
+        }
+        let room = self.device_memory - work.next_multiple_of(PAGE);
+        let fitting = room / 2 / PAGE * PAGE;
+        let chunk = self.chunk_size.next_multiple_of(PAGE).min(fitting).min(length.next_multiple_of(PAGE).max(PAGE));
+        let chunks = length.div_ceil(chunk).max(1);
+        let staging = self.staging.min(chunks);
+        // Two more than staging keep the kernel busy while the next are copied; more would only spread over the caches.
+        let slots = (room / chunk).min(staging + 2).min(chunks).min(self.ring_capacity);
+        Ok(Shape { chunk, staging, slots })
+    }
+}
+
+impl Shape {
+    fn streamer(&self, backend: &Arc<dyn Backend>, staging: u64) -> ringmem::Result<Streamer> {
+        // A few at most: their number has been checked.
+        let few = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
+        Streamer::builder(backend, 0).chunk(self.chunk).depth(few(self.slots)).staging(few(staging)).build()
+    }
+}
+
+fn capacity(text: &str) -> Result<u64, String> {
+    const MOST: u64 = 1 << 20;
+    match text.parse::<u64>() {
+        Ok(capacity) if capacity.is_power_of_two() && capacity <= MOST => Ok(capacity),
+        Ok(capacity) => Err(format!("a ring's capacity is a power of two from 1 to {MOST}, not {capacity}")),
+        Err(_) => Err(format!("a ring's capacity is a power of two from 1 to {MOST}")),
+    }
+}
+
+fn operation(text: &str) -> Result<Operation, String> {
+    let wrong = || format!("`{text}` is no transformation: add:N and xor:N are, with N from 0 to 255");
+    let (name, operand) = text.split_once(':').ok_or_else(wrong)?;
+    let operand = operand.parse::<u8>().map_err(|_| wrong())?;
+    match name {
+        "add" => Ok(Operation::Add(operand)),
+        "xor" => Ok(Operation::Xor(operand)),
+        _ => Err(wrong()),
+    }
+}
+
+/// What the kernel and the straight pass each found.
+#[derive(PartialEq, Eq)]
+struct Answer {
+    histogram: [u64; 256],
+    checksum: u64,
+}
+
+pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> Outcome {
+    let mut source = Input::open(&arguments.file)?;
+    if let Some(path) = &arguments.out {
+        return copy::run(arguments, path, &mut source, image, out, err);
+    }
+    let shape = arguments.shape(source.length())?;
+    let place = arguments
+        .backend
+        .open(HostBackend::builder().device_memory(arguments.device_memory), err)
+        .map_err(|error| absurd("--device-memory", error))?;
+    let mut progress = report::Progress::new(source.length(), arguments);
+    let mut straight = Straight::new()?;
+    let mut see = |bytes: &[u8]| straight.see(bytes);
+    let run = count::run(&mut source.seen(&mut see), &shape, arguments.ring_capacity, &place.backend, image, &mut progress, out)?;
+    source.see_again(&mut see)?;
+    progress.finish();
+
+    let (reference, length, reference_time) = straight.finish();
+    let verified = run.answer == reference && run.bytes == length;
+    let report =
+        report::Report { name: source.name(), arguments, place: &place, shape: &shape, run: &run, reference_time, verified, length };
+    report.print(out)?;
+    if verified {
+        return Ok(());
+    }
+    Err(Failure::Fact(format!(
+        "the kernel's answer is wrong: {} bytes with checksum {:016x}, a straight pass gives {} with {:016x}",
+        run.bytes, run.answer.checksum, length, reference.checksum
+    )))
+}
+
+/// The kernel's own function, run by this thread over memory that it has just filled.
+struct Straight {
+    words: Vec<u64>,
+    /// Filled bytes of `words`.
+    filled: usize,
+    work: Box<Work>,
+    checksum: u64,
+    /// Bytes counted so far.
+    counted: u64,
+    /// Time spent in the function alone.
+    spent: Duration,
+}
+
+impl Straight {
+    fn new() -> Result<Self, Failure> {
+        let work = <Work as FromZeros>::new_box_zeroed().map_err(|_| Failure::Fact("no memory for 256 counters".to_owned()))?;
+        Ok(Self { words: vec![0; 1 << 18], filled: 0, work, checksum: 0, counted: 0, spent: Duration::ZERO })
+    }
+
+    fn see(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let room = &mut self.words.as_mut_bytes()[self.filled..];
+            let (now, later) = bytes.split_at(bytes.len().min(room.len()));
+            room[..now.len()].copy_from_slice(now);
+            self.filled += now.len();
+            bytes = later;
+            if self.filled == size_of_val(self.words.as_slice()) {
+                self.count();
+            }
+        }
+    }
+
+    fn count(&mut self) {
+        let begun = Instant::now();
+        let sum = histogram::reference(&self.words, self.filled, self.counted / 8, &mut self.work);
+        self.spent += begun.elapsed();
+        self.checksum = self.checksum.wrapping_add(sum);
+        self.counted += self.filled as u64;
+        self.filled = 0;
+    }
+
+    /// Returns the answer, its number of bytes, and the time spent in the function.
+    fn finish(mut self) -> (Answer, u64, Duration) {
+        self.count();
+        (Answer { histogram: self.work.totals, checksum: self.checksum }, self.counted, self.spent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        stream: Arguments,
+    }
+
+    fn shape(line: &str, length: u64) -> Result<Shape, Failure> {
+        Line::try_parse_from(["ringmem"].into_iter().chain(line.split_whitespace())).unwrap().stream.shape(Some(length))
+    }
+
+    #[test]
+    fn chunks_shrink_to_fit_the_device_memory_twice_and_the_file_once() {
+        let small = shape("f --device-memory 1MiB", 5_000_000).unwrap();
+        assert!(small.chunk * 2 + 36 * 1024 <= 1 << 20 && small.chunk.is_multiple_of(4096) && small.slots >= 2);
+        let empty = shape("f", 0).unwrap();
+        assert_eq!((empty.chunk, empty.staging, empty.slots), (4096, 1, 1));
+        let usual = shape("f", 1 << 30).unwrap();
+        assert_eq!((usual.chunk, usual.staging, usual.slots), (4 << 20, 2, 4));
+        assert_eq!(shape("f --ring-capacity 1", 1 << 30).unwrap().slots, 1);
+    }
+
+    #[test]
+    fn absurd_sizes_are_refused_with_their_facts() {
+        for line in ["f --device-memory 1KiB", "f --device-memory 2TiB", "f --chunk-size 2GiB"] {
+            assert!(matches!(shape(line, 1), Err(Failure::Usage(_))), "{line}");
+        }
+    }
+}

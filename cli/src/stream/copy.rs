@@ -1,0 +1,231 @@
+//! `--out`: through device memory and back, into another file.
+
+use std::fmt;
+use std::fs;
+use std::io::{self, Write};
+use std::mem;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ringmem::Image;
+use ringmem::backend::Backend;
+use ringmem::backend::host::HostBackend;
+use ringmem::channel::Options;
+use ringmem::stream::Module;
+use ringmem::streaming::{Cause, Chunk, Dialogue, FileSink, Interrupted, Job, Persistent, Streamed, Through};
+use ringmem_kernels::transform::{Applied, Apply, Operation};
+use serde_json::json;
+
+use super::input::{Input, Seen};
+use super::report::{Progress, max_resident_bytes, nanoseconds, rate};
+use super::{Arguments, Shape};
+use crate::place::Place;
+use crate::source::failed;
+use crate::{Failure, Outcome, absurd, counted, shown, size};
+
+/// What is said of chunks that are to be transformed.
+struct Transform(Operation);
+
+impl Dialogue for Transform {
+    type Question = Apply;
+    type Answer = Applied;
+
+    fn ask(&mut self, chunk: &Chunk) -> Apply {
+        Apply { id: chunk.index, offset: chunk.place, length: chunk.length, operation: self.0.word() }
+    }
+
+    fn number(answer: &Applied) -> u64 {
+        answer.id
+    }
+
+    fn answered(&mut self, chunk: &Chunk, answer: Applied) -> Result<(), Cause> {
+        if answer.status == 0 { Ok(()) } else { Err(chunk.refused()) }
+    }
+}
+
+/// As on the command line.
+struct Named(Operation);
+
+impl fmt::Display for Named {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Operation::Add(operand) => write!(f, "add:{operand}"),
+            Operation::Xor(operand) => write!(f, "xor:{operand}"),
+        }
+    }
+}
+
+/// Writes the file, checks it against what this thread makes of the source, and only then gives it its name.
+pub(super) fn run(
+    arguments: &Arguments,
+    to: &Path,
+    source: &mut Input,
+    image: &Image,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Outcome {
+    let of_sink = |error: io::Error| Failure::Fact(error.to_string());
+    if source.is_at(to).map_err(of_sink)? {
+        return Err(Failure::Usage(format!("--out {} is {} itself", to.display(), arguments.file.display())));
+    }
+    let shape = arguments.shape(source.length())?;
+    let place = arguments
+        .backend
+        .open(HostBackend::builder().device_memory(arguments.device_memory), err)
+        .map_err(|error| absurd("--device-memory", error))?;
+    let (mut sink, _partial) = Partial::create(to).map_err(of_sink)?;
+    let begun = Instant::now();
+    let mut progress = Progress::new(source.length(), arguments);
+    let mut straight = Straight { operation: arguments.transform, sum: 0, bytes: 0 };
+    let mut see = |bytes: &[u8]| straight.see(bytes);
+    let streamed = stream(arguments, &shape, &place.backend, image, &mut source.seen(&mut see), &mut sink, &mut progress, out)?;
+    let streamed = match streamed {
+        Ok(streamed) => streamed,
+        Err(Interrupted { cause: cause @ Cause::Write { .. }, .. }) => return Err(failed(to, cause)),
+        Err(Interrupted { cause, .. }) => return Err(source.failed(cause)),
+    };
+    let elapsed = begun.elapsed();
+    source.see_again(&mut see)?;
+    let Straight { sum: expected, bytes: length, .. } = straight;
+    progress.finish();
+    let written = streamed.written.unwrap_or_default();
+    if (written, streamed.bytes) != (expected, length) {
+        return Err(Failure::Fact(format!(
+            "what came back is wrong: {} bytes with checksum {written:08x}, a straight pass gives {} with {expected:08x}; {} is as it was",
+            streamed.bytes,
+            length,
+            to.display()
+        )));
+    }
+    sink.commit().map_err(of_sink)?;
+    print(arguments, to, &shape, &place, &streamed, elapsed, out)?;
+    Ok(())
+}
+
+type Came = Result<Streamed, Interrupted>;
+
+#[expect(clippy::too_many_arguments, reason = "each is another thing")]
+fn stream(
+    arguments: &Arguments,
+    shape: &Shape,
+    backend: &Arc<dyn Backend>,
+    image: &Image,
+    source: &mut Seen<'_>,
+    sink: &mut FileSink,
+    progress: &mut Progress,
+    out: &mut dyn Write,
+) -> Result<Came, Failure> {
+    // A chunk that comes back needs its buffer to the end.
+    let mut streamer = shape.streamer(backend, shape.slots)?;
+    let job = Job::new(source).to(sink).checksums();
+    let Some(operation) = arguments.transform else {
+        return Ok(progress.watch(&mut streamer, job, &mut Through, out)?);
+    };
+    let module = Module::load(backend, image, &ringmem_kernels::ABI)?;
+    let places = [streamer.address(), streamer.size()];
+    let mut options = Options::new("transform");
+    options.arguments = &places;
+    options.input_capacity = arguments.ring_capacity;
+    options.output_capacity = arguments.ring_capacity;
+    // SAFETY: the arguments are the streamer's memory, of which the kernel touches only chunks that it was told of.
+    let mut stage = unsafe { Persistent::open(&streamer, &module, &options, Transform(operation))? };
+    let came = progress.watch(&mut streamer, job, &mut stage, out)?;
+    if came.is_ok() {
+        stage.close().map_err(|cause| failed(&arguments.file, cause))?;
+    }
+    Ok(came)
+}
+
+/// CRC-32C of what should have been written.
+struct Straight {
+    operation: Option<Operation>,
+    sum: u32,
+    bytes: u64,
+}
+
+impl Straight {
+    fn see(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        let Some(operation) = self.operation else {
+            self.sum = crc32c::crc32c_append(self.sum, bytes);
+            return;
+        };
+        let mut part = [0; 4096];
+        for bytes in bytes.chunks(part.len()) {
+            let part = &mut part[..bytes.len()];
+            part.copy_from_slice(bytes);
+            part.iter_mut().for_each(|byte| *byte = operation.apply(*byte));
+            self.sum = crc32c::crc32c_append(self.sum, part);
+        }
+    }
+}
+
+/// A registration of the temporary file that a signal removes.
+struct Partial;
+
+static PARTIAL: Mutex<Option<PathBuf>> = Mutex::new(None);
+
+impl Partial {
+    /// Creates a sink. Its temporary file exists only while its path is listed or the lock is held.
+    fn create(to: &Path) -> io::Result<(FileSink, Self)> {
+        let mut partial = PARTIAL.lock().unwrap_or_else(PoisonError::into_inner);
+        let sink = FileSink::create(to)?;
+        *partial = sink.temporary().map(Path::to_owned);
+        Ok((sink, Self))
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        *PARTIAL.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// Removes the temporary file of the running copy, for a process that is about to end.
+pub(crate) fn remove_partial() {
+    let mut partial = PARTIAL.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(path) = partial.take() {
+        // If this fails, the next copy to the directory removes the file.
+        let _ = fs::remove_file(path);
+    }
+    // Stays locked: no other file is created before the process ends.
+    mem::forget(partial);
+}
+
+fn print(
+    arguments: &Arguments,
+    to: &Path,
+    shape: &Shape,
+    place: &Place,
+    streamed: &Streamed,
+    elapsed: Duration,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let (bytes, throughput) = (streamed.bytes, rate(streamed.bytes, elapsed));
+    let transform = arguments.transform.map(|operation| Named(operation).to_string());
+    let checksum = streamed.written.unwrap_or_default();
+    if arguments.json {
+        let object = json!({
+            "bytes": bytes,
+            "chunks": streamed.chunks,
+            "out": to.display().to_string(),
+            "transform": transform,
+            "checksum": format!("{checksum:08x}"),
+            "elapsed_ns": nanoseconds(elapsed),
+            "throughput_bytes_per_s": throughput,
+            "max_resident_bytes": max_resident_bytes(),
+            "backend": place.backend.name(),
+            "why": place.why,
+            "verified": true,
+        });
+        return writeln!(out, "{object}");
+    }
+    let (length, chunks) = (size::show(bytes), counted(streamed.chunks, "chunk"));
+    writeln!(out, "{} to {}: {length} in {chunks} of {}", shown(&arguments.file), shown(to), size::show(shape.chunk))?;
+    writeln!(out, "  transform   {}", transform.as_deref().unwrap_or("none: the bytes as they are"))?;
+    writeln!(out, "  checksum    {checksum:08x}, verified")?;
+    writeln!(out, "  time        {:.3} ms", elapsed.as_secs_f64() * 1e3)?;
+    writeln!(out, "  throughput  {}/s", size::show(throughput as u64))?;
+    writeln!(out, "  backend     {}", place.words())
+}

@@ -1,0 +1,106 @@
+//! [`Input`]: the input of a stream, a file or standard input.
+
+use std::io::{self, Stdin};
+use std::path::Path;
+
+use ringmem::streaming::{Cause, Sequential, Source};
+
+use crate::Failure;
+use crate::source::{Source as File, failed};
+
+/// The command-line name of standard input.
+const STANDARD: &str = "-";
+
+/// The input of a stream. A file is read twice: for the stream, and for the comparison. Standard input is read once and compared as it is read.
+pub(super) enum Input {
+    File(File),
+    Standard(Sequential<Stdin>),
+}
+
+impl Input {
+    pub fn open(path: &Path) -> Result<Self, Failure> {
+        if path == STANDARD { Ok(Self::Standard(Sequential::new(io::stdin()))) } else { File::open(path).map(Self::File) }
+    }
+
+    /// Returns the length in bytes, or `None` if only the end of the input shows it.
+    pub fn length(&self) -> Option<u64> {
+        match self {
+            Self::File(file) => Some(file.length()),
+            Self::Standard(_) => None,
+        }
+    }
+
+    /// Returns its name for messages.
+    pub fn name(&self) -> &Path {
+        match self {
+            Self::File(file) => file.file.path(),
+            Self::Standard(_) => Path::new("standard input"),
+        }
+    }
+
+    /// Returns whether it is the file at `path`.
+    pub fn is_at(&self, path: &Path) -> io::Result<bool> {
+        match self {
+            Self::File(file) => file.file.is_at(path),
+            Self::Standard(_) => Ok(false),
+        }
+    }
+
+    /// Returns the source of a stream. It shows standard input to `see` as it reads it.
+    pub fn seen<'a>(&'a mut self, see: &'a mut dyn FnMut(&[u8])) -> Seen<'a> {
+        Seen { input: self, see }
+    }
+
+    /// Reads a file again and shows it to `see`, then checks that the file has not changed. Does nothing for standard input.
+    pub fn see_again(&mut self, see: &mut dyn FnMut(&[u8])) -> Result<(), Failure> {
+        let Self::File(file) = self else { return Ok(()) };
+        let mut buffer = vec![0; 1 << 20];
+        let mut offset = 0;
+        while offset < file.length() {
+            let length = (file.length() - offset).min(buffer.len() as u64) as usize;
+            file.read(&mut buffer[..length], offset)?;
+            see(&buffer[..length]);
+            offset += length as u64;
+        }
+        file.check()
+    }
+
+    pub fn failed(&self, cause: Cause) -> Failure {
+        failed(self.name(), cause)
+    }
+}
+
+pub(super) struct Seen<'a> {
+    input: &'a mut Input,
+    see: &'a mut dyn FnMut(&[u8]),
+}
+
+impl Seen<'_> {
+    pub fn failed(&self, cause: Cause) -> Failure {
+        self.input.failed(cause)
+    }
+}
+
+impl Source for Seen<'_> {
+    fn length(&self) -> Option<u64> {
+        self.input.length()
+    }
+
+    fn read_at(&mut self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        match self.input {
+            Input::File(file) => file.file.read_at(buffer, at),
+            Input::Standard(input) => {
+                let count = input.read_at(buffer, at)?;
+                (self.see)(&buffer[..count]);
+                Ok(count)
+            }
+        }
+    }
+
+    fn check(&mut self) -> Result<(), Cause> {
+        match self.input {
+            Input::File(file) => Source::check(&mut file.file),
+            Input::Standard(_) => Ok(()),
+        }
+    }
+}

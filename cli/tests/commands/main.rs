@@ -1,0 +1,20 @@
+//! The program from outside: `ringmem stream`, `demo`, `layout`, `bench`, `doctor` and `replay`, called as a function and run as a process.
+//!
+//! Nothing waits longer than [`program::LIMIT`], and no test asserts how long something took.
+
+mod answers;
+mod bench;
+mod bytes;
+mod demo;
+mod doctor;
+mod kernels;
+mod layout;
+mod out;
+mod planted;
+mod program;
+mod refusals;
+mod replay;
+#[cfg(target_os = "linux")]
+#[path = "../../../tests/clean/rights.rs"]
+mod rights;
+mod stdin;

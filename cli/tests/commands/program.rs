@@ -1,0 +1,112 @@
+//! Calling the program, and running it.
+
+use std::ffi::OsString;
+use std::io::Read;
+use std::process::{ChildStdin, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ringmem::Image;
+use serde_json::Value;
+
+/// No wait is longer.
+pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// What a run of the program came to.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: u8,
+    pub out: String,
+    pub err: String,
+}
+
+/// The program as a function, with kernels of the test's choice.
+pub fn call<S: Into<OsString>>(image: &Image, arguments: impl IntoIterator<Item = S>) -> Ran {
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let arguments = std::iter::once("ringmem".into()).chain(arguments.into_iter().map(Into::into));
+    let code = ringmem_cli::run(arguments, image, &mut out, &mut err);
+    Ran { code, out: String::from_utf8(out).expect("text"), err: String::from_utf8(err).expect("text") }
+}
+
+/// The program as a process.
+pub fn execute<S: Into<OsString>>(arguments: impl IntoIterator<Item = S>) -> Ran {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
+    program.args(arguments.into_iter().map(Into::into));
+    finish(program)
+}
+
+/// Runs a process to its end, which must come in time.
+pub fn finish(program: Command) -> Ran {
+    finish_fed(program, Stdio::null(), |_| {})
+}
+
+/// Runs the program with this standard input; `feed` writes to it if it is a pipe.
+pub fn finish_fed(mut program: Command, stdin: Stdio, feed: impl FnOnce(ChildStdin) + Send + 'static) -> Ran {
+    let mut child = program.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+    if let Some(pipe) = child.stdin.take() {
+        thread::spawn(move || feed(pipe));
+    }
+    let drain = |mut pipe: Box<dyn Read + Send>| {
+        thread::spawn(move || {
+            let mut text = String::new();
+            pipe.read_to_string(&mut text).map(|_| text)
+        })
+    };
+    let out = drain(Box::new(child.stdout.take().expect("a pipe")));
+    let err = drain(Box::new(child.stderr.take().expect("a pipe")));
+    let begun = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().expect("a child") {
+            break status;
+        }
+        if begun.elapsed() > LIMIT {
+            child.kill().expect("a child");
+            panic!("the program hangs: {program:?}");
+        }
+        thread::sleep(Duration::from_millis(2));
+    };
+    let text = |reader: thread::JoinHandle<std::io::Result<String>>| reader.join().expect("no panic").expect("text");
+    let code = status.code().unwrap_or_else(|| panic!("it was killed: {status}"));
+    Ran { code: u8::try_from(code).expect("an exit code"), out: text(out), err: text(err) }
+}
+
+impl Ran {
+    /// Its one object, after a success that had nothing to say beside it.
+    pub fn json(&self) -> Value {
+        assert_eq!((self.code, self.err.as_str()), (0, ""), "{self:?}");
+        assert_eq!(self.out.lines().count(), 1);
+        serde_json::from_str(&self.out).expect("JSON")
+    }
+
+    /// Asserts that it failed as the program promises: this code, and one line on stderr that begins with its name and has these facts.
+    #[track_caller]
+    pub fn refuses(&self, code: u8, facts: &[&str]) {
+        assert_eq!(self.code, code, "{self:?}");
+        let line = self.err.strip_suffix('\n').unwrap_or_else(|| panic!("a line: {self:?}"));
+        assert!(line.starts_with("ringmem: ") && !line.contains(['\n', '\r']), "{self:?}");
+        for fact in facts {
+            assert!(line.contains(fact), "`{fact}` is not in {line:?}");
+        }
+    }
+}
+
+/// Runs a test alone in a process of its own, where the only threads are its own.
+pub fn alone(name: &str, test: impl FnOnce()) {
+    const ALONE: &str = "RINGMEM_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return test();
+    }
+    let mut program = Command::new(std::env::current_exe().expect("this test"));
+    program.args([name, "--exact", "--test-threads=1", "--nocapture"]).env(ALONE, "1");
+    let ran = finish(program);
+    assert!(ran.code == 0 && ran.out.contains("1 passed"), "{ran:?}");
+}
+
+/// Waits for a fact.
+pub fn until(fact: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < LIMIT, "waited in vain: {fact}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}

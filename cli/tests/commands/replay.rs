@@ -1,0 +1,293 @@
+//! `ringmem replay`: traces on pools.
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+use ringmem::backend::host::HostBackend;
+use ringmem::memory::{Buffer, Device, Logged, Trace};
+use ringmem::stream::Stream;
+use ringmem_kernels::IMAGE;
+use ringmem_kernels::histogram::splitmix64;
+use serde_json::Value;
+
+use crate::bytes::{file, text};
+use crate::program::{Ran, call, execute};
+
+/// What [`inference`] asked for, as it was written down.
+const RECORDED: &str = "tests/commands/inference.trace";
+
+/// What a server asks for that answers prompts of varying length on three streams: weights that stay, a cache for each prompt that lives for
+/// eight of them, and scratch memory for each of four layers.
+fn inference() -> Trace {
+    let backend = HostBackend::builder().device_memory(64 << 20).build().expect("a backend");
+    let streams = [(); 3].map(|()| Stream::new(&backend, 0).expect("a stream"));
+    let memory = Logged::new(Device::new(&backend, 0));
+    let _weights = [3 << 20, 786_432, 786_432, 50_257 * 64, 3072].map(|bytes| Buffer::<u8, _>::new(memory.clone(), bytes).expect("room"));
+    let mut caches = Vec::new();
+    for prompt in 0..24 {
+        let (tokens, stream) = (64 + splitmix64(prompt) as usize % 448, &streams[prompt as usize % 3]);
+        let give = |bytes: usize| Buffer::<u8, _>::new_on(memory.clone(), bytes, stream).expect("room");
+        if caches.len() == 8 {
+            drop(caches.remove(0));
+        }
+        let mut cache = give(tokens * 1536);
+        for _ in 0..4 {
+            let mut scratch = [give(tokens * 3072), give(tokens * tokens)];
+            scratch.iter_mut().for_each(|buffer| buffer.used_by(stream).expect("listed"));
+        }
+        cache.used_by(stream).expect("listed");
+        caches.push(cache);
+    }
+    memory.trace()
+}
+
+fn path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(RECORDED)
+}
+
+fn recorded() -> String {
+    std::fs::read_to_string(path()).expect("it is checked in")
+}
+
+/// Runs a trace that is checked in or not.
+fn replay(trace: &str, options: &[&str]) -> Value {
+    let file = file(trace.as_bytes());
+    call(&IMAGE, ["replay", text(file.path()), "--json"].iter().chain(options)).json()
+}
+
+fn number(object: &Value, name: &str) -> u64 {
+    object[name].as_u64().unwrap_or_else(|| panic!("no number `{name}` in {object}"))
+}
+
+fn part(object: &Value, name: &str, when: &str) -> f64 {
+    object[name][when].as_f64().unwrap_or_else(|| panic!("no `{name}` at the {when} in {object}"))
+}
+
+/// 1052 requests that nothing can serve, and 9471 that what came back before serves.
+fn known() -> String {
+    let mut trace = String::new();
+    (0..1051).for_each(|block| writeln!(trace, "alloc {block} 4096 256").expect("room"));
+    (1051..10_523).for_each(|block| write!(trace, "alloc {block} 40960 256\nfree {block}\n").expect("room"));
+    trace
+}
+
+/// With `RINGMEM_TEST_RECORDS` in its environment it writes the file instead.
+#[test]
+fn the_trace_that_is_checked_in_is_what_was_asked_for() {
+    let asked = inference().to_string();
+    if std::env::var_os("RINGMEM_TEST_RECORDS").is_some() {
+        std::fs::write(path(), &asked).expect("room for it");
+    }
+    assert_eq!(asked, recorded());
+}
+
+#[test]
+fn known_requests_give_the_known_figures() {
+    let pooled = replay(&known(), &[]);
+    let figures = ["events", "allocations", "hits", "misses", "frees", "refused", "streams"].map(|name| number(&pooled, name));
+    assert_eq!(figures, [1051 + 2 * 9472, 10_523, 9_471, 1_052, 9_472, 0, 0]);
+    assert_eq!((pooled["hit_rate"].as_f64().expect("a rate") * 1000.0).round(), 900.0);
+    assert_eq!((number(&pooled, "driver_allocations"), number(&pooled, "reserved_peak")), (1, 32 << 20));
+    assert_eq!((number(&pooled, "requested_peak"), number(&pooled, "live_at_end")), (1051 * 4096 + 40_960, 1051 * 4096));
+    assert_eq!(number(&pooled, "held_at_peak"), number(&pooled, "requested_peak"), "each is as long as its class");
+    assert!(number(&pooled, "elapsed_ns") > 0);
+
+    let alone = replay(&known(), &["--no-pool"]);
+    let figures = ["allocations", "hits", "misses", "driver_allocations"].map(|name| number(&alone, name));
+    assert_eq!(figures, [10_523, 0, 10_523, 10_523]);
+    assert_eq!((number(&alone, "reserved_peak"), &alone["pool"]), (1051 * 4096 + 40_960, &Value::Null));
+}
+
+#[test]
+fn a_recorded_trace_runs_on_any_pool_and_its_figures_follow() {
+    let trace = recorded();
+    let events = trace.lines().count() as u64;
+    let allocations = trace.lines().filter(|line| line.starts_with("alloc")).count() as u64;
+    let figures: Vec<Value> = [
+        &["--no-pool"][..],
+        &["--sub-steps", "1", "--slab", "2MiB"],
+        &["--sub-steps", "4", "--slab", "2MiB"],
+        &["--sub-steps", "8", "--slab", "2MiB"],
+        &["--exact", "--slab", "2MiB"],
+        &["--slab", "64MiB"],
+    ]
+    .map(|options| replay(&trace, options))
+    .into();
+    for object in &figures {
+        let [given, hits, misses] = ["allocations", "hits", "misses"].map(|name| number(object, name));
+        assert_eq!((number(object, "events"), given, hits + misses, number(object, "streams")), (events, allocations, allocations, 3));
+        assert_eq!((number(object, "refused"), number(object, "frees_of_nothing"), number(object, "failed_frees")), (0, 0, 0));
+        assert_eq!(number(object, "requested_peak"), number(&figures[0], "requested_peak"), "the trace decides that");
+        assert!(number(object, "reserved_peak") >= number(object, "held_at_peak"));
+        assert!(number(object, "held_at_peak") >= number(object, "requested_peak"));
+        for name in ["fragmentation", "waste"] {
+            assert!(["peak", "end"].iter().all(|when| (0.0..1.0).contains(&part(object, name, when))), "{object}");
+        }
+    }
+    let [none, doubling, quarters, eighths, exact, wide] = &figures[..] else { panic!("six figures") };
+    assert_eq!((number(none, "driver_allocations"), number(none, "hits")), (allocations, 0));
+    assert_eq!(number(none, "reserved_peak"), number(none, "requested_peak"));
+    let waste = [doubling, quarters, eighths, exact].map(|object| part(object, "waste", "peak"));
+    assert!(waste.is_sorted_by(|more, less| more > less), "{waste:?}");
+    assert!(waste[0] > 0.2 && waste[3] < 0.01, "{waste:?}");
+    assert!([doubling, quarters, eighths].iter().all(|object| number(object, "driver_allocations") * 10 < allocations), "{figures:?}");
+    assert!([doubling, quarters, eighths].iter().all(|object| number(object, "hits") > 0));
+    assert_eq!((number(wide, "driver_allocations"), number(wide, "reserved_peak")), (1, 64 << 20));
+}
+
+#[test]
+fn what_finds_no_memory_is_counted_and_the_first_is_named() {
+    let trace = "alloc 0 1048576 256\nalloc 1 3145728 256\nfree 1\nrefused 4194304 256\nfree 9\nfree 0\nrefused 1024 256\n";
+    for options in [&["--pool-limit", "3MiB"][..], &["--device-memory", "3MiB"], &["--no-pool", "--device-memory", "3MiB"]] {
+        let object = replay(trace, options);
+        let figures = ["events", "allocations", "refused", "frees", "frees_of_nothing"].map(|name| number(&object, name));
+        // The free of what was refused is left out; that of a block that never was is not.
+        assert_eq!(figures, [7, 2, 2, 1, 1], "{object}");
+        assert_eq!(object["first_refusal"]["line"], 2);
+        assert!(object["first_refusal"]["why"].as_str().is_some_and(|why| why.contains("3145728 bytes requested")), "{object}");
+        assert_eq!((number(&object, "requested_peak"), number(&object, "live_at_end")), (1 << 20, 0));
+    }
+}
+
+#[test]
+fn fragmentation_is_told_of_the_peak_and_of_the_end() {
+    // Blocks of a quarter of a slab; at the end every other is given back, and a long one has made the caches give up theirs.
+    let mut trace = String::new();
+    (0..8).for_each(|block| writeln!(trace, "alloc {block} 1048576 256").expect("room"));
+    (0..8).step_by(2).for_each(|block| writeln!(trace, "free {block}").expect("room"));
+    trace.push_str("refused 4194304 256\n");
+    let object = replay(&trace, &["--slab", "8MiB", "--pool-limit", "8MiB"]);
+    assert_eq!((part(&object, "fragmentation", "peak"), part(&object, "fragmentation", "end")), (0.0, 0.75), "{object}");
+    assert_eq!((number(&object, "reserved_peak"), number(&object, "refused")), (8 << 20, 1));
+}
+
+#[test]
+fn the_page_has_the_figures_of_the_object() {
+    let (directory, known) = (tempfile::tempdir().expect("a directory"), known());
+    let path = directory.path().join("known.trace");
+    std::fs::write(&path, known + "refused 9999999999 1\nfree 77777\n").expect("room for it");
+    for ran in [call(&IMAGE, ["replay", text(&path)]), execute(["replay", text(&path)])] {
+        let Ran { code, out, err } = &ran;
+        assert_eq!((*code, err.as_str()), (0, ""));
+        for fact in [
+            "known.trace: 19997 events on 0 streams",
+            "slabs of 32 MiB, 4 classes an octave, 4 GiB at most of 1 GiB of device memory",
+            "10523 given, 1 refused; 9472 freed",
+            "line 19996: 9999999999 bytes requested where 33554432 of 4294967296 are in use",
+            "1 of blocks that are not there, 0 failed",
+            "9471 of 10523, 90.0 %",
+            "driver         1 allocation\n",
+            "4.14 MiB asked for, 4.14 MiB in blocks for them, 32 MiB reserved at most",
+            "0.0 % at the peak, 0.0 % at the end",
+            " ns an event",
+        ] {
+            assert!(out.contains(fact), "`{fact}` is not in\n{out}");
+        }
+    }
+    let ran = call(&IMAGE, ["replay", text(&path), "--no-pool"]);
+    assert!(ran.out.contains("pool           none, 1 GiB of device memory") && ran.out.contains("10523 allocations"), "{ran:?}");
+    let ran = call(&IMAGE, ["replay", text(&path), "--exact"]);
+    assert!(ran.out.contains("an octave, exact blocks, 4 GiB"), "{ran:?}");
+}
+
+#[test]
+fn an_empty_trace_is_a_trace() {
+    let object = replay("", &[]);
+    let figures = ["events", "allocations", "hits", "driver_allocations", "requested_peak"].map(|name| number(&object, name));
+    assert_eq!((figures, object["hit_rate"].as_f64()), ([0; 5], Some(0.0)));
+    let file = file(b"");
+    assert_eq!(call(&IMAGE, ["replay", text(file.path())]).code, 0);
+}
+
+#[test]
+fn the_picture_is_of_the_slabs_at_the_peak() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("slabs.svg");
+    // At the peak three are live; at the end none is.
+    let trace = "alloc 0 1048576 256\nalloc 1 2097152 256\nalloc 2 1048576 256\nfree 1\nfree 0\nfree 2\n";
+    replay(trace, &["--slab", "8MiB", "--svg", text(&path)]);
+    let picture = std::fs::read_to_string(&path).expect("a picture");
+    assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"), "{picture}");
+    for title in ["1 slab, 8388608 bytes", "1 live part, 2097152 bytes at 1048576", "1 free part, 4194304 bytes at 4194304"] {
+        assert!(picture.contains(&format!("<title>{title}</title>")), "{title}\n{picture}");
+    }
+    let nowhere = directory.path().join("no/slabs.svg");
+    let source = file(trace.as_bytes());
+    call(&IMAGE, ["replay", text(source.path()), "--svg", text(&nowhere)]).refuses(1, &["no/slabs.svg"]);
+}
+
+#[test]
+fn a_trace_is_not_drawn_over_by_any_name() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let (trace, other) = (directory.path().join("a.trace"), directory.path().join("other"));
+    std::fs::write(&trace, "alloc 0 4096 256\n").expect("room for it");
+    std::fs::hard_link(&trace, &other).expect("a link");
+    for svg in [&trace, &other] {
+        call(&IMAGE, ["replay", text(&trace), "--svg", text(svg)]).refuses(2, &["--svg", text(svg), "itself"]);
+    }
+    assert_eq!(std::fs::read_to_string(&trace).expect("it is there"), "alloc 0 4096 256\n");
+}
+
+/// What README and `docs/features.md` say of the trace that is checked in.
+#[test]
+fn the_trace_that_is_checked_in_has_these_figures() {
+    let object = replay(&recorded(), &[]);
+    assert_eq!(["hits", "allocations"].map(|name| number(&object, name)), [180, 221], "{object}");
+}
+
+#[test]
+fn a_trace_that_is_none_is_refused_by_its_line() {
+    let directory = tempfile::tempdir().expect("a directory");
+    for (content, facts) in [
+        (&b"alloc 0 4096 256\nalloc one 1 1\n"[..], &["line 2 is not `alloc BLOCK SIZE ALIGN [on STREAM]`"][..]),
+        (b"alloc 0 4096 256\n\nfree 0\n", &["line 2 is not `alloc ..., refused ... or free ...`"]),
+        (b"alloc 0 4096 256\nfree 0\nalloc 1 4096 2", &["line 3 has no end: the trace was cut"]),
+        (b"alloc 0 4096 256\nalloc 0 4096 256\n", &["line 2: block 0 was numbered before"]),
+        (b"alloc 0 4096 256\nfree 0\n\xff\xfe\n", &["line 3 is no text"]),
+        (b"\x7fELF\x02\x01\x01\0\0\0\0\n", &["line 1 is not `alloc"]),
+        (b"alloc 0 4096 256 on 256\n", &["257 streams", "256"]),
+    ] {
+        let path = directory.path().join("trace");
+        std::fs::write(&path, content).expect("room for it");
+        let facts: Vec<&str> = facts.iter().copied().chain([text(&path)]).collect();
+        for ran in [call(&IMAGE, ["replay", text(&path), "--json"]), execute(["replay", text(&path)])] {
+            ran.refuses(1, &facts);
+            assert_eq!(ran.out, "");
+        }
+    }
+    call(&IMAGE, ["replay", text(&directory.path().join("nothing"))]).refuses(1, &["nothing"]);
+    call(&IMAGE, ["replay", text(directory.path())]).refuses(1, &["is a directory"]);
+}
+
+#[test]
+fn options_that_make_no_sense_are_named() {
+    let file = file(b"alloc 0 4096 256\n");
+    for (options, facts) in [
+        (&["--sub-steps", "3"][..], &["--sub-steps", "1, 2, 4 or 8"][..]),
+        (&["--sub-steps", "-1"], &["--sub-steps", "-1"]),
+        (&["--slab", "1KiB"], &["--slab", "asked for 1024", "65536"]),
+        (&["--slab", "0"], &["--slab", "zero"]),
+        (&["--pool-limit", "-5"], &["--pool-limit", "-5"]),
+        (&["--pool-limit", "much"], &["--pool-limit", "much"]),
+        (&["--device-memory", "2TiB"], &["--device-memory", "2199023255552"]),
+        (&["--no-pool", "--slab", "2MiB"], &["--no-pool", "--slab"]),
+        (&["--no-pool", "--exact"], &["--no-pool", "--exact"]),
+        (&["--backend", "abacus"], &["--backend", "abacus"]),
+        (&["--fast"], &["--fast"]),
+    ] {
+        for ran in [
+            call(&IMAGE, ["replay", text(file.path())].iter().chain(options)),
+            execute(["replay", text(file.path())].iter().chain(options)),
+        ] {
+            ran.refuses(2, facts);
+            assert_eq!(ran.out, "");
+        }
+    }
+    call(&IMAGE, ["replay"]).refuses(2, &["TRACE"]);
+}
+
+#[test]
+fn a_trace_of_very_many_events_is_refused_before_it_is_read_into_memory() {
+    let file = file(&vec![b'\n'; (1 << 24) + 1]);
+    call(&IMAGE, ["replay", text(file.path())]).refuses(1, &["more than 16777216 events"]);
+}

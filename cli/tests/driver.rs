@@ -1,0 +1,152 @@
+//! The program on the driver double, and without a driver. No GPU takes part.
+#![cfg(all(feature = "cuda", target_os = "linux"))]
+
+#[path = "../../tests/clean/rights.rs"]
+mod rights;
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use ringmem_driver_double::{ALLOCATORS, libraries};
+use serde_json::Value;
+
+/// Where the loader finds the double.
+fn double() -> &'static Path {
+    libraries().expect("the double is built")
+}
+
+fn run(libraries: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringmem"));
+    command.args(arguments).env("LD_LIBRARY_PATH", libraries).env("RINGMEM_DOUBLE_LEAKS", "1").env_remove("RINGMEM_VISIBILITY");
+    command.output().expect("the program")
+}
+
+/// What it prints on the double, of which it leaves nothing behind.
+fn answer(arguments: &[&str]) -> Value {
+    let output = run(double(), arguments);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {said}");
+    assert!(said.contains(": 0 leaked") && !said.contains("violations"), "{arguments:?}: {said}");
+    serde_json::from_slice(&output.stdout).expect("one object")
+}
+
+#[test]
+fn messages_and_a_file_go_through_a_kernel_that_a_driver_runs() {
+    for wanted in ["cuda", "auto"] {
+        let demo = answer(&["demo", "--messages", "20000", "--json", "--backend", wanted]);
+        assert_eq!((&demo["backend"], &demo["lost"], &demo["doubled"], &demo["wrong"]), (&"cuda".into(), &0.into(), &0.into(), &0.into()));
+        assert!(demo["why"].as_str().is_some_and(|why| why.contains("not a GPU")), "{demo}");
+    }
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let bytes: Vec<u8> = (0..300_001_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    std::fs::write(&file, &bytes).expect("a file");
+    let path = file.path().to_str().expect("text");
+    let streamed = answer(&["stream", path, "--chunk-size", "16KiB", "--json", "--backend", "cuda"]);
+    assert_eq!((&streamed["verified"], &streamed["bytes"], &streamed["backend"]), (&true.into(), &bytes.len().into(), &"cuda".into()));
+}
+
+#[test]
+fn the_doctor_asks_the_driver_s_device_and_a_layout_is_compared_with_its_module() {
+    let said = answer(&["doctor", "--json"]);
+    assert_eq!((&said["backend"], said["devices"].as_array().map(Vec::len)), (&"cuda".into(), Some(1)), "{said}");
+    assert_eq!((&said["visibility"], &said["strategy"]), (&"system".into(), &"unified".into()), "{said}");
+    assert!(said["chosen"].as_str().is_some_and(|why| why.contains("not a GPU")), "{said}");
+    assert!(answer(&["layout", "--json", "--backend", "cuda"]).is_object());
+}
+
+#[test]
+fn of_a_gpu_whose_kernels_a_watchdog_ends_the_doctor_says_so_and_what_to_do() {
+    for (attribute, is_watched) in [("17=0", false), ("17=1", true)] {
+        let doctor = |arguments: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_ringmem"));
+            command.arg("doctor").args(arguments).env("LD_LIBRARY_PATH", double()).env("RINGMEM_DOUBLE_ATTRIBUTES", attribute);
+            command.output().expect("the program").stdout
+        };
+        let said: Value = serde_json::from_slice(&doctor(&["--json"])).expect("one object");
+        let gpu = &said["driver"]["gpus"][0];
+        assert_eq!((&gpu["kernel_timeout"], gpu["advice"].is_string()), (&is_watched.into(), is_watched), "{said}");
+        let lines = String::from_utf8(doctor(&[])).expect("text");
+        let told = lines.lines().any(|line| line.starts_with("watchdog    ") && line.contains("not a GPU: it also shows a screen"));
+        assert_eq!(told, is_watched, "{lines}");
+    }
+}
+
+#[test]
+fn the_driver_is_loaded_with_a_queue_for_each_of_many_streams_unless_somebody_has_said_how_many() {
+    for (said, expected) in [(None, "32"), (Some("8"), "8")] {
+        let log = tempfile::NamedTempFile::new().expect("a file");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ringmem"));
+        command.args(["doctor", "--backend", "cuda"]).env("LD_LIBRARY_PATH", double()).env("RINGMEM_DOUBLE_LOG", log.path());
+        command.env_remove("CUDA_DEVICE_MAX_CONNECTIONS").envs(said.map(|said| ("CUDA_DEVICE_MAX_CONNECTIONS", said)));
+        assert!(command.output().expect("the program").status.success());
+        let log = std::fs::read_to_string(log.path()).expect("a log");
+        let first = log.lines().next().unwrap_or_default();
+        assert!(first.ends_with(&format!("; CUDA_DEVICE_MAX_CONNECTIONS={expected}")), "{first}");
+    }
+}
+
+#[test]
+fn while_a_kernel_listens_the_round_trip_s_probes_allocate_nothing() {
+    let log = tempfile::NamedTempFile::new().expect("a file");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_ringmem"));
+    command.args(["bench", "round-trip", "--backend", "cuda", "--seconds", "0"]).env("LD_LIBRARY_PATH", double());
+    assert!(command.env("RINGMEM_DOUBLE_LOG", log.path()).output().expect("the program").status.success());
+    let log = std::fs::read_to_string(log.path()).expect("a log");
+    // A line is written when its call returns: its number says when it began.
+    let mut calls: Vec<(u64, &str)> = log
+        .lines()
+        .filter_map(|line| {
+            let (number, call) = line.split_once(' ')?;
+            Some((number.parse().ok()?, call.split_once(' ')?.1))
+        })
+        .collect();
+    calls.sort_unstable();
+    let listening = calls.iter().skip_while(|(_, call)| !call.starts_with("cuLaunchKernel("));
+    let probes = listening.clone().filter(|(_, call)| call.starts_with("cuLaunchKernel(")).count();
+    assert!(probes > 2 * 3, "{probes} launches");
+    for (number, call) in listening {
+        assert!(!ALLOCATORS.iter().any(|symbol| call.starts_with(symbol)), "{number}: {call}");
+    }
+}
+
+#[test]
+fn without_a_driver_auto_says_why_it_took_the_host_and_cuda_fails_in_one_line() {
+    if ringmem::backend::cuda::Driver::load().is_ok() {
+        rights::skipped("a driver is installed");
+        return;
+    }
+    let nothing = tempfile::tempdir().expect("a folder");
+    let output = run(nothing.path(), &["demo", "--messages", "100", "--json"]);
+    let demo: Value = serde_json::from_slice(&output.stdout).expect("one object");
+    assert_eq!(demo["backend"], "host");
+    assert!(demo["why"].as_str().is_some_and(|why| why.contains("no CUDA driver")), "{demo}");
+    let doctor: Value = serde_json::from_slice(&run(nothing.path(), &["doctor", "--json"]).stdout).expect("one object");
+    for arguments in [&["demo", "--backend", "cuda"][..], &["doctor", "--backend", "cuda"], &["layout", "--backend", "cuda"]] {
+        let output = run(nothing.path(), arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
+        assert!(said.starts_with("ringmem: no CUDA driver"), "{said}");
+        // With the loader's answer, here and there.
+        let why = said.trim_end().trim_start_matches("ringmem: ");
+        assert!(why.contains("can be loaded: ") && demo["why"] == format!("no GPU: {why}"), "{said} {demo}");
+        assert!(doctor["driver"].as_str().is_some_and(|driver| driver.starts_with(why)), "{said} {doctor}");
+    }
+}
+
+#[test]
+fn with_a_driver_that_drives_nothing_auto_says_why_it_took_the_host_and_cuda_fails_in_one_line() {
+    for (variable, value, why) in [
+        ("RINGMEM_DOUBLE_DEVICES", "0", "no device 0: there are 0"),
+        ("RINGMEM_DOUBLE_FAIL", "cuInit:1:999", "cuInit: CUDA_ERROR_UNKNOWN (999)"),
+    ] {
+        let run = |arguments: &[&str]| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_ringmem"));
+            command.args(arguments).env("LD_LIBRARY_PATH", double()).env(variable, value).output().expect("the program")
+        };
+        let demo: Value = serde_json::from_slice(&run(&["demo", "--messages", "100", "--json"]).stdout).expect("one object");
+        assert!(demo["backend"] == "host" && demo["why"].as_str().is_some_and(|said| said.contains(why)), "{demo}");
+        let output = run(&["demo", "--backend", "cuda"]);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.lines().last() == Some(&format!("ringmem: {why}")), "{said}");
+    }
+}

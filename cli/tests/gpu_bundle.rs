@@ -1,0 +1,467 @@
+//! What `cargo xtask gpu-bundle` carries to a machine with a GPU, on the driver double and without a driver. No GPU takes part, and no figure comes of it.
+#![cfg(all(feature = "cuda", target_os = "linux"))]
+
+#[path = "../../tests/example/mod.rs"]
+mod example;
+#[path = "../../tests/clean/rights.rs"]
+mod rights;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use ringmem::backend::cuda::Driver;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// No wait of this file is longer.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// All of them, in order.
+const PARTS: [&str; 12] =
+    ["probe", "light", "conformance", "kernel", "faults", "memcheck", "racecheck", "initcheck", "bench", "twin", "pools", "soak"];
+
+/// A folder as the bundle is, with whatever programs.
+struct Bundle {
+    folder: TempDir,
+    /// In front of the PATH, for tools that are not here.
+    tools: TempDir,
+    /// Where a driver is looked for.
+    libraries: TempDir,
+}
+
+impl Bundle {
+    fn new() -> Self {
+        let bundle = Self { folder: folder(), tools: folder(), libraries: folder() };
+        for text in ["run.sh", "echo_twin.cu", "pools.py"] {
+            let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/gpu_suite").join(text);
+            fs::copy(from, bundle.folder.path().join(text)).expect("a text");
+        }
+        bundle
+    }
+
+    /// With the programs that cargo has built beside this test's own.
+    fn with_programs(self) -> Self {
+        let at = |name: &str| self.folder.path().join(name);
+        symlink(env!("CARGO_BIN_EXE_ringmem"), at("ringmem")).expect("a link");
+        for name in ["gpu_suite", "gpu_smoke"] {
+            symlink(example::program(name), at(name)).expect("a link");
+        }
+        self
+    }
+
+    /// With the double for a driver.
+    fn with_double(self) -> Self {
+        let double = ringmem_driver_double::library().expect("the double is built");
+        for name in ["libcuda.so", "libcuda.so.1"] {
+            symlink(&double, self.libraries.path().join(name)).expect("a link");
+        }
+        self
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments, &self.out()).output().expect("a shell")
+    }
+
+    fn command(&self, arguments: &[&str], out: &Path) -> Command {
+        let mut path = vec![self.tools.path().to_owned()];
+        path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
+        // Who started the tests may have ignored what they send.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT,HUP,TERM", "sh"]).arg(self.folder.path().join("run.sh")).args(arguments).arg(out);
+        command.env("PATH", std::env::join_paths(path).expect("a path")).env("LD_LIBRARY_PATH", self.libraries.path());
+        command.env("RINGMEM_DOUBLE_MEMORY", (256_u64 << 20).to_string()).env("RINGMEM_DOUBLE_LEAKS", "1").env_remove("RINGMEM_VISIBILITY");
+        command
+    }
+
+    fn out(&self) -> PathBuf {
+        self.folder.path().join("an out")
+    }
+
+    /// All of what was written.
+    fn all(&self) -> Value {
+        serde_json::from_slice(&fs::read(self.out().join("results.json")).expect("results")).expect("JSON")
+    }
+
+    /// The part's objects of what was written.
+    fn results(&self) -> Vec<Value> {
+        self.all()["parts"].as_array().expect("parts").clone()
+    }
+}
+
+/// With a space in its name.
+fn folder() -> TempDir {
+    tempfile::Builder::new().prefix("a folder ").tempdir().expect("a folder")
+}
+
+fn script(folder: &Path, name: &str, text: &str) {
+    let path = folder.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a script");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("a mode");
+}
+
+fn part<'a>(parts: &'a [Value], name: &str) -> &'a Value {
+    parts.iter().find(|part| part["part"] == name).unwrap_or_else(|| panic!("no {name} in {parts:?}"))
+}
+
+fn names(parts: &[Value]) -> Vec<&str> {
+    parts.iter().filter_map(|part| part["part"].as_str()).collect()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn all_parts_together_may_take_less_than_nine_minutes() {
+    let output = Command::new("sh").arg(Bundle::new().folder.path().join("run.sh")).arg("--parts").output().expect("a shell");
+    let said = text(&output.stdout);
+    let limits: Vec<(&str, u64)> = said
+        .lines()
+        .map(|line| line.split_once(' ').expect("a name and a limit"))
+        .map(|(name, limit)| (name, limit.parse().expect("seconds")))
+        .collect();
+    assert_eq!(limits.iter().map(|&(name, _)| name).collect::<Vec<_>>(), PARTS);
+    // With the two seconds that one that does not end is given, and one until it has gone.
+    assert!(limits.iter().map(|(_, limit)| limit + 3).sum::<u64>() < 9 * 60, "{limits:?}");
+    assert!(limits.iter().any(|&(name, limit)| name == "soak" && limit > 120), "{limits:?}");
+}
+
+#[test]
+fn without_a_driver_every_part_is_skipped_with_its_reason_and_none_has_passed() {
+    if Driver::load().is_ok() {
+        rights::skipped("a driver is installed");
+        return;
+    }
+    let bundle = Bundle::new().with_programs();
+    let output = bundle.run(&[]);
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    let parts = bundle.results();
+    assert_eq!(names(&parts), PARTS);
+    for part in &parts {
+        assert_eq!((&part["result"], &part["exit"]), (&"SKIPPED".into(), &3.into()), "{part}");
+        let reason = part["reason"].as_str().expect("a reason");
+        assert!(reason.contains("no CUDA driver") || reason.starts_with("no "), "{part}");
+    }
+    let results = bundle.all();
+    assert_eq!(results["complete"], true);
+    assert_eq!((&results["passed"], &results["skipped"], &results["failed"]), (&false.into(), &12.into(), &0.into()));
+    let table: Vec<&str> = said.lines().collect();
+    assert!(
+        table.len() == 13 && table[..12].iter().zip(PARTS).all(|(line, name)| line.starts_with(name) && line.contains("SKIPPED")),
+        "{said}"
+    );
+}
+
+#[test]
+fn on_the_double_every_part_that_can_be_is_run_and_holds() {
+    let bundle = Bundle::new().with_programs().with_double();
+    // The program of first light has a test of its own, and dozens of kernels, each of them a thread here.
+    fs::remove_file(bundle.folder.path().join("gpu_smoke")).expect("a link");
+    script(
+        bundle.folder.path(),
+        "gpu_smoke",
+        "[ \"$1 $3 $5 $6\" = '--json --rows --scale 1000' ] && printf '{\\n\"holds\": true\\n}\\n' > \"$2\" && printf '{\"workload\":\"messages-launch\",\"median\":8}\\n' > \"$4\"",
+    );
+    // Watches nothing: what is shown is that the tool is given the program, and its report kept.
+    script(
+        bundle.tools.path(),
+        "compute-sanitizer",
+        "[ \"$1 $3 $5\" = '--tool --error-exitcode --log-file' ] || exit 8\necho \"$2: nothing\" > \"$6\"\nshift 6\nexec \"$@\"",
+    );
+    let row =
+        r#"{"bench":"echo_twin","workload":"messages","subject":"C++ twin","unit":"ns/message","median":5.5,"ratio":null,"aim":null}"#;
+    let twin = format!("#!/bin/sh\\necho '{}'\\n", row.replace('"', "\\\""));
+    script(bundle.tools.path(), "nvcc", &format!("printf \"{twin}\" > \"$5\" && chmod 755 \"$5\""));
+    script(bundle.tools.path(), "python3", "[ \"$1\" = -c ] || { echo 'neither PyTorch nor CuPy works here' >&2; exit 3; }");
+    let output = bundle.run(&["--quick", "--limit", "100"]);
+    let (said, log) = (text(&output.stdout), text(&output.stderr));
+    let parts = bundle.results();
+    assert_eq!(names(&parts), PARTS);
+    for name in PARTS.into_iter().filter(|&name| name != "pools") {
+        let part = part(&parts, name);
+        let log = || fs::read_to_string(bundle.out().join(format!("{name}.log"))).unwrap_or_default();
+        assert_eq!((&part["result"], &part["exit"]), (&"passed".into(), &0.into()), "{part}\n{}", log());
+        assert!(part["out"].as_array().is_some_and(|out| !out.is_empty()), "{part}");
+    }
+    assert_eq!((&part(&parts, "pools")["result"], output.status.code()), (&"SKIPPED".into(), Some(3)), "{log}");
+    let counted = |name: &str| part(&parts, name)["out"][0]["passed"].as_u64();
+    assert_eq!(counted("conformance"), Some(ringmem::conformance::CHECKS.len() as u64));
+    assert!(counted("kernel") == Some(21) && counted("faults") == Some(7) && counted("soak") == Some(2) && counted("memcheck") == Some(3));
+    assert_eq!(part(&parts, "light")["out"][0]["holds"], true);
+    for name in ["conformance", "kernel", "faults", "soak", "racecheck"] {
+        assert!(part(&parts, name)["out"][0]["driver"]["gpus"][0].as_str().is_some_and(|gpu| gpu.contains("not a GPU")), "{name}");
+    }
+    assert!(fs::read_to_string(bundle.out().join("initcheck.txt")).is_ok_and(|said| said == "initcheck: nothing\n"));
+    // The driver's own calls are beside ours in the rows, and the rows before the table.
+    let rows: Vec<&str> = said.lines().filter(|line| line.contains("driver, bare copy") || line.contains("cuMemAlloc")).collect();
+    assert_eq!(rows.len(), 8 + 2 * 2, "{said}");
+    assert!(said.lines().any(|line| line.starts_with("messages-launch ")), "{said}");
+    let bench = part(&parts, "bench")["out"].as_array().expect("rows");
+    assert!(bench.iter().all(|row| row["limit"].is_number() && row["source"] == "double"), "{bench:?}");
+    assert!(bundle.all()["gpu"].as_str().is_some_and(|gpu| gpu.contains("not a GPU")));
+    assert!(said.lines().any(|line| line.starts_with("messages") && line.contains("C++ twin") && line.contains("5.5")), "{said}");
+    let table: Vec<&str> = said.lines().rev().skip(1).take(PARTS.len()).collect();
+    assert!(table.iter().rev().zip(PARTS).all(|(line, name)| line.starts_with(name)), "{said}");
+    // None but the one that forgets on purpose leaves anything with the driver, or does what it may not.
+    for name in ["kernel", "bench", "soak", "memcheck"] {
+        let log = fs::read_to_string(bundle.out().join(format!("{name}.log"))).expect("a log");
+        assert!(log.contains(": 0 leaked") && !log.contains("violations"), "{name}: {log}");
+    }
+}
+
+#[test]
+fn one_part_is_run_alone_and_another_name_is_refused_with_those_that_there_are() {
+    let bundle = Bundle::new();
+    script(bundle.folder.path(), "gpu_suite", "echo '{\"part\":\"'\"$1\"'\"}'; echo \"$*\" >&2");
+    let output = bundle.run(&["--part", "kernel"]);
+    let parts = bundle.results();
+    assert_eq!((output.status.code(), names(&parts)), (Some(0), vec!["kernel"]), "{}", text(&output.stderr));
+    assert_eq!(part(&parts, "kernel")["out"][0]["part"], "kernel");
+    assert_eq!(fs::read_to_string(bundle.out().join("kernel.log")).expect("a log"), "kernel\n");
+    bundle.run(&["--part", "kernel", "--quick"]);
+    assert_eq!(fs::read_to_string(bundle.out().join("kernel.log")).expect("a log"), "kernel --quick\n");
+    for arguments in [
+        &["--part", "kernels"][..],
+        &["--part", ""],
+        &["--limit", "00"],
+        &["--limit", "9999999"],
+        &["--limit", "soon"],
+        &["--loud"],
+        &["here"],
+        &["--part"],
+    ] {
+        // The last one takes the folder's name for its value.
+        let output = bundle.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
+    }
+    assert!(text(&bundle.run(&["--part", "kernels"]).stderr).contains("there are: probe light conformance"), "it names them");
+}
+
+#[test]
+fn a_part_that_fails_or_hangs_stops_no_other_and_leaves_nothing_running() {
+    let bundle = Bundle::new();
+    let (folder, child) = (bundle.folder.path(), bundle.folder.path().join("child"));
+    // Half a line, then a fault; messages with what JSON and a shell take for theirs.
+    let suite = "case $1 in conformance) printf '{\"part\":'; kill -SEGV $$ ;; faults) echo 'a \"fact\" with \\ $HOME' >&2; exit 1 ;; esac\necho '{\"part\":1}'";
+    script(folder, "gpu_suite", suite);
+    script(folder, "ringmem", "exit 0");
+    script(folder, "gpu_smoke", &format!("sleep 1000 &\necho $! > '{}'\nwait", child.display()));
+    let output = bundle.run(&["--limit", "8"]);
+    let parts = bundle.results();
+    assert_eq!((output.status.code(), names(&parts)), (Some(1), PARTS.to_vec()), "{}", text(&output.stderr));
+    let facts = |name: &str| {
+        let part = part(&parts, name);
+        (part["result"].as_str().unwrap_or_default().to_owned(), part["reason"].as_str().unwrap_or_default().to_owned())
+    };
+    let (light, reason) = facts("light");
+    assert!(light == "FAILED" && reason.starts_with("ended after 8 s"), "{reason}");
+    let (conformance, reason) = facts("conformance");
+    assert!(conformance == "FAILED" && reason.starts_with("exit code 139"), "{reason}");
+    assert_eq!(part(&parts, "conformance")["out"], Value::Array(Vec::new()));
+    assert_eq!(facts("faults"), ("FAILED".to_owned(), "exit code 1: a 'fact' with / $HOME".to_owned()));
+    for name in ["probe", "kernel", "soak", "bench"] {
+        assert_eq!(facts(name).0, "passed", "{name}");
+    }
+    let pid = fs::read_to_string(child).expect("the child was started");
+    ends(pid.trim());
+}
+
+/// Waits until a process has gone: one that has been killed goes when the system gets to it.
+fn ends(pid: &str) {
+    let begun = Instant::now();
+    while is_running(pid) {
+        assert!(begun.elapsed() < LIMIT, "{pid} outlives its part");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Waits for what a script writes.
+fn read(path: &Path) -> String {
+    let begun = Instant::now();
+    loop {
+        match fs::read_to_string(path) {
+            Ok(text) if text.ends_with('\n') => return text,
+            _ => assert!(begun.elapsed() < LIMIT, "{} in vain", path.display()),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_part_that_is_killed_with_what_watches_it_leaves_nothing_running_and_no_half_an_object() {
+    let bundle = Bundle::new();
+    let child = bundle.folder.path().join("child");
+    let suite = format!("printf '{{\"part\":{{\"half\":1}}'; sleep 1000 & echo $! > '{}'; kill -KILL $PPID; wait", child.display());
+    script(bundle.folder.path(), "gpu_suite", &suite);
+    let output = bundle.run(&["--part", "kernel"]);
+    let parts = bundle.results();
+    let kernel = part(&parts, "kernel");
+    assert_eq!((output.status.code(), &kernel["result"], &kernel["exit"]), (Some(1), &"FAILED".into(), &137.into()), "{kernel}");
+    assert!(kernel["reason"].as_str().is_some_and(|reason| reason.starts_with("killed after ")), "{kernel}");
+    assert_eq!(kernel["out"], Value::Array(Vec::new()));
+    ends(read(&child).trim());
+}
+
+#[test]
+fn a_part_that_not_even_its_timeout_can_end_is_given_up() {
+    let bundle = Bundle::new();
+    script(bundle.folder.path(), "gpu_suite", "exit 0");
+    let timeout = "[ \"$1\" = -k ] || { PATH=${PATH#*:}; exec timeout \"$@\"; }\nexec 2>&- >&-\nwhile :; do sleep 1; done";
+    script(bundle.tools.path(), "timeout", timeout);
+    let mut run = bundle.command(&["--part", "kernel", "--limit", "1"], &bundle.out()).spawn().expect("a shell");
+    let begun = Instant::now();
+    let code = loop {
+        match run.try_wait().expect("it was started") {
+            Some(status) => break status.code(),
+            None if begun.elapsed() > LIMIT => break run.kill().map(|()| None).expect("it runs"),
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
+    };
+    assert_eq!(code, Some(1), "it waits still");
+    let parts = bundle.results();
+    let kernel = part(&parts, "kernel");
+    assert_eq!(kernel["exit"], 137, "{kernel}");
+    assert!(kernel["reason"].as_str().is_some_and(|reason| reason.starts_with("killed after ")), "{kernel}");
+}
+
+#[test]
+fn who_interrupts_it_gets_the_results_so_far_and_leaves_nothing_running() {
+    for signal in ["TERM", "INT", "HUP"] {
+        let bundle = Bundle::new();
+        let child = bundle.folder.path().join("child");
+        // Does not end when it is told to, nor soon.
+        let suite = format!("[ $1 = soak ] || exit 0; trap '' TERM; echo $$ > '{}'; while :; do sleep 1; done", child.display());
+        script(bundle.folder.path(), "gpu_suite", &suite);
+        script(bundle.folder.path(), "ringmem", "exit 0");
+        script(bundle.folder.path(), "gpu_smoke", "exit 0");
+        let mut run = bundle.command(&[], &bundle.out()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("a shell");
+        let pid = read(&child);
+        let sent = Command::new("sh").args(["-c", &format!("kill -s {signal} {}", run.id())]).status().expect("a shell");
+        assert!(sent.success());
+        assert_eq!(run.wait().expect("it was started").code(), Some(1), "{signal}");
+        ends(pid.trim());
+        let results = bundle.all();
+        assert_eq!((&results["complete"], &results["passed"]), (&false.into(), &false.into()), "{signal}: {results}");
+        assert_eq!(names(&bundle.results()), PARTS[..11], "{signal}");
+        let left = fs::read_dir(bundle.out()).expect("a folder").filter_map(Result::ok).map(|entry| entry.file_name());
+        assert!(!left.map(|name| name.to_string_lossy().into_owned()).any(|name| name.starts_with(".run")), "{signal}");
+    }
+}
+
+#[test]
+fn where_nothing_can_be_written_it_says_so_and_has_not_passed() {
+    let bundle = Bundle::new();
+    script(bundle.folder.path(), "gpu_suite", "exit 0");
+    let file = bundle.folder.path().join("run.sh");
+    // Not even root writes there.
+    for out in [Path::new("/proc"), Path::new("/proc/nothing/here"), &file, &file.join("below")] {
+        let output = bundle.command(&["--part", "kernel"], out).output().expect("a shell");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{}: {said}", out.display());
+        assert!(said.contains("nothing can be written into") && !said.contains("== kernel"), "{said}");
+    }
+}
+
+#[test]
+fn what_lies_in_its_folder_is_neither_deleted_nor_shown_and_the_environment_is_made_fit() {
+    let bundle = Bundle::new();
+    script(bundle.folder.path(), "gpu_suite", "echo \"${CUDA_LAUNCH_BLOCKING-unset} $CUDA_DEVICE_MAX_CONNECTIONS\" >&2");
+    let out = bundle.out();
+    fs::create_dir_all(out.join("cache")).expect("a folder");
+    fs::write(out.join("table"), "mine").expect("a file");
+    let row = r#"{"workload":"h2d","subject":"of an earlier run","unit":"ns","median":5.5,"ratio":null,"aim":null}"#;
+    fs::write(out.join("bench.json"), format!("{row}\n")).expect("a file");
+    // A mode that was lost on the way.
+    fs::set_permissions(bundle.folder.path().join("gpu_suite"), fs::Permissions::from_mode(0o644)).expect("a mode");
+    let output = bundle.command(&["--part", "kernel"], &out).env("CUDA_LAUNCH_BLOCKING", "1").output().expect("a shell");
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
+    assert!(said.starts_with("kernel ") && !said.contains("earlier"), "{said}");
+    assert!(out.join("cache").is_dir() && fs::read_to_string(out.join("table")).is_ok_and(|text| text == "mine"));
+    assert_eq!(fs::read_to_string(out.join("kernel.log")).expect("a log"), "unset 32\n");
+}
+
+/// Tools that an outsider's machine has or has not, and what becomes of the part.
+#[test]
+fn tools_that_are_missing_skip_their_part_and_those_that_fail_fail_it() {
+    let bundle = Bundle::new();
+    script(bundle.folder.path(), "gpu_suite", "exit 0");
+    // All that the script itself needs, and nothing else.
+    let bare = folder();
+    for name in "env sh timeout awk grep tr cut date tail head find mkdir mktemp mv rm cat chmod uname sleep dirname".split(' ') {
+        let found =
+            std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).map(|path| path.join(name)).find(|path| path.exists());
+        symlink(found.unwrap_or_else(|| panic!("no {name} here")), bare.path().join(name)).expect("a link");
+    }
+    let run = |name: &str| {
+        let path = std::env::join_paths([bundle.tools.path(), bare.path()]).expect("a path");
+        bundle.command(&["--part", name], &bundle.out()).env("PATH", path).output().expect("a shell");
+        let parts = bundle.results();
+        let part = part(&parts, name);
+        (part["result"].as_str().unwrap_or_default().to_owned(), part["reason"].as_str().unwrap_or_default().to_owned())
+    };
+    let is = |(result, reason): (String, String), expected: &str, because: &str| {
+        assert!(result == expected && reason.contains(because), "{expected}, {because}: {result} {reason}");
+    };
+    let has_cuda = ["/usr/local", "/opt"]
+        .iter()
+        .flat_map(fs::read_dir)
+        .flatten()
+        .flatten()
+        .any(|entry| entry.file_name().to_string_lossy().starts_with("cuda"));
+    if !has_cuda {
+        is(run("twin"), "SKIPPED", "no nvcc");
+        is(run("memcheck"), "SKIPPED", "no compute-sanitizer");
+    }
+    is(run("pools"), "SKIPPED", "no python3");
+    let tool = |name: &str, text: &str| script(bundle.tools.path(), name, text);
+    tool("python3", "echo 'pyenv: no such version' >&2; exit 127");
+    is(run("pools"), "SKIPPED", "does not start");
+    tool("compute-sanitizer", "echo '1 error of 2' > \"$6\"; exit 9");
+    is(run("racecheck"), "FAILED", "exit code 9: 1 error of 2");
+    // Too old to know `native`.
+    tool(
+        "nvcc",
+        "[ \"$3\" = -arch=sm_80 ] || { echo 'no such arch' >&2; exit 1; }; printf '#!/bin/sh\nexit 0\n' > \"$5\"; chmod 755 \"$5\"",
+    );
+    is(run("twin"), "SKIPPED", "no C++ compiler");
+    tool("g++", "exit 0");
+    is(run("twin"), "passed", "");
+    tool("nvcc", "echo 'nvcc fatal: no licence' >&2; exit 1");
+    is(run("twin"), "FAILED", "exit code 1: nvcc fatal: no licence");
+}
+
+#[test]
+fn pools_of_python_are_measured_where_they_are_there() {
+    if !Command::new("python3").args(["-c", ""]).status().is_ok_and(|status| status.success()) {
+        rights::skipped("no python3");
+        return;
+    }
+    let bundle = Bundle::new();
+    script(bundle.folder.path(), "gpu_suite", "exit 0");
+    let modules = folder();
+    let torch = "class cuda:\n    get_device_name = staticmethod(lambda device: 'Some GPU')\n    is_available = staticmethod(lambda: True)\n    synchronize = staticmethod(lambda: None)\nuint8 = 1\ndef empty(size, dtype, device):\n    return size\n";
+    fs::write(modules.path().join("torch.py"), torch).expect("a module");
+    fs::write(modules.path().join("cupy.py"), "raise ImportError('libcudart.so.11 is not there')\n").expect("a module");
+    let output = bundle.command(&["--part", "pools"], &bundle.out()).env("PYTHONPATH", modules.path()).output().expect("a shell");
+    let said = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}{}", text(&output.stderr));
+    assert_eq!(said.lines().filter(|line| line.contains("PyTorch, from Python")).count(), 3, "{said}");
+    let parts = bundle.results();
+    assert!(
+        part(&parts, "pools")["out"]
+            .as_array()
+            .is_some_and(|rows| rows.len() == 6 && rows.iter().all(|row| row["source"] == "gpu:Some GPU"))
+    );
+    assert!(fs::read_to_string(bundle.out().join("pools.log")).is_ok_and(|log| log.contains("libcudart.so.11 is not there")));
+}
+
+/// Whether a process is there and has not ended.
+fn is_running(pid: &str) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/stat"));
+    status.is_ok_and(|status| !status.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')))
+}
