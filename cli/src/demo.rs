@@ -17,7 +17,7 @@ use ringmem_kernels::histogram::splitmix64;
 use serde_json::json;
 
 use super::place::Wanted;
-use super::{Failure, Outcome, counted, percentiles, size};
+use super::{Failure, Outcome, counted, nanoseconds, percentile, percentiles, size};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -63,7 +63,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
         tally.sent += 1;
         let answered = tally.expected + 1;
         exchange(&mut channel, &mut tally, answered, answered)?;
-        round_trips.push(u64::try_from(sent.elapsed().as_nanos()).unwrap_or(u64::MAX));
+        round_trips.push(nanoseconds(sent.elapsed()));
     }
     let elapsed = begun.elapsed();
     channel.drain()?;
@@ -74,7 +74,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
     channel.close()?;
     round_trips.sort_unstable();
 
-    let elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
+    let elapsed_ns = nanoseconds(elapsed);
     let rate = arguments.messages as f64 / elapsed.as_secs_f64();
     let Tally { lost, doubled, wrong, .. } = tally;
     if arguments.json {
@@ -88,7 +88,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
         let each = size_of::<Echo>() as f64;
         writeln!(out, "{} of {each} bytes to the kernel and back", counted(arguments.messages, "message"))?;
         writeln!(out, "  {:.3} s, {:.2} M messages/s, {}/s each way", elapsed.as_secs_f64(), rate / 1e6, size::show((rate * each) as u64))?;
-        if let (Some(p50), Some(p99)) = (super::percentile(&round_trips, 50, 100), super::percentile(&round_trips, 99, 100)) {
+        if let (Some(p50), Some(p99)) = (percentile(&round_trips, 50, 100), percentile(&round_trips, 99, 100)) {
             writeln!(out, "  round trip of one: p50 {p50} ns, p99 {p99} ns")?;
         }
         writeln!(out, "  {lost} lost, {doubled} doubled, {wrong} wrong")?;

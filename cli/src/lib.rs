@@ -17,17 +17,18 @@ mod layout;
 mod place;
 mod replay;
 mod size;
-mod source;
 mod stream;
 
 use std::ffi::OsString;
 use std::fmt;
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use ringmem::Image;
+use ringmem::streaming::Cause;
 
 #[derive(Parser)]
 #[command(name = "ringmem", version, about = "Memory that a CPU and a GPU share while a kernel keeps running")]
@@ -67,6 +68,12 @@ enum Failure {
 }
 
 type Outcome = Result<(), Failure>;
+
+impl Failure {
+    fn fact(fact: impl fmt::Display) -> Self {
+        Self::Fact(fact.to_string())
+    }
+}
 
 impl From<ringmem::Error> for Failure {
     fn from(error: ringmem::Error) -> Self {
@@ -156,6 +163,17 @@ fn absurd(option: &str, error: ringmem::Error) -> Failure {
     }
 }
 
+/// Names the file in an error of a stream from or to it.
+fn failed(path: &Path, cause: Cause) -> Failure {
+    match cause {
+        Cause::Device(error) => Failure::Call(error),
+        Cause::Read { source, .. } => Failure::Fact(format!("{}: {source}", path.display())),
+        Cause::Truncated { .. } | Cause::Changed { .. } | Cause::Endless { .. } => Failure::Fact(format!("{}: {cause}", path.display())),
+        Cause::Write { ref source, .. } => Failure::Fact(format!("{}: {cause}: {source}", path.display())),
+        _ => Failure::Fact(chain(&cause)),
+    }
+}
+
 /// clap's message without its advice.
 fn first_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
@@ -165,6 +183,11 @@ fn first_line(error: &clap::Error) -> String {
     let paragraph = text.split("\n\n").next().unwrap_or_default();
     let line = paragraph.split_whitespace().collect::<Vec<_>>().join(" ");
     line.strip_prefix("error: ").unwrap_or(&line).to_owned()
+}
+
+/// Nanoseconds that fit a number of JSON.
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The `numerator`-th part in `denominator` of sorted values; `None` without values.

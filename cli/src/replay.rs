@@ -10,16 +10,16 @@ mod report;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use ringmem::backend::host::{Builder, HostBackend};
 use ringmem::describe;
 use ringmem::memory::{Device, Event, Outcome, Trace};
 use ringmem::pool::{Classes, Pool, SlabView, Statistics};
 use ringmem::stream::Stream;
+use ringmem::streaming::{FileSource, Source};
 
-use super::source::Source;
-use super::{Failure, Outcome as Done, absurd, chain, size};
+use super::{Failure, Outcome as Done, absurd, chain, failed, size};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
@@ -78,9 +78,9 @@ fn steps(text: &str) -> Result<u32, String> {
 
 pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
     let (Backend::Auto | Backend::Host) = arguments.backend;
-    let mut source = Source::open(&arguments.trace)?;
+    let mut source = FileSource::open(&arguments.trace).map_err(Failure::fact)?;
     if let Some(path) = &arguments.svg
-        && source.file.is_at(path).map_err(|error| Failure::Fact(error.to_string()))?
+        && source.is_at(path).map_err(Failure::fact)?
     {
         return Err(Failure::Usage(format!("--svg {} is {} itself", path.display(), arguments.trace.display())));
     }
@@ -110,15 +110,14 @@ fn of_file(path: &Path, fact: &dyn std::fmt::Display) -> Failure {
     Failure::Fact(format!("{}: {fact}", path.display()))
 }
 
-fn read(source: &mut Source) -> Result<Trace, Failure> {
-    let path = source.file.path().to_owned();
+fn read(source: &mut FileSource) -> Result<Trace, Failure> {
+    let path = source.path().to_owned();
     let fact = |fact: &dyn std::fmt::Display| of_file(&path, fact);
-    if source.length() > LONGEST {
+    if source.len() > LONGEST {
         return Err(fact(&format_args!("a trace of more than {}", size::show(LONGEST))));
     }
-    let mut bytes = vec![0; source.length() as usize];
-    source.read(&mut bytes, 0)?;
-    source.check()?;
+    let mut bytes = vec![0; source.len() as usize];
+    source.read_exact(&mut bytes, 0).and_then(|()| source.check()).map_err(|cause| failed(&path, cause))?;
     if bytes.iter().filter(|&&byte| byte == b'\n').count() > EVENTS {
         return Err(fact(&format_args!("a trace of more than {EVENTS} events")));
     }
@@ -239,9 +238,4 @@ fn observe(arguments: &Arguments, trace: &Trace, peak_after: u64) -> Result<Seen
         }
     })?;
     Ok(seen)
-}
-
-/// Nanoseconds that fit a number of JSON.
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -154,7 +154,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
     let mut straight = Straight::new()?;
     let mut see = |bytes: &[u8]| straight.see(bytes);
     let run = count::run(&mut source.seen(&mut see), &shape, arguments.ring_capacity, &place.backend, image, &mut progress, out)?;
-    source.see_again(&mut see)?;
+    source.see_again(&mut see).map_err(|cause| source.failed(cause))?;
     progress.finish();
 
     let (reference, length, reference_time) = straight.finish();

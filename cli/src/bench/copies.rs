@@ -286,7 +286,7 @@ impl<'a> Flush<'a> {
 
     fn up(&mut self) -> Result<f64, Failure> {
         let Opened { sender, bridge, .. } = &mut self.opened;
-        let pushed = sender.push_slice(&self.lines).map_err(|corrupt| Failure::Fact(corrupt.to_string()))?;
+        let pushed = sender.push_slice(&self.lines).map_err(Failure::fact)?;
         let begun = Instant::now();
         let moved = bridge.flush_to_device()?;
         let took = begun.elapsed();
@@ -305,7 +305,7 @@ impl<'a> Flush<'a> {
         let moved = self.opened.bridge.flush_to_host()?;
         let took = begun.elapsed();
         self.lines.fill(Echo { words: [0; 8] });
-        let popped = self.opened.receiver.pop_slice(&mut self.lines).map_err(|corrupt| Failure::Fact(corrupt.to_string()))?;
+        let popped = self.opened.receiver.pop_slice(&mut self.lines).map_err(Failure::fact)?;
         self.all([popped as u64, moved])?;
         if self.lines.iter().any(|line| line.words != [7; 8]) {
             return Err(Failure::Fact("a message came back otherwise".to_owned()));

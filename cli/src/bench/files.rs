@@ -11,7 +11,7 @@ use ringmem::streaming::{FileSource, Job, Sink, Streamer, Through};
 
 use super::copies::Large;
 use super::{Failure, Outcome, Rig, Subject, Workload};
-use crate::source::failed;
+use crate::failed;
 
 /// As `ringmem stream` cuts a file.
 const CHUNK: u64 = 4 << 20;
@@ -74,7 +74,7 @@ fn written(path: &Path, bytes: usize) -> Result<FileSource, Failure> {
     let opened = file.set_len(bytes as u64).and_then(|()| FileSource::open(path));
     remove_file(path).map_err(cannot("remove"))?;
     fill(&file, bytes).map_err(cannot("write"))?;
-    opened.map_err(|error| Failure::Fact(error.to_string()))
+    opened.map_err(Failure::fact)
 }
 
 fn fill(mut file: &File, bytes: usize) -> std::io::Result<()> {

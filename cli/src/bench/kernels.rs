@@ -32,10 +32,6 @@ fn open(rig: &Rig, options: &Options<'_>) -> Result<Echoes, Failure> {
     Ok(unsafe { Channel::open(&rig.backend, rig.device, &rig.module, options) }?)
 }
 
-fn corrupt(what: impl std::fmt::Display) -> Failure {
-    Failure::Fact(what.to_string())
-}
-
 /// One message there and back: `round-trip`, `round-trip-p99` or `flagged-trip`.
 pub(super) fn round_trip(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
     let options = match name {
@@ -73,13 +69,13 @@ fn one_by_one(channel: &mut Echoes) -> Result<Vec<u64>, Failure> {
     let mut times = Vec::with_capacity(ALONE as usize);
     for id in 0..ALONE {
         let begun = Instant::now();
-        channel.send(Echo { words: [id; 8] }).map_err(corrupt)?;
+        channel.send(Echo { words: [id; 8] }).map_err(Failure::fact)?;
         let answer = loop {
             match channel.receive() {
                 Ok(answer) => break answer,
                 Err(PopError::Empty) if begun.elapsed().as_nanos() as u64 > IDLE_NS => channel.check()?,
                 Err(PopError::Empty) => std::hint::spin_loop(),
-                Err(error) => return Err(corrupt(error)),
+                Err(error) => return Err(Failure::fact(error)),
             }
         };
         times.push(begun.elapsed().as_nanos() as u64);
@@ -186,7 +182,7 @@ pub(super) fn many(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outc
             let threads: Vec<_> = channels.iter_mut().map(|channel| scope.spawn(|| batches(channel, TOGETHER / KERNELS, 64))).collect();
             // Each is joined, whatever the others say.
             let said: Vec<_> =
-                threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(corrupt("a thread panicked")))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(Failure::fact("a thread panicked")))).collect();
             said.into_iter().try_for_each(|said| said.map(drop))
         })?;
         Ok(begun.elapsed().as_nanos() as f64 / TOGETHER as f64)
@@ -229,7 +225,7 @@ fn batches(channel: &mut Echoes, messages: u64, every: u64) -> Result<f64, Failu
             match sender.push(Echo { words: [sent; 8] }) {
                 Ok(()) => sent += 1,
                 Err(PushError::Full(_)) => break,
-                Err(error) => return Err(corrupt(error)),
+                Err(error) => return Err(Failure::fact(error)),
             }
         }
         drop(sender);
@@ -240,7 +236,7 @@ fn batches(channel: &mut Echoes, messages: u64, every: u64) -> Result<f64, Failu
                 Ok(answer) if answer.words == [received; 8] => received += 1,
                 Ok(answer) => return Err(Failure::Fact(format!("message {received} came back as {:?}", answer.words))),
                 Err(PopError::Empty) => break,
-                Err(error) => return Err(corrupt(error)),
+                Err(error) => return Err(Failure::fact(error)),
             }
         }
         drop(receiver);

@@ -118,21 +118,20 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
     let rig = Rig { device: 0, module, bytes: arguments.bytes as usize, backend: place.backend, driver: place.driver };
     let mut table = Table { out, json: arguments.json, source: &source };
     table.head(rig.backend.name(), &place.why)?;
+    let time = Duration::from_secs(arguments.seconds);
     let mut failed = Vec::new();
     for name in NAMES.into_iter().filter(|name| arguments.workloads.is_empty() || arguments.workloads.iter().any(|wanted| wanted == name)) {
-        let time = Duration::from_secs(arguments.seconds);
+        let run = |workload: Workload<'_>| table.run(workload, time);
         let measured = match name {
-            "h2d" | "d2h" | "d2d" => copies::large(&rig, name, |workload| table.run(workload, time)),
-            "stream" | "stream-back" => files::stream(&rig, name, |workload| table.run(workload, time)),
-            "flush" | "flush-16M" | "flush-large" | "flush-back" | "flush-back-large" => {
-                copies::flush(&rig, name, |workload| table.run(workload, time))
-            }
-            "overlap" => copies::overlap(&rig, |workload| table.run(workload, time)),
-            "round-trip" | "round-trip-p99" | "flagged-trip" => kernels::round_trip(&rig, name, |workload| table.run(workload, time)),
-            "accounts" => kernels::accounts(&rig, |workload| table.run(workload, time)),
-            "messages" => kernels::messages(&rig, |workload| table.run(workload, time)),
-            "messages-8" => kernels::many(&rig, |workload| table.run(workload, time)),
-            pool => pools::warm(&rig, pool, |workload| table.run(workload, time)),
+            "h2d" | "d2h" | "d2d" => copies::large(&rig, name, run),
+            "stream" | "stream-back" => files::stream(&rig, name, run),
+            "flush" | "flush-16M" | "flush-large" | "flush-back" | "flush-back-large" => copies::flush(&rig, name, run),
+            "overlap" => copies::overlap(&rig, run),
+            "round-trip" | "round-trip-p99" | "flagged-trip" => kernels::round_trip(&rig, name, run),
+            "accounts" => kernels::accounts(&rig, run),
+            "messages" => kernels::messages(&rig, run),
+            "messages-8" => kernels::many(&rig, run),
+            pool => pools::warm(&rig, pool, run),
         };
         match measured {
             Ok(()) => {}

@@ -17,7 +17,7 @@ pub(super) fn warm(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_>)
         "pool-1G" => 1 << 30,
         _ => 100 << 20,
     };
-    let layout = Layout::from_size_align(bytes, 1).map_err(|error| Failure::Fact(error.to_string()))?;
+    let layout = Layout::from_size_align(bytes, 1).map_err(Failure::fact)?;
     let device = Device::new(&rig.backend, rig.device);
     let pool = Pool::builder(device.clone()).build()?;
     let stream = Stream::new(&rig.backend, rig.device)?;

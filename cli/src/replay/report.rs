@@ -7,8 +7,8 @@ use std::time::Duration;
 use ringmem::memory::Trace;
 use serde_json::{Value, json};
 
-use super::{Arguments, Seen, Tally, nanoseconds};
-use crate::{counted, shown, size};
+use super::{Arguments, Seen, Tally};
+use crate::{counted, nanoseconds, shown, size};
 
 pub(super) struct Report<'a> {
     pub(super) arguments: &'a Arguments,

@@ -1,6 +1,5 @@
 //! `--out`: through device memory and back, into another file.
 
-use std::fmt;
 use std::fs;
 use std::io::{self, Write};
 use std::mem;
@@ -18,11 +17,10 @@ use ringmem_kernels::transform::{Applied, Apply, Operation};
 use serde_json::json;
 
 use super::input::{Input, Seen};
-use super::report::{Progress, max_resident_bytes, nanoseconds, rate};
+use super::report::{Progress, max_resident_bytes, rate};
 use super::{Arguments, Shape};
 use crate::place::Place;
-use crate::source::failed;
-use crate::{Failure, Outcome, absurd, counted, shown, size};
+use crate::{Failure, Outcome, absurd, counted, failed, nanoseconds, shown, size};
 
 /// What is said of chunks that are to be transformed.
 struct Transform(Operation);
@@ -44,18 +42,6 @@ impl Dialogue for Transform {
     }
 }
 
-/// As on the command line.
-struct Named(Operation);
-
-impl fmt::Display for Named {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Operation::Add(operand) => write!(f, "add:{operand}"),
-            Operation::Xor(operand) => write!(f, "xor:{operand}"),
-        }
-    }
-}
-
 /// Writes the file, checks it against what this thread makes of the source, and only then gives it its name.
 pub(super) fn run(
     arguments: &Arguments,
@@ -65,8 +51,7 @@ pub(super) fn run(
     out: &mut dyn Write,
     err: &mut dyn Write,
 ) -> Outcome {
-    let of_sink = |error: io::Error| Failure::Fact(error.to_string());
-    if source.is_at(to).map_err(of_sink)? {
+    if source.is_at(to).map_err(Failure::fact)? {
         return Err(Failure::Usage(format!("--out {} is {} itself", to.display(), arguments.file.display())));
     }
     let shape = arguments.shape(source.length())?;
@@ -74,7 +59,7 @@ pub(super) fn run(
         .backend
         .open(HostBackend::builder().device_memory(arguments.device_memory), err)
         .map_err(|error| absurd("--device-memory", error))?;
-    let (mut sink, _partial) = Partial::create(to).map_err(of_sink)?;
+    let (mut sink, _partial) = Partial::create(to).map_err(Failure::fact)?;
     let begun = Instant::now();
     let mut progress = Progress::new(source.length(), arguments);
     let mut straight = Straight { operation: arguments.transform, sum: 0, bytes: 0 };
@@ -86,7 +71,7 @@ pub(super) fn run(
         Err(Interrupted { cause, .. }) => return Err(source.failed(cause)),
     };
     let elapsed = begun.elapsed();
-    source.see_again(&mut see)?;
+    source.see_again(&mut see).map_err(|cause| source.failed(cause))?;
     let Straight { sum: expected, bytes: length, .. } = straight;
     progress.finish();
     let written = streamed.written.unwrap_or_default();
@@ -98,7 +83,7 @@ pub(super) fn run(
             to.display()
         )));
     }
-    sink.commit().map_err(of_sink)?;
+    sink.commit().map_err(Failure::fact)?;
     print(arguments, to, &shape, &place, &streamed, elapsed, out)?;
     Ok(())
 }
@@ -203,7 +188,10 @@ fn print(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let (bytes, throughput) = (streamed.bytes, rate(streamed.bytes, elapsed));
-    let transform = arguments.transform.map(|operation| Named(operation).to_string());
+    let transform = arguments.transform.map(|operation| match operation {
+        Operation::Add(operand) => format!("add:{operand}"),
+        Operation::Xor(operand) => format!("xor:{operand}"),
+    });
     let checksum = streamed.written.unwrap_or_default();
     if arguments.json {
         let object = json!({

@@ -16,7 +16,7 @@ use ringmem_kernels::histogram::{self, Counted, Work};
 use super::input::Seen;
 use super::report::Progress;
 use super::{Answer, Shape};
-use crate::Failure;
+use crate::{Failure, nanoseconds};
 
 /// What came out of the run.
 pub(super) struct Run {
@@ -59,7 +59,7 @@ impl Dialogue for Count {
             return Err(chunk.refused());
         }
         let took = self.asked.pop_front().map_or(Duration::ZERO, |asked| asked.elapsed());
-        self.round_trips.push(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        self.round_trips.push(nanoseconds(took));
         self.last = Some(counted);
         Ok(())
     }

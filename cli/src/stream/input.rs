@@ -3,29 +3,31 @@
 use std::io::{self, Stdin};
 use std::path::Path;
 
-use ringmem::streaming::{Cause, Sequential, Source};
+use ringmem::streaming::{Cause, FileSource, Sequential, Source};
 
-use crate::Failure;
-use crate::source::{Source as File, failed};
+use crate::{Failure, failed};
 
 /// The command-line name of standard input.
 const STANDARD: &str = "-";
 
 /// The input of a stream. A file is read twice: for the stream, and for the comparison. Standard input is read once and compared as it is read.
 pub(super) enum Input {
-    File(File),
+    File(FileSource),
     Standard(Sequential<Stdin>),
 }
 
 impl Input {
     pub fn open(path: &Path) -> Result<Self, Failure> {
-        if path == STANDARD { Ok(Self::Standard(Sequential::new(io::stdin()))) } else { File::open(path).map(Self::File) }
+        if path == STANDARD {
+            return Ok(Self::Standard(Sequential::new(io::stdin())));
+        }
+        FileSource::open(path).map(Self::File).map_err(Failure::fact)
     }
 
     /// Returns the length in bytes, or `None` if only the end of the input shows it.
     pub fn length(&self) -> Option<u64> {
         match self {
-            Self::File(file) => Some(file.length()),
+            Self::File(file) => Some(file.len()),
             Self::Standard(_) => None,
         }
     }
@@ -33,7 +35,7 @@ impl Input {
     /// Returns its name for messages.
     pub fn name(&self) -> &Path {
         match self {
-            Self::File(file) => file.file.path(),
+            Self::File(file) => file.path(),
             Self::Standard(_) => Path::new("standard input"),
         }
     }
@@ -41,7 +43,7 @@ impl Input {
     /// Returns whether it is the file at `path`.
     pub fn is_at(&self, path: &Path) -> io::Result<bool> {
         match self {
-            Self::File(file) => file.file.is_at(path),
+            Self::File(file) => file.is_at(path),
             Self::Standard(_) => Ok(false),
         }
     }
@@ -52,13 +54,13 @@ impl Input {
     }
 
     /// Reads a file again and shows it to `see`, then checks that the file has not changed. Does nothing for standard input.
-    pub fn see_again(&mut self, see: &mut dyn FnMut(&[u8])) -> Result<(), Failure> {
+    pub fn see_again(&mut self, see: &mut dyn FnMut(&[u8])) -> Result<(), Cause> {
         let Self::File(file) = self else { return Ok(()) };
         let mut buffer = vec![0; 1 << 20];
         let mut offset = 0;
-        while offset < file.length() {
-            let length = (file.length() - offset).min(buffer.len() as u64) as usize;
-            file.read(&mut buffer[..length], offset)?;
+        while offset < file.len() {
+            let length = (file.len() - offset).min(buffer.len() as u64) as usize;
+            file.read_exact(&mut buffer[..length], offset)?;
             see(&buffer[..length]);
             offset += length as u64;
         }
@@ -88,7 +90,7 @@ impl Source for Seen<'_> {
 
     fn read_at(&mut self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
         match self.input {
-            Input::File(file) => file.file.read_at(buffer, at),
+            Input::File(file) => file.read_at(buffer, at),
             Input::Standard(input) => {
                 let count = input.read_at(buffer, at)?;
                 (self.see)(&buffer[..count]);
@@ -99,7 +101,7 @@ impl Source for Seen<'_> {
 
     fn check(&mut self) -> Result<(), Cause> {
         match self.input {
-            Input::File(file) => Source::check(&mut file.file),
+            Input::File(file) => file.check(),
             Input::Standard(_) => Ok(()),
         }
     }

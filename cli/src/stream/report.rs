@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::count::Run;
 use super::{Arguments, Shape};
 use crate::place::Place;
-use crate::{chart, counted, percentile, percentiles, shown, size};
+use crate::{chart, counted, nanoseconds, percentile, percentiles, shown, size};
 
 /// A bar on a terminal; elsewhere a line a second; nothing beside JSON.
 pub(super) struct Progress {
@@ -173,10 +173,6 @@ fn telemetry(seen: &TelemetryBuffer<u64>) -> Value {
         "depths": seen.depths,
         "updated_ns": seen.updated_ns,
     })
-}
-
-pub(super) fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Bytes a second; 0 for no bytes.
