@@ -6,7 +6,7 @@ use super::kind::{InPlace, OneConsumer, OneProducer};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 use super::{BareSlot, RingIn, Storage, ring::HostKind};
 use super::{BatchConsumer, BatchProducer, Chunk, Consumer, Drain, Grant, Policed, Producer, Push, Slot};
-use super::{framed, lossy, mailbox, mpmc, spsc};
+use super::{framed, lossy, mailbox, mpmc};
 use crate::{Machine, RingMessage, RmwWord};
 
 /// A type, its name, and the methods whose answers are shown.
@@ -66,18 +66,11 @@ shown! {
     [T] crate::host::HostCell<T>: "HostCell";
 }
 
-// Between processes an MCU's fallback is no atomic.
-#[cfg(target_has_atomic = "64")]
-shown! {
-    [T] spsc::untrusted::Producer<'_, T>: "spsc::untrusted::Producer" tail free capacity;
-    [T] spsc::untrusted::Consumer<'_, T>: "spsc::untrusted::Consumer" head available capacity;
-}
-
 #[cfg(test)]
 mod tests {
     use std::format;
 
-    use super::spsc;
+    use crate::ring::spsc;
 
     #[test]
     fn an_end_shows_where_it_stands_and_nothing_of_what_it_holds() {

@@ -1,8 +1,9 @@
 //! What all ends of rings have in common, for those who wait at them.
 
 use super::error::{PopError, PushError};
-use super::{RingHeader, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
-use crate::{Machine, RingMessage, RmwWord, SliceCell};
+use super::kind::{OneConsumer, OneProducer};
+use super::{Consumer, Producer, framed, lossy, mailbox, mpmc};
+use crate::{Machine, RingHeader, RingMessage, RmwWord, SliceCell};
 
 /// An end of a ring: where its sleepers are counted.
 pub trait End: Sized {
@@ -27,6 +28,18 @@ pub struct Bells<'a, W> {
     pub theirs: &'a W,
     /// Those of this side: where one that goes to sleep counts itself.
     pub ours: &'a W,
+}
+
+impl<'a, W> Bells<'a, W> {
+    /// Those of a producer if `FILLS`, else of a consumer. An end reads the one in the header that it polls, and counts itself in the one that
+    /// it writes.
+    pub(super) const fn of<const FILLS: bool>(own: &'a RingHeader<W>, peer: &'a RingHeader<W>) -> Self {
+        if FILLS {
+            Self { theirs: &own.producer.waiting, ours: &peer.consumer.waiting }
+        } else {
+            Self { theirs: &own.consumer.waiting, ours: &peer.producer.waiting }
+        }
+    }
 }
 
 /// An end that fills.
@@ -163,29 +176,19 @@ impl<E: Follow> Follow for &mut E {
     }
 }
 
-/// The bells of a producer: it looks at the header that it polls, and counts itself in the one that it writes.
-pub(super) const fn of_producer<'a, W>(own: &'a RingHeader<W>, peer: &'a RingHeader<W>) -> Bells<'a, W> {
-    Bells { theirs: &own.producer.waiting, ours: &peer.consumer.waiting }
-}
-
-/// The bells of a consumer, likewise.
-pub(super) const fn of_consumer<'a, W>(own: &'a RingHeader<W>, peer: &'a RingHeader<W>) -> Bells<'a, W> {
-    Bells { theirs: &own.consumer.waiting, ours: &peer.producer.waiting }
-}
-
 macro_rules! ends {
     ($([$($generic:tt)*] $end:ty;)+) => {$(
-        impl<'a, M: Machine<Word: RmwWord>, $($generic)*> End for $end {
+        impl<'a, $($generic)*> End for $end {
             type Word = M::Word;
             fn bells(&self) -> Bells<'_, M::Word> {
-                <$end>::bells(self)
+                self.wait_words()
             }
             fn is_disconnected(&self) -> bool {
                 <$end>::is_disconnected(self)
             }
             fn leave(self, after: impl FnOnce(&M::Word)) {
                 // The ring outlives the end.
-                let theirs = <$end>::bells(&self).theirs;
+                let theirs = self.wait_words().theirs;
                 drop(self);
                 after(theirs);
             }
@@ -193,11 +196,18 @@ macro_rules! ends {
     )+};
 }
 
+ends! {
+    [K: OneProducer<T, M>, T, M: Machine<Word: RmwWord>] Producer<'a, K, T, M>;
+    [K: OneConsumer<T, M>, T, M: Machine<Word: RmwWord>] Consumer<'a, K, T, M>;
+    [T, M: Machine<Word: RmwWord>, const KIND: u64] mpmc::ManyProducer<'a, T, M, KIND>;
+    [T, M: Machine<Word: RmwWord>] mpmc::Consumer<'a, T, M>;
+    [M: Machine<Word: RmwWord>] framed::Producer<'a, M>;
+    [M: Machine<Word: RmwWord>] framed::Consumer<'a, M>;
+}
+
 macro_rules! of_values {
     ($([$($generic:tt)*] $end:ty, $trait:ident $operation:ident($($argument:ident)?) -> $result:ty;)+) => {$(
-        ends! { [$($generic)*] $end; }
-
-        impl<'a, M: Machine<Word: RmwWord>, $($generic)*> $trait for $end {
+        impl<$($generic)*> $trait for $end {
             type Item = T;
             #[inline]
             fn $operation(&mut self $(, $argument: T)?) -> $result {
@@ -208,18 +218,10 @@ macro_rules! of_values {
 }
 
 of_values! {
-    [T] spsc::Producer<'a, T, M>, Push push(value) -> Result<(), PushError<T>>;
-    [T] spsc::Consumer<'a, T, M>, Pop pop() -> Result<T, PopError>;
-    [T] flagged::Producer<'a, T, M>, Push push(value) -> Result<(), PushError<T>>;
-    [T] flagged::Consumer<'a, T, M>, Pop pop() -> Result<T, PopError>;
-    [T, const KIND: u64] mpmc::ManyProducer<'a, T, M, KIND>, Push push(value) -> Result<(), PushError<T>>;
-    [T] mpmc::Consumer<'a, T, M>, Pop pop() -> Result<T, PopError>;
-    [T] mpsc::Consumer<'a, T, M>, Pop pop() -> Result<T, PopError>;
-}
-
-ends! {
-    [] framed::Producer<'a, M>;
-    [] framed::Consumer<'a, M>;
+    [K: OneProducer<T, M>, T, M: Machine<Word: RmwWord>] Producer<'_, K, T, M>, Push push(value) -> Result<(), PushError<T>>;
+    [K: OneConsumer<T, M>, T, M: Machine<Word: RmwWord>] Consumer<'_, K, T, M>, Pop pop() -> Result<T, PopError>;
+    [T, M: Machine<Word: RmwWord>, const KIND: u64] mpmc::ManyProducer<'_, T, M, KIND>, Push push(value) -> Result<(), PushError<T>>;
+    [T, M: Machine<Word: RmwWord>] mpmc::Consumer<'_, T, M>, Pop pop() -> Result<T, PopError>;
 }
 
 impl<M: Machine<Word: RmwWord, Cell<u64>: SliceCell<u64>>> PushBytes for framed::Producer<'_, M> {

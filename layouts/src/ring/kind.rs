@@ -11,7 +11,8 @@ mod indexed;
 pub(super) use claimed::{Look, Turns, claim, fill, first_use, format, free, take};
 pub use claimed::{Mpmc, Mpsc, SystemAtomics};
 pub use flagged::Flagged;
-pub use indexed::{Access, Indexed, Plain};
+pub use indexed::{Access, Indexed};
+pub use sealed::Sealed;
 
 use super::slots::Slots;
 use super::{Consumer, Producer, RingFlags, RingHeader};
@@ -20,7 +21,7 @@ use crate::ring::error::PopError;
 use crate::{Machine, SlotCell};
 
 /// A kind of ring for messages of type `T` on machine `M`.
-pub trait Kind<T, M: Machine>: sealed::Sealed + Sized {
+pub trait Kind<T, M: Machine>: Sealed + Sized {
     /// What the header says of it.
     const FLAGS: RingFlags;
 
@@ -177,7 +178,7 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
 }
 
 /// A kind whose messages can be borrowed in place: nobody but its ends reaches the slots.
-pub trait InPlace: sealed::Sealed {}
+pub trait InPlace: Sealed {}
 
 mod sealed {
     /// Kinds are the crate's own.

@@ -22,7 +22,8 @@ use alloc::sync::Arc;
 use core::fmt;
 
 use super::error::{PopError, PushError};
-use super::{Bells, End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
+use super::kind::{OneConsumer, OneProducer};
+use super::{Bells, Consumer, End, Evict, Follow, Pop, PopBytes, Producer, Publish, Push, PushBytes, framed, lossy, mailbox, mpmc};
 use crate::{Host, RingMessage};
 
 /// A ring end whose type is also known for every other lifetime of the ring.
@@ -220,13 +221,10 @@ macro_rules! lent {
 }
 
 lent! {
-    [T: 'static] spsc::Producer [T, Host];
-    [T: 'static] spsc::Consumer [T, Host];
-    [T: 'static] flagged::Producer [T, Host];
-    [T: 'static] flagged::Consumer [T, Host];
+    [K: OneProducer<T, Host> + 'static, T: 'static] Producer [K, T, Host];
+    [K: OneConsumer<T, Host> + 'static, T: 'static] Consumer [K, T, Host];
     [T: 'static, const KIND: u64] mpmc::ManyProducer [T, Host, KIND];
     [T: 'static] mpmc::Consumer [T, Host];
-    [T: 'static] mpsc::Consumer [T, Host];
     [] framed::Producer [Host];
     [] framed::Consumer [Host];
     [T: RingMessage + 'static] lossy::Writer [T, Host];

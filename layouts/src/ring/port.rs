@@ -32,13 +32,8 @@ impl<'a, W: Word, const FILLS: bool> Port<'a, W, FILLS> {
         owner::is_closed(if FILLS { &self.own.consumer.owner } else { &self.own.producer.owner })
     }
 
-    /// An end looks at the wait word in the header that it polls, and counts itself in the one that it writes.
     pub(super) const fn bells(&self) -> Bells<'a, W> {
-        if FILLS {
-            Bells { theirs: &self.own.producer.waiting, ours: &self.peer.consumer.waiting }
-        } else {
-            Bells { theirs: &self.own.consumer.waiting, ours: &self.peer.producer.waiting }
-        }
+        Bells::of::<FILLS>(self.own, self.peer)
     }
 }
 

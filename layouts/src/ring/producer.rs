@@ -102,7 +102,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         self.port.is_disconnected()
     }
 
-    pub(super) const fn bells(&self) -> Bells<'a, M::Word> {
+    pub(super) const fn wait_words(&self) -> Bells<'a, M::Word> {
         self.port.bells()
     }
 

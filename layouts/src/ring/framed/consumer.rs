@@ -7,17 +7,15 @@ use super::error::PopError;
 use super::message::{Chunk, Found, Frame, find};
 use super::{WORD, large_enough, largest};
 use crate::attach::{AttachError, Corrupt};
+use crate::ring::Bells;
 use crate::ring::header::{RingFlags, used};
+use crate::ring::port::Port;
 use crate::ring::slots::{Slots, geometry_of_both, place};
-use crate::ring::{Bells, end, owner};
 use crate::{Machine, RingHeader, SliceCell, Word};
 
 /// Empties frames and releases them. One per ring.
 pub struct Consumer<'a, M: Machine> {
-    /// Where the producer's index is polled.
-    own: &'a RingHeader<M::Word>,
-    /// Where this end's index is published.
-    peer: &'a RingHeader<M::Word>,
+    port: Port<'a, M::Word, false>,
     pub(super) slots: Slots<'a, M::Cell<u64>>,
     // INVARIANT: tail - head <= capacity, wrapping, and the words from head up to tail are initialised and this end's.
     /// The next word to empty.
@@ -28,8 +26,6 @@ pub struct Consumer<'a, M: Machine> {
     released: u64,
     /// Messages that a batch has popped and not released.
     pending: u64,
-    /// The header says that this end is open, and is to say so when it no longer is.
-    announced: bool,
 }
 
 // SAFETY: a consumer is handed plain words, and shares its own by their own accesses.
@@ -88,25 +84,24 @@ impl<'a, M: Machine> Consumer<'a, M> {
         used(head, tail, capacity)?;
         // SAFETY: the caller's promise.
         let slots = unsafe { Slots::new(slots, capacity) };
-        Ok(Self { own, peer, slots, head, tail, released: head, pending: 0, announced: false })
+        Ok(Self { port: Port::new(own, peer), slots, head, tail, released: head, pending: 0 })
     }
 
     /// Says in the header that this end is open, and on drop that it is closed: the other end's `is_disconnected` sees it.
     #[must_use]
     pub fn announce(mut self) -> Self {
-        owner::open(&self.peer.consumer.owner);
-        self.announced = true;
+        self.port.announce();
         self
     }
 
     /// Whether the producer announced itself and has left; what it published before can still be popped.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
-        owner::is_closed(&self.own.producer.owner)
+        self.port.is_disconnected()
     }
 
-    pub(in crate::ring) const fn bells(&self) -> Bells<'a, M::Word> {
-        end::of_consumer(self.own, self.peer)
+    pub(in crate::ring) const fn wait_words(&self) -> Bells<'a, M::Word> {
+        self.port.bells()
     }
 
     /// Bytes of the ring, lengths and padding included.
@@ -220,7 +215,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
     #[inline(always)]
     fn poll(&self) -> u64 {
         // SYNC POINT: frame published. Pairs with Producer::publish.
-        self.own.producer.tail.load_acquire()
+        self.port.own.producer.tail.load_acquire()
     }
 
     /// The next message. Looks at the producer's index when all that was known of has been emptied.
@@ -283,15 +278,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
         self.released = self.head;
         self.pending = 0;
         // SYNC POINT: frame released. Pairs with Producer::refresh.
-        self.peer.consumer.head.store_release(self.head);
-    }
-}
-
-impl<M: Machine> Drop for Consumer<'_, M> {
-    fn drop(&mut self) {
-        if self.announced {
-            owner::close(&self.peer.consumer.owner);
-        }
+        self.port.peer.consumer.head.store_release(self.head);
     }
 }
 

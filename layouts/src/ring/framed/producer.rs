@@ -6,17 +6,15 @@ use core::ptr::NonNull;
 use super::error::PushError;
 use super::{SKIP, WORD, frame, large_enough, largest};
 use crate::attach::{AttachError, Corrupt};
+use crate::ring::Bells;
 use crate::ring::header::{RingFlags, used};
+use crate::ring::port::Port;
 use crate::ring::slots::{Slots, geometry_of_both, place};
-use crate::ring::{Bells, end, owner};
 use crate::{Machine, RingHeader, SliceCell, SlotCell, Word};
 
 /// Fills frames and publishes them. One per ring.
 pub struct Producer<'a, M: Machine> {
-    /// Where the consumer's index is polled.
-    own: &'a RingHeader<M::Word>,
-    /// Where this end's index is published.
-    peer: &'a RingHeader<M::Word>,
+    port: Port<'a, M::Word, true>,
     slots: Slots<'a, M::Cell<u64>>,
     // INVARIANT: tail - head <= capacity, wrapping, and the words from tail up to head + capacity are this end's.
     /// The next word to fill.
@@ -27,8 +25,6 @@ pub struct Producer<'a, M: Machine> {
     published: u64,
     /// Messages that a batch has pushed and not published.
     pending: u64,
-    /// The header says that this end is open, and is to say so when it no longer is.
-    announced: bool,
 }
 
 // SAFETY: a producer hands over plain words, and shares its own by their own accesses.
@@ -87,25 +83,24 @@ impl<'a, M: Machine> Producer<'a, M> {
         used(head, tail, capacity)?;
         // SAFETY: the caller's promise.
         let slots = unsafe { Slots::new(slots, capacity) };
-        Ok(Self { own, peer, slots, tail, head, published: tail, pending: 0, announced: false })
+        Ok(Self { port: Port::new(own, peer), slots, tail, head, published: tail, pending: 0 })
     }
 
     /// Says in the header that this end is open, and on drop that it is closed: the other end's `is_disconnected` sees it.
     #[must_use]
     pub fn announce(mut self) -> Self {
-        owner::open(&self.peer.producer.owner);
-        self.announced = true;
+        self.port.announce();
         self
     }
 
     /// Whether the consumer announced itself and has left.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
-        owner::is_closed(&self.own.consumer.owner)
+        self.port.is_disconnected()
     }
 
-    pub(in crate::ring) const fn bells(&self) -> Bells<'a, M::Word> {
-        end::of_producer(self.own, self.peer)
+    pub(in crate::ring) const fn wait_words(&self) -> Bells<'a, M::Word> {
+        self.port.bells()
     }
 
     /// Bytes of the ring, lengths and padding included.
@@ -231,7 +226,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     #[inline(always)]
     fn poll(&self) -> u64 {
         // SYNC POINT: frame released. Pairs with Consumer::publish.
-        self.own.consumer.head.load_acquire()
+        self.port.own.consumer.head.load_acquire()
     }
 
     /// Index of a frame for `len` bytes, which ends before the wrap and before the consumer's first word.
@@ -297,7 +292,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     #[inline(always)]
     fn settle(&mut self, slack: u64) {
         // Relaxed: only asks whether to hurry.
-        if self.pending >= slack || self.own.consumer.head.load() == self.published {
+        if self.pending >= slack || self.port.own.consumer.head.load() == self.published {
             self.publish();
         } else {
             self.pending += 1;
@@ -317,15 +312,7 @@ impl<'a, M: Machine> Producer<'a, M> {
         self.published = self.tail;
         self.pending = 0;
         // SYNC POINT: frame published. Pairs with Consumer::refresh.
-        self.peer.producer.tail.store_release(self.tail);
-    }
-}
-
-impl<M: Machine> Drop for Producer<'_, M> {
-    fn drop(&mut self) {
-        if self.announced {
-            owner::close(&self.peer.producer.owner);
-        }
+        self.port.peer.producer.tail.store_release(self.tail);
     }
 }
 

@@ -5,21 +5,19 @@ use core::ptr::NonNull;
 use super::cells::Cells;
 use crate::attach::AttachError;
 use crate::ring::header::RingFlags;
-use crate::ring::owner;
+use crate::ring::port::Port;
 use crate::ring::slots::place;
 use crate::{Machine, RingHeader, RingMessage, Word};
 
 /// Writes over the oldest messages. One per ring.
 pub struct Writer<'a, T, M: Machine> {
-    header: &'a RingHeader<M::Word>,
+    port: Port<'a, M::Word, true>,
     cells: Cells<'a, T, M::Word>,
     /// The next message's index.
     tail: u64,
     // INVARIANT: at most the capacity behind `tail`; further only within `push_slice`.
     /// The index that readers know.
     published: u64,
-    /// The header says that this end is open, and is to say so when it no longer is.
-    announced: bool,
 }
 
 // SAFETY: it hands over copies of `T`s, and its words are shared by their own accesses.
@@ -66,14 +64,13 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
         let tail = header.producer.tail.load();
         // SAFETY: the caller's promise.
         let cells = unsafe { Cells::new(slots, capacity) };
-        Self { header, cells, tail, published: tail, announced: false }
+        Self { port: Port::new(header, header), cells, tail, published: tail }
     }
 
     /// Says in the header that this end is open, and on drop that it is closed: the readers' `is_disconnected` sees it.
     #[must_use]
     pub fn announce(mut self) -> Self {
-        owner::open(&self.header.producer.owner);
-        self.announced = true;
+        self.port.announce();
         self
     }
 
@@ -92,7 +89,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     /// Messages written since the ring was made, those of an unfinished batch included.
     #[must_use]
     pub fn written(&self) -> u64 {
-        self.tail.wrapping_sub(self.header.consumer.head.load())
+        self.tail.wrapping_sub(self.port.own.consumer.head.load())
     }
 
     /// Messages that a new reader would begin with, and those of an unfinished batch; at most the capacity.
@@ -145,15 +142,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
         if self.published != self.tail {
             self.published = self.tail;
             // SYNC POINT: message published. Pairs with Reader::poll.
-            M::Word::publish_all([(&self.header.producer.tail, self.tail)]);
-        }
-    }
-}
-
-impl<T, M: Machine> Drop for Writer<'_, T, M> {
-    fn drop(&mut self) {
-        if self.announced {
-            owner::close(&self.header.producer.owner);
+            M::Word::publish_all([(&self.port.own.producer.tail, self.tail)]);
         }
     }
 }

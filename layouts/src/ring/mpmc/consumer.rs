@@ -7,7 +7,7 @@ use crate::attach::AttachError;
 use crate::ring::chunk::drop_all;
 use crate::ring::error::PopError;
 use crate::ring::kind::{Turns, claim, take};
-use crate::ring::{Bells, RingFlags, Slot, end, owner};
+use crate::ring::{Bells, RingFlags, Slot, owner};
 use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};
 
 /// Claims messages and takes them. Clone it for another consumer.
@@ -81,8 +81,8 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
         Self { turns, hint: turns.header.consumer.head.load() }
     }
 
-    pub(in crate::ring) const fn bells(&self) -> Bells<'a, M::Word> {
-        end::of_consumer(self.turns.header, self.turns.header)
+    pub(in crate::ring) const fn wait_words(&self) -> Bells<'a, M::Word> {
+        Bells::of::<false>(self.turns.header, self.turns.header)
     }
 
     /// Slots in all.

@@ -6,7 +6,7 @@ use super::{BatchProducer, Grant, SystemAtomics};
 use crate::attach::AttachError;
 use crate::ring::error::{PushError, ReserveError};
 use crate::ring::kind::{Look, Turns, claim, fill, take};
-use crate::ring::{Bells, RingFlags, Slot, end, owner};
+use crate::ring::{Bells, RingFlags, Slot, owner};
 use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};
 
 /// Claims slots, fills and publishes them. Clone it for another producer. `KIND` is MPMC or MPSC.
@@ -80,8 +80,8 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> Producer<'a, T, M, KIND>
         Self { turns, hint: turns.header.producer.tail.load() }
     }
 
-    pub(in crate::ring) const fn bells(&self) -> Bells<'a, M::Word> {
-        end::of_producer(self.turns.header, self.turns.header)
+    pub(in crate::ring) const fn wait_words(&self) -> Bells<'a, M::Word> {
+        Bells::of::<true>(self.turns.header, self.turns.header)
     }
 
     /// Slots in all.
