@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::kind::{InPlace, OneConsumer, OneProducer};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-use super::{BareSlot, RingIn, Storage, ring::HostKind};
+use super::{BareSlot, RingIn, Storage, host_ring::HostKind};
 use super::{BatchConsumer, BatchProducer, Chunk, Consumer, Drain, Grant, Policed, Producer, Push, Slot};
 use super::{framed, lossy, mailbox, mpmc};
 use crate::{Machine, RingMessage, RmwWord};

@@ -19,6 +19,7 @@ pub mod flagged;
 pub mod framed;
 mod grant;
 mod header;
+mod host_ring;
 mod kind;
 mod layout;
 pub mod lossy;
@@ -31,7 +32,6 @@ mod pace;
 mod policy;
 mod port;
 mod producer;
-mod ring;
 mod slots;
 pub mod spsc;
 mod storage;
@@ -43,14 +43,14 @@ pub use end::{Bells, End, Follow, Pop, PopBytes, Publish, Push, PushBytes};
 pub use error::{PopError, PushError, ReserveError};
 pub use grant::Grant;
 pub use header::{ConstantLine, ConsumerLine, MAGIC, ProducerLine, RingFlags, RingHeader};
+#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+pub use host_ring::RingIn;
 pub use kind::{Flagged, Indexed, Mpmc, Mpsc};
 pub use layout::{LayoutError, RingLayout};
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
 pub use owned::{Lent, Owned};
 pub use policy::{Counts, Evict, Policed};
 pub use producer::Producer;
-#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
-pub use ring::RingIn;
 pub use slots::{Row, Slot};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use storage::{BareSlot, Storage, WordSlot};
