@@ -50,11 +50,6 @@ impl Carrier {
         self.stream.is_some()
     }
 
-    /// Whether looks wait until they are due.
-    pub const fn is_paced(&self) -> bool {
-        self.pace.is_some()
-    }
-
     /// Something comes: looks are as often as they may be.
     pub const fn hurry(&mut self) {
         if let Some(pace) = &mut self.pace {

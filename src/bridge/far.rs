@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::vec;
 
 use super::Placement;
-use crate::backend::{Backend, MemoryLocation, Place, Ticket};
+use crate::backend::{Backend, Place, Ticket};
 use crate::memory::{Page, Pages};
 use crate::ring::{ConsumerLine, ProducerLine};
 use crate::{Error, HostWord, Result, RingHeader, RingLayout, RingMessage, Word};
@@ -149,15 +149,4 @@ impl Index {
             Self::Copied(_) => None,
         }
     }
-}
-
-impl Placement {
-    /// All of it in the memory of a device, which is what its kernel polls quickest.
-    pub const DEVICE: Self = Self { slots: MemoryLocation::Device, peer_header: None };
-    /// In the memory of a device, but for the index that the host polls: that is in pinned memory.
-    pub const SPLIT: Self = Self { slots: MemoryLocation::Device, peer_header: Some(MemoryLocation::Pinned) };
-    /// All of it in pinned memory.
-    pub const PINNED: Self = Self { slots: MemoryLocation::Pinned, peer_header: None };
-    /// All of it in managed memory.
-    pub const UNIFIED: Self = Self { slots: MemoryLocation::Unified, peer_header: None };
 }

@@ -9,7 +9,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::metrics::Counts;
-use super::{Metrics, RingBufferBridge, Way};
+use super::mover::Mover;
+use super::{Metrics, RingBufferBridge};
 use crate::{Error, Rejected, Result, RingMessage};
 
 /// A bridge that is polled by a thread of its own, until it is stopped or its calls keep failing.
@@ -65,7 +66,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// The bridge, with [`Thread`](Error::Thread), if the system gives no thread.
     pub fn pump(self) -> Result<Pump<I, O>, Rejected<Self>> {
-        let (order, counts) = (Arc::new(Order::default()), self.counts.clone());
+        let (order, counts) = (Arc::new(Order::default()), [Arc::clone(&self.up.counts), Arc::clone(&self.down.counts)]);
         // Handed over when the thread is there: so it comes back where there is none.
         let (hand, taken) = mpsc::channel::<Self>();
         let spawned = thread::Builder::new().name("ringmem-pump".into()).spawn({
@@ -82,54 +83,30 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         }
     }
 
-    /// Looks at the kernel's ring that were begun.
+    /// Polls of the kernel's output ring that were begun.
     pub(crate) fn looks(&self) -> u64 {
-        match &self.down {
-            Way::Shared(_) => 0,
-            Way::Moved(down) => down.pair.carrier.begun(),
-        }
+        self.down.mover.as_ref().map_or(0, |down| down.pair.carrier.begun())
     }
 
-    /// Whether a look at the kernel's ring has come back that was begun after so many.
-    pub(super) fn has_looked_since(&self, looks: u64) -> bool {
-        match &self.down {
-            Way::Shared(_) => true,
-            Way::Moved(down) => down.pair.carrier.has_looked_since(looks),
-        }
-    }
-
-    /// Whether all has arrived that was published before so many looks were begun.
+    /// Whether all has arrived that the kernel published before the poll after so many was begun.
     pub(crate) fn has_brought_all(&self, looks: u64) -> bool {
-        self.pending()[1] == 0 && self.has_looked_since(looks)
+        self.down.mover.as_ref().is_none_or(|down| down.pending() == 0 && down.pair.carrier.has_looked_since(looks))
     }
 
-    /// Says that nobody moves messages any more.
+    /// Tells the users' ends that messages are no longer moved.
     fn leave(&mut self) {
-        if let Way::Moved(up) = &mut self.up {
-            up.leave();
-        }
-        if let Way::Moved(down) = &mut self.down {
-            down.leave();
-        }
+        self.up.mover.iter_mut().for_each(Mover::leave);
+        self.down.mover.iter_mut().for_each(Mover::leave);
     }
 
     fn come_back(&mut self) -> Result<()> {
-        if let Way::Moved(up) = &mut self.up {
-            up.come_back()?;
-        }
-        if let Way::Moved(down) = &mut self.down {
-            down.come_back()?;
-        }
-        Ok(())
+        self.up.mover.as_mut().map_or(Ok(()), Mover::come_back)?;
+        self.down.mover.as_mut().map_or(Ok(()), Mover::come_back)
     }
 
-    /// Whether all that was ever sent, or seen by a look after so many, has arrived, and all slots were given back.
+    /// Whether all that was sent, or seen by a poll after so many, has arrived, and all slots were released.
     fn is_settled(&self, looks: u64) -> bool {
-        let down = match &self.down {
-            Way::Shared(_) => true,
-            Way::Moved(down) => down.is_settled(),
-        };
-        self.pending() == [0; 2] && self.has_brought_all(looks) && down
+        self.pending() == [0; 2] && self.has_brought_all(looks) && self.down.mover.as_ref().is_none_or(Mover::is_settled)
     }
 }
 

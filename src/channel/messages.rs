@@ -23,7 +23,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             sent => sent,
         };
         if sent.is_ok() {
-            self.pass_by(RingBufferBridge::poll_sent);
+            self.pass_by(|bridge| bridge.flush_sent().map(|()| [0; 2]));
         }
         sent
     }
@@ -36,7 +36,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     pub fn receive(&mut self) -> Result<O, PopError> {
         match self.receiver.pop() {
             Err(PopError::Empty) if self.bridge.moves() => {
-                self.pass_by(RingBufferBridge::poll_waiting);
+                self.pass_by(RingBufferBridge::poll);
                 self.receiver.pop()
             }
             received => received,

@@ -1,0 +1,348 @@
+//! [`Mover`]: moves the messages of one direction from the producer's ring to the consumer's.
+//!
+//! The bridge is the consumer of the near ring towards the device, and its producer towards the host. A kernel is the other end of the far ring.
+//!
+//! | index | towards the device | towards the host |
+//! |---|---|---|
+//! | the near ring's own (`ring`) | head: arrived at the far ring, slots released to the sender | tail: arrived at the near ring, published to the receiver |
+//! | `next` | copied, and published or about to be | copied, or about to be |
+//! | `seen` | the far ring's head as last polled: popped by the kernel | the far ring's tail as last polled: published by the kernel |
+//! | the far ring's other index | tail: published to the kernel after the copies | head: released to the kernel after the copies |
+//!
+//! Only the bridge writes the far ring's other index, so after a failed call that index says what has happened.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::carrier::Carrier;
+use super::end::NearEnd;
+use super::far::{Far, Line};
+use super::near::Near;
+use super::pair::{Direct, Pair};
+use crate::attach::{AttachError, Corrupt};
+use crate::backend::Ticket;
+use crate::{Error, Result, Word};
+
+/// One direction of a bridge whose rings are not shared.
+pub(super) struct Mover<E: NearEnd> {
+    // INVARIANT: 'static stands for as long as `pair`, which is dropped after it.
+    ring: E,
+    /// Tells the user's end that messages are moved. `None` once they are not.
+    // INVARIANT: as of `ring`, and not used.
+    here: Option<E>,
+    pub pair: Pair,
+    next: u64,
+    seen: u64,
+    /// The far ring's head, as far as is known, where it is stored after queued copies have arrived: never more than it is.
+    released: u64,
+    releasing: Option<(Ticket, u64)>,
+    direct: Option<Direct>,
+    flights: VecDeque<Flight>,
+    /// Something has failed since `next` was known to be true: copies up to it may still be in flight.
+    in_doubt: bool,
+    failing: Failing,
+}
+
+/// Messages in flight.
+struct Flight {
+    first: Option<Ticket>,
+    /// When these are complete, the messages have arrived.
+    left: [Option<Ticket>; 2],
+    /// The index after the last of them.
+    end: u64,
+}
+
+/// Flushes that failed since the last one that made progress.
+#[derive(Clone, Copy, Default)]
+struct Failing {
+    count: u32,
+    /// When the last of them failed: the near ring's index, and polls begun.
+    index: u64,
+    looks: u64,
+}
+
+impl<E: NearEnd> Mover<E> {
+    /// # Safety
+    ///
+    /// Nobody else is this end of the near ring, or writes the far ring but for a kernel that is its other end.
+    pub unsafe fn new(near: Arc<Near>, far: Far, carrier: Carrier) -> Result<Self> {
+        // SAFETY: the caller's promise.
+        let (ring, here) = unsafe { (E::attach(&near)?, E::attach(&near)?.announced()) };
+        let start = ring.index();
+        let pair = Pair::new(near, far, carrier);
+        let direct = pair.direct(E::THEIRS, E::OURS)?;
+        Ok(Self {
+            ring,
+            here: Some(here),
+            pair,
+            next: start,
+            seen: start,
+            released: start,
+            releasing: None,
+            direct,
+            flights: VecDeque::new(),
+            in_doubt: false,
+            failing: Failing::default(),
+        })
+    }
+
+    /// Slots of each of the two rings.
+    pub fn capacity(&self) -> u64 {
+        self.ring.capacity()
+    }
+
+    /// Messages that have not arrived: of those sent, or of those seen at the far ring.
+    pub fn pending(&self) -> u64 {
+        let end = if E::TO_DEVICE { self.pair.near.header().producer.tail.load_acquire() } else { self.seen };
+        end.wrapping_sub(self.ring.index()).min(self.ring.capacity())
+    }
+
+    /// Messages that the kernel has not popped, as far as was polled: also some that are not known to have arrived.
+    pub fn untaken(&self) -> u64 {
+        self.ring.index().wrapping_add(self.pending()).wrapping_sub(self.seen)
+    }
+
+    /// Whether the kernel may fill every slot whose message has arrived.
+    pub fn is_settled(&self) -> bool {
+        !self.releases_later() || self.released == self.ring.index() && self.releasing.is_none()
+    }
+
+    /// Whether the kernel's slots are released after queued copies have arrived. Towards the device each copy is queued with its index.
+    const fn releases_later(&self) -> bool {
+        !E::TO_DEVICE && self.pair.carrier.is_queued()
+    }
+
+    /// Flushes that failed since the last one that made progress.
+    pub const fn failing(&self) -> u32 {
+        self.failing.count
+    }
+
+    pub fn forget_failures(&mut self) {
+        self.failing = Failing::default();
+    }
+
+    /// Tells the user's end that messages are no longer moved, and wakes it.
+    pub fn leave(&mut self) {
+        self.here = None;
+        self.pair.near.wake();
+    }
+
+    /// Tells the user's end that messages are moved again.
+    pub fn come_back(&mut self) -> Result<()> {
+        if self.here.is_none() {
+            // SAFETY: it is only announced.
+            self.here = Some(unsafe { E::attach(&self.pair.near)? }.announced());
+        }
+        Ok(())
+    }
+
+    /// Moves the messages that fit. Returns how many it moved or began to move to the device, or how many have arrived at the host.
+    pub fn flush(&mut self) -> Result<u64> {
+        let before = self.ring.index();
+        let flushed = self.try_flush();
+        match flushed {
+            Err(_) => {
+                self.pair.carrier.counts.failures.add(1);
+                let (count, looks) = (self.failing.count.saturating_add(1), self.pair.carrier.begun());
+                self.failing = Failing { count, index: self.ring.index(), looks };
+            }
+            Ok(_) if self.failing.count > 0 && self.has_progressed() => self.failing.count = 0,
+            Ok(_) => {}
+        }
+        flushed.map(|begun| if E::TO_DEVICE { begun } else { self.ring.index().wrapping_sub(before) })
+    }
+
+    /// Whether messages have arrived since the last failure, or a poll that was begun after it found nothing to move or no room.
+    /// A flush that only waits for a poll or for what is in flight makes no progress.
+    fn has_progressed(&self) -> bool {
+        let Failing { index, looks, .. } = self.failing;
+        let is_idle = || E::TO_DEVICE && self.pending() == 0 || self.pair.carrier.has_looked_since(looks);
+        self.ring.index() != index || !self.in_doubt && self.flights.is_empty() && self.is_settled() && is_idle()
+    }
+
+    fn try_flush(&mut self) -> Result<u64> {
+        if self.in_doubt {
+            self.resync()?;
+        }
+        if self.pair.carrier.is_queued() {
+            self.reap()?;
+            if !E::TO_DEVICE {
+                // In front of the copies that follow; those arrive later.
+                self.release()?;
+            }
+        }
+        self.poll(Line::Tail)?;
+        let waiting = self.known(Line::Tail).wrapping_sub(self.next);
+        if waiting == 0 {
+            return Ok(0);
+        }
+        if self.room() < waiting {
+            self.poll(Line::Head)?;
+        }
+        let count = waiting.min(self.room());
+        if count == 0 {
+            self.pair.carrier.counts.full.add(1);
+            return Ok(0);
+        }
+        self.send(count)?;
+        Ok(count)
+    }
+
+    /// Free slots of the consumer's ring, as last polled.
+    fn room(&self) -> u64 {
+        self.ring.capacity() - self.next.wrapping_sub(self.known(Line::Head))
+    }
+
+    /// The producer's tail or the consumer's head, as last polled.
+    fn known(&self, line: Line) -> u64 {
+        match line {
+            _ if line == E::THEIRS => self.seen,
+            Line::Tail => self.ring.index().wrapping_add(self.ring.usable()),
+            Line::Head => self.ring.index().wrapping_add(self.ring.usable()).wrapping_sub(self.ring.capacity()),
+        }
+    }
+
+    /// Polls the producer's tail or the consumer's head. A poll of the kernel's index may only be queued.
+    pub fn poll(&mut self, line: Line) -> Result<()> {
+        if line != E::THEIRS {
+            return self.ring.refresh().map(drop).map_err(|corrupt| AttachError::Corrupt(corrupt).into());
+        }
+        let polled = match self.direct {
+            Some(Direct { theirs, .. }) => Some(self.pair.carrier.look_directly(theirs)),
+            None => self.pair.carrier.look(self.pair.far.read(line)?)?,
+        };
+        polled.map_or(Ok(()), |index| self.accept(index))
+    }
+
+    /// Stores the kernel's index, if it can be true: no index goes back, and none claims more than was published or released to the kernel.
+    fn accept(&mut self, index: u64) -> Result<()> {
+        let [from_seen, from_near] = [self.seen, self.ring.index()].map(|known| index.wrapping_sub(known));
+        if E::TO_DEVICE && from_seen > self.next.wrapping_sub(self.seen) {
+            return Err(self.corrupt(index, self.next));
+        }
+        if !E::TO_DEVICE && from_seen.max(from_near) > self.ring.capacity() {
+            return Err(self.corrupt(self.ring.index(), index));
+        }
+        self.seen = index;
+        Ok(())
+    }
+
+    fn corrupt(&self, head: u64, tail: u64) -> Error {
+        AttachError::Corrupt(Corrupt { head, tail, capacity: self.ring.capacity() }).into()
+    }
+
+    fn send(&mut self, count: u64) -> Result<()> {
+        let Self { ring, pair: Pair { near, far, carrier }, next, direct, flights, .. } = self;
+        let (start, end) = (*next, next.wrapping_add(count));
+        *next = end;
+        if let Some(Direct { near, far, ours, slot_size, .. }) = *direct {
+            let ends = if E::TO_DEVICE { [near, far] } else { [far, near] };
+            // SAFETY: as below.
+            unsafe { carrier.send_directly([start, count, ring.capacity(), slot_size], ends, (ours, end)) };
+            self.arrived(end);
+            return Ok(());
+        }
+        let slots = [start, count, near.layout.capacity(), near.layout.slot_size()];
+        let slot = |is_far: bool, index| if is_far { far.slot(index) } else { Ok(near.slot(index)) };
+        let (from, to) = (|index| slot(!E::TO_DEVICE, index), |index| slot(E::TO_DEVICE, index));
+        carrier.counts.flushes.add(1);
+        // Whatever fails from here on: how far it got, the far ring's index says.
+        self.in_doubt = true;
+        let is_queued = carrier.is_queued();
+        let tickets = if is_queued && !E::TO_DEVICE {
+            // SAFETY: slots that were published to the bridge and are not released before the copies are complete; at the other ring, slots that were released to the
+            // bridge and are not published. Both rings outlive what is queued: see `Pair`.
+            unsafe { carrier.slots(slots, from, to) }
+        } else {
+            let index = (far.written(E::OURS)?, end, flights.front().and_then(|flight| flight.first));
+            // SAFETY: as above; the far ring's index, which only the bridge writes.
+            unsafe { carrier.send(slots, from, to, index) }
+        }?;
+        self.in_doubt = false;
+        if is_queued {
+            let left = if E::TO_DEVICE { [tickets[1], None] } else { tickets };
+            flights.push_back(Flight { first: tickets[0], left, end });
+        } else {
+            self.arrived(end);
+        }
+        Ok(())
+    }
+
+    /// Passes on the messages whose flights have landed.
+    fn reap(&mut self) -> Result<()> {
+        while let Some(flight) = self.flights.front_mut() {
+            for left in &mut flight.left {
+                let Some(ticket) = *left else { continue };
+                // Also if a user's clock panics: the failure may have been reported then.
+                self.in_doubt = true;
+                let is_over = self.pair.carrier.is_over(ticket)?;
+                self.in_doubt = false;
+                if !is_over {
+                    return Ok(());
+                }
+                *left = None;
+            }
+            let end = flight.end;
+            self.flights.pop_front();
+            self.arrived(end);
+        }
+        Ok(())
+    }
+
+    /// After a failure: goes back to what has arrived.
+    fn resync(&mut self) -> Result<()> {
+        // What is in flight must not write slots after they are passed on.
+        self.pair.carrier.settle();
+        let index = self.ring.index();
+        let arrived = if self.releases_later() {
+            // The outcome of a queued release is not known: it is repeated.
+            self.releasing = None;
+            index
+        } else {
+            // Stored after the copies. The kernel can write it too, so it must be one of the values that the bridge has stored.
+            let stored = self.pair.carrier.read_now(self.pair.far.written(E::OURS)?)?;
+            let is_ours = stored == index || stored == self.next || self.flights.iter().any(|flight| flight.end == stored);
+            if !is_ours || E::TO_DEVICE && stored.wrapping_sub(self.seen) > self.ring.capacity() {
+                return Err(if E::TO_DEVICE { self.corrupt(index, stored) } else { self.corrupt(stored, self.seen) });
+            }
+            stored
+        };
+        self.flights.clear();
+        self.arrived(arrived);
+        (self.next, self.in_doubt) = (arrived, false);
+        Ok(())
+    }
+
+    /// Releases the kernel's slots whose messages have arrived, where copies are queued.
+    fn release(&mut self) -> Result<()> {
+        // If this fails, or a user's clock panics, the index may be stored or not: it is stored again, or a later one.
+        if let Some((ticket, upto)) = self.releasing.take() {
+            if !self.pair.carrier.is_over(ticket)? {
+                self.releasing = Some((ticket, upto));
+                return Ok(());
+            }
+            self.released = upto;
+        }
+        let upto = self.ring.index();
+        if upto == self.released {
+            return Ok(());
+        }
+        // SAFETY: the far ring's index, which only the bridge writes.
+        match unsafe { self.pair.carrier.publish(self.pair.far.written(E::OURS)?, upto, None) }? {
+            Some(ticket) => self.releasing = Some((ticket, upto)),
+            None => self.released = upto,
+        }
+        Ok(())
+    }
+
+    /// Publishes messages to the receiver, or releases slots to the sender, and wakes it.
+    fn arrived(&mut self, end: u64) {
+        let count = end.wrapping_sub(self.ring.index()).min(self.ring.usable());
+        // Before the look for sleepers, which may wait until all is stored: what is read after it is waited for on top of that.
+        self.pair.carrier.counts.messages.add(count);
+        // SAFETY: usable, by the line before the last; their copies are complete, so nobody reads or writes them any more.
+        unsafe { self.ring.pass(count) };
+        let header = self.pair.near.header();
+        self.pair.near.ring_at(if E::TO_DEVICE { &header.consumer.waiting } else { &header.producer.waiting });
+    }
+}

@@ -1,0 +1,90 @@
+//! [`Way`]: one direction of a bridge, with one shared ring or with two and a [`Mover`] between them.
+
+use core::sync::atomic::Ordering::SeqCst;
+use core::sync::atomic::fence;
+use std::boxed::Box;
+use std::sync::Arc;
+
+use super::carrier::Carrier;
+use super::end::NearEnd;
+use super::far::{Far, RingAddresses};
+use super::metrics::Counts;
+use super::mover::Mover;
+use super::near::Near;
+use super::{Placement, TransferStrategy};
+use crate::Result;
+use crate::backend::{Backend, Ticket, Uses};
+use crate::dump::Indices;
+
+pub(super) struct Way<E: NearEnd> {
+    pub near: Arc<Near>,
+    pub counts: Arc<Counts>,
+    /// `None` if host and kernel map one ring.
+    pub mover: Option<Mover<E>>,
+}
+
+impl<E: NearEnd> Way<E> {
+    /// # Safety
+    ///
+    /// Called once for a ring, whose other end is the user's.
+    pub unsafe fn open(
+        backend: &Arc<dyn Backend>,
+        device: u32,
+        strategy: TransferStrategy,
+        placement: Placement,
+        near: Arc<Near>,
+        start: u64,
+    ) -> Result<Self> {
+        let counts = Arc::<Counts>::default();
+        let mut way = Self { near, counts, mover: None };
+        if !strategy.shares() {
+            let far = Far::new::<E::Message>(backend, device, placement, way.near.layout.capacity(), start)?;
+            let carrier = Carrier::new(backend, device, strategy, Arc::clone(&way.counts))?;
+            // SAFETY: the caller's promise; the far ring's other end is the kernel that is given its addresses.
+            way.mover = Some(unsafe { Mover::new(Arc::clone(&way.near), far, carrier) }?);
+        }
+        Ok(way)
+    }
+
+    /// The addresses of the kernel's ring.
+    pub fn addresses(&self) -> Result<RingAddresses> {
+        if let Some(mover) = &self.mover {
+            return mover.pair.far.addresses();
+        }
+        let own = self.near.pages.address()?.get();
+        Ok(RingAddresses { own, peer: own, slots: own + self.near.layout.slots_offset() })
+    }
+
+    /// Keeps the kernel's ring until a launch is over.
+    pub fn used(&mut self, backend: &dyn Backend, ticket: Ticket) -> Result<()> {
+        match &mut self.mover {
+            Some(mover) => mover.pair.far.used(ticket)?,
+            None => backend.keep(Box::new(Arc::clone(&self.near)), &Uses::of(ticket)),
+        }
+        Ok(())
+    }
+
+    /// As [`Mover::flush`]. Of a shared ring: makes all that the host stored before visible, and returns how many messages are in the ring.
+    pub fn flush(&mut self) -> Result<u64> {
+        if let Some(mover) = &mut self.mover {
+            return mover.flush();
+        }
+        fence(SeqCst);
+        self.counts.fences.add(1);
+        let Indices { head, tail, capacity } = self.indices();
+        Ok(tail.wrapping_sub(head).min(capacity))
+    }
+
+    pub fn pending(&self) -> u64 {
+        self.mover.as_ref().map_or(0, Mover::pending)
+    }
+
+    pub fn failing(&self) -> u32 {
+        self.mover.as_ref().map_or(0, Mover::failing)
+    }
+
+    /// Both indices of the host's ring.
+    pub fn indices(&self) -> Indices {
+        self.near.indices::<E::Message>()
+    }
+}
