@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for id in 0..1000 {
         assert_eq!(channel.receive_timeout(Duration::from_secs(10))?.words, [id; 8]);
     }
-    println!("{}", channel.dump());
+    println!("{}", channel.dump()?);
     let telemetry = channel.close()?.telemetry;
     println!("{} messages, {} ns each, from look to answer", telemetry.processed, telemetry.latency_mean().unwrap_or(0));
     Ok(())

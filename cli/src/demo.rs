@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::builder::RangedI64ValueParser;
 use ringmem::Image;
 use ringmem::backend::host::HostBackend;
-use ringmem::channel::{Channel, Options};
+use ringmem::channel::{Channel, Options, SendError};
 use ringmem::ring::spsc::{PopError, PushError};
 use ringmem::stream::Module;
 use ringmem_kernels::echo::Echo;
@@ -59,7 +59,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
     exchange(&mut channel, &mut tally, together, together)?;
     while tally.sent < arguments.messages {
         let sent = Instant::now();
-        channel.send(message(tally.sent)).map_err(refused)?;
+        channel.send(message(tally.sent)).map_err(unsent)?;
         tally.sent += 1;
         let answered = tally.expected + 1;
         exchange(&mut channel, &mut tally, answered, answered)?;
@@ -157,6 +157,13 @@ impl Tally {
             self.lost += id - self.expected;
             self.expected = id + 1;
         }
+    }
+}
+
+fn unsent(error: SendError<Echo>) -> Failure {
+    match error {
+        SendError::Flush { error, .. } => error.into(),
+        error => Failure::Fact(error.to_string()),
     }
 }
 

@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use ringmem::backend::cuda::CudaBackend;
 use ringmem::bridge::TransferStrategy;
-use ringmem::channel::{Channel, Options};
-use ringmem::ring::spsc::{PopError, PushError};
+use ringmem::channel::{Channel, Options, ReceiveError, SendError};
 use ringmem::stream::Module;
 use ringmem_kernels::echo::Echo;
 use ringmem_kernels::{ABI, IMAGE};
@@ -59,17 +58,18 @@ pub fn exchange(channel: &mut Echoes, first: u64, count: u64) -> Result<(), Fail
         while sent < last {
             match channel.send(message(sent)) {
                 Ok(()) => sent += 1,
-                Err(PushError::Full(_)) => break,
+                Err(SendError::Full(_)) => break,
                 Err(error) => return Err(error.to_string().into()),
             }
         }
         match channel.receive() {
             Ok(answer) if answer == message(received) => (received, moved) = (received + 1, Instant::now()),
             Ok(answer) => return Err(format!("message {received} came back as {:?}", answer.words).into()),
-            Err(PopError::Empty) if moved.elapsed() > PATIENCE => {
-                return Err(format!("{received} of {last} came back, then none: {}", channel.dump()).into());
+            Err(ReceiveError::Empty) if moved.elapsed() > PATIENCE => {
+                let dump = channel.dump().unwrap_or_else(|rejected| rejected.value);
+                return Err(format!("{received} of {last} came back, then none: {dump}").into());
             }
-            Err(PopError::Empty) => {
+            Err(ReceiveError::Empty) => {
                 channel.check()?;
                 std::thread::yield_now();
             }

@@ -11,7 +11,7 @@ use crate::dump::{Dump, Twins};
 use crate::stream::Pending;
 use crate::telemetry::Busy;
 use crate::watchdog::Verdict;
-use crate::{ControlBlock, Error, Result, RingMessage, TelemetryBuffer};
+use crate::{ControlBlock, Error, Rejected, Result, RingMessage, TelemetryBuffer};
 
 /// What a kernel left behind.
 #[derive(Clone, Copy, Debug)]
@@ -50,33 +50,40 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.watchdog.look(&self.control.snapshot(), nanoseconds(self.opened.elapsed()))
     }
 
-    /// Everything about the kernel that can be seen from here, to be printed: what it is doing, and why it does not answer.
+    /// Reads everything about the kernel that the host can see, to be printed: what it is doing, and why it does not answer.
     ///
-    /// Its verdict is that of [`watch`](Self::watch). It moves nothing and waits for nothing, also not for a kernel that is stuck. Where the kernel's rings are
-    /// not the host's, both are shown; what a look at the kernel's failed with, [`check`](Self::check) says.
-    pub fn dump(&mut self) -> Dump {
+    /// The verdict is that of [`watch`](Self::watch). It moves no message and waits for nothing, so it works on a kernel that is stuck. If the kernel's rings are
+    /// not the host's, it shows both.
+    ///
+    /// # Errors
+    ///
+    /// The dump without the kernel's rings, and why they could not be read.
+    #[allow(clippy::result_large_err, reason = "the dump is as large without the kernel's rings")]
+    pub fn dump(&mut self) -> Result<Dump, Rejected<Dump>> {
         let control = self.control.snapshot();
         let verdict = self.watchdog.look(&control, nanoseconds(self.opened.elapsed()));
         // The host's first: what has been moved since can only be further on at the kernel's.
         let [input, output] = self.bridge.indices();
-        let twins = match self.bridge.twins() {
-            None => Twins::Shared,
-            Some(Ok(seen)) => Twins::Seen(seen),
-            Some(Err(error)) => {
-                self.trouble = Some(error);
-                Twins::Unseen
-            }
+        let (twins, failed) = match self.bridge.twins() {
+            None => (Twins::Shared, None),
+            Some(Ok(seen)) => (Twins::Seen(seen), None),
+            Some(Err(error)) => (Twins::Unseen, Some(error)),
         };
-        Dump { control, telemetry: self.telemetry.snapshot(), input, output, twins, verdict }
+        let dump = Dump { control, telemetry: self.telemetry.snapshot(), input, output, twins, verdict };
+        match failed {
+            None => Ok(dump),
+            Some(error) => Err(Rejected { error, value: dump }),
+        }
     }
 
-    /// Gives a command and waits until the kernel has acted on it.
+    /// Gives a command and waits until the kernel has acted on it. Flushes meanwhile; one that fails is repeated by the next flush.
     ///
     /// # Errors
     ///
     /// [`Error::Kernel`] if it has left, or did not answer in time.
     pub fn command(&mut self, command: Command) -> Result<()> {
-        self.pass();
+        // The kernel may wait for room before it reads the command.
+        let _ = self.flush();
         self.control.command(command);
         self.wait(|channel| channel.control.acknowledged())
     }
@@ -86,16 +93,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.kept.push(Box::new(value));
     }
 
-    /// What the kernel says of itself if it has left of its own accord, or what moving messages failed with: for a loop that waits for answers.
+    /// Returns an error if the kernel has left: for a loop that waits for answers.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] with state and fault; before, once, what its launch failed with, if it has not said how it ended. What the last flush failed with, once: the next
-    /// one does it again.
+    /// [`Error::Kernel`] with state and fault; before, once, the error of its launch, if the kernel has not reported how it ended.
     pub fn check(&mut self) -> Result<()> {
-        if let Some(trouble) = self.trouble.take() {
-            return Err(trouble);
-        }
         if self.has_left() { Err(self.fault(Duration::ZERO)) } else { Ok(()) }
     }
 
@@ -130,13 +133,13 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             let before = replace(&mut processed, channel.control().processed);
             processed != before
         };
-        self.wait_while(&mut gets_on, |channel| has_gone(channel) || channel.bridge.failing()[0] >= MOST_FAILURES)?;
+        let failed = self.wait_while(&mut gets_on, |channel| has_gone(channel) || channel.bridge.failing()[0] >= MOST_FAILURES)?;
         if !has_gone(self) {
-            return Err(self.trouble.take().unwrap_or_else(|| self.fault(Duration::ZERO)));
+            return Err(failed.unwrap_or_else(|| self.fault(Duration::ZERO)));
         }
         // Not waited for alone: a kernel that is ending already reads no command any more.
         self.control.command(Command::DRAIN);
-        self.wait_while(&mut gets_on, |channel| channel.state() == Some(State::Terminated))
+        self.wait_while(&mut gets_on, |channel| channel.state() == Some(State::Terminated)).map(drop)
     }
 
     /// [`drain`](Self::drain)s a kernel that has not ended yet, and gives the last look at it. Receive what you want of the answers
@@ -162,17 +165,18 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Ok(Closed { control: self.control(), telemetry })
     }
 
-    /// Waits for a fact, until the kernel has left or patience is over.
+    /// Flushes until `done`, the kernel has left, or patience is over.
     pub(super) fn wait(&mut self, done: impl Fn(&Self) -> bool) -> Result<()> {
-        self.wait_while(|_| false, done)
+        self.wait_while(|_| false, done).map(drop)
     }
 
-    /// The same, and patience begins anew whenever it `gets_on`.
-    fn wait_while(&mut self, mut gets_on: impl FnMut(&mut Self) -> bool, done: impl Fn(&Self) -> bool) -> Result<()> {
+    /// As [`wait`](Self::wait); patience begins anew whenever it `gets_on`. Returns the error of the last flush, if flushes still fail.
+    fn wait_while(&mut self, mut gets_on: impl FnMut(&mut Self) -> bool, done: impl Fn(&Self) -> bool) -> Result<Option<Error>> {
         let mut begun = Instant::now();
         let mut times = 0_u32;
+        let mut failed = None;
         while !done(self) {
-            self.pass();
+            failed = self.flush().err().or_else(|| failed.filter(|_| self.bridge.failing() != [0; 2]));
             if gets_on(self) {
                 begun = Instant::now();
             }
@@ -182,7 +186,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             }
             pause(&mut times);
         }
-        Ok(())
+        Ok(failed)
     }
 
     /// Why the kernel does not go on: where it has not said how it ended, what its launch failed with, once.

@@ -1,67 +1,76 @@
-//! What goes to the kernel and comes back.
+//! Messages to the kernel and back.
 
 use std::time::{Duration, Instant};
 
+use super::error::{ReceiveError, SendError};
 use super::{Channel, pause};
-use crate::attach::{AttachError, Corrupt};
-use crate::bridge::{BatchReceiver, BatchSender, MOST_FAILURES, RingBufferBridge};
+use crate::attach::AttachError;
+use crate::bridge::{BatchReceiver, BatchSender, MOST_FAILURES};
 use crate::ring::spsc::{PopError, PushError};
 use crate::{Result, RingMessage};
 
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
-    /// Sends a message; never waits. Whether there is still a kernel to take it, [`check`](Self::check) says.
+    /// Pushes a message and flushes it to the device; never waits. [`check`](Self::check) returns whether the kernel still runs.
     ///
     /// # Errors
     ///
-    /// The message, if the ring is full or corrupt.
-    pub fn send(&mut self, message: I) -> Result<(), PushError<I>> {
-        let sent = match self.sender.push(message) {
-            Err(PushError::Full(back)) if self.bridge.moves() => {
-                self.pass();
-                self.sender.push(back)
-            }
-            sent => sent,
+    /// [`SendError`]: with the message unless it is in the ring.
+    pub fn send(&mut self, message: I) -> Result<(), SendError<I>> {
+        let pushed = match self.sender.push(message) {
+            Err(PushError::Full(message)) if self.bridge.moves() => match self.bridge.poll() {
+                Ok(_) => self.sender.push(message),
+                Err(error) => return Err(SendError::Flush { error, message: Some(message) }),
+            },
+            pushed => pushed,
         };
-        if sent.is_ok() {
-            self.pass_by(|bridge| bridge.flush_sent().map(|()| [0; 2]));
+        match pushed {
+            Ok(()) if self.bridge.moves() => self.bridge.flush_sent().map_err(|error| SendError::Flush { error, message: None }),
+            Ok(()) => Ok(()),
+            Err(PushError::Full(message)) => Err(SendError::Full(message)),
+            Err(PushError::Corrupt(message)) => Err(SendError::Corrupt(message)),
         }
-        sent
     }
 
-    /// Receives an answer; never waits.
+    /// Pops an answer; flushes if there is none; never waits.
     ///
     /// # Errors
     ///
-    /// [`PopError`]: there is none yet, or the ring is corrupt.
-    pub fn receive(&mut self) -> Result<O, PopError> {
-        match self.receiver.pop() {
+    /// [`ReceiveError`]; no answer is lost.
+    pub fn receive(&mut self) -> Result<O, ReceiveError> {
+        let popped = match self.receiver.pop() {
             Err(PopError::Empty) if self.bridge.moves() => {
-                self.pass_by(RingBufferBridge::poll);
+                self.bridge.poll().map_err(ReceiveError::Flush)?;
                 self.receiver.pop()
             }
-            received => received,
-        }
+            popped => popped,
+        };
+        popped.map_err(|error| match error {
+            PopError::Empty => ReceiveError::Empty,
+            PopError::Corrupt(corrupt) => ReceiveError::Corrupt(corrupt),
+        })
     }
 
-    /// Receives an answer, and waits for it no longer than `timeout`.
+    /// Pops an answer; waits for it no longer than `timeout`. A flush that fails is repeated meanwhile.
     ///
     /// # Errors
     ///
-    /// [`Kernel`](crate::Error::Kernel): it has left and all its answers were received, or the time is up. What moving messages failed with, if that
-    /// keeps them from coming until then, or after it has left; [`Attach`](crate::Error::Attach) for a ring that is corrupt.
+    /// [`Kernel`](crate::Error::Kernel): the kernel has left and all its answers were received, or the time is up. The error of the last flush, if flushes fail until then or
+    /// keep failing after the kernel has left; [`Attach`](crate::Error::Attach) for a ring that is corrupt.
     pub fn receive_timeout(&mut self, timeout: Duration) -> Result<O> {
         let begun = Instant::now();
-        let (mut times, mut looks) = (0, None);
+        let (mut times, mut looks, mut failed) = (0, None, None);
         loop {
             match self.receive() {
                 Ok(answer) => return Ok(answer),
-                Err(PopError::Corrupt(corrupt)) => return Err(AttachError::Corrupt(corrupt).into()),
-                Err(PopError::Empty) => {}
+                Err(ReceiveError::Corrupt(corrupt)) => return Err(AttachError::Corrupt(corrupt).into()),
+                Err(ReceiveError::Flush(error)) => failed = Some(error),
+                // While it only waits until a poll is due or complete, the failure stands.
+                Err(ReceiveError::Empty) => failed = failed.filter(|_| self.bridge.failing() != [0; 2]),
             }
-            // What it had published when it left may have been on its way then, or be where nobody can look any more.
-            let is_over = |looks| self.bridge.has_brought_all(looks) || self.trouble.is_some() && self.bridge.failing()[1] >= MOST_FAILURES;
-            if looks.is_some_and(is_over) || begun.elapsed() > timeout {
-                return Err(self.trouble.take().unwrap_or_else(|| self.fault(begun.elapsed())));
+            // What the kernel had published when it left may have been in flight then, or be where it can no longer be read.
+            let is_lost = failed.is_some() && self.bridge.failing()[1] >= MOST_FAILURES;
+            if looks.is_some_and(|looks| is_lost || self.bridge.has_brought_all(looks)) || begun.elapsed() > timeout {
+                return Err(failed.unwrap_or_else(|| self.fault(begun.elapsed())));
             }
             if looks.is_none() && self.has_left() {
                 looks = Some(self.bridge.looks());
@@ -82,33 +91,13 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.receiver.batch(every)
     }
 
-    /// Moves messages between the host's rings and the kernel's, where they are not the same; how many, each way.
+    /// Moves messages between the host's rings and the kernel's. Returns how many, each way; `[0, 0]` for shared rings.
     ///
     /// # Errors
     ///
-    /// What the backend said. Nothing is lost: the next flush does it again.
+    /// What the backend returned. No message is lost: the next flush repeats what failed.
     pub fn flush(&mut self) -> Result<[u64; 2]> {
-        if !self.bridge.moves() {
-            return Ok([0; 2]);
-        }
-        self.trouble = None;
-        self.bridge.poll()
-    }
-
-    /// Flushes, and keeps an error for [`check`](Self::check).
-    pub(super) fn pass(&mut self) {
-        self.pass_by(RingBufferBridge::poll);
-    }
-
-    fn pass_by(&mut self, poll: impl FnOnce(&mut RingBufferBridge<I, O>) -> Result<[u64; 2]>) {
-        if self.bridge.moves() {
-            match poll(&mut self.bridge) {
-                Err(trouble) => self.trouble = Some(trouble),
-                Ok(_) if self.bridge.failing() == [0; 2] => self.trouble = None,
-                // It only waited until a look is due or has come back.
-                Ok(_) => {}
-            }
-        }
+        if self.bridge.moves() { self.bridge.poll() } else { Ok([0; 2]) }
     }
 
     /// Index of the next message to be sent and of the next answer to be received.
@@ -117,30 +106,26 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         (self.sender.tail(), self.receiver.head())
     }
 
-    /// Messages that the kernel has not taken yet, as far as this end has looked.
+    /// Flushes, and returns how many messages the kernel has not popped, as far as its index was polled.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if its index claims what cannot be.
-    pub fn input_waiting(&mut self) -> Result<u64, Corrupt> {
-        // Whoever asks only this moves messages too: what was sent may have come when no look was due.
-        self.pass();
-        if let Some((untaken, looked)) = self.bridge.untaken() {
-            if let Err(error) = looked {
-                self.trouble = Some(error);
-            }
-            return Ok(untaken);
+    /// As [`flush`](Self::flush); [`Attach`](crate::Error::Attach) for a ring that is corrupt.
+    pub fn input_waiting(&mut self) -> Result<u64> {
+        self.flush()?;
+        if let Some((untaken, polled)) = self.bridge.untaken() {
+            return polled.map(|()| untaken);
         }
-        Ok(self.sender.capacity() - self.sender.refresh()?)
+        Ok(self.sender.capacity() - self.sender.refresh().map_err(AttachError::Corrupt)?)
     }
 
-    /// Answers that have arrived and have not been received yet.
+    /// Flushes, and returns how many answers have arrived and have not been received.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the kernel's index claims what cannot be.
-    pub fn output_waiting(&mut self) -> Result<u64, Corrupt> {
-        self.pass();
-        self.receiver.refresh()
+    /// As [`input_waiting`](Self::input_waiting).
+    pub fn output_waiting(&mut self) -> Result<u64> {
+        self.flush()?;
+        Ok(self.receiver.refresh().map_err(AttachError::Corrupt)?)
     }
 }

@@ -31,6 +31,7 @@
 //! # }
 //! ```
 
+mod error;
 mod kernel;
 mod messages;
 mod options;
@@ -54,6 +55,7 @@ use crate::telemetry;
 use crate::watchdog::Watchdog;
 use crate::{ControlBlock, Error, HostWord, MemoryVisibility, Result, RingMessage, TelemetryBuffer};
 
+pub use error::{ReceiveError, SendError};
 pub use kernel::Closed;
 pub use options::Options;
 
@@ -69,8 +71,6 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
     telemetry: &'static telemetry::Shared<HostWord>,
     opened: Instant,
     watchdog: Watchdog,
-    /// What the last flush failed with; the next one does it again.
-    trouble: Option<Error>,
     launch: Relaunch,
     kernel: Option<Pending<()>>,
     kept: Vec<Box<dyn Send>>,
@@ -166,7 +166,6 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             telemetry,
             opened: Instant::now(),
             watchdog: Watchdog::new(nanoseconds(options.stuck_after)),
-            trouble: None,
             launch: Relaunch { module: module.clone(), kernel: options.kernel.into(), arguments, prepared },
             kernel: None,
             kept: Vec::new(),

@@ -5,13 +5,13 @@ use core::fmt;
 use super::stage::{Stage, sealed};
 use super::{Cause, Chunk, Streamer};
 use crate::RingMessage;
-use crate::channel::{Channel, Closed, Options};
+use crate::attach::AttachError;
+use crate::channel::{Channel, Closed, Options, ReceiveError, SendError};
 use crate::control::Command;
 use crate::dump::Dump;
-use crate::ring::spsc::{PopError, PushError};
 use crate::stream::Module;
 use crate::watchdog::Verdict;
-use crate::{Error, Result};
+use crate::{Error, Rejected, Result};
 
 /// What to say to a kernel of a chunk, and what to make of its answer.
 pub trait Dialogue {
@@ -102,7 +102,12 @@ impl<D: Dialogue> Persistent<D> {
     }
 
     /// As [`Channel::dump`].
-    pub fn dump(&mut self) -> Dump {
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    #[allow(clippy::result_large_err, reason = "as there")]
+    pub fn dump(&mut self) -> Result<Dump, Rejected<Dump>> {
         self.channel.dump()
     }
 
@@ -134,8 +139,9 @@ impl<D: Dialogue> Persistent<D> {
         self.high_water[1] = self.high_water[1].max(self.channel.output_waiting().unwrap_or(0));
         match self.channel.receive() {
             Ok(answer) => Ok(Some(answer)),
-            Err(PopError::Empty) => Ok(None),
-            Err(PopError::Corrupt(corrupt)) => Err(Cause::Ring { ring: "output", corrupt }),
+            Err(ReceiveError::Empty) => Ok(None),
+            Err(ReceiveError::Corrupt(corrupt)) => Err(Cause::Ring { ring: "output", corrupt }),
+            Err(ReceiveError::Flush(error)) => Err(error.into()),
         }
     }
 }
@@ -173,15 +179,14 @@ impl<D: Dialogue> sealed::Stage for Persistent<D> {
         // Sending may panic when the kernel has it already.
         self.unanswered += 1;
         let (question, outcome) = match self.channel.send(question) {
-            Ok(()) => {
+            // What is in the ring may reach the kernel. If flushes keep failing, the next receive returns the error.
+            Ok(()) | Err(SendError::Flush { message: None, .. }) => {
                 self.high_water[0] = self.high_water[0].max(self.channel.input_waiting().unwrap_or(0));
                 return Ok(true);
             }
-            Err(PushError::Full(question)) => (question, Ok(false)),
-            Err(PushError::Corrupt(question)) => {
-                let looked = self.channel.input_waiting().map(|_| false);
-                (question, looked.map_err(|corrupt| Cause::Ring { ring: "input", corrupt }))
-            }
+            Err(SendError::Full(question)) => (question, Ok(false)),
+            Err(SendError::Flush { error, message: Some(question) }) => (question, Err(error.into())),
+            Err(SendError::Corrupt(question)) => (question, self.channel.input_waiting().map(|_| false).map_err(input)),
         };
         self.unanswered -= 1;
         self.question = Some((*chunk, question));
@@ -205,6 +210,14 @@ impl<D: Dialogue> sealed::Stage for Persistent<D> {
 
     fn check(&mut self) -> Result<(), Cause> {
         self.channel.check().map_err(Error::into)
+    }
+}
+
+/// The cause of a failed send, with the ring if it is corrupt.
+fn input(error: Error) -> Cause {
+    match error {
+        Error::Attach(AttachError::Corrupt(corrupt)) => Cause::Ring { ring: "input", corrupt },
+        error => error.into(),
     }
 }
 

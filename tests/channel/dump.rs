@@ -54,7 +54,7 @@ unsafe fn stuck_too(host: &dyn KernelHost, arguments: &[u64]) {
 
 /// The last line of a channel's dump, and all of it.
 fn dumped(channel: &mut Channel<Echo, Echo>) -> (String, String) {
-    let text = channel.dump().to_string();
+    let text = channel.dump().expect("no fault").to_string();
     (text.lines().last().expect("a dump has lines").to_owned(), text)
 }
 
@@ -73,7 +73,7 @@ fn a_kernel_that_is_stuck_in_its_handler_is_found_and_said_to_be() {
     until("it is stuck", || matches!(channel.watch(), Verdict::Stuck { .. }));
     let (conclusion, all) = dumped(&mut channel);
     assert!(conclusion.contains("stuck in its handler with"), "{all}");
-    let dump = channel.dump();
+    let dump = channel.dump().expect("no fault");
     let taken = dump.control.in_flight;
     assert!(taken > 0 && dump.input.fill() == Ok(5), "taken, and not released yet: {all}");
     assert!(all.contains("input ring   5 of 1024, producer at 5, consumer at 0"), "{all}");
@@ -100,12 +100,12 @@ fn a_dump_of_moved_rings_shows_both_halves_also_of_a_kernel_that_is_stuck() {
         let mut sent = 0;
         until("the kernel's ring is full, and the host's behind it", || {
             sent += u64::from(channel.send(message(sent)).is_ok());
-            sent == 8 && channel.input_waiting() == Ok(8)
+            sent == 8 && channel.input_waiting().expect("no fault") == 8
         });
         until("it has taken messages", || channel.control().in_flight > 0);
         until("it is stuck", || matches!(channel.watch(), Verdict::Stuck { .. }));
         let pushed = backend.counters();
-        let dump = channel.dump();
+        let dump = channel.dump().expect("no fault");
         let all = dump.to_string();
         assert!(matches!(dump.conclusion(), Conclusion::StuckInHandler { .. }), "{all}");
         let Twins::Seen([input, output]) = dump.twins else { panic!("{all}") };
@@ -126,8 +126,8 @@ fn a_dump_of_moved_rings_shows_both_halves_also_of_a_kernel_that_is_stuck() {
         }
         // Looks that are queued go on beside those of a dump.
         for _ in 0..50 {
-            assert_eq!(channel.input_waiting(), Ok(8), "{strategy:?}");
-            channel.dump();
+            assert_eq!(channel.input_waiting().expect("no fault"), 8, "{strategy:?}");
+            channel.dump().expect("no fault");
         }
         drop(release);
     }
@@ -143,15 +143,16 @@ fn a_dump_says_what_has_not_been_moved_and_where_it_cannot_look() {
         batch.push(message(id)).expect("room");
     }
     drop(batch);
-    assert_eq!(channel.dump().conclusion(), Conclusion::Unmoved { waiting: 10 }, "{}", channel.dump());
+    let dump = channel.dump().expect("no fault");
+    assert_eq!(dump.conclusion(), Conclusion::Unmoved { waiting: 10 }, "{dump}");
     backend.set_faults(&Faults::new().on(Verb::Copy, host::Fault::nth(2)));
-    let dump = channel.dump();
+    let Rejected { error, value: dump } = channel.dump().expect_err("a fault");
     assert_eq!((dump.twins, dump.input.fill()), (Twins::Unseen, Ok(10)), "{dump}");
-    assert!(matches!(channel.check(), Err(Error::Injected { .. })), "and why");
+    assert!(matches!(error, Error::Injected { .. }), "and why");
     channel.flush().expect("no fault any more");
     assert_eq!(receive(&mut channel), message(0));
     let mut shared = open(&backend, &Options::new("echo")).expect("a channel");
-    assert_eq!(shared.dump().twins, Twins::Shared);
+    assert_eq!(shared.dump().expect("no fault").twins, Twins::Shared);
 }
 
 #[test]
@@ -168,7 +169,7 @@ fn a_dump_finds_the_kernel_s_indices_wherever_they_are() {
         let there = Indices { head: 6, tail: 6, capacity: 1024 };
         until("both ends of both rings are there", || {
             channel.flush().expect("no fault");
-            channel.dump().twins == Twins::Seen([there; 2])
+            channel.dump().expect("no fault").twins == Twins::Seen([there; 2])
         });
     }
 }

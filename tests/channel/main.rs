@@ -20,10 +20,10 @@ use std::time::{Duration, Instant};
 use clean::Clean;
 use ringmem::backend::host::HostBackend;
 use ringmem::bridge::{Placement, TransferStrategy};
-use ringmem::channel::{Channel, Options};
+use ringmem::channel::{Channel, Options, ReceiveError, SendError};
 use ringmem::ring::spsc::PopError;
 use ringmem::stream::Module;
-use ringmem::{Error, Image};
+use ringmem::{Error, Image, Rejected};
 use ringmem_kernels::echo::Echo;
 use ringmem_kernels::{ABI, IMAGE};
 
@@ -63,8 +63,8 @@ fn receive(channel: &mut Channel<Echo, Echo>) -> Echo {
             answer = Some(value);
             true
         }
-        Err(PopError::Empty) => false,
-        Err(PopError::Corrupt(corrupt)) => panic!("{corrupt}"),
+        Err(ReceiveError::Empty) => false,
+        Err(error) => panic!("{error}"),
     });
     answer.expect("just received")
 }

@@ -7,11 +7,10 @@ use std::time::Instant;
 use ringmem::backend::cuda::CudaBackend;
 use ringmem::backend::{Backend, MemoryLocation};
 use ringmem::bridge::{Placement, TransferStrategy};
-use ringmem::channel::{Channel, Options};
+use ringmem::channel::{Channel, Options, ReceiveError};
 use ringmem::control::{Command, State};
 use ringmem::image::Entry;
 use ringmem::memory::{Buffer, Device, GpuBuffer, Pinned, PinnedBuffer};
-use ringmem::ring::spsc::PopError;
 use ringmem::stream::{Module, Stream};
 use ringmem::{Abi, Error, Image};
 use ringmem_kernels::echo::Echo;
@@ -44,12 +43,12 @@ fn exchange(channel: &mut Channel<Echo, Echo>, first: u64, count: u64) {
                 assert_eq!(answer, message(received));
                 received += 1;
             }
-            Err(PopError::Empty) => {
+            Err(ReceiveError::Empty) => {
                 channel.check().expect("it runs");
                 assert!(begun.elapsed() < LIMIT, "{received} of {count} came back");
                 thread::yield_now();
             }
-            Err(PopError::Corrupt(corrupt)) => panic!("{corrupt}"),
+            Err(error) => panic!("{error}"),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use std::time::Instant;
 
 use ringmem::bridge::TransferStrategy;
-use ringmem::channel::{Channel, Options};
+use ringmem::channel::{Channel, Options, ReceiveError};
 use ringmem::memory::{Pinned, PinnedBuffer};
 use ringmem::ring::spsc::{PopError, PushError};
 use ringmem::stream::{Pending, Stream};
@@ -73,8 +73,8 @@ fn one_by_one(channel: &mut Echoes) -> Result<Vec<u64>, Failure> {
         let answer = loop {
             match channel.receive() {
                 Ok(answer) => break answer,
-                Err(PopError::Empty) if begun.elapsed().as_nanos() as u64 > IDLE_NS => channel.check()?,
-                Err(PopError::Empty) => std::hint::spin_loop(),
+                Err(ReceiveError::Empty) if begun.elapsed().as_nanos() as u64 > IDLE_NS => channel.check()?,
+                Err(ReceiveError::Empty) => std::hint::spin_loop(),
                 Err(error) => return Err(Failure::fact(error)),
             }
         };

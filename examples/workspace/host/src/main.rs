@@ -6,9 +6,8 @@ use std::process::ExitCode;
 use particles_kernels::IMAGE;
 use particles_shared::{ABI, Particle, Vector};
 use ringmem::backend::host::HostBackend;
-use ringmem::channel::{Channel, Options};
+use ringmem::channel::{Channel, Options, ReceiveError};
 use ringmem::stream::Module;
-use ringmem::ring::spsc::PopError;
 
 const PARTICLES: u64 = 1000;
 
@@ -36,8 +35,8 @@ fn run() -> Result<(), Box<dyn Error>> {
         let answer = loop {
             match channel.receive() {
                 Ok(answer) => break answer,
-                Err(PopError::Empty) => channel.check()?, // is the kernel still there?
-                Err(corrupt) => return Err(corrupt.into()),
+                Err(ReceiveError::Empty) => channel.check()?, // is the kernel still there?
+                Err(error) => return Err(error.into()),
             }
         };
         let sent = particle(id);

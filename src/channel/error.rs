@@ -1,0 +1,63 @@
+//! Why a message was not sent or received.
+
+use core::fmt;
+
+use crate::Error;
+use crate::attach::Corrupt;
+
+/// Why [`send`](super::Channel::send) failed.
+#[derive(thiserror::Error)]
+pub enum SendError<T> {
+    /// The ring is full.
+    #[error("the input ring is full")]
+    Full(T),
+    /// The kernel's index claims what cannot be.
+    #[error("ring is corrupt: the kernel's index claims what cannot be")]
+    Corrupt(T),
+    /// Moving messages to the kernel failed.
+    #[error("cannot move messages to the kernel")]
+    Flush {
+        /// Why. The next flush repeats what failed.
+        #[source]
+        error: Error,
+        /// The message that was not sent; `None` if it is in the ring, and the next flush moves it: do not send it again.
+        message: Option<T>,
+    },
+}
+
+impl<T> SendError<T> {
+    /// The message that was not sent.
+    pub fn into_inner(self) -> Option<T> {
+        match self {
+            Self::Full(message) | Self::Corrupt(message) => Some(message),
+            Self::Flush { message, .. } => message,
+        }
+    }
+}
+
+// The message needs no `Debug` for `unwrap` to work.
+impl<T> fmt::Debug for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full(_) => f.write_str("Full(..)"),
+            Self::Corrupt(_) => f.write_str("Corrupt(..)"),
+            Self::Flush { error, message } => {
+                f.debug_struct("Flush").field("error", error).field("is_sent", &message.is_none()).finish_non_exhaustive()
+            }
+        }
+    }
+}
+
+/// Why [`receive`](super::Channel::receive) failed.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiveError {
+    /// There is no answer yet.
+    #[error("no answer has arrived")]
+    Empty,
+    /// The kernel's index claims what cannot be.
+    #[error(transparent)]
+    Corrupt(Corrupt),
+    /// Moving messages failed, in either direction. The next flush repeats what failed.
+    #[error("cannot move messages between host and kernel")]
+    Flush(#[source] Error),
+}
