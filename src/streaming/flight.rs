@@ -25,8 +25,8 @@ pub(super) enum State {
     Uploading,
     /// There, and nobody has been told.
     Arrived,
-    /// With the kernel.
-    Told,
+    /// Requested from the kernel, which has not answered.
+    Requested,
     /// All that is left to do is queued, or done.
     Leaving,
 }

@@ -1,8 +1,10 @@
 //! [`Persistent`]: chunks as messages to a kernel that runs all the time.
 
 use core::fmt;
+use core::ops::Range;
 
-use super::stage::{Stage, sealed};
+use super::stage::Stage;
+use super::stage::sealed::{self, Requests, Work};
 use super::{Cause, Chunk, Streamer};
 use crate::RingMessage;
 use crate::attach::AttachError;
@@ -44,11 +46,9 @@ pub struct Persistent<D: Dialogue> {
     pub dialogue: D,
     /// What is to be said, and of which chunk.
     question: Option<(Chunk, D::Question)>,
-    /// The answer that was taken last.
-    answer: Option<D::Answer>,
     high_water: [u64; 2],
-    /// Chunks that it was told of and has not answered.
-    unanswered: u64,
+    /// Numbers of the chunks that the kernel may have: requested and not answered.
+    unanswered: Range<u64>,
     /// Where the streamer's memory begins.
     home: u64,
 }
@@ -69,7 +69,7 @@ impl<D: Dialogue> Persistent<D> {
         // SAFETY: the caller's promise; what it leaves out is kept below, and nobody writes to a chunk before its answer.
         let mut channel = unsafe { Channel::open(streamer.backend(), streamer.device(), module, options)? };
         channel.keep(streamer.memory());
-        Ok(Self { channel, dialogue, question: None, answer: None, high_water: [0; 2], unanswered: 0, home: streamer.address() })
+        Ok(Self { channel, dialogue, question: None, high_water: [0; 2], unanswered: 0..0, home: streamer.address() })
     }
 
     /// The channel, to look at.
@@ -149,18 +149,22 @@ impl<D: Dialogue> Persistent<D> {
 impl<D: Dialogue> Stage for Persistent<D> {}
 
 impl<D: Dialogue> sealed::Stage for Persistent<D> {
-    const ASKS: bool = true;
+    fn work(&mut self) -> Work<'_> {
+        Work::Requested(self)
+    }
+}
 
+impl<D: Dialogue> Requests for Persistent<D> {
     fn begin(&mut self, home: u64) -> Result<(), Cause> {
         if home != self.home {
             // The kernel would look for the chunks where it was told that they are.
             return Err(Error::Foreign { call: "stream", address: self.home }.into());
         }
-        if self.unanswered > 0 {
+        if !self.unanswered.is_empty() {
             return Err(Error::Busy { what: "the kernel may still have chunks of an interrupted stream" }.into());
         }
-        // An interrupted job's.
-        (self.question, self.answer) = (None, None);
+        // Of the job before.
+        (self.question, self.unanswered) = (None, 0..0);
         // Else it would be taken for that of the chunk with its number.
         if let Some(answer) = self.receive()? {
             return Err(Cause::Order { got: D::number(&answer), expected: None });
@@ -168,16 +172,13 @@ impl<D: Dialogue> sealed::Stage for Persistent<D> {
         Ok(())
     }
 
-    fn ask(&mut self, chunk: &Chunk) {
-        if !matches!(self.question, Some((of, _)) if of == *chunk) {
-            self.question = Some((*chunk, self.dialogue.ask(chunk)));
-        }
-    }
-
-    fn tell(&mut self, chunk: &Chunk) -> Result<bool, Cause> {
-        let Some((_, question)) = self.question.take() else { return Ok(false) };
+    fn request(&mut self, chunk: &Chunk) -> Result<bool, Cause> {
+        let question = match self.question.take() {
+            Some((of, question)) if of == *chunk => question,
+            _ => self.dialogue.ask(chunk),
+        };
         // Sending may panic when the kernel has it already.
-        self.unanswered += 1;
+        self.unanswered.end = chunk.index + 1;
         let (question, outcome) = match self.channel.send(question) {
             // What is in the ring may reach the kernel. If flushes keep failing, the next receive returns the error.
             Ok(()) | Err(SendError::Flush { message: None, .. }) => {
@@ -188,24 +189,24 @@ impl<D: Dialogue> sealed::Stage for Persistent<D> {
             Err(SendError::Flush { error, message: Some(question) }) => (question, Err(error.into())),
             Err(SendError::Corrupt(question)) => (question, self.channel.input_waiting().map(|_| false).map_err(input)),
         };
-        self.unanswered -= 1;
+        self.unanswered.end = chunk.index;
         self.question = Some((*chunk, question));
         outcome
     }
 
-    fn is_answered(&mut self, chunk: &Chunk) -> Result<bool, Cause> {
+    fn answered(&mut self, chunk: &Chunk) -> Result<bool, Cause> {
         let Some(answer) = self.receive()? else { return Ok(false) };
         let got = D::number(&answer);
         if got != chunk.index {
             return Err(Cause::Order { got, expected: Some(chunk.index) });
         }
-        self.unanswered -= 1;
-        self.answer = Some(answer);
-        Ok(true)
+        // The kernel is done with the chunk, whatever the dialogue makes of the answer.
+        self.unanswered.start = chunk.index + 1;
+        self.dialogue.answered(chunk, answer).map(|()| true)
     }
 
-    fn judge(&mut self, chunk: &Chunk) -> Result<(), Cause> {
-        self.answer.take().map_or(Ok(()), |answer| self.dialogue.answered(chunk, answer))
+    fn may_have(&self, chunk: &Chunk) -> bool {
+        self.unanswered.contains(&chunk.index)
     }
 
     fn check(&mut self) -> Result<(), Cause> {

@@ -10,14 +10,15 @@ use std::time::Instant;
 use super::backoff::Backoff;
 use super::flight::{Flight, State};
 use super::source::fill;
+use super::stage::sealed::Work;
 use super::streamer::Staging;
-use super::{Cause, Chunk, Interrupted, Job, Progress, Stage, Streamed, Streamer};
+use super::{Cause, Chunk, Interrupted, Job, Progress, Streamed, Streamer};
 use crate::stream::Pending;
 use crate::{Error, Rejected};
 
-pub(super) struct Run<'r, 'j, S: Stage> {
+pub(super) struct Run<'r, 'j> {
     streamer: &'r mut Streamer,
-    stage: &'r mut S,
+    work: Work<'r>,
     job: Job<'j>,
     flights: VecDeque<Flight>,
     /// Where the next chunk begins.
@@ -35,12 +36,12 @@ pub(super) struct Run<'r, 'j, S: Stage> {
     is_through: bool,
 }
 
-impl<'r, 'j, S: Stage> Run<'r, 'j, S> {
-    pub(super) fn new(streamer: &'r mut Streamer, job: Job<'j>, stage: &'r mut S) -> Self {
+impl<'r, 'j> Run<'r, 'j> {
+    pub(super) fn new(streamer: &'r mut Streamer, job: Job<'j>, work: Work<'r>) -> Self {
         let (begin, end) = (job.begin, job.end.or_else(|| job.source.length()));
         Self {
             streamer,
-            stage,
+            work,
             job,
             flights: VecDeque::new(),
             next: begin,
@@ -65,7 +66,7 @@ impl<'r, 'j, S: Stage> Run<'r, 'j, S> {
         let mut moved_at = Instant::now();
         while !self.is_over() {
             let mut moved = self.load()?;
-            if S::ASKS {
+            if matches!(self.work, Work::Requested(_)) {
                 moved |= self.advance()?;
             } else if !moved && !self.flights.is_empty() {
                 self.wait_for_oldest()?;
@@ -75,7 +76,9 @@ impl<'r, 'j, S: Stage> Run<'r, 'j, S> {
                 backoff.reset();
                 moved_at = Instant::now();
             } else if !self.is_over() {
-                self.stage.check()?;
+                if let Work::Requested(kernel) = &mut self.work {
+                    kernel.check()?;
+                }
                 if moved_at.elapsed() > self.streamer.patience {
                     return Err(self.stalled());
                 }
@@ -183,7 +186,7 @@ impl<'r, 'j, S: Stage> Run<'r, 'j, S> {
             download: None,
         });
         self.most_under_way = self.most_under_way.max(self.flights.len());
-        if S::ASKS { Ok(()) } else { self.queue_last() }
+        if matches!(self.work, Work::Requested(_)) { Ok(()) } else { self.queue_last() }
     }
 
     /// Queues the work on the chunk that came last, and its way back.
@@ -193,7 +196,9 @@ impl<'r, 'j, S: Stage> Run<'r, 'j, S> {
         if let Some(upload) = flight.upload {
             self.streamer.backend().after(upload, work.id())?;
         }
-        flight.work = self.stage.queue(&flight.chunk, work)?;
+        if let Work::Queued(queue) = &mut self.work {
+            flight.work = Some(queue(&flight.chunk, work)?);
+        }
         // A stage may have given what it queued on a stream of its own.
         if let Some(other) = flight.work.as_ref().and_then(Pending::ticket).filter(|ticket| ticket.stream != work.id()) {
             self.streamer.backend().after(other, work.id())?;
@@ -265,17 +270,11 @@ impl<'r, 'j, S: Stage> Run<'r, 'j, S> {
                 flight.state = State::Arrived;
                 moved = true;
             }
-            if flight.state == State::Arrived {
-                self.stage.ask(&flight.chunk);
-                // Whatever panics from here on, the kernel may have it.
-                flight.state = State::Told;
-                let told = self.stage.tell(&flight.chunk);
-                if !matches!(told, Ok(true)) {
-                    flight.state = State::Arrived;
-                }
-                if !told? {
+            if let (State::Arrived, Work::Requested(kernel)) = (flight.state, &mut self.work) {
+                if !kernel.request(&flight.chunk)? {
                     break;
                 }
+                flight.state = State::Requested;
                 moved = true;
             }
         }
@@ -286,13 +285,10 @@ impl<'r, 'j, S: Stage> Run<'r, 'j, S> {
     fn take_answers(&mut self) -> Result<bool, Cause> {
         let mut moved = false;
         while let Some(index) = self.flights.iter().position(|flight| flight.state != State::Leaving) {
-            let flight = &mut self.flights[index];
-            if flight.state != State::Told || !self.stage.is_answered(&flight.chunk)? {
+            let (flight, Work::Requested(kernel)) = (&self.flights[index], &mut self.work) else { break };
+            if flight.state != State::Requested || !kernel.answered(&flight.chunk)? {
                 break;
             }
-            // The kernel has done with it, whatever is made of the answer.
-            flight.state = State::Leaving;
-            self.stage.judge(&flight.chunk)?;
             self.send_back(index)?;
             moved = true;
         }
@@ -354,14 +350,14 @@ impl<'r, 'j, S: Stage> Run<'r, 'j, S> {
     }
 
     fn stalled(&self) -> Cause {
-        let working = self.flights.iter().filter(|flight| flight.state == State::Told).count() as u64;
+        let working = self.flights.iter().filter(|flight| flight.state == State::Requested).count() as u64;
         let copying = self.flights.len() as u64 - working;
         Cause::Stalled { waited: self.streamer.patience, read: self.read, copying, working, done: self.chunks }
     }
 }
 
 /// Whatever ended it: nothing that was queued is left, and what a kernel may still have is used by nobody else.
-impl<S: Stage> Drop for Run<'_, '_, S> {
+impl Drop for Run<'_, '_> {
     fn drop(&mut self) {
         // Also without a chunk under way: what a stage queued and did not give would fail the next job.
         if self.is_through {
@@ -387,7 +383,8 @@ impl<S: Stage> Drop for Run<'_, '_, S> {
             }
             if let Some(mut slot) = flight.slot {
                 let _ = slot.settle();
-                let to = if flight.state == State::Told { &mut streamer.lost } else { &mut streamer.free };
+                let is_lost = matches!(&self.work, Work::Requested(kernel) if kernel.may_have(&flight.chunk));
+                let to = if is_lost { &mut streamer.lost } else { &mut streamer.free };
                 to.push(slot);
             }
         }

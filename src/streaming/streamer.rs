@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::vec::Vec;
 
 use super::pipeline::Run;
+use super::stage::sealed::Work;
 use super::{Cause, Interrupted, Job, Stage, Streamed};
 use crate::backend::{Backend, DeviceAddress};
 use crate::memory::{Arena, Buffer, Device, Pinned, PinnedBuffer};
@@ -95,9 +96,11 @@ impl Streamer {
     /// chunks are not used again.
     pub fn run<S: Stage>(&mut self, job: Job<'_>, stage: &mut S) -> Result<Streamed, Interrupted> {
         let done = job.begin;
-        let ready = stage.begin(self.address()).and_then(|()| self.fill_up().map_err(Cause::Device));
+        let mut work = stage.work();
+        let ready = if let Work::Requested(kernel) = &mut work { kernel.begin(self.address()) } else { Ok(()) };
+        let ready = ready.and_then(|()| self.fill_up().map_err(Cause::Device));
         ready.map_err(|cause| Interrupted { done, cause })?;
-        Run::new(self, job, stage).finish()
+        Run::new(self, job, work).finish()
     }
 
     /// Where kernels find the first chunk's place; the others follow, each at a multiple of [`ALIGN`](Self::ALIGN).
