@@ -4,8 +4,8 @@
 //! allocator. The feature `std` adds the host: `backend`, who gives memory and runs kernels, one whose devices are simulated and, with the
 //! feature `cuda`, one over a driver; `memory`, one buffer type over any memory; `pool`, memory handed out over and over; `manager`, named
 //! buffers that grow; `registry`, buffers by number, in messages too; `mirror`, a host copy and a device copy kept in step; `stream`, queues of
-//! copies and kernels, waited for by threads and tasks; `frames`, buffers in turn for a host that looks on; `transfer`, how bytes are moved well,
-//! and in chunks; `streaming`, data larger than device memory; `peer`, copies between devices; `bridge`, messages between a host's rings and a
+//! copies and kernels, waited for by threads and tasks; `double_buffer`, buffers in turn between a device and the host; `copy`, merged and chunked copies;
+//! `streaming`, data larger than device memory; `peer`, copies between devices; `bridge`, messages between a host's rings and a
 //! kernel's; `channel`, a persistent kernel and its rings; `wait`, ends of rings that sleep; `shared`, rings between processes; `cache`, what was
 //! used last; `config`, all settings in one value; `visibility`, what host and device see of each other; `describe`, layouts for people and for
 //! other compilers.
@@ -50,13 +50,15 @@ pub mod config;
 #[cfg(feature = "testing")]
 pub mod conformance;
 #[cfg(feature = "std")]
+pub mod copy;
+#[cfg(feature = "std")]
 pub mod describe;
+#[cfg(feature = "std")]
+pub mod double_buffer;
 #[cfg(feature = "std")]
 pub mod error;
 #[cfg(feature = "std")]
 mod fork;
-#[cfg(feature = "std")]
-pub mod frames;
 // What the models in unit tests run on.
 #[cfg(all(test, feature = "std"))]
 #[path = "../layouts/tests/loom_machine/mod.rs"]
@@ -83,8 +85,6 @@ pub mod shared;
 pub mod stream;
 #[cfg(feature = "std")]
 pub mod streaming;
-#[cfg(feature = "std")]
-pub mod transfer;
 #[cfg(feature = "std")]
 pub mod visibility;
 #[cfg(feature = "std")]

@@ -15,10 +15,10 @@ use clean::Clean;
 use held::Held;
 use proptest::prelude::*;
 use ringmem::backend::host::{Call, Fault, Faults, HostBackend, Phase, Verb};
+use ringmem::copy::{Chunked, Chunks, MOST_DEPTH, Progress};
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::registry::Registry;
 use ringmem::stream::Stream;
-use ringmem::transfer::{Chunked, Chunks, MOST_DEPTH, Progress};
 use ringmem::{DeviceBytes, Error};
 use zerocopy::IntoBytes;
 

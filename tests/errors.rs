@@ -37,7 +37,7 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("AlreadyExists", include_str!("manager/limit.rs")),
     ("NotFound", include_str!("manager/names.rs")),
     ("OtherConfig", include_str!("manager/names.rs")),
-    ("NoReader", include_str!("frames/refusals.rs")),
+    ("NoReader", include_str!("double_buffer/refusals.rs")),
     ("NotAllocated", include_str!("mirror/table.rs")),
     ("NoDeviceCopy", include_str!("mirror/table.rs")),
     ("NoHostCopy", include_str!("mirror/table.rs")),

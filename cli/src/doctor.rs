@@ -6,7 +6,7 @@ use ringmem::MemoryVisibility;
 use ringmem::backend::host::{HostBackend, host_memory, pinned_budget};
 use ringmem::bridge::TransferStrategy;
 use ringmem::stream::Stream;
-use ringmem::transfer::{Circumstances, Diagnosis, Rate, Suggestion, bandwidth, diagnose};
+use ringmem::copy::{Circumstances, Diagnosis, Rate, Suggestion, bandwidth, diagnose};
 use ringmem::visibility::{self, Detected};
 use serde_json::{Value, json};
 

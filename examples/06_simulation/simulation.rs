@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringmem::backend::host::HostBackend;
-use ringmem::frames::{self, Policy, Reader, Writer};
+use ringmem::double_buffer::{self, Policy, Reader, Writer};
 use ringmem::memory::{Device, Pinned};
 use ringmem::pool::Pool;
 use ringmem::stream::{Module, Pending, Stream};
@@ -41,7 +41,7 @@ impl Simulation {
         // Slabs so short that nearly every block has its own: what a buffer leaves behind when it grows can go back to the device.
         let device = Pool::builder(Device::new(backend, 0)).limit(limit).slab(64 << 10).exact(true).build()?;
         let staging = Pool::builder(Pinned::new(backend, 0)).build()?;
-        let (writer, reader) = frames::pair(staging.clone(), 2, Policy::Every { wait: Duration::ZERO })?;
+        let (writer, reader) = double_buffer::pair(staging.clone(), 2, Policy::Every { wait: Duration::ZERO })?;
         // Its limit of 6 GiB is far off: here it is the device that runs short.
         let manager = Manager::new(device.clone());
         Ok(Self {

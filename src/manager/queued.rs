@@ -8,7 +8,7 @@ use core::ops::RangeBounds;
 
 use super::LeaseMut;
 use crate::backend::Ticket;
-use crate::frames::{Lists, Resident};
+use crate::double_buffer::{Lists, Resident};
 use crate::memory::{Buffer, Memory, Slice, end};
 use crate::stream::{Queue, Queued, Stream};
 use crate::{DeviceBytes, Error, Rejected, Result};

@@ -44,9 +44,9 @@ use std::boxed::Box;
 use std::sync::Arc;
 
 use crate::backend::Backend;
+use crate::copy::{Chunked, Chunks, Ended, Lent, Plan, Progress, Way};
 use crate::memory::{Both, Budget, Buffer, DeviceOnly, Memory, Origin, Slice, SliceMut, same_backend, same_size};
 use crate::stream::{Source, Stream, Target};
-use crate::transfer::{Chunked, Chunks, Ended, Lent, Plan, Progress, Way};
 use crate::{DeviceBytes, Error, Rejected, Result};
 
 pub use matrix::Matrix;

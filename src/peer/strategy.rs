@@ -1,7 +1,7 @@
 //! [`Strategy`]: how the bytes of a copy between devices go.
 
 use crate::Result;
-use crate::transfer::check_depth;
+use crate::copy::check_depth;
 
 const MIB: u64 = 1 << 20;
 /// From here on a copy goes in chunks.
@@ -9,7 +9,7 @@ const LONG: u64 = MIB;
 /// Beyond this, several of them are queued at once.
 const VERY_LONG: u64 = 64 * MIB;
 
-/// How the bytes of a copy between devices go. Chunks are in bytes; a depth is how many of them are queued at once, from 1 to [`MOST_DEPTH`](crate::transfer::MOST_DEPTH).
+/// How the bytes of a copy between devices go. Chunks are in bytes; a depth is how many of them are queued at once, from 1 to [`MOST_DEPTH`](crate::copy::MOST_DEPTH).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Strategy {

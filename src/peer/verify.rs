@@ -3,8 +3,8 @@
 use ringmem_layouts::message::crc32c;
 
 use super::Peers;
+use crate::copy::Chunks;
 use crate::memory::{Both, Buffer, DeviceOnly, Memory, Slice, same_backend, same_size};
-use crate::transfer::Chunks;
 use crate::{DeviceBytes, Error, Result};
 
 /// Bytes that are read back at a time.

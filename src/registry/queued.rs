@@ -3,7 +3,7 @@
 use super::{Lease, LeaseMut};
 use crate::DeviceBytes;
 use crate::backend::Ticket;
-use crate::frames::{Lists, Resident};
+use crate::double_buffer::{Lists, Resident};
 use crate::memory::{Memory, Slice};
 use crate::stream::{Elements, Operand, Queued, Settle, Source, Target};
 

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use ringmem::backend::host::HostBackend;
 use ringmem::backend::{MemoryLocation, Uses};
-use ringmem::frames::{self, Policy, Uploads};
+use ringmem::copy::Coalescer;
+use ringmem::double_buffer::{self, Policy, Uploads};
 use ringmem::manager::{BufferConfig, MemoryManager};
 use ringmem::memory::{
     Aligned, Arena, Buffer, Device, DeviceOnly, Failing, Leak, Limited, Logged, Memory, Named, Pinned, Statistics, Tracked, When,
@@ -20,7 +21,6 @@ use ringmem::memory::{
 use ringmem::mirror::MirroredBuffer;
 use ringmem::pool::Pool;
 use ringmem::stream::Stream;
-use ringmem::transfer::Coalescer;
 
 use crate::facts::bytes;
 use crate::hooked::{Hooked, set};
@@ -256,7 +256,7 @@ fn a_block_of_a_mirror_or_of_frames_has_the_line_that_made_them() {
     assert_eq!((only(&pinned, line), only(&memory, line)), ((None, true, 100), (None, true, 100)));
     drop(mirror);
     let mut source = bytes(&memory, 100).expect("room");
-    let (mut writer, reader) = frames::pair(pinned.clone(), 1, Policy::Newest).expect("a stream");
+    let (mut writer, reader) = double_buffer::pair(pinned.clone(), 1, Policy::Newest).expect("a stream");
     let line = line!() - 1;
     writer.start(&mut source, ..).expect("a slot");
     assert_eq!(only(&pinned, line), (None, true, 100));

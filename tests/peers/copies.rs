@@ -47,7 +47,7 @@ fn every_strategy_carries_every_byte_in_its_number_of_copies() {
         let expected = if matches!(strategy, Strategy::Staged { .. }) { [none, all, all, none] } else { [all, none, none, none] };
         let (source, mut target) = (gpu(&backend, 0, &pattern(1)), gpu(&backend, 1, &pattern(2)));
         let mut told = Vec::new();
-        let tell = |progress: ringmem::transfer::Progress| told.push(progress.done);
+        let tell = |progress: ringmem::copy::Progress| told.push(progress.done);
         let (counted, ()) = moves(&backend, || peers.copy_with(&source, &mut target, with(strategy), tell).expect("a copy"));
         assert_eq!((counted, told.len() as u64), (expected, copies), "{strategy:?}");
         assert!(told.is_sorted() && told.last() == Some(&(BYTES as u64)), "{told:?}");

@@ -23,10 +23,10 @@ use std::time::Duration;
 use clean::Clean;
 use ringmem::Error;
 use ringmem::backend::host::{Builder, Counters, Fault, Faults, HostBackend, Tally, Verb};
+use ringmem::copy::Chunked;
 use ringmem::memory::{Device, GpuBuffer, Pinned};
 use ringmem::peer::{MOST_COPIES, Options, Peers, Strategy};
 use ringmem::stream::{Source, Stream, Target};
-use ringmem::transfer::Chunked;
 
 /// No wait is longer.
 const LIMIT: Duration = Duration::from_secs(30);

@@ -9,7 +9,7 @@ use ringmem::mirror::{Access, MirroredBuffer, State};
 use ringmem::pool::Pool;
 use ringmem::registry::Registry;
 use ringmem::stream::Module;
-use ringmem::{Abi, Error, Image, LAYOUTS, frames};
+use ringmem::{Abi, Error, Image, LAYOUTS, double_buffer};
 
 use super::*;
 
@@ -223,7 +223,7 @@ fn a_frame_of_invalid_elements_fails_and_the_next_one_arrives() {
     let backend = build(builder());
     let work = stream(&backend);
     let (mut writer, mut reader) =
-        frames::pair::<u8, _>(Pinned::new(&*backend, 0), 2, frames::Policy::Every { wait: LIMIT }).expect("room");
+        double_buffer::pair::<u8, _>(Pinned::new(&*backend, 0), 2, double_buffer::Policy::Every { wait: LIMIT }).expect("room");
     let mut source = tainted(&backend, &work);
     writer.start(&mut source, ..).expect("queued");
     let failed = reader.next(LIMIT).expect_err("there is nothing to read");

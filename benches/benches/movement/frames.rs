@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringmem::backend::host::{HostBackend, Link};
-use ringmem::frames::{Policy, Uploads, pair};
+use ringmem::double_buffer::{Policy, Uploads, pair};
 use ringmem::image::{Entry, KernelHost};
 use ringmem::memory::{Buffer, Device, GpuBuffer, Host, Memory, Pinned};
 use ringmem::stream::{Module, Pending, Stream};

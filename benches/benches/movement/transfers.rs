@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use ringmem::backend::host::{HostBackend, Link};
 use ringmem::backend::{Copy, Place};
+use ringmem::copy::{Coalescer, Parts, split};
 use ringmem::image::KernelHost;
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::stream::{Module, Pending, Stream};
-use ringmem::transfer::{Coalescer, Parts, split};
 use ringmem::{Abi, Image, LAYOUTS, image};
 use ringmem_benches::{LINK_MODEL, Workload};
 

@@ -42,7 +42,7 @@ pub use report::{Leak, Named, Report};
 /// The line reported for a block is the caller of [`Buffer::new`](super::Buffer::new), or of any function that is `#[track_caller]` and leads
 /// there; adaptors and `dyn Memory` forward it. For a block of a [`MemoryManager`](crate::manager::MemoryManager) it is the line that created the
 /// buffer, even after the buffer has grown, and the name is the buffer's. For a block of a [`MirroredBuffer`](crate::mirror::MirroredBuffer) or of
-/// [frames](crate::frames) it is the line that created the mirror or the frames. A manager's name takes a lock at each allocation and free. A block
+/// [frames](crate::double_buffer) it is the line that created the mirror or the frames. A manager's name takes a lock at each allocation and free. A block
 /// of a [`Pool`](crate::pool::Pool) is not a block of its memory, whose lines are the pool's own: track the pool, not the memory below it.
 ///
 /// ```

@@ -19,14 +19,14 @@
 //! use core::time::Duration;
 //!
 //! use ringmem::backend::host::HostBackend;
-//! use ringmem::frames::{self, Policy};
+//! use ringmem::double_buffer::{self, Policy};
 //! use ringmem::memory::{Device, GpuBuffer, Pinned};
 //! use ringmem::stream::Stream;
 //!
 //! let backend = HostBackend::builder().build()?;
 //! let compute = Stream::new(&backend, 0)?;
 //! let every = Policy::Every { wait: Duration::ZERO };
-//! let (mut writer, mut reader) = frames::pair::<f32, _>(Pinned::new(&backend, 0), 2, every)?;
+//! let (mut writer, mut reader) = double_buffer::pair::<f32, _>(Pinned::new(&backend, 0), 2, every)?;
 //!
 //! let mut positions = GpuBuffer::<f32>::new(Device::new(&backend, 0), 1000)?;
 //! for step in 1..=10 {
@@ -46,7 +46,7 @@
 //! A frame is lent until the reader is next used:
 //!
 //! ```compile_fail
-//! fn two(reader: &mut ringmem::frames::Reader<u8>) -> [u64; 2] {
+//! fn two(reader: &mut ringmem::double_buffer::Reader<u8>) -> [u64; 2] {
 //!     let (first, second) = (reader.latest().unwrap().unwrap(), reader.latest().unwrap().unwrap());
 //!     [first.sequence, second.sequence]
 //! }

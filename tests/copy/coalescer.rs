@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, Tally, Verb};
+use ringmem::copy::Coalescer;
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
-use ringmem::transfer::Coalescer;
 
 use super::{Clean, backend, modelled, pinned, zeros};
 

@@ -12,7 +12,7 @@ use crate::{Error, Result};
 /// 3. What makes no sense is refused before there is a range.
 ///
 /// ```
-/// use ringmem::transfer::Chunks;
+/// use ringmem::copy::Chunks;
 ///
 /// // Ten elements of 12 bytes, in chunks of at most 50.
 /// let chunks: Vec<_> = Chunks::new(10, 12, 50)?.collect();

@@ -121,7 +121,7 @@ impl fmt::Display for Suggestion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Pin => "the memory is pageable: pin it (`Pinned`, or a pool of it), and see that the limit of locked memory allows it",
-            Self::Join => "the transfers are small: join them (`transfer::Coalescer`), or measure with more bytes",
+            Self::Join => "the transfers are small: join them (`copy::Coalescer`), or measure with more bytes",
             Self::Native => {
                 "a driver that shares the device with another system, as under WSL and Windows: keep data on the device, or run without it"
             }

@@ -20,7 +20,7 @@ use crate::{DeviceBytes, Error, Rejected, Result};
 /// # fn main() -> ringmem::Result<()> {
 /// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, GpuBuffer, Pinned};
-/// use ringmem::transfer::Coalescer;
+/// use ringmem::copy::Coalescer;
 ///
 /// let backend = HostBackend::builder().build()?;
 /// let table = GpuBuffer::<u32>::new(Device::new(&backend, 0), 1000)?;

@@ -101,7 +101,7 @@ fn a_writer_goes_on_as_far_as_slots_reach_when_its_reader_is_forgotten() {
     for policy in [Policy::Newest, EVERY] {
         for moment in MOMENTS {
             let (mut rig, held) = at(moment, policy);
-            let (_, other) = frames::pair(Pinned::new(&rig.backend, 0), 1, EVERY).expect("a stream");
+            let (_, other) = double_buffer::pair(Pinned::new(&rig.backend, 0), 1, EVERY).expect("a stream");
             mem::forget(mem::replace(&mut rig.reader, other));
             drop(held);
             rig.landed();

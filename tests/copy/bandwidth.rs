@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use ringmem::Error;
 use ringmem::backend::Backend;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
+use ringmem::copy::{Bandwidth, Rate, bandwidth};
 use ringmem::stream::Stream;
-use ringmem::transfer::{Bandwidth, Rate, bandwidth};
 
 use super::{Clean, backend, modelled};
 

@@ -27,7 +27,7 @@ use clean::Clean;
 use held::Held;
 use ringmem::Result;
 use ringmem::backend::host::{Builder, HostBackend};
-use ringmem::frames::{self, Failed, Frame, Policy};
+use ringmem::double_buffer::{self, Failed, Frame, Policy};
 use ringmem::memory::{Device, GpuBuffer, Pinned};
 use ringmem::stream::Stream;
 
@@ -42,8 +42,8 @@ const BYTES: u64 = 4 * LEN as u64;
 /// A writer that has one thread with its reader.
 const EVERY: Policy = Policy::Every { wait: Duration::ZERO };
 
-type Writer = frames::Writer<u32, Pinned>;
-type Reader = frames::Reader<u32, Pinned>;
+type Writer = double_buffer::Writer<u32, Pinned>;
+type Reader = double_buffer::Reader<u32, Pinned>;
 
 fn eventually(fact: &str, holds: impl Fn() -> bool) {
     let begun = Instant::now();
@@ -69,7 +69,7 @@ impl Rig {
 
     fn on(builder: Builder, slots: usize, policy: Policy) -> Self {
         let backend = Clean::build(builder.device_memory(1 << 20).log(true));
-        let (writer, reader) = frames::pair(Pinned::new(&backend, 0), slots, policy).expect("a stream");
+        let (writer, reader) = double_buffer::pair(Pinned::new(&backend, 0), slots, policy).expect("a stream");
         let source = Some(GpuBuffer::new(Device::new(&backend, 0), LEN).expect("room"));
         Self { writer, reader, source, work: Stream::new(&backend, 0).expect("a stream"), backend }
     }

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, Phase, Verb};
-use ringmem::frames::Uploads;
+use ringmem::double_buffer::Uploads;
 use ringmem::manager::{BufferConfig, MemoryManager};
 use ringmem::memory::Buffer;
 

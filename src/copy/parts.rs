@@ -34,7 +34,7 @@ pub const fn period<T>(align: u64) -> Option<usize> {
 /// The least number of `T`, not below `len`, that takes a multiple of `align` bytes; `None` if there is none, or no such alignment.
 ///
 /// ```
-/// use ringmem::transfer::padded;
+/// use ringmem::copy::padded;
 /// // Whole pages of floats.
 /// assert_eq!(padded::<f32>(1000, 4096), Some((1000 + 1023) & !1023));
 /// ```
@@ -51,7 +51,7 @@ pub const fn padded<T>(len: usize, align: u64) -> Option<usize> {
 /// there is no such alignment.
 ///
 /// ```
-/// use ringmem::transfer::split;
+/// use ringmem::copy::split;
 /// let parts = split::<f32>(5..200, 256).expect("a power of two");
 /// assert_eq!((parts.head, parts.body, parts.tail), (5..64, 64..192, 192..200));
 /// ```

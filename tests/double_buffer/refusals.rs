@@ -2,7 +2,7 @@
 
 use ringmem::Error;
 use ringmem::backend::host::Verb;
-use ringmem::frames::Uploads;
+use ringmem::double_buffer::Uploads;
 use ringmem::manager::{BufferConfig, MemoryManager};
 use ringmem::memory::{HostReadable, Limited, Memory, Unified};
 
@@ -12,11 +12,11 @@ use super::*;
 fn no_slots_and_no_device_are_refused() {
     let backend = Clean::build(HostBackend::builder());
     let pinned = |device| Pinned::new(&backend, device);
-    let refused = frames::pair::<u32, _>(pinned(0), 0, EVERY).map(drop).expect_err("no slots");
+    let refused = double_buffer::pair::<u32, _>(pinned(0), 0, EVERY).map(drop).expect_err("no slots");
     assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
     let refused = Uploads::<u32, _>::new(pinned(0), 0, LIMIT).map(drop).expect_err("no slots");
     assert!(matches!(refused, Error::Unsupported { .. }), "{refused}");
-    let refused = frames::pair::<u32, _>(pinned(9), 2, EVERY).map(drop).expect_err("no such device");
+    let refused = double_buffer::pair::<u32, _>(pinned(9), 2, EVERY).map(drop).expect_err("no such device");
     assert!(matches!(refused, Error::NoDevice { asked: 9, devices: 1 }), "{refused}");
 }
 
@@ -48,7 +48,7 @@ fn what_is_refused_takes_no_number_and_no_slot() {
 fn memory_that_has_no_room_for_a_slot_is_an_error_and_the_others_go_on() {
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20));
     let short = Limited::new(Pinned::new(&backend, 0), BYTES);
-    let (mut writer, mut reader) = frames::pair::<u32, _>(std::sync::Arc::new(short), 2, EVERY).expect("a stream");
+    let (mut writer, mut reader) = double_buffer::pair::<u32, _>(std::sync::Arc::new(short), 2, EVERY).expect("a stream");
     let mut source = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[3; LEN]).expect("room");
     assert_eq!(writer.start(&mut source, ..).expect("room"), 1);
     let refused = writer.start(&mut source, ..).expect_err("for one, not for two");
@@ -74,7 +74,7 @@ fn nothing_is_transferred_for_a_reader_that_has_gone() {
 
 /// Slots in any memory that the host sees.
 fn reads_all<H: Memory<Visibility: HostReadable> + Clone>(backend: &Clean, memory: H) {
-    let (mut writer, mut reader) = frames::pair::<u32, _>(memory, 2, EVERY).expect("a stream");
+    let (mut writer, mut reader) = double_buffer::pair::<u32, _>(memory, 2, EVERY).expect("a stream");
     let mut source = GpuBuffer::<u32>::new(Device::new(backend, 0), LEN).expect("room");
     for value in 1..10 {
         source.fill(value).expect("live");
@@ -94,7 +94,7 @@ fn slots_are_of_any_memory_that_the_host_sees() {
 fn a_frame_in_managed_memory_is_there_when_the_host_may_touch_it_again() {
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20).concurrent_managed_access(false));
     let work = Stream::new(&backend, 0).expect("a stream");
-    let (mut writer, mut reader) = frames::pair::<u32, _>(Unified::new(&backend, 0), 2, EVERY).expect("a stream");
+    let (mut writer, mut reader) = double_buffer::pair::<u32, _>(Unified::new(&backend, 0), 2, EVERY).expect("a stream");
     let mut source = GpuBuffer::<u32>::from_slice(Device::new(&backend, 0), &[4; LEN]).expect("room");
     writer.start(&mut source, ..).expect("a slot");
     let held = Held::new(&backend, &work);

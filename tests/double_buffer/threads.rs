@@ -49,7 +49,7 @@ fn read(mut reader: Reader, mut look: impl FnMut(&mut Reader) -> Option<(u64, u3
 
 fn run(slots: usize, policy: Policy, look: impl FnMut(&mut Reader) -> Option<(u64, u32)> + Send) -> [Vec<(u64, u32)>; 2] {
     let backend = Clean::build(HostBackend::builder().device_memory(1 << 20));
-    let (writer, reader) = frames::pair(Pinned::new(&backend, 0), slots, policy).expect("a stream");
+    let (writer, reader) = double_buffer::pair(Pinned::new(&backend, 0), slots, policy).expect("a stream");
     thread::scope(|scope| {
         let started = scope.spawn(|| write(writer, &backend));
         let seen = scope.spawn(|| read(reader, look));

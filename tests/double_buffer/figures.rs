@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use ringmem::backend::host::Link;
-use ringmem::frames::Uploads;
+use ringmem::double_buffer::Uploads;
 use ringmem::image::{Entry, KernelHost};
 use ringmem::memory::{Buffer, Host};
 use ringmem::stream::{Module, Pending};
@@ -60,7 +60,7 @@ impl Model {
 
     /// Frames that are read while the next two are computed and transferred: what one takes, and for how long its reader is blocked.
     fn frames(&mut self, compute: u64, looks: u64) -> [u64; 2] {
-        let (mut writer, mut reader) = frames::pair::<u32, _>(Pinned::new(&self.backend, 0), 3, EVERY).expect("a stream");
+        let (mut writer, mut reader) = double_buffer::pair::<u32, _>(Pinned::new(&self.backend, 0), 3, EVERY).expect("a stream");
         let (begun, mut blocked) = (self.now(), 0);
         for turn in 0..FRAMES + 2 {
             if turn < FRAMES {

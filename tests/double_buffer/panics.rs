@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, mpsc};
 
 use ringmem::backend::host::{Clock, Phase, Verb};
-use ringmem::frames::Uploads;
+use ringmem::double_buffer::Uploads;
 
 use super::clocks::{clock, has_struck, strike};
 use super::*;

@@ -1,8 +1,8 @@
 //! Whole units of an alignment.
 
 use proptest::prelude::*;
+use ringmem::copy::{Parts, padded, period, split};
 use ringmem::memory::PinnedBuffer;
-use ringmem::transfer::{Parts, padded, period, split};
 
 use super::{backend, pinned, zeros};
 

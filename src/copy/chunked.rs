@@ -40,7 +40,7 @@ pub struct Progress {
 /// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
 /// use ringmem::stream::Stream;
-/// use ringmem::transfer::Chunked;
+/// use ringmem::copy::Chunked;
 ///
 /// let backend = HostBackend::builder().build()?;
 /// let stream = Stream::new(&backend, 0)?;
