@@ -1,4 +1,4 @@
-//! [`Carrier`]: who moves bytes and words for one direction of a bridge, at once or on a stream of its own.
+//! [`Carrier`]: copies slots and stores indices for one direction of a bridge, at once or on an internal stream.
 
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -20,15 +20,15 @@ const AT_ONCE: u64 = size_of::<u64>() as u64;
 
 pub(super) struct Carrier {
     backend: Arc<dyn Backend>,
-    /// `None` where all is done at once.
+    /// `None` if copies block.
     stream: Option<Stream>,
-    /// `None` where a look is always due.
+    /// `None` if a poll is always due.
     pace: Option<Pace>,
     pub counts: Arc<Counts>,
-    /// Where looks are copied to: one word for what is queued, of one look at a time, and one for what is done at once.
+    /// Polled indices are copied to these pages: one word for queued polls, one at a time, and one for blocking polls.
     staging: Pages,
     looking: Option<Ticket>,
-    /// Looks that were begun, and the last of them that has come back.
+    /// Polls begun, and the number of the last one that completed.
     looks: [u64; 2],
     /// The last operation that was queued.
     last: Option<Ticket>,
@@ -45,29 +45,29 @@ impl Carrier {
         Ok(Self { backend: Arc::clone(backend), stream, pace, counts, staging, looking: None, looks: [0; 2], last: None })
     }
 
-    /// Whether what is moved arrives later than it is told to.
+    /// Whether copies are queued, so that messages arrive after the call.
     pub const fn is_queued(&self) -> bool {
         self.stream.is_some()
     }
 
-    /// Something comes: looks are as often as they may be.
+    /// Messages arrive: polls at the shortest interval.
     pub const fn hurry(&mut self) {
         if let Some(pace) = &mut self.pace {
             pace.hurry();
         }
     }
 
-    /// The last operation that was queued: when it is over, all are.
+    /// The last operation that was queued: when it is complete, all are.
     pub fn last(&self) -> Option<Ticket> {
         self.last
     }
 
-    /// Moves `count` slots from `index` on, of a ring with `capacity` of them, `size` bytes each: one copy, or two where they wrap. Their
-    /// tickets; none where they are done.
+    /// Copies `count` slots from `index` on, of a ring with `capacity` slots of `size` bytes: one copy, or two where they wrap. Returns the
+    /// tickets of queued copies.
     ///
     /// # Safety
     ///
-    /// The places are those of the slots, live until the copies are over; nobody writes where it reads, or touches what it writes.
+    /// The places are those of the slots and live until the copies are complete. No one writes the source slots or uses the target slots until then.
     pub unsafe fn slots(
         &mut self,
         [index, count, capacity, size]: [u64; 4],
@@ -90,15 +90,15 @@ impl Carrier {
         Ok(tickets)
     }
 
-    /// Stores an index word; where that is queued, its ticket. It is not stored if something has failed from `since` on.
+    /// Stores an index word. Returns the ticket of a queued store, which does nothing if an operation from `since` on has failed.
     ///
     /// # Safety
     ///
-    /// It is a word of a header that lives until the store is over, and this carrier is its only writer.
+    /// It is a word of a header that lives until the store is complete, and this carrier is its only writer.
     pub unsafe fn publish(&mut self, word: Place, value: u64, since: Option<Ticket>) -> Result<Option<Ticket>> {
         let ticket = match &self.stream {
             Some(stream) => {
-                // Nothing has a number as high: then nothing that fails matters.
+                // No operation has this number, so no failure matters.
                 let since = since.unwrap_or(Ticket { stream: stream.id(), number: u64::MAX });
                 // SAFETY: the caller's promise.
                 Some(unsafe { self.backend.publish(word, value, since, stream.id()) }?)
@@ -114,8 +114,8 @@ impl Carrier {
         Ok(ticket)
     }
 
-    /// Moves slots as [`slots`](Self::slots) does, and stores the index after them as [`publish`](Self::publish) does: the tickets of the first copy and of the
-    /// index.
+    /// Copies slots as [`slots`](Self::slots) does, then stores the index as [`publish`](Self::publish) does. Returns the tickets of the first copy and of the
+    /// store.
     ///
     /// # Safety
     ///
@@ -154,12 +154,12 @@ impl Carrier {
         Ok([None; 2])
     }
 
-    /// [`send`](Self::send) between rings that this thread sees both, and counts the flush: nobody does it quicker, and nothing of it can fail. What is counted is so
-    /// while the copy is still being stored.
+    /// As [`send`](Self::send), between rings that the host maps both: this thread copies, and no call can fail. Also counts the flush, while the copy is still being
+    /// stored.
     ///
     /// # Safety
     ///
-    /// As of `send`; `from` and `to` are where the slots begin of two rings, which share no byte.
+    /// As of `send`; `from` and `to` are the first slots of two rings, which share no byte.
     #[inline]
     pub unsafe fn send_directly(
         &self,
@@ -181,7 +181,7 @@ impl Carrier {
         unsafe { word.as_ref() }.store_release(value);
     }
 
-    /// A look at an index that this thread sees.
+    /// Polls an index that the host maps.
     #[inline]
     pub fn look_directly(&mut self, word: NonNull<HostWord>) -> u64 {
         self.looks = [self.looks[0] + 1; 2];
@@ -191,17 +191,17 @@ impl Carrier {
         unsafe { word.as_ref() }.load_acquire()
     }
 
-    /// Looks that were begun.
+    /// Polls begun.
     pub const fn begun(&self) -> u64 {
         self.looks[0]
     }
 
-    /// Whether a look has come back that was begun after so many.
+    /// Whether a poll has completed that was begun after so many.
     pub const fn has_looked_since(&self, begun: u64) -> bool {
         self.looks[1] > begun
     }
 
-    /// The device's index, as it is or was a moment ago; `None` where a look is under way, or none is due.
+    /// Polls the kernel's index. Returns `None` while a queued poll is in flight, or if none is due.
     pub fn look(&mut self, index: Index) -> Result<Option<u64>> {
         if self.looking.is_none() && !self.begin() {
             return Ok(None);
@@ -216,7 +216,7 @@ impl Carrier {
         looked
     }
 
-    /// Whether a look is due: then it is counted.
+    /// Counts a poll if one is due. Returns whether it is.
     fn begin(&mut self) -> bool {
         let due = self.pace.as_mut().is_none_or(|pace| pace.begin(Instant::now()));
         if due {
@@ -232,7 +232,7 @@ impl Carrier {
             Index::Copied(from) => from,
         };
         let Some(stream) = &self.stream else { return self.read_now(from).map(Some) };
-        // Where it fails, or a clock of the user's panics, another look is begun: nobody knows what this one has brought.
+        // If it fails, or a user's clock panics, the next call begins another poll: the result of this one is unknown.
         match self.looking.take() {
             None => {
                 // SAFETY: a word of a live header, which others access as a word, and one of this carrier's alone. Both live until the copy is over: the
@@ -252,7 +252,7 @@ impl Carrier {
         }
     }
 
-    /// A copy of a word to where looks are copied to, and that place.
+    /// A copy of a word to the staging pages, and the staged word.
     fn to_staging(&self, from: Place, word: u64) -> Result<(Copy, &HostWord)> {
         let Some(staged) = self.staging.host() else { return Err(Error::Unsupported { what: "pinned memory at an address of the host" }) };
         // SAFETY: `QUEUED` or `AT_ONCE`: within a page of this carrier's.
@@ -261,7 +261,7 @@ impl Carrier {
         Ok((Copy { to: Place::Host(staged), from, bytes: size_of::<u64>() as u64 }, unsafe { staged.cast().as_ref() }))
     }
 
-    /// Reads a word at once, whatever is queued.
+    /// Reads a word with a blocking copy, regardless of queued operations.
     pub fn read_now(&self, from: Place) -> Result<u64> {
         let (copy, staged) = self.to_staging(from, AT_ONCE)?;
         // SAFETY: a word of a live header, which others access as a word, and one of this carrier's alone.
@@ -269,12 +269,12 @@ impl Carrier {
         Ok(staged.load_acquire())
     }
 
-    /// Whether a queued operation has ended well.
+    /// Returns whether a queued operation is complete, or its error.
     pub fn is_over(&self, ticket: Ticket) -> Result<bool> {
         self.backend.wait(ticket, Some(Duration::ZERO))
     }
 
-    /// Waits for all that is queued; what failed has been told or is of no more interest.
+    /// Waits for all queued operations. Their errors were reported, or concern what is about to be repeated.
     pub fn settle(&mut self) {
         self.looking = None;
         if let Some(stream) = &self.stream {
@@ -287,7 +287,7 @@ impl Carrier {
     }
 }
 
-/// Slots from an index on as the runs that they are in a ring: one, or two where they wrap.
+/// Splits slots from an index on into contiguous runs: one, or two where they wrap.
 fn parts(index: u64, count: u64, capacity: u64) -> impl Iterator<Item = (u64, u64)> {
     let first = count.min(capacity - (index & (capacity - 1)));
     [(index, first), (index.wrapping_add(first), count - first)].into_iter().filter(|&(_, count)| count > 0)

@@ -1,4 +1,4 @@
-//! [`Far`]: the device's ring of a pair, and how the host reaches its indices.
+//! [`Far`]: the kernel's ring of one direction, and how the host reaches its indices.
 
 use core::mem::offset_of;
 use core::ptr::NonNull;
@@ -11,12 +11,12 @@ use crate::memory::{Page, Pages};
 use crate::ring::{ConsumerLine, ProducerLine};
 use crate::{Error, HostWord, Result, RingHeader, RingLayout, RingMessage, Word};
 
-/// The device addresses of a ring, for a kernel that is its other end.
+/// The device addresses of a ring, for the kernel that is one of its ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingAddresses {
     /// The header that the kernel polls.
     pub own: u64,
-    /// The header that it publishes to: the same, where there is one.
+    /// The header that it publishes to: the same one if the ring has one header.
     pub peer: u64,
     /// The slots.
     pub slots: u64,
@@ -25,7 +25,7 @@ pub struct RingAddresses {
 /// A word of a header on the device's side.
 #[derive(Clone, Copy)]
 pub(super) enum Index {
-    /// The host sees it.
+    /// The host maps it.
     // INVARIANT: lives as long as the ring it is of.
     Seen(NonNull<HostWord>),
     /// A backend copies it.
@@ -35,11 +35,11 @@ pub(super) enum Index {
 // SAFETY: a pointer to a word, which is shared by atomic accesses.
 unsafe impl Send for Index {}
 
-/// A ring that a device is an end of.
+/// A ring with a kernel as one end.
 pub(super) struct Far {
     /// Header and slots.
     ring: Pages,
-    /// The header that the kernel publishes to, where there are two.
+    /// The header that the kernel publishes to, if the ring has two.
     peer: Option<Pages>,
     layout: RingLayout,
 }
@@ -94,13 +94,13 @@ impl Far {
         self.place(line.offset())
     }
 
-    /// Where the slots begin, if the host sees the ring.
+    /// The first slot, if the host maps the ring.
     pub fn slots(&self) -> Option<NonNull<u8>> {
         // SAFETY: within the pages, which are as long as header and slots.
         self.ring.host().map(|base| unsafe { base.add(self.layout.slots_offset() as usize) })
     }
 
-    /// The byte at an offset within header and slots; as the host's, where the host sees the ring.
+    /// The byte at an offset within header and slots; at a host address if the host maps the ring.
     fn place(&self, offset: u64) -> Result<Place> {
         match self.ring.host() {
             // SAFETY: within the pages, which are as long as header and slots.
@@ -119,12 +119,12 @@ impl Far {
         }
     }
 
-    /// Where the slot of an index is.
+    /// The slot of an index.
     pub fn slot(&self, index: u64) -> Result<Place> {
         self.place(self.layout.slots_offset() + (index & (self.layout.capacity() - 1)) * self.layout.slot_size())
     }
 
-    /// A queued operation uses this ring, beside others.
+    /// Lists a queued operation as a use of this ring.
     pub fn used(&mut self, ticket: Ticket) -> Result<()> {
         self.ring.used(ticket)?;
         self.peer.as_mut().map_or(Ok(()), |peer| peer.used(ticket))
@@ -132,7 +132,7 @@ impl Far {
 }
 
 impl Index {
-    /// Where a backend finds the word.
+    /// The word's place for a backend.
     pub fn place(self) -> Place {
         match self {
             Self::Seen(word) => Place::Host(word.cast()),
@@ -140,7 +140,7 @@ impl Index {
         }
     }
 
-    /// The word, if the host sees it.
+    /// Loads the word, if the host maps it.
     pub fn seen(self) -> Option<u64> {
         match self {
             // SAFETY: the invariant: whoever asks holds the ring.

@@ -1,13 +1,13 @@
-//! [`Lent`]: whether anybody may sleep at the bells of a ring, for a bridge that publishes there all the time.
+//! [`Lent`]: whether a thread may sleep at a wait word of a ring that a bridge publishes to all the time.
 //!
-//! Only who has asked for the bells can count itself at one. Until somebody has, a publication is a store and a load of two words, without a barrier
-//! between them, which would wait until all that was copied is stored; who asks first pays for both.
+//! Only a thread that has borrowed the wait words can sleep there. Until the first borrow, a publication is a store and a load without a barrier between them: a
+//! barrier would wait until all copied bytes are stored. The first borrower pays for both sides.
 
 use ringmem_layouts::Word;
 
 use crate::barrier::Barrier;
 
-/// What is known of the bells: nobody has asked for them, somebody is about to have them, somebody has them.
+/// Whether the wait words were never borrowed, are about to be, or are borrowed.
 pub(super) struct Lent<W>(W);
 
 const NEVER: u64 = 0;
@@ -19,10 +19,10 @@ impl<W: Word> Lent<W> {
         Self(W::new(NEVER))
     }
 
-    /// Before the bells are given to anybody.
+    /// Called before the wait words are borrowed.
     #[inline]
     pub fn lend<B: Barrier>(&self) {
-        // SYNC POINT: bells lent, by another thread. Pairs with lend_first.
+        // SYNC POINT: wait words lent, by another thread. Pairs with lend_first.
         if self.0.load_acquire() != LENT {
             self.lend_first::<B>();
         }
@@ -30,20 +30,20 @@ impl<W: Word> Lent<W> {
 
     #[cold]
     fn lend_first<B: Barrier>(&self) {
-        // SYNC POINT: bells asked for. Pairs with may_be_heard: the barriers put one side's store before the other's load.
+        // SYNC POINT: wait words requested. Pairs with may_be_heard: the barriers put one side's store before the other's load.
         self.0.store(ASKED_FOR);
-        // Where that is refused the next call asks again, and what was published meanwhile may be seen late, not never.
+        // If the system refuses, the next call tries again; a publication meanwhile may be seen late, but is seen.
         if B::seldom() {
-            // SYNC POINT: bells lent. Pairs with lend.
+            // SYNC POINT: wait words lent. Pairs with lend.
             self.0.store_release(LENT);
         }
     }
 
-    /// After something was published: whether anybody may sleep who has not seen it.
+    /// Called after a publication. Returns whether a thread may sleep that has not seen it.
     #[inline]
     pub fn may_be_heard<B: Barrier>(&self) -> bool {
         B::often();
-        // SYNC POINT: bells asked for. Pairs with lend_first.
+        // SYNC POINT: wait words requested. Pairs with lend_first.
         self.0.load() != NEVER
     }
 }
@@ -57,7 +57,7 @@ mod tests {
     use crate::barrier::tests::{Both, Weakened};
     use crate::loom_machine::{LoomWord, STRONG};
 
-    /// One publishes, two may go to sleep, one of whom may have the bells from the other: whoever has not seen it is seen.
+    /// One thread publishes and two may go to sleep, of which one may borrow the wait words after the other: a sleeper that has not seen the publication is woken.
     fn scene<B: Barrier>() {
         loom::model(|| {
             let shared = Arc::new((Lent::<LoomWord<STRONG>>::new(), LoomWord::<STRONG>::new(0)));

@@ -1,13 +1,13 @@
-//! What a bridge has done, counted by one thread and read by any.
+//! [`Metrics`]: counters of one direction of a bridge, written by one thread and read by any.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
-/// What one direction of a bridge has done.
+/// Counters of one direction of a bridge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Messages that have arrived: published at the twin, and their slots given back.
+    /// Messages that have arrived: published in the consumer's ring, and their slots released in the producer's.
     pub messages: u64,
     /// Flushes that began to move messages.
     pub flushes: u64,
@@ -15,21 +15,21 @@ pub struct Metrics {
     pub copies: u64,
     /// Bytes of messages in these copies.
     pub bytes: u64,
-    /// Index words written to the device's side.
+    /// Index words stored in the kernel's ring.
     pub publications: u64,
-    /// Looks at an index of the device's.
+    /// Polls of the kernel's index.
     pub polls: u64,
-    /// Flushes that found messages, and no room for them at the other side.
+    /// Flushes that found messages and no free slots.
     pub full: u64,
-    /// Fences, where both sides share the ring and nothing is moved.
+    /// Fences, if host and kernel share the ring and nothing is copied.
     pub fences: u64,
-    /// Flushes that failed. What they had begun is done again.
+    /// Flushes that failed. The next one repeats what failed.
     pub failures: u64,
 }
 
 macro_rules! counts {
     ($($name:ident),*) => {
-        /// [`Metrics`] while they are counted, by whoever flushes.
+        /// [`Metrics`] while they are counted, by the thread that flushes.
         #[derive(Debug, Default)]
         pub(super) struct Counts { $(pub $name: Count),* }
 

@@ -1,14 +1,20 @@
-//! [`RingBufferBridge`]: messages between a host's rings and a kernel's.
+//! [`RingBufferBridge`]: moves messages between rings in host memory and rings in device memory.
 //!
-//! A ring is quick where whoever polls it polls its own memory. So there are two of a kind, one in the host's memory and one where the kernel
-//! wants it, and the bridge moves what stands in one to the same slots of the other, by a [`TransferStrategy`].
+//! Polling a ring is fast only in local memory. So each direction has two rings, one near the host and one near the kernel. A flush copies messages from one to
+//! the same slots of the other, by a [`TransferStrategy`]. Where host and device see each other's stores, both can map one ring and nothing is copied.
 //!
-//! 1. Every message arrives once, whole and in order: also when the other side is full, when a call fails, when a clock of the user's panics in it, when
-//!    the bridge is dropped. What has failed is done again by the next flush.
-//! 2. A flush of n messages is one copy, or two where they wrap, and one index word; the index after the messages.
-//! 3. A slot is given back when its copy is over, not when it was queued.
-//! 4. Nothing here waits for a kernel. A flush that finds nothing, or no room, says 0.
-//! 5. What a kernel writes is believed as far as it can be true: an index that claims more is [`Corrupt`](crate::attach::Corrupt).
+//! Use a bridge for rings alone, with kernels that you launch yourself. Use a [`Channel`](crate::channel::Channel) to launch a persistent kernel with its rings,
+//! commands and telemetry in one value. Use [`stream`](crate::stream) to copy buffers, and [`ring`](crate::ring) between threads.
+//!
+//! 1. Messages arrive whole, in order and at most once. While the bridge lives none is lost, even if the consumer's ring is full, a call fails or a user's clock
+//!    panics: the next flush repeats what failed. Copies that are queued when the bridge is dropped are executed.
+//! 2. A flush of n messages is one copy, or two where they wrap, and one index store after them.
+//! 3. A slot is released when its copy is complete, not when the copy is queued.
+//! 4. A flush never waits for a kernel. It returns 0 if there are no messages or no free slots.
+//! 5. An index that the kernel writes is checked. One that claims more than is possible is [`Corrupt`](crate::attach::Corrupt).
+//!
+//! A bridge does not launch kernels, does not encode messages and has no thread of its own: call `flush_to_device`, `flush_to_host` or `poll`, or move it into a
+//! [`Pump`].
 //!
 //! # A bridge by itself
 //!
@@ -28,10 +34,10 @@
 //!     sender.push(Echo { words: [id; 8] }).expect("room");
 //! }
 //! assert_eq!(bridge.flush_to_device()?, 4);
-//! // The kernel's ring is full, and nobody takes from it: these wait here, in order.
-//! sender.push(Echo { words: [4; 8] }).expect("the first four have gone");
+//! // The kernel's ring is full and no kernel pops from it: later messages wait here, in order.
+//! sender.push(Echo { words: [4; 8] }).expect("the first four were moved");
 //! assert_eq!((bridge.flush_to_device()?, bridge.pending()), (0, [1, 0]));
-//! // Nor has anybody answered.
+//! // There are no answers.
 //! assert_eq!(bridge.flush_to_host()?, 0);
 //! assert!(receiver.pop().is_err());
 //! # Ok::<(), ringmem::Error>(())
@@ -39,7 +45,7 @@
 //!
 //! # With a kernel
 //!
-//! A [`Channel`](crate::channel::Channel) has a bridge inside, and moves messages as they are sent and received.
+//! A [`Channel`](crate::channel::Channel) has a bridge inside, and flushes it with each send and receive.
 //!
 //! ```
 //! use ringmem::backend::host::HostBackend;
@@ -58,7 +64,7 @@
 //! let answer = loop {
 //!     match channel.receive() {
 //!         Ok(answer) => break answer,
-//!         // Says so if the kernel has left: nothing would ever come.
+//!         // An error if the kernel has left.
 //!         Err(_) => channel.check()?,
 //!     }
 //! };

@@ -1,6 +1,6 @@
-//! [`Near`]: the host's ring of a pair, in pinned memory; and the ends that its users have.
+//! [`Near`]: the host's ring of one direction, in pinned memory; [`Sender`] and [`Receiver`], the user's ends.
 //!
-//! A ring that host and kernel share may have a flag in each slot: its ends are another kind, and look the same from outside.
+//! A ring that host and kernel share may have a flag in each slot. Its ends are of another kind with the same methods.
 
 use core::fmt;
 use core::ptr::NonNull;
@@ -33,7 +33,7 @@ unsafe impl Send for Near {}
 // SAFETY: as above.
 unsafe impl Sync for Near {}
 
-/// How often a ring's ends are looked for at most, while one of them moves.
+/// Attempts to read both indices while one of them moves.
 const LOOKS: u32 = 16;
 
 impl Near {
@@ -52,7 +52,7 @@ impl Near {
         unsafe { self.base.cast().as_ref() }
     }
 
-    /// Where its two ends are.
+    /// Both indices.
     pub fn indices<T: RingMessage>(&self) -> Indices {
         let seen = Indices::of(self.header());
         if self.layout.kind() != RingFlags::FLAGGED {
@@ -60,9 +60,9 @@ impl Near {
         }
         let mut found = seen;
         for _ in 0..LOOKS {
-            // SAFETY: the invariant. It is asked how many wait and dropped: it stores nothing that way.
+            // SAFETY: the invariant. It only counts messages and is dropped: it stores nothing.
             let Ok(ring) = (unsafe { flagged::Consumer::<T, Host>::from_raw(self.base, self.layout.size()) }) else { break };
-            // Its kind has no other index than the consumer's. If that has moved meanwhile, the flags may have been of another lap.
+            // A flagged ring has only the consumer's index. If that has moved meanwhile, the flags may be of another lap.
             found = Indices { head: ring.head(), tail: ring.head().wrapping_add(ring.len()), ..seen };
             if Indices::of(self.header()).head == found.head {
                 break;
@@ -71,13 +71,13 @@ impl Near {
         found
     }
 
-    /// Where the slots begin.
+    /// The first slot.
     pub fn slots(&self) -> NonNull<u8> {
         // SAFETY: within by the invariant.
         unsafe { self.base.add(self.layout.slots_offset() as usize) }
     }
 
-    /// Where the slot of an index is.
+    /// The slot of an index.
     pub fn slot(&self, index: u64) -> Place {
         let offset = self.layout.slots_offset() + (index & (self.layout.capacity() - 1)) * self.layout.slot_size();
         // SAFETY: a slot of the ring, within by the invariant.
@@ -86,9 +86,9 @@ impl Near {
 
     /// # Safety
     ///
-    /// Of all that this gave for a ring one alone is used, the others at most to [announce](spsc::Producer::announce) it.
+    /// Of all producers that this returns for a ring, one is used. The others at most [announce](spsc::Producer::announce) it.
     pub unsafe fn producer<T: RingMessage>(self: &Arc<Self>) -> Result<spsc::Producer<'static, T, Host>> {
-        // SAFETY: the invariant; the only producer that fills, by the caller's promise. Whoever asks keeps the `Arc` beside it.
+        // SAFETY: the invariant; the only producer that is used, by the caller's promise. The caller keeps the `Arc` as long.
         Ok(unsafe { spsc::Producer::from_raw(self.base, self.layout.size()) }?)
     }
 
@@ -100,14 +100,14 @@ impl Near {
         Ok(unsafe { spsc::Consumer::from_raw(self.base, self.layout.size()) }?)
     }
 
-    /// Wakes who sleeps at the end that is not the bridge's, once it was said that the bridge is gone.
+    /// Wakes the sleepers at the user's end, after the bridge's end has left.
     pub fn wake(&self) {
         let header = self.header();
         self.ring_at(&header.producer.waiting);
         self.ring_at(&header.consumer.waiting);
     }
 
-    /// Wakes who sleeps at a bell of its header, after something was published.
+    /// Wakes the sleepers at a wait word of its header, after a publication.
     #[inline]
     pub fn ring_at(&self, bell: &HostWord) {
         if self.lent.may_be_heard::<System>() {
@@ -134,14 +134,14 @@ macro_rules! either {
 type Giving<T> = Either<spsc::Producer<'static, T, Host>, flagged::Producer<'static, T, Host>>;
 type Taking<T> = Either<spsc::Consumer<'static, T, Host>, flagged::Consumer<'static, T, Host>>;
 
-/// The end that gives messages to a bridge.
+/// The user's end of the input ring: pushes messages that a bridge moves to the kernel.
 pub struct Sender<T: RingMessage> {
-    // INVARIANT: 'static stands for as long as `ring`, which is dropped after it, and no reference to the memory leaves this type.
+    // INVARIANT: 'static stands for as long as `ring`, which is dropped after it. No reference to the memory leaves this type.
     end: Giving<T>,
     ring: Arc<Near>,
 }
 
-/// The end that takes what a bridge has brought.
+/// The user's end of the output ring: pops messages that a bridge has moved from the kernel.
 pub struct Receiver<T: RingMessage> {
     // INVARIANT: as in `Sender`.
     end: Taking<T>,
@@ -167,7 +167,7 @@ impl<T: RingMessage> BatchSender<'_, T> {
         either!(&mut self.0, batch => batch.push(message))
     }
 
-    /// Publishes what is pending.
+    /// Publishes the pending messages.
     #[inline]
     pub fn flush(&mut self) {
         either!(&mut self.0, batch => batch.flush());
@@ -217,16 +217,16 @@ impl<T: RingMessage> Sender<T> {
         either!(&mut self.end, end => end.push(message))
     }
 
-    /// Pushes as many as fit, from the first; how many.
+    /// Pushes as many as fit, from the first. Returns how many.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`]; nothing was taken.
+    /// [`Corrupt`]; nothing was pushed.
     pub fn push_slice(&mut self, messages: &[T]) -> Result<usize, Corrupt> {
         either!(&mut self.end, end => end.push_slice(messages))
     }
 
-    /// Pushes without publishing each message.
+    /// Pushes and publishes every `every` messages.
     pub fn batch(&mut self, every: u64) -> BatchSender<'_, T> {
         BatchSender(match &mut self.end {
             Either::Indexed(end) => Either::Indexed(end.batch(every)),
@@ -234,11 +234,11 @@ impl<T: RingMessage> Sender<T> {
         })
     }
 
-    /// Slots that are free now.
+    /// Polls the consumer's index. Returns the free slots.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the other index claims what cannot be.
+    /// [`Corrupt`] if the other index claims more than is possible.
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
         either!(&mut self.end, end => end.refresh())
     }
@@ -249,13 +249,13 @@ impl<T: RingMessage> Sender<T> {
         either!(&self.end, end => end.tail())
     }
 
-    /// Slots in all.
+    /// Slots of the ring.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         either!(&self.end, end => end.capacity())
     }
 
-    /// Whether the bridge is gone, or its [pump](super::Pump) has given up: nobody takes messages any more. Always `false` where the device itself does.
+    /// Whether the bridge was dropped or its [pump](super::Pump) has given up, so that messages are no longer moved. Always `false` for a shared ring.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         either!(&self.end, end => end.is_disconnected())
@@ -287,7 +287,7 @@ impl<T: RingMessage> Receiver<T> {
         either!(&mut self.end, end => end.pop())
     }
 
-    /// Pops as many as wait and fit; how many.
+    /// Pops as many as there are and fit. Returns how many.
     ///
     /// # Errors
     ///
@@ -299,7 +299,7 @@ impl<T: RingMessage> Receiver<T> {
         }
     }
 
-    /// Pops without releasing each slot.
+    /// Pops and releases every `every` slots.
     pub fn batch(&mut self, every: u64) -> BatchReceiver<'_, T> {
         BatchReceiver(match &mut self.end {
             Either::Indexed(end) => Either::Indexed(end.batch(every)),
@@ -307,11 +307,11 @@ impl<T: RingMessage> Receiver<T> {
         })
     }
 
-    /// Messages that wait now.
+    /// Polls the producer's index. Returns the messages in the ring.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the other index claims what cannot be.
+    /// [`Corrupt`] if the other index claims more than is possible.
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
         match &mut self.end {
             Either::Indexed(end) => end.refresh(),
@@ -325,13 +325,13 @@ impl<T: RingMessage> Receiver<T> {
         either!(&self.end, end => end.head())
     }
 
-    /// Slots in all.
+    /// Slots of the ring.
     #[must_use]
     pub const fn capacity(&self) -> u64 {
         either!(&self.end, end => end.capacity())
     }
 
-    /// Whether the bridge is gone, or its [pump](super::Pump) has given up: what it brought can still be popped. Always `false` where the device itself brings it.
+    /// Whether the bridge was dropped or its [pump](super::Pump) has given up. Messages that have arrived can still be popped. Always `false` for a shared ring.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         either!(&self.end, end => end.is_disconnected())

@@ -3,42 +3,42 @@
 use super::TransferStrategy;
 use crate::backend::MemoryLocation;
 
-/// Where a kernel's ring is.
+/// The memory of a kernel's ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// The slots, and the header that the kernel polls.
     pub slots: MemoryLocation,
-    /// A header of its own for what the kernel publishes, and where; `None` for one header.
+    /// The memory of a second header that the kernel publishes to; `None` for one header.
     pub peer_header: Option<MemoryLocation>,
 }
 
 impl Placement {
-    /// All of it in the memory of a device, which is what its kernel polls quickest.
+    /// All in device memory, which the kernel polls fastest.
     pub const DEVICE: Self = Self { slots: MemoryLocation::Device, peer_header: None };
-    /// In the memory of a device, but for the index that the host polls: that is in pinned memory.
+    /// In device memory, except the index that the host polls, which is in pinned memory.
     pub const SPLIT: Self = Self { slots: MemoryLocation::Device, peer_header: Some(MemoryLocation::Pinned) };
-    /// All of it in pinned memory.
+    /// All in pinned memory.
     pub const PINNED: Self = Self { slots: MemoryLocation::Pinned, peer_header: None };
-    /// All of it in managed memory.
+    /// All in managed memory.
     pub const UNIFIED: Self = Self { slots: MemoryLocation::Unified, peer_header: None };
 }
 
-/// How a bridge is made.
+/// Settings of a bridge.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// How messages are moved.
+    /// How messages move.
     pub strategy: TransferStrategy,
-    /// Where the kernel's rings are, from the host and to it. Where both sides share them, both are in memory that both sides see, with one header.
+    /// The memory of the kernel's input and output rings. Shared rings are in pinned memory, with one header each.
     pub placement: [Placement; 2],
-    /// Slots from the host to the device and back, each a power of two; the near ring and the far one have as many.
+    /// Slots to the device and to the host, each a power of two. The host's ring and the kernel's have as many.
     pub capacity: [u64; 2],
-    /// Where the indices begin.
+    /// First index.
     pub start: u64,
 }
 
 impl Options {
-    /// 1024 slots each way from index 0; where both sides share them in pinned memory, else in the device's, with the indices that the host polls in pinned memory:
-    /// where host and kernel do not see each other's stores to that, take [`Placement::DEVICE`].
+    /// 1024 slots each way from index 0: in pinned memory if host and kernel share the rings, else [`SPLIT`](Placement::SPLIT). Choose [`Placement::DEVICE`] if host
+    /// and kernel do not see each other's stores to pinned memory.
     #[must_use]
     pub const fn new(strategy: TransferStrategy) -> Self {
         let placement = if strategy.shares() { Placement::PINNED } else { Placement::SPLIT };

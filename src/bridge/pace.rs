@@ -1,9 +1,9 @@
-//! [`Pace`]: how often a device's index is looked at, where each look is a transfer.
+//! [`Pace`]: when to poll the kernel's index, if each poll is a copy.
 
 use core::time::Duration;
 use std::time::Instant;
 
-/// When a look is due: an interval after the last was begun, which doubles while nothing comes and is the least as soon as something does.
+/// A poll interval that doubles while the index stands still, and is the shortest again as soon as it moves.
 pub(super) struct Pace {
     least: Duration,
     now: Duration,
@@ -12,14 +12,14 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// How many times as long an interval becomes while nothing comes.
+    /// The longest interval, in shortest intervals.
     const SLOWEST: u32 = 64;
 
     pub const fn new(least: Duration) -> Self {
         Self { least, now: least, begun: None, seen: None }
     }
 
-    /// Whether a look may begin at this moment: then it has.
+    /// Begins a poll if one is due. Returns whether it is.
     pub fn begin(&mut self, at: Instant) -> bool {
         let due = self.begun.is_none_or(|begun| at.saturating_duration_since(begun) >= self.now);
         if due {
@@ -28,7 +28,7 @@ impl Pace {
         due
     }
 
-    /// A look has come back with this.
+    /// Records the index that a poll has returned.
     pub fn looked(&mut self, index: u64) {
         if self.seen.replace(index) == Some(index) {
             self.now = (self.now * 2).min(self.least * Self::SLOWEST);
@@ -37,7 +37,7 @@ impl Pace {
         }
     }
 
-    /// Something comes: the next look is due an interval after the last, if that has not passed yet.
+    /// Messages arrive: the next poll is due the shortest interval after the last.
     pub const fn hurry(&mut self) {
         self.now = self.least;
     }
@@ -49,7 +49,7 @@ mod tests {
 
     const LEAST: Duration = Duration::from_micros(50);
 
-    /// How long after a look that was begun at `at` the next is due.
+    /// How long after a poll that was begun at `at` the next one is due.
     fn interval(pace: &mut Pace, at: Instant) -> Duration {
         let mut waited = Duration::ZERO;
         while !pace.begin(at + waited) {

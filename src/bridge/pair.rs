@@ -1,4 +1,4 @@
-//! [`Pair`]: the two rings of a direction, and who moves between them.
+//! [`Pair`]: the two rings of a direction and their carrier.
 
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
@@ -12,29 +12,29 @@ use crate::backend::{Place, Uses};
 use crate::dump::Indices;
 use crate::{HostWord, Result};
 
-/// Both rings live until what was queued between them is over. Dropped after the near ring's end that the bridge is.
+/// Both rings live until the operations queued between them are complete. Dropped after the bridge's end of the near ring.
 pub(super) struct Pair {
     pub near: Arc<Near>,
     pub far: ManuallyDrop<Far>,
     pub carrier: Carrier,
 }
 
-/// A pair of which this thread sees both rings, and moves messages by itself: nothing is queued. Apart from the pair, and all that a flush asks of it.
+/// A pair whose rings the host maps both, so that the calling thread copies and nothing is queued. It holds all that a flush needs of the pair.
 pub(super) struct Direct {
-    // INVARIANT: where the slots begin, and two words of the far ring's headers: live as long as the pair.
+    // INVARIANT: the first slots of both rings, and two words of the far ring's headers: live as long as the pair.
     pub near: NonNull<u8>,
     pub far: NonNull<u8>,
-    /// What the kernel writes, and what the host does.
+    /// The index that the kernel writes, and the index that the host writes.
     pub theirs: NonNull<HostWord>,
     pub ours: NonNull<HostWord>,
     pub slot_size: u64,
 }
 
-// SAFETY: pointers into memory that the pair beside it owns, which is shared by the ring's protocol.
+// SAFETY: pointers into memory that the pair owns, which is shared by the ring's protocol.
 unsafe impl Send for Direct {}
 
 impl Pair {
-    /// `None` where something is queued, or the host does not see all of the far ring, of which the kernel is `theirs`.
+    /// Returns `None` if operations are queued, or if the host does not map all of the far ring. The kernel writes the index `theirs`.
     pub fn direct(&self, theirs: Line, ours: Line) -> Result<Option<Direct>> {
         let (Some(far), false) = (self.far.slots(), self.carrier.is_queued()) else { return Ok(None) };
         let (Index::Seen(theirs), Place::Host(ours)) = (self.far.read(theirs)?, self.far.written(ours)?) else { return Ok(None) };
@@ -45,7 +45,7 @@ impl Pair {
         Self { near, far: ManuallyDrop::new(far), carrier }
     }
 
-    /// Where the far ring's two ends are, of which the kernel is `theirs`: looked at now, and nothing that is queued is waited for.
+    /// Polls both indices of the far ring, of which the kernel writes `theirs`. Waits for no queued operation.
     pub fn far_indices(&self, theirs: Line) -> Result<Indices> {
         let index = |line| {
             let word = if line == theirs { self.far.read(line)?.place() } else { self.far.written(line)? };
@@ -62,7 +62,7 @@ impl Drop for Pair {
         let far = unsafe { ManuallyDrop::take(&mut self.far) };
         let backend = self.carrier.backend();
         match self.carrier.last().filter(|last| !backend.reached(*last)) {
-            // What is queued still reads one ring and writes the other.
+            // Queued operations still read one ring and write the other.
             Some(last) => backend.keep(Box::new((far, Arc::clone(&self.near))), &Uses::of(last)),
             None => drop(far),
         }

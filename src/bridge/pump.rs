@@ -1,4 +1,4 @@
-//! [`Pump`]: a thread that runs a bridge.
+//! [`Pump`]: a thread that polls a bridge, for users without a loop of their own.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -13,61 +13,61 @@ use super::mover::Mover;
 use super::{Metrics, RingBufferBridge};
 use crate::{Error, Rejected, Result, RingMessage};
 
-/// A bridge that is polled by a thread of its own, until it is stopped or its calls keep failing.
+/// A bridge and the thread that polls it, until it is stopped or its calls keep failing.
 ///
-/// Giving up, it says at the rings' other ends that the bridge is gone, until that is pumped again: who [waits](crate::wait::Waiting) there is told
-/// [`Disconnected`](crate::wait::RecvError::Disconnected) after what had arrived.
+/// When it gives up, the user's ends of the rings are disconnected until the bridge is pumped again. A thread that [waits](crate::wait::Waiting) there gets
+/// [`Disconnected`](crate::wait::RecvError::Disconnected) after the messages that had arrived.
 ///
-/// It knows no kernel: who waits at an end for one that has left waits until the bridge goes.
+/// It does not watch the kernel: after the kernel has left, a waiting thread waits until the bridge is dropped.
 ///
-/// Dropping it stops the thread at once and drops the bridge: what has not arrived then is lost with the rings. So it is where the thread panics, by a clock of the
-/// user's for one. Forgotten, it goes on for as long as the process.
+/// Dropping it stops the thread at once and drops the bridge; messages that have not arrived are lost with the rings. The same happens if the thread panics, for
+/// example in a user's clock. A forgotten pump polls until the process ends.
 pub struct Pump<I: RingMessage, O: RingMessage> {
     order: Arc<Order>,
-    /// `None` once it was stopped.
+    /// `None` after it was stopped.
     thread: Option<JoinHandle<Option<Stopped<I, O>>>>,
     counts: [Arc<Counts>; 2],
 }
 
-/// What a pump leaves.
+/// The result of a stopped pump.
 #[derive(Debug)]
 pub struct Stopped<I: RingMessage, O: RingMessage> {
     /// The bridge, which can be flushed, or pumped again.
     pub bridge: RingBufferBridge<I, O>,
-    /// Why it gave up, if it did. Nothing is lost by that.
+    /// Why it gave up, if it did. No message is lost by that.
     pub outcome: Result<()>,
-    /// Messages that have not arrived at the device, and that were seen there and have not arrived at the host.
+    /// Messages that have not arrived at the kernel's ring, and messages that were seen there and have not arrived at the host's.
     pub left: [u64; 2],
 }
 
-/// What the thread is told.
+/// Instructions to the thread.
 #[derive(Default)]
 struct Order {
     stop: AtomicBool,
-    /// How long it may go on after that to get everything through, ns.
+    /// How long it may poll after that until all has arrived, ns.
     patience: AtomicU64,
-    /// Failures in a row, in the direction that has the longer.
+    /// Failures in a row, of the direction with more.
     failing: AtomicU32,
 }
 
-/// Failures in a row after which a pump gives up, and who waits for a kernel that has left: one that goes away by itself has gone by then.
+/// Failures in a row after which a pump gives up, and a channel that waits for a kernel that has left. More than any transient failure takes.
 pub(crate) const MOST_FAILURES: u32 = 64;
 /// Rounds without a message before the thread yields.
 const SPINS: u32 = 100;
 /// Rounds without a message before it sleeps.
 const YIELDS: u32 = 1000;
-/// How long it sleeps: a message that comes meanwhile waits for it.
+/// How long it sleeps: the added latency of a message after an idle period.
 const SLEEP: Duration = Duration::from_micros(50);
 
 impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
-    /// Polls the bridge on a thread of its own.
+    /// Moves the bridge into a new thread that polls it.
     ///
     /// # Errors
     ///
-    /// The bridge, with [`Thread`](Error::Thread), if the system gives no thread.
+    /// The bridge, with [`Thread`](Error::Thread) if the system cannot create a thread.
     pub fn pump(self) -> Result<Pump<I, O>, Rejected<Self>> {
         let (order, counts) = (Arc::new(Order::default()), [Arc::clone(&self.up.counts), Arc::clone(&self.down.counts)]);
-        // Handed over when the thread is there: so it comes back where there is none.
+        // Handed over after the thread has started, so that it can be returned if there is none.
         let (hand, taken) = mpsc::channel::<Self>();
         let spawned = thread::Builder::new().name("ringmem-pump".into()).spawn({
             let order = Arc::clone(&order);
@@ -111,7 +111,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
 }
 
 fn run<I: RingMessage, O: RingMessage>(mut bridge: RingBufferBridge<I, O>, order: &Order) -> Stopped<I, O> {
-    // Another try of one that had failed before.
+    // The bridge may have failed before.
     bridge.try_again();
     let outcome = bridge.come_back().and_then(|()| poll(&mut bridge, order));
     if outcome.is_err() {
@@ -120,7 +120,7 @@ fn run<I: RingMessage, O: RingMessage>(mut bridge: RingBufferBridge<I, O>, order
     Stopped { left: bridge.pending(), outcome, bridge }
 }
 
-/// Polls until it is told to stop, or has failed too often.
+/// Polls until the stop, or until too many failures in a row.
 fn poll<I: RingMessage, O: RingMessage>(bridge: &mut RingBufferBridge<I, O>, order: &Order) -> Result<()> {
     let mut idle = 0_u32;
     let mut told = None;
@@ -130,7 +130,7 @@ fn poll<I: RingMessage, O: RingMessage>(bridge: &mut RingBufferBridge<I, O>, ord
         let failing = up.max(down);
         order.failing.store(failing, Relaxed);
         match polled {
-            // What waits in a ring that both sides share is nothing to do.
+            // Messages in a shared ring are no work.
             Ok(moved) => idle = if moved == [0; 2] || !bridge.moves() { idle.saturating_add(1) } else { 0 },
             Err(error) if failing >= MOST_FAILURES => return Err(error),
             Err(_) => {}
@@ -145,7 +145,7 @@ fn poll<I: RingMessage, O: RingMessage>(bridge: &mut RingBufferBridge<I, O>, ord
             }
         }
         match idle {
-            // Longer each time: those after a failure are a tenth of a second, all of them.
+            // Longer each time, a tenth of a second in total.
             _ if failing > 0 => thread::park_timeout(SLEEP * failing),
             0..SPINS => core::hint::spin_loop(),
             SPINS..YIELDS => thread::yield_now(),
@@ -155,25 +155,25 @@ fn poll<I: RingMessage, O: RingMessage>(bridge: &mut RingBufferBridge<I, O>, ord
 }
 
 impl<I: RingMessage, O: RingMessage> Pump<I, O> {
-    /// What has been done, to the device and to the host.
+    /// Counters, to the device and to the host.
     #[must_use]
     pub fn metrics(&self) -> [Metrics; 2] {
         [self.counts[0].read(), self.counts[1].read()]
     }
 
-    /// Failures in a row, now, in the direction that has more; how many make it give up is more than any that goes away by itself.
+    /// Flushes that failed in a row until now, of the direction with more.
     #[must_use]
     pub fn failing(&self) -> u32 {
         self.order.failing.load(Relaxed)
     }
 
-    /// Whether the thread has ended: because it gave up, or has panicked.
+    /// Whether the thread has ended, because it gave up or panicked.
     #[must_use]
     pub fn has_given_up(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Gets through what is under way, but goes on no longer than `patience`, and gives the bridge back.
+    /// Polls until all messages have arrived, but no longer than `patience`. Returns the bridge.
     ///
     /// # Errors
     ///
@@ -198,7 +198,7 @@ impl<I: RingMessage, O: RingMessage> Drop for Pump<I, O> {
     fn drop(&mut self) {
         self.tell(Duration::ZERO);
         if let Some(thread) = self.thread.take() {
-            // Its panic is its own: there is nobody to tell.
+            // Its panic was printed by the hook; a destructor cannot return it.
             let _ = thread.join();
         }
     }

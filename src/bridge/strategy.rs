@@ -1,4 +1,4 @@
-//! How messages get from a ring to its twin.
+//! [`TransferStrategy`]: how a bridge moves messages from the producer's ring to the consumer's.
 
 use super::Placement;
 use crate::backend::{Capabilities, MemoryLocation};
@@ -6,41 +6,41 @@ use crate::{Error, MemoryVisibility, Result};
 
 /// How a [`RingBufferBridge`](super::RingBufferBridge) moves messages.
 ///
-/// | strategy | a flush | who notices that a transfer is over |
+/// | strategy | a flush | completion is noticed by |
 /// |---|---|---|
-/// | `Sync` | copies and waits; to a ring in pinned memory this thread copies, without the backend | the flush |
-/// | `Async` | queues copies, and the index after them | the next flush |
-/// | `DmaPolling` | as `Async`, but any flush looks at an index at most once an interval, which grows while nothing comes | the next flush |
-/// | `Unified` | copies nothing: both sides map one ring | nobody needs to |
-/// | `Flagged` | as `Unified`, with a [flag in each slot](crate::ring::flagged): for kernels between such rings | nobody needs to |
+/// | `Sync` | copies and waits; to a ring in pinned memory the calling thread copies, without the backend | the flush |
+/// | `Async` | queues copies, and the index store after them | the next flush |
+/// | `DmaPolling` | as `Async`, but polls an index at most once per interval, which grows while the index stands still | the next flush |
+/// | `Unified` | copies nothing: host and kernel map one ring | not needed |
+/// | `Flagged` | as `Unified`, with a [flag in each slot](crate::ring::flagged): for kernels made for such rings | not needed |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransferStrategy {
     /// Blocking copies.
     Sync,
-    /// Copies queued on a stream of the bridge's own.
+    /// Copies queued on an internal stream.
     Async,
-    /// One ring in memory that both sides see.
+    /// One ring in memory that host and kernel map.
     Unified,
-    /// As [`Unified`](Self::Unified), but a flag in each slot and no index to poll: across a bus a message takes one read less each way. Never chosen
-    /// unasked, since the kernel must be one for such rings.
+    /// As [`Unified`](Self::Unified), but with a flag in each slot and no index to poll: across a bus, a message takes one read less each way. Never the default,
+    /// because the kernel must be made for such rings.
     Flagged,
-    /// Queued copies, and looks at each of the device's two indices no more often than this, whatever moves messages or asks what waits: a flush that may not look goes by the
-    /// last look. A [dump](crate::channel::Channel::dump) looks at once.
+    /// Queued copies, with a minimum interval between two polls of each of the kernel's indices. A flush before the next poll is due uses the last polled index. A
+    /// [dump](crate::channel::Channel::dump) polls at once.
     DmaPolling {
-        /// Microseconds between two looks, at least; up to 64 times as many while nothing is moved.
+        /// Shortest interval between two polls in microseconds; up to 64 times as long while the index stands still.
         poll_interval_us: u32,
     },
 }
 
 impl TransferStrategy {
-    /// What suits a device, by what its host sees of it.
+    /// Returns the default for a device, by the visibility of its memory.
     ///
     /// | visibility | device | strategy |
     /// |---|---|---|
-    /// | `SystemScope` | sees pinned memory | `Unified` |
+    /// | `SystemScope` | maps pinned memory | `Unified` |
     /// | `SystemScope` | does not | `Async` |
     /// | `DeviceScope` | | `Async` |
-    /// | `ExplicitDma` | | `DmaPolling`, every 50 us: each look is a transfer |
+    /// | `ExplicitDma` | | `DmaPolling`, every 50 us: each poll is a copy |
     #[must_use]
     pub const fn for_device(visibility: MemoryVisibility, capabilities: &Capabilities) -> Self {
         match visibility {
@@ -50,13 +50,13 @@ impl TransferStrategy {
         }
     }
 
-    /// Whether both sides map one ring, so that nothing is moved.
+    /// Whether host and kernel map one ring, so that nothing is copied.
     #[must_use]
     pub(crate) const fn shares(self) -> bool {
         matches!(self, Self::Unified | Self::Flagged)
     }
 
-    /// Whether messages can be moved this way between a host and a device that see so much of each other.
+    /// Checks that the strategy works with this visibility and placement.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl TransferStrategy {
         Err(Error::Unsupported { what })
     }
 
-    /// Its name in a word.
+    /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

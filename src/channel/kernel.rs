@@ -1,4 +1,4 @@
-//! The kernel itself: what it is doing, what it is told, and how it ends.
+//! State, commands and the end of the kernel of a [`Channel`].
 
 use core::mem::replace;
 use std::boxed::Box;
@@ -13,7 +13,7 @@ use crate::telemetry::Busy;
 use crate::watchdog::Verdict;
 use crate::{ControlBlock, Error, Rejected, Result, RingMessage, TelemetryBuffer};
 
-/// What a kernel left behind.
+/// The last state of an ended kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Closed {
     /// The control block, after the kernel has left.
@@ -23,29 +23,28 @@ pub struct Closed {
 }
 
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
-    /// The kernel's state; `None` for a number that no kernel writes.
+    /// Returns the kernel's state; `None` for an unknown number.
     #[must_use]
     pub fn state(&self) -> Option<State> {
         self.control.state()
     }
 
-    /// One look at each word of the control block.
+    /// Loads each word of the control block once.
     #[must_use]
     pub fn control(&self) -> ControlBlock<u64> {
         self.control.snapshot()
     }
 
-    /// One moment of the telemetry.
+    /// Returns a consistent snapshot of the telemetry.
     ///
     /// # Errors
     ///
-    /// [`Busy`]: it was being written for as long as was tried.
+    /// [`Busy`]: it was being written at each attempt.
     pub fn telemetry(&self) -> Result<TelemetryBuffer<u64>, Busy> {
         self.telemetry.snapshot()
     }
 
-    /// Looks at the kernel's heart: whether it has beaten since the last look, which was the last call of this or of
-    /// [`dump`](Self::dump), or opening.
+    /// Reads the kernel's heartbeat. Returns whether it has changed since the last call of this or of [`dump`](Self::dump), or since the launch.
     pub fn watch(&mut self) -> Verdict {
         self.watchdog.look(&self.control.snapshot(), nanoseconds(self.opened.elapsed()))
     }
@@ -80,7 +79,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] if it has left, or did not answer in time.
+    /// [`Error::Kernel`] if it has left, or did not acknowledge in time.
     pub fn command(&mut self, command: Command) -> Result<()> {
         // The kernel may wait for room before it reads the command.
         let _ = self.flush();
@@ -88,7 +87,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.wait(|channel| channel.control.acknowledged())
     }
 
-    /// Holds on to what the kernel uses, such as the memory that its arguments name, until the kernel has left, also if this is dropped before.
+    /// Keeps a value that the kernel uses, such as memory that its arguments name, until the kernel has left, even if the channel is dropped before.
     pub fn keep(&mut self, value: impl Send + 'static) {
         self.kept.push(Box::new(value));
     }
@@ -102,29 +101,31 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         if self.has_left() { Err(self.fault(Duration::ZERO)) } else { Ok(()) }
     }
 
-    /// Whether the kernel has left, or says that it leaves.
+    /// Whether the kernel has left, or its state says that it has ended.
     pub(super) fn has_left(&self) -> bool {
         self.state().is_none_or(State::has_ended) || self.kernel.as_ref().is_none_or(Pending::is_done)
     }
 
-    /// Lets the kernel answer all that was sent, also where it is paused, and waits until it has left. Its answers can still be received; it waits for
-    /// room for them, so receive as many as do not fit before. It has ten seconds from the last message on that it has counted as processed. One that was told to end before answers no more, and that is no failure: what it did not take is there
-    /// for a [`restart`](Self::restart).
+    /// Lets the kernel answer all messages that were sent, also if it is paused, and waits until it has left. The answers can still be received.
+    ///
+    /// The kernel waits for free slots for its answers, so receive before as many as do not fit. The deadline is ten seconds after the last message that it
+    /// counts as processed. A kernel that was terminated before answers no more, which is no error: the messages that it did not pop are there for a
+    /// [`restart`](Self::restart).
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] if it faulted or did not leave in time; what moving messages to it keeps failing with.
+    /// [`Error::Kernel`] if it faulted or did not leave in time; the error of the last flush to the device if flushes keep failing.
     pub fn drain(&mut self) -> Result<()> {
         self.drain_with(|_| {})
     }
 
-    /// Again and again while it waits, calls `meanwhile`.
+    /// Calls `meanwhile` repeatedly while it waits.
     fn drain_with(&mut self, meanwhile: impl Fn(&mut Self)) -> Result<()> {
         if self.state() == Some(State::Paused) {
-            // Else it makes no room at its own ring for what waits at the host's.
+            // Else it frees no slots of its ring for the messages in the host's.
             self.control.command(Command::ACTIVATE);
         }
-        // What has not arrived there would not be drained.
+        // Messages that have not arrived would not be drained.
         self.bridge.try_again();
         let has_gone = |channel: &Self| channel.bridge.pending()[0] == 0 || channel.state() == Some(State::Terminated);
         let mut processed = self.control().processed;
@@ -137,13 +138,13 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         if !has_gone(self) {
             return Err(failed.unwrap_or_else(|| self.fault(Duration::ZERO)));
         }
-        // Not waited for alone: a kernel that is ending already reads no command any more.
+        // Without waiting for the acknowledgement: a kernel that is ending reads no command.
         self.control.command(Command::DRAIN);
         self.wait_while(&mut gets_on, |channel| channel.state() == Some(State::Terminated)).map(drop)
     }
 
-    /// [`drain`](Self::drain)s a kernel that has not ended yet, and gives the last look at it. Receive what you want of the answers
-    /// before: those that are left are dropped to make room, and the rings end here, with what a kernel that was told to end did not take.
+    /// [`drain`](Self::drain)s a kernel that has not ended, and returns its last state. Receive the answers that you need before: those that are left are dropped to
+    /// make room. The rings are freed, with the messages that a terminated kernel did not pop.
     ///
     /// # Errors
     ///
@@ -153,7 +154,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         if let Some(kernel) = self.kernel.take() {
             match kernel.wait_timeout(PATIENCE) {
                 Ok(ended) => ended?,
-                // It has said that it leaves, and has not left.
+                // Its state says that it has ended, and it still runs.
                 Err(kernel) => {
                     self.kernel = Some(kernel);
                     return Err(self.fault(PATIENCE));
@@ -189,9 +190,9 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Ok(failed)
     }
 
-    /// Why the kernel does not go on: where it has not said how it ended, what its launch failed with, once.
+    /// Why the kernel does not continue: the error of its launch, once, if its state does not say how it ended.
     pub(super) fn fault(&mut self, waited: Duration) -> Error {
-        // Before the look at the block: what it wrote there last is there then.
+        // Before the block is read: then its last store there is visible.
         let is_over = self.kernel.as_ref().is_none_or(Pending::is_done);
         let control = self.control();
         let state = control.kernel_state();

@@ -80,13 +80,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
-    /// Sends without publishing each message: see [`BatchSender`]. Then [`flush`](Self::flush).
+    /// Pushes and publishes every `every` messages: see [`BatchSender`]. Call [`flush`](Self::flush) after it.
     pub fn send_batch(&mut self, every: u64) -> BatchSender<'_, I> {
         self.sender.batch(every)
     }
 
-    /// Receives without releasing each slot: see [`BatchReceiver`]. [`flush`](Self::flush) before, for
-    /// what is under way.
+    /// Pops and releases every `every` slots: see [`BatchReceiver`]. Call [`flush`](Self::flush) before it, for answers in flight.
     pub fn receive_batch(&mut self, every: u64) -> BatchReceiver<'_, O> {
         self.receiver.batch(every)
     }

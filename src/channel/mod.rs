@@ -1,15 +1,20 @@
-//! [`Channel`]: a running persistent kernel and the two rings to it.
+//! [`Channel`]: a running persistent kernel, its control block and telemetry, and a [bridge] with two rings to it.
 //!
-//! 1. Opening it lays out a region of pinned memory (control block, telemetry, a table of contents) and a [bridge] with both
-//!    rings, launches the kernel and waits until it is ready.
-//! 2. While it is open, only the protocols touch that memory, and the host's part of them goes through this value.
-//! 3. The memory is given back only when the kernel has left, also if the channel is dropped before.
-//! 4. A kernel that has ended can be launched again on the same rings, as another epoch: what it had not answered is still there.
+//! Use a channel to exchange fixed-size messages with a kernel that keeps running. Use a [`RingBufferBridge`] if you launch the kernel yourself, a
+//! [`Stream`](crate::stream::Stream) for kernels that end by themselves, and [`streaming`](crate::streaming) to pass data larger than device memory through one.
 //!
-//! Only [`receive_timeout`](Channel::receive_timeout) waits for messages: else a ring that is full or empty says so. Where the kernel's rings are not the host's, sending and receiving
-//! move messages between them; a batch moves when it is [flushed](Channel::flush), or with the next call that sends, receives or asks what is waiting.
-//! Who sends looks back only where nothing more fits, or the kernel's ring to the host may be half full: a message sent is one flush to the device, and what answers it comes with who
-//! receives.
+//! 1. Opening allocates pinned memory (control block, telemetry, a table of contents) and the rings, launches the kernel and waits until it is ready.
+//! 2. While the channel is open, host access to that memory goes through this value.
+//! 3. The memory is freed only after the kernel has left, even if the channel is dropped before.
+//! 4. A kernel that has ended can be launched again on the same rings, as a new epoch: messages that it had not answered are still there.
+//!
+//! [`send`](Channel::send) and [`receive`](Channel::receive) never wait: a full or an empty ring is an error. [`receive_timeout`](Channel::receive_timeout),
+//! [`command`](Channel::command), [`drain`](Channel::drain) and [`close`](Channel::close) wait with a deadline. If the kernel's rings are not the host's, send and
+//! receive flush; a batch is moved by [`flush`](Channel::flush) or by the next send, receive or count.
+//!
+//! `send` flushes only towards the device. It polls for answers only under backpressure: when no message could be moved, or when the output ring may be half full.
+//!
+//! A channel does not correlate answers with requests, encode messages or restart kernels by itself.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -59,13 +64,12 @@ pub use error::{ReceiveError, SendError};
 pub use kernel::Closed;
 pub use options::Options;
 
-/// A running kernel that takes `I` and answers `O`.
+/// A running kernel that pops messages `I` and pushes answers `O`.
 pub struct Channel<I: RingMessage, O: RingMessage> {
     sender: Sender<I>,
     receiver: Receiver<O>,
     bridge: RingBufferBridge<I, O>,
-    // These borrow from `region`, which is declared after them and so dropped after them. Their `'static` is this struct's secret: none is
-    // handed out.
+    // INVARIANT: 'static stands for as long as `region`, which is declared after these and so dropped after them. None is handed out.
     control: HostSide<'static, HostWord>,
     block: &'static Shared<HostWord>,
     telemetry: &'static telemetry::Shared<HostWord>,
@@ -78,7 +82,7 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
     stream: Stream,
 }
 
-/// What a kernel is launched with, again and again.
+/// What the kernel is launched with, and launched again.
 struct Relaunch {
     module: Module,
     kernel: Box<str>,
@@ -86,25 +90,24 @@ struct Relaunch {
     prepared: Launch,
 }
 
-/// How long a channel waits for a kernel to start, to obey and to leave.
+/// How long a channel waits for a kernel to start, to acknowledge a command and to leave.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
-    /// Launches a kernel and waits until it takes messages.
+    /// Launches a kernel and waits until it is active.
     ///
     /// # Errors
     ///
-    /// No such ring, no memory, no such kernel; [`Error::Residency`]; what the launch failed with, also when it was executed; [`Error::Kernel`] if the kernel faulted, returned or did
-    /// not start in time. [`Error::Unsupported`] where host and
-    /// kernel do not see each other's stores to pinned memory, wherever the rings are: the control block is there.
+    /// No such ring, no memory, no such kernel; [`Error::Residency`]; the error of the launch, also of its execution; [`Error::Kernel`] if the kernel faulted, returned or
+    /// did not start in time. [`Error::Unsupported`] if host and kernel do not see each other's stores to pinned memory, where the control block is.
     ///
     /// # Safety
     ///
-    /// Until the kernel has left, also where this fails, since one that did not obey may still run:
+    /// Until the kernel has left, also if this fails, since a kernel that did not obey may still run:
     ///
-    /// - what `options.arguments` name is live, and used as the kernel says: let the channel [`keep`](Self::keep) it;
-    /// - where the device has no [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), nobody holds a host slice of
-    ///   managed memory, of whatever buffer.
+    /// - the memory that `options.arguments` name is live and used only as the kernel's documentation allows: let the channel [`keep`](Self::keep) it;
+    /// - if the device has no [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), there is no host slice of managed memory, of any
+    ///   buffer.
     pub unsafe fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, module: &Module, options: &Options<'_>) -> Result<Self> {
         let backend = &Arc::clone(backend).erased();
         let capabilities = backend.capabilities(device)?;
@@ -177,7 +180,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Ok(channel)
     }
 
-    /// Launches the kernel as a new epoch and waits until it takes messages.
+    /// Launches the kernel as a new epoch and waits until it is active.
     ///
     /// # Safety
     ///
@@ -199,7 +202,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         // them; the rest is the caller's promise.
         let kernel = unsafe { self.stream.launch_to_stay(module, kernel, arguments) }?;
         let ticket = kernel.ticket();
-        // First of all: whatever fails from here on, it is told to leave when this is dropped.
+        // First: if anything fails from here on, dropping the channel terminates the kernel.
         self.kernel = Some(kernel);
         if let Some(ticket) = ticket {
             self.region.used(ticket);
@@ -210,7 +213,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.wait(|channel| channel.state() == Some(State::Active))
     }
 
-    /// Launches a kernel that has ended again, as a new epoch, on the same rings: it goes on with the first message that was not answered.
+    /// Launches an ended kernel again, as a new epoch, on the same rings: it continues with the first message that was not answered.
     ///
     /// # Errors
     ///
@@ -223,14 +226,14 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         if self.kernel.as_ref().is_some_and(|kernel| !kernel.is_done()) {
             return Err(Error::Busy { what: "the kernel has not left" });
         }
-        // How the last one ended was told by its state, or is of no more interest.
+        // Its state has told how it ended.
         drop(self.kernel.take());
         // SAFETY: the caller's promise; none runs.
         unsafe { self.start() }
     }
 }
 
-/// Between two looks of who waits.
+/// Pauses between two polls.
 fn pause(times: &mut u32) {
     *times = times.saturating_add(1);
     if *times < 100 { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
@@ -240,7 +243,7 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What [`dump`](Channel::dump) shows, without a verdict; the ends as they are.
+/// As [`dump`](Channel::dump), without a verdict and without the kernel's rings.
 impl<I: RingMessage, O: RingMessage> fmt::Debug for Channel<I, O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [input, output] = self.bridge.indices();

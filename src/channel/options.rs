@@ -1,40 +1,39 @@
-//! How a channel is made.
+//! [`Options`]: settings of a channel and of the launch of its kernel.
 
 use core::time::Duration;
 
 use crate::bridge::{Placement, TransferStrategy};
 use crate::telemetry::STUCK_AFTER_NS;
 
-/// How a channel is made.
+/// Settings of a channel.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
-    /// Entry of the image.
+    /// Entry point in the image.
     pub kernel: &'a str,
-    /// What the kernel takes after the four arguments of every persistent kernel.
+    /// Arguments after the four of every persistent kernel.
     pub arguments: &'a [u64],
     /// Slots from host to kernel, a power of two.
     pub input_capacity: u64,
     /// Slots from kernel to host, a power of two.
     pub output_capacity: u64,
-    /// Messages that the kernel takes together at most.
+    /// The most messages that the kernel pops at once.
     pub batch: u64,
-    /// How long the kernel waits for a message, a command or room before it leaves with a fault.
+    /// How long the kernel waits for a message, a command or a free slot before it leaves with a fault.
     pub idle: Duration,
-    /// Where both rings' indices begin.
+    /// First index of both rings.
     pub start: u64,
-    /// How messages get to the kernel and back; `None` for what suits the device: one ring in pinned memory where both sides see it at once.
-    /// A [`Flagged`](TransferStrategy::Flagged) one needs a kernel such as `echo_flagged`: each kind of kernel refuses the other's rings.
+    /// How messages move; `None` for the [default of the device](TransferStrategy::for_device).
+    /// [`Flagged`](TransferStrategy::Flagged) needs a kernel such as `echo_flagged`: each kind of kernel refuses the other's rings.
     pub strategy: Option<TransferStrategy>,
-    /// Where the rings are that the kernel sees, from the host and to it, where they are not one with the host's. With
-    /// a header of its own for what the kernel publishes, its arguments from the fifth on are
-    /// the input ring's peer header and slots and the output ring's.
+    /// The memory of the kernel's input and output rings, if they are not shared with the host. With a second header, the kernel's arguments from the fifth on are
+    /// the input ring's peer header and slots, and the output ring's.
     pub placement: [Placement; 2],
-    /// How long the kernel's heart may stand still before [`watch`](super::Channel::watch) calls it stuck: longer than its longest batch takes.
+    /// How long the heartbeat may stand still before [`watch`](super::Channel::watch) reports the kernel as stuck: longer than its longest batch takes.
     pub stuck_after: Duration,
 }
 
 impl<'a> Options<'a> {
-    /// 1024 slots each way, batches of up to 128, a minute of patience, indices from 0, a second for a heartbeat.
+    /// 1024 slots each way, batches of up to 128, an idle limit of a minute, indices from 0, a second for a heartbeat.
     #[must_use]
     pub const fn new(kernel: &'a str) -> Self {
         Self {
