@@ -1,7 +1,7 @@
 //! [`Channel`]: a running persistent kernel, its control block and telemetry, and a [bridge] with two rings to it.
 //!
 //! Use a channel to exchange fixed-size messages with a kernel that keeps running. Use a [`RingBufferBridge`] if you launch the kernel yourself, a
-//! [`Stream`](crate::stream::Stream) for kernels that end by themselves, and [`streaming`](crate::streaming) to pass data larger than device memory through one.
+//! [`Stream`] for kernels that end by themselves, and [`streaming`](crate::streaming) to pass data larger than device memory through one.
 //!
 //! 1. Opening allocates pinned memory (control block, telemetry, a table of contents) and the rings, launches the kernel and waits until it is ready.
 //! 2. While the channel is open, host access to that memory goes through this value.

@@ -1,4 +1,4 @@
-//! [`Backoff`]: what to do while nothing happens.
+//! [`Backoff`]: waits longer with each attempt that makes no progress.
 
 use std::time::Duration;
 

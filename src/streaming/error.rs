@@ -1,4 +1,4 @@
-//! Why a stream stops, and where it can go on.
+//! [`Interrupted`]: why a job stopped, and where another can continue.
 
 use std::boxed::Box;
 use std::io;
@@ -7,123 +7,123 @@ use std::time::Duration;
 use crate::Error;
 use crate::attach::Corrupt;
 
-/// A stream that has stopped before its end.
+/// A job that stopped before its end.
 #[derive(Debug, thiserror::Error)]
 #[error("the stream stopped after byte {done}")]
 pub struct Interrupted {
-    /// Bytes of the source from its beginning that are done: worked on, and written where there is a sink. A chunk's boundary, or where the
-    /// [job](super::Job::from) began.
+    /// Bytes of the source from its beginning that are done: worked on, and written if there is a sink. A chunk's boundary, or the beginning of the
+    /// [job](super::Job::from).
     pub done: u64,
     /// Why.
     #[source]
     pub cause: Cause,
 }
 
-/// Why a stream stops. Sizes and places are bytes.
+/// Why a job stopped. Sizes and offsets are in bytes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Cause {
     /// The source cannot be read.
     #[error("cannot be read from byte {at} on")]
     Read {
-        /// From where on.
+        /// First byte that was not read.
         at: u64,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
-    /// The source has ended early.
+    /// The source ended early.
     #[error("ended at byte {at}, but was {promised} bytes long when it was opened")]
     Truncated {
-        /// Where.
+        /// Its end.
         at: u64,
-        /// What it promised.
+        /// Its length at open.
         promised: u64,
     },
-    /// The source has another length than it had.
+    /// The length of the source changed.
     #[error("was {promised} bytes long when it was opened and {now} after it was read")]
     Changed {
-        /// What it promised.
+        /// Its length at open.
         promised: u64,
-        /// What it says now.
+        /// Its length now.
         now: u64,
     },
-    /// The source still says that it has this length, and goes on.
+    /// The source reports the same length, and continues after it.
     #[error("says that it is {promised} bytes long, but goes on after them: not a file on a disk")]
     Endless {
-        /// What it promised.
+        /// Its length at open.
         promised: u64,
     },
-    /// What is to be streamed is no whole number of elements.
+    /// The bytes are not a whole number of elements.
     #[error("{length} bytes are no elements of {element} bytes")]
     Ragged {
-        /// What there is.
+        /// Bytes.
         length: u64,
         /// An element's size.
         element: u64,
     },
-    /// What was read is not what was [expected](super::Job::expect).
+    /// The checksum of the source is not the [expected](super::Job::expect) one.
     #[error("the checksum is {got:08x}, and {expected:08x} was expected")]
     Checksum {
         /// The CRC-32C that was expected.
         expected: u32,
-        /// That of what was read.
+        /// The CRC-32C of the bytes that were read.
         got: u32,
     },
-    /// The sink takes no more.
+    /// The sink cannot be written.
     #[error("cannot be written after byte {written}")]
     Write {
-        /// What it has taken, of the stream's bytes from the source's beginning.
+        /// Bytes that it has written, counted from the beginning of the source.
         written: u64,
-        /// The system's answer.
+        /// The system's error.
         source: io::Error,
     },
     /// An answer for another chunk than the next.
     #[error("{}", out_of_order(*got, *expected))]
     Order {
-        /// The chunk that it names.
+        /// The chunk of the answer.
         got: u64,
-        /// The chunk whose answer is next; `None` if there is none.
+        /// The chunk whose answer is due; `None` if there is none.
         expected: Option<u64>,
     },
-    /// A kernel does not take a chunk.
+    /// A kernel refused a chunk.
     #[error("the kernel refused chunk {chunk}: {length} bytes at offset {place} of the device memory")]
     Refused {
-        /// Which, from 0.
+        /// Its number, from 0.
         chunk: u64,
-        /// Where it is in the streamer's device memory.
+        /// Its offset in the streamer's device memory.
         place: u64,
         /// Its bytes.
         length: u64,
     },
-    /// A ring whose index claims what cannot be.
+    /// A ring whose index claims more than is possible.
     #[error("{ring} {corrupt}")]
     Ring {
-        /// Input or output, seen from the kernel.
+        /// Input or output of the kernel.
         ring: &'static str,
-        /// What it claims.
+        /// Its indices.
         corrupt: Corrupt,
     },
-    /// Nothing has moved for too long.
+    /// No chunk made progress until the deadline.
     #[error("nothing moved for {waited:?}: {read} chunks read, {copying} being copied, {working} with the kernel, {done} done")]
     Stalled {
         /// How long: the streamer's [patience](super::Builder::patience).
         waited: Duration,
         /// Chunks that were read.
         read: u64,
-        /// Of those, chunks on their way to the device or back.
+        /// Of those, chunks that are being copied to the device or back.
         copying: u64,
         /// Of those, chunks that the kernel has.
         working: u64,
         /// Of those, chunks that are done.
         done: u64,
     },
-    /// The [progress callback](super::Job::on_progress) said so.
+    /// The [progress callback](super::Job::on_progress) stopped the job.
     #[error("was told to stop")]
     Cancelled,
-    /// The backend, or what is below it.
+    /// The backend failed.
     #[error(transparent)]
     Device(#[from] Error),
-    /// What a stage of the user's own failed with.
+    /// The user's stage failed.
     #[error(transparent)]
     Stage(Box<dyn core::error::Error + Send + Sync>),
 }

@@ -1,16 +1,16 @@
-//! [`Flight`]: a chunk under way.
+//! [`Flight`]: a chunk in flight.
 
 use super::Chunk;
 use super::streamer::{Slot, Staging};
 use crate::backend::Ticket;
 use crate::stream::Pending;
 
-/// A chunk under way.
+/// A chunk in flight.
 pub(super) struct Flight {
     pub(super) chunk: Chunk,
-    /// What it was read into, and will be written from; `None` where it is used for another already.
+    /// The buffer that it was read into, and is written from; `None` if another chunk uses it already.
     pub(super) staging: Option<Staging>,
-    /// There, but for the moment in which its way back is queued.
+    /// `None` only while its download is queued.
     pub(super) slot: Option<Slot>,
     pub(super) state: State,
     pub(super) upload: Option<Ticket>,
@@ -21,12 +21,12 @@ pub(super) struct Flight {
 /// How far a chunk has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum State {
-    /// On its way to the device.
+    /// The upload is in flight.
     Uploading,
-    /// There, and nobody has been told.
+    /// In device memory, and not requested.
     Arrived,
     /// Requested from the kernel, which has not answered.
     Requested,
-    /// All that is left to do is queued, or done.
+    /// All that is left to do is queued or complete.
     Leaving,
 }

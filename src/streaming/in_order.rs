@@ -1,25 +1,25 @@
-//! [`InOrder`]: a fold over chunks that may come in any order.
+//! [`InOrder`]: a fold over chunks that arrive in any order.
 
 use std::collections::BTreeMap;
 
 use super::Chunk;
 
-/// Folds what chunks came to in the order of their bytes, so that a sum of floats is the same every time: whichever device was quicker.
+/// Folds the results of chunks in the order of their bytes, so that a sum of floats is the same in every run, whichever device is faster.
 ///
-/// What comes before its turn waits here.
+/// A result that arrives early is kept until its turn.
 #[derive(Clone, Debug)]
 pub struct InOrder<A, P, F> {
     folded: A,
-    /// Where the chunk begins whose turn it is.
+    /// Offset of the chunk whose turn it is.
     next: u64,
     waiting: BTreeMap<u64, (u64, P)>,
-    /// Something took the place of what was waiting there.
+    /// A result replaced another at the same offset.
     came_again: bool,
     fold: F,
 }
 
 impl<A, P, F: FnMut(&mut A, P)> InOrder<A, P, F> {
-    /// A fold that has seen nothing.
+    /// Creates an empty fold.
     ///
     /// ```
     /// use ringmem::streaming::InOrder;
@@ -34,12 +34,12 @@ impl<A, P, F: FnMut(&mut A, P)> InOrder<A, P, F> {
         Self { folded: first, next: 0, waiting: BTreeMap::new(), came_again: false, fold }
     }
 
-    /// What a chunk came to.
+    /// Adds the result of a chunk.
     pub fn push(&mut self, chunk: &Chunk, part: P) {
         self.push_at(chunk.offset, chunk.length, part);
     }
 
-    /// What the `length` bytes from `offset` on came to. One of no bytes is folded as often as it comes.
+    /// Adds the result of the `length` bytes from `offset` on. A result of no bytes is folded each time.
     pub fn push_at(&mut self, offset: u64, length: u64, part: P) {
         self.came_again |= self.waiting.insert(offset, (length, part)).is_some();
         while let Some((length, part)) = self.waiting.remove(&self.next) {
@@ -48,7 +48,7 @@ impl<A, P, F: FnMut(&mut A, P)> InOrder<A, P, F> {
         }
     }
 
-    /// What all of the first `end` bytes came to; `None` if some are missing, or came again.
+    /// Returns the result of the first `end` bytes; `None` if some are missing or were added twice.
     pub fn finish(self, end: u64) -> Option<A> {
         (self.next == end && self.waiting.is_empty() && !self.came_again).then_some(self.folded)
     }

@@ -1,10 +1,10 @@
-//! [`Job`]: what is to be streamed where, and what came of it.
+//! [`Job`]: one run of a streamer: source, sink, range, checksums and progress.
 
 use core::ops::ControlFlow;
 
 use super::{Sink, Source};
 
-/// What a [`Streamer`](super::Streamer) is to do once: all of a source, unless it says otherwise.
+/// One run of a [`Streamer`](super::Streamer): all of a source, unless a range is set.
 #[must_use]
 pub struct Job<'a> {
     pub(super) source: &'a mut dyn Source,
@@ -16,18 +16,18 @@ pub struct Job<'a> {
     pub(super) progress: Option<&'a mut dyn FnMut(Progress) -> ControlFlow<()>>,
 }
 
-/// How far a stream has come.
+/// Progress of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// Bytes of the source from its beginning that are done.
     pub done: u64,
-    /// Where it ends, if that is known.
+    /// Its end, if that is known.
     pub end: Option<u64>,
     /// Chunks that are done.
     pub chunks: u64,
 }
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Streamed {
@@ -35,27 +35,27 @@ pub struct Streamed {
     pub bytes: u64,
     /// Chunks.
     pub chunks: u64,
-    /// The most chunks that were under way at once.
+    /// The most chunks that were in flight at once.
     pub most_under_way: usize,
-    /// CRC-32C of what was read, if [asked for](Job::checksums).
+    /// CRC-32C of the bytes that were read, if [requested](Job::checksums).
     pub read: Option<u32>,
-    /// CRC-32C of what was written, if asked for, and there is a sink.
+    /// CRC-32C of the bytes that were written, if requested and there is a sink.
     pub written: Option<u32>,
 }
 
 impl<'a> Job<'a> {
-    /// All of a source, to nowhere: what the stage makes of it is the result.
+    /// Reads all of a source, without a sink: the stage keeps the result.
     pub fn new(source: &'a mut dyn Source) -> Self {
         Self { source, sink: None, begin: 0, end: None, checksums: false, expected: None, progress: None }
     }
 
-    /// Writes what the stage leaves of each chunk to a sink, at the same place as it was read.
+    /// Writes each chunk to a sink after the stage, at the offset that it was read from.
     pub fn to(mut self, sink: &'a mut dyn Sink) -> Self {
         self.sink = Some(sink);
         self
     }
 
-    /// Begins at a byte of the source: where an interrupted job was [done](super::Interrupted::done), or a part of several begins.
+    /// Begins at a byte of the source: where an interrupted job was [done](super::Interrupted::done), or where one of several parts begins.
     pub const fn from(mut self, begin: u64) -> Self {
         self.begin = begin;
         self
@@ -67,20 +67,20 @@ impl<'a> Job<'a> {
         self
     }
 
-    /// Sums up what is read, and what is written: CRC-32C, as RFC 3720 has it.
+    /// Computes the CRC-32C (RFC 3720) of the bytes that are read, and of those that are written.
     pub const fn checksums(mut self) -> Self {
         self.checksums = true;
         self
     }
 
-    /// Refuses what is read if its CRC-32C is another. It is known when everything has been written: commit a sink after that.
+    /// Fails if the CRC-32C of the source is another. It is known after everything was written: commit a sink after the job.
     pub const fn expect(mut self, checksum: u32) -> Self {
         self.checksums = true;
         self.expected = Some(checksum);
         self
     }
 
-    /// Calls this after each chunk, in order; to break stops the stream at the chunk's end.
+    /// Calls `progress` after each chunk, in order. `Break` stops the job at the chunk's end.
     pub fn on_progress<'b>(self, progress: &'b mut dyn FnMut(Progress) -> ControlFlow<()>) -> Job<'b>
     where
         'a: 'b,

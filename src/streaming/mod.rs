@@ -1,16 +1,20 @@
-//! Data larger than device memory: a [`Source`] in chunks through it, and what comes out into a [`Sink`].
+//! Data larger than device memory: copies a [`Source`] in chunks through a device, and the results into a [`Sink`].
 //!
-//! 1. Reading, transfer, work and transfer back of different chunks overlap. At most [`depth`](Builder::depth) chunks are under way, and so much
-//!    device memory is held, whatever the source's length; who is slow holds up who is quick.
-//! 2. Every byte goes through once, and chunks are read, worked on and written in order. The last one may be short. A chunk is a whole number
-//!    of [elements](Builder::element), and so is what is streamed, or it is refused.
-//! 3. A source that ends early, goes on after its length or changes it is an error.
-//! 4. An error says how much is [done](Interrupted::done), a chunk's boundary: another [`Job`] can go on [from](Job::from) there, with the same sink.
-//!    What a [`Sequential`] source has read ahead is gone by then.
-//! 5. A [`FileSink`] is there under its name when it is committed, whole and on the disk, or not at all.
+//! Use streaming for data that exceeds device memory, or that is read and written while the device works. Use [`Chunked`](crate::copy::Chunked) to copy one buffer
+//! with progress, [`double_buffer`](crate::double_buffer) for frames of a fixed size between a running computation and the host, and a
+//! [`Channel`](crate::channel::Channel) for messages.
 //!
-//! What a stage is: nothing but the way there and back ([`Through`]), operations queued on a stream for each chunk ([`Queued`]), or a message to a kernel
-//! that runs all the time ([`Persistent`]).
+//! 1. Reading, upload, work, download and writing of different chunks overlap. At most [`depth`](Builder::depth) chunks are in flight, and device memory is bounded
+//!    by that, whatever the length of the source. The slowest stage sets the pace.
+//! 2. Every byte passes once, and chunks are read, worked on and written in order. The last chunk may be short. Chunks and jobs are whole numbers of
+//!    [elements](Builder::element); other lengths are an error.
+//! 3. A source that ends early, continues after its length or changes its length is an error.
+//! 4. An error says how many bytes are [done](Interrupted::done), at a chunk's boundary. Another [`Job`] can continue [from](Job::from) there with the same sink.
+//!    Bytes that a [`Sequential`] source has read ahead are lost.
+//! 5. A [`FileSink`] appears under its name when it is committed, complete and on disk, or not at all.
+//!
+//! The work on a chunk is a [`Stage`]: none ([`Through`]), operations queued on a stream for each chunk ([`Queued`]), or a request to a persistent kernel
+//! ([`Persistent`]). The output has the length and place of the input: there is no filtering, no reordering and no retry.
 //!
 //! ```
 //! use ringmem::backend::host::HostBackend;

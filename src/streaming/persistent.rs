@@ -1,4 +1,4 @@
-//! [`Persistent`]: chunks as messages to a kernel that runs all the time.
+//! [`Persistent`]: a stage that requests the work on each chunk from a persistent kernel.
 
 use core::fmt;
 use core::ops::Range;
@@ -15,46 +15,46 @@ use crate::stream::Module;
 use crate::watchdog::Verdict;
 use crate::{Error, Rejected, Result};
 
-/// What to say to a kernel of a chunk, and what to make of its answer.
+/// The messages to a kernel for each chunk, and the handling of its answers.
 pub trait Dialogue {
-    /// What the kernel takes.
+    /// The message to the kernel.
     type Question: RingMessage;
-    /// What it says.
+    /// The message from the kernel.
     type Answer: RingMessage;
 
-    /// The message for a chunk that has arrived in device memory. Called once for each, in order.
+    /// Returns the message for a chunk that is in device memory. Called once per chunk, in order.
     fn ask(&mut self, chunk: &Chunk) -> Self::Question;
 
-    /// The chunk's number, as the kernel gives it back.
+    /// Returns the number of the chunk that an answer is for.
     fn number(answer: &Self::Answer) -> u64;
 
-    /// The answer for a chunk, in order.
+    /// Handles the answer for a chunk. Called in order.
     ///
     /// # Errors
     ///
-    /// What stops the stream: [`Chunk::refused`] where the kernel would not take it.
+    /// An error stops the job: [`Chunk::refused`] if the kernel refused the chunk.
     fn answered(&mut self, chunk: &Chunk, answer: Self::Answer) -> Result<(), Cause>;
 }
 
-/// A kernel that runs all the time, told of each chunk by a message once its bytes have arrived. It answers when it is done with them.
+/// A persistent kernel that gets a message for each chunk when its bytes have arrived, and answers when it is done with them.
 ///
-/// After a job that was interrupted while the kernel had chunks, every other is refused with [`Busy`](Error::Busy): an answer that comes late would be taken
-/// for that of another chunk with the same number. Drop it and open another.
+/// After a job that was interrupted while the kernel had chunks, every other job fails with [`Busy`](Error::Busy): a late answer would be taken for that of
+/// another chunk with the same number. Drop it and open another.
 pub struct Persistent<D: Dialogue> {
     channel: Channel<D::Question, D::Answer>,
-    /// What is said, and what was made of the answers.
+    /// The user's messages and results.
     pub dialogue: D,
-    /// What is to be said, and of which chunk.
+    /// The message that did not fit, and its chunk.
     question: Option<(Chunk, D::Question)>,
     high_water: [u64; 2],
     /// Numbers of the chunks that the kernel may have: requested and not answered.
     unanswered: Range<u64>,
-    /// Where the streamer's memory begins.
+    /// Address of the streamer's memory.
     home: u64,
 }
 
 impl<D: Dialogue> Persistent<D> {
-    /// Launches a kernel for the chunks of a streamer, whose memory it then holds for as long as the kernel runs.
+    /// Launches a kernel for the chunks of a streamer, and keeps the streamer's memory until the kernel has left.
     ///
     /// # Errors
     ///
@@ -62,17 +62,16 @@ impl<D: Dialogue> Persistent<D> {
     ///
     /// # Safety
     ///
-    /// As [`Channel::open`], also of host slices of managed memory; the [streamer's memory](Streamer::address) may be among
-    /// what the arguments name, and is kept by this once it is open. Of that memory the kernel touches only chunks that it was told of and has not answered yet,
-    /// whatever a `dialogue` of that type asks of them.
+    /// As [`Channel::open`], also for host slices of managed memory. The arguments may name the [streamer's memory](Streamer::address), which is kept. Of that
+    /// memory the kernel uses only chunks that were requested and that it has not answered, whatever a `dialogue` of that type requests.
     pub unsafe fn open(streamer: &Streamer, module: &Module, options: &Options<'_>, dialogue: D) -> Result<Self> {
-        // SAFETY: the caller's promise; what it leaves out is kept below, and nobody writes to a chunk before its answer.
+        // SAFETY: the caller's promise; the streamer's memory is kept below, and no chunk is written before its answer.
         let mut channel = unsafe { Channel::open(streamer.backend(), streamer.device(), module, options)? };
         channel.keep(streamer.memory());
         Ok(Self { channel, dialogue, question: None, high_water: [0; 2], unanswered: 0..0, home: streamer.address() })
     }
 
-    /// The channel, to look at.
+    /// The channel, for its figures.
     #[must_use]
     pub const fn channel(&self) -> &Channel<D::Question, D::Answer> {
         &self.channel
@@ -82,7 +81,7 @@ impl<D: Dialogue> Persistent<D> {
     ///
     /// # Safety
     ///
-    /// It stays where it is, and the kernel is sent nothing for which it would touch the streamer's memory.
+    /// It is not moved out, and no message is sent for which the kernel would use the streamer's memory.
     pub unsafe fn channel_mut(&mut self) -> &mut Channel<D::Question, D::Answer> {
         &mut self.channel
     }
@@ -116,17 +115,17 @@ impl<D: Dialogue> Persistent<D> {
         self.channel.keep(value);
     }
 
-    /// The most messages that were seen waiting for the kernel, and from it.
+    /// The high-water marks of the input and the output ring.
     #[must_use]
     pub const fn high_water(&self) -> [u64; 2] {
         self.high_water
     }
 
-    /// Lets the kernel end; the last look at it, and the dialogue.
+    /// Drains and closes the channel. Returns the kernel's last state and the dialogue.
     ///
     /// # Errors
     ///
-    /// [`Cause::Order`] if it has said more than it was asked; as [`Channel::close`].
+    /// [`Cause::Order`] for an answer without a request; as [`Channel::close`].
     pub fn close(mut self) -> Result<(Closed, D), Cause> {
         self.channel.drain()?;
         if let Some(answer) = self.receive()? {
@@ -157,7 +156,7 @@ impl<D: Dialogue> sealed::Stage for Persistent<D> {
 impl<D: Dialogue> Requests for Persistent<D> {
     fn begin(&mut self, home: u64) -> Result<(), Cause> {
         if home != self.home {
-            // The kernel would look for the chunks where it was told that they are.
+            // The kernel would use the chunks at the address that it was launched with.
             return Err(Error::Foreign { call: "stream", address: self.home }.into());
         }
         if !self.unanswered.is_empty() {
@@ -165,7 +164,7 @@ impl<D: Dialogue> Requests for Persistent<D> {
         }
         // Of the job before.
         (self.question, self.unanswered) = (None, 0..0);
-        // Else it would be taken for that of the chunk with its number.
+        // Else this answer would be taken for that of the chunk with its number.
         if let Some(answer) = self.receive()? {
             return Err(Cause::Order { got: D::number(&answer), expected: None });
         }
@@ -177,7 +176,7 @@ impl<D: Dialogue> Requests for Persistent<D> {
             Some((of, question)) if of == *chunk => question,
             _ => self.dialogue.ask(chunk),
         };
-        // Sending may panic when the kernel has it already.
+        // Sending may panic when the kernel has the message already.
         self.unanswered.end = chunk.index + 1;
         let (question, outcome) = match self.channel.send(question) {
             // What is in the ring may reach the kernel. If flushes keep failing, the next receive returns the error.

@@ -1,7 +1,7 @@
-//! A job while it runs: which chunk is where.
+//! [`Run`]: a job while it runs, and the chunks in flight.
 //!
-//! Chunks pass through all states in order, so those at the front of the row are further than those behind. Work that is queued on streams
-//! needs no looking after: the host reads ahead as far as there is room, and then waits for the oldest chunk. What is told by messages is looked after by polling.
+//! Chunks pass through all states in order, so the front of the queue is always ahead. Queued work needs no polling: the host reads ahead as long as there are
+//! buffers, then waits for the oldest chunk. Work that is requested from a kernel is polled.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,18 +21,18 @@ pub(super) struct Run<'r, 'j> {
     work: Work<'r>,
     job: Job<'j>,
     flights: VecDeque<Flight>,
-    /// Where the next chunk begins.
+    /// Offset of the next chunk.
     next: u64,
-    /// Where the last one ends, once that is known.
+    /// End of the last chunk, once that is known.
     end: Option<u64>,
     /// Chunks read.
     read: u64,
     done: u64,
     chunks: u64,
     most_under_way: usize,
-    /// Of what was read and written.
+    /// Checksums of the bytes that were read and written.
     sums: [u32; 2],
-    /// Whoever failed on a stream has been told of.
+    /// All streams are synchronized, so no error is left on them.
     is_through: bool,
 }
 
@@ -85,7 +85,7 @@ impl<'r, 'j> Run<'r, 'j> {
                 backoff.wait();
             }
         }
-        // Nothing of it fails unnoticed, also what a stage queued and did not give.
+        // Reports also errors of operations that a stage queued and did not return.
         for stream in [&self.streamer.upload, &self.streamer.work, &self.streamer.download] {
             stream.synchronize()?;
         }
@@ -106,7 +106,7 @@ impl<'r, 'j> Run<'r, 'j> {
         })
     }
 
-    /// Refuses a range that is not within the source, or no whole number of elements, before anything is read.
+    /// Checks that the range is within the source and a whole number of elements, before anything is read.
     fn check_range(&self) -> Result<(), Cause> {
         let Some(end) = self.end else { return Ok(()) };
         let begin = self.job.begin;
@@ -128,7 +128,7 @@ impl<'r, 'j> Run<'r, 'j> {
         self.flights.is_empty() && self.end == Some(self.next)
     }
 
-    /// Reads the next chunk into a staging buffer and queues its way to the device; whether there was one to read and room for it.
+    /// Reads the next chunk into a staging buffer and queues its upload. Returns whether there was a chunk and free buffers.
     fn load(&mut self) -> Result<bool, Cause> {
         if self.end == Some(self.next) || self.streamer.free.is_empty() {
             return Ok(false);
@@ -156,7 +156,7 @@ impl<'r, 'j> Run<'r, 'j> {
         Ok(true)
     }
 
-    /// Queues a chunk's way to the device, and what can be queued after it.
+    /// Queues a chunk's upload and the work that can be queued behind it.
     fn launch(&mut self, staging: Staging, length: usize) -> Result<(), Cause> {
         let Some(slot) = self.streamer.free.pop() else { return Ok(()) };
         let Some(address) = slot.device_address() else {
@@ -189,7 +189,7 @@ impl<'r, 'j> Run<'r, 'j> {
         if matches!(self.work, Work::Requested(_)) { Ok(()) } else { self.queue_last() }
     }
 
-    /// Queues the work on the chunk that came last, and its way back.
+    /// Queues the work on the last chunk, and its download.
     fn queue_last(&mut self) -> Result<(), Cause> {
         let Some(flight) = self.flights.back_mut() else { return Ok(()) };
         let work = &self.streamer.work;
@@ -199,7 +199,7 @@ impl<'r, 'j> Run<'r, 'j> {
         if let Work::Queued(queue) = &mut self.work {
             flight.work = Some(queue(&flight.chunk, work)?);
         }
-        // A stage may have given what it queued on a stream of its own.
+        // A stage may return an operation of another stream.
         if let Some(other) = flight.work.as_ref().and_then(Pending::ticket).filter(|ticket| ticket.stream != work.id()) {
             self.streamer.backend().after(other, work.id())?;
         }
@@ -210,7 +210,7 @@ impl<'r, 'j> Run<'r, 'j> {
         self.send_back(last)
     }
 
-    /// Queues a chunk's way back, if there is anywhere to go.
+    /// Queues a chunk's download, if there is a sink.
     fn send_back(&mut self, index: usize) -> Result<(), Cause> {
         let Some(flight) = self.flights.get_mut(index) else { return Ok(()) };
         flight.state = State::Leaving;
@@ -228,11 +228,11 @@ impl<'r, 'j> Run<'r, 'j> {
         Ok(())
     }
 
-    /// Waits for the oldest chunk, all of whose ways are queued.
+    /// Waits for the oldest chunk, whose operations are all queued.
     fn wait_for_oldest(&mut self) -> Result<(), Cause> {
         let Some(flight) = self.flights.front_mut() else { return Ok(()) };
         let backend = self.streamer.backend();
-        // Each by itself: what failed is told to whoever waits for it, and not to who waits for what came after.
+        // One by one: an error is returned to a wait for the failed operation, and not for a later one.
         if let Some(upload) = flight.upload.take() {
             backend.wait(upload, None)?;
         }
@@ -245,7 +245,7 @@ impl<'r, 'j> Run<'r, 'j> {
         self.finish_oldest()
     }
 
-    /// Takes each chunk as far as it comes without waiting; whether any moved.
+    /// Advances each chunk as far as possible without waiting. Returns whether any advanced.
     fn advance(&mut self) -> Result<bool, Cause> {
         let mut moved = false;
         for index in 0..self.flights.len() {
@@ -281,7 +281,7 @@ impl<'r, 'j> Run<'r, 'j> {
         Ok(self.take_answers()? | self.take_leave()? | moved)
     }
 
-    /// Sends back what is answered.
+    /// Queues the downloads of answered chunks.
     fn take_answers(&mut self) -> Result<bool, Cause> {
         let mut moved = false;
         while let Some(index) = self.flights.iter().position(|flight| flight.state != State::Leaving) {
@@ -295,7 +295,7 @@ impl<'r, 'j> Run<'r, 'j> {
         Ok(moved)
     }
 
-    /// Finishes what is back.
+    /// Finishes chunks whose downloads are complete.
     fn take_leave(&mut self) -> Result<bool, Cause> {
         let mut moved = false;
         while let Some(flight) = self.flights.front_mut().filter(|flight| flight.state == State::Leaving) {
@@ -312,7 +312,7 @@ impl<'r, 'j> Run<'r, 'j> {
         Ok(moved)
     }
 
-    /// Writes the oldest chunk, which is back, and makes its buffers free.
+    /// Writes the oldest chunk, whose operations are complete, and frees its buffers.
     fn finish_oldest(&mut self) -> Result<(), Cause> {
         let Some(Flight { chunk, staging, slot, .. }) = self.flights.pop_front() else { return Ok(()) };
         if let Some(mut slot) = slot {
@@ -356,15 +356,15 @@ impl<'r, 'j> Run<'r, 'j> {
     }
 }
 
-/// Whatever ended it: nothing that was queued is left, and what a kernel may still have is used by nobody else.
+/// Waits for all queued operations. Memory that a kernel may still use is not used again.
 impl Drop for Run<'_, '_> {
     fn drop(&mut self) {
-        // Also without a chunk under way: what a stage queued and did not give would fail the next job.
+        // Also without a chunk in flight: the error of an operation that a stage queued and did not return would fail the next job.
         if self.is_through {
             return;
         }
         let streamer = &mut *self.streamer;
-        // May be on a stream of its own.
+        // May be on another stream.
         for work in self.flights.iter_mut().filter_map(|flight| flight.work.take()) {
             if let Err(rejected) = work.wait() {
                 streamer.backend().unreported(rejected.error);
@@ -376,7 +376,7 @@ impl Drop for Run<'_, '_> {
             }
         }
         for flight in self.flights.drain(..) {
-            // Over, all of them: what failed was counted just now.
+            // All operations are complete; errors were counted above.
             if let Some(mut staging) = flight.staging {
                 let _ = staging.settle();
                 streamer.idle.push_back(staging);

@@ -1,4 +1,4 @@
-//! [`Streamer`]: the buffers and streams that chunks go through.
+//! [`Streamer`]: the buffers and streams of a pipeline, reused by each job.
 
 use core::fmt;
 use core::time::Duration;
@@ -20,31 +20,31 @@ use crate::{Error, Result};
 pub struct Chunk {
     /// Its number in its job, from 0.
     pub index: u64,
-    /// The source's byte that is its first.
+    /// Offset of its first byte in the source.
     pub offset: u64,
     /// Bytes.
     pub length: u64,
-    /// Where its first byte is for kernels, a multiple of [`Streamer::ALIGN`].
+    /// Device address of its first byte, a multiple of [`Streamer::ALIGN`].
     pub address: DeviceAddress,
-    /// The same from the [beginning](Streamer::address) of the streamer's memory.
+    /// Offset of its first byte in the [streamer's memory](Streamer::address).
     pub place: u64,
 }
 
 impl Chunk {
-    /// That a kernel would not take it.
+    /// Returns the error of a chunk that a kernel refused.
     #[must_use]
     pub const fn refused(&self) -> Cause {
         Cause::Refused { chunk: self.index, place: self.place, length: self.length }
     }
 }
 
-/// A pinned buffer on the host's side of a transfer.
+/// A pinned buffer at the host's end of a copy.
 pub(super) type Staging = PinnedBuffer<u8>;
 
-/// A chunk's place on the device.
+/// A chunk's memory on the device.
 pub(super) type Slot = Buffer<u8, Arena<Device>>;
 
-/// Some chunks' room in pinned and in device memory, and streams of their own for the way there, the work and the way back.
+/// Pinned and device memory for the chunks in flight, and streams for uploads, work and downloads.
 pub struct Streamer {
     backend: Arc<dyn Backend>,
     device: u32,
@@ -53,19 +53,19 @@ pub struct Streamer {
     depth: usize,
     staging: usize,
     pub(super) patience: Duration,
-    /// Of `depth` places of `stride` bytes each.
+    /// `depth` slots of `stride` bytes each.
     arena: Arena<Device>,
     stride: usize,
     pub(super) idle: VecDeque<Staging>,
     pub(super) free: Vec<Slot>,
-    /// Places that a kernel had when its job was interrupted: it may have them still.
+    /// Slots that a kernel had when its job was interrupted, and may still use.
     pub(super) lost: Vec<Slot>,
     pub(super) upload: Stream,
     pub(super) work: Stream,
     pub(super) download: Stream,
 }
 
-/// What a [`Streamer`] will be.
+/// Settings of a [`Streamer`].
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Builder {
@@ -79,21 +79,21 @@ pub struct Builder {
 }
 
 impl Streamer {
-    /// To what chunks are aligned in device memory.
+    /// Alignment of chunks in device memory, in bytes.
     pub const ALIGN: usize = 256;
 
-    /// A streamer of a device to be: chunks of 4 MiB, three of them, elements of a byte.
+    /// Returns the default settings for a device: three chunks of 4 MiB, elements of a byte.
     pub fn builder<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> Builder {
         let (backend, patience) = (Arc::clone(backend).erased(), Duration::from_secs(30));
         Builder { backend, device, chunk: 4 << 20, depth: 3, staging: None, element: 1, patience }
     }
 
-    /// Streams: returns when the last chunk is done. The streamer can be used again, also after an error.
+    /// Runs a job, and returns when its last chunk is done. The streamer can be used again, also after an error.
     ///
     /// # Errors
     ///
-    /// Why it stopped, and what was done until then. What was under way is over, but for a [`Persistent`](super::Persistent) kernel's: the places of those
-    /// chunks are not used again.
+    /// Why it stopped, and how many bytes are done. All queued operations are complete. Slots that a [`Persistent`](super::Persistent) kernel may still use are not
+    /// used again.
     pub fn run<S: Stage>(&mut self, job: Job<'_>, stage: &mut S) -> Result<Streamed, Interrupted> {
         let done = job.begin;
         let mut work = stage.work();
@@ -103,43 +103,43 @@ impl Streamer {
         Run::new(self, job, work).finish()
     }
 
-    /// Where kernels find the first chunk's place; the others follow, each at a multiple of [`ALIGN`](Self::ALIGN).
+    /// Device address of the first slot; the others follow, each at a multiple of [`ALIGN`](Self::ALIGN).
     #[must_use]
     pub fn address(&self) -> u64 {
         self.arena.device_address().map_or(0, DeviceAddress::get)
     }
 
-    /// Bytes of device memory from there on.
+    /// Bytes of device memory.
     #[must_use]
     pub fn size(&self) -> u64 {
         self.arena.size() as u64
     }
 
-    /// Bytes of a chunk, but for the last: what was asked for, as a whole number of elements.
+    /// Bytes of each chunk but the last: the requested size, rounded down to whole elements.
     #[must_use]
     pub const fn chunk(&self) -> u64 {
         self.chunk as u64
     }
 
-    /// Staging buffers, and those of them that are really page-locked.
+    /// Returns the number of staging buffers, and how many of them are page-locked.
     #[must_use]
     pub fn pinned(&self) -> (usize, usize) {
         (self.idle.len(), self.idle.iter().filter(|buffer| buffer.is_pinned()).count())
     }
 
-    /// Whose memory it is.
+    /// The backend.
     #[must_use]
     pub const fn backend(&self) -> &Arc<dyn Backend> {
         &self.backend
     }
 
-    /// Which device's: an ordinal.
+    /// The device's ordinal.
     #[must_use]
     pub const fn device(&self) -> u32 {
         self.device
     }
 
-    /// The device memory, which lives as long as this does.
+    /// The device memory, which lives as long as the returned handle.
     pub(super) fn memory(&self) -> Arena<Device> {
         self.arena.clone()
     }
@@ -152,7 +152,7 @@ impl Streamer {
         usize::try_from(rest).map_or(self.chunk, |rest| rest.min(self.chunk))
     }
 
-    /// Buffers for those that an interrupted job had.
+    /// Allocates buffers to replace those of an interrupted job.
     fn fill_up(&mut self) -> Result<()> {
         while self.idle.len() < self.staging {
             self.idle.push_back(Staging::new(Pinned::new(&self.backend, self.device), self.chunk)?);
@@ -168,43 +168,43 @@ impl Streamer {
 }
 
 impl Builder {
-    /// Bytes of a chunk at most, rounded down to whole elements, but at least one.
+    /// Sets the bytes of a chunk, rounded down to whole elements, at least one.
     pub const fn chunk(mut self, bytes: u64) -> Self {
         self.chunk = bytes;
         self
     }
 
-    /// Chunks under way at most, each in device memory: at least one. One is worked on while another is read and a third transferred; with a sink
-    /// two more are on their way back and being written.
+    /// Sets the most chunks in flight, each in device memory: at least one. With three, one is worked on while another is read and a third is uploaded; with a sink,
+    /// two more can be downloaded and written.
     pub const fn depth(mut self, chunks: u32) -> Self {
         self.depth = chunks;
         self
     }
 
-    /// Pinned buffers, at least one; as many as chunks under way unless set. Fewer do where nothing comes back, and stay in the caches.
+    /// Sets the number of pinned buffers, at least one; the default is the depth. Without a sink fewer are enough, and stay in the CPU caches.
     pub const fn staging(mut self, buffers: u32) -> Self {
         self.staging = Some(buffers);
         self
     }
 
-    /// Bytes of an element, at least one, which no chunk's end divides.
+    /// Sets the bytes of an element, at least one. No chunk ends within an element.
     pub const fn element(mut self, bytes: u64) -> Self {
         self.element = bytes;
         self
     }
 
-    /// How long nothing may move where a [`Persistent`](super::Persistent) kernel is told of chunks, before the stream stops as
-    /// [`Stalled`](super::Cause::Stalled): a kernel that runs and answers nothing is not known by anything else. 30 s unless set; more where one chunk takes longer.
+    /// Sets how long a job with a [`Persistent`](super::Persistent) kernel may make no progress before it stops as [`Stalled`](super::Cause::Stalled): a running
+    /// kernel that answers nothing cannot be detected otherwise. The default is 30 s; set more if one chunk takes longer.
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// The streamer, with all its memory.
+    /// Allocates the streamer's memory and streams.
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for none of something, or for chunks that no address spans; no such device, no memory, no thread.
+    /// [`Size`](Error::Size) for a size or count of 0, or for more bytes than can be addressed; no such device, no memory, no thread.
     pub fn build(self) -> Result<Streamer> {
         let Self { backend, device, chunk, depth, staging, element, patience } = self;
         let staging = staging.unwrap_or(depth);

@@ -1,4 +1,4 @@
-//! [`FileSink`]: a file that is there whole or not at all.
+//! [`FileSink`]: a file that appears under its name complete or not at all.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions, TryLockError};

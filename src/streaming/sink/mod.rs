@@ -1,4 +1,5 @@
-//! [`Sink`]: where a stream's bytes go.
+//! [`Sink`]: the target of a stream's bytes: memory, or a file that is committed as a whole ([`FileSink`]).
+//!
 
 mod file;
 
@@ -7,17 +8,17 @@ use std::vec::Vec;
 
 pub use file::FileSink;
 
-/// Where a stream's bytes go: in order, without a gap. What a failed write had begun may come again.
+/// The target of a stream's bytes. They are written in order, without a gap. After a failed write, bytes may be written again.
 pub trait Sink {
-    /// Writes some of the bytes, which belong at byte `at` of the whole; how many, at least one.
+    /// Writes some of the bytes at offset `at`. Returns how many, at least one.
     ///
     /// # Errors
     ///
-    /// The system's answer, and nothing was written. [`Interrupted`](io::ErrorKind::Interrupted) is tried again.
+    /// The system's error; no byte was written. The caller repeats after [`Interrupted`](io::ErrorKind::Interrupted).
     fn write_at(&mut self, bytes: &[u8], at: u64) -> io::Result<usize>;
 }
 
-/// Memory: what is there already may be written again, and it grows at its end.
+/// Memory: bytes can be written again, and are appended at its end.
 impl Sink for Vec<u8> {
     fn write_at(&mut self, bytes: &[u8], at: u64) -> io::Result<usize> {
         let at = usize::try_from(at).map_err(|_| io::ErrorKind::OutOfMemory)?;

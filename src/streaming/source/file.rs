@@ -1,4 +1,4 @@
-//! [`FileSource`]: a regular file whose length at open is what it promised.
+//! [`FileSource`]: a regular file with the length that it had at open.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use super::{Cause, Source, fill};
 use crate::path::named;
 
-/// A regular file, read where a stream asks: by `pread`, never by a mapping, which would end the process if the file shrank.
+/// A regular file, read by `pread`. It is not mapped: if a mapped file shrinks, reading it ends the process.
 ///
-/// It promises the length that it had when it was opened. A file that is unlinked meanwhile can be read to its end.
+/// Its length is that at open; a job fails if it changes. A file that is unlinked meanwhile can be read to its end.
 #[derive(Debug)]
 pub struct FileSource {
     file: File,
@@ -30,7 +30,7 @@ impl FileSource {
     }
 
     fn opened(path: &Path) -> io::Result<Self> {
-        // Asked first, because opening some kinds of file has effects.
+        // Checked first, because opening some kinds of file has effects.
         is_regular(&std::fs::metadata(path)?)?;
         let file = File::open(path)?;
         let metadata = file.metadata()?;
@@ -50,7 +50,7 @@ impl FileSource {
         self.length == 0
     }
 
-    /// As it was opened.
+    /// Its path at open.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -60,7 +60,7 @@ impl FileSource {
     ///
     /// # Errors
     ///
-    /// [`Cause::Read`]; [`Cause::Truncated`] if the file has not so much.
+    /// [`Cause::Read`]; [`Cause::Truncated`] if the file is shorter.
     pub fn read_exact(&mut self, buffer: &mut [u8], at: u64) -> Result<(), Cause> {
         let filled = fill(self, buffer, at)?;
         if filled < buffer.len() {
@@ -69,11 +69,11 @@ impl FileSource {
         Ok(())
     }
 
-    /// Whether a path leads to this file, also by another name. What is not there does not.
+    /// Whether a path names this file, also by another link. Returns `false` for a missing file.
     ///
     /// # Errors
     ///
-    /// The system's answer.
+    /// The system's error.
     pub fn is_at(&self, path: impl AsRef<Path>) -> io::Result<bool> {
         let path = path.as_ref();
         match self.same(path) {
@@ -89,7 +89,7 @@ impl FileSource {
         Ok(ours == theirs)
     }
 
-    /// Without the numbers of files, by their names: another link to it is not seen.
+    /// Compares paths, since there are no inode numbers: another link is not recognised.
     #[cfg(windows)]
     fn same(&self, path: &Path) -> io::Result<bool> {
         Ok(std::fs::canonicalize(&self.path)? == std::fs::canonicalize(path)?)

@@ -1,4 +1,4 @@
-//! [`Mapped`]: a file seen through windows of its mapping.
+//! [`Mapped`]: a file that is read through windows of its mapping.
 
 use core::ptr::{self, NonNull};
 use core::slice;
@@ -9,28 +9,28 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{Cause, Source};
 
-/// A file that is mapped a chunk at a time: no more of it counts as this process's memory than what is being read.
+/// A file that is mapped one chunk at a time, so that only the chunk counts as memory of the process.
 ///
-/// For filesystems where a mapping is quicker than `pread`; elsewhere a [`FileSource`](super::FileSource) does the same and needs no promise.
+/// For file systems where a mapping is faster than `pread`. Else use a [`FileSource`](super::FileSource), which is safe.
 #[derive(Debug)]
 pub struct Mapped {
     file: File,
     length: u64,
 }
 
-/// An offset of a mapping is a multiple of this on every system that rustix knows.
+/// Offsets of mappings are multiples of this on every system that rustix supports.
 const GRAIN: u64 = 64 << 10;
 
 impl Mapped {
-    /// A file that was opened for reading, from its beginning on.
+    /// Reads a file that was opened for reading, from its beginning.
     ///
     /// # Errors
     ///
-    /// The system's answer.
+    /// The system's error.
     ///
     /// # Safety
     ///
-    /// Nobody shortens the file while this lives, or the process ends with SIGBUS where it reads what is gone; and nobody writes to what is being read.
+    /// No process shortens the file while this lives: reading beyond its new end raises SIGBUS. No process writes to bytes that are being read.
     pub unsafe fn new(file: File) -> io::Result<Self> {
         let length = file.metadata()?.len();
         Ok(Self { file, length })
@@ -43,7 +43,7 @@ impl Source for Mapped {
     }
 
     fn read_at(&mut self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
-        // Asked each time: a promise that was broken before is an end, not a signal.
+        // Checked each time: a file that was shortened before is at its end, without a signal.
         let there = self.file.metadata()?.len().min(self.length).saturating_sub(at);
         let count = buffer.len().min(usize::try_from(there).unwrap_or(usize::MAX));
         if count == 0 {

@@ -1,4 +1,5 @@
-//! [`Source`]: where a stream's bytes come from.
+//! [`Source`]: the origin of a stream's bytes: memory, a file ([`FileSource`], or `Mapped` on Unix), or any reader ([`Sequential`]).
+//!
 
 mod file;
 #[cfg(unix)]
@@ -14,19 +15,19 @@ pub use file::FileSource;
 pub use mapped::Mapped;
 pub use sequential::Sequential;
 
-/// Where a stream's bytes come from.
+/// The origin of a stream's bytes.
 pub trait Source {
-    /// Bytes in all, where that is known before the end.
+    /// Length in bytes, if it is known before the end.
     fn length(&self) -> Option<u64>;
 
-    /// Reads into the beginning of `buffer` what begins at byte `at`; how many bytes. None only at the end.
+    /// Reads bytes from offset `at` into the beginning of `buffer`. Returns how many; 0 only at the end.
     ///
     /// # Errors
     ///
-    /// The system's answer. [`Interrupted`](io::ErrorKind::Interrupted) is tried again.
+    /// The system's error. The caller repeats after [`Interrupted`](io::ErrorKind::Interrupted).
     fn read_at(&mut self, buffer: &mut [u8], at: u64) -> io::Result<usize>;
 
-    /// Whether it still is what it promised: asked when its last byte has been read.
+    /// Checks that the length is unchanged. Called after the last byte was read.
     ///
     /// # Errors
     ///
@@ -36,7 +37,7 @@ pub trait Source {
     }
 }
 
-/// Memory that is there already.
+/// Memory.
 impl Source for &[u8] {
     fn length(&self) -> Option<u64> {
         Some(self.len() as u64)
@@ -50,14 +51,14 @@ impl Source for &[u8] {
     }
 }
 
-/// Fills the buffer from byte `at` on, or as far as there is something; how many bytes.
+/// Fills the buffer from offset `at` on, or up to the end of the source. Returns how many bytes.
 pub(super) fn fill(source: &mut (impl Source + ?Sized), buffer: &mut [u8], at: u64) -> Result<usize, Cause> {
     let mut filled = 0;
     while filled < buffer.len() {
         let at = at + filled as u64;
         match source.read_at(&mut buffer[filled..], at) {
             Ok(0) => break,
-            // Who says more than there was room for has not written it.
+            // A count beyond the buffer cannot have been written.
             Ok(count) => filled += count.min(buffer.len() - filled),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(source) => return Err(Cause::Read { at, source }),

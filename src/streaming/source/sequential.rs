@@ -1,22 +1,21 @@
-//! [`Sequential`]: whatever can be read, from here to its end.
+//! [`Sequential`]: any reader, from its current position to its end.
 
 use std::io::{self, Read};
 
 use super::Source;
 
-/// A [`Read`] as a source: a pipe, a socket, a decoder. Its length is known at its end, and it is read once.
+/// A [`Read`] as a source: a pipe, a socket, a decoder. Its length is known at its end, and it can be read once.
 ///
-/// Its byte 0 is the next that it gives. A job that begins later passes over what is before, and what
-/// ends there is an error.
+/// Offset 0 is its position when it is created. A job that begins later skips the bytes before; a reader that ends within them is an error.
 #[derive(Debug)]
 pub struct Sequential<R> {
     read: R,
-    /// Bytes that it has given.
+    /// Bytes that were read.
     position: u64,
 }
 
 impl<R: Read> Sequential<R> {
-    /// Where `read` is now is byte 0.
+    /// Offset 0 is the current position of `read`.
     pub const fn new(read: R) -> Self {
         Self { read, position: 0 }
     }
@@ -37,7 +36,7 @@ impl<R: Read> Source for Sequential<R> {
         if at < self.position {
             return Err(io::Error::new(io::ErrorKind::NotSeekable, "what was read once cannot be read again"));
         }
-        // Each step is counted: what fails in the midst is gone on with there.
+        // Counted per step, so that a repeated call continues after a failure.
         while self.position < at && !buffer.is_empty() {
             let before = usize::try_from(at - self.position).unwrap_or(usize::MAX).min(buffer.len());
             if self.take(&mut buffer[..before])? == 0 {
