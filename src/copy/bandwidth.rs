@@ -1,4 +1,4 @@
-//! [`bandwidth`]: what the ways between a host and a device carry; [`diagnose`]: what to do about one that carries too little.
+//! [`bandwidth`]: measures the copies between a host and a device; [`diagnose`]: suggests causes of a low rate.
 
 use core::fmt;
 use std::vec::Vec;
@@ -7,7 +7,7 @@ use crate::memory::{Buffer, Device, GpuBuffer, Host, Memory, Pinned};
 use crate::stream::{Pending, Stream};
 use crate::{MemoryVisibility, Rejected, Result};
 
-/// Bytes that were moved, and the time that it took.
+/// Bytes that were copied, and the time that it took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Bytes.
@@ -17,14 +17,14 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// Bytes per nanosecond, which is GB/s of 10^9 bytes; `None` where no time has passed.
+    /// Returns GB/s (10^9 bytes per second); `None` if no time has passed.
     #[must_use]
     pub fn gb_per_s(self) -> Option<f64> {
         (self.ns > 0).then(|| self.bytes as f64 / self.ns as f64)
     }
 }
 
-/// What the ways between a host and a device carry.
+/// Rates of the copies between a host and a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bandwidth {
     /// From pinned memory to the device.
@@ -37,19 +37,19 @@ pub struct Bandwidth {
     pub pageable_down: Rate,
     /// Within the device.
     pub on_device: Rate,
-    /// Whether what was to be pinned really was.
+    /// Whether the pinned memory was page-locked.
     pub is_pinned: bool,
 }
 
-/// How often each way is measured; the quickest counts, since what else the machine does only adds.
+/// Copies per measurement. The fastest counts, since other load only adds time.
 const TIMES: usize = 4;
 
-/// Measures the ways between the host and a stream's device with copies of so many bytes, which are queued on it one at a time and waited for. The time is
-/// [`Backend::now_ns`](crate::backend::Backend::now_ns): in a link model the model's.
+/// Measures copies of `bytes` bytes between the host and a stream's device, one at a time. The clock is
+/// [`Backend::now_ns`](crate::backend::Backend::now_ns): in a link model, that of the model.
 ///
 /// # Errors
 ///
-/// [`Size`](crate::Error::Size) for no bytes; what the memory or a copy fails with.
+/// [`Size`](crate::Error::Size) for no bytes; the error of an allocation or a copy.
 pub fn bandwidth(stream: &Stream, bytes: usize) -> Result<Bandwidth> {
     if bytes == 0 {
         return Err(crate::Error::Size { asked: 0, least: 1, most: isize::MAX as u64 });
@@ -68,10 +68,10 @@ pub fn bandwidth(stream: &Stream, bytes: usize) -> Result<Bandwidth> {
     Ok(Bandwidth { up, down, pageable_up, pageable_down, on_device, is_pinned })
 }
 
-/// What a copy takes and gives back.
+/// Both buffers of a copy.
 type Ends<A, B> = (Buffer<u8, A>, Buffer<u8, B>);
 
-/// The quickest copy of all of one buffer to all of another, once it has been made; and both.
+/// Measures the fastest copy of one buffer to another. Returns both.
 fn measure<A: Memory, B: Memory>(stream: &Stream, from: Buffer<u8, A>, to: Buffer<u8, B>) -> Result<(Rate, Ends<A, B>)> {
     let (bytes, backend) = (from.size_bytes() as u64, stream.backend());
     let mut both = (from, to);
@@ -80,7 +80,7 @@ fn measure<A: Memory, B: Memory>(stream: &Stream, from: Buffer<u8, A>, to: Buffe
         let begun = backend.now_ns();
         both = stream.copy(both.0, both.1).and_then(Pending::wait).map_err(Rejected::into_error)?;
         let took = backend.now_ns().saturating_sub(begun);
-        // The first one pays for pages that nobody has touched.
+        // The first one includes page faults.
         if time > 0 {
             least = least.min(took);
         }
@@ -88,32 +88,32 @@ fn measure<A: Memory, B: Memory>(stream: &Stream, from: Buffer<u8, A>, to: Buffe
     Ok((Rate { bytes, ns: least }, both))
 }
 
-/// A way that carries less has something wrong with it, GB/s: any bus of the last fifteen years carries more.
+/// A lower rate in GB/s is suspicious: any bus of the last fifteen years is faster.
 pub const LEAST_GB_PER_S: u64 = 2;
 
-/// Fewer bytes say more of how long a transfer takes to begin than of what the way carries.
+/// With fewer bytes, the latency of a copy dominates.
 const FEW: u64 = 1 << 20;
 
-/// What is known of a rate besides its figures.
+/// The conditions of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Circumstances {
     /// Whether the host's memory was page-locked.
     pub is_pinned: bool,
-    /// What host and device see of each other.
+    /// Visibility of the device's memory.
     pub visibility: MemoryVisibility,
 }
 
-/// What may be the matter with a slow way.
+/// A possible cause of a low rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Suggestion {
     /// The memory is pageable: each transfer is copied twice.
     Pin,
-    /// The transfers are small: what they take is taken by their beginning.
+    /// The copies are small: latency dominates.
     Join,
-    /// Host and device see little of each other, as under WSL and Windows: the driver is between.
+    /// The driver shares the device with another system, as under WSL and Windows.
     Native,
-    /// It is the link.
+    /// The link itself.
     Link,
 }
 
@@ -130,18 +130,18 @@ impl fmt::Display for Suggestion {
     }
 }
 
-/// What is to be said of a rate.
+/// The verdict on a rate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Diagnosis {
-    /// Nothing.
+    /// The rate is not low.
     Fine,
-    /// No time has passed, so nobody knows.
+    /// No time has passed.
     Unknown,
-    /// It is below [`LEAST_GB_PER_S`], and why that may be, the likeliest first.
+    /// The rate is below [`LEAST_GB_PER_S`]. Possible causes, the most likely first.
     Slow(Vec<Suggestion>),
 }
 
-/// Judges what a way between a host and a device carries.
+/// Judges the rate of copies between a host and a device.
 ///
 /// | rate | memory | bytes | visibility | verdict |
 /// |---|---|---|---|---|

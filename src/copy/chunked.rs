@@ -1,4 +1,4 @@
-//! [`Chunked`]: a copy in chunks, of which a few are queued at a time.
+//! [`Chunked`]: a copy in chunks, with a bounded number in flight.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::fmt;
@@ -15,25 +15,25 @@ use crate::memory::{Both, Buffer, Memory, Reservation, same_size};
 use crate::stream::{Source, Stream, Target};
 use crate::{DeviceBytes, Error, Rejected, Result};
 
-/// The most chunks that are queued at once.
+/// The largest depth.
 pub const MOST_DEPTH: u32 = 8;
 
-/// How far a transfer has come, in bytes.
+/// Progress of a copy, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Those that have arrived: all before this many, and the end of a chunk.
+    /// Bytes from the beginning that have arrived, up to the end of a chunk.
     pub done: u64,
-    /// All of them.
+    /// Bytes in all.
     pub bytes: u64,
 }
 
-/// A copy that is queued in chunks, at most so many of them at once, and that owns both ends until it is over.
+/// A copy that is queued in chunks, with a bounded number in flight. It owns source and target until it is complete.
 ///
-/// 1. The chunks are [whole elements](Chunks) and are copied in order. What is queued of them never exceeds the depth.
-/// 2. The next ones are queued by whoever [waits](Self::wait) or [polls](Self::poll); the first are queued when this is made.
-/// 3. After a failure nothing more is queued. What was is waited for, and both ends come back with the first error: the target has every byte
+/// 1. Chunks are [whole elements](Chunks) and are copied in order. Their number in flight never exceeds the depth.
+/// 2. [`new`](Self::new) queues the first chunks; [`wait`](Self::wait) and [`poll`](Self::poll) queue the next ones.
+/// 3. After a failure no more chunks are queued. Those in flight are waited for, and both buffers are returned with the first error: the target has every byte
 ///    before the last [progress](Self::progress).
-/// 4. Dropped, the chunks that are queued are executed, no more are, and both ends go after them; forgotten, the ends are never freed.
+/// 4. If this is dropped, queued chunks are executed, and both buffers are freed after them. If it is forgotten, they are never freed.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -60,21 +60,21 @@ pub struct Chunked<A: Source, B: Target<Element = A::Element>> {
     from: A,
     to: B,
     way: Way<A::Element>,
-    /// What has not been queued.
+    /// Chunks that are not queued yet.
     left: Chunks,
-    /// Of chunks that are queued at once.
+    /// The most chunks in flight.
     depth: usize,
     flights: Flights,
     progress: Progress,
-    /// A chunk has not arrived: those behind it count for nothing.
+    /// A chunk has failed: those after it do not count as progress.
     is_torn: bool,
     failed: Option<Error>,
 }
 
-/// What a copy gives: both ends, or both ends and why not.
+/// The result of a copy: source and target, with the error if it failed.
 pub type Copied<A, B> = Result<(A, B), Rejected<(A, B)>>;
 
-/// How a copy is to be done.
+/// How a copy is queued.
 pub(crate) struct Plan<T> {
     pub way: Way<T>,
     pub chunks: Chunks,
@@ -83,10 +83,10 @@ pub(crate) struct Plan<T> {
     pub place: Option<Reservation>,
 }
 
-/// What is queued, the oldest first.
+/// The chunks in flight, oldest first.
 struct Flights {
     queued: VecDeque<Flight>,
-    /// Of those who may be under way at once. It is kept until nothing of them is.
+    /// A place among the copies that may be in flight at once. Kept until no chunk is in flight.
     place: Option<Reservation>,
     backend: Arc<dyn Backend>,
 }
@@ -105,23 +105,23 @@ impl Drop for Flights {
     }
 }
 
-/// A chunk that is queued.
+/// A chunk in flight.
 struct Flight {
-    /// Of its copies that nobody has waited for; the first of two comes first.
+    /// Its copies that were not waited for, in order.
     tickets: [Option<Ticket>; 2],
     bytes: u64,
     is_whole: bool,
 }
 
-/// Pinned elements, of whatever memory gives them.
+/// Pinned elements of any memory.
 type Between<T> = Buffer<T, Arc<dyn Memory<Visibility = Both>>>;
 
-/// How chunks get from one end to the other.
+/// The path of chunks from source to target.
 pub(crate) enum Way<T> {
-    /// By one copy each.
+    /// One copy per chunk.
     Direct(Stream),
-    /// Over pinned memory, by two copies on two streams. A buffer lists its last use, so the second copy out of it comes after the first into it, and
-    /// the first of a later chunk after that.
+    /// Through pinned memory, by two copies on two streams. A staging buffer lists its last use, so the copy out of it is ordered after the copy into it, and the next
+    /// chunk's copy into it after that.
     Staged {
         out: Stream,
         into: Stream,
@@ -132,11 +132,11 @@ pub(crate) enum Way<T> {
 }
 
 impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
-    /// A copy of all of `from` to all of `to` in chunks of at most `chunk` bytes, of which at most `depth` are queued on the stream at once.
+    /// Copies all of `from` to all of `to` in chunks of at most `chunk` bytes, with at most `depth` in flight on the stream.
     ///
     /// # Errors
     ///
-    /// Both ends, and nothing was queued: [`SizeMismatch`](Error::SizeMismatch), [`Size`](Error::Size) for a chunk shorter than an element,
+    /// Source and target; nothing was queued: [`SizeMismatch`](Error::SizeMismatch), [`Size`](Error::Size) for a chunk shorter than an element,
     /// [`Unsupported`](Error::Unsupported) for a depth of 0 or more than [`MOST_DEPTH`]; as [`Stream::copy`] for the first chunk.
     pub fn new(stream: &Stream, from: A, to: B, chunk: u64, depth: u32) -> Result<Self, Rejected<(A, B)>> {
         let planned = (|| {
@@ -148,7 +148,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         Self::planned(from, to, planned)
     }
 
-    /// What was planned, begun; or both ends.
+    /// Starts a planned copy, or returns both buffers.
     pub(crate) fn planned(from: A, to: B, planned: Result<Plan<A::Element>>) -> Result<Self, Rejected<(A, B)>> {
         match planned {
             Ok(plan) => Self::idle(from, to, plan).begun(),
@@ -156,14 +156,14 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         }
     }
 
-    /// What was planned, and nothing of it is queued.
+    /// Creates a planned copy without queueing a chunk.
     pub(crate) fn idle(from: A, to: B, Plan { way, chunks, depth, place }: Plan<A::Element>) -> Self {
         let progress = Progress { done: 0, bytes: chunks.bytes() };
         let flights = Flights { queued: VecDeque::with_capacity(depth), place, backend: Arc::clone(way.stream().backend()) };
         Self { from, to, way, left: chunks, depth, flights, progress, is_torn: false, failed: None }
     }
 
-    /// Queues the first chunks. If not even one could be, both ends come back.
+    /// Queues the first chunks. Returns both buffers if none could be queued.
     fn begun(mut self) -> Result<Self, Rejected<(A, B)>> {
         self.fill();
         match self.failed.take() {
@@ -172,28 +172,27 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         }
     }
 
-    /// How far it has come, as far as somebody has waited or polled.
+    /// Progress at the last wait or poll.
     #[must_use]
     pub const fn progress(&self) -> Progress {
         self.progress
     }
 
-    /// Takes note of what is over and queues what there is room for, without waiting; whether all is over. An error is kept for
-    /// [`wait`](Self::wait).
+    /// Retires complete chunks and queues the next ones, without waiting. Returns whether the copy is complete. [`wait`](Self::wait) returns its error.
     pub fn poll(&mut self) -> bool {
         self.drive(Some(Duration::ZERO), |_| {})
     }
 
-    /// Waits as long as it takes.
+    /// Waits without a deadline.
     ///
     /// # Errors
     ///
-    /// What a chunk failed with first, and both ends.
+    /// The first error of a chunk, with both buffers.
     pub fn wait(self) -> Copied<A, B> {
         self.wait_with(|_| {})
     }
 
-    /// The same, and `progress` is told of each chunk that has arrived, in order.
+    /// As [`wait`](Self::wait), and calls `progress` for each chunk that has arrived, in order.
     ///
     /// # Errors
     ///
@@ -203,7 +202,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         self.finish()
     }
 
-    /// Waits no longer than `timeout`, in all.
+    /// Waits no longer than `timeout` in total.
     ///
     /// # Errors
     ///
@@ -212,7 +211,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         if self.drive(Some(timeout), |_| {}) { Ok(self.finish()) } else { Err(self) }
     }
 
-    /// Waits for chunks and queues others, not longer than `timeout`; whether all is over.
+    /// Waits for chunks and queues others, no longer than `timeout`. Returns whether the copy is complete.
     pub(crate) fn drive(&mut self, timeout: Option<Duration>, mut progress: impl FnMut(Progress)) -> bool {
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         self.fill();
@@ -221,7 +220,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
             if !self.land(deadline) {
                 return false;
             }
-            // Before anybody is told: the streams have work meanwhile.
+            // Before the callback, so that the streams have work meanwhile.
             self.fill();
             if self.progress != before {
                 progress(self.progress);
@@ -230,7 +229,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         true
     }
 
-    /// What the copy failed with, once.
+    /// Takes the error of the copy.
     pub(crate) fn failure(&mut self) -> Option<Error> {
         self.failed.take()
     }
@@ -250,12 +249,12 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         }
     }
 
-    /// Queues a chunk; where only half of it could be, that is waited for too.
+    /// Queues a chunk. If only the first of two copies could be queued, that one is waited for too.
     fn queue(&mut self, range: Range<u64>) -> Result<()> {
         let element = size_of::<A::Element>() as u64;
         // Elements that have no bytes have no chunks, and a buffer's bytes can be counted.
         let [start, end] = [range.start, range.end].map(|byte| (byte / element) as usize);
-        // There before anything of it is queued, so that it is waited for whatever panics.
+        // Listed before its copies are queued, so that they are waited for after a panic.
         let flight = self.flights.queued.push_back_mut(Flight { tickets: [None; 2], bytes: range.end - range.start, is_whole: false });
         let queued = self.way.queue(&mut self.from, &mut self.to, start..end, &mut flight.tickets);
         flight.is_whole = queued.is_ok();
@@ -265,7 +264,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
         queued
     }
 
-    /// Waits for the oldest chunk that is queued, until `deadline` for both its copies; whether it is over.
+    /// Waits for the oldest chunk in flight, until `deadline`. Returns whether it is complete.
     fn land(&mut self, deadline: Option<Instant>) -> bool {
         let Some(flight) = self.flights.queued.front_mut() else { return true };
         let backend = self.way.stream().backend();
@@ -281,7 +280,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
                 }
             }
             *place = None;
-            // Where the wait itself has failed it may not be over, and stays listed.
+            // If the wait itself failed, the copy may not be complete and stays listed.
             if flight.is_whole || backend.reached(ticket) {
                 self.from.settled(ticket);
                 self.to.settled(ticket);
@@ -309,7 +308,7 @@ impl<A: Source, B: Target<Element = A::Element>> fmt::Debug for Chunked<A, B> {
 }
 
 impl<T: DeviceBytes> Way<T> {
-    /// One that goes over `depth` buffers of `elements` elements each.
+    /// A path through `depth` staging buffers of `elements` elements each.
     pub fn staged(out: &Stream, into: &Stream, memory: &Arc<dyn Memory<Visibility = Both>>, elements: usize, depth: usize) -> Result<Self> {
         let staging = (0..depth).map(|_| Buffer::new(Arc::clone(memory), elements)).collect::<Result<_>>()?;
         Ok(Self::Staged { out: out.clone(), into: into.clone(), staging, turn: 0 })
@@ -322,7 +321,7 @@ impl<T: DeviceBytes> Way<T> {
         }
     }
 
-    /// Queues the copies of some elements; their tickets also where there is one and no other.
+    /// Queues the copies of some elements. Stores their tickets, also if only the first could be queued.
     fn queue<A: Source<Element = T>, B: Target<Element = T>>(
         &mut self,
         from: &mut A,
@@ -345,7 +344,7 @@ impl<T: DeviceBytes> Way<T> {
     }
 }
 
-/// Queues one copy, which both buffers list.
+/// Queues one copy, which both buffers list as a use.
 fn hop<A: Source, B: Target<Element = A::Element>>(
     stream: &Stream,
     from: &mut A,
@@ -356,8 +355,8 @@ fn hop<A: Source, B: Target<Element = A::Element>>(
     let last = [from.last(), to.last()];
     let target = to.elements().slice(at..at + range.len())?;
     let source = from.elements().slice(range)?;
-    // SAFETY: the operation owns both, or has them lent until it is over: two buffers, of which nobody else writes to the one or uses the other. Both
-    // list it at once.
+    // SAFETY: the operation owns both buffers, or borrows them until it is complete: no one else writes the source or uses the target. Both list the copy
+    // below.
     let ticket = unsafe { stream.queue_copy(source, target, last) }?;
     if let Some(ticket) = ticket {
         from.used(ticket);
@@ -366,12 +365,12 @@ fn hop<A: Source, B: Target<Element = A::Element>>(
     Ok(ticket)
 }
 
-/// Refuses a depth that there is not.
+/// Checks a depth.
 pub(crate) fn check_depth(depth: u32) -> Result<usize> {
     if (1..=MOST_DEPTH).contains(&depth) { Ok(depth as usize) } else { Err(Error::Unsupported { what: "a depth outside 1 to 8" }) }
 }
 
-/// A copy of what is lent, which is over when this goes.
+/// A copy of borrowed elements, which is complete when this is dropped.
 pub(crate) struct Ended<A: Source, B: Target<Element = A::Element>>(pub Chunked<A, B>);
 
 impl<A: Source, B: Target<Element = A::Element>> Drop for Ended<A, B> {

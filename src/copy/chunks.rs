@@ -1,15 +1,15 @@
-//! [`Chunks`]: many elements as ranges of bytes.
+//! [`Chunks`]: elements as byte ranges.
 
 use core::iter::FusedIterator;
 use core::ops::Range;
 
 use crate::{Error, Result};
 
-/// The bytes of so many elements, cut into ranges.
+/// The bytes of a number of elements, cut into ranges.
 ///
-/// 1. The ranges begin at byte 0, follow each other without a gap and end with the last byte.
-/// 2. Each is a whole number of elements: as many as fit into a chunk, and in the last range those that are left.
-/// 3. What makes no sense is refused before there is a range.
+/// 1. The ranges begin at byte 0, are contiguous and end with the last byte.
+/// 2. Each is a whole number of elements: as many as fit into a chunk, and the rest in the last range.
+/// 3. Invalid sizes are an error before the first range.
 ///
 /// ```
 /// use ringmem::copy::Chunks;
@@ -28,11 +28,11 @@ pub struct Chunks {
 }
 
 impl Chunks {
-    /// `elements` elements of `size` bytes each, in ranges of at most `chunk` bytes.
+    /// Cuts `elements` elements of `size` bytes each into ranges of at most `chunk` bytes.
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for a chunk that is shorter than an element, or of no bytes, and for more bytes than an address can span.
+    /// [`Size`](Error::Size) for a chunk shorter than an element or of no bytes, and for more bytes than can be addressed.
     pub fn new(elements: u64, size: u64, chunk: u64) -> Result<Self> {
         let (least, most) = (size.max(1), isize::MAX as u64);
         if chunk < least {
@@ -45,19 +45,19 @@ impl Chunks {
         Ok(Self { next: 0, end: asked, step: chunk - chunk % least })
     }
 
-    /// Bytes of every range but the last.
+    /// Bytes of each range but the last.
     #[must_use]
     pub const fn step(&self) -> u64 {
         self.step
     }
 
-    /// All bytes.
+    /// Bytes in all.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.end
     }
 
-    /// Leaves out what has not been asked for.
+    /// Skips the remaining ranges.
     pub(crate) const fn skip_all(&mut self) {
         self.next = self.end;
     }

@@ -1,4 +1,4 @@
-//! [`Coalescer`]: small writes, kept until they can be few copies.
+//! [`Coalescer`]: merges small writes to one buffer into few copies.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::fmt;
@@ -8,13 +8,13 @@ use std::vec::Vec;
 use crate::memory::{Buffer, Device, HostReadable, Memory, Pinned, end, same_backend};
 use crate::{DeviceBytes, Error, Rejected, Result};
 
-/// Collects writes to one buffer in a staging buffer of its own, and copies them when it is [flushed](Self::flush) or the staging is full.
+/// Collects writes to one buffer in a staging buffer, and copies them on [`flush`](Self::flush) or when the staging buffer is full.
 ///
-/// 1. A flush is one copy for each run of elements that were written side by side, in whatever order and however often.
-/// 2. The buffer is then as if each write had been copied by itself, in their order: the last one of an element stands.
-/// 3. All staging is allocated at once, by [`new`](Self::new), and used again by every flush.
-/// 4. What a failed flush has not copied is still pending: the next one copies it.
-/// 5. Dropping it drops what is pending: [`flush`](Self::flush) or [`close`](Self::close) say what went wrong, a destructor could not.
+/// 1. A flush is one copy per contiguous run of written elements, in any order of writes, also overlapping ones.
+/// 2. The result is as if each write had been copied in order: the last write of an element wins.
+/// 3. [`new`](Self::new) allocates all staging memory; flushes reuse it.
+/// 4. Writes that a failed flush has not copied stay pending: the next flush copies them.
+/// 5. Dropping it drops pending writes, since a destructor cannot return an error: call [`flush`](Self::flush) or [`close`](Self::close).
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -36,27 +36,27 @@ use crate::{DeviceBytes, Error, Rejected, Result};
 /// ```
 pub struct Coalescer<T: DeviceBytes, M: Memory = Device, S: Memory<Visibility: HostReadable> = Pinned> {
     target: Buffer<T, M>,
-    // INVARIANT: two halves of `capacity` elements: one that is written to, one that writes out of order are gathered in.
+    // INVARIANT: two halves of `capacity` elements: one for writes, and one in which a flush gathers writes that are out of order.
     staging: Buffer<T, S>,
     capacity: usize,
     is_second: bool,
-    /// Elements of the half in use that hold writes.
+    /// Written elements of the half in use.
     staged: usize,
-    /// What is pending, in the order of writing.
+    /// Pending writes, in order.
     // INVARIANT: within `target`, and within the staged part of the half in use; at most `capacity` elements in all.
     pieces: Vec<Piece>,
-    /// Whether each piece lies behind the one before, with something between them: then they are the runs.
+    /// Whether each piece begins after the end of the one before, with a gap: then the pieces are the runs.
     is_ordered: bool,
-    /// Room for the next runs.
+    /// Memory for the next runs.
     runs: Vec<Piece>,
 }
 
-/// Elements side by side.
+/// Contiguous elements.
 #[derive(Clone, Copy)]
 struct Piece {
-    /// Where in the target.
+    /// Index in the target.
     at: usize,
-    /// Where in a half of the staging.
+    /// Index in a half of the staging buffer.
     from: usize,
     len: usize,
 }
@@ -68,11 +68,11 @@ impl Piece {
 }
 
 impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T, M, S> {
-    /// Collects writes to `target`, at most `capacity` elements at a time. Of `memory` it takes a buffer twice as long.
+    /// Collects writes to `target`, at most `capacity` elements at a time. Allocates twice as many elements of `memory`.
     ///
     /// # Errors
     ///
-    /// The target, with [`Size`](Error::Size) for no elements, [`OtherBackend`](Error::OtherBackend) for memory of another backend, or what the memory refuses.
+    /// The target, with [`Size`](Error::Size) for no elements, [`OtherBackend`](Error::OtherBackend) for memory of another backend, or the error of the allocation.
     #[track_caller]
     pub fn new(target: Buffer<T, M>, memory: S, capacity: usize) -> Result<Self, Rejected<Buffer<T, M>>> {
         match Self::stage(&target, memory, capacity) {
@@ -99,12 +99,12 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         }
     }
 
-    /// Writes elements from the one at `at` on, with the next flush. Where the staging has no room for them, it is flushed; what is longer than all of
-    /// it is copied at once, after that.
+    /// Writes elements from index `at` on, with the next flush. Flushes first if they do not fit into the staging buffer. Elements that exceed all of it are copied at
+    /// once after that flush.
     ///
     /// # Errors
     ///
-    /// [`Range`](Error::Range) before anything is done; what a copy failed with. Nothing of these elements is pending then.
+    /// [`Range`](Error::Range) before any change; the error of a copy. None of these elements is pending then.
     pub fn write(&mut self, at: usize, elements: &[T]) -> Result<()> {
         end::<T>(at, elements.len(), self.target.len())?;
         let len = elements.len();
@@ -132,11 +132,11 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         Ok(())
     }
 
-    /// Copies what is pending, and returns when that is done; how many copies it took.
+    /// Copies pending writes and waits. Returns the number of copies.
     ///
     /// # Errors
     ///
-    /// What the first copy failed with. It and what comes after it are still pending.
+    /// The error of the first copy that failed. Its write and those after it are still pending.
     pub fn flush(&mut self) -> Result<usize> {
         if !self.is_ordered {
             self.gather()?;
@@ -155,7 +155,7 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         Ok(copied)
     }
 
-    /// Brings what is pending into runs, in the other half.
+    /// Gathers pending writes into runs, in the other half.
     fn gather(&mut self) -> Result<()> {
         let Self { staging, pieces, runs, capacity, is_second, .. } = self;
         runs.clear();
@@ -175,9 +175,9 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         }
         let (first, second) = staging.as_mut_slice()?.split_at_mut(*capacity);
         let (old, new) = if *is_second { (second, first) } else { (first, second) };
-        // In the order of writing: so the last one of an element stands.
+        // In the order of the writes, so that the last write of an element wins.
         for piece in pieces.iter() {
-            // Its run is the last that does not begin behind it: it is part of one.
+            // Its run is the last one that begins at or before it.
             let run = &runs[runs.partition_point(|run| run.at <= piece.at) - 1];
             new[run.from + piece.at - run.at..][..piece.len].copy_from_slice(&old[piece.from..][..piece.len]);
         }
@@ -186,7 +186,7 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         Ok(())
     }
 
-    /// The buffer, with all that was written.
+    /// Flushes, and returns the buffer.
     ///
     /// # Errors
     ///
@@ -196,11 +196,11 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         Ok(&mut self.target)
     }
 
-    /// Flushes, and gives the buffer back.
+    /// Flushes, and returns the owned buffer.
     ///
     /// # Errors
     ///
-    /// `self`, with what [`flush`](Self::flush) failed with.
+    /// `self`, with the error of [`flush`](Self::flush).
     pub fn close(mut self) -> Result<Buffer<T, M>, Rejected<Self>> {
         match self.flush() {
             Ok(_) => Ok(self.target),
@@ -208,20 +208,19 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
         }
     }
 
-    /// Elements that were written and not yet copied, as often as they were written, or once where a flush has gathered them and failed; 0 when nothing is
-    /// pending.
+    /// Written elements that are not copied, counted once per write, or once in all after a failed flush has gathered them; 0 if no write is pending.
     #[must_use]
     pub fn pending(&self) -> usize {
         self.pieces.iter().map(|piece| piece.len).sum()
     }
 
-    /// Elements that it collects at most.
+    /// The most elements that it collects.
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.capacity
     }
 
-    /// Where the half in use begins.
+    /// First element of the half in use.
     const fn half(&self) -> usize {
         if self.is_second { self.capacity } else { 0 }
     }

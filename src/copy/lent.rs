@@ -1,13 +1,13 @@
-//! [`Lent`]: a borrowed end of a transfer that is over before its call returns.
+//! [`Lent`]: a borrowed source or target of a copy that is complete before its call returns.
 
 use crate::DeviceBytes;
 use crate::backend::Ticket;
 use crate::memory::{Memory, Slice};
 use crate::stream::{Elements, Operand, Queued, Settle, Source, Target};
 
-/// Elements that queued copies use while their caller waits.
+/// Elements that queued copies use while the caller waits.
 ///
-/// The buffer does not list what is queued with it; this does.
+/// The buffer does not list these copies; this does.
 pub(crate) struct Lent<'a, T, M> {
     view: Slice<'a, T, M>,
     last: Option<Ticket>,
@@ -16,7 +16,8 @@ pub(crate) struct Lent<'a, T, M> {
 impl<'a, T, M> Lent<'a, T, M> {
     /// # Safety
     ///
-    /// What is queued with it is over before the elements' borrow ends, whatever panics; and where they are written, they are the caller's alone.
+    /// Copies that are queued with it are complete before the borrow of the elements ends, even after a panic. If the elements are written, the caller has exclusive
+    /// access.
     pub const unsafe fn new(view: Slice<'a, T, M>) -> Self {
         Self { view, last: None }
     }

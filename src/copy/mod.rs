@@ -1,11 +1,13 @@
-//! How bytes are moved well between a host and a device: few copies, of the right shape, at a rate that is known.
+//! Copies between host and device memory in better shapes: merged, in chunks, aligned, and measured.
 //!
-//! 1. [`Coalescer`]: many small writes to one buffer become as few copies as there are runs of neighbours.
-//! 2. [`Chunks`] cuts so many elements into ranges of bytes and loses none; [`Chunked`] is a copy in such chunks, of which a few are queued at a time.
-//! 3. [`split`], [`padded`]: ranges and lengths in whole units of an alignment.
-//! 4. [`bandwidth`]: what the ways to a device and back carry, and what to do about one that carries too little.
+//! 1. [`Coalescer`] merges many small writes to one buffer into one copy per contiguous run.
+//! 2. [`Chunked`] copies one buffer in chunks with a bounded number in flight, and reports progress. [`Chunks`] are its byte ranges.
+//! 3. [`split`] and [`padded`] round ranges and lengths to whole units of an alignment.
+//! 4. [`bandwidth`] measures the copies between a host and a device, and [`diagnose`] suggests causes of a low rate.
 //!
-//! Nothing here is needed to move a buffer: a [`Stream`](crate::stream::Stream) does.
+//! To copy a whole buffer, use [`Stream::copy`](crate::stream::Stream::copy). To copy between devices, use [`peer`](crate::peer); for data larger than device memory,
+//! [`streaming`](crate::streaming); to move messages between rings, a [`TransferStrategy`](crate::bridge::TransferStrategy) of a bridge. Nothing here chooses a memory
+//! kind or allocates in the background.
 
 mod bandwidth;
 mod chunked;

@@ -1,7 +1,7 @@
-//! Ranges of elements, split where their bytes begin at multiples of a power of two.
+//! [`split`] and [`padded`]: ranges and lengths of elements in whole units of a power of two of bytes.
 //!
-//! No copy of this crate is made quicker by it: drivers split for themselves, and a transfer over a bus takes what its bytes take wherever they begin
-//! (workload `split-64k` of the bench `movement`). It is there for what asks for such lengths: vector loads, direct I/O, other pages.
+//! For consumers that require such lengths: vector loads, direct I/O, other page sizes. It makes no copy of this crate faster: drivers split copies themselves, and
+//! the time of a copy over a bus depends on its bytes, not on where they begin (workload `split-64k` of the bench `movement`).
 
 use core::ops::Range;
 

@@ -1,12 +1,12 @@
-//! Which frame was not had, and why.
+//! [`Failed`]: the number and the error of a frame that was refused or lost.
 
 use crate::Error;
 
-/// A frame that was refused or lost, and no other.
+/// A frame that was refused or lost.
 #[derive(Debug, thiserror::Error)]
 #[error("frame {sequence}: {error}")]
 pub struct Failed {
-    /// Which; of one that was refused, the number that the next one has instead.
+    /// Its number. The next frame gets the number of a refused one.
     pub sequence: u64,
     /// Why.
     #[source]

@@ -1,18 +1,18 @@
-//! Frames of device memory for a host that looks on: n buffers in turn, read while the next ones are computed and transferred.
+//! Rotating pinned buffers between a running computation and the host: device to host with [`pair`], host to device with [`Uploads`].
 //!
-//! 1. A reader sees whole frames only: the elements of one [`start`](Writer::start), with its sequence number, which goes up from read to read.
-//! 2. A transfer comes after everything that its source lists, on whatever stream: copies and fills by themselves, launches by
-//!    [`used_by`](crate::memory::Buffer::used_by). The source lists the transfer in turn: who resizes, writes or frees it next comes after that.
-//! 3. The writer waits for no reader unless it was told to: see [`Policy`]. What a reader holds is never overwritten.
-//! 4. Nothing is copied on the host, and nothing allocated once each slot has a buffer of the frame's length.
-//! 5. A transfer that fails costs its frame and no other: the reader is told [which](Failed), nobody else is, and its slot is free again.
-//! 6. Either half may be dropped or forgotten at any moment, with transfers in flight: memory is freed after its uses, or not at all.
+//! Use it if the host reads or fills one frame while the next is computed and copied. Use a [`mirror`](crate::mirror) for one buffer that both sides change,
+//! [`streaming`](crate::streaming) for data larger than device memory, and [`Chunked`](crate::copy::Chunked) for a single copy.
 //!
-//! It does not order kernels: a launch that writes to a source again must come after the transfer of it, by
-//! [`ready_on`](crate::memory::Buffer::ready_on). So a simulation that works in place takes turns with two buffers, or queues a copy on the
-//! device, which takes little of the time of one to the host, and starts that.
+//! 1. A reader sees complete frames only: the elements of one [`start`](Writer::start), with its sequence number, which increases with each read.
+//! 2. A copy is ordered after all uses that its source lists, on any stream: copies and fills are listed automatically, launches by
+//!    [`used_by`](crate::memory::Buffer::used_by). The source lists the copy in turn, so that a later resize, write or free is ordered after it.
+//! 3. The writer waits for the reader only under [`Policy::Every`]. A frame that the reader holds is never overwritten.
+//! 4. The host copies nothing. Nothing is allocated after each slot has a buffer of the frame's length.
+//! 5. A failed copy loses its own frame only: the reader gets [`Failed`] with its number, and the slot is free again.
+//! 6. Either half can be dropped or forgotten with copies in flight: memory is freed after its uses, or never.
 //!
-//! [`Uploads`] is the other direction: the host fills one buffer while the last is on its way and the one before that is worked on.
+//! It does not order kernels: a launch that writes a source again must be ordered after the copy of it, by [`ready_on`](crate::memory::Buffer::ready_on). A simulation
+//! that works in place alternates between two buffers, or queues a copy on the device first, which is much faster than one to the host.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
@@ -33,7 +33,7 @@
 //!     positions = compute.fill(positions, .., step as f32)?.ordered(); // a kernel's work
 //!     assert_eq!(writer.start(&mut positions, ..)?, step);
 //!     if step > 1 {
-//!         // The frame before, while this step and its transfer are under way.
+//!         // The frame before, while this step and its copy are in flight.
 //!         let frame = reader.next(Duration::from_secs(10))?.expect("in time");
 //!         assert_eq!((frame.sequence, frame.elements[999]), (step - 1, (step - 1) as f32));
 //!         reader.release();
@@ -43,7 +43,7 @@
 //! # }
 //! ```
 //!
-//! A frame is lent until the reader is next used:
+//! A frame is borrowed from the reader:
 //!
 //! ```compile_fail
 //! fn two(reader: &mut ringmem::double_buffer::Reader<u8>) -> [u64; 2] {
@@ -75,21 +75,21 @@ pub use writer::Writer;
 
 use slots::Slots;
 
-/// What becomes of a new frame where every slot is in use.
+/// The overflow policy: what happens to a new frame if all slots are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// The oldest whole frame that nobody has read gives way, but for the newest one: a reader always finds that. Where none can, since all others are
-    /// held or still in flight, the new frame is refused. Nobody waits. With three slots that happens only to frames that are started faster than they
-    /// are transferred. A failed frame gives way like any other, and is then counted as unreported.
+    /// Overwrites the oldest complete unread frame, except the newest: a reader always finds that one. If all others are held or in flight, the new frame is
+    /// refused. No call waits. With three slots, only frames that are started faster than they are copied are refused. A failed frame is overwritten like any other,
+    /// and its error is counted as unreported.
     Newest,
-    /// Each is read: `start` waits so long for the reader to be through with one, and then refuses the new frame.
+    /// Keeps every frame: `start` waits for the reader to release one, and then refuses the new frame.
     Every {
-        /// How long; nothing where one thread has both halves.
+        /// How long `start` waits; zero if one thread has both halves.
         wait: Duration,
     },
 }
 
-/// The two halves of so many slots, whose buffers are of `memory` and allocated when they are first needed, and whose transfers have a stream of their own.
+/// Creates a writer and a reader with `slots` slots and an internal stream. Buffers of `memory` are allocated on first use.
 ///
 /// # Errors
 ///
@@ -105,7 +105,7 @@ where
     Ok((Writer::new(memory, Origin::here(), stream, policy, Arc::clone(&slots)), Reader::new(slots)))
 }
 
-/// A stream for the transfers of so many slots. Nobody else has it: who synchronized it would be told of failures in the reader's place.
+/// An internal stream for copies: a synchronize of a shared stream would take the errors that are the reader's.
 fn transfers(memory: &impl Memory, slots: usize) -> Result<Stream> {
     if slots == 0 {
         return Err(Error::Unsupported { what: "a frame without a slot" });
@@ -113,7 +113,7 @@ fn transfers(memory: &impl Memory, slots: usize) -> Result<Stream> {
     Stream::new(memory.backend(), memory.device())
 }
 
-/// A slot's buffer if it has as many elements, or else another: what is too long or too short goes first.
+/// Returns the slot's buffer if it has the length, else frees it and allocates another.
 fn fitting<T: DeviceBytes, H: Memory + Clone>(slot: Option<Buffer<T, H>>, memory: &H, origin: &Origin, len: usize) -> Result<Buffer<T, H>> {
     match slot {
         Some(slot) if slot.len() == len => Ok(slot),

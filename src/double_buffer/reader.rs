@@ -1,4 +1,4 @@
-//! [`Reader`]: the half that looks at frames.
+//! [`Reader`]: the half that reads frames.
 
 use core::fmt;
 use core::mem;
@@ -11,19 +11,19 @@ use super::slots::{Slots, Transfer, Unread};
 use crate::memory::{Buffer, HostReadable, Memory, Pinned};
 use crate::{DeviceBytes, Rejected};
 
-/// Looks at whole frames, one at a time and never an older one than before. It holds the slot of the last until it is used again.
+/// Reads complete frames, one at a time and in order. It holds the slot of the last one until its next use.
 pub struct Reader<T, H: Memory = Pinned> {
     slots: Arc<Slots<T, H>>,
-    /// The last frame, by its number.
+    /// The last frame and its number.
     held: Option<(u64, Buffer<T, H>)>,
 }
 
-/// A whole frame, in the memory that it was transferred to.
+/// A complete frame, in the memory that it was copied to.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Frame<'a, T> {
-    /// What its start said.
+    /// Its number, as returned by [`start`](super::Writer::start).
     pub sequence: u64,
-    /// As they were on the device then.
+    /// Its elements.
     pub elements: &'a [T],
 }
 
@@ -32,13 +32,12 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
         Self { slots, held: None }
     }
 
-    /// The newest frame that is whole: the same as the last time where there is no newer one, `None` where there never was one, or it was
-    /// [released](Self::release). Older ones that were not read are passed over. It does not wait.
+    /// Returns the newest complete frame: the held one if there is no newer, `None` if there is neither. Skips older frames. Never waits.
     ///
     /// # Errors
     ///
-    /// [`Failed`], once for each frame whose transfer failed since the last read, before any later frame. [`Busy`](crate::Error::Busy) inside for managed
-    /// memory that the host may not touch now: that frame is still there.
+    /// [`Failed`], once for each frame whose copy failed since the last read, before any later frame. [`Busy`](crate::Error::Busy) inside for managed
+    /// memory that the host may not access now: the frame is kept.
     pub fn latest(&mut self) -> Result<Option<Frame<'_, T>>, Failed> {
         let held = &mut self.held;
         self.slots.change_settled(|books| {
@@ -59,12 +58,12 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
         self.frame()
     }
 
-    /// The next frame in order, after a wait of no longer than `timeout` for its transfer: `None` if there is none by then. What was held is released.
+    /// Releases the held frame and returns the next one in order. Waits for its copy no longer than `timeout`, and returns `None` then.
     ///
     /// # Errors
     ///
-    /// [`Failed`] in the place of a frame whose transfer failed; the one after it comes next. As [`latest`](Self::latest) for managed memory, which
-    /// has that frame then.
+    /// [`Failed`] in place of a frame whose copy failed; the next call returns the one after it. As [`latest`](Self::latest) for managed memory: that returns the
+    /// frame later.
     pub fn next(&mut self, timeout: Duration) -> Result<Option<Frame<'_, T>>, Failed> {
         self.release();
         let until = Instant::now().checked_add(timeout);
@@ -74,7 +73,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
             Transfer::Whole(buffer) => Ok(buffer),
             Transfer::Lost(rejected) => Err(rejected),
             Transfer::Flying(pending) => {
-                // Without an end there is always time.
+                // Without a deadline.
                 let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
                 match pending.wait_timeout(left) {
                     Ok(outcome) => outcome,
@@ -98,7 +97,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
         self.frame()
     }
 
-    /// Takes the oldest frame out, so that nobody else asks for its transfer, once there is one; `None` if there is none by then, or never will be.
+    /// Waits for an unread frame and takes the oldest out, so that only this thread waits for its copy. Returns `None` at the deadline, or if there is no writer.
     fn oldest(&self, until: Option<Instant>) -> Option<Unread<T, H>> {
         let mut books = self.slots.look();
         loop {
@@ -123,7 +122,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable>> Reader<T, H> {
     }
 }
 
-/// A frame that the reader has taken out and does not hold yet. It holds none after this: also where it panics.
+/// Marks the reader as holding no frame on drop, also after a panic, until it holds the one that it has taken out.
 struct Out<'a, T, H: Memory>(&'a Slots<T, H>);
 
 impl<T, H: Memory> Drop for Out<'_, T, H> {
@@ -133,7 +132,7 @@ impl<T, H: Memory> Drop for Out<'_, T, H> {
 }
 
 impl<T, H: Memory> Reader<T, H> {
-    /// Is through with the frame that it holds, if it holds one: its slot is free for another.
+    /// Releases the held frame, if there is one: its slot is free again.
     pub fn release(&mut self) {
         if let Some((_, buffer)) = self.held.take() {
             self.slots.change(|books| {
@@ -143,7 +142,7 @@ impl<T, H: Memory> Reader<T, H> {
         }
     }
 
-    /// Whether the writer has gone, and everything that it started was read.
+    /// Whether the writer was dropped and all its frames were read.
     #[must_use]
     pub fn is_over(&self) -> bool {
         let books = self.slots.look();

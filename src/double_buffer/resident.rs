@@ -1,9 +1,9 @@
-//! Where frames come from and go to.
+//! [`Resident`]: elements that a frame is copied from or to, and that list the copy as a use.
 
 use crate::DeviceBytes;
 use crate::memory::{Buffer, Memory};
 
-/// Elements that stay with their owner while a transfer of them is queued, and list it as a use: a [`Buffer`], a named buffer's
+/// Elements that stay with their owner while a copy of them is queued, and list it as a use: a [`Buffer`], a named buffer's
 /// [`LeaseMut`](crate::manager::LeaseMut), a registered buffer's [`LeaseMut`](crate::registry::LeaseMut).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` lists no transfers",
@@ -25,21 +25,21 @@ pub(crate) mod sealed {
 
         fn elements(&self) -> Slice<'_, T, Self::Memory>;
 
-        /// Refuses what is not to be used so.
+        /// Returns an error if the elements must not be used this way.
         fn may_queue(&self) -> Result<()> {
             Ok(())
         }
 
-        /// An operation was queued, after all uses that are listed.
+        /// Lists an operation that is ordered after all listed uses.
         fn used(&mut self, ticket: Ticket);
 
-        /// One more was queued.
+        /// Counts a queued operation.
         fn count(&mut self) {}
 
-        /// An operation was queued, but is not listed by its own ticket, of whose failure only one is told: not who has these elements next.
+        /// Lists an operation by an event behind it, so that a later use of these elements does not take its error.
         fn used_in_silence(&mut self, ticket: Ticket, stream: &Stream) {
             self.count();
-            // Until there is a mark, which a clock that is the user's may panic in.
+            // Until there is an event: recording it may panic in a user's clock.
             self.used(ticket);
             if let Ok(mark) = stream.mark() {
                 self.used(mark);

@@ -1,4 +1,4 @@
-//! What is between a writer and a reader: slots that are free, and frames in the order in which they were started.
+//! [`Slots`]: the state that writer and reader share: free slots, and unread frames in order.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,37 +9,37 @@ use crate::memory::{Buffer, Memory};
 use crate::stream::Pending;
 use crate::{DeviceBytes, Rejected};
 
-/// Both halves' view of the slots.
+/// The slots, shared by both halves.
 ///
-/// Under the lock the driver is asked whether transfers are over, and nothing that waits or frees. How one ended is asked outside, of each by one half at a
-/// time: its failure is told once.
+/// Under the lock, the driver is only asked whether copies are complete: no call there waits or frees. The outcome of a copy is taken outside the lock, by one half,
+/// since its error is reported once.
 pub(super) struct Slots<T, H: Memory> {
     books: Mutex<Books<T, H>>,
     changed: Condvar,
 }
 
 pub(super) struct Books<T, H: Memory> {
-    /// Slots in all. One that is neither free, unread nor held has no buffer: not yet, or not since another was refused to it; or the writer has it.
+    /// Number of slots. A slot that is not free, unread or held has no buffer yet, has lost it to a failed allocation, or is with the writer.
     count: usize,
     pub free: Vec<Buffer<T, H>>,
-    /// By sequence number.
+    /// In order of sequence numbers.
     pub unread: VecDeque<Unread<T, H>>,
-    /// The reader has one out.
+    /// The reader holds a frame.
     pub is_held: bool,
-    /// Somebody asks how one ended, which is not among the unread meanwhile.
+    /// One half takes the outcome of a copy, whose frame is not among the unread meanwhile.
     is_asking: bool,
     pub has_writer: bool,
     pub has_reader: bool,
 }
 
-/// A frame that nobody has read.
+/// An unread frame.
 pub(super) struct Unread<T, H: Memory> {
     pub sequence: u64,
     pub transfer: Transfer<T, H>,
 }
 
 pub(super) enum Transfer<T, H: Memory> {
-    /// Queued; nobody has seen it end.
+    /// In flight, as far as was polled.
     Flying(Pending<Buffer<T, H>>),
     Whole(Buffer<T, H>),
     Lost(Rejected<Buffer<T, H>>),
@@ -69,14 +69,14 @@ impl<T, H: Memory> Slots<T, H> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something that the other half may be waiting for.
+    /// Changes the state and wakes the other half.
     pub fn change<R>(&self, change: impl FnOnce(&mut Books<T, H>) -> R) -> R {
         let changed = change(&mut self.look());
         self.changed.notify_all();
         changed
     }
 
-    /// The same, once it is [seen](Self::settle) how all ended that are over.
+    /// As [`change`](Self::change), after [`settle`](Self::settle).
     pub fn change_settled<R>(&self, change: impl FnOnce(&mut Books<T, H>) -> R) -> R
     where
         T: DeviceBytes,
@@ -86,7 +86,7 @@ impl<T, H: Memory> Slots<T, H> {
         changed
     }
 
-    /// Waits for a change; `None` when it is too late. Without an end there is no such time.
+    /// Waits for a change. Returns `None` at the deadline.
     pub fn wait<'a>(&'a self, books: MutexGuard<'a, Books<T, H>>, until: Option<Instant>) -> Option<MutexGuard<'a, Books<T, H>>> {
         let Some(until) = until else { return Some(self.wait_for_change(books)) };
         let left = until.saturating_duration_since(Instant::now());
@@ -96,7 +96,7 @@ impl<T, H: Memory> Slots<T, H> {
         Some(self.changed.wait_timeout(books, left).unwrap_or_else(PoisonError::into_inner).0)
     }
 
-    /// All that are unread are there: waits while the other half asks how one ended.
+    /// Waits while the other half takes an outcome: then all unread frames are listed.
     pub fn whole<'a>(&'a self, mut books: MutexGuard<'a, Books<T, H>>) -> MutexGuard<'a, Books<T, H>> {
         while books.is_asking {
             books = self.wait_for_change(books);
@@ -110,10 +110,9 @@ impl<T, H: Memory> Slots<T, H> {
 }
 
 impl<T: DeviceBytes, H: Memory> Slots<T, H> {
-    /// Sees how the transfers ended that are over: the oldest first, so that nothing older than a whole frame is taken for one in flight, whose failure
-    /// nobody would be told of.
+    /// Takes the outcomes of complete copies, oldest first. Else a failed frame older than a complete one would count as in flight, and its error would be lost.
     ///
-    /// Whoever is told how one ended may free what waited for it, and drop what was kept until then, the other half for one: so the lock is let go of.
+    /// Taking an outcome may run deferred frees and drop kept values, such as the other half: so the lock is released meanwhile.
     pub fn settle<'a>(&'a self, mut books: MutexGuard<'a, Books<T, H>>) -> MutexGuard<'a, Books<T, H>> {
         loop {
             books = self.whole(books);
@@ -122,7 +121,7 @@ impl<T: DeviceBytes, H: Memory> Slots<T, H> {
             drop(books);
             let mut asking = Asking { slots: self, told: None };
             let told = asking.told.insert(over.settled());
-            // A backend that says one thing and then another is asked again another time.
+            // The backend took back that it is complete: a later call tries again.
             let is_flying = matches!(told.transfer, Transfer::Flying(_));
             drop(asking);
             books = self.look();
@@ -133,7 +132,7 @@ impl<T: DeviceBytes, H: Memory> Slots<T, H> {
     }
 }
 
-/// A frame of which somebody asks how it ended: back in its place when he has been told. Where he panics it is lost, and its slot has no buffer.
+/// A frame whose outcome is being taken. It returns to its position on drop; after a panic it is lost, and its slot has no buffer.
 struct Asking<'a, T, H: Memory> {
     slots: &'a Slots<T, H>,
     told: Option<Unread<T, H>>,
@@ -152,7 +151,7 @@ impl<T, H: Memory> Drop for Asking<'_, T, H> {
 }
 
 impl<T, H: Memory> Books<T, H> {
-    /// A slot for a new frame, with its buffer if it has one; `None` where all are in use.
+    /// Takes a free slot, with its buffer if it has one; `None` if all are in use.
     pub fn take_free(&mut self) -> Option<Option<Buffer<T, H>>> {
         let in_use = self.free.len() + self.unread.len() + usize::from(self.is_held) + usize::from(self.is_asking);
         if in_use < self.count && self.free.is_empty() { Some(None) } else { self.free.pop().map(Some) }
@@ -160,19 +159,19 @@ impl<T, H: Memory> Books<T, H> {
 }
 
 impl<T: DeviceBytes, H: Memory> Books<T, H> {
-    /// Takes out the oldest of which nobody has been told how its transfer ended, if it is over. Where it is not, none behind it is.
+    /// Takes out the oldest frame in flight, if its copy is complete. If it is not, no later one is.
     fn take_over(&mut self) -> Option<Unread<T, H>> {
         let mut flying = self.unread.iter().enumerate();
         let (place, pending) = flying.find_map(|(place, unread)| unread.flying().map(|pending| (place, pending)))?;
         if pending.is_done() { self.unread.remove(place) } else { None }
     }
 
-    /// The newest frame that is whole, by its place.
+    /// Position of the newest complete frame.
     pub fn newest(&self) -> Option<usize> {
         self.unread.iter().rposition(|unread| matches!(unread.transfer, Transfer::Whole(_)))
     }
 
-    /// The oldest frame whose transfer is over, as far as was [seen](Slots::settle), unless that is the newest whole one.
+    /// Takes out the oldest complete or failed frame, unless it is the newest complete one.
     pub fn take_older(&mut self) -> Option<Unread<T, H>> {
         let oldest = self.unread.iter().position(|unread| !matches!(unread.transfer, Transfer::Flying(_)))?;
         if self.newest() == Some(oldest) { None } else { self.unread.remove(oldest) }
@@ -192,7 +191,7 @@ impl<T: DeviceBytes, H: Memory> Unread<T, H> {
         Self { transfer, ..self }
     }
 
-    /// The slot's buffer, for a frame that comes after what is queued on it. An error that it had is counted as unreported.
+    /// Returns the slot's buffer, for a copy that is ordered after the one in flight. An error is counted as unreported.
     pub fn into_slot(self) -> Buffer<T, H> {
         match self.transfer {
             Transfer::Flying(pending) => pending.ordered(),

@@ -11,7 +11,7 @@ use crate::memory::{Buffer, HostReadable, Memory, Origin, Pinned, range};
 use crate::stream::{Pending, Stream};
 use crate::{DeviceBytes, Error, Rejected, Result};
 
-/// Slots that the host fills in turn, each while the others are on their way to the device.
+/// Slots that the host fills in turn, each while the others are copied to the device.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -40,16 +40,15 @@ pub struct Uploads<T, H: Memory = Pinned> {
     stream: Stream,
     slots: usize,
     wait: Duration,
-    /// Of the last frame.
+    /// Number of the last frame.
     sequence: u64,
     free: Vec<Buffer<T, H>>,
-    /// By sequence number. Slots that are neither here nor free have no buffer.
+    /// In order of sequence numbers. Slots that are neither here nor free have no buffer.
     flying: VecDeque<(u64, Pending<Buffer<T, H>>)>,
 }
 
 impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> {
-    /// So many slots, whose buffers are of `memory` and allocated when they are first needed, and whose transfers have a stream of their own. None is waited
-    /// for longer than `wait`.
+    /// Creates `slots` slots and an internal stream. Buffers of `memory` are allocated on first use. A call waits for a slot no longer than `wait`.
     ///
     /// # Errors
     ///
@@ -60,17 +59,17 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> 
         Ok(Self { memory, origin: Origin::here(), stream, slots, wait, sequence: 0, free: Vec::new(), flying: VecDeque::new() })
     }
 
-    /// Has a slot filled, and queues a copy of it to some elements, after everything that `target` lists as a use: the frame's sequence number, from 1.
-    /// `target` lists the copy, so whatever is done with it next comes after that; for launches see [`ready_on`](Buffer::ready_on).
+    /// Calls `fill` with a slot and queues a copy of it to elements of `target`, after all uses that `target` lists. Returns the frame's number, from 1.
+    /// `target` lists the copy, so its next use is ordered after it; for launches see [`ready_on`](Buffer::ready_on).
     ///
-    /// What `fill` finds in the slot is unspecified. Where every slot is in flight, the oldest transfer is waited for. Whether this one succeeds is said here
-    /// by a later call, and not by what is done with `target`.
+    /// The slot's content before `fill` is unspecified. If all slots are in flight, this waits for the oldest. A later call returns the error of this copy; the next
+    /// use of `target` does not.
     ///
     /// # Errors
     ///
-    /// [`Failed`] of an earlier frame whose transfer failed, once; of this one: [`Busy`](Error::Busy) after the wait, [`Range`](Error::Range),
-    /// [`OtherBackend`](Error::OtherBackend), [`Unsupported`](Error::Unsupported) for a named buffer that is not configured for queued transfers, and what the
-    /// memory refuses to a slot. Nothing was queued, and this frame's number is the next one's.
+    /// [`Failed`] of an earlier frame whose copy failed, once; of this one: [`Busy`](Error::Busy) after the wait, [`Range`](Error::Range),
+    /// [`OtherBackend`](Error::OtherBackend), [`Unsupported`](Error::Unsupported) for a named buffer that is not configured for queued transfers, and the
+    /// error of an allocation. Nothing was queued, and the next frame gets this number.
     pub fn send(
         &mut self,
         target: &mut impl Resident<T>,
@@ -85,7 +84,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> 
         let mut slot = fitting(slot, &self.memory, &self.origin, part.len()).map_err(refused)?;
         fill(slot.as_mut_slice().map_err(refused)?);
         let queued = target.elements().slice(part).and_then(|to| {
-            // SAFETY: two buffers that nobody else has here; both list the copy below, before anything else is done with them.
+            // SAFETY: two buffers that are exclusively borrowed here; both list the copy below, before any other use.
             unsafe { self.stream.queue_copy(slot.as_view(), to, [None; 2]) }
         });
         // The slot lists the copy first, and then the target: what may panic comes after both.
@@ -105,11 +104,11 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> 
         }
     }
 
-    /// Waits for all transfers, for each as long as for a slot.
+    /// Waits for all copies, for each as long as for a slot.
     ///
     /// # Errors
     ///
-    /// [`Failed`] of the first whose transfer failed, once: the next call goes on after it. [`Busy`](Error::Busy) inside for one that is still in flight.
+    /// [`Failed`] of the first whose copy failed, once: the next call continues after it. [`Busy`](Error::Busy) inside for one that is still in flight.
     pub fn settle(&mut self) -> Result<(), Failed> {
         while let Some((sequence, pending)) = self.flying.pop_front() {
             let slot = self.landed(sequence, pending, sequence)?;
@@ -118,7 +117,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> 
         Ok(())
     }
 
-    /// A slot to be filled, with its buffer if it has one.
+    /// Takes a slot, with its buffer if it has one.
     fn slot(&mut self) -> Result<Option<Buffer<T, H>>, Failed> {
         if let Some(slot) = self.free.pop() {
             return Ok(Some(slot));
@@ -130,7 +129,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Uploads<T, H> 
         self.landed(sequence, pending, self.sequence + 1).map(Some)
     }
 
-    /// What comes back from a transfer, waited for on behalf of a frame.
+    /// Waits for a copy on behalf of the frame `waits`. Returns its slot.
     fn landed(&mut self, sequence: u64, pending: Pending<Buffer<T, H>>, waits: u64) -> Result<Buffer<T, H>, Failed> {
         match pending.wait_timeout(self.wait) {
             Ok(Ok(slot)) => Ok(slot),

@@ -1,4 +1,4 @@
-//! [`Writer`]: the half that starts transfers.
+//! [`Writer`]: the half that starts the copies of frames.
 
 use core::fmt;
 use core::ops::RangeBounds;
@@ -11,14 +11,14 @@ use crate::memory::{Buffer, HostReadable, Memory, Origin, Pinned, range};
 use crate::stream::Stream;
 use crate::{DeviceBytes, Error, Rejected, Result};
 
-/// Starts the transfers of frames, in order.
+/// Starts the copies of frames, in order.
 pub struct Writer<T, H: Memory = Pinned> {
     memory: H,
     /// The line that created the frames.
     origin: Origin,
     stream: Stream,
     policy: Policy,
-    /// Of the last frame.
+    /// Number of the last frame.
     sequence: u64,
     slots: Arc<Slots<T, H>>,
 }
@@ -28,20 +28,20 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
         Self { memory, origin, stream, policy, sequence: 0, slots }
     }
 
-    /// Queues a copy of some elements to a slot, after everything that `source` lists as a use: the frame's sequence number, from 1. `source` lists the
-    /// copy, so whatever is done with it next comes after that; for launches see [`ready_on`](Buffer::ready_on).
+    /// Queues a copy of elements of `source` to a slot, after all uses that `source` lists. Returns the frame's number, from 1. `source` lists the copy, so its next use
+    /// is ordered after it; for launches see [`ready_on`](Buffer::ready_on).
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) by the [policy](Policy), [`NoReader`](Error::NoReader) where it has gone, [`Unsupported`](Error::Unsupported) where a named buffer is not configured for
-    /// queued transfers; [`Range`](Error::Range), [`OtherBackend`](Error::OtherBackend), and what the memory refuses to a slot. Nothing was queued, and no
-    /// number given away.
+    /// [`Busy`](Error::Busy) by the [policy](Policy), [`NoReader`](Error::NoReader) if it was dropped, [`Unsupported`](Error::Unsupported) for a named buffer that is not
+    /// configured for queued transfers, [`Range`](Error::Range), [`OtherBackend`](Error::OtherBackend), and the error of an allocation. Nothing was queued, and the next
+    /// frame gets the same number.
     pub fn start(&mut self, source: &mut impl Resident<T>, part: impl RangeBounds<usize>) -> Result<u64> {
         source.may_queue()?;
         let part = range::<T>(part, source.elements().len())?;
         let slot = fitting(self.slot()?, &self.memory, &self.origin, part.len())?;
         let queued = source.elements().slice(part).and_then(|from| {
-            // SAFETY: two buffers that nobody else has here; both list the copy below, before anything else is done with them.
+            // SAFETY: two buffers that are exclusively borrowed here; both list the copy below, before any other use.
             unsafe { self.stream.queue_copy(from, slot.as_view(), [None; 2]) }
         });
         // The slot lists the copy first, and then the source: what may panic comes after both.
@@ -62,7 +62,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
         }
     }
 
-    /// A slot for the next frame, by the policy.
+    /// Takes a slot for the next frame, by the policy.
     fn slot(&self) -> Result<Option<Buffer<T, H>>> {
         let busy = Error::Busy { what: "every slot is held, unread or in flight" };
         let mut books = self.slots.look();
@@ -79,7 +79,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
             }
             if self.policy == Policy::Newest {
                 books = self.slots.settle(books);
-                // The reader may have given one back meanwhile.
+                // The reader may have released one meanwhile.
                 if let Some(slot) = books.take_free() {
                     return Ok(slot);
                 }
@@ -94,7 +94,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
 }
 
 impl<T, H: Memory> Writer<T, H> {
-    /// Whether there is somebody to read.
+    /// Whether the reader still exists.
     #[must_use]
     pub fn has_reader(&self) -> bool {
         self.slots.look().has_reader
