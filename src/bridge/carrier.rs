@@ -9,7 +9,7 @@ use super::far::Index;
 use super::metrics::Counts;
 use super::pace::Pace;
 use super::strategy::TransferStrategy;
-use crate::backend::{Backend, Copy, MemoryLocation, Place, Ticket};
+use crate::backend::{Backend, Copy, MemoryLocation, Place, StreamId, Ticket};
 use crate::memory::Pages;
 use crate::stream::Stream;
 use crate::{Error, HostWord, Result, Word};
@@ -17,6 +17,9 @@ use crate::{Error, HostWord, Result, Word};
 /// The words of the staging.
 const QUEUED: u64 = 0;
 const AT_ONCE: u64 = size_of::<u64>() as u64;
+
+/// A word, the value to store, and the operation from which on a failure prevents a queued store.
+type Store = (Place, u64, Option<Ticket>);
 
 pub(super) struct Carrier {
     backend: Arc<dyn Backend>,
@@ -50,6 +53,11 @@ impl Carrier {
         self.stream.is_some()
     }
 
+    /// The internal stream, if copies are queued.
+    pub fn queue(&self) -> Option<StreamId> {
+        self.stream.as_ref().map(Stream::id)
+    }
+
     /// Messages arrive: polls at the shortest interval.
     pub const fn hurry(&mut self) {
         if let Some(pace) = &mut self.pace {
@@ -62,14 +70,14 @@ impl Carrier {
         self.last
     }
 
-    /// Copies `count` slots from `index` on, of a ring with `capacity` slots of `size` bytes: one copy, or two where they wrap. Returns the
-    /// tickets of queued copies.
+    /// Queues the copy of `count` slots from `index` on, of a ring with `capacity` slots of `size` bytes: one copy, or two where they wrap.
     ///
     /// # Safety
     ///
     /// The places are those of the slots and live until the copies are complete. No one writes the source slots or uses the target slots until then.
     pub unsafe fn slots(
         &mut self,
+        stream: StreamId,
         [index, count, capacity, size]: [u64; 4],
         from: impl Fn(u64) -> Result<Place>,
         to: impl Fn(u64) -> Result<Place>,
@@ -77,45 +85,32 @@ impl Carrier {
         let mut tickets = [None; 2];
         for ((index, count), ticket) in parts(index, count, capacity).zip(&mut tickets) {
             let copy = Copy { to: to(index)?, from: from(index)?, bytes: count * size };
-            match &self.stream {
-                // SAFETY: the caller's promise.
-                Some(stream) => *ticket = Some(unsafe { self.backend.copy(&copy, stream.id()) }?),
-                // SAFETY: the caller's promise.
-                None => unsafe { self.backend.copy_now(&copy) }?,
-            }
-            self.last = ticket.or(self.last);
+            // SAFETY: the caller's promise.
+            *ticket = Some(unsafe { self.backend.copy(&copy, stream) }?);
+            self.last = *ticket;
             self.counts.copies.add(1);
             self.counts.bytes.add(copy.bytes);
         }
         Ok(tickets)
     }
 
-    /// Stores an index word. Returns the ticket of a queued store, which does nothing if an operation from `since` on has failed.
+    /// Queues the store of an index word.
     ///
     /// # Safety
     ///
     /// It is a word of a header that lives until the store is complete, and this carrier is its only writer.
-    pub unsafe fn publish(&mut self, word: Place, value: u64, since: Option<Ticket>) -> Result<Option<Ticket>> {
-        let ticket = match &self.stream {
-            Some(stream) => {
-                // No operation has this number, so no failure matters.
-                let since = since.unwrap_or(Ticket { stream: stream.id(), number: u64::MAX });
-                // SAFETY: the caller's promise.
-                Some(unsafe { self.backend.publish(word, value, since, stream.id()) }?)
-            }
-            None => {
-                // SAFETY: the caller's promise.
-                unsafe { self.backend.publish_now(word, value) }?;
-                None
-            }
-        };
-        self.last = ticket.or(self.last);
+    pub unsafe fn publish(&mut self, stream: StreamId, (word, value, since): Store) -> Result<Ticket> {
+        // No operation has this number, so no failure matters.
+        let since = since.unwrap_or(Ticket { stream, number: u64::MAX });
+        // SAFETY: the caller's promise.
+        let ticket = unsafe { self.backend.publish(word, value, since, stream) }?;
+        self.last = Some(ticket);
         self.counts.publications.add(1);
         Ok(ticket)
     }
 
-    /// Copies slots as [`slots`](Self::slots) does, then stores the index as [`publish`](Self::publish) does. Returns the tickets of the first copy and of the
-    /// store.
+    /// Copies slots as [`slots`](Self::slots) does, then stores the index as [`publish`](Self::publish) does; both at once if there is no stream. Returns the tickets
+    /// of the first copy and of the store.
     ///
     /// # Safety
     ///
@@ -125,14 +120,14 @@ impl Carrier {
         slots: [u64; 4],
         from: impl Fn(u64) -> Result<Place>,
         to: impl Fn(u64) -> Result<Place>,
-        (word, value, since): (Place, u64, Option<Ticket>),
+        (word, value, since): Store,
     ) -> Result<[Option<Ticket>; 2]> {
-        if self.stream.is_some() {
+        if let Some(stream) = self.queue() {
             // SAFETY: the caller's promise.
-            let copies = unsafe { self.slots(slots, from, to) }?;
+            let copies = unsafe { self.slots(stream, slots, from, to) }?;
             // SAFETY: as above.
-            let published = unsafe { self.publish(word, value, since.or(copies[0])) }?;
-            return Ok([copies[0], published]);
+            let published = unsafe { self.publish(stream, (word, value, since.or(copies[0]))) }?;
+            return Ok([copies[0], Some(published)]);
         }
         let [index, count, capacity, size] = slots;
         let copy = |(index, count)| Ok::<_, Error>(Copy { to: to(index)?, from: from(index)?, bytes: count * size });

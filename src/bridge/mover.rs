@@ -20,7 +20,7 @@ use super::far::{Far, Line};
 use super::near::Near;
 use super::pair::{Direct, Pair};
 use crate::attach::{AttachError, Corrupt};
-use crate::backend::Ticket;
+use crate::backend::{StreamId, Ticket};
 use crate::{Error, Result, Word};
 
 /// One direction of a bridge whose rings are not shared.
@@ -164,11 +164,11 @@ impl<E: NearEnd> Mover<E> {
         if self.in_doubt {
             self.resync()?;
         }
-        if self.pair.carrier.is_queued() {
+        if let Some(stream) = self.pair.carrier.queue() {
             self.reap()?;
             if !E::TO_DEVICE {
                 // In front of the copies that follow; those arrive later.
-                self.release()?;
+                self.release(stream)?;
             }
         }
         self.poll(Line::Tail)?;
@@ -248,18 +248,18 @@ impl<E: NearEnd> Mover<E> {
         carrier.counts.flushes.add(1);
         // Whatever fails from here on: how far it got, the far ring's index says.
         self.in_doubt = true;
-        let is_queued = carrier.is_queued();
-        let tickets = if is_queued && !E::TO_DEVICE {
+        let queue = carrier.queue();
+        let tickets = if let (Some(stream), false) = (queue, E::TO_DEVICE) {
             // SAFETY: slots that were published to the bridge and are not released before the copies are complete; at the other ring, slots that were released to the
             // bridge and are not published. Both rings outlive what is queued: see `Pair`.
-            unsafe { carrier.slots(slots, from, to) }
+            unsafe { carrier.slots(stream, slots, from, to) }
         } else {
             let index = (far.written(E::OURS)?, end, flights.front().and_then(|flight| flight.first));
             // SAFETY: as above; the far ring's index, which only the bridge writes.
             unsafe { carrier.send(slots, from, to, index) }
         }?;
         self.in_doubt = false;
-        if is_queued {
+        if queue.is_some() {
             let left = if E::TO_DEVICE { [tickets[1], None] } else { tickets };
             flights.push_back(Flight { first: tickets[0], left, end });
         } else {
@@ -314,7 +314,7 @@ impl<E: NearEnd> Mover<E> {
     }
 
     /// Releases the kernel's slots whose messages have arrived, where copies are queued.
-    fn release(&mut self) -> Result<()> {
+    fn release(&mut self, stream: StreamId) -> Result<()> {
         // If this fails, or a user's clock panics, the index may be stored or not: it is stored again, or a later one.
         if let Some((ticket, upto)) = self.releasing.take() {
             if !self.pair.carrier.is_over(ticket)? {
@@ -324,13 +324,10 @@ impl<E: NearEnd> Mover<E> {
             self.released = upto;
         }
         let upto = self.ring.index();
-        if upto == self.released {
-            return Ok(());
-        }
-        // SAFETY: the far ring's index, which only the bridge writes.
-        match unsafe { self.pair.carrier.publish(self.pair.far.written(E::OURS)?, upto, None) }? {
-            Some(ticket) => self.releasing = Some((ticket, upto)),
-            None => self.released = upto,
+        if upto != self.released {
+            let word = self.pair.far.written(E::OURS)?;
+            // SAFETY: the far ring's index, which only the bridge writes.
+            self.releasing = Some((unsafe { self.pair.carrier.publish(stream, (word, upto, None)) }?, upto));
         }
         Ok(())
     }
