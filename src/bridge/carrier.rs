@@ -30,9 +30,9 @@ pub(super) struct Carrier {
     pub counts: Arc<Counts>,
     /// Polled indices are copied to these pages: one word for queued polls, one at a time, and one for blocking polls.
     staging: Pages,
-    looking: Option<Ticket>,
+    polling: Option<Ticket>,
     /// Polls begun, and the number of the last one that completed.
-    looks: [u64; 2],
+    polls: [u64; 2],
     /// The last operation that was queued.
     last: Option<Ticket>,
 }
@@ -45,7 +45,7 @@ impl Carrier {
             TransferStrategy::DmaPolling { poll_interval_us } => Some(Pace::new(Duration::from_micros(u64::from(poll_interval_us)))),
             _ => None,
         };
-        Ok(Self { backend: Arc::clone(backend), stream, pace, counts, staging, looking: None, looks: [0; 2], last: None })
+        Ok(Self { backend: Arc::clone(backend), stream, pace, counts, staging, polling: None, polls: [0; 2], last: None })
     }
 
     /// Whether copies are queued, so that messages arrive after the call.
@@ -178,8 +178,8 @@ impl Carrier {
 
     /// Polls an index that the host maps.
     #[inline]
-    pub fn look_directly(&mut self, word: NonNull<HostWord>) -> u64 {
-        self.looks = [self.looks[0] + 1; 2];
+    pub fn poll_directly(&mut self, word: NonNull<HostWord>) -> u64 {
+        self.polls = [self.polls[0] + 1; 2];
         self.counts.polls.add(1);
         // SAFETY: a word of a live header: the invariant of `Direct`.
         // SYNC POINT: slot published, slot released: by a kernel. Pairs with its publish_all.
@@ -188,58 +188,58 @@ impl Carrier {
 
     /// Polls begun.
     pub const fn begun(&self) -> u64 {
-        self.looks[0]
+        self.polls[0]
     }
 
     /// Whether a poll has completed that was begun after so many.
-    pub const fn has_looked_since(&self, begun: u64) -> bool {
-        self.looks[1] > begun
+    pub const fn has_polled_since(&self, begun: u64) -> bool {
+        self.polls[1] > begun
     }
 
     /// Polls the kernel's index. Returns `None` while a queued poll is in flight, or if none is due.
-    pub fn look(&mut self, index: Index) -> Result<Option<u64>> {
-        if self.looking.is_none() && !self.begin() {
+    pub fn poll(&mut self, index: Index) -> Result<Option<u64>> {
+        if self.polling.is_none() && !self.begin() {
             return Ok(None);
         }
-        let looked = self.try_look(index);
-        if let Ok(Some(seen)) = looked {
-            self.looks[1] = self.looks[0];
+        let polled = self.try_poll(index);
+        if let Ok(Some(seen)) = polled {
+            self.polls[1] = self.polls[0];
             if let Some(pace) = &mut self.pace {
-                pace.looked(seen);
+                pace.polled(seen);
             }
         }
-        looked
+        polled
     }
 
     /// Counts a poll if one is due. Returns whether it is.
     fn begin(&mut self) -> bool {
         let due = self.pace.as_mut().is_none_or(|pace| pace.begin(Instant::now()));
         if due {
-            self.looks[0] += 1;
+            self.polls[0] += 1;
             self.counts.polls.add(1);
         }
         due
     }
 
-    fn try_look(&mut self, index: Index) -> Result<Option<u64>> {
+    fn try_poll(&mut self, index: Index) -> Result<Option<u64>> {
         let from = match index {
             Index::Seen(_) => return Ok(index.seen()),
             Index::Copied(from) => from,
         };
         let Some(stream) = &self.stream else { return self.read_now(from).map(Some) };
         // If it fails, or a user's clock panics, the next call begins another poll: the result of this one is unknown.
-        match self.looking.take() {
+        match self.polling.take() {
             None => {
                 // SAFETY: a word of a live header, which others access as a word, and one of this carrier's alone. Both live until the copy is over: the
                 // ring by `Pair`, and these pages list it.
                 let ticket = unsafe { self.backend.copy(&self.to_staging(from, QUEUED)?.0, stream.id()) }?;
                 self.staging.used(ticket)?;
-                (self.looking, self.last) = (Some(ticket), Some(ticket));
+                (self.polling, self.last) = (Some(ticket), Some(ticket));
                 Ok(None)
             }
             Some(ticket) => {
                 if !self.backend.wait(ticket, Some(Duration::ZERO))? {
-                    self.looking = Some(ticket);
+                    self.polling = Some(ticket);
                     return Ok(None);
                 }
                 Ok(Some(self.to_staging(from, QUEUED)?.1.load_acquire()))
@@ -271,7 +271,7 @@ impl Carrier {
 
     /// Waits for all queued operations. Their errors were reported, or concern what is about to be repeated.
     pub fn settle(&mut self) {
-        self.looking = None;
+        self.polling = None;
         if let Some(stream) = &self.stream {
             let _ = stream.synchronize();
         }

@@ -58,7 +58,7 @@ struct Failing {
     count: u32,
     /// When the last of them failed: the near ring's index, and polls begun.
     index: u64,
-    looks: u64,
+    polls: u64,
 }
 
 impl<E: NearEnd> Mover<E> {
@@ -143,8 +143,8 @@ impl<E: NearEnd> Mover<E> {
         match flushed {
             Err(_) => {
                 self.pair.carrier.counts.failures.add(1);
-                let (count, looks) = (self.failing.count.saturating_add(1), self.pair.carrier.begun());
-                self.failing = Failing { count, index: self.ring.index(), looks };
+                let (count, polls) = (self.failing.count.saturating_add(1), self.pair.carrier.begun());
+                self.failing = Failing { count, index: self.ring.index(), polls };
             }
             Ok(_) if self.failing.count > 0 && self.has_progressed() => self.failing.count = 0,
             Ok(_) => {}
@@ -155,8 +155,8 @@ impl<E: NearEnd> Mover<E> {
     /// Whether messages have arrived since the last failure, or a poll that was begun after it found nothing to move or no room.
     /// A flush that only waits for a poll or for what is in flight makes no progress.
     fn has_progressed(&self) -> bool {
-        let Failing { index, looks, .. } = self.failing;
-        let is_idle = || E::TO_DEVICE && self.pending() == 0 || self.pair.carrier.has_looked_since(looks);
+        let Failing { index, polls, .. } = self.failing;
+        let is_idle = || E::TO_DEVICE && self.pending() == 0 || self.pair.carrier.has_polled_since(polls);
         self.ring.index() != index || !self.in_doubt && self.flights.is_empty() && self.is_settled() && is_idle()
     }
 
@@ -208,8 +208,8 @@ impl<E: NearEnd> Mover<E> {
             return self.ring.refresh().map(drop).map_err(|corrupt| AttachError::Corrupt(corrupt).into());
         }
         let polled = match self.direct {
-            Some(Direct { theirs, .. }) => Some(self.pair.carrier.look_directly(theirs)),
-            None => self.pair.carrier.look(self.pair.far.read(line)?)?,
+            Some(Direct { theirs, .. }) => Some(self.pair.carrier.poll_directly(theirs)),
+            None => self.pair.carrier.poll(self.pair.far.read(line)?)?,
         };
         polled.map_or(Ok(()), |index| self.accept(index))
     }

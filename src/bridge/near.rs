@@ -34,7 +34,7 @@ unsafe impl Send for Near {}
 unsafe impl Sync for Near {}
 
 /// Attempts to read both indices while one of them moves.
-const LOOKS: u32 = 16;
+const TRIES: u32 = 16;
 
 impl Near {
     pub fn new<T: RingMessage>(backend: &Arc<dyn Backend>, device: u32, kind: RingFlags, capacity: u64, start: u64) -> Result<Self> {
@@ -59,7 +59,7 @@ impl Near {
             return seen;
         }
         let mut found = seen;
-        for _ in 0..LOOKS {
+        for _ in 0..TRIES {
             // SAFETY: the invariant. It only counts messages and is dropped: it stores nothing.
             let Ok(ring) = (unsafe { flagged::Consumer::<T, Host>::from_raw(self.base, self.layout.size()) }) else { break };
             // A flagged ring has only the consumer's index. If that has moved meanwhile, the flags may be of another lap.

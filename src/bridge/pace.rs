@@ -29,7 +29,7 @@ impl Pace {
     }
 
     /// Records the index that a poll has returned.
-    pub fn looked(&mut self, index: u64) {
+    pub fn polled(&mut self, index: u64) {
         if self.seen.replace(index) == Some(index) {
             self.now = (self.now * 2).min(self.least * Self::SLOWEST);
         } else {
@@ -62,22 +62,22 @@ mod tests {
     fn an_interval_doubles_while_nothing_comes_and_is_the_least_at_once_when_something_does() {
         let (mut pace, mut at) = (Pace::new(LEAST), Instant::now());
         assert!(pace.begin(at) && !pace.begin(at), "the first is due, and the next is not");
-        pace.looked(7);
+        pace.polled(7);
         for times in [1, 2, 4, 8, 16, 32, 64, 64] {
             let waited = interval(&mut pace, at);
             assert_eq!(waited, LEAST * times);
             at += waited;
-            pace.looked(7);
+            pace.polled(7);
         }
         // In the middle of a long interval.
         assert!(!pace.begin(at + LEAST * 20));
         pace.hurry();
         assert!(!pace.begin(at + LEAST / 2) && pace.begin(at + LEAST * 20));
         at += LEAST * 20;
-        pace.looked(7);
+        pace.polled(7);
         assert_eq!(interval(&mut pace, at), LEAST * 2);
         at += LEAST * 2;
-        pace.looked(8);
+        pace.polled(8);
         assert_eq!(interval(&mut pace, at), LEAST, "another index is something");
     }
 }

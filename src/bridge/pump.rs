@@ -84,13 +84,13 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     }
 
     /// Polls of the kernel's output ring that were begun.
-    pub(crate) fn looks(&self) -> u64 {
+    pub(crate) fn polls(&self) -> u64 {
         self.down.mover.as_ref().map_or(0, |down| down.pair.carrier.begun())
     }
 
     /// Whether all has arrived that the kernel published before the poll after so many was begun.
-    pub(crate) fn has_brought_all(&self, looks: u64) -> bool {
-        self.down.mover.as_ref().is_none_or(|down| down.pending() == 0 && down.pair.carrier.has_looked_since(looks))
+    pub(crate) fn has_brought_all(&self, polls: u64) -> bool {
+        self.down.mover.as_ref().is_none_or(|down| down.pending() == 0 && down.pair.carrier.has_polled_since(polls))
     }
 
     /// Tells the users' ends that messages are no longer moved.
@@ -105,8 +105,8 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     }
 
     /// Whether all that was sent, or seen by a poll after so many, has arrived, and all slots were released.
-    fn is_settled(&self, looks: u64) -> bool {
-        self.pending() == [0; 2] && self.has_brought_all(looks) && self.down.mover.as_ref().is_none_or(Mover::is_settled)
+    fn is_settled(&self, polls: u64) -> bool {
+        self.pending() == [0; 2] && self.has_brought_all(polls) && self.down.mover.as_ref().is_none_or(Mover::is_settled)
     }
 }
 
@@ -139,8 +139,8 @@ fn poll<I: RingMessage, O: RingMessage>(bridge: &mut RingBufferBridge<I, O>, ord
         if order.stop.load(Acquire) {
             let now = Instant::now();
             let patience = || now.checked_add(Duration::from_nanos(order.patience.load(Relaxed)));
-            let (until, looks) = *told.get_or_insert_with(|| (patience(), bridge.looks()));
-            if until.is_some_and(|until| now >= until) || failing == 0 && bridge.is_settled(looks) {
+            let (until, polls) = *told.get_or_insert_with(|| (patience(), bridge.polls()));
+            if until.is_some_and(|until| now >= until) || failing == 0 && bridge.is_settled(polls) {
                 return Ok(());
             }
         }

@@ -58,7 +58,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// keep failing after the kernel has left; [`Attach`](crate::Error::Attach) for a ring that is corrupt.
     pub fn receive_timeout(&mut self, timeout: Duration) -> Result<O> {
         let begun = Instant::now();
-        let (mut times, mut looks, mut failed) = (0, None, None);
+        let (mut times, mut polls, mut failed) = (0, None, None);
         loop {
             match self.receive() {
                 Ok(answer) => return Ok(answer),
@@ -69,11 +69,11 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             }
             // What the kernel had published when it left may have been in flight then, or be where it can no longer be read.
             let is_lost = failed.is_some() && self.bridge.failing()[1] >= MOST_FAILURES;
-            if looks.is_some_and(|looks| is_lost || self.bridge.has_brought_all(looks)) || begun.elapsed() > timeout {
+            if polls.is_some_and(|polls| is_lost || self.bridge.has_brought_all(polls)) || begun.elapsed() > timeout {
                 return Err(failed.unwrap_or_else(|| self.fault(begun.elapsed())));
             }
-            if looks.is_none() && self.has_left() {
-                looks = Some(self.bridge.looks());
+            if polls.is_none() && self.has_left() {
+                polls = Some(self.bridge.polls());
             } else {
                 pause(&mut times);
             }
