@@ -135,7 +135,9 @@ impl<D: Dialogue> Persistent<D> {
     }
 
     fn receive(&mut self) -> Result<Option<D::Answer>, Cause> {
-        self.high_water[1] = self.high_water[1].max(self.channel.output_waiting().unwrap_or(0));
+        // Flushes, so that an error of a poll that is rarely due is returned here.
+        let waiting = self.channel.output_waiting().map_err(|error| cause("output", error))?;
+        self.high_water[1] = self.high_water[1].max(waiting);
         match self.channel.receive() {
             Ok(answer) => Ok(Some(answer)),
             Err(ReceiveError::Empty) => Ok(None),
@@ -186,7 +188,9 @@ impl<D: Dialogue> Requests for Persistent<D> {
             }
             Err(SendError::Full(question)) => (question, Ok(false)),
             Err(SendError::Flush { error, message: Some(question) }) => (question, Err(error.into())),
-            Err(SendError::Corrupt(question)) => (question, self.channel.input_waiting().map(|_| false).map_err(input)),
+            Err(SendError::Corrupt(question)) => {
+                (question, self.channel.input_waiting().map(|_| false).map_err(|error| cause("input", error)))
+            }
         };
         self.unanswered.end = chunk.index;
         self.question = Some((*chunk, question));
@@ -213,10 +217,10 @@ impl<D: Dialogue> Requests for Persistent<D> {
     }
 }
 
-/// The cause of a failed send, with the ring if it is corrupt.
-fn input(error: Error) -> Cause {
+/// The cause of an error of a channel, with the ring if it is corrupt.
+fn cause(ring: &'static str, error: Error) -> Cause {
     match error {
-        Error::Attach(AttachError::Corrupt(corrupt)) => Cause::Ring { ring: "input", corrupt },
+        Error::Attach(AttachError::Corrupt(corrupt)) => Cause::Ring { ring, corrupt },
         error => error.into(),
     }
 }

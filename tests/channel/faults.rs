@@ -137,3 +137,32 @@ fn a_fault_at_any_call_of_a_channel_s_life_is_named_and_loses_nothing() {
         }
     }
 }
+
+#[test]
+fn a_flush_that_fails_is_returned_by_the_call_that_made_it_and_loses_no_message() {
+    for way in ways().into_iter().skip(SHARED) {
+        let backend = backend();
+        let mut channel = open(&backend, &Options { input_capacity: 2, ..way.clone() }).expect("a channel");
+        backend.set_faults(&Faults::new().on(Verb::Copy, Fault::from(1)).on(Verb::Publish, Fault::from(1)));
+        for id in 0..2 {
+            let sent = channel.send(message(id));
+            assert!(matches!(sent, Err(SendError::Flush { error: Error::Injected { .. }, message: None })), "{way:?}: {sent:?}");
+        }
+        let full = channel.send(message(2));
+        let is_returned = |error: &SendError<Echo>| matches!(error, SendError::Flush { error: Error::Injected { .. }, .. });
+        assert!(full.as_ref().is_err_and(is_returned), "{way:?}: {full:?}");
+        assert_eq!(full.expect_err("it is full").into_inner(), Some(message(2)), "{way:?}");
+        for _ in 0..2 {
+            let received = channel.receive();
+            assert!(matches!(received, Err(ReceiveError::Flush(Error::Injected { .. }))), "{way:?}: {received:?}");
+        }
+        assert!(matches!(channel.flush(), Err(Error::Injected { .. })), "{way:?}");
+        assert!(matches!(channel.input_waiting(), Err(Error::Injected { .. })), "{way:?}");
+        let waited = channel.receive_timeout(Duration::from_millis(5));
+        assert!(matches!(waited, Err(Error::Injected { .. })), "{way:?}: {waited:?}");
+        channel.check().expect("the kernel runs");
+        backend.set_faults(&Faults::new());
+        assert_eq!([receive(&mut channel), receive(&mut channel)], [message(0), message(1)], "{way:?}: each once, in order");
+        assert_eq!(channel.close().expect("it leaves").control.processed, 2, "{way:?}");
+    }
+}
