@@ -5,8 +5,8 @@ use std::io::Write;
 use ringmem::MemoryVisibility;
 use ringmem::backend::host::{HostBackend, host_memory, pinned_budget};
 use ringmem::bridge::TransferStrategy;
-use ringmem::stream::Stream;
 use ringmem::copy::{Circumstances, Diagnosis, Rate, Suggestion, bandwidth, diagnose};
+use ringmem::stream::Stream;
 use ringmem::visibility::{self, Detected};
 use serde_json::{Value, json};
 
