@@ -1,4 +1,4 @@
-//! refused: no method named `clone` found for struct `ringmem_layouts::ring::spsc::Producer<
+//! refused: no method named `clone` found for struct `ringmem_layouts::ring::Producer<
 //! differs from: accepted_ring
 
 use std::sync::Arc;

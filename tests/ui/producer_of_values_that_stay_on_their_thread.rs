@@ -1,4 +1,4 @@
-//! refused: required for `ringmem_layouts::ring::spsc::Producer<'_, Rc<u8>, Host>` to implement `Send`
+//! refused: required for `ringmem_layouts::ring::Producer<'_, Indexed, Rc<u8>, Host>` to implement `Send`
 //! differs from: accepted_ring
 
 use std::rc::Rc as Arc;
