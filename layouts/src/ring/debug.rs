@@ -46,8 +46,7 @@ shown! {
     [T, M: Machine] mailbox::Writer<'_, T, M>: "mailbox::Writer";
     [T, M: Machine] mailbox::Reader<'_, T, M>: "mailbox::Reader";
 
-    [T, M: Machine<Word: RmwWord>, const KIND: u64] mpmc::ManyProducer<'_, T, M, KIND>: "Producer" capacity;
-    [T, M: Machine<Word: RmwWord>] mpmc::Consumer<'_, T, M>: "mpmc::Consumer" capacity;
+    [T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool] mpmc::Handle<'_, T, M, KIND, FILLS>: "Handle" len capacity;
     [T, M: Machine] mpmc::Taken<'_, '_, T, M>: "mpmc::Taken";
     [T, M: Machine<Word: RmwWord>] mpmc::Grant<'_, '_, T, M>: "Grant" len;
     [T, M: Machine<Word: RmwWord>] mpmc::BatchProducer<'_, '_, T, M>: "BatchProducer";

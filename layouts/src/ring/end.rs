@@ -199,8 +199,7 @@ macro_rules! ends {
 ends! {
     [K: OneProducer<T, M>, T, M: Machine<Word: RmwWord>] Producer<'a, K, T, M>;
     [K: OneConsumer<T, M>, T, M: Machine<Word: RmwWord>] Consumer<'a, K, T, M>;
-    [T, M: Machine<Word: RmwWord>, const KIND: u64] mpmc::ManyProducer<'a, T, M, KIND>;
-    [T, M: Machine<Word: RmwWord>] mpmc::Consumer<'a, T, M>;
+    [T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool] mpmc::Handle<'a, T, M, KIND, FILLS>;
     [M: Machine<Word: RmwWord>] framed::Producer<'a, M>;
     [M: Machine<Word: RmwWord>] framed::Consumer<'a, M>;
 }

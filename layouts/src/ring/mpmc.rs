@@ -41,13 +41,15 @@
 
 mod consumer;
 mod grant;
+mod handle;
 mod producer;
 
 use core::ptr::NonNull;
 
 pub use consumer::{Consumer, Taken};
 pub use grant::{BatchProducer, Grant};
-pub use producer::Producer as ManyProducer;
+pub use handle::Handle;
+pub use producer::ManyProducer;
 
 pub use super::kind::SystemAtomics;
 use super::{RingFlags, RingLayout, kind};

@@ -223,8 +223,7 @@ macro_rules! lent {
 lent! {
     [K: OneProducer<T, Host> + 'static, T: 'static] Producer [K, T, Host];
     [K: OneConsumer<T, Host> + 'static, T: 'static] Consumer [K, T, Host];
-    [T: 'static, const KIND: u64] mpmc::ManyProducer [T, Host, KIND];
-    [T: 'static] mpmc::Consumer [T, Host];
+    [T: 'static, const KIND: u64, const FILLS: bool] mpmc::Handle [T, Host, KIND, FILLS];
     [] framed::Producer [Host];
     [] framed::Consumer [Host];
     [T: RingMessage + 'static] lossy::Writer [T, Host];

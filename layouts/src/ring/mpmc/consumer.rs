@@ -1,126 +1,16 @@
 //! The end that many empty.
 
-use core::ptr::NonNull;
-
-use super::SystemAtomics;
-use crate::attach::AttachError;
+use super::Handle;
+use crate::ring::RingFlags;
 use crate::ring::chunk::drop_all;
 use crate::ring::error::PopError;
 use crate::ring::kind::{Turns, claim, take};
-use crate::ring::{Bells, RingFlags, Slot, owner};
-use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};
+use crate::{Machine, RmwWord};
 
 /// Claims messages and takes them. Clone it for another consumer.
-pub struct Consumer<'a, T, M: Machine<Word: RmwWord>> {
-    turns: Turns<'a, T, M>,
-    /// Where the head was when this handle last saw it, or before.
-    hint: u64,
-}
-
-// SAFETY: a consumer is handed `T`s, and its words are shared by their own accesses.
-unsafe impl<T: Send, M: Machine<Word: RmwWord>> Send for Consumer<'_, T, M> {}
+pub type Consumer<'a, T, M> = Handle<'a, T, M, { RingFlags::MPMC.bits() }, false>;
 
 impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
-    /// Attaches to a ring in one piece of memory: header, then slots. Looks at every slot once.
-    ///
-    /// # Errors
-    ///
-    /// [`AttachError`] with what was found instead.
-    ///
-    /// # Safety
-    ///
-    /// For `'a`, `len` bytes at `base` are valid and initialised, and only handles of this ring in the same coherence domain touch them.
-    pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
-    where
-        T: RingMessage,
-    {
-        // SAFETY: the caller's promise.
-        let turns = unsafe { Turns::from_raw(RingFlags::MPMC, base, len)? };
-        Ok(Self::at(turns))
-    }
-
-    /// Attaches to a header and to slots that lie where the caller says, made by [`Slot::vacant`] or written by `format`. Looks at
-    /// every slot once.
-    ///
-    /// # Errors
-    ///
-    /// [`AttachError`] with what was found instead.
-    ///
-    /// # Safety
-    ///
-    /// For `'a`, as many slots at `slots` as the header says are valid, and only handles of this ring in the same coherence domain touch them.
-    pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<Slot<M::Word, M::Cell<T>>>) -> Result<Self, AttachError>
-    where
-        T: RingMessage,
-    {
-        let layout = header.geometry_of::<T>(RingFlags::MPMC)?;
-        // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
-        let turns = unsafe { Turns::new(header, slots, layout.capacity()) }.checked()?;
-        Ok(Self::at(turns))
-    }
-
-    /// As [`from_raw`](Self::from_raw), for a ring that a CPU and a GPU share.
-    ///
-    /// # Errors
-    ///
-    /// [`AttachError`] with what was found instead.
-    ///
-    /// # Safety
-    ///
-    /// As [`from_raw`](Self::from_raw), but handles may be in every coherence domain that the proof speaks of.
-    pub unsafe fn from_raw_across(base: NonNull<u8>, len: u64, _proof: SystemAtomics) -> Result<Self, AttachError>
-    where
-        T: RingMessage,
-    {
-        // SAFETY: the caller's promise; the proof makes one domain of them.
-        unsafe { Self::from_raw(base, len) }
-    }
-
-    pub(in crate::ring) fn at(turns: Turns<'a, T, M>) -> Self {
-        owner::enter(&turns.header.consumer.owner);
-        Self { turns, hint: turns.header.consumer.head.load() }
-    }
-
-    pub(in crate::ring) const fn wait_words(&self) -> Bells<'a, M::Word> {
-        Bells::of::<false>(self.turns.header, self.turns.header)
-    }
-
-    /// Slots in all.
-    #[must_use]
-    pub const fn capacity(&self) -> u64 {
-        self.turns.capacity()
-    }
-
-    /// Messages in the ring about now, at most the capacity.
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        self.turns.len()
-    }
-
-    /// Whether nothing is in the ring about now.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Slots that are free about now.
-    #[must_use]
-    pub fn free(&self) -> u64 {
-        self.capacity() - self.len()
-    }
-
-    /// Whether no slot is free about now.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.len() == self.capacity()
-    }
-
-    /// Whether there were producers and none is left; what they published can still be popped.
-    #[must_use]
-    pub fn is_disconnected(&self) -> bool {
-        owner::is_closed(&self.turns.header.producer.owner)
-    }
-
     /// Pops one value.
     ///
     /// # Errors
@@ -165,18 +55,6 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
         let Self { turns, hint } = self;
         let look = |head| turns.look(head, most, |index| turns.full(index));
         claim(&turns.header.consumer.head, hint, look, |index| turns.after_given_up(index))
-    }
-}
-
-impl<T, M: Machine<Word: RmwWord>> Clone for Consumer<'_, T, M> {
-    fn clone(&self) -> Self {
-        Self::at(self.turns)
-    }
-}
-
-impl<T, M: Machine<Word: RmwWord>> Drop for Consumer<'_, T, M> {
-    fn drop(&mut self) {
-        owner::leave(&self.turns.header.consumer.owner);
     }
 }
 

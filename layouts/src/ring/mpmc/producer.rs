@@ -1,125 +1,15 @@
 //! The end that many fill.
 
-use core::ptr::NonNull;
-
-use super::{BatchProducer, Grant, SystemAtomics};
-use crate::attach::AttachError;
+use super::{BatchProducer, Grant, Handle};
+use crate::ring::RingFlags;
 use crate::ring::error::{PushError, ReserveError};
 use crate::ring::kind::{Look, Turns, claim, fill, take};
-use crate::ring::{Bells, RingFlags, Slot, owner};
-use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};
+use crate::{Machine, RmwWord, Word};
 
 /// Claims slots, fills and publishes them. Clone it for another producer. `KIND` is MPMC or MPSC.
-pub struct Producer<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> {
-    turns: Turns<'a, T, M>,
-    /// Where the tail was when this handle last saw it, or before.
-    hint: u64,
-}
+pub type ManyProducer<'a, T, M, const KIND: u64> = Handle<'a, T, M, KIND, true>;
 
-// SAFETY: a producer hands over `T`s, and its words are shared by their own accesses.
-unsafe impl<T: Send, M: Machine<Word: RmwWord>, const KIND: u64> Send for Producer<'_, T, M, KIND> {}
-
-impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> Producer<'a, T, M, KIND> {
-    /// Attaches to a ring in one piece of memory: header, then slots. Looks at every slot once.
-    ///
-    /// # Errors
-    ///
-    /// [`AttachError`] with what was found instead.
-    ///
-    /// # Safety
-    ///
-    /// For `'a`, `len` bytes at `base` are valid and initialised, and only handles of this ring in the same coherence domain touch them.
-    pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
-    where
-        T: RingMessage,
-    {
-        // SAFETY: the caller's promise.
-        let turns = unsafe { Turns::from_raw(RingFlags::from_bits_retain(KIND), base, len)? };
-        Ok(Self::at(turns))
-    }
-
-    /// Attaches to a header and to slots that lie where the caller says, made by [`Slot::vacant`] or written by `format`. Looks at
-    /// every slot once.
-    ///
-    /// # Errors
-    ///
-    /// [`AttachError`] with what was found instead.
-    ///
-    /// # Safety
-    ///
-    /// For `'a`, as many slots at `slots` as the header says are valid, and only handles of this ring in the same coherence domain touch them.
-    pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<Slot<M::Word, M::Cell<T>>>) -> Result<Self, AttachError>
-    where
-        T: RingMessage,
-    {
-        let layout = header.geometry_of::<T>(RingFlags::from_bits_retain(KIND))?;
-        // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
-        let turns = unsafe { Turns::new(header, slots, layout.capacity()) }.checked()?;
-        Ok(Self::at(turns))
-    }
-
-    /// As [`from_raw`](Self::from_raw), for a ring that a CPU and a GPU share.
-    ///
-    /// # Errors
-    ///
-    /// [`AttachError`] with what was found instead.
-    ///
-    /// # Safety
-    ///
-    /// As [`from_raw`](Self::from_raw), but handles may be in every coherence domain that the proof speaks of.
-    pub unsafe fn from_raw_across(base: NonNull<u8>, len: u64, _proof: SystemAtomics) -> Result<Self, AttachError>
-    where
-        T: RingMessage,
-    {
-        // SAFETY: the caller's promise; the proof makes one domain of them.
-        unsafe { Self::from_raw(base, len) }
-    }
-
-    pub(in crate::ring) fn at(turns: Turns<'a, T, M>) -> Self {
-        owner::enter(&turns.header.producer.owner);
-        Self { turns, hint: turns.header.producer.tail.load() }
-    }
-
-    pub(in crate::ring) const fn wait_words(&self) -> Bells<'a, M::Word> {
-        Bells::of::<true>(self.turns.header, self.turns.header)
-    }
-
-    /// Slots in all.
-    #[must_use]
-    pub const fn capacity(&self) -> u64 {
-        self.turns.capacity()
-    }
-
-    /// Messages in the ring about now, at most the capacity.
-    #[must_use]
-    pub fn len(&self) -> u64 {
-        self.turns.len()
-    }
-
-    /// Whether nothing is in the ring about now.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Whether no slot is free about now.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.len() == self.capacity()
-    }
-
-    /// Slots that are free about now.
-    #[must_use]
-    pub fn free(&self) -> u64 {
-        self.capacity() - self.len()
-    }
-
-    /// Whether there were consumers and none is left.
-    #[must_use]
-    pub fn is_disconnected(&self) -> bool {
-        owner::is_closed(&self.turns.header.consumer.owner)
-    }
-
+impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, KIND> {
     /// Pushes one value.
     ///
     /// # Errors
@@ -200,7 +90,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> Producer<'a, T, M, KIND>
     }
 }
 
-impl<T, M: Machine<Word: RmwWord>> Producer<'_, T, M, { RingFlags::MPMC.bits() }> {
+impl<T, M: Machine<Word: RmwWord>> ManyProducer<'_, T, M, { RingFlags::MPMC.bits() }> {
     /// Takes the oldest message, if the ring is full of messages and no consumer has it: what stands where the next one is to go.
     pub fn evict(&mut self) -> Option<T> {
         let turns = &self.turns;
@@ -226,16 +116,4 @@ impl<T, M: Machine<Word: RmwWord>> Producer<'_, T, M, { RingFlags::MPMC.bits() }
 #[inline(always)]
 pub(super) fn claim_free<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, hint: &mut u64, most: u64) -> Option<(u64, u64)> {
     claim(&turns.header.producer.tail, hint, |tail| turns.look(tail, most, |index| turns.free(index)), |index| index.wrapping_add(1))
-}
-
-impl<T, M: Machine<Word: RmwWord>, const KIND: u64> Clone for Producer<'_, T, M, KIND> {
-    fn clone(&self) -> Self {
-        Self::at(self.turns)
-    }
-}
-
-impl<T, M: Machine<Word: RmwWord>, const KIND: u64> Drop for Producer<'_, T, M, KIND> {
-    fn drop(&mut self) {
-        owner::leave(&self.turns.header.producer.owner);
-    }
 }

@@ -1,0 +1,141 @@
+//! [`Handle`]: one of several at an end.
+
+use core::ptr::NonNull;
+
+use super::SystemAtomics;
+use crate::attach::AttachError;
+use crate::ring::kind::Turns;
+use crate::ring::{Bells, RingFlags, Slot, owner};
+use crate::{Machine, RingHeader, RingMessage, RmwWord, Word};
+
+/// One of several at an end: a producer if `FILLS`, else a consumer. Clone it for another. `KIND` is that of the ring, MPMC or MPSC.
+pub struct Handle<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> {
+    pub(super) turns: Turns<'a, T, M>,
+    /// Where the end's index was when this handle last saw it, or before.
+    pub(super) hint: u64,
+}
+
+// SAFETY: a handle hands over `T`s or is handed them, and its words are shared by their own accesses.
+unsafe impl<T: Send, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Send for Handle<'_, T, M, KIND, FILLS> {}
+
+impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handle<'a, T, M, KIND, FILLS> {
+    /// Attaches to a ring in one piece of memory: header, then slots. Reads every slot once.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, `len` bytes at `base` are valid and initialised, and only handles of this ring in the same coherence domain touch them.
+    pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
+    where
+        T: RingMessage,
+    {
+        // SAFETY: the caller's promise.
+        let turns = unsafe { Turns::from_raw(RingFlags::from_bits_retain(KIND), base, len)? };
+        Ok(Self::at(turns))
+    }
+
+    /// Attaches to a header and to slots that lie where the caller says, made by [`Slot::vacant`] or written by `format`. Reads every slot
+    /// once.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, as many slots at `slots` as the header says are valid, and only handles of this ring in the same coherence domain touch them.
+    pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<Slot<M::Word, M::Cell<T>>>) -> Result<Self, AttachError>
+    where
+        T: RingMessage,
+    {
+        let layout = header.geometry_of::<T>(RingFlags::from_bits_retain(KIND))?;
+        // SAFETY: the caller's promise; the layout's capacity is a power of two that fits memory.
+        let turns = unsafe { Turns::new(header, slots, layout.capacity()) }.checked()?;
+        Ok(Self::at(turns))
+    }
+
+    /// As [`from_raw`](Self::from_raw), for a ring that a CPU and a GPU share.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead.
+    ///
+    /// # Safety
+    ///
+    /// As [`from_raw`](Self::from_raw), but handles may be in every coherence domain that the proof speaks of.
+    pub unsafe fn from_raw_across(base: NonNull<u8>, len: u64, _proof: SystemAtomics) -> Result<Self, AttachError>
+    where
+        T: RingMessage,
+    {
+        // SAFETY: the caller's promise; the proof makes one domain of them.
+        unsafe { Self::from_raw(base, len) }
+    }
+
+    pub(in crate::ring) fn at(turns: Turns<'a, T, M>) -> Self {
+        let (header, handle) = (turns.header, |hint| Self { turns, hint });
+        if FILLS {
+            owner::enter(&header.producer.owner);
+            handle(header.producer.tail.load())
+        } else {
+            owner::enter(&header.consumer.owner);
+            handle(header.consumer.head.load())
+        }
+    }
+
+    pub(in crate::ring) const fn wait_words(&self) -> Bells<'a, M::Word> {
+        Bells::of::<FILLS>(self.turns.header, self.turns.header)
+    }
+
+    /// Returns the number of slots.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.turns.capacity()
+    }
+
+    /// Returns about how many messages are in the ring now, at most the capacity.
+    #[must_use]
+    pub fn len(&self) -> u64 {
+        self.turns.len()
+    }
+
+    /// Returns whether about nothing is in the ring now.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns whether about no slot is free now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() == self.capacity()
+    }
+
+    /// Returns about how many slots are free now.
+    #[must_use]
+    pub fn free(&self) -> u64 {
+        self.capacity() - self.len()
+    }
+
+    /// Returns whether the other end had handles and all of them were dropped; what was published before can still be popped.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        let header = self.turns.header;
+        owner::is_closed(if FILLS { &header.consumer.owner } else { &header.producer.owner })
+    }
+}
+
+impl<T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Clone for Handle<'_, T, M, KIND, FILLS> {
+    fn clone(&self) -> Self {
+        Self::at(self.turns)
+    }
+}
+
+impl<T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Drop for Handle<'_, T, M, KIND, FILLS> {
+    fn drop(&mut self) {
+        let header = self.turns.header;
+        owner::leave(if FILLS { &header.producer.owner } else { &header.consumer.owner });
+    }
+}
