@@ -30,8 +30,7 @@ shown! {
     [K: OneConsumer<T, M>, T, M: Machine] BatchConsumer<'_, '_, K, T, M>: "BatchConsumer";
 
 
-    [M: Machine] framed::Producer<'_, M>: "framed::Producer" tail free capacity;
-    [M: Machine] framed::Consumer<'_, M>: "framed::Consumer" head available capacity;
+    [M: Machine, const FILLS: bool] framed::End<'_, M, FILLS>: "framed::End" len capacity;
     [M: Machine] framed::Message<'_, M>: "framed::Message" len;
     [M: Machine] framed::Frame<'_, '_, M>: "framed::Frame";
     [M: Machine] framed::Grant<'_, '_, M>: "framed::Grant" len;

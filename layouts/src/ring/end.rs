@@ -200,8 +200,7 @@ ends! {
     [K: OneProducer<T, M>, T, M: Machine<Word: RmwWord>] Producer<'a, K, T, M>;
     [K: OneConsumer<T, M>, T, M: Machine<Word: RmwWord>] Consumer<'a, K, T, M>;
     [T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool] mpmc::Handle<'a, T, M, KIND, FILLS>;
-    [M: Machine<Word: RmwWord>] framed::Producer<'a, M>;
-    [M: Machine<Word: RmwWord>] framed::Consumer<'a, M>;
+    [M: Machine<Word: RmwWord>, const FILLS: bool] framed::End<'a, M, FILLS>;
 }
 
 macro_rules! of_values {

@@ -224,8 +224,7 @@ lent! {
     [K: OneProducer<T, Host> + 'static, T: 'static] Producer [K, T, Host];
     [K: OneConsumer<T, Host> + 'static, T: 'static] Consumer [K, T, Host];
     [T: 'static, const KIND: u64, const FILLS: bool] mpmc::Handle [T, Host, KIND, FILLS];
-    [] framed::Producer [Host];
-    [] framed::Consumer [Host];
+    [const FILLS: bool] framed::End [Host, FILLS];
     [T: RingMessage + 'static] lossy::Writer [T, Host];
     [T: RingMessage + 'static] lossy::Reader [T, Host];
     [T: RingMessage + 'static] mailbox::Writer [T, Host];

@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use core::ops::Deref;
 
-use super::consumer::Consumer;
+use super::Consumer;
 use super::error::PopError;
 use super::{SKIP, WORD, frame, largest};
 use crate::ring::slots::Slots;
@@ -79,7 +79,7 @@ impl<M: Machine> Frame<'_, '_, M> {
     /// Takes the message and releases its frame: at once, or with its batch.
     #[inline]
     pub fn release(self) {
-        self.consumer.head = self.found.next;
+        self.consumer.index = self.found.next;
         self.consumer.settle(self.slack);
     }
 }
@@ -126,7 +126,7 @@ impl<M: Machine> Chunk<'_, '_, M> {
     /// [`PopError`]: `Empty` after the last one, or corrupt.
     #[inline]
     pub fn next(&self) -> Result<Message<'_, M>, PopError> {
-        let Consumer { slots, tail, .. } = *self.consumer;
+        let Consumer { slots, seen: tail, .. } = *self.consumer;
         if self.next.get() == tail {
             return Err(PopError::Empty);
         }
@@ -140,7 +140,7 @@ impl<M: Machine> Chunk<'_, '_, M> {
     pub fn release(self) -> u64 {
         let messages = self.seen.get();
         if messages > 0 {
-            self.consumer.head = self.next.get();
+            self.consumer.index = self.next.get();
             self.consumer.publish();
         }
         messages

@@ -56,6 +56,7 @@
 //! | end closed | the store of `owner` when an end that [`announce`](Producer::announce)d itself is dropped | the load of it in `is_disconnected` |
 
 mod consumer;
+mod end;
 mod error;
 mod message;
 mod producer;
@@ -63,6 +64,7 @@ mod producer;
 mod ring;
 
 pub use consumer::{BatchConsumer, Consumer};
+pub use end::End;
 pub use error::{PopError, PushError};
 pub use message::{Chunk, Frame, Message};
 pub use producer::{BatchProducer, Grant, Producer};

@@ -4,143 +4,21 @@ use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 
 use super::error::PushError;
-use super::{SKIP, WORD, frame, large_enough, largest};
-use crate::attach::{AttachError, Corrupt};
-use crate::ring::Bells;
-use crate::ring::header::{RingFlags, used};
-use crate::ring::port::Port;
-use crate::ring::slots::{Slots, geometry_of_both, place};
-use crate::{Machine, RingHeader, SliceCell, SlotCell, Word};
+use super::{End, SKIP, WORD, frame};
+use crate::attach::Corrupt;
+use crate::{Machine, SliceCell, SlotCell, Word};
 
 /// Fills frames and publishes them. One per ring.
-pub struct Producer<'a, M: Machine> {
-    port: Port<'a, M::Word, true>,
-    slots: Slots<'a, M::Cell<u64>>,
-    // INVARIANT: tail - head <= capacity, wrapping, and the words from tail up to head + capacity are this end's.
-    /// The next word to fill.
-    tail: u64,
-    /// The consumer's index, as last seen.
-    head: u64,
-    /// This end's index, as last published.
-    published: u64,
-    /// Messages that a batch has pushed and not published.
-    pending: u64,
-}
-
-// SAFETY: a producer hands over plain words, and shares its own by their own accesses.
-unsafe impl<M: Machine> Send for Producer<'_, M> {}
+pub type Producer<'a, M> = End<'a, M, true>;
 
 impl<'a, M: Machine> Producer<'a, M> {
-    /// Attaches to a ring in one piece of memory: header, then slots.
-    ///
-    /// # Errors
-    ///
-    /// [`AttachError`] with what was found instead; a ring of less than 16 bytes is `TooSmall`.
-    ///
-    /// # Safety
-    ///
-    /// For `'a`, `len` bytes at `base` are valid and initialised, and nobody but this producer and one consumer touches them.
-    pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
-        // SAFETY: the caller's promise.
-        let (header, layout, slots) = unsafe { place::<u64, M>(RingFlags::FRAMED, base, len)? };
-        let capacity = large_enough(&layout)?;
-        // SAFETY: the caller's promise; so many cells were checked against `len`, and the header is not asked again.
-        unsafe { Self::over(header, header, slots.cast(), capacity) }.map_err(AttachError::Corrupt)
-    }
-
-    /// Attaches to a ring whose two headers lie apart: `own` is polled, `peer` is written.
-    ///
-    /// # Errors
-    ///
-    /// [`AttachError`] with what was found instead, in either header; a ring of less than 16 bytes is `TooSmall`.
-    ///
-    /// # Safety
-    ///
-    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised, and nobody but this producer and one consumer touches them
-    /// or the headers.
-    pub unsafe fn new(
-        own: &'a RingHeader<M::Word>,
-        peer: &'a RingHeader<M::Word>,
-        slots: NonNull<M::Cell<u64>>,
-    ) -> Result<Self, AttachError> {
-        let capacity = large_enough(&geometry_of_both::<u64, _>(RingFlags::FRAMED, own, peer)?)?;
-        // SAFETY: the caller's promise; a layout's capacity is a power of two that fits memory.
-        unsafe { Self::over(own, peer, slots, capacity) }.map_err(AttachError::Corrupt)
-    }
-
-    /// # Safety
-    ///
-    /// As `new`; `capacity` is a power of two that fits `usize` in bytes, and at least the smallest.
-    pub(super) unsafe fn over(
-        own: &'a RingHeader<M::Word>,
-        peer: &'a RingHeader<M::Word>,
-        slots: NonNull<M::Cell<u64>>,
-        capacity: u64,
-    ) -> Result<Self, Corrupt> {
-        let tail = peer.producer.tail.load();
-        // SYNC POINT: frame released. Pairs with Consumer::publish.
-        let head = own.consumer.head.load_acquire();
-        used(head, tail, capacity)?;
-        // SAFETY: the caller's promise.
-        let slots = unsafe { Slots::new(slots, capacity) };
-        Ok(Self { port: Port::new(own, peer), slots, tail, head, published: tail, pending: 0 })
-    }
-
-    /// Says in the header that this end is open, and on drop that it is closed: the other end's `is_disconnected` sees it.
-    #[must_use]
-    pub fn announce(mut self) -> Self {
-        self.port.announce();
-        self
-    }
-
-    /// Whether the consumer announced itself and has left.
-    #[must_use]
-    pub fn is_disconnected(&self) -> bool {
-        self.port.is_disconnected()
-    }
-
-    pub(in crate::ring) const fn wait_words(&self) -> Bells<'a, M::Word> {
-        self.port.bells()
-    }
-
-    /// Bytes of the ring, lengths and padding included.
-    #[must_use]
-    pub const fn capacity(&self) -> usize {
-        self.slots.capacity() as usize * WORD
-    }
-
-    /// Bytes of the largest message: half of the capacity, less 8.
-    #[must_use]
-    #[inline(always)]
-    pub const fn largest(&self) -> usize {
-        largest(self.slots.capacity()) as usize
-    }
-
-    /// Bytes in the ring now, lengths and padding and an unfinished batch included; at most the capacity, whatever the other side claims.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.tail.wrapping_sub(self.poll()).min(self.slots.capacity()) as usize * WORD
-    }
-
-    /// Whether nothing is in the ring now.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Whether not even a message without bytes fits now.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        self.len() == self.capacity()
-    }
-
-    /// Index of the next word to fill.
+    /// Returns the index of the next word to fill.
     #[must_use]
     pub const fn tail(&self) -> u64 {
-        self.tail
+        self.index
     }
 
-    /// Bytes that are free as far as this end has looked, not always in one piece; [`refresh`](Self::refresh) looks.
+    /// Returns the bytes that are free as far as this end knows, not always in one piece; [`refresh`](Self::refresh) polls.
     #[must_use]
     pub const fn free(&self) -> usize {
         self.free_words() as usize * WORD
@@ -148,18 +26,16 @@ impl<'a, M: Machine> Producer<'a, M> {
 
     #[inline(always)]
     const fn free_words(&self) -> u64 {
-        self.slots.capacity() - self.tail.wrapping_sub(self.head)
+        self.slots.capacity() - self.distance(self.seen)
     }
 
-    /// Looks how far the consumer is: bytes that are free now.
+    /// Polls the consumer's index: returns the bytes that are free now.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if its index claims what cannot be; this end goes on with what it knew.
+    /// [`Corrupt`] if that index is outside the ring; this end keeps what it knew.
     pub fn refresh(&mut self) -> Result<usize, Corrupt> {
-        let head = self.poll();
-        used(head, self.tail, self.slots.capacity())?;
-        self.head = head;
+        self.look()?;
         Ok(self.free())
     }
 
@@ -223,12 +99,6 @@ impl<'a, M: Machine> Producer<'a, M> {
         BatchProducer { producer: self, slack: every.max(1) - 1 }
     }
 
-    #[inline(always)]
-    fn poll(&self) -> u64 {
-        // SYNC POINT: frame released. Pairs with Consumer::publish.
-        self.port.own.consumer.head.load_acquire()
-    }
-
     /// Index of a frame for `len` bytes, which ends before the wrap and before the consumer's first word.
     #[inline(always)]
     fn make_room(&mut self, len: usize) -> Result<u64, PushError> {
@@ -237,12 +107,12 @@ impl<'a, M: Machine> Producer<'a, M> {
         }
         // From here on `len` is small: nothing overflows.
         let words = frame(len as u64);
-        let before_wrap = self.slots.before_wrap(self.tail, u64::MAX);
+        let before_wrap = self.slots.before_wrap(self.index, u64::MAX);
         let skipped = if words > before_wrap { before_wrap } else { 0 };
         if self.free_words() < skipped + words {
             self.look_for_room(skipped + words)?;
         }
-        Ok(self.tail.wrapping_add(skipped))
+        Ok(self.index.wrapping_add(skipped))
     }
 
     /// Looks whether the consumer has left so many words by now. A batch's messages are published first, or it would wait for them.
@@ -279,13 +149,13 @@ impl<'a, M: Machine> Producer<'a, M> {
     /// Ends the frame at `start`, which `make_room` gave for at least `len` bytes; does not publish it.
     #[inline(always)]
     fn fill(&mut self, start: u64, len: usize) {
-        if start != self.tail {
+        if start != self.index {
             // SAFETY: `make_room` found this word free, and so this end's.
-            self.slots.at(self.tail).with_mut(|word| unsafe { word.write(SKIP) });
+            self.slots.at(self.index).with_mut(|word| unsafe { word.write(SKIP) });
         }
         // SAFETY: as above.
         self.slots.at(start).with_mut(|word| unsafe { word.write(len as u64) });
-        self.tail = start.wrapping_add(frame(len as u64));
+        self.index = start.wrapping_add(frame(len as u64));
     }
 
     /// Publishes after a frame was filled: when so many before it are pending already, and when the consumer has run dry.
@@ -297,22 +167,6 @@ impl<'a, M: Machine> Producer<'a, M> {
         } else {
             self.pending += 1;
         }
-    }
-
-    /// Publishes what was filled, if anything: a store of what stands there already would only take the line from the consumer.
-    #[inline(always)]
-    fn publish_pending(&mut self) {
-        if self.published != self.tail {
-            self.publish();
-        }
-    }
-
-    #[inline(always)]
-    fn publish(&mut self) {
-        self.published = self.tail;
-        self.pending = 0;
-        // SYNC POINT: frame published. Pairs with Consumer::refresh.
-        self.port.peer.producer.tail.store_release(self.tail);
     }
 }
 

@@ -1,0 +1,174 @@
+//! [`End`]: what both ends of a framed ring have in common.
+
+use core::ptr::NonNull;
+
+use super::{WORD, large_enough, largest};
+use crate::attach::{AttachError, Corrupt};
+use crate::ring::header::used;
+use crate::ring::port::Port;
+use crate::ring::slots::{Slots, geometry_of_both, place};
+use crate::ring::{Bells, RingFlags};
+use crate::{Machine, RingHeader, Word};
+
+/// An end of a framed ring: the producer if `FILLS`, else the consumer. One of each per ring.
+pub struct End<'a, M: Machine, const FILLS: bool> {
+    pub(super) port: Port<'a, M::Word, FILLS>,
+    pub(super) slots: Slots<'a, M::Cell<u64>>,
+    // INVARIANT: a producer's index is at most the capacity past the one that it has seen, and the words that are not between them are its own; a
+    // consumer's is at most the capacity before, and the words between them are initialised and its own. Indices wrap.
+    /// The next word to fill, or to empty.
+    pub(super) index: u64,
+    /// The other end's index, as last polled.
+    pub(super) seen: u64,
+    /// This end's index, as last published.
+    pub(super) published: u64,
+    /// Messages that a batch has filled or emptied and not published.
+    pub(super) pending: u64,
+}
+
+// SAFETY: it moves plain words, and shares its own by their own accesses.
+unsafe impl<M: Machine, const FILLS: bool> Send for End<'_, M, FILLS> {}
+
+impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
+    /// Attaches to a ring in one piece of memory: header, then slots.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead; a ring of less than 16 bytes is `TooSmall`.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, `len` bytes at `base` are valid and initialised, and nobody but one producer and one consumer touches them.
+    pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
+        // SAFETY: the caller's promise.
+        let (header, layout, slots) = unsafe { place::<u64, M>(RingFlags::FRAMED, base, len)? };
+        let capacity = large_enough(&layout)?;
+        // SAFETY: the caller's promise; so many cells were checked against `len`, and the header is not read again.
+        unsafe { Self::over(header, header, slots.cast(), capacity) }.map_err(AttachError::Corrupt)
+    }
+
+    /// Attaches to a ring with two separate headers: `own` is polled, `peer` is written.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] with what was found instead, in either header; a ring of less than 16 bytes is `TooSmall`.
+    ///
+    /// # Safety
+    ///
+    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised, and nobody but one producer and one consumer touches them
+    /// or the headers.
+    pub unsafe fn new(
+        own: &'a RingHeader<M::Word>,
+        peer: &'a RingHeader<M::Word>,
+        slots: NonNull<M::Cell<u64>>,
+    ) -> Result<Self, AttachError> {
+        let capacity = large_enough(&geometry_of_both::<u64, _>(RingFlags::FRAMED, own, peer)?)?;
+        // SAFETY: the caller's promise; a layout's capacity is a power of two that fits memory.
+        unsafe { Self::over(own, peer, slots, capacity) }.map_err(AttachError::Corrupt)
+    }
+
+    /// # Safety
+    ///
+    /// As `new`; `capacity` is a power of two that fits `usize` in bytes, and at least the smallest.
+    pub(super) unsafe fn over(
+        own: &'a RingHeader<M::Word>,
+        peer: &'a RingHeader<M::Word>,
+        slots: NonNull<M::Cell<u64>>,
+        capacity: u64,
+    ) -> Result<Self, Corrupt> {
+        // SAFETY: the caller's promise.
+        let slots = unsafe { Slots::new(slots, capacity) };
+        let port = Port::new(own, peer);
+        let index = if FILLS { &peer.producer.tail } else { &peer.consumer.head }.load();
+        let mut end = Self { port, slots, index, seen: index, published: index, pending: 0 };
+        end.look()?;
+        Ok(end)
+    }
+
+    /// Marks this end as open in the header, and as closed when it is dropped: the other end's `is_disconnected` reads that.
+    #[must_use]
+    pub fn announce(mut self) -> Self {
+        self.port.announce();
+        self
+    }
+
+    /// Returns whether the other end announced itself and was dropped; what was published before can still be popped.
+    #[must_use]
+    pub fn is_disconnected(&self) -> bool {
+        self.port.is_disconnected()
+    }
+
+    pub(in crate::ring) const fn wait_words(&self) -> Bells<'a, M::Word> {
+        self.port.bells()
+    }
+
+    /// Returns the bytes of the ring, lengths and padding included.
+    #[must_use]
+    pub const fn capacity(&self) -> usize {
+        self.slots.capacity() as usize * WORD
+    }
+
+    /// Returns the bytes of the largest message: half of the capacity, less 8.
+    #[must_use]
+    #[inline(always)]
+    pub const fn largest(&self) -> usize {
+        largest(self.slots.capacity()) as usize
+    }
+
+    /// Returns the bytes in the ring now, lengths and padding and an unfinished batch included; at most the capacity, whatever the other end
+    /// wrote.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.distance(self.poll()).min(self.slots.capacity()) as usize * WORD
+    }
+
+    /// Returns whether nothing is in the ring now.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns whether not even a message without bytes fits now.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() == self.capacity()
+    }
+
+    /// Words between this end and an index of the other.
+    #[inline(always)]
+    pub(super) const fn distance(&self, other: u64) -> u64 {
+        if FILLS { self.index.wrapping_sub(other) } else { other.wrapping_sub(self.index) }
+    }
+
+    /// Polls the other end's index.
+    #[inline(always)]
+    pub(super) fn look(&mut self) -> Result<(), Corrupt> {
+        let other = self.poll();
+        let (head, tail) = if FILLS { (other, self.index) } else { (self.index, other) };
+        used(head, tail, self.slots.capacity())?;
+        self.seen = other;
+        Ok(())
+    }
+
+    #[inline(always)]
+    pub(super) fn poll(&self) -> u64 {
+        // SYNC POINT: frame published, frame released. Pairs with the other end's publish.
+        if FILLS { &self.port.own.consumer.head } else { &self.port.own.producer.tail }.load_acquire()
+    }
+
+    /// Publishes what was filled or emptied, if anything: a store of what stands there already would only take the line from the other end.
+    #[inline(always)]
+    pub(super) fn publish_pending(&mut self) {
+        if self.published != self.index {
+            self.publish();
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn publish(&mut self) {
+        self.published = self.index;
+        self.pending = 0;
+        // SYNC POINT: frame published, frame released. Pairs with the other end's poll.
+        if FILLS { &self.port.peer.producer.tail } else { &self.port.peer.consumer.head }.store_release(self.index);
+    }
+}
