@@ -2,10 +2,18 @@
 
 use core::hint::cold_path;
 
+use super::consumer::Consumer;
 use super::error::{PopError, PushError};
 use super::kind::{OneConsumer, OneProducer};
-use super::{Consumer, Producer};
+use super::producer::Producer;
 use crate::{Machine, Word};
+
+impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
+    /// Publishes every `every` messages instead of each (at least 1).
+    pub fn batch(&mut self, every: u64) -> BatchProducer<'_, 'a, K, T, M> {
+        BatchProducer::new(self, every)
+    }
+}
 
 /// Publishes every so many messages; also when the ring looks full or becomes so, when the consumer has emptied what was published, on
 /// [`flush`](Self::flush) and on drop. Its bound is messages, never time: flush before you wait.
@@ -59,6 +67,19 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> BatchProducer<'p, 'a, K, T, M>
 impl<K: OneProducer<T, M>, T, M: Machine> Drop for BatchProducer<'_, '_, K, T, M> {
     fn drop(&mut self) {
         K::end_hold(self.producer);
+    }
+}
+
+impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
+    /// Releases every `every` messages instead of each (at least 1).
+    ///
+    /// For `Copy` values only: what a forgotten batch popped is released by this consumer's next release, or when it finds nothing; without
+    /// either, the next consumer of the ring pops it again.
+    pub fn batch(&mut self, every: u64) -> BatchConsumer<'_, 'a, K, T, M>
+    where
+        T: Copy,
+    {
+        BatchConsumer::new(self, every)
     }
 }
 

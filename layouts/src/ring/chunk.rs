@@ -1,8 +1,40 @@
 //! [`Chunk`]: waiting messages in place; and [`Drain`], the same by value.
 
-use super::Consumer;
+use super::consumer::Consumer;
+use super::error::PopError;
 use super::kind::{InPlace, Indexed, OneConsumer};
 use crate::{Machine, SliceCell, SlotCell};
+
+impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
+    /// Returns up to `most` waiting messages in place; only [`Chunk::release`] takes them.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: empty (also for `most == 0`), or corrupt.
+    pub fn peek(&mut self, most: u64) -> Result<Chunk<'_, 'a, K, T, M>, PopError> {
+        match K::ready(self, most).map_err(PopError::Corrupt)? {
+            0 => {
+                K::settle_kept(self);
+                Err(PopError::Empty)
+            }
+            count => Ok(Chunk::new(self, count)),
+        }
+    }
+
+    /// Returns the next message in place; it remains the next.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: empty, or corrupt.
+    pub fn front(&mut self) -> Result<&T, PopError>
+    where
+        M::Cell<T>: SliceCell<T>,
+    {
+        self.peek(1)?;
+        // SAFETY: it is there and this end's until it is released, for which it takes `&mut`; the cell is plain bytes.
+        Ok(self.slot(0).with(|slot| unsafe { &*slot }))
+    }
+}
 
 /// Waiting messages, seen in place. Dropping it takes none.
 pub struct Chunk<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> {

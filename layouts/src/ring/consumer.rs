@@ -7,9 +7,9 @@ use super::header::used;
 use super::kind::{InPlace, OneConsumer, OneProducer};
 use super::port::Port;
 use super::slots::{Slots, geometry_of_both, place};
-use super::{BatchConsumer, Bells, Chunk, RingFlags, Row};
+use super::{Bells, RingFlags, Row};
 use crate::attach::{AttachError, Corrupt};
-use crate::{Machine, RingHeader, RingMessage, SliceCell, SlotCell};
+use crate::{Machine, RingHeader, RingMessage};
 
 /// Empties slots and releases them. One per ring.
 pub struct Consumer<'a, K: OneConsumer<T, M>, T, M: Machine> {
@@ -179,49 +179,9 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         K::release(self);
         Ok(value)
     }
-
-    /// Releases every `every` messages instead of each (at least 1).
-    ///
-    /// For `Copy` values only: what a forgotten batch popped is released by this consumer's next release, or when it finds nothing; without
-    /// either, the next consumer of the ring pops it again.
-    pub fn batch(&mut self, every: u64) -> BatchConsumer<'_, 'a, K, T, M>
-    where
-        T: Copy,
-    {
-        BatchConsumer::new(self, every)
-    }
 }
 
 impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
-    /// Returns up to `most` waiting messages in place; only [`Chunk::release`] takes them.
-    ///
-    /// # Errors
-    ///
-    /// [`PopError`]: empty (also for `most == 0`), or corrupt.
-    pub fn peek(&mut self, most: u64) -> Result<Chunk<'_, 'a, K, T, M>, PopError> {
-        match K::ready(self, most).map_err(PopError::Corrupt)? {
-            0 => {
-                K::settle_kept(self);
-                Err(PopError::Empty)
-            }
-            count => Ok(Chunk::new(self, count)),
-        }
-    }
-
-    /// Returns the next message in place; it remains the next.
-    ///
-    /// # Errors
-    ///
-    /// [`PopError`]: empty, or corrupt.
-    pub fn front(&mut self) -> Result<&T, PopError>
-    where
-        M::Cell<T>: SliceCell<T>,
-    {
-        self.peek(1)?;
-        // SAFETY: it is there and this end's until it is released, for which it takes `&mut`; the cell is plain bytes.
-        Ok(self.slot(0).with(|slot| unsafe { &*slot }))
-    }
-
     /// Returns the payload of the slot `offset` places after the next one.
     #[inline(always)]
     #[must_use]

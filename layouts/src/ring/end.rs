@@ -1,9 +1,8 @@
 //! What all ends of rings have in common, for those who wait at them.
 
 use super::error::{PopError, PushError};
-use super::kind::{OneConsumer, OneProducer};
-use super::{Consumer, Producer, framed, lossy, mailbox, mpmc};
-use crate::{Machine, RingHeader, RingMessage, RmwWord, SliceCell};
+use super::{RingHeader, framed};
+use crate::RmwWord;
 
 /// An end of a ring: where its sleepers are counted.
 pub trait End: Sized {
@@ -173,110 +172,5 @@ impl<E: Follow> Follow for &mut E {
     }
     fn is_disconnected(&self) -> bool {
         E::is_disconnected(self)
-    }
-}
-
-macro_rules! ends {
-    ($([$($generic:tt)*] $end:ty;)+) => {$(
-        impl<'a, $($generic)*> End for $end {
-            type Word = M::Word;
-            fn bells(&self) -> Bells<'_, M::Word> {
-                self.wait_words()
-            }
-            fn is_disconnected(&self) -> bool {
-                <$end>::is_disconnected(self)
-            }
-            fn leave(self, after: impl FnOnce(&M::Word)) {
-                // The ring outlives the end.
-                let theirs = self.wait_words().theirs;
-                drop(self);
-                after(theirs);
-            }
-        }
-    )+};
-}
-
-ends! {
-    [K: OneProducer<T, M>, T, M: Machine<Word: RmwWord>] Producer<'a, K, T, M>;
-    [K: OneConsumer<T, M>, T, M: Machine<Word: RmwWord>] Consumer<'a, K, T, M>;
-    [T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool] mpmc::Handle<'a, T, M, KIND, FILLS>;
-    [M: Machine<Word: RmwWord>, const FILLS: bool] framed::End<'a, M, FILLS>;
-}
-
-macro_rules! of_values {
-    ($([$($generic:tt)*] $end:ty, $trait:ident $operation:ident($($argument:ident)?) -> $result:ty;)+) => {$(
-        impl<$($generic)*> $trait for $end {
-            type Item = T;
-            #[inline]
-            fn $operation(&mut self $(, $argument: T)?) -> $result {
-                <$end>::$operation(self $(, $argument)?)
-            }
-        }
-    )+};
-}
-
-of_values! {
-    [K: OneProducer<T, M>, T, M: Machine<Word: RmwWord>] Producer<'_, K, T, M>, Push push(value) -> Result<(), PushError<T>>;
-    [K: OneConsumer<T, M>, T, M: Machine<Word: RmwWord>] Consumer<'_, K, T, M>, Pop pop() -> Result<T, PopError>;
-    [T, M: Machine<Word: RmwWord>, const KIND: u64] mpmc::ManyProducer<'_, T, M, KIND>, Push push(value) -> Result<(), PushError<T>>;
-    [T, M: Machine<Word: RmwWord>] mpmc::Consumer<'_, T, M>, Pop pop() -> Result<T, PopError>;
-}
-
-impl<M: Machine<Word: RmwWord, Cell<u64>: SliceCell<u64>>> PushBytes for framed::Producer<'_, M> {
-    #[inline]
-    fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError> {
-        self.push(message)
-    }
-}
-
-impl<M: Machine<Word: RmwWord, Cell<u64>: SliceCell<u64>>> PopBytes for framed::Consumer<'_, M> {
-    #[inline]
-    fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError> {
-        self.pop(into)
-    }
-}
-
-impl<T: RingMessage, M: Machine> Publish for lossy::Writer<'_, T, M> {
-    type Item = T;
-    #[inline]
-    fn publish(&mut self, value: T) {
-        self.push(value);
-    }
-}
-
-impl<T: RingMessage, M: Machine> Publish for mailbox::Writer<'_, T, M> {
-    type Item = T;
-    #[inline]
-    fn publish(&mut self, value: T) {
-        Self::publish(self, value);
-    }
-}
-
-/// A message, or how many were overwritten before this reader came to them.
-impl<T: RingMessage, M: Machine> Follow for lossy::Reader<'_, T, M> {
-    type Item = Result<T, lossy::Overrun>;
-    #[inline]
-    fn follow(&mut self) -> Result<Self::Item, PopError> {
-        match self.pop() {
-            Ok(value) => Ok(Ok(value)),
-            Err(lossy::ReadError::Overrun { lost }) => Ok(Err(lossy::Overrun { lost })),
-            Err(lossy::ReadError::Empty) => Err(PopError::Empty),
-            Err(lossy::ReadError::Corrupt(corrupt)) => Err(PopError::Corrupt(corrupt)),
-        }
-    }
-    fn is_disconnected(&self) -> bool {
-        Self::is_disconnected(self)
-    }
-}
-
-/// A value that this reader had not seen. While it is being overwritten nothing is new: whoever overwrites it publishes a newer one.
-impl<T: RingMessage, M: Machine> Follow for mailbox::Reader<'_, T, M> {
-    type Item = mailbox::New<T>;
-    #[inline]
-    fn follow(&mut self) -> Result<Self::Item, PopError> {
-        self.take_new().map_err(|_| PopError::Empty)
-    }
-    fn is_disconnected(&self) -> bool {
-        Self::is_disconnected(self)
     }
 }

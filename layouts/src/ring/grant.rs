@@ -2,9 +2,30 @@
 
 use core::mem::MaybeUninit;
 
-use super::Producer;
+use super::error::ReserveError;
 use super::kind::{Indexed, OneProducer};
+use super::producer::Producer;
 use crate::{Machine, SliceCell};
+
+impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
+    /// Reserves `count` slots, to be written in place.
+    ///
+    /// # Errors
+    ///
+    /// [`ReserveError`]: too few free now, more than the ring has, or corrupt.
+    pub fn reserve(&mut self, count: u64) -> Result<Grant<'_, 'a, K, T, M>, ReserveError> {
+        if self.free() < count {
+            if count > self.capacity() {
+                return Err(ReserveError::TooLarge { capacity: self.capacity() });
+            }
+            let free = K::room(self).map_err(ReserveError::Corrupt)?;
+            if free < count {
+                return Err(ReserveError::Full { free });
+            }
+        }
+        Ok(Grant::new(self, count))
+    }
+}
 
 /// Slots to be written in place, one after the other. What has been written is published when the grant is dropped, also by a panic;
 /// forgetting the grant leaves that to the producer's next publish.

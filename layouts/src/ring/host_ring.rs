@@ -6,7 +6,8 @@ use core::mem::{MaybeUninit, offset_of};
 use core::ptr::NonNull;
 
 use super::chunk::drop_all;
-use super::kind::{Flagged, InPlace, Indexed, Kind, Mpmc, Mpsc, OneConsumer, OneProducer, Turns, first_use, free};
+use super::kind::{Flagged, InPlace, Indexed, Kind, Mpmc, Mpsc, OneConsumer, OneProducer, Turns};
+use super::slots::{first_use, free};
 use super::storage::{capacity_of, slots_of};
 use super::{BareSlot, Consumer, LayoutError, Producer, RingHeader, Slot, Storage, WordSlot, flagged, mpmc, mpsc, spsc};
 use crate::host::HostCell;

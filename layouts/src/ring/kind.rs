@@ -8,7 +8,7 @@ mod claimed;
 mod flagged;
 mod indexed;
 
-pub(super) use claimed::{Look, Turns, claim, fill, first_use, format, free, take};
+pub(super) use claimed::{Look, Turns, claim, fill, format, take};
 pub use claimed::{Mpmc, Mpsc, SystemAtomics};
 pub use flagged::Flagged;
 pub use indexed::{Access, Indexed};

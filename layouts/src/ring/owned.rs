@@ -22,9 +22,7 @@ use alloc::sync::Arc;
 use core::fmt;
 
 use super::error::{PopError, PushError};
-use super::kind::{OneConsumer, OneProducer};
-use super::{Bells, Consumer, End, Evict, Follow, Pop, PopBytes, Producer, Publish, Push, PushBytes, framed, lossy, mailbox, mpmc};
-use crate::{Host, RingMessage};
+use super::{Bells, End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, framed};
 
 /// A ring end whose type is also known for every other lifetime of the ring.
 ///
@@ -202,31 +200,4 @@ impl<E: fmt::Debug> fmt::Debug for Owned<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Owned").field(&self.end).finish()
     }
-}
-
-macro_rules! lent {
-    ($([$($generic:tt)*] $($end:ident)::+ [$($argument:tt)*];)+) => {$(
-        // SAFETY: the lifetime is that of the ring. `with` and `end` lend the end for no longer, and `shortened` proves the covariance.
-        unsafe impl<'a, $($generic)*> Lent for $($end)::+<'a, $($argument)*> {
-            type At<'r> = $($end)::+<'r, $($argument)*>;
-        }
-
-        const _: () = {
-            #[allow(dead_code, reason = "compiles only if the end is covariant")]
-            fn shortened<'r, 'a: 'r, $($generic)*>(end: &'r $($end)::+<'a, $($argument)*>) -> &'r $($end)::+<'r, $($argument)*> {
-                end
-            }
-        };
-    )+};
-}
-
-lent! {
-    [K: OneProducer<T, Host> + 'static, T: 'static] Producer [K, T, Host];
-    [K: OneConsumer<T, Host> + 'static, T: 'static] Consumer [K, T, Host];
-    [T: 'static, const KIND: u64, const FILLS: bool] mpmc::Handle [T, Host, KIND, FILLS];
-    [const FILLS: bool] framed::End [Host, FILLS];
-    [T: RingMessage + 'static] lossy::Writer [T, Host];
-    [T: RingMessage + 'static] lossy::Reader [T, Host];
-    [T: RingMessage + 'static] mailbox::Writer [T, Host];
-    [T: RingMessage + 'static] mailbox::Reader [T, Host];
 }

@@ -17,9 +17,8 @@
 //! assert_eq!(newest.counts().overwritten, 3);
 //! ```
 
+use super::Push;
 use super::error::PushError;
-use super::{Push, RingFlags, mpmc};
-use crate::{Machine, RmwWord};
 
 /// How many values went which way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,12 +38,6 @@ pub struct Counts {
 pub trait Evict: Push {
     /// Takes the oldest value, if it stands where the next one is to go.
     fn evict(&mut self) -> Option<Self::Item>;
-}
-
-impl<T, M: Machine<Word: RmwWord>> Evict for mpmc::ManyProducer<'_, T, M, { RingFlags::MPMC.bits() }> {
-    fn evict(&mut self) -> Option<T> {
-        mpmc::Producer::evict(self)
-    }
 }
 
 impl<E: Evict> Evict for &mut E {

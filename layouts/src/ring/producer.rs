@@ -3,12 +3,12 @@
 use core::hint::cold_path;
 use core::ptr::NonNull;
 
-use super::error::{PushError, ReserveError};
+use super::error::PushError;
 use super::header::used;
 use super::kind::{InPlace, OneProducer};
 use super::port::Port;
 use super::slots::{Slots, geometry_of_both, place};
-use super::{BatchProducer, Bells, Grant, RingFlags, Row};
+use super::{Bells, RingFlags, Row};
 use crate::attach::{AttachError, Corrupt};
 use crate::{Machine, RingHeader, RingMessage, Word};
 
@@ -179,29 +179,6 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         K::fill(self, value);
         K::publish(self);
         Ok(())
-    }
-
-    /// Reserves `count` slots, to be written in place.
-    ///
-    /// # Errors
-    ///
-    /// [`ReserveError`]: too few free now, more than the ring has, or corrupt.
-    pub fn reserve(&mut self, count: u64) -> Result<Grant<'_, 'a, K, T, M>, ReserveError> {
-        if self.free() < count {
-            if count > self.capacity() {
-                return Err(ReserveError::TooLarge { capacity: self.capacity() });
-            }
-            let free = K::room(self).map_err(ReserveError::Corrupt)?;
-            if free < count {
-                return Err(ReserveError::Full { free });
-            }
-        }
-        Ok(Grant::new(self, count))
-    }
-
-    /// Publishes every `every` messages instead of each (at least 1).
-    pub fn batch(&mut self, every: u64) -> BatchProducer<'_, 'a, K, T, M> {
-        BatchProducer::new(self, every)
     }
 
     /// The consumer's index as it stands in memory.

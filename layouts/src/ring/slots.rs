@@ -4,7 +4,6 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 use super::header::{RingFlags, RingHeader};
-use super::kind::{first_use, free};
 use super::layout::RingLayout;
 use crate::align::is_aligned;
 use crate::attach::AttachError;
@@ -31,6 +30,16 @@ impl<W: Word, C> Slot<W, C> {
     pub fn vacant(cell: C, place: u64, capacity: u64, start: u64) -> Self {
         Self { word: W::new(free(first_use(start, place, capacity), capacity)), cell }
     }
+}
+
+/// Returns the word of a slot that is free for `index`: twice the first index of its lap.
+pub(super) const fn free(index: u64, capacity: u64) -> u64 {
+    (index & !(capacity - 1)) << 1
+}
+
+/// The first index from `start` on whose slot is the one at `place`.
+pub(super) const fn first_use(start: u64, place: u64, capacity: u64) -> u64 {
+    start.wrapping_add(place.wrapping_sub(start) & (capacity - 1))
 }
 
 /// The payload cells of a ring from one index on: what else a slot holds is stepped over.

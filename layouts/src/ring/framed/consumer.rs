@@ -2,14 +2,12 @@
 
 use core::cell::Cell;
 
+use super::WORD;
+use super::end::Consumer;
 use super::error::PopError;
 use super::message::{Chunk, Found, Frame, find};
-use super::{End, WORD};
 use crate::attach::Corrupt;
 use crate::{Machine, SliceCell};
-
-/// Empties frames and releases them. One per ring.
-pub type Consumer<'a, M> = End<'a, M, false>;
 
 impl<'a, M: Machine> Consumer<'a, M> {
     /// Returns the index of the next word to empty.

@@ -26,6 +26,12 @@ pub struct End<'a, M: Machine, const FILLS: bool> {
     pub(super) pending: u64,
 }
 
+/// Fills frames and publishes them. One per ring.
+pub type Producer<'a, M> = End<'a, M, true>;
+
+/// Empties frames and releases them. One per ring.
+pub type Consumer<'a, M> = End<'a, M, false>;
+
 // SAFETY: it moves plain words, and shares its own by their own accesses.
 unsafe impl<M: Machine, const FILLS: bool> Send for End<'_, M, FILLS> {}
 

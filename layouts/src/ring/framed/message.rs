@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use core::ops::Deref;
 
-use super::Consumer;
+use super::end::Consumer;
 use super::error::PopError;
 use super::{SKIP, WORD, frame, largest};
 use crate::ring::slots::Slots;

@@ -63,11 +63,11 @@ mod producer;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 mod ring;
 
-pub use consumer::{BatchConsumer, Consumer};
-pub use end::End;
+pub use consumer::BatchConsumer;
+pub use end::{Consumer, End, Producer};
 pub use error::{PopError, PushError};
 pub use message::{Chunk, Frame, Message};
-pub use producer::{BatchProducer, Grant, Producer};
+pub use producer::{BatchProducer, Grant};
 #[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
 pub use ring::Boxed;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]

@@ -3,13 +3,11 @@
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
 
+use super::end::Producer;
 use super::error::PushError;
-use super::{End, SKIP, WORD, frame};
+use super::{SKIP, WORD, frame};
 use crate::attach::Corrupt;
 use crate::{Machine, SliceCell, SlotCell, Word};
-
-/// Fills frames and publishes them. One per ring.
-pub type Producer<'a, M> = End<'a, M, true>;
 
 impl<'a, M: Machine> Producer<'a, M> {
     /// Returns the index of the next word to fill.

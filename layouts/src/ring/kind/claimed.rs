@@ -23,7 +23,7 @@ use crate::align::is_aligned;
 use crate::attach::{AttachError, Corrupt};
 use crate::ring::error::PopError;
 use crate::ring::pace::pause;
-use crate::ring::slots::{Slot, Slots, place};
+use crate::ring::slots::{Slot, Slots, first_use, free, place};
 use crate::ring::{Consumer, RingFlags, RingHeader, RingLayout};
 use crate::{Machine, RingMessage, RmwWord, SlotCell, Word};
 
@@ -267,16 +267,6 @@ pub(in crate::ring) unsafe fn take<T, M: Machine>(slot: &TurnSlot<T, M>, taken: 
     // SYNC POINT: slot released. Pairs with Turns::run.
     slot.word.store_release(taken);
     value
-}
-
-/// See [`Turns::free`].
-pub(in crate::ring) const fn free(index: u64, capacity: u64) -> u64 {
-    (index & !(capacity - 1)) << 1
-}
-
-/// The first index from `start` on whose slot is the one at `place`.
-pub(in crate::ring) const fn first_use(start: u64, place: u64, capacity: u64) -> u64 {
-    start.wrapping_add(place.wrapping_sub(start) & (capacity - 1))
 }
 
 /// Writes an empty ring of `T` whose indices begin at `start` into memory: the header, and the word of each slot.

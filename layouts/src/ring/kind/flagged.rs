@@ -3,10 +3,10 @@
 use core::mem::offset_of;
 
 use super::sealed::Sealed;
-use super::{InPlace, Kind, OneConsumer, OneProducer, free};
+use super::{InPlace, Kind, OneConsumer, OneProducer};
 use crate::attach::Corrupt;
 use crate::ring::error::PopError;
-use crate::ring::slots::{Slot, Slots};
+use crate::ring::slots::{Slot, Slots, free};
 use crate::ring::{Consumer, Producer, RingFlags, RingHeader};
 use crate::{Machine, SlotCell, Word};
 

@@ -1,0 +1,232 @@
+//! What ends of every kind implement: [`End`] and its sisters, `Debug`, and [`Lent`](super::owned::Lent).
+//!
+//! Here, so that no module of an end imports another one's.
+
+use core::fmt;
+
+use super::error::{PopError, PushError};
+use super::kind::{InPlace, OneConsumer, OneProducer};
+#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+use super::{BareSlot, RingIn, Storage, host_ring::HostKind};
+use super::{BatchConsumer, BatchProducer, Chunk, Consumer, Drain, Grant, Policed, Producer, RingFlags, Slot};
+use super::{Bells, End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, framed, lossy, mailbox, mpmc};
+use crate::{Machine, RingMessage, RmwWord, SliceCell};
+
+macro_rules! ends {
+    ($([$($generic:tt)*] $end:ty;)+) => {$(
+        impl<'a, $($generic)*> End for $end {
+            type Word = M::Word;
+            fn bells(&self) -> Bells<'_, M::Word> {
+                self.wait_words()
+            }
+            fn is_disconnected(&self) -> bool {
+                <$end>::is_disconnected(self)
+            }
+            fn leave(self, after: impl FnOnce(&M::Word)) {
+                // The ring outlives the end.
+                let theirs = self.wait_words().theirs;
+                drop(self);
+                after(theirs);
+            }
+        }
+    )+};
+}
+
+ends! {
+    [K: OneProducer<T, M>, T, M: Machine<Word: RmwWord>] Producer<'a, K, T, M>;
+    [K: OneConsumer<T, M>, T, M: Machine<Word: RmwWord>] Consumer<'a, K, T, M>;
+    [T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool] mpmc::Handle<'a, T, M, KIND, FILLS>;
+    [M: Machine<Word: RmwWord>, const FILLS: bool] framed::End<'a, M, FILLS>;
+}
+
+macro_rules! of_values {
+    ($([$($generic:tt)*] $end:ty, $trait:ident $operation:ident($($argument:ident)?) -> $result:ty;)+) => {$(
+        impl<$($generic)*> $trait for $end {
+            type Item = T;
+            #[inline]
+            fn $operation(&mut self $(, $argument: T)?) -> $result {
+                <$end>::$operation(self $(, $argument)?)
+            }
+        }
+    )+};
+}
+
+of_values! {
+    [K: OneProducer<T, M>, T, M: Machine<Word: RmwWord>] Producer<'_, K, T, M>, Push push(value) -> Result<(), PushError<T>>;
+    [K: OneConsumer<T, M>, T, M: Machine<Word: RmwWord>] Consumer<'_, K, T, M>, Pop pop() -> Result<T, PopError>;
+    [T, M: Machine<Word: RmwWord>, const KIND: u64] mpmc::ManyProducer<'_, T, M, KIND>, Push push(value) -> Result<(), PushError<T>>;
+    [T, M: Machine<Word: RmwWord>] mpmc::Consumer<'_, T, M>, Pop pop() -> Result<T, PopError>;
+}
+
+impl<M: Machine<Word: RmwWord, Cell<u64>: SliceCell<u64>>> PushBytes for framed::Producer<'_, M> {
+    #[inline]
+    fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError> {
+        self.push(message)
+    }
+}
+
+impl<M: Machine<Word: RmwWord, Cell<u64>: SliceCell<u64>>> PopBytes for framed::Consumer<'_, M> {
+    #[inline]
+    fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError> {
+        self.pop(into)
+    }
+}
+
+impl<T: RingMessage, M: Machine> Publish for lossy::Writer<'_, T, M> {
+    type Item = T;
+    #[inline]
+    fn publish(&mut self, value: T) {
+        self.push(value);
+    }
+}
+
+impl<T: RingMessage, M: Machine> Publish for mailbox::Writer<'_, T, M> {
+    type Item = T;
+    #[inline]
+    fn publish(&mut self, value: T) {
+        Self::publish(self, value);
+    }
+}
+
+/// A message, or how many were overwritten before this reader came to them.
+impl<T: RingMessage, M: Machine> Follow for lossy::Reader<'_, T, M> {
+    type Item = Result<T, lossy::Overrun>;
+    #[inline]
+    fn follow(&mut self) -> Result<Self::Item, PopError> {
+        match self.pop() {
+            Ok(value) => Ok(Ok(value)),
+            Err(lossy::ReadError::Overrun { lost }) => Ok(Err(lossy::Overrun { lost })),
+            Err(lossy::ReadError::Empty) => Err(PopError::Empty),
+            Err(lossy::ReadError::Corrupt(corrupt)) => Err(PopError::Corrupt(corrupt)),
+        }
+    }
+    fn is_disconnected(&self) -> bool {
+        Self::is_disconnected(self)
+    }
+}
+
+/// A value that this reader had not seen. While it is being overwritten nothing is new: whoever overwrites it publishes a newer one.
+impl<T: RingMessage, M: Machine> Follow for mailbox::Reader<'_, T, M> {
+    type Item = mailbox::New<T>;
+    #[inline]
+    fn follow(&mut self) -> Result<Self::Item, PopError> {
+        self.take_new().map_err(|_| PopError::Empty)
+    }
+    fn is_disconnected(&self) -> bool {
+        Self::is_disconnected(self)
+    }
+}
+
+impl<T, M: Machine<Word: RmwWord>> Evict for mpmc::ManyProducer<'_, T, M, { RingFlags::MPMC.bits() }> {
+    fn evict(&mut self) -> Option<T> {
+        mpmc::Producer::evict(self)
+    }
+}
+
+/// Each end for every other lifetime of its ring.
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
+mod lent {
+    use super::*;
+    use crate::Host;
+    use crate::ring::Lent;
+
+    macro_rules! lent {
+    ($([$($generic:tt)*] $($end:ident)::+ [$($argument:tt)*];)+) => {$(
+        // SAFETY: the lifetime is that of the ring. `with` and `end` lend the end for no longer, and `shortened` proves the covariance.
+        unsafe impl<'a, $($generic)*> Lent for $($end)::+<'a, $($argument)*> {
+            type At<'r> = $($end)::+<'r, $($argument)*>;
+        }
+
+        const _: () = {
+            #[allow(dead_code, reason = "compiles only if the end is covariant")]
+            fn shortened<'r, 'a: 'r, $($generic)*>(end: &'r $($end)::+<'a, $($argument)*>) -> &'r $($end)::+<'r, $($argument)*> {
+                end
+            }
+        };
+    )+};
+}
+
+    lent! {
+        [K: OneProducer<T, Host> + 'static, T: 'static] Producer [K, T, Host];
+        [K: OneConsumer<T, Host> + 'static, T: 'static] Consumer [K, T, Host];
+        [T: 'static, const KIND: u64, const FILLS: bool] mpmc::Handle [T, Host, KIND, FILLS];
+        [const FILLS: bool] framed::End [Host, FILLS];
+        [T: RingMessage + 'static] lossy::Writer [T, Host];
+        [T: RingMessage + 'static] lossy::Reader [T, Host];
+        [T: RingMessage + 'static] mailbox::Writer [T, Host];
+        [T: RingMessage + 'static] mailbox::Reader [T, Host];
+    }
+}
+
+/// A type, its name, and the methods whose answers are shown.
+macro_rules! shown {
+    ($([$($generic:tt)*] $type:ty: $name:literal $($what:ident)*;)+) => {$(
+        impl<$($generic)*> fmt::Debug for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct($name)$(.field(stringify!($what), &self.$what()))*.finish_non_exhaustive()
+            }
+        }
+    )+};
+}
+
+shown! {
+    [K: OneProducer<T, M>, T, M: Machine] Producer<'_, K, T, M>: "Producer" kind tail free capacity;
+    [K: OneConsumer<T, M>, T, M: Machine] Consumer<'_, K, T, M>: "Consumer" kind head len capacity;
+    [K: OneProducer<T, M>, T, M: Machine] Grant<'_, '_, K, T, M>: "Grant" len;
+    [K: OneConsumer<T, M> + InPlace, T, M: Machine] Chunk<'_, '_, K, T, M>: "Chunk" len;
+    [K: OneConsumer<T, M>, T, M: Machine] Drain<'_, '_, K, T, M>: "Drain" len;
+    [K: OneProducer<T, M>, T, M: Machine] BatchProducer<'_, '_, K, T, M>: "BatchProducer";
+    [K: OneConsumer<T, M>, T, M: Machine] BatchConsumer<'_, '_, K, T, M>: "BatchConsumer";
+
+
+    [M: Machine, const FILLS: bool] framed::End<'_, M, FILLS>: "framed::End" len capacity;
+    [M: Machine] framed::Message<'_, M>: "framed::Message" len;
+    [M: Machine] framed::Frame<'_, '_, M>: "framed::Frame";
+    [M: Machine] framed::Grant<'_, '_, M>: "framed::Grant" len;
+    [M: Machine] framed::Chunk<'_, '_, M>: "framed::Chunk";
+    [M: Machine] framed::BatchProducer<'_, '_, M>: "framed::BatchProducer";
+    [M: Machine] framed::BatchConsumer<'_, '_, M>: "framed::BatchConsumer";
+
+    [T: RingMessage, M: Machine] lossy::Writer<'_, T, M>: "lossy::Writer" tail capacity;
+    [T: RingMessage, M: Machine] lossy::Reader<'_, T, M>: "lossy::Reader" head capacity;
+    [T: RingMessage, M: Machine] lossy::BatchWriter<'_, '_, T, M>: "lossy::BatchWriter";
+
+    [T, M: Machine] mailbox::Writer<'_, T, M>: "mailbox::Writer";
+    [T, M: Machine] mailbox::Reader<'_, T, M>: "mailbox::Reader";
+
+    [T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool] mpmc::Handle<'_, T, M, KIND, FILLS>: "Handle" len capacity;
+    [T, M: Machine] mpmc::Taken<'_, '_, T, M>: "mpmc::Taken";
+    [T, M: Machine<Word: RmwWord>] mpmc::Grant<'_, '_, T, M>: "Grant" len;
+    [T, M: Machine<Word: RmwWord>] mpmc::BatchProducer<'_, '_, T, M>: "BatchProducer";
+
+    [E: Push] Policed<E>: "Policed" counts;
+    [W, C] Slot<W, C>: "Slot";
+}
+
+// What has words or slots of the host's.
+#[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
+shown! {
+    [K: HostKind<T>, T, S: Storage<K::Slot>] RingIn<K, T, S>: "Ring";
+    [S: Storage<BareSlot<u64>>] framed::RingIn<S>: "framed::Ring";
+    [T, S: Storage<crate::HostWord>] lossy::RingIn<T, S>: "lossy::Ring";
+    [T, const N: usize] mailbox::Mailbox<T, N>: "Mailbox";
+    [T] crate::host::HostCell<T>: "HostCell";
+}
+
+#[cfg(test)]
+mod tests {
+    use std::format;
+
+    use crate::ring::spsc;
+
+    #[test]
+    fn an_end_shows_where_it_stands_and_nothing_of_what_it_holds() {
+        let mut ring = spsc::Ring::<&str, 8>::new();
+        let (mut producer, consumer) = ring.split();
+        assert!(producer.push("secret").is_ok());
+        assert_eq!(format!("{producer:?}"), "Producer { kind: RingFlags(SPSC), tail: 1, free: 7, capacity: 8, .. }");
+        assert_eq!(format!("{consumer:?}"), "Consumer { kind: RingFlags(SPSC), head: 0, len: 1, capacity: 8, .. }");
+        let grant = producer.reserve(2).unwrap();
+        assert_eq!(format!("{grant:?}"), "Grant { len: 2, .. }");
+    }
+}
