@@ -1,4 +1,5 @@
-//! Many producers on one device that fill one SPSC ring together: its consumer sees one end, as ever.
+//! Many producers on one device that fill one SPSC ring together; its consumer is that of an SPSC ring. Warps use it through
+//! `ringmem-kernels`.
 //!
 //! 1. A producer reserves as many slots in a row as it has messages for with one read-modify-write of a counter in the device's own memory;
 //!    nothing that crosses a bus is modified, only stored to.
@@ -127,7 +128,7 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
     ) -> Self {
         // SAFETY: the caller's promise.
         let slots = unsafe { Slots::new(slots, capacity) };
-        // SYNC POINT: slot released. Pairs with spsc::Consumer::publish.
+        // SYNC POINT: slot released. Pairs with the consumer's release.
         let head = own.consumer.head.load_acquire();
         Self { own, peer, shared, slots, begin: head, end: head, head }
     }
@@ -159,7 +160,7 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
             let begin = self.shared.reserved.load();
             let known = begin.wrapping_sub(self.head);
             if known > capacity || capacity - known < most {
-                // SYNC POINT: slot released. Pairs with spsc::Consumer::publish.
+                // SYNC POINT: slot released. Pairs with the consumer's release.
                 self.head = self.own.consumer.head.load_acquire();
             }
             let used = begin.wrapping_sub(self.head);

@@ -155,11 +155,11 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn keep(consumer: &mut Consumer<'_, Self, T, M>);
 
-    /// Releases what was taken since [`hold`](Self::keep), if anything.
+    /// Releases what was taken since [`keep`](Self::keep), if anything.
     #[doc(hidden)]
     fn release_kept(consumer: &mut Consumer<'_, Self, T, M>);
 
-    /// Ends what [`hold`](Self::keep) began.
+    /// Ends what [`keep`](Self::keep) began.
     #[doc(hidden)]
     fn end_keep(consumer: &mut Consumer<'_, Self, T, M>) {
         Self::release_kept(consumer);

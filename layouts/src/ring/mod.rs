@@ -2,24 +2,39 @@
 //!
 //! 1. Indices are free-running 64-bit numbers; the slot of index `i` is `i & (capacity - 1)`. All of the capacity is usable, and any
 //!    start index works.
-//! 2. What the other side wrote is an allegation: an index that claims more than the capacity is [`Corrupt`](crate::attach::Corrupt), and
-//!    geometry is read once, checked, and kept.
-//! 3. A handle is told where it *reads* the other's index (`own`) and where it *publishes* its own (`peer`). In shared memory both are one
-//!    header. Across a bus each side keeps the header that it polls in memory that is near to it, and only writes across.
+//! 2. An end does not trust what the other end wrote: an index outside the ring is [`Corrupt`](crate::attach::Corrupt), and geometry is read
+//!    once, checked and kept.
+//! 3. An end polls the other end's index in one header (`own`) and publishes its own in another (`peer`). In shared memory both are one header.
+//!    Across a bus each side keeps the header that it polls in its own memory, and only writes cross the bus.
+//!
+//! | ring | producers | consumers | what is polled |
+//! |---|---|---|---|
+//! | [`spsc`] | one | one | the other end's index |
+//! | [`flagged`] | one | one | a flag in each slot; across a bus one read fewer for each message |
+//! | [`mpsc`] | many | one | a word in each slot |
+//! | [`mpmc`] | many | many | a word in each slot |
+//! | [`framed`] | one | one | the other end's index; messages of any length |
+//! | [`lossy`] | one, overwrites the oldest | any number of readers | the writer's index |
+//! | [`mailbox`] | one, overwrites | any number of readers | the writer's index; the latest value only |
+//! | [`aggregate`] | many on one device, into an SPSC ring | one | a counter in the device's memory |
+//!
+//! [`Producer`] and [`Consumer`], their grants, chunks and batches are written once; the kinds ([`Indexed`], [`Flagged`], [`Mpsc`]) say what
+//! differs. The modules name them: [`spsc::Producer`] is `Producer` with the kind [`Indexed`]. MPMC ends are [`mpmc::Handle`]s.
+//!
+//! No ring waits or wakes, and none is resized.
 
 pub mod aggregate;
 mod alias;
 mod batch;
 mod chunk;
 mod consumer;
-mod end;
-mod ends;
 mod error;
 pub mod flagged;
 pub mod framed;
 mod grant;
 mod header;
 mod host_ring;
+mod impls;
 mod kind;
 mod layout;
 pub mod lossy;
@@ -35,11 +50,11 @@ mod producer;
 mod slots;
 pub mod spsc;
 mod storage;
+mod traits;
 
 pub use batch::{BatchConsumer, BatchProducer};
 pub use chunk::{Chunk, Drain};
 pub use consumer::Consumer;
-pub use end::{Bells, End, Follow, Pop, PopBytes, Publish, Push, PushBytes};
 pub use error::{PopError, PushError, ReserveError};
 pub use grant::Grant;
 pub use header::{ConstantLine, ConsumerLine, MAGIC, ProducerLine, RingFlags, RingHeader};
@@ -54,3 +69,4 @@ pub use producer::Producer;
 pub use slots::{Row, Slot};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use storage::{BareSlot, Storage, WordSlot};
+pub use traits::{Bells, End, Follow, Pop, PopBytes, Publish, Push, PushBytes};

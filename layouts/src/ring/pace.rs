@@ -1,4 +1,4 @@
-//! When an end that runs right behind the other steps back before it looks again.
+//! [`Pace`]: when an end that runs right behind the other end pauses before it polls again.
 
 use core::hint::spin_loop;
 

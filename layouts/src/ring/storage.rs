@@ -1,4 +1,4 @@
-//! [`Storage`]: where the slots of a ring lie that is one value with its header. Of a framed or a lossy ring they are words.
+//! [`Storage`]: memory for the slots of a [`RingIn`](super::RingIn). For framed and lossy rings slots are words.
 #![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 
 use core::mem::MaybeUninit;

@@ -42,11 +42,11 @@
 //! | slot overwritten | each store of a word of payload, after `sequence` | each load of a word of payload, before `sequence` |
 //! | end closed | the store of `owner` when a writer that [`announce`](Writer::announce)d itself is dropped | the load of it in `is_disconnected` |
 
-mod cells;
 mod error;
 mod reader;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 mod ring;
+mod slots;
 mod writer;
 
 pub use error::{LatestError, Overrun, ReadError};

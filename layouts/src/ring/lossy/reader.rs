@@ -2,8 +2,8 @@
 
 use core::ptr::NonNull;
 
-use super::cells::Cells;
 use super::error::{LatestError, ReadError};
+use super::slots::Cells;
 use crate::attach::{AttachError, Corrupt};
 use crate::ring::header::RingFlags;
 use crate::ring::owner;

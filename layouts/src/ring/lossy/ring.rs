@@ -6,7 +6,7 @@ use core::mem::{MaybeUninit, offset_of};
 
 use zerocopy::Unalign;
 
-use super::cells::words_of;
+use super::slots::words_of;
 use super::{Reader, Writer};
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
 use crate::ring::Owned;

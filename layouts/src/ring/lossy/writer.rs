@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::cells::Cells;
+use super::slots::Cells;
 use crate::attach::AttachError;
 use crate::ring::header::RingFlags;
 use crate::ring::port::Port;

@@ -1,6 +1,4 @@
-//! What ends of every kind implement: [`End`] and its sisters, `Debug`, and [`Lent`](super::owned::Lent).
-//!
-//! Here, so that no module of an end imports another one's.
+//! Implementations of the [traits](super::traits), of `Debug` and of `Lent` for the ends of all kinds.
 
 use core::fmt;
 
