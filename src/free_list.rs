@@ -1,90 +1,90 @@
-//! What is free: holes by offset, taken first fit, neighbours joined.
+//! [`FreeList`]: a range of offsets, allocated first fit; free blocks coalesce with their neighbours.
 
 use std::vec::Vec;
 
-/// The free parts of `0..total`.
+/// The free blocks of `0..total`.
 ///
-/// INVARIANT: holes are in order of offset, not empty, do not overlap and do not touch; `free` is the sum of their sizes.
-pub(crate) struct Holes {
-    /// In one piece: first fit walks them, and most blocks are cut from a hole or joined to one that stays where it is.
-    holes: Vec<Hole>,
+/// INVARIANT: blocks are in order of offset, not empty, do not overlap and do not touch; `free` is the sum of their sizes.
+pub(crate) struct FreeList {
+    /// A vector: first fit walks it, and most allocations and frees change a block in place.
+    blocks: Vec<FreeBlock>,
     free: u64,
 }
 
 #[derive(Clone, Copy)]
-struct Hole {
+struct FreeBlock {
     offset: u64,
     size: u64,
 }
 
-impl Hole {
+impl FreeBlock {
     const fn end(self) -> u64 {
         self.offset + self.size
     }
 
-    /// What an alignment leaves of it, and what it skips.
+    /// The bytes that an alignment leaves of it, and those that it skips.
     const fn usable(self, align: u64) -> (u64, u64) {
         let padding = self.offset.wrapping_neg() & (align - 1);
         (self.size.saturating_sub(padding), padding)
     }
 }
 
-/// Why nothing was taken.
+/// Why nothing was allocated.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Shortage {
     pub free: u64,
-    /// The most that this alignment could have had.
+    /// Bytes of the largest possible allocation with this alignment.
     pub largest: u64,
 }
 
-impl Holes {
-    /// One hole of `total` bytes.
+impl FreeList {
+    /// One free block of `total` bytes.
     pub fn new(total: u64) -> Self {
-        Self { holes: Vec::from([Hole { offset: 0, size: total }]), free: total }
+        Self { blocks: Vec::from([FreeBlock { offset: 0, size: total }]), free: total }
     }
 
     pub fn free(&self) -> u64 {
         self.free
     }
 
-    /// The lowest offset that is a multiple of `align`, a power of two, with `bytes` free bytes after it.
-    pub fn take(&mut self, bytes: u64, align: u64) -> Result<u64, Shortage> {
-        let Some((at, hole)) = self.holes.iter_mut().enumerate().find(|(_, hole)| hole.usable(align).0 >= bytes) else {
+    /// Allocates `bytes` bytes at the lowest free multiple of `align`, a power of two; returns their offset.
+    pub fn allocate(&mut self, bytes: u64, align: u64) -> Result<u64, Shortage> {
+        let Some((at, block)) = self.blocks.iter_mut().enumerate().find(|(_, block)| block.usable(align).0 >= bytes) else {
             return Err(self.shortage(align));
         };
-        let (usable, padding) = hole.usable(align);
-        let offset = hole.offset + padding;
-        let rest = Hole { offset: offset + bytes, size: usable - bytes };
+        let (usable, padding) = block.usable(align);
+        let offset = block.offset + padding;
+        let rest = FreeBlock { offset: offset + bytes, size: usable - bytes };
         match (padding, rest.size) {
-            (0, 0) => drop(self.holes.remove(at)),
-            (0, _) => *hole = rest,
-            (_, 0) => hole.size = padding,
+            (0, 0) => drop(self.blocks.remove(at)),
+            (0, _) => *block = rest,
+            (_, 0) => block.size = padding,
             _ => {
-                hole.size = padding;
-                self.holes.insert(at + 1, rest);
+                block.size = padding;
+                self.blocks.insert(at + 1, rest);
             }
         }
         self.free -= bytes;
         Ok(offset)
     }
 
-    /// What is free, and the most that an alignment could have.
+    /// Returns the free bytes, and those of the largest possible allocation with an alignment.
     pub fn shortage(&self, align: u64) -> Shortage {
-        Shortage { free: self.free, largest: self.holes.iter().map(|hole| hole.usable(align).0).max().unwrap_or(0) }
+        Shortage { free: self.free, largest: self.blocks.iter().map(|block| block.usable(align).0).max().unwrap_or(0) }
     }
 
-    /// Gives back what was taken.
-    pub fn give(&mut self, offset: u64, bytes: u64) {
+    /// Frees what was allocated.
+    pub fn release(&mut self, offset: u64, bytes: u64) {
         self.free += bytes;
-        let given = Hole { offset, size: bytes };
-        let after = self.holes.partition_point(|hole| hole.offset < offset);
-        let joins_after = self.holes.get(after).is_some_and(|hole| hole.offset == given.end());
-        let joins_before = after > 0 && self.holes[after - 1].end() == offset;
+        let given = FreeBlock { offset, size: bytes };
+        let after = self.blocks.partition_point(|block| block.offset < offset);
+        let joins_after = self.blocks.get(after).is_some_and(|block| block.offset == given.end());
+        let joins_before = after > 0 && self.blocks[after - 1].end() == offset;
         match (joins_before, joins_after) {
-            (true, true) => self.holes[after - 1].size += bytes + self.holes.remove(after).size,
-            (true, false) => self.holes[after - 1].size += bytes,
-            (false, true) => self.holes[after] = Hole { offset, size: bytes + self.holes[after].size },
-            (false, false) => self.holes.insert(after, given),
+            (true, true) => self.blocks[after - 1].size += bytes + self.blocks.remove(after).size,
+            (true, false) => self.blocks[after - 1].size += bytes,
+            (false, true) => self.blocks[after] = FreeBlock { offset, size: bytes + self.blocks[after].size },
+            (false, false) => self.blocks.insert(after, given),
         }
     }
 }
@@ -94,26 +94,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_hole_that_fits_is_taken() {
-        let mut holes = Holes::new(100);
-        assert_eq!([holes.take(10, 1), holes.take(30, 1), holes.take(20, 1)], [Ok(0), Ok(10), Ok(40)]);
-        holes.give(10, 30);
-        assert_eq!(holes.take(31, 1), Ok(60));
-        assert_eq!(holes.take(5, 1), Ok(10));
+    fn the_first_block_that_fits_is_allocated() {
+        let mut list = FreeList::new(100);
+        assert_eq!([list.allocate(10, 1), list.allocate(30, 1), list.allocate(20, 1)], [Ok(0), Ok(10), Ok(40)]);
+        list.release(10, 30);
+        assert_eq!(list.allocate(31, 1), Ok(60));
+        assert_eq!(list.allocate(5, 1), Ok(10));
     }
 
     #[test]
-    fn holes_join_with_the_neighbour_before_after_and_both() {
+    fn free_blocks_coalesce_with_the_neighbour_before_after_and_both() {
         for order in [[0, 1, 2], [0, 2, 1], [2, 1, 0], [1, 0, 2], [1, 2, 0], [2, 0, 1]] {
-            let mut holes = Holes::new(30);
+            let mut list = FreeList::new(30);
             for _ in 0..3 {
-                holes.take(10, 1).expect("room for three");
+                list.allocate(10, 1).expect("room for three");
             }
             for block in order {
-                holes.give(block * 10, 10);
+                list.release(block * 10, 10);
             }
-            assert_eq!((holes.free(), holes.holes.len()), (30, 1), "{order:?}");
-            assert_eq!(holes.take(30, 1), Ok(0));
+            assert_eq!((list.free(), list.blocks.len()), (30, 1), "{order:?}");
+            assert_eq!(list.allocate(30, 1), Ok(0));
         }
     }
 
@@ -129,16 +129,16 @@ mod tests {
         runs
     }
 
-    /// Compares with a model that lists free bytes: equal holes after every step, the lowest place that fits, and true figures in a shortage.
+    /// Compares with a model that lists free bytes: equal free blocks after every step, the lowest place that fits, and true figures in a shortage.
     #[test]
-    fn random_takes_and_gives_leave_the_holes_of_a_model() {
+    fn random_allocations_and_frees_follow_a_model() {
         const TOTAL: usize = 512;
         let mut random = 7_u64;
         let mut next = move |below: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) % below
         };
-        let (mut holes, mut free) = (Holes::new(TOTAL as u64), std::vec![true; TOTAL]);
+        let (mut list, mut free) = (FreeList::new(TOTAL as u64), std::vec![true; TOTAL]);
         let mut live: Vec<(u64, u64)> = Vec::new();
         let (mut refused, mut coalesced) = (0, 0);
         for _ in 0..20_000 {
@@ -154,7 +154,7 @@ mod tests {
                         Err(Shortage { free: model.iter().map(|run| run.1).sum(), largest })
                     }
                 };
-                let taken = holes.take(bytes, align);
+                let taken = list.allocate(bytes, align);
                 assert_eq!(taken, expected, "{bytes} bytes at {align}");
                 if let Ok(offset) = taken {
                     free[offset as usize..][..bytes as usize].fill(false);
@@ -163,24 +163,24 @@ mod tests {
             } else if !live.is_empty() {
                 let (offset, bytes) = live.swap_remove(next(live.len() as u64) as usize);
                 let before = runs(&free).len();
-                holes.give(offset, bytes);
+                list.release(offset, bytes);
                 free[offset as usize..][..bytes as usize].fill(true);
                 coalesced += usize::from(runs(&free).len() < before);
             }
-            let found: Vec<_> = holes.holes.iter().map(|hole| (hole.offset, hole.size)).collect();
-            assert_eq!((found, holes.free()), (runs(&free), free.iter().filter(|is_free| **is_free).count() as u64));
+            let found: Vec<_> = list.blocks.iter().map(|block| (block.offset, block.size)).collect();
+            assert_eq!((found, list.free()), (runs(&free), free.iter().filter(|is_free| **is_free).count() as u64));
         }
         assert!(refused > 1000 && coalesced > 100, "{refused} refused, {coalesced} coalesced with both neighbours");
     }
 
     #[test]
     fn padding_stays_free_and_a_shortage_says_what_the_alignment_could_have_had() {
-        let mut holes = Holes::new(256);
-        assert_eq!(holes.take(1, 1), Ok(0));
-        assert_eq!(holes.take(64, 128), Ok(128));
-        assert_eq!(holes.free(), 191);
-        assert_eq!(holes.take(127, 1), Ok(1));
-        assert_eq!(holes.take(64, 128), Err(Shortage { free: 64, largest: 0 }));
-        assert_eq!(holes.take(65, 1), Err(Shortage { free: 64, largest: 64 }));
+        let mut list = FreeList::new(256);
+        assert_eq!(list.allocate(1, 1), Ok(0));
+        assert_eq!(list.allocate(64, 128), Ok(128));
+        assert_eq!(list.free(), 191);
+        assert_eq!(list.allocate(127, 1), Ok(1));
+        assert_eq!(list.allocate(64, 128), Err(Shortage { free: 64, largest: 0 }));
+        assert_eq!(list.allocate(65, 1), Err(Shortage { free: 64, largest: 64 }));
     }
 }

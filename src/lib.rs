@@ -59,6 +59,8 @@ pub mod double_buffer;
 pub mod error;
 #[cfg(feature = "std")]
 mod fork;
+#[cfg(feature = "std")]
+mod free_list;
 // What the models in unit tests run on.
 #[cfg(all(test, feature = "std"))]
 #[path = "../layouts/tests/loom_machine/mod.rs"]

@@ -5,9 +5,9 @@ use core::{fmt, mem};
 use std::boxed::Box;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::holes::{Holes, Shortage};
 use super::{Memory, check_align, most_bytes, raised};
 use crate::backend::{Backend, Block, DeviceAddress, MemoryLocation, Uses};
+use crate::free_list::{FreeList, Shortage};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
@@ -23,7 +23,7 @@ struct Shared<M: Memory> {
     memory: M,
     /// INVARIANT: of `memory`, given back when this is dropped.
     block: Block,
-    holes: Mutex<Holes>,
+    free_list: Mutex<FreeList>,
 }
 
 impl<M: Memory> Arena<M> {
@@ -38,7 +38,7 @@ impl<M: Memory> Arena<M> {
         let layout = Layout::from_size_align(bytes, align).ok().filter(|_| bytes > 0);
         let layout = layout.ok_or(Error::Size { asked: bytes as u64, least: 1, most: most_bytes(align) as u64 })?;
         let block = memory.alloc(layout, None)?;
-        Ok(Self { shared: Arc::new(Shared { memory, block, holes: Mutex::new(Holes::new(bytes as u64)) }) })
+        Ok(Self { shared: Arc::new(Shared { memory, block, free_list: Mutex::new(FreeList::new(bytes as u64)) }) })
     }
 
     /// Where kernels find its first byte; `None` where no device sees it.
@@ -57,7 +57,7 @@ impl<M: Memory> Arena<M> {
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
         self.backend().catch_up();
-        self.shared.holes().free()
+        self.shared.free_list().free()
     }
 }
 
@@ -69,11 +69,11 @@ impl<M: Memory> Clone for Arena<M> {
 
 impl<M: Memory> fmt::Debug for Arena<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Arena").field("size", &self.size()).field("free", &self.shared.holes().free()).finish_non_exhaustive()
+        f.debug_struct("Arena").field("size", &self.size()).field("free", &self.shared.free_list().free()).finish_non_exhaustive()
     }
 }
 
-// SAFETY: a carved block is a part of the large one, which `Holes` gives to nobody else before it comes back. The large one lives as long as this
+// SAFETY: a carved block is a part of the large one, which `FreeList` gives to nobody else before it comes back. The large one lives as long as this
 // memory, and `Part` holds it until the uses of what was given back are over.
 unsafe impl<M: Memory> Memory for Arena<M> {
     type Visibility = M::Visibility;
@@ -91,7 +91,7 @@ unsafe impl<M: Memory> Memory for Arena<M> {
         }
         let layout = raised(layout, self.shared.memory.least_align())?;
         let requested = layout.size() as u64;
-        let take = || self.shared.holes().take(requested, layout.align() as u64);
+        let take = || self.shared.free_list().allocate(requested, layout.align() as u64);
         // What a stream is about to give back is there for it.
         let taken = take().or_else(|_| {
             self.backend().catch_up();
@@ -100,7 +100,7 @@ unsafe impl<M: Memory> Memory for Arena<M> {
         let offset = taken.map_err(|Shortage { free, largest }| Error::OutOfMemory { requested, free, largest })?;
         Ok(Block {
             device_address: whole.device_address.and_then(|address| address.offset(offset)),
-            // SAFETY: `Holes` gives offsets within the block.
+            // SAFETY: `FreeList` gives offsets within the block.
             host: whole.host.map(|host| unsafe { host.add(offset as usize) }),
             layout,
             location: whole.location,
@@ -136,8 +136,8 @@ unsafe impl<M: Memory> Memory for Arena<M> {
 }
 
 impl<M: Memory> Shared<M> {
-    fn holes(&self) -> MutexGuard<'_, Holes> {
-        self.holes.lock().unwrap_or_else(PoisonError::into_inner)
+    fn free_list(&self) -> MutexGuard<'_, FreeList> {
+        self.free_list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes the place of a carved block, which nobody has any more, free.
@@ -149,7 +149,7 @@ impl<M: Memory> Shared<M> {
             // A block of a memory is somewhere.
             _ => return,
         };
-        self.holes().give(offset, part.layout.size() as u64);
+        self.free_list().release(offset, part.layout.size() as u64);
     }
 }
 

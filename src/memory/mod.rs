@@ -19,7 +19,6 @@ mod arena;
 mod budget;
 mod buffer;
 mod failing;
-pub(crate) mod holes;
 mod kinds;
 mod limited;
 mod listed;

@@ -12,7 +12,7 @@ use super::mapping::{Mapping, Place};
 use super::pager::Pages;
 use crate::backend::counters::Live;
 use crate::backend::{DeviceAddress, MemoryInfo};
-use crate::memory::holes::{Holes, Shortage};
+use crate::free_list::{FreeList, Shortage};
 use crate::{Error, Result};
 
 /// What device memory holds before anything was written to it, and after it was freed.
@@ -44,7 +44,7 @@ pub(super) struct Arena {
 ///
 /// INVARIANT: what allocations and pages hold together is within the capacity whenever the lock is free.
 struct Space {
-    holes: Holes,
+    free_list: FreeList,
     pages: Pages,
     /// The most that both held.
     peak: u64,
@@ -62,7 +62,7 @@ impl Arena {
         let padding = base.align_offset(ALIGN as usize);
         // SAFETY: `padding` is below `ALIGN`, and the mapping is longer than that.
         let place = Place(unsafe { base.add(padding) });
-        let space = Mutex::new(Space { holes: Holes::new(capacity), pages: Pages::default(), peak: 0 });
+        let space = Mutex::new(Space { free_list: FreeList::new(capacity), pages: Pages::default(), peak: 0 });
         Ok(Self { capacity, window: window(capacity)?, space, page, place, _mapping: mapping })
     }
 
@@ -113,7 +113,7 @@ impl Arena {
 
     fn reserve(&self, space: &mut Space, bytes: u64, align: u64, evicted: &mut Vec<u64>) -> Result<u64> {
         let short = |Shortage { free, largest }| Error::OutOfMemory { requested: bytes, free, largest };
-        let offset = space.holes.take(bytes, align).map_err(short)?;
+        let offset = space.free_list.allocate(bytes, align).map_err(short)?;
         while self.held(space) > self.capacity
             && let Some(page) = space.pages.oldest()
         {
@@ -126,7 +126,7 @@ impl Arena {
     /// What an allocation would be told that did not fit.
     pub fn shortage(&self, requested: u64, align: u64) -> Error {
         let space = self.space();
-        let Shortage { free, largest } = space.holes.shortage(if align.is_power_of_two() { align } else { 1 });
+        let Shortage { free, largest } = space.free_list.shortage(if align.is_power_of_two() { align } else { 1 });
         Error::OutOfMemory { requested, free, largest }
     }
 
@@ -153,7 +153,7 @@ impl Arena {
     }
 
     fn held(&self, space: &Space) -> u64 {
-        self.capacity - space.holes.free() + space.pages.count() * self.page
+        self.capacity - space.free_list.free() + space.pages.count() * self.page
     }
 
     fn space(&self) -> MutexGuard<'_, Space> {
@@ -168,7 +168,7 @@ impl Arena {
     pub unsafe fn give(&self, offset: u64, bytes: u64) {
         // SAFETY: the caller's promise: it is still the range that was taken, and nobody else's.
         unsafe { self.overwrite(offset, bytes, POISON) };
-        self.space().holes.give(offset, bytes);
+        self.space().free_list.release(offset, bytes);
     }
 
     /// Makes every byte the same. Outside the lock: this is the slow part, and kernels must not wait for it.
