@@ -19,29 +19,40 @@ impl Process {
     }
 }
 
+/// Calls `handler` in each later fork of this process, where forks are detected.
+///
+/// # Safety
+///
+/// The handler does only what is allowed in the child of a process with threads: it stores to words.
+pub(crate) unsafe fn in_child(handler: extern "C" fn()) {
+    // SAFETY: the caller's promise.
+    unsafe { system::in_child(handler) };
+}
+
 #[cfg(any(target_os = "linux", target_os = "android"))]
 mod system {
     use core::sync::atomic::AtomicU64;
     use core::sync::atomic::Ordering::Relaxed;
     use std::sync::Once;
 
-    use crate::pool::local;
-
     /// Forks between the first process and this one, counted from the first `watch`. Written while a process has one thread.
     static FORKS: AtomicU64 = AtomicU64::new(0);
 
     extern "C" fn forked() {
         FORKS.fetch_add(1, Relaxed);
-        // The caches of this thread, the only one, are used without a test of the process.
-        local::forget();
     }
 
     pub fn watch() {
         static WATCHED: Once = Once::new();
         WATCHED.call_once(|| {
-            // SAFETY: the handler only writes words, which is allowed in a child. If the call fails, forks are not detected.
-            unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+            // SAFETY: the handler only writes a word.
+            unsafe { in_child(forked) };
         });
+    }
+
+    pub unsafe fn in_child(handler: extern "C" fn()) {
+        // SAFETY: the caller's promise. If the call fails, forks are not detected.
+        unsafe { libc::pthread_atfork(None, None, Some(handler)) };
     }
 
     #[inline(always)]
@@ -53,6 +64,7 @@ mod system {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 mod system {
     pub fn watch() {}
+    pub unsafe fn in_child(_: extern "C" fn()) {}
     pub fn forks() -> u64 {
         0
     }

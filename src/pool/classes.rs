@@ -27,7 +27,7 @@ pub struct Classes {
 }
 
 impl Default for Classes {
-    /// 21 octaves from 4 KiB to 4 GiB, 4 steps each.
+    /// 96 size classes: 16 up to 4 KiB, one for each 256 bytes, then 20 octaves of 4 up to 4 GiB.
     fn default() -> Self {
         Self::of(4, 21, 2)
     }

@@ -2,11 +2,12 @@
 
 use core::cell::{Cell, UnsafeCell};
 use core::ptr;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Once, Weak};
 use std::vec::Vec;
 
 use super::cache::Cache;
 use crate::backend::panic::caught;
+use crate::fork;
 
 /// A pool, as threads remember it.
 pub(super) trait Home: Send + Sync {
@@ -89,11 +90,19 @@ pub(super) fn find(pool: u64, home: Weak<dyn Home>) -> Option<*const Cache> {
         }
     };
     let cache = LOCAL.try_with(look).ok().flatten()?;
+    static WATCHED: Once = Once::new();
+    // In a fork, caches are used without a test of the process.
+    // SAFETY: `forget_in_child` stores to words of the thread.
+    WATCHED.call_once(|| unsafe { fork::in_child(forget_in_child) });
     LATELY.with(|lately| lately[pool as usize % RECENT].set((pool, cache)));
     Some(cache)
 }
 
+extern "C" fn forget_in_child() {
+    forget();
+}
+
 /// Has every pool looked for again.
-pub(crate) fn forget() {
+fn forget() {
     LATELY.with(|lately| lately.iter().for_each(|place| place.set((0, ptr::null()))));
 }

@@ -20,7 +20,7 @@ mod global;
 mod handles;
 mod heap;
 mod late;
-pub(crate) mod local;
+mod local;
 mod pinned;
 mod placed;
 mod pools;
