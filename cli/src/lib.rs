@@ -26,7 +26,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use ringmem::Image;
 use ringmem::streaming::Cause;
 
@@ -177,7 +177,9 @@ fn failed(path: &Path, cause: Cause) -> Failure {
 /// clap's message without its advice.
 fn first_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        return "a command is needed: stream, demo, layout, bench, replay or doctor (ringmem --help)".to_owned();
+        let command = Arguments::command();
+        let names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
+        return format!("missing command: one of {} (ringmem --help)", names.join(", "));
     }
     let text = error.render().to_string();
     let paragraph = text.split("\n\n").next().unwrap_or_default();
