@@ -428,12 +428,13 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
 
     #[inline(always)]
     fn release(consumer: &mut Consumer<'_, Self, T, M>) {
-        let turns = consumer.turns();
-        while consumer.state.released != consumer.head {
-            let index = consumer.state.released;
-            // SYNC POINT: slot released. Pairs with Turns::run.
-            turns.slot(index).word.store_release(turns.taken(index));
-            consumer.state.released = index.wrapping_add(1);
+        if consumer.state.released.wrapping_add(1) == consumer.head {
+            // Nothing else is held, as nearly always.
+            consumer.release_one();
+        } else {
+            while consumer.state.released != consumer.head {
+                consumer.release_one();
+            }
         }
         consumer.tell();
     }
@@ -458,6 +459,16 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
     #[inline(always)]
     const fn turns(&self) -> Turns<'a, T, M> {
         Turns { header: self.port.own, slots: self.slots }
+    }
+
+    /// Releases the first slot of those that were taken.
+    #[inline(always)]
+    fn release_one(&mut self) {
+        let index = self.state.released;
+        let turns = self.turns();
+        // SYNC POINT: slot released. Pairs with Turns::run.
+        turns.slot(index).word.store_release(turns.taken(index));
+        self.state.released = index.wrapping_add(1);
     }
 
     /// For `len` and for batches that ask whether to hurry; slots are handed over by their words.
