@@ -1,12 +1,16 @@
 //! What can go wrong on the host, as facts.
 
 mod abi;
+mod config;
+mod id;
+mod text;
 
 use core::alloc::Layout;
 use core::fmt;
 use std::boxed::Box;
 use std::io;
 use std::path::Path;
+use std::string::String;
 use std::sync::Arc;
 
 use core::time::Duration;
@@ -14,17 +18,13 @@ use core::time::Duration;
 use ringmem_layouts::Abi;
 use ringmem_layouts::attach::AttachError;
 use ringmem_layouts::control::{Fault, State};
-use ringmem_layouts::image::Entry;
 use ringmem_layouts::message::ReferenceError;
 use ringmem_layouts::ring::LayoutError;
 
 use crate::backend::MemoryLocation;
-use crate::config::ConfigError;
-use crate::manager::BufferConfig;
-use crate::memory::TraceError;
-use crate::mirror;
-use crate::pool::Chosen;
-use crate::registry::IdError;
+pub use config::ConfigError;
+pub use id::IdError;
+use text::{Bounds, Differing, Known, Log, Stopped, SystemCall, Unknown};
 
 /// A result whose error is [`Error`] unless it says otherwise.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -33,35 +33,31 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A size that cannot be had, whatever is free: bytes, groups of a launch, or devices of a simulation.
-    #[error("asked for {asked} where {least} to {most} are possible")]
+    /// A size, a count, an alignment or a length that is never possible, whatever is free.
+    #[error("{}", Bounds { what, asked, least, most })]
     Size {
-        /// What was asked for.
+        /// The refused quantity, with its unit.
+        what: &'static str,
+        /// The value that was requested or given.
         asked: u64,
-        /// The least that is possible.
+        /// The smallest possible value.
         least: u64,
-        /// The most that is possible.
+        /// The largest possible value; `least` if only that value is possible.
         most: u64,
     },
-    /// More groups of a kernel than fit beside the kernels that stay on the device until they are told to leave. They may be told.
-    #[error("asked for {asked} groups where {free} of {most} are free beside {resident} groups of kernels that stay")]
+    /// More groups than fit now next to the persistent kernels on the device. Smaller launches, or a launch after those kernels end, may succeed.
+    #[error(
+        "{asked} groups requested, {free} of {most} free next to {resident} groups of persistent kernels: request fewer, or end a kernel"
+    )]
     Residency {
-        /// Groups that were asked for.
+        /// The requested groups.
         asked: u64,
-        /// What would fit now.
+        /// The groups that fit now.
         free: u64,
-        /// What would fit alone.
+        /// The groups that fit on an idle device.
         most: u64,
-        /// Groups of the kernels that stay, on other streams.
+        /// The groups of persistent kernels on other streams.
         resident: u64,
-    },
-    /// An alignment that is no power of two or above the largest.
-    #[error("alignment {asked} is not a power of two up to {most}")]
-    Align {
-        /// What was asked for.
-        asked: u64,
-        /// The largest alignment.
-        most: u64,
     },
     /// Memory is short now; it may do after frees.
     #[error("out of memory: {requested} bytes requested, {free} free, {largest} the largest in one piece at that alignment")]
@@ -73,100 +69,76 @@ pub enum Error {
         /// The largest block that this alignment could have had.
         largest: u64,
     },
-    /// More than a memory was limited to; it may do after frees, unless more than the limit was asked for.
-    #[error("{requested} bytes requested where {used} of {limit} are in use")]
+    /// A limit on memory would be exceeded. It may succeed after frees, unless more than the limit was requested.
+    #[error("{of} limit reached: {requested} bytes requested, {used} of {limit} in use")]
     Limit {
-        /// What was asked for.
+        /// The limited memory: `memory` or `pinned memory`.
+        of: &'static str,
+        /// The requested bytes.
         requested: u64,
-        /// What counted then.
+        /// The bytes in use at that time.
         used: u64,
-        /// The most that may.
+        /// The limit.
         limit: u64,
     },
-    /// Bytes outside what they were to be taken from.
-    #[error("{len} bytes at offset {offset} are not within {size} bytes")]
+    /// A range beyond the end of a buffer.
+    #[error("invalid range: {len} bytes at offset {offset} are not within {size} bytes")]
     Range {
-        /// Where they begin.
+        /// The start of the range.
         offset: u64,
-        /// How many.
+        /// The length of the range.
         len: u64,
-        /// What there is.
+        /// The size of the buffer.
         size: u64,
     },
-    /// A range that ends before it begins.
-    #[error("a range from byte {start} on ends before, at {end}")]
-    Inverted {
-        /// Where it begins.
-        start: u64,
-        /// Where it ends.
-        end: u64,
-    },
-    /// Another number of elements than there is room for; in bytes.
-    #[error("{got} bytes were given where {expected} are expected")]
-    SizeMismatch {
-        /// What there is.
-        expected: u64,
-        /// What was given.
-        got: u64,
-    },
-    /// A copy within a buffer whose source and target share bytes.
-    #[error("{len} bytes at offset {from} and as many at {to} overlap")]
+    /// A copy within a buffer whose source and target overlap.
+    #[error("cannot copy {len} bytes from offset {from} to offset {to} of the same buffer: the ranges overlap")]
     Overlap {
-        /// Where they are read.
+        /// The start of the source.
         from: u64,
-        /// Where they are written.
+        /// The start of the target.
         to: u64,
-        /// How many.
+        /// The length of both.
         len: u64,
     },
-    /// Bytes that are no whole number of the elements asked for, or not aligned for them.
-    #[error("{bytes} bytes aligned to {align} are no elements of {size} bytes aligned to {needed}")]
+    /// Bytes that are not a whole number of elements, or not aligned for them.
+    #[error("cannot cast {bytes} bytes (align {align}) to elements of size {size}, align {needed}")]
     Cast {
-        /// What there is.
+        /// The length of the memory.
         bytes: u64,
-        /// To what it is aligned.
+        /// The alignment of the memory.
         align: u64,
-        /// An element's size.
+        /// The size of an element.
         size: u64,
-        /// To what an element must be aligned.
+        /// The alignment of an element.
         needed: u64,
     },
-    /// The host may not touch the memory now.
-    #[error("the memory is in use: {what}")]
+    /// Something in use now. It may succeed when the other user is done.
+    #[error("in use: {what}")]
     Busy {
-        /// By whom.
+        /// What is in use, and by whom.
         what: &'static str,
     },
-    /// A frame that nobody would see.
-    #[error("the reader of these frames has gone")]
-    NoReader,
-    /// A mirrored buffer of which there is no copy yet.
-    #[error("the mirrored buffer has no copy on either side")]
-    NotAllocated,
-    /// A mirrored buffer without a copy on the host, or with one that is not whole.
-    #[error("the mirrored buffer is {state:?} and has no copy on the host to go by")]
-    NoHostCopy {
-        /// Which copies are valid.
-        state: mirror::State,
+    /// The stream or the reader that would do the work has ended.
+    #[error("the {what} is closed")]
+    Closed {
+        /// What has ended.
+        what: &'static str,
     },
-    /// A mirrored buffer without a copy on the device, or with one that is not whole.
-    #[error("the mirrored buffer is {state:?} and has no copy on the device to go by")]
-    NoDeviceCopy {
-        /// Which copies are valid.
-        state: mirror::State,
+    /// The copies of a mirrored buffer do not allow the call.
+    #[error("{what}: the mirrored buffer is {state}")]
+    Mirror {
+        /// The missing or conflicting copy.
+        what: MirrorFault,
+        /// The name of the buffer's [`State`](crate::mirror::State).
+        state: &'static str,
     },
-    /// Both copies of a mirrored buffer would have writes that the other has not seen. Discard one of them.
-    #[error("the {} was written while the {dirty} has writes that it has not seen", dirty.other())]
-    DirtyConflict {
-        /// Whose writes the other side has not seen.
-        dirty: mirror::Side,
-    },
-    /// A device that is not there.
+    /// A device ordinal that does not exist.
     #[error("no device {asked}: there are {devices}")]
     NoDevice {
-        /// Its ordinal.
+        /// The requested ordinal.
         asked: u32,
-        /// How many there are, from 0.
+        /// The number of devices; ordinals start at 0.
         devices: u32,
     },
     /// Something that this device or this kind of memory has not.
@@ -175,72 +147,56 @@ pub enum Error {
         /// What was asked for.
         what: &'static str,
     },
-    /// An address that is in no live memory of the backend it was used on.
-    #[error("{call}: nothing of this backend lives at {address:#x}")]
+    /// An address outside all live memory of the backend, or a block that was not allocated as it is freed. Memory that was allocated stays allocated.
+    #[error("{call}: {}", Unknown { address, layouts })]
     Foreign {
-        /// The verb of the backend.
+        /// The backend's operation.
         call: &'static str,
         /// The address.
         address: u64,
+        /// For a free: location and layout of the allocation, then those that were given.
+        layouts: Option<Box<[(MemoryLocation, Layout); 2]>>,
     },
-    /// A block that is given back otherwise than it was allocated. What was allocated is still there.
-    #[error("the block at {address:#x} was allocated as {} and given back as {}", Piece(expected), Piece(got))]
-    WrongBlock {
-        /// Its address.
-        address: u64,
-        /// Where it is, and its bytes and alignment.
-        expected: (MemoryLocation, Layout),
-        /// What was said of it.
-        got: (MemoryLocation, Layout),
+    /// Memory or a module of one backend was used on a stream of another.
+    #[error("memory or module of backend {got} used on backend {expected}")]
+    OtherBackend {
+        /// The stream's backend.
+        expected: u64,
+        /// The backend of the memory or module.
+        got: u64,
     },
-    /// More pinned memory than may be pinned at once.
-    #[error("{asked} bytes cannot be pinned: {used} of {budget} are")]
-    PinnedBudget {
-        /// What was asked for.
-        asked: u64,
-        /// What is pinned.
-        used: u64,
-        /// The most that may be.
-        budget: u64,
-    },
-    /// A fault that a test asked for.
-    #[error("{call} number {number} was made to fail")]
+    /// A fault that a test requested.
+    #[error("{call} number {number} failed: injected fault")]
     Injected {
-        /// The verb of the backend or the memory.
+        /// The operation of the backend or the memory.
         call: &'static str,
-        /// Which call of it, from 1.
+        /// The number of the call, from 1.
         number: u64,
     },
-    /// Bytes that arrived as others than were sent. What arrived is there.
-    #[error("the {len} bytes at offset {offset} have CRC-32C {got:#010x} where those they were copied from have {expected:#010x}")]
+    /// A verified copy whose target differs from its source. The target holds the bytes that arrived.
+    #[error("corrupted copy: {len} bytes at offset {offset} have CRC-32C {got:#010x}, the source has {expected:#010x}")]
     Corrupted {
-        /// Where the first chunk that differs begins.
+        /// The start of the first chunk that differs.
         offset: u64,
-        /// How long that chunk is.
+        /// The length of that chunk.
         len: u64,
-        /// The sum of the source.
+        /// The checksum of the source.
         expected: u32,
-        /// The sum of the target.
+        /// The checksum of the target.
         got: u32,
     },
-    /// A word that was to be published after operations of which one failed; nothing was stored.
-    #[error("nothing was published: operation {failed} of the stream had failed")]
-    Unpublished {
-        /// Its number, the last that failed.
-        failed: u64,
-    },
-    /// An operation that failed, of which another who waited for its stream was told why.
-    #[error("operation {number} of stream {stream} failed, and somebody else was told why")]
-    AlreadyTold {
-        /// The stream's.
+    /// An operation on a stream that failed, or was not executed, before its result was used.
+    #[error("operation {number} on stream {stream} {what}")]
+    Operation {
+        /// Why its result cannot be used.
+        what: OperationFault,
+        /// The stream.
         stream: u64,
-        /// The operation's, in its stream.
+        /// The number of the operation in its stream.
         number: u64,
     },
-    /// Memory with invalid contents: the queued operation that was to write them failed, or the one that produced the source of a copy to them.
-    #[error(
-        "the contents are invalid since operation {number} of stream {stream} failed ({cause}): write them again with a copy or a fill"
-    )]
+    /// Memory with invalid contents: the queued operation that writes them failed, or the one that wrote the source of a copy to them.
+    #[error("invalid contents: operation {number} on stream {stream} failed ({cause}); write them again with a copy or a fill")]
     Tainted {
         /// The stream of the first operation that failed.
         stream: u64,
@@ -249,57 +205,23 @@ pub enum Error {
         /// The error of that operation.
         cause: Arc<str>,
     },
-    /// An event whose time was asked for before it was reached, or that never will be.
-    #[error("operation {number} of stream {stream} has not been executed")]
-    NotReached {
-        /// The stream's.
-        stream: u64,
-        /// The operation's, in its stream.
-        number: u64,
-    },
-    /// The operating system gave no memory.
-    #[error("the system maps no {bytes} bytes")]
+    /// The operating system has no memory.
+    #[error("cannot map {bytes} bytes")]
     Map {
-        /// What was asked for.
+        /// The requested bytes.
         bytes: u64,
-        /// Its answer.
+        /// The system's error.
         source: io::Error,
     },
     /// A call to the operating system failed.
-    #[error("{call} failed")]
+    #[error("{}", SystemCall { call, path, answer })]
     System {
-        /// The call.
+        /// The failed call; with a path, the action: `open`, `create`.
         call: &'static str,
-        /// Its answer.
-        source: io::Error,
-    },
-    /// A file that could not be opened or created.
-    #[error("{}", crate::path::Sentence { action, path, answer })]
-    File {
-        /// The failed action: `open`, `create`.
-        action: &'static str,
-        /// Its path.
-        path: Box<Path>,
-        /// The system's error.
+        /// The file.
+        path: Option<Box<Path>>,
+        /// The system's error, which the message includes.
         answer: io::Error,
-    },
-    /// Memory from another process that could still cut it short.
-    #[error("the memory is not sealed: it lacks {missing:?}")]
-    Unsealed {
-        /// The seals' names.
-        missing: Box<[&'static str]>,
-    },
-    /// An end of a ring between processes has its owner.
-    #[error("the {end} of this ring has an owner, in this process or another")]
-    AlreadyOwned {
-        /// Which end.
-        end: &'static str,
-    },
-    /// A thread that the operating system did not start, or that has panicked.
-    #[error("a thread that was to do the work is not there")]
-    Thread {
-        /// The system's answer, or what became of it.
-        source: io::Error,
     },
     /// The image was compiled with other layouts than the host. The message shows both tables where they differ.
     #[error("{}", abi::Difference { expected, got })]
@@ -309,84 +231,49 @@ pub enum Error {
         /// The image's.
         got: Abi,
     },
-    /// The module has no such kernel.
-    #[error("no kernel `{asked}` among {:?}", known.iter().map(|entry| entry.name).collect::<std::vec::Vec<_>>())]
-    UnknownKernel {
-        /// The name asked for.
-        asked: Box<str>,
-        /// What the module has.
-        known: &'static [Entry],
+    /// A name that does not exist.
+    #[error("no {what} `{name}`{}", Known(known))]
+    NotFound {
+        /// `buffer` or `kernel`.
+        what: &'static str,
+        /// The requested name.
+        name: Box<str>,
+        /// The kernels of the module; empty for a buffer.
+        known: Box<[&'static str]>,
     },
     /// A kernel was given more or fewer arguments than it takes.
-    #[error("kernel `{name}` takes {expected} arguments and was given {got}")]
+    #[error("kernel `{name}` takes {expected} arguments, got {got}")]
     Arguments {
         /// The kernel.
         name: &'static str,
-        /// How many it takes.
+        /// The number of its parameters.
         expected: usize,
-        /// How many it was given.
+        /// The number of arguments given.
         got: usize,
     },
-    /// A kernel on a host thread panicked. The panic hook has shown why; the stream goes on.
+    /// A kernel on a host thread panicked. The panic hook has printed the message; the stream continues.
     #[error("kernel `{name}` panicked")]
     KernelPanicked {
         /// The kernel.
         name: &'static str,
     },
-    /// Memory or a module of one backend was used on a stream of another.
-    #[error("something of backend {got} was used on backend {expected}")]
-    OtherBackend {
-        /// The stream's.
-        expected: u64,
-        /// The memory's or the module's.
-        got: u64,
-    },
-    /// A name that is taken.
-    #[error("there is a buffer `{name}`")]
+    /// A name that is taken, or a buffer or the process's pools with another configuration than requested.
+    #[error("`{name}` already exists{}", Differing(configs))]
     AlreadyExists {
-        /// The name.
+        /// The name of the buffer, or `process-wide pools`.
         name: Box<str>,
+        /// The present and the requested configuration where they differ.
+        configs: Option<Box<[String; 2]>>,
     },
-    /// A name that nothing has.
-    #[error("there is no buffer `{name}`")]
-    NotFound {
-        /// The name.
-        name: Box<str>,
-    },
-    /// A buffer that is there, and configured otherwise.
-    #[error("buffer `{name}` is configured as {:?} and was asked for as {:?}", both[0], both[1])]
-    OtherConfig {
-        /// Its name.
-        name: Box<str>,
-        /// What it has, and what was asked for.
-        both: Box<[BufferConfig; 2]>,
-    },
-    /// A configuration that makes no sense.
+    /// An invalid configuration, of a ring too.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A ring of impossible geometry.
-    #[error(transparent)]
-    Layout(#[from] LayoutError),
-    /// Memory that is not what it was said to be.
+    /// Memory whose contents are not what was expected.
     #[error(transparent)]
     Attach(#[from] AttachError),
-    /// The process's pools were configured before, and otherwise.
-    #[error("the process's pools are of {is}, and were to be of {asked}")]
-    Configured {
-        /// What they are.
-        is: Box<Chosen>,
-        /// What they were to be.
-        asked: Box<Chosen>,
-    },
-    /// An id that leads nowhere.
+    /// An id or a message that refers to nothing.
     #[error(transparent)]
     Id(#[from] IdError),
-    /// A message that names no elements of the type that was asked for.
-    #[error(transparent)]
-    Reference(#[from] ReferenceError),
-    /// A trace of allocations that cannot be read or run.
-    #[error(transparent)]
-    Trace(#[from] TraceError),
     /// A persistent kernel faulted, left, or did not do in time what it was told.
     #[error("the kernel {}", Stopped { state, is_over, fault, faults, waited })]
     Kernel {
@@ -409,76 +296,69 @@ pub enum Error {
         /// The loader's answer to the last of them.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A CUDA driver's answer.
-    #[error("{call}: {name} ({code})")]
+    /// A CUDA driver's error.
+    #[error("{call}: {name} ({code}){}", Log(log))]
     Driver {
         /// The call.
         call: &'static str,
-        /// Its number.
+        /// The error's number.
         code: u32,
-        /// The number's name.
+        /// The error's name.
         name: &'static str,
+        /// The output of the driver's compiler or linker.
+        log: Option<Box<str>>,
     },
-    /// The driver's compiler or linker refused an image.
-    #[error("{call}: {name} ({code}): {log}")]
-    Compiler {
-        /// The call.
-        call: &'static str,
-        /// Its number.
-        code: u32,
-        /// The number's name.
-        name: &'static str,
-        /// What the compiler wrote.
-        log: Box<str>,
-    },
-    /// The stream's thread is gone and will not execute this.
-    #[error("the stream executes no more")]
-    StreamClosed,
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
 impl Error {
     /// Returns an error with the system's error about a file.
     pub(crate) fn of_file(action: &'static str, path: &Path, answer: impl Into<io::Error>) -> Self {
-        Self::File { action, path: path.into(), answer: answer.into() }
+        Self::System { call: action, path: Some(path.into()), answer: answer.into() }
     }
 }
 
-/// A piece of memory in words.
-struct Piece<'a>(&'a (MemoryLocation, Layout));
-
-impl fmt::Display for Piece<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (location, layout) = self.0;
-        write!(f, "{} bytes of {location:?} aligned to {}", layout.size(), layout.align())
+impl From<LayoutError> for Error {
+    fn from(error: LayoutError) -> Self {
+        Self::Config(ConfigError::Ring(error))
     }
 }
 
-/// The facts of [`Error::Kernel`] as a sentence.
-struct Stopped<'a> {
-    state: &'a Option<State>,
-    is_over: &'a bool,
-    fault: &'a Option<Fault>,
-    faults: &'a u32,
-    waited: &'a Duration,
+impl From<ReferenceError> for Error {
+    fn from(error: ReferenceError) -> Self {
+        Self::Id(IdError::Reference(error))
+    }
 }
 
-impl fmt::Display for Stopped<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.state, self.is_over) {
-            (Some(state), true) if state.has_ended() => write!(f, "has left, {state:?}")?,
-            (Some(state), false) if state.has_ended() => write!(f, "is leaving, {state:?}, after {} ms", self.waited.as_millis())?,
-            (Some(State::Created), true) => write!(f, "has returned without starting, {:?}", State::Created)?,
-            (Some(state), true) => write!(f, "has returned without saying so, {state:?}")?,
-            (Some(state), false) => write!(f, "is {state:?} after {} ms", self.waited.as_millis())?,
-            (None, true) => f.write_str("has returned in no known state")?,
-            (None, false) => f.write_str("is in no known state")?,
-        }
-        match self.fault {
-            Some(fault) => write!(f, ": {fault} ({} faults)", self.faults),
-            None => Ok(()),
-        }
-    }
+/// Why the copies of a mirrored buffer do not allow a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MirrorFault {
+    /// Nothing was written yet.
+    #[error("no copy on either side")]
+    NotAllocated,
+    /// The host has no copy, or only a part of one.
+    #[error("no complete copy on the host")]
+    NoHostCopy,
+    /// The device has no copy, or only a part of one.
+    #[error("no complete copy on the device")]
+    NoDeviceCopy,
+    /// Both copies would have writes that the other side has not seen.
+    #[error("conflict: the other copy has newer writes; synchronize or discard one copy")]
+    DirtyConflict,
+}
+
+/// Why the result of an operation on a stream cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OperationFault {
+    /// It failed, and an earlier waiter on its stream received the error.
+    #[error("failed; its error was already reported to an earlier waiter")]
+    AlreadyReported,
+    /// It failed before a word was published that was to follow it.
+    #[error("failed; nothing was published")]
+    Unpublished,
+    /// It was not executed: a time was requested before the operation was reached, or it is never reached.
+    #[error("has not been executed")]
+    NotReached,
 }
 
 /// An operation that was refused or that failed, with what it took.

@@ -70,7 +70,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](Error::NoDevice), [`Thread`](Error::Thread), what the driver said.
+    /// [`NoDevice`](Error::NoDevice), [`System`](Error::System), what the driver said.
     pub fn new<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> Result<Self> {
         let backend = Arc::clone(backend).erased();
         let id = backend.open_stream(device)?;
@@ -99,12 +99,15 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The buffers, with [`SizeMismatch`](Error::SizeMismatch) or [`OtherBackend`](Error::OtherBackend) or what the backend said; nothing was queued.
+    /// The buffers, with [`Size`](Error::Size) or [`OtherBackend`](Error::OtherBackend) or what the backend said; nothing was queued.
     pub fn copy<A: Source, B: Target<Element = A::Element>>(&self, from: A, to: B) -> Queue<(A, B)> {
         let lengths = [to.elements().len(), from.elements().len()];
         if lengths[0] != lengths[1] {
             let [expected, got] = lengths.map(|len| (len * size_of::<A::Element>()) as u64);
-            return Err(Rejected { error: Error::SizeMismatch { expected, got }, value: (from, to) });
+            return Err(Rejected {
+                error: Error::Size { what: "length in bytes", asked: got, least: expected, most: expected },
+                value: (from, to),
+            });
         }
         self.copy_range(from, .., to, 0)
     }
@@ -251,7 +254,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`UnknownKernel`](Error::UnknownKernel), [`Arguments`](Error::Arguments), [`OtherBackend`](Error::OtherBackend),
+    /// [`NotFound`](Error::NotFound), [`Arguments`](Error::Arguments), [`OtherBackend`](Error::OtherBackend),
     /// [`Residency`](Error::Residency) or what the driver said; nothing was queued. What comes from waiting: [`KernelPanicked`](Error::KernelPanicked), after which the stream goes on.
     ///
     /// # Safety

@@ -16,6 +16,7 @@ use held::Held;
 use proptest::prelude::*;
 use ringmem::backend::host::{Call, Fault, Faults, HostBackend, Phase, Verb};
 use ringmem::copy::{Chunked, Chunks, MOST_DEPTH, Progress};
+use ringmem::error::OperationFault;
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::registry::Registry;
 use ringmem::stream::Stream;
@@ -145,7 +146,7 @@ fn what_makes_no_sense_is_refused_before_any_call_and_comes_back() {
     assert_eq!((from.len(), to.len(), calls()), (10, 10, before));
     let short = GpuBuffer::<[u8; 12]>::new(Device::new(&backend, 0), 9).expect("room");
     let rejected = Chunked::new(&stream, from, short, 12, 1).expect_err("another length");
-    assert!(matches!(rejected.error, Error::SizeMismatch { expected: 108, got: 120 }), "{rejected}");
+    assert!(matches!(rejected.error, Error::Size { what: "length in bytes", least: 108, asked: 120, .. }), "{rejected}");
     assert!(matches!(Chunks::new(u64::MAX / 2, 4, 64), Err(Error::Size { asked: u64::MAX, .. })));
     assert!(matches!(Chunks::new(0, 0, 0), Err(Error::Size { asked: 0, least: 1, .. })));
     assert_eq!(Chunks::new(5, 0, 1).expect("no bytes").count(), 0);
@@ -247,7 +248,10 @@ fn a_chunk_that_failed_has_not_arrived_whoever_was_told() {
         stream.synchronize().expect_err("planned");
         let mut arrived = 0;
         let rejected = copy.wait_with(|progress| arrived = progress.done).expect_err("a chunk is missing");
-        assert!(matches!(rejected.error, Error::AlreadyTold { number, .. } if number == nth), "{rejected}");
+        assert!(
+            matches!(rejected.error, Error::Operation { what: OperationFault::AlreadyReported, number, .. } if number == nth),
+            "{rejected}"
+        );
         assert_eq!(arrived, 100 * (nth - 1), "all before it");
         assert_eq!(backend.calls(Verb::Copy), Some(3 + arrived / 100), "one for each that arrived, and no more");
     }

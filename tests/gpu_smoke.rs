@@ -43,7 +43,7 @@ fn a_missing_driver_and_one_that_fails_are_errors_with_their_facts() {
         match Driver::load() {
             Ok(driver) => println!("version {}", driver.version()),
             Err(Error::NoDriver { tried, .. }) => println!("no driver in {tried:?}"),
-            Err(Error::Driver { call, code, name }) => println!("{call} said {name}, {code}"),
+            Err(Error::Driver { call, code, name, .. }) => println!("{call} said {name}, {code}"),
             Err(error) => println!("another error: {error}"),
         }
         return;

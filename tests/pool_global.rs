@@ -11,15 +11,15 @@ use ringmem::Error;
 use ringmem::backend::Backend;
 use ringmem::backend::host::HostBackend;
 use ringmem::config::Config;
-use ringmem::pool::{self, Chosen, Pools};
+use ringmem::pool::{self, Pools};
 
 /// What the pools are and what they were to be.
-fn both(outcome: Result<&'static Pools, Error>) -> (Chosen, Chosen, String) {
+fn both(outcome: Result<&'static Pools, Error>) -> ([String; 2], String) {
     match outcome {
-        Err(error @ Error::Configured { .. }) => {
+        Err(error @ Error::AlreadyExists { .. }) => {
             let text = error.to_string();
-            let Error::Configured { is, asked } = error else { unreachable!() };
-            (*is, *asked, text)
+            let Error::AlreadyExists { configs: Some(configs), .. } = error else { unreachable!() };
+            (*configs, text)
         }
         other => panic!("another configuration was expected to be refused, not {other:?}"),
     }
@@ -55,16 +55,18 @@ fn they_are_configured_once_and_the_same_for_everybody() {
     drop(all[0].buffer::<u8>(100_000).expect("room"));
     assert_eq!(backend.counters().device_allocations.count, 1);
 
-    let is = Chosen { backend: backend.id(), device: 0, config };
+    let chosen =
+        |backend: &HostBackend, device: u32, config: Config| format!("device {device} of backend {} with {config:?}", backend.id());
+    let is = chosen(&backend, 0, config);
     let other = Clean::build(HostBackend::builder());
     for (outcome, asked) in [
-        (pool::configure(&backend, 0, &Config::cuda()), Chosen { config: Config::cuda(), ..is }),
-        (pool::configure(&backend, 1, &config), Chosen { device: 1, ..is }),
-        (pool::configure(&other, 0, &config), Chosen { backend: other.id(), ..is }),
+        (pool::configure(&backend, 0, &Config::cuda()), chosen(&backend, 0, Config::cuda())),
+        (pool::configure(&backend, 1, &config), chosen(&backend, 1, config)),
+        (pool::configure(&other, 0, &config), chosen(&other, 0, config)),
     ] {
-        let (was, wanted, text) = both(outcome);
-        assert_eq!((was, wanted), (is, asked));
-        assert!(text.contains(&is.to_string()) && text.contains(&asked.to_string()), "{text}");
+        let (both, text) = both(outcome);
+        assert!(text.contains(&is) && text.contains(&asked), "{text}");
+        assert_eq!(both, [is.clone(), asked]);
     }
     assert!(pool::global().is_some_and(|still| ptr::eq(still, pools)));
 }

@@ -66,7 +66,10 @@ fn each_stream_that_failed_says_so_and_all_are_waited_for() {
     let said: Vec<_> = failures.iter().map(|(index, error)| (index, matches!(error, Error::Injected { call: "fill", .. }))).collect();
     assert_eq!(said, [(1, true), (2, true), (3, true), (4, true)]);
     let source = std::error::Error::source(&failures).expect("the first").to_string();
-    assert!(failures.to_string().contains("of the set failed") && source.contains("number 2 was made to fail"), "{failures}: {source}");
+    assert!(
+        failures.to_string().contains("of the set failed") && source.contains("number 2 failed: injected fault"),
+        "{failures}: {source}"
+    );
     assert!(matches!(Error::from(failures), Error::Injected { number: 2, .. }));
     streams.synchronize().expect("each was told once");
 }

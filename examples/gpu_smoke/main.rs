@@ -369,7 +369,7 @@ fn rate(table: &mut Table, gpu: &Gpu, name: &str, shape: &Shape, compared: Optio
             let others: Vec<_> = shares.map(|pairs| scope.spawn(|| rig::pump(pairs, each, 128))).collect();
             let mut outcome = rig::pump(own, each, 128);
             for other in others {
-                outcome = outcome.and(other.join().unwrap_or(Err(Error::StreamClosed)));
+                outcome = outcome.and(other.join().unwrap_or(Err(Error::Closed { what: "stream" })));
             }
             outcome
         })?;

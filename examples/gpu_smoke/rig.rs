@@ -238,7 +238,7 @@ pub fn pump(pairs: &mut [Pair], messages: u64, window: usize) -> Result<()> {
                 .iter()
                 .zip(&lasts)
                 .find(|(pair, last)| pair.received < **last)
-                .map_or(ringmem::Error::StreamClosed, |(pair, _)| pair.stuck(moved)));
+                .map_or(ringmem::Error::Closed { what: "stream" }, |(pair, _)| pair.stuck(moved)));
         } else {
             // Where cores are fewer than threads, spinning would keep the kernel's answers from being carried.
             idle = idle.saturating_add(1);

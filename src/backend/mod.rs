@@ -96,7 +96,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) for no bytes, [`Align`](crate::Error::Align), [`Unsupported`](crate::Error::Unsupported) for an option that this location has
+    /// [`Size`](crate::Error::Size) for no bytes or an impossible alignment, [`Unsupported`](crate::Error::Unsupported) for an option that this location has
     /// not, [`OutOfMemory`](crate::Error::OutOfMemory).
     fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block>;
 
@@ -104,7 +104,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Foreign`](crate::Error::Foreign) for what is no live block of this backend, [`WrongBlock`](crate::Error::WrongBlock) for one that was allocated
+    /// [`Foreign`](crate::Error::Foreign) for what is no live block of this backend, and with both layouts for one that was allocated
     /// otherwise and stays; what the driver said, and then the block is gone all the same.
     ///
     /// # Safety
@@ -155,7 +155,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](crate::Error::NoDevice), [`Thread`](crate::Error::Thread), what the driver said.
+    /// [`NoDevice`](crate::Error::NoDevice), [`System`](crate::Error::System), what the driver said.
     fn open_stream(&self, device: u32) -> Result<StreamId>;
 
     /// Ends a stream after what is queued on it. Does not wait for it if a kernel is queued or running there.
@@ -165,7 +165,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// As [`copy_now`](Self::copy_now), and [`StreamClosed`](crate::Error::StreamClosed); nothing was queued.
+    /// As [`copy_now`](Self::copy_now), and [`Closed`](crate::Error::Closed); nothing was queued.
     ///
     /// # Safety
     ///
@@ -219,7 +219,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// As [`fill`](Self::fill). What comes from waiting: [`Unpublished`](crate::Error::Unpublished), if something had failed.
+    /// As [`fill`](Self::fill). What comes from waiting: [`Operation`](crate::Error::Operation), if something had failed.
     ///
     /// # Safety
     ///
@@ -230,14 +230,14 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`StreamClosed`](crate::Error::StreamClosed), what the driver said.
+    /// [`Closed`](crate::Error::Closed), what the driver said.
     fn after(&self, ticket: Ticket, stream: StreamId) -> Result<()>;
 
     /// A ticket of its own, reached when everything that was queued before on a stream is.
     ///
     /// # Errors
     ///
-    /// [`StreamClosed`](crate::Error::StreamClosed), what the driver said.
+    /// [`Closed`](crate::Error::Closed), what the driver said.
     fn mark(&self, stream: StreamId) -> Result<Ticket>;
 
     /// A ticket as [`mark`](Self::mark) gives one, of which is remembered when it was reached, until it is [forgotten](Self::forget). Whoever waits for it
@@ -256,7 +256,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`NotReached`](crate::Error::NotReached), also for one that failed; [`Unsupported`](crate::Error::Unsupported) for one that was not recorded, or was
+    /// [`Operation`](crate::Error::Operation), also for one that failed; [`Unsupported`](crate::Error::Unsupported) for one that was not recorded, or was
     /// forgotten, and where nothing is timed.
     fn elapsed(&self, from: Ticket, to: Ticket) -> Result<Duration> {
         let _ = (from, to);
@@ -284,7 +284,7 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// As [`wait`](Self::wait), and [`AlreadyTold`](crate::Error::AlreadyTold). The backends here remember some hundred runs of failures of each stream; of older
+    /// As [`wait`](Self::wait), and [`Operation`](crate::Error::Operation). The backends here remember some hundred runs of failures of each stream; of older
     /// ones they say so too many, and never too few.
     fn outcome(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool>;
 
@@ -309,8 +309,8 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`UnknownKernel`](crate::Error::UnknownKernel), [`Arguments`](crate::Error::Arguments), [`Residency`](crate::Error::Residency),
-    /// [`StreamClosed`](crate::Error::StreamClosed); nothing was queued.
+    /// [`NotFound`](crate::Error::NotFound), [`Arguments`](crate::Error::Arguments), [`Residency`](crate::Error::Residency),
+    /// [`Closed`](crate::Error::Closed); nothing was queued.
     ///
     /// # Safety
     ///
@@ -629,10 +629,15 @@ fn no_peers(devices: u32, device: u32, peer: u32) -> Result<()> {
     }
 }
 
+/// The names in a table of kernels.
+pub(crate) fn names(entries: &[Entry]) -> Box<[&'static str]> {
+    entries.iter().map(|entry| entry.name).collect()
+}
+
 /// The kernel of a name that takes so many arguments, in a table of them.
 pub(crate) fn entry(entries: &'static [Entry], name: &str, arguments: usize) -> Result<&'static Entry> {
     let Some(entry) = entries.iter().find(|entry| entry.name == name) else {
-        return Err(crate::Error::UnknownKernel { asked: name.into(), known: entries });
+        return Err(crate::Error::NotFound { what: "kernel", name: name.into(), known: names(entries) });
     };
     if entry.arguments != arguments {
         return Err(crate::Error::Arguments { name: entry.name, expected: entry.arguments, got: arguments });

@@ -167,7 +167,7 @@ impl<O> Ranges<O> {
 impl<O> Listed<'_, O> {
     /// The place of `bytes` bytes at a device's or a managed address, for a call. Dead ranges are there for what was queued before they died.
     pub fn find(&self, address: u64, bytes: u64, dead: bool, call: &'static str) -> Result<Found> {
-        let Some((range, offset)) = self.at(address) else { return Err(Error::Foreign { call, address }) };
+        let Some((range, offset)) = self.at(address) else { return Err(Error::Foreign { call, address, layouts: None }) };
         range.found(offset, address, bytes, dead, call)
     }
 
@@ -181,7 +181,7 @@ impl<O> Listed<'_, O> {
         // What was the caller's when it was queued is so until it is executed.
         match if queued == Some(true) { None } else { self.at(address) } {
             Some((range, offset)) => range.found(offset, address, bytes, queued.is_some(), call),
-            None if queued == Some(false) => Err(Error::Foreign { call, address }),
+            None if queued == Some(false) => Err(Error::Foreign { call, address, layouts: None }),
             None => Ok(Found { place: host, location: MemoryLocation::Host, device: 0, start: address, offset: 0, in_no_range: true }),
         }
     }
@@ -208,7 +208,7 @@ impl<O> Listed<'_, O> {
 }
 
 fn foreign(block: &Block) -> Error {
-    Error::Foreign { call: "free", address: address(block) }
+    Error::Foreign { call: "free", address: address(block), layouts: None }
 }
 
 impl<O> Range<O> {
@@ -222,14 +222,14 @@ impl<O> Range<O> {
         match (self.is_dead, expected == got) {
             (true, _) => Err(foreign(block)),
             (false, true) => Ok(()),
-            (false, false) => Err(Error::WrongBlock { address: address(block), expected, got }),
+            (false, false) => Err(Error::Foreign { call: "free", address: address(block), layouts: Some(Box::new([expected, got])) }),
         }
     }
 
     /// `bytes` bytes at an address that is `offset` in.
     fn found(&self, offset: u64, address: u64, bytes: u64, dead: bool, call: &'static str) -> Result<Found> {
         if self.is_dead && !dead {
-            return Err(Error::Foreign { call, address });
+            return Err(Error::Foreign { call, address, layouts: None });
         }
         self.span(address - offset).found(address, bytes)
     }

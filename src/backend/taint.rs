@@ -226,7 +226,7 @@ mod tests {
                 let len = len.min(SIZE - start);
                 match kind {
                     0 | 1 => {
-                        taints.add(at(start), len as u64, Ticket { stream, number }, &Error::StreamClosed);
+                        taints.add(at(start), len as u64, Ticket { stream, number }, &Error::Closed { what: "stream" });
                         model[start..start + len].fill(number);
                     }
                     2 => {
@@ -256,18 +256,18 @@ mod tests {
     #[test]
     fn a_failed_carry_leaves_the_source_tainted() {
         let (taints, stream) = (Taints::default(), StreamId::next());
-        taints.add(at(4), 4, Ticket { stream, number: 7 }, &Error::StreamClosed);
-        assert!(taints.carry(at(0), at(100), 16, || Err::<(), _>(Error::StreamClosed)).is_err());
+        taints.add(at(4), 4, Ticket { stream, number: 7 }, &Error::Closed { what: "stream" });
+        assert!(taints.carry(at(0), at(100), 16, || Err::<(), _>(Error::Closed { what: "stream" })).is_err());
         assert_eq!([3, 4, 7, 8, 104].map(|byte| cause(&taints, byte)), [0, 7, 7, 0, 0]);
     }
 
     #[test]
     fn an_error_that_reports_a_taint_passes_its_cause_on() {
         let (taints, stream) = (Taints::default(), StreamId::next());
-        taints.add(at(0), 8, Ticket { stream, number: 3 }, &Error::StreamClosed);
+        taints.add(at(0), 8, Ticket { stream, number: 3 }, &Error::Closed { what: "stream" });
         let error = taints.check(at(0), 8).expect_err("tainted");
         taints.add(at(64), 8, Ticket { stream: StreamId::next(), number: 9 }, &error);
         let Err(Error::Tainted { stream: first, number, cause }) = taints.check(at(64), 8) else { panic!("not tainted") };
-        assert_eq!((first, number, &*cause), (stream.get(), 3, "the stream executes no more"));
+        assert_eq!((first, number, &*cause), (stream.get(), 3, "the stream is closed"));
     }
 }

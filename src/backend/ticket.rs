@@ -6,6 +6,7 @@ use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::Backend;
+use crate::error::OperationFault;
 use crate::{Error, Result};
 
 /// A stream's number, never used twice in a process: a handle of the driver's may be.
@@ -54,7 +55,7 @@ pub struct Ticket {
 impl Ticket {
     /// What is said of its failure to who comes second.
     pub(super) const fn already_told(self) -> Error {
-        Error::AlreadyTold { stream: self.stream.get(), number: self.number }
+        Error::Operation { what: OperationFault::AlreadyReported, stream: self.stream.get(), number: self.number }
     }
 }
 

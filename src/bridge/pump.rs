@@ -64,7 +64,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// # Errors
     ///
-    /// The bridge, with [`Thread`](Error::Thread) if the system cannot create a thread.
+    /// The bridge, with [`System`](Error::System) if the system cannot create a thread.
     pub fn pump(self) -> Result<Pump<I, O>, Rejected<Self>> {
         let (order, counts) = (Arc::new(Order::default()), [Arc::clone(&self.up.counts), Arc::clone(&self.down.counts)]);
         // Handed over after the thread has started, so that it can be returned if there is none.
@@ -75,11 +75,13 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         });
         let thread = match spawned {
             Ok(thread) => thread,
-            Err(source) => return Err(Rejected { error: Error::Thread { source }, value: self }),
+            Err(source) => {
+                return Err(Rejected { error: Error::System { call: "start of a thread", path: None, answer: source }, value: self });
+            }
         };
         match hand.send(self) {
             Ok(()) => Ok(Pump { order, thread: Some(thread), counts }),
-            Err(mpsc::SendError(value)) => Err(Rejected { error: Error::StreamClosed, value }),
+            Err(mpsc::SendError(value)) => Err(Rejected { error: Error::Closed { what: "stream" }, value }),
         }
     }
 
@@ -177,11 +179,15 @@ impl<I: RingMessage, O: RingMessage> Pump<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Thread`](Error::Thread) if its thread has panicked.
+    /// [`System`](Error::System) if its thread has panicked.
     pub fn stop(mut self, patience: Duration) -> Result<Stopped<I, O>> {
         self.tell(patience);
         let stopped = self.thread.take().and_then(|thread| thread.join().ok().flatten());
-        stopped.ok_or_else(|| Error::Thread { source: std::io::Error::other("the pump's thread has panicked") })
+        stopped.ok_or_else(|| Error::System {
+            call: "join of the pump's thread",
+            path: None,
+            answer: std::io::Error::other("the pump's thread has panicked"),
+        })
     }
 
     fn tell(&self, patience: Duration) {

@@ -14,6 +14,7 @@ use super::subject::{HELD_UP, Held, done, eventually, held_up, pattern, tell_tal
 use super::{LIMIT, Subject};
 use crate::Error;
 use crate::backend::Uses;
+use crate::error::OperationFault;
 use crate::memory::{Buffer, Device};
 
 pub fn a_kernel_works_in_order_with_the_transfers_around_it(subject: &Subject) {
@@ -265,7 +266,10 @@ pub fn an_event_is_reached_after_what_is_before_it_and_tells_its_time_then(subje
     other.wait_for_event(&ended).expect("both of one backend");
     let after = held_up(other.fill(subject.gpu::<u8>(8), .., 2).expect("a fill"), "the event");
     assert!(begun.wait_timeout(LIMIT).expect("no error") && !ended.is_done());
-    assert!(matches!(ended.elapsed_since(&begun), Err(Error::NotReached { .. } | Error::Unsupported { .. })));
+    assert!(matches!(
+        ended.elapsed_since(&begun),
+        Err(Error::Operation { what: OperationFault::NotReached, .. } | Error::Unsupported { .. })
+    ));
     drop(held);
     assert!(ended.wait_timeout(LIMIT).expect("no error") && ended.is_done());
     match ended.elapsed_since(&begun) {

@@ -52,7 +52,7 @@ const TIMES: usize = 4;
 /// [`Size`](crate::Error::Size) for no bytes; the error of an allocation or a copy.
 pub fn bandwidth(stream: &Stream, bytes: usize) -> Result<Bandwidth> {
     if bytes == 0 {
-        return Err(crate::Error::Size { asked: 0, least: 1, most: isize::MAX as u64 });
+        return Err(crate::Error::Size { what: "size in bytes", asked: 0, least: 1, most: isize::MAX as u64 });
     }
     let (backend, device) = (stream.backend(), stream.device());
     let on_device = || GpuBuffer::<u8>::new(Device::new(backend, device), bytes);

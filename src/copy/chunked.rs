@@ -136,7 +136,7 @@ impl<A: Source, B: Target<Element = A::Element>> Chunked<A, B> {
     ///
     /// # Errors
     ///
-    /// Source and target; nothing was queued: [`SizeMismatch`](Error::SizeMismatch), [`Size`](Error::Size) for a chunk shorter than an element,
+    /// Source and target; nothing was queued: [`Size`](Error::Size) for two lengths or for a chunk shorter than an element,
     /// [`Unsupported`](Error::Unsupported) for a depth of 0 or more than [`MOST_DEPTH`]; as [`Stream::copy`] for the first chunk.
     pub fn new(stream: &Stream, from: A, to: B, chunk: u64, depth: u32) -> Result<Self, Rejected<(A, B)>> {
         let planned = (|| {

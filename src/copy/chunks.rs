@@ -36,11 +36,11 @@ impl Chunks {
     pub fn new(elements: u64, size: u64, chunk: u64) -> Result<Self> {
         let (least, most) = (size.max(1), isize::MAX as u64);
         if chunk < least {
-            return Err(Error::Size { asked: chunk, least, most });
+            return Err(Error::Size { what: "chunk size", asked: chunk, least, most });
         }
         let asked = elements.saturating_mul(size);
         if asked > most {
-            return Err(Error::Size { asked, least: 0, most });
+            return Err(Error::Size { what: "chunk size", asked, least: 0, most });
         }
         Ok(Self { next: 0, end: asked, step: chunk - chunk % least })
     }

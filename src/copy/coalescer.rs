@@ -91,6 +91,7 @@ impl<T: DeviceBytes, M: Memory, S: Memory<Visibility: HostReadable>> Coalescer<T
             _ => {
                 let size = size_of::<T>().max(1) as u64;
                 Err(Error::Size {
+                    what: "size in bytes",
                     asked: (capacity as u64).saturating_mul(2).saturating_mul(size),
                     least: 2 * size,
                     most: isize::MAX as u64,

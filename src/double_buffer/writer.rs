@@ -33,7 +33,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) by the [policy](Policy), [`NoReader`](Error::NoReader) if it was dropped, [`Unsupported`](Error::Unsupported) for a named buffer that is not
+    /// [`Busy`](Error::Busy) by the [policy](Policy), [`Closed`](Error::Closed) if it was dropped, [`Unsupported`](Error::Unsupported) for a named buffer that is not
     /// configured for queued transfers, [`Range`](Error::Range), [`OtherBackend`](Error::OtherBackend), and the error of an allocation. Nothing was queued, and the next
     /// frame gets the same number.
     pub fn start(&mut self, source: &mut impl Resident<T>, part: impl RangeBounds<usize>) -> Result<u64> {
@@ -72,7 +72,7 @@ impl<T: DeviceBytes, H: Memory<Visibility: HostReadable> + Clone> Writer<T, H> {
         };
         loop {
             if !books.has_reader {
-                return Err(Error::NoReader);
+                return Err(Error::Closed { what: "reader of these frames" });
             }
             if let Some(slot) = books.take_free() {
                 return Ok(slot);

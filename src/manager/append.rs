@@ -94,7 +94,12 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
     fn write_at(&mut self, at: usize, elements: &[T]) -> Result<()> {
         self.shared.here()?;
         let Some(end) = at.checked_add(elements.len()) else {
-            return Err(Error::Size { asked: u64::MAX, least: self.entry.card.config.min_bytes, most: self.entry.card.config.most() });
+            return Err(Error::Size {
+                what: "size in bytes",
+                asked: u64::MAX,
+                least: self.entry.card.config.min_bytes,
+                most: self.entry.card.config.most(),
+            });
         };
         let len = self.len();
         if end > self.capacity() {

@@ -10,8 +10,8 @@ use std::boxed::Box;
 use std::sync::Arc;
 
 use super::config::BufferConfig;
+use crate::error::IdError;
 use crate::memory::{Origin, layout};
-use crate::registry::IdError;
 use crate::{DeviceBytes, Error, Result};
 
 /// What a buffer's elements are.
@@ -33,7 +33,12 @@ impl Element {
 
     /// So many.
     pub fn layout(&self, len: usize) -> Result<Layout> {
-        let asked = || Error::Size { asked: (len as u64).saturating_mul(self.size as u64), least: 0, most: isize::MAX as u64 };
+        let asked = || Error::Size {
+            what: "size in bytes",
+            asked: (len as u64).saturating_mul(self.size as u64),
+            least: 0,
+            most: isize::MAX as u64,
+        };
         let size = len.checked_mul(self.size).ok_or_else(asked)?;
         Layout::from_size_align(size, self.align).map_err(|_| asked())
     }

@@ -181,7 +181,12 @@ impl BufferConfig {
         let size = size.max(1);
         let (least, most) = self.bounds(size);
         if needed > most {
-            return Err(Error::Size { asked: needed.saturating_mul(size), least: self.min_bytes, most: self.most() });
+            return Err(Error::Size {
+                what: "size in bytes",
+                asked: needed.saturating_mul(size),
+                least: self.min_bytes,
+                most: self.most(),
+            });
         }
         Ok(needed.max(least))
     }
@@ -240,7 +245,7 @@ mod tests {
         let most = isize::MAX as u64 / 3;
         assert_eq!(config.capacity(most - 1, most, 3).expect("it can be spanned"), most);
         let refused = |needed| match config.capacity(0, needed, 3) {
-            Err(Error::Size { asked, least, most }) => (asked, least, most),
+            Err(Error::Size { asked, least, most, .. }) => (asked, least, most),
             other => panic!("{other:?}"),
         };
         assert_eq!(refused(most + 1), (3 * (most + 1), 0, isize::MAX as u64));
@@ -289,7 +294,7 @@ mod tests {
             let most = config.max_bytes / size;
             let held = held.min(most);
             match config.capacity(held, needed, size) {
-                Err(Error::Size { asked, least, most: max }) => {
+                Err(Error::Size { asked, least, most: max, .. }) => {
                     prop_assert!(needed > most);
                     prop_assert_eq!((asked, least, max), (needed * size, config.min_bytes, config.max_bytes));
                 }

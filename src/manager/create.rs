@@ -46,7 +46,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create) and [`find`](Self::find); [`OtherConfig`](Error::OtherConfig) where the buffer is there with another configuration;
+    /// As [`create`](Self::create) and [`find`](Self::find); [`AlreadyExists`](Error::AlreadyExists) where the buffer is there with another configuration;
     /// [`AlreadyExists`](Error::AlreadyExists) while another thread is creating it.
     #[track_caller]
     pub fn get_or_create<T: DeviceBytes>(&self, name: &str, len: usize, config: BufferConfig) -> Result<BufferId<T>> {
@@ -55,7 +55,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
         }
         match self.create(name, len, config) {
             // Another thread was quicker, or has not done yet.
-            Err(Error::AlreadyExists { name }) => self.found(&name, config)?.ok_or(Error::AlreadyExists { name }),
+            Err(error @ Error::AlreadyExists { .. }) => self.found(name, config)?.ok_or(error),
             created => created,
         }
     }
@@ -77,7 +77,10 @@ impl<M: Memory + Clone> MemoryManager<M> {
         let Some((index, card)) = self.shared.names.find(name, |named| (named.index, Arc::clone(&named.card))) else { return Ok(None) };
         card.element.check::<T>()?;
         if card.config != config {
-            return Err(Error::OtherConfig { name: name.into(), both: Box::new([card.config, config]) });
+            return Err(Error::AlreadyExists {
+                name: name.into(),
+                configs: Some(Box::new([card.config, config].map(|config| format!("{config:?}")))),
+            });
         }
         Ok(Some(BufferId::new(self.shared.number, index)))
     }
@@ -114,7 +117,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
                     return Err(Error::Unsupported { what: "a reservation of another manager" });
                 }
                 if from.bytes() < bytes {
-                    return Err(Error::Size { asked: bytes, least: 0, most: from.bytes() });
+                    return Err(Error::Size { what: "size in bytes", asked: bytes, least: 0, most: from.bytes() });
                 }
                 let block = shared.block(&element, capacity, None, &origin)?;
                 let card = card();

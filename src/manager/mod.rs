@@ -67,9 +67,9 @@ use entry::{Entry, Held};
 use names::Names;
 use statistics::Counts;
 
+use crate::error::IdError;
 use crate::fork::Process;
 use crate::memory::{Budget, Buffer, Memory, Origin, Reservation, most_bytes};
-use crate::registry::IdError;
 use crate::registry::slots::{Exclusive, Index, Removed, Slots};
 use crate::stream::Stream;
 use crate::{DeviceBytes, Error, Result};
@@ -150,7 +150,7 @@ impl<M: Memory> MemoryManager<M> {
         self.here()?;
         match self.shared.names.find(name, |named| named.card.element.check::<T>().map(|()| named.index)) {
             Some(index) => Ok(BufferId::new(self.shared.number, index?)),
-            None => Err(Error::NotFound { name: name.into() }),
+            None => Err(Error::NotFound { what: "buffer", name: name.into(), known: Box::default() }),
         }
     }
 
@@ -309,7 +309,8 @@ impl<M: Memory + Clone> Shared<M> {
     fn try_block(&self, bytes: u64, origin: &Origin) -> Result<()> {
         let reservation = self.reserve(bytes)?;
         let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, align_of::<u64>()).ok());
-        let layout = layout.ok_or(Error::Size { asked: bytes, least: 0, most: most_bytes(align_of::<u64>()) as u64 })?;
+        let layout =
+            layout.ok_or(Error::Size { what: "size in bytes", asked: bytes, least: 0, most: most_bytes(align_of::<u64>()) as u64 })?;
         drop(Held::new(origin.around(|| Buffer::bytes(self.memory.clone(), layout, None))?, reservation));
         Ok(())
     }

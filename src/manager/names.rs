@@ -49,7 +49,7 @@ impl Names {
     /// [`AlreadyExists`](Error::AlreadyExists).
     pub fn take<'a>(&'a self, name: &'a str) -> Result<Coming<'a>> {
         match self.write(name).entry(name.into()) {
-            Entry::Occupied(_) => Err(Error::AlreadyExists { name: name.into() }),
+            Entry::Occupied(_) => Err(Error::AlreadyExists { name: name.into(), configs: None }),
             Entry::Vacant(place) => {
                 place.insert(None);
                 Ok(Coming { names: self, name, is_given: false })

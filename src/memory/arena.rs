@@ -31,12 +31,12 @@ impl<M: Memory> Arena<M> {
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size), [`Align`](Error::Align), what the memory refuses.
+    /// [`Size`](Error::Size), what the memory refuses.
     #[track_caller]
     pub fn new(memory: M, bytes: usize, align: usize) -> Result<Self> {
         check_align(align)?;
         let layout = Layout::from_size_align(bytes, align).ok().filter(|_| bytes > 0);
-        let layout = layout.ok_or(Error::Size { asked: bytes as u64, least: 1, most: most_bytes(align) as u64 })?;
+        let layout = layout.ok_or(Error::Size { what: "size in bytes", asked: bytes as u64, least: 1, most: most_bytes(align) as u64 })?;
         let block = memory.alloc(layout, None)?;
         Ok(Self { shared: Arc::new(Shared { memory, block, free_list: Mutex::new(FreeList::new(bytes as u64)) }) })
     }
@@ -84,10 +84,15 @@ unsafe impl<M: Memory> Memory for Arena<M> {
             on.on(&**self.backend())?;
         }
         if layout.size() == 0 {
-            return Err(Error::Size { asked: 0, least: 1, most: whole.layout.size() as u64 });
+            return Err(Error::Size { what: "size in bytes", asked: 0, least: 1, most: whole.layout.size() as u64 });
         }
         if layout.align() > whole.layout.align() {
-            return Err(Error::Align { asked: layout.align() as u64, most: whole.layout.align() as u64 });
+            return Err(Error::Size {
+                what: "power-of-two alignment",
+                asked: layout.align() as u64,
+                least: 1,
+                most: whole.layout.align() as u64,
+            });
         }
         let layout = raised(layout, self.shared.memory.least_align())?;
         let requested = layout.size() as u64;

@@ -91,7 +91,7 @@ impl Budget {
                 }
                 Ok(())
             }
-            Err(used) => Err(Error::Limit { requested: bytes, used, limit: *limit }),
+            Err(used) => Err(Error::Limit { of: "memory", requested: bytes, used, limit: *limit }),
         }
     }
 
@@ -135,7 +135,7 @@ impl Reservation {
     /// [`Size`](Error::Size) for more than there are; all stay here.
     pub fn split(&mut self, bytes: u64) -> Result<Self> {
         let Some(rest) = self.bytes.checked_sub(bytes) else {
-            return Err(Error::Size { asked: bytes, least: 0, most: self.bytes });
+            return Err(Error::Size { what: "size in bytes", asked: bytes, least: 0, most: self.bytes });
         };
         self.bytes = rest;
         Ok(self.budget.taken(bytes))

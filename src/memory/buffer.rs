@@ -118,7 +118,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     ///
     /// # Errors
     ///
-    /// [`SizeMismatch`](Error::SizeMismatch) before anything is done; what a use of this buffer that is not over fails with.
+    /// [`Size`](Error::Size) before anything is done; what a use of this buffer that is not over fails with.
     pub fn copy_from(&mut self, elements: &[T]) -> Result<()> {
         self.as_view_mut().copy_from(elements)
     }
@@ -136,7 +136,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     ///
     /// # Errors
     ///
-    /// [`SizeMismatch`](Error::SizeMismatch) before anything is done; what a use of this buffer that is not over fails with.
+    /// [`Size`](Error::Size) before anything is done; what a use of this buffer that is not over fails with.
     pub fn copy_to(&self, elements: &mut [T]) -> Result<()> {
         self.as_view().copy_to(elements)
     }
@@ -246,7 +246,7 @@ pub(crate) fn layout<T>(len: usize) -> Result<Layout> {
     let align = if matches!(size_of::<T>(), 2 | 4 | 8) { size_of::<T>() } else { 1 };
     Layout::array::<T>(len).and_then(|layout| layout.align_to(align)).map_err(|_| {
         let asked = (len as u64).saturating_mul(size_of::<T>() as u64);
-        Error::Size { asked, least: 0, most: isize::MAX as u64 }
+        Error::Size { what: "size in bytes", asked, least: 0, most: isize::MAX as u64 }
     })
 }
 

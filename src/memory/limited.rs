@@ -29,7 +29,7 @@ use crate::stream::Stream;
 /// let backend = HostBackend::builder().build()?;
 /// let memory = Limited::new(Device::new(&backend, 0), 1000);
 /// let first = Buffer::<u8, _>::new(memory.clone(), 600)?;
-/// assert!(matches!(Buffer::<u8, _>::new(memory.clone(), 600), Err(Error::Limit { requested: 600, used: 600, limit: 1000 })));
+/// assert!(matches!(Buffer::<u8, _>::new(memory.clone(), 600), Err(Error::Limit { requested: 600, used: 600, limit: 1000, .. })));
 /// drop(first);
 /// Buffer::<u8, _>::new(memory, 600)?;
 /// # Ok(())

@@ -142,12 +142,12 @@ pub(crate) const fn most_bytes(align: usize) -> usize {
 ///
 /// # Errors
 ///
-/// [`Align`](crate::Error::Align).
+/// [`Size`](crate::Error::Size).
 pub(crate) fn check_align(align: usize) -> Result<()> {
     if align.is_power_of_two() && align <= LARGEST_ALIGN {
         Ok(())
     } else {
-        Err(crate::Error::Align { asked: align as u64, most: LARGEST_ALIGN as u64 })
+        Err(crate::Error::Size { what: "power-of-two alignment", asked: align as u64, least: 1, most: LARGEST_ALIGN as u64 })
     }
 }
 
@@ -163,7 +163,7 @@ pub(crate) fn raised(layout: Layout, align: usize) -> Result<Layout> {
 
 #[cold]
 fn aligned_to(layout: Layout, align: usize) -> Result<Layout> {
-    let refused = |_| crate::Error::Size { asked: layout.size() as u64, least: 1, most: most_bytes(align) as u64 };
+    let refused = |_| crate::Error::Size { what: "size in bytes", asked: layout.size() as u64, least: 1, most: most_bytes(align) as u64 };
     layout.align_to(align).map_err(refused)
 }
 

@@ -196,7 +196,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`SizeMismatch`](Error::SizeMismatch) before anything is done; what an operation on the buffer that is not over fails with.
+    /// [`Size`](Error::Size) before anything is done; what an operation on the buffer that is not over fails with.
     pub fn copy_to(&self, elements: &mut [T]) -> Result<()> {
         same_size::<T>(self.len, elements.len())?;
         let bytes = size_of_val(elements);
@@ -312,7 +312,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`SizeMismatch`](Error::SizeMismatch) before anything is done; what an operation on the buffer that is not over fails with.
+    /// [`Size`](Error::Size) before anything is done; what an operation on the buffer that is not over fails with.
     pub fn copy_from(&mut self, elements: &[T]) -> Result<()> {
         same_size::<T>(self.len, elements.len())?;
         let bytes = size_of_val(elements);
@@ -339,7 +339,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`SizeMismatch`](Error::SizeMismatch) or [`OtherBackend`](Error::OtherBackend) before anything is done; as [`copy_from`](Self::copy_from).
+    /// [`Size`](Error::Size) or [`OtherBackend`](Error::OtherBackend) before anything is done; as [`copy_from`](Self::copy_from).
     pub fn copy_from_view<N: Memory>(&mut self, from: Slice<'_, T, N>) -> Result<()> {
         same_size::<T>(self.len, from.len)?;
         // SAFETY: so many bytes on both sides; what is written is this value's alone, so the other is apart from it.
@@ -476,7 +476,7 @@ pub(crate) fn same_size<T>(expected: usize, got: usize) -> Result<()> {
     if expected == got {
         return Ok(());
     }
-    Err(Error::SizeMismatch { expected: bytes::<T>(expected), got: bytes::<T>(got) })
+    Err(Error::Size { what: "length in bytes", asked: bytes::<T>(got), least: bytes::<T>(expected), most: bytes::<T>(expected) })
 }
 
 /// `at + len`, if that is within `size` elements.
@@ -503,7 +503,7 @@ pub(crate) fn range<T>(range: impl RangeBounds<usize>, size: usize) -> Result<Ra
         (Some(start), Some(end)) if start <= end && end <= size => Ok(start..end),
         // One without an end begins too late.
         (Some(start), Some(end)) if start > end && !matches!(range.end_bound(), Bound::Unbounded) => {
-            Err(Error::Inverted { start: bytes::<T>(start), end: bytes::<T>(end) })
+            Err(Error::Size { what: "range end in bytes", asked: bytes::<T>(end), least: bytes::<T>(start), most: bytes::<T>(size) })
         }
         (start, end) => {
             let start = start.unwrap_or(usize::MAX);

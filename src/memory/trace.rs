@@ -116,14 +116,6 @@ pub enum TraceError {
         /// Its number, from 1.
         line: usize,
     },
-    /// Fewer streams than the trace names.
-    #[error("the trace names {named} streams, and {given} were given")]
-    Streams {
-        /// In the trace.
-        named: u64,
-        /// To run it on.
-        given: usize,
-    },
 }
 
 impl Trace {
@@ -173,7 +165,7 @@ impl Trace {
     ///
     /// # Errors
     ///
-    /// [`TraceError::Streams`], [`OtherBackend`](Error::OtherBackend), before anything is done; what a stream fails with.
+    /// [`Size`](Error::Size) for fewer streams than the trace names, [`OtherBackend`](Error::OtherBackend), before anything is done; what a stream fails with.
     pub fn replay<M: Memory>(&self, memory: &M, streams: &[Stream]) -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::with_capacity(self.events.len());
         self.replay_with(memory, streams, |outcome| outcomes.push(outcome))?;
@@ -187,7 +179,7 @@ impl Trace {
     /// As [`replay`](Self::replay).
     pub fn replay_with<M: Memory>(&self, memory: &M, streams: &[Stream], mut after: impl FnMut(Outcome)) -> Result<()> {
         if self.streams() > streams.len() as u64 {
-            return Err(TraceError::Streams { named: self.streams(), given: streams.len() }.into());
+            return Err(Error::Size { what: "number of streams", asked: streams.len() as u64, least: self.streams(), most: u64::MAX });
         }
         for stream in streams {
             same_backend(&**memory.backend(), &**stream.backend())?;
@@ -239,11 +231,16 @@ impl<M: Memory> Run<'_, M> {
     }
 
     fn alloc(&self, size: u64, align: u64, on: Option<u32>) -> Result<Block> {
-        let to = usize::try_from(align).map_err(|_| Error::Align { asked: align, most: LARGEST_ALIGN as u64 })?;
+        let to = usize::try_from(align).map_err(|_| Error::Size {
+            what: "power-of-two alignment",
+            asked: align,
+            least: 1,
+            most: LARGEST_ALIGN as u64,
+        })?;
         check_align(to)?;
         let bytes = usize::try_from(size).ok().filter(|&bytes| bytes > 0);
         let layout = bytes.and_then(|bytes| Layout::from_size_align(bytes, to).ok());
-        let layout = layout.ok_or(Error::Size { asked: size, least: 1, most: most_bytes(to) as u64 })?;
+        let layout = layout.ok_or(Error::Size { what: "size in bytes", asked: size, least: 1, most: most_bytes(to) as u64 })?;
         self.memory.alloc(layout, on.map(|stream| &self.streams[stream as usize]))
     }
 

@@ -4,6 +4,7 @@ use core::slice;
 
 use super::State;
 use crate::backend::MemoryLocation;
+use crate::error::MirrorFault;
 use crate::memory::{Buffer, HostReadable, Memory, SliceMut};
 use crate::{DeviceBytes, Error, Result};
 
@@ -85,7 +86,7 @@ impl<T, H: Memory> HostCopy<T, H> {
         T: DeviceBytes,
         H::Visibility: HostReadable,
     {
-        let Some(buffer) = &mut self.buffer else { return Err(Error::NoHostCopy { state }) };
+        let Some(buffer) = &mut self.buffer else { return Err(Error::Mirror { what: MirrorFault::NoHostCopy, state: state.name() }) };
         buffer.settle()?;
         let may_rest = buffer.location() != MemoryLocation::Unified;
         let elements = lend(buffer.as_view_mut())?;

@@ -1,6 +1,7 @@
 //! The device's side: views for calls that block.
 
 use super::{Access, MirroredBuffer, Side, State};
+use crate::error::MirrorFault;
 use crate::memory::{Buffer, DeviceReadable, HostReadable, Memory, Slice, SliceMut, View, same_backend};
 use crate::{DeviceBytes, Error, Result};
 
@@ -69,19 +70,21 @@ where
     /// ```
     ///
     /// If `queue` panics, or gives another buffer back, the device's copy is gone. If it was the only valid one, what needs it is
-    /// [`NoDeviceCopy`](Error::NoDeviceCopy) until it is written anew or [discarded](Self::discard_device).
+    /// [`Mirror`](Error::Mirror) until it is written anew or [discarded](Self::discard_device).
     ///
     /// # Errors
     ///
     /// As [`device`](Self::device), and then `queue` was not called; [`Unsupported`](Error::Unsupported) where the sides [share](Self::is_shared) their memory.
-    /// [`SizeMismatch`](Error::SizeMismatch), [`OtherBackend`](Error::OtherBackend) or [`Unsupported`](Error::Unsupported) for a buffer that is not the one that was
+    /// [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend) or [`Unsupported`](Error::Unsupported) for a buffer that is not the one that was
     /// given.
     pub fn through<R>(&mut self, access: Access, queue: impl FnOnce(Buffer<T, D>) -> (Buffer<T, D>, R)) -> Result<R> {
         if self.is_shared {
             return Err(Error::Unsupported { what: "lending the device's copy where it is the host's" });
         }
         self.open_device(access)?;
-        let Some(device) = self.device.take() else { return Err(Error::NoDeviceCopy { state: self.state }) };
+        let Some(device) = self.device.take() else {
+            return Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, state: self.state.name() });
+        };
         // Until it is back.
         let state = self.state;
         if state == State::Synchronized {
@@ -90,7 +93,12 @@ where
         let lent = (device.device_address(), device.memory().device());
         let (device, result) = queue(device);
         if device.len() != self.len {
-            return Err(Error::SizeMismatch { expected: self.size_bytes() as u64, got: device.size_bytes() as u64 });
+            return Err(Error::Size {
+                what: "length in bytes",
+                asked: device.size_bytes() as u64,
+                least: self.size_bytes() as u64,
+                most: self.size_bytes() as u64,
+            });
         }
         same_backend(&**self.device_memory.backend(), &**device.memory().backend())?;
         if (device.device_address(), device.memory().device()) != lent {
@@ -140,10 +148,12 @@ where
     #[inline]
     pub(super) fn device_view(&self) -> Result<View<'_, D>> {
         if !self.is_shared {
-            let Some(device) = &self.device else { return Err(Error::NoDeviceCopy { state: self.state }) };
+            let Some(device) = &self.device else {
+                return Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, state: self.state.name() });
+            };
             return Ok(device.view());
         }
-        let Some(host) = self.host.get() else { return Err(Error::NoDeviceCopy { state: self.state }) };
+        let Some(host) = self.host.get() else { return Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, state: self.state.name() }) };
         let View { block, uses, offset, .. } = host.view();
         // Of the same backend, which is what a view asks its memory for.
         Ok(View { memory: &self.device_memory, block, uses, offset })

@@ -52,7 +52,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`SizeMismatch`](Error::SizeMismatch) for another number of elements, before anything is done; as [`host`](Self::host).
+    /// [`Size`](Error::Size) for another number of elements, before anything is done; as [`host`](Self::host).
     pub fn copy_from(&mut self, elements: &[T]) -> Result<()> {
         self.same_len(elements)?;
         self.overwrite(|host| host.copy_from_slice(elements))
@@ -78,7 +78,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`SizeMismatch`](Error::SizeMismatch) for another number of elements, before anything is done; as [`host`](Self::host).
+    /// [`Size`](Error::Size) for another number of elements, before anything is done; as [`host`](Self::host).
     pub fn copy_to(&mut self, elements: &mut [T]) -> Result<()> {
         self.same_len(elements)?;
         elements.copy_from_slice(self.host()?);
@@ -117,6 +117,11 @@ where
         if elements.len() == self.len {
             return Ok(());
         }
-        Err(Error::SizeMismatch { expected: self.size_bytes() as u64, got: size_of_val(elements) as u64 })
+        Err(Error::Size {
+            what: "length in bytes",
+            asked: size_of_val(elements) as u64,
+            least: self.size_bytes() as u64,
+            most: self.size_bytes() as u64,
+        })
     }
 }

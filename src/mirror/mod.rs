@@ -3,7 +3,7 @@
 //! 1. A read returns the last write, whichever side made it and whichever side reads.
 //! 2. Nothing is allocated before it is used, and nothing copied that is valid or about to be overwritten.
 //! 3. An error leaves [`state`](MirroredBuffer::state) as it was, and memory that was allocated for the call is given back.
-//! 4. Both sides' writes are never merged and never dropped in silence: [`DirtyConflict`](crate::Error::DirtyConflict), until the caller says with
+//! 4. Both sides' writes are never merged and never dropped in silence: [`DirtyConflict`](crate::error::MirrorFault::DirtyConflict), until the caller says with
 //!    [`discard_host`](MirroredBuffer::discard_host) or [`discard_device`](MirroredBuffer::discard_device) which is to go.
 //! 5. What is queued uses memory that the mirror owns and that is freed after its uses. A mirror that is dropped or forgotten with work queued hurts
 //!    nobody, and the host has no slice of what a queued operation uses.
@@ -121,7 +121,7 @@ where
     pub fn new(host: H, device: D, len: usize) -> Result<Self> {
         if Layout::array::<T>(len).is_err() {
             let asked = (len as u64).saturating_mul(size_of::<T>() as u64);
-            return Err(Error::Size { asked, least: 0, most: isize::MAX as u64 });
+            return Err(Error::Size { what: "size in bytes", asked, least: 0, most: isize::MAX as u64 });
         }
         same_backend(&**device.backend(), &**host.backend())?;
         let is_seen_by_both = TypeId::of::<H::Visibility>() == TypeId::of::<Both>();

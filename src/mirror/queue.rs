@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use super::{Access, MirroredBuffer, Side, State};
 use crate::backend::{DeviceAddress, Ticket};
+use crate::error::MirrorFault;
 use crate::memory::{Buffer, DeviceReadable, HostReadable, Memory};
 use crate::stream::Stream;
 use crate::{DeviceBytes, Error, Result};
@@ -53,7 +54,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`NotAllocated`](Error::NotAllocated) where nothing was ever written; [`OtherBackend`](Error::OtherBackend), what the memory or the backend refuses. Nothing
+    /// [`Mirror`](Error::Mirror) where nothing was ever written; [`OtherBackend`](Error::OtherBackend), what the memory or the backend refuses. Nothing
     /// was queued, and the state is as it was.
     pub fn sync_to_device_on(&mut self, stream: &Stream) -> Result<()> {
         self.queue(Side::Device, stream)
@@ -109,12 +110,12 @@ where
     ///
     /// # Errors
     ///
-    /// [`NoDeviceCopy`](Error::NoDeviceCopy), [`OtherBackend`](Error::OtherBackend), what the driver said; nothing is listed.
+    /// [`Mirror`](Error::Mirror), [`OtherBackend`](Error::OtherBackend), what the driver said; nothing is listed.
     pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
         match (&mut self.device, self.host.get_mut()) {
             (Some(device), _) => device.used_by(stream),
             (None, Some(host)) if self.is_shared => host.used_by(stream),
-            _ => Err(Error::NoDeviceCopy { state: self.state }),
+            _ => Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, state: self.state.name() }),
         }
     }
 
@@ -141,7 +142,7 @@ where
     fn queue(&mut self, to: Side, stream: &Stream) -> Result<()> {
         stream.on(&**self.device_memory.backend())?;
         if self.state == State::Uninitialized {
-            return Err(Error::NotAllocated);
+            return Err(Error::Mirror { what: MirrorFault::NotAllocated, state: self.state.name() });
         }
         if self.state.is_valid(to) {
             return Ok(());
@@ -169,8 +170,10 @@ where
     }
 
     fn queue_copy(&mut self, to: Side, stream: &Stream) -> Result<Option<Ticket>> {
-        let Some(host) = self.host.get_mut() else { return Err(Error::NoHostCopy { state: self.state }) };
-        let Some(device) = &mut self.device else { return Err(Error::NoDeviceCopy { state: self.state }) };
+        let Some(host) = self.host.get_mut() else { return Err(Error::Mirror { what: MirrorFault::NoHostCopy, state: self.state.name() }) };
+        let Some(device) = &mut self.device else {
+            return Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, state: self.state.name() });
+        };
         let (on_host, on_device) = (host.as_view(), device.as_view());
         // SAFETY: both are borrowed mutably, each has memory of its own, and both list it at once.
         let ticket = unsafe {

@@ -60,6 +60,21 @@ pub enum State {
 }
 
 impl State {
+    /// Returns the name of the variant.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Uninitialized => "Uninitialized",
+            Self::HostOnly => "HostOnly",
+            Self::DeviceOnly => "DeviceOnly",
+            Self::Synchronized => "Synchronized",
+            Self::HostDirty => "HostDirty",
+            Self::DeviceDirty => "DeviceDirty",
+        }
+    }
+}
+
+impl State {
     /// Whether this side's copy is the last that was written, or equal to it.
     #[must_use]
     pub const fn is_valid(self, side: Side) -> bool {

@@ -2,6 +2,7 @@
 
 use super::queue::Flights;
 use super::{MirroredBuffer, Side, State};
+use crate::error::MirrorFault;
 use crate::memory::{Buffer, DeviceReadable, HostReadable, Memory};
 use crate::{DeviceBytes, Error, Result};
 
@@ -15,7 +16,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`NotAllocated`](Error::NotAllocated) where nothing was ever written; as [`device`](Self::device).
+    /// [`Mirror`](Error::Mirror) where nothing was ever written; as [`device`](Self::device).
     pub fn sync_to_device(&mut self) -> Result<()> {
         self.bring(Side::Device)
     }
@@ -24,7 +25,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`NotAllocated`](Error::NotAllocated) where nothing was ever written; as [`host`](Self::host).
+    /// [`Mirror`](Error::Mirror) where nothing was ever written; as [`host`](Self::host).
     pub fn sync_to_host(&mut self) -> Result<()> {
         self.bring(Side::Host)
     }
@@ -43,7 +44,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`NotAllocated`](Error::NotAllocated), [`NoHostCopy`](Error::NoHostCopy); [`DirtyConflict`](Error::DirtyConflict) where the device has writes that the host has
+    /// [`Mirror`](Error::Mirror) where nothing was written or the host has no copy, or where the device has writes that the host has
     /// not seen.
     pub fn mark_host_dirty(&mut self) -> Result<()> {
         self.mark(Side::Host)
@@ -53,7 +54,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`NotAllocated`](Error::NotAllocated), [`NoDeviceCopy`](Error::NoDeviceCopy); [`DirtyConflict`](Error::DirtyConflict) where the host has writes that the device
+    /// [`Mirror`](Error::Mirror) where nothing was written or the device has no copy, or where the host has writes that the device
     /// has not seen.
     pub fn mark_device_dirty(&mut self) -> Result<()> {
         self.mark(Side::Device)
@@ -63,7 +64,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`NotAllocated`](Error::NotAllocated); [`NoDeviceCopy`](Error::NoDeviceCopy) where the device has none, or a transfer to it failed half way.
+    /// [`Mirror`](Error::Mirror) where nothing was written, or the device has none, or a transfer to it failed half way.
     pub fn discard_host(&mut self) -> Result<()> {
         self.discard(Side::Host)
     }
@@ -72,7 +73,7 @@ where
     ///
     /// # Errors
     ///
-    /// [`NotAllocated`](Error::NotAllocated); [`NoHostCopy`](Error::NoHostCopy) where the host has none, or a transfer to it failed half way.
+    /// [`Mirror`](Error::Mirror) where nothing was written, or the host has none, or a transfer to it failed half way.
     pub fn discard_device(&mut self) -> Result<()> {
         self.discard(Side::Device)
     }
@@ -108,7 +109,7 @@ where
     fn mark(&mut self, side: Side) -> Result<()> {
         self.written()?;
         if self.state.is_dirty(side.other()) {
-            return Err(Error::DirtyConflict { dirty: side.other() });
+            return Err(Error::Mirror { what: MirrorFault::DirtyConflict, state: self.state.name() });
         }
         if !self.has(side) {
             return Err(self.has_no(side));
@@ -149,7 +150,7 @@ where
     /// Refuses where there is nothing yet; else waits for what is queued between the two sides.
     fn written(&mut self) -> Result<()> {
         if self.state == State::Uninitialized {
-            return Err(Error::NotAllocated);
+            return Err(Error::Mirror { what: MirrorFault::NotAllocated, state: self.state.name() });
         }
         self.land()
     }
@@ -157,8 +158,8 @@ where
     pub(super) fn has_no(&self, side: Side) -> Error {
         let state = self.state;
         match side {
-            Side::Host => Error::NoHostCopy { state },
-            Side::Device => Error::NoDeviceCopy { state },
+            Side::Host => Error::Mirror { what: MirrorFault::NoHostCopy, state: state.name() },
+            Side::Device => Error::Mirror { what: MirrorFault::NoDeviceCopy, state: state.name() },
         }
     }
 }

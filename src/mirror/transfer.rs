@@ -6,6 +6,7 @@ use std::time::Instant;
 use zerocopy::FromZeros;
 
 use super::{MirroredBuffer, Side, State};
+use crate::error::MirrorFault;
 use crate::memory::{Buffer, DeviceReadable, HostReadable, Memory};
 use crate::{DeviceBytes, Error, Result};
 
@@ -102,8 +103,10 @@ where
             // Nothing to copy, but what is queued on the one buffer comes first.
             return self.host.get_mut().map_or(Ok(()), Buffer::settle);
         }
-        let Some(host) = self.host.get_mut() else { return Err(Error::NoHostCopy { state: self.state }) };
-        let Some(device) = &mut self.device else { return Err(Error::NoDeviceCopy { state: self.state }) };
+        let Some(host) = self.host.get_mut() else { return Err(Error::Mirror { what: MirrorFault::NoHostCopy, state: self.state.name() }) };
+        let Some(device) = &mut self.device else {
+            return Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, state: self.state.name() });
+        };
         host.settle()?;
         device.settle()?;
         self.is_torn = true;

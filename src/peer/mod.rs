@@ -188,7 +188,7 @@ impl Peers {
     ///
     /// # Errors
     ///
-    /// [`SizeMismatch`](Error::SizeMismatch), [`OtherBackend`](Error::OtherBackend), [`Busy`](Error::Busy) with [`MOST_COPIES`] under way, what the
+    /// [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend), [`Busy`](Error::Busy) with [`MOST_COPIES`] under way, what the
     /// staging memory refuses, all before anything is done; what an operation on either buffer that is not over failed with, or the copy.
     pub fn copy<T, A, B>(&self, from: &Buffer<T, A>, to: &mut Buffer<T, B>) -> Result<()>
     where

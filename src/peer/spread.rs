@@ -11,7 +11,7 @@ impl Peers {
     ///
     /// # Errors
     ///
-    /// [`SizeMismatch`](crate::Error::SizeMismatch) where the parts together are not as long, before anything is done; as [`copy`](Self::copy) for the first
+    /// [`Size`](crate::Error::Size) where the parts together are not as long, before anything is done; as [`copy`](Self::copy) for the first
     /// part that fails. Those before it have arrived, and nothing after it was touched.
     pub fn scatter<T, A, B>(&self, from: &Buffer<T, A>, to: &mut [Buffer<T, B>]) -> Result<()>
     where

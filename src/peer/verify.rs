@@ -16,7 +16,7 @@ impl Peers {
     ///
     /// # Errors
     ///
-    /// [`Corrupted`](Error::Corrupted) with the first chunk that differs; [`SizeMismatch`](Error::SizeMismatch), [`OtherBackend`](Error::OtherBackend), what the
+    /// [`Corrupted`](Error::Corrupted) with the first chunk that differs; [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend), what the
     /// staging memory refuses; what an operation on either buffer that is not over failed with.
     pub fn verify<T, A, B>(&self, from: &Buffer<T, A>, to: &Buffer<T, B>) -> Result<()>
     where

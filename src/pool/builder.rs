@@ -133,7 +133,7 @@ impl<M: Memory> Builder<M> {
         // Rounded up, it is still none that is too long.
         let (least, most) = (64 << 10, LONGEST - (2 << 20));
         if self.slab < least || self.slab > most {
-            return Err(Error::Size { asked: self.slab, least, most });
+            return Err(Error::Size { what: "slab size", asked: self.slab, least, most });
         }
         Ok(Pool { shared: ManuallyDrop::new(Arc::new(Central::new(self))), handle: Handle::First })
     }

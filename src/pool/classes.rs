@@ -50,14 +50,14 @@ impl Classes {
         if !matches!(steps, 1 | 2 | 4 | 8) {
             return Err(Error::Unsupported { what: "a number of size classes an octave that is none of 1, 2, 4 and 8" });
         }
-        let between = |asked: u64, least: u64, most: u64| {
-            if (least..=most).contains(&asked) { Ok(()) } else { Err(Error::Size { asked, least, most }) }
+        let between = |what, asked: u64, least: u64, most: u64| {
+            if (least..=most).contains(&asked) { Ok(()) } else { Err(Error::Size { what, asked, least, most }) }
         };
         let least_bits = (least / UNIT).ilog2();
-        between(u64::from(octaves), 1, u64::from(29 - least_bits))?;
-        between(u64::from(steps), 1, least / UNIT)?;
+        between("number of octaves", u64::from(octaves), 1, u64::from(29 - least_bits))?;
+        between("number of size classes per octave", u64::from(steps), 1, least / UNIT)?;
         let classes = Self::of(least_bits, octaves, steps.ilog2());
-        between(classes.count() as u64, 1, Self::MOST)?;
+        between("number of size classes", classes.count() as u64, 1, Self::MOST)?;
         Ok(classes)
     }
 

@@ -1,6 +1,5 @@
 //! The process's own [`Pools`], for programs in which handing them around is more than they are worth.
 
-use core::fmt;
 use std::boxed::Box;
 use std::sync::{Arc, OnceLock};
 
@@ -11,17 +10,6 @@ use crate::{Error, Result};
 
 /// Never dropped: the backend that they are of lives as long as the process.
 static POOLS: OnceLock<Pools> = OnceLock::new();
-
-/// What the process's pools were made of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chosen {
-    /// The backend's number, as [`Backend::id`] says.
-    pub backend: u64,
-    /// The device's ordinal.
-    pub device: u32,
-    /// What they do.
-    pub config: Config,
-}
 
 /// Configures the process's pools, once: the same again gives the same pools, on any thread.
 ///
@@ -39,17 +27,16 @@ pub struct Chosen {
 /// // Anywhere else:
 /// let buffer = pool::global().map(|pools| pools.buffer::<f32>(1000)).transpose()?;
 /// assert!(buffer.is_some());
-/// assert!(matches!(pool::configure(&backend, 0, &Config::metal()), Err(Error::Configured { .. })));
+/// assert!(matches!(pool::configure(&backend, 0, &Config::metal()), Err(Error::AlreadyExists { .. })));
 /// # Ok(())
 /// # }
 /// ```
 ///
 /// # Errors
 ///
-/// [`Configured`](Error::Configured) with both where they were configured otherwise; as [`PoolsBuilder::build`](super::PoolsBuilder::build), and then
+/// [`AlreadyExists`](Error::AlreadyExists) with both where they were configured otherwise; as [`PoolsBuilder::build`](super::PoolsBuilder::build), and then
 /// they are not configured.
 pub fn configure<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, config: &Config) -> Result<&'static Pools> {
-    let asked = Chosen { backend: backend.id(), device, config: *config };
     let pools = match POOLS.get() {
         Some(pools) => pools,
         // Of several threads that come here one's pools stay; the others' hold nothing yet.
@@ -58,19 +45,18 @@ pub fn configure<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, config: &Co
             POOLS.get_or_init(|| pools)
         }
     };
-    let is = Chosen { backend: pools.backend().id(), device: pools.ordinal(), config: *pools.config() };
-    if is == asked { Ok(pools) } else { Err(Error::Configured { is: Box::new(is), asked: Box::new(asked) }) }
+    let chosen = |backend: u64, device: u32, config: &Config| std::format!("device {device} of backend {backend} with {config:?}");
+    let is = (pools.backend().id(), pools.ordinal(), pools.config());
+    let asked = (backend.id(), device, config);
+    if is == asked {
+        return Ok(pools);
+    }
+    let configs = [is, asked].map(|(backend, device, config)| chosen(backend, device, config));
+    Err(Error::AlreadyExists { name: "process-wide pools".into(), configs: Some(Box::new(configs)) })
 }
 
 /// The process's pools; `None` before they are [configured](configure).
 #[must_use]
 pub fn global() -> Option<&'static Pools> {
     POOLS.get()
-}
-
-impl fmt::Display for Chosen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { backend, device, config } = self;
-        write!(f, "device {device} of backend {backend} with {config:?}")
-    }
 }

@@ -47,7 +47,7 @@ use crate::{Error, Result};
 
 pub use builder::{Builder, Hygiene, OutOfMemory};
 pub use classes::Classes;
-pub use global::{Chosen, configure, global};
+pub use global::{configure, global};
 pub use pinned::PinnedPool;
 pub use placed::{Placed, PlacedSlice, PlacedSliceMut};
 pub use pools::{Pools, PoolsBuilder};

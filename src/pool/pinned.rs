@@ -38,7 +38,7 @@ const MOST_SHARED: u64 = 64 << 10;
 /// }
 /// assert_eq!(backend.counters().pinned_allocations.count, 1);
 /// assert!(pool.locked() < 3_000_000 / 8 * 9);
-/// assert!(matches!(Buffer::<u8, _>::new(pool, 5 << 20), Err(Error::PinnedBudget { .. })));
+/// assert!(matches!(Buffer::<u8, _>::new(pool, 5 << 20), Err(Error::Limit { of: "pinned memory", .. })));
 /// # Ok(())
 /// # }
 /// ```
@@ -162,7 +162,7 @@ unsafe impl Memory for PinnedPool {
         };
         outcome.map_err(|error| match (error, self.locked()) {
             (Error::OutOfMemory { .. } | Error::Limit { .. }, used) if asked > budget.saturating_sub(used) => {
-                Error::PinnedBudget { asked, used, budget }
+                Error::Limit { of: "pinned memory", requested: asked, used, limit: budget }
             }
             (error, _) => error,
         })

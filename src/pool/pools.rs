@@ -164,7 +164,7 @@ impl Pools {
         if config::should_pin(transfers, bytes, self.pinned.left()) {
             match self.buffer_in(MemoryLocation::Pinned, len) {
                 // Others were quicker, or the backend has less than the configuration.
-                Err(Error::PinnedBudget { .. } | Error::OutOfMemory { .. }) => {}
+                Err(Error::Limit { of: "pinned memory", .. } | Error::OutOfMemory { .. }) => {}
                 outcome => return outcome,
             }
         }

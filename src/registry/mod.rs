@@ -38,7 +38,6 @@
 //! ```
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
-mod error;
 mod id;
 mod lease;
 mod queued;
@@ -51,7 +50,7 @@ use core::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
 
-pub use error::IdError;
+pub use crate::error::IdError;
 pub use id::BufferId;
 pub use lease::{Lease, LeaseMut};
 pub use relocate::Relocated;

@@ -30,7 +30,7 @@ impl<M: Memory> Registry<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::Reference`] for bytes that name no elements of `T`, [`Error::Range`] for elements that the buffer has not, else as
+    /// [`Error::Id`] for bytes that name no elements of `T`, [`Error::Range`] for elements that the buffer has not, else as
     /// [`lease`](Self::lease); nothing is released then.
     pub fn resolve<T: DeviceBytes + Layout>(&self, reference: &BufferReference) -> Result<(Lease<'_, T, M>, Range<usize>)> {
         let part = reference.part::<T>()?;

@@ -28,12 +28,15 @@ pub struct Memory {
 const SEALS: [(SealFlags, &str); 3] =
     [(SealFlags::SHRINK, "F_SEAL_SHRINK"), (SealFlags::GROW, "F_SEAL_GROW"), (SealFlags::SEAL, "F_SEAL_SEAL")];
 
+/// The refusal of memory that another process can still cut short.
+const UNSEALED: &str = "check of the memfd's seals";
+
 /// The file system of memfds with pages of the system's size.
 const TMPFS: u64 = 0x0102_1994;
 
 /// What failed, as an error.
 pub(super) fn failed(call: &'static str) -> impl Fn(Errno) -> Error {
-    move |errno| Error::System { call, source: errno.into() }
+    move |errno| Error::System { call, path: None, answer: errno.into() }
 }
 
 impl Memory {
@@ -41,7 +44,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::Layout`] for a capacity that is no power of two or too large, [`Error::Align`] for a `T` aligned to more than a page of 4096 bytes,
+    /// [`Error::Config`] for a capacity that is no power of two or too large, [`Error::Size`] for a `T` aligned to more than a page of 4096 bytes,
     /// [`Error::System`] and [`Error::Map`].
     pub fn create<T: RingMessage>(capacity: u64) -> Result<Self> {
         let planned = Planned::new::<T>(capacity)?;
@@ -66,7 +69,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create), and [`Error::File`] if the file exists or its disk has no room.
+    /// As [`create`](Self::create), and [`Error::System`] if the file exists or its disk has no room.
     pub fn create_at<T: RingMessage>(path: impl AsRef<Path>, capacity: u64) -> Result<Self> {
         let planned = Planned::new::<T>(capacity)?;
         let path = path.as_ref();
@@ -93,7 +96,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::File`], [`Error::Attach`] with the values found, [`Error::Unsealed`], [`Error::System`] and [`Error::Map`].
+    /// [`Error::System`], [`Error::Attach`] with the values found, and [`Error::Map`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let failed = |errno| Error::of_file("open", path, errno);
@@ -110,7 +113,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsealed`] unless it is sealed against shrinking, growing and further seals; [`Error::Unsupported`] for huge pages
+    /// [`Error::System`] unless it is sealed against shrinking, growing and further seals; [`Error::Unsupported`] for huge pages
     /// (`MFD_HUGETLB`), which a peer can remove despite the seals; [`Error::Attach`] with the values found; [`Error::System`] and
     /// [`Error::Map`].
     pub fn from_fd(fd: OwnedFd) -> Result<Self> {
@@ -120,9 +123,10 @@ impl Memory {
             Err(Errno::INVAL) => SealFlags::empty(),
             Err(errno) => return Err(failed("fcntl(F_GET_SEALS)")(errno)),
         };
-        let missing: Box<[_]> = SEALS.into_iter().filter(|&(seal, _)| !seals.contains(seal)).map(|(_, name)| name).collect();
+        let missing: Vec<_> = SEALS.into_iter().filter(|&(seal, _)| !seals.contains(seal)).map(|(_, name)| name).collect();
         if !missing.is_empty() {
-            return Err(Error::Unsealed { missing });
+            let answer = std::io::Error::other(std::format!("missing {}", missing.join(", ")));
+            return Err(Error::System { call: UNSEALED, path: None, answer });
         }
         // Size seals do not stop a peer from punching holes. On tmpfs the next access fills a hole, like a page that was never written; the instance
         // under memfds has no size limit. A hole in huge pages is filled only while the pool of huge pages has a free page: otherwise the access
@@ -154,7 +158,7 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Error::AlreadyOwned`] while somebody else has it, [`Error::Attach`] for a ring of something else or one whose indices cannot be,
+    /// [`Error::Busy`] while somebody else has it, [`Error::Attach`] for a ring of something else or one whose indices cannot be,
     /// [`Error::System`].
     pub fn producer<T: RingMessage>(&self) -> Result<Producer<T>> {
         Producer::new(self.fd.as_fd(), &self.ring)
@@ -214,7 +218,7 @@ impl Planned {
         let layout = RingLayout::of::<T>(capacity)?;
         // A mapping begins at a page, wherever it is; where the next multiple of more lies differs from process to process.
         if layout.align() > PAGE {
-            return Err(Error::Align { asked: layout.align(), most: PAGE });
+            return Err(Error::Size { what: "power-of-two alignment", asked: layout.align(), least: 1, most: PAGE });
         }
         let mut plan = Plan::new();
         let offset = plan.place(kind::SHARED_RING, layout.size(), layout.align())?;
@@ -290,7 +294,9 @@ mod tests {
                 }
             }
             match Memory::from_fd(fd) {
-                Err(Error::Unsealed { missing: named }) => assert_eq!(*named, *missing),
+                Err(Error::System { call: UNSEALED, answer, .. }) => {
+                    assert_eq!(answer.to_string(), std::format!("missing {}", missing.join(", ")));
+                }
                 Err(Error::Attach(AttachError::Magic { .. })) => assert!(missing.is_empty()),
                 other => panic!("{present:03b}: {:?}", other.err()),
             }

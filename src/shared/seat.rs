@@ -43,6 +43,13 @@ impl Side {
         }
     }
 
+    const fn taken(self) -> &'static str {
+        match self {
+            Self::Producer => "the producer of this ring, in this process or another",
+            Self::Consumer => "the consumer of this ring, in this process or another",
+        }
+    }
+
     const fn owner(self, header: &RingHeader<HostWord>) -> &HostWord {
         match self {
             Self::Producer => &header.producer.owner,
@@ -60,10 +67,8 @@ impl Seat {
         let fd = opened.map_err(|errno| Error::of_file("open", path.as_ref(), errno))?;
         match lock(&fd, libc::F_OFD_SETLK, libc::F_WRLCK, side) {
             Ok(_) => Ok(Self { fd, side }),
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => {
-                Err(Error::AlreadyOwned { end: side.name() })
-            }
-            Err(source) => Err(Error::System { call: "fcntl(F_OFD_SETLK)", source }),
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Err(Error::Busy { what: side.taken() }),
+            Err(source) => Err(Error::System { call: "fcntl(F_OFD_SETLK)", path: None, answer: source }),
         }
     }
 

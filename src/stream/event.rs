@@ -103,7 +103,7 @@ impl Event {
     ///
     /// # Errors
     ///
-    /// [`NotReached`](crate::Error::NotReached) where either was not, or failed: it never waits. [`OtherBackend`](crate::Error::OtherBackend);
+    /// [`Operation`](crate::Error::Operation) where either was not, or failed: it never waits. [`OtherBackend`](crate::Error::OtherBackend);
     /// [`Unsupported`](crate::Error::Unsupported) where nothing is timed.
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
         same_backend(&**self.stream.backend(), &**earlier.stream.backend())?;

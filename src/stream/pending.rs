@@ -40,12 +40,12 @@ impl<T: Queued> Pending<T> {
     ///
     /// # Errors
     ///
-    /// What the operation failed with, and its operands; [`AlreadyTold`](Error::AlreadyTold) where another who waited for the stream was told that.
+    /// What the operation failed with, and its operands; [`Operation`](Error::Operation) where another who waited for the stream was told that.
     pub fn wait(self) -> Result<T, Rejected<T>> {
         match self.wait_until(None) {
             Ok(outcome) => outcome,
             // Without a deadline nothing is left undone.
-            Err(this) => Err(Rejected { error: Error::StreamClosed, value: this.value }),
+            Err(this) => Err(Rejected { error: Error::Closed { what: "stream" }, value: this.value }),
         }
     }
 

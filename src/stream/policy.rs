@@ -1,5 +1,7 @@
 //! [`ErrorPolicy`]: what to do when a device's operations fail again and again.
 
+use crate::error::OperationFault;
+
 use crate::{Error, Result};
 
 /// What kind of failure it is, for those who only count.
@@ -76,18 +78,15 @@ impl Kind {
     #[must_use]
     pub fn of(error: &Error) -> Self {
         match error {
-            Error::OutOfMemory { .. } | Error::Limit { .. } | Error::PinnedBudget { .. } | Error::Map { .. } => Self::Memory,
+            Error::OutOfMemory { .. } | Error::Limit { .. } | Error::Map { .. } => Self::Memory,
             Error::KernelPanicked { .. } | Error::Kernel { .. } | Error::Injected { call: "launch", .. } | Error::Residency { .. } => {
                 Self::Launch
             }
             Error::Driver { call, code, .. } => Self::of_driver(call, *code),
             Error::Injected { .. }
             | Error::Corrupted { .. }
-            | Error::Unpublished { .. }
-            | Error::AlreadyTold { .. }
-            | Error::System { .. }
-            | Error::File { .. }
-            | Error::Thread { .. } => Self::Other,
+            | Error::Operation { what: OperationFault::Unpublished | OperationFault::AlreadyReported, .. }
+            | Error::System { .. } => Self::Other,
             _ => Self::Misuse,
         }
     }
@@ -172,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_driver_s_answer_is_of_the_kind_that_its_number_or_its_call_says() {
-        let driver = |call, code| Kind::of(&Error::Driver { call, code, name: "" });
+        let driver = |call, code| Kind::of(&Error::Driver { call, code, name: "", log: None });
         for call in ["cuMemAllocFromPoolAsync", "cuMemcpyHtoDAsync_v2", "cuLaunchKernel"] {
             assert_eq!(driver(call, 2), Kind::Memory, "{call}");
             for code in [700, 701, 702, 710, 714, 715, 716, 717, 718, 719, 720] {

@@ -145,7 +145,7 @@ impl Failures {
     #[must_use]
     pub fn into_first(self) -> Error {
         // There is at least one.
-        self.0.into_iter().next().map_or(Error::StreamClosed, |(_, error)| error)
+        self.0.into_iter().next().map_or(Error::Closed { what: "stream" }, |(_, error)| error)
     }
 }
 

@@ -159,7 +159,7 @@ impl<D: Dialogue> Requests for Persistent<D> {
     fn begin(&mut self, home: u64) -> Result<(), Cause> {
         if home != self.home {
             // The kernel would use the chunks at the address that it was launched with.
-            return Err(Error::Foreign { call: "stream", address: self.home }.into());
+            return Err(Error::Foreign { call: "stream", address: self.home, layouts: None }.into());
         }
         if !self.unanswered.is_empty() {
             return Err(Error::Busy { what: "the kernel may still have chunks of an interrupted stream" }.into());

@@ -111,7 +111,7 @@ impl<'r, 'j> Run<'r, 'j> {
         let Some(end) = self.end else { return Ok(()) };
         let begin = self.job.begin;
         if begin > end {
-            return Err(Error::Inverted { start: begin, end }.into());
+            return Err(Error::Size { what: "range end in bytes", asked: end, least: begin, most: u64::MAX }.into());
         }
         if let Some(size) = self.job.source.length().filter(|length| *length < end) {
             return Err(Error::Range { offset: begin, len: end - begin, size }.into());

@@ -211,13 +211,13 @@ impl Builder {
         let most = isize::MAX as u64;
         for asked in [chunk, u64::from(depth), u64::from(staging), element] {
             if asked == 0 {
-                return Err(Error::Size { asked, least: 1, most });
+                return Err(Error::Size { what: "size in bytes", asked, least: 1, most });
             }
         }
         let chunk = (chunk / element).max(1).saturating_mul(element);
         let stride = chunk.checked_next_multiple_of(Streamer::ALIGN as u64);
         let sizes = stride.and_then(|stride| Some((stride, stride.checked_mul(u64::from(depth)).filter(|bytes| *bytes <= most)?)));
-        let (stride, bytes) = sizes.ok_or(Error::Size { asked: chunk, least: 1, most: most / u64::from(depth) })?;
+        let (stride, bytes) = sizes.ok_or(Error::Size { what: "size in bytes", asked: chunk, least: 1, most: most / u64::from(depth) })?;
         // Both fit: they are at most `isize::MAX`, or the allocation refuses what this system cannot address.
         let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
         let arena = Arena::new(Device::new(&backend, device), size(bytes), Streamer::ALIGN)?;

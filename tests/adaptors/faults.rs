@@ -42,9 +42,9 @@ const BASES: usize = 4;
 /// Whether a run that a fault strikes may end with this.
 fn is_told(error: &Error) -> bool {
     match error {
-        Error::Injected { .. } | Error::OutOfMemory { .. } | Error::Limit { .. } | Error::Map { .. } | Error::PinnedBudget { .. } => true,
+        Error::Injected { .. } | Error::OutOfMemory { .. } | Error::Limit { .. } | Error::Map { .. } => true,
         // A later step reads contents that a struck operation failed to write.
-        Error::Tainted { cause, .. } => cause.ends_with("was made to fail"),
+        Error::Tainted { cause, .. } => cause.ends_with("failed: injected fault"),
         _ => false,
     }
 }

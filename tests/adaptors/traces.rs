@@ -85,7 +85,7 @@ fn a_trace_does_not_run_on_too_few_streams_or_on_anothers() {
     let stream = Stream::new(&ours, 0).expect("a stream");
     let memory = Device::new(&ours, 0);
     let outcome = trace.replay(&memory, &[stream.clone(), stream.clone()]);
-    assert!(matches!(outcome, Err(Error::Trace(TraceError::Streams { named: 3, given: 2 }))), "{outcome:?}");
+    assert!(matches!(outcome, Err(Error::Size { what: "number of streams", asked: 2, least: 3, .. })), "{outcome:?}");
     let strange = Stream::new(&others, 0).expect("a stream");
     assert!(matches!(trace.replay(&memory, &[stream.clone(), stream, strange]), Err(Error::OtherBackend { .. })));
     assert_eq!(ours.counters().device_allocations.count, 0);
@@ -101,8 +101,8 @@ fn a_size_or_an_alignment_that_no_layout_has_is_refused_and_not_asked_for() {
         outcomes[..3],
         [
             Outcome::Refused(Error::Size { asked: 0, .. }),
-            Outcome::Refused(Error::Align { asked: 0, .. }),
-            Outcome::Refused(Error::Align { asked: 3, .. })
+            Outcome::Refused(Error::Size { what: "power-of-two alignment", asked: 0, .. }),
+            Outcome::Refused(Error::Size { what: "power-of-two alignment", asked: 3, .. })
         ]
     ));
     // What is refused is not among what is said to be possible.
@@ -111,7 +111,9 @@ fn a_size_or_an_alignment_that_no_layout_has_is_refused_and_not_asked_for() {
     {
         let outcomes = Trace::parse(line).expect("as it is written").replay(&Device::new(&backend, 0), &[]).expect("no streams");
         match &outcomes[0] {
-            Outcome::Refused(Error::Size { asked, most, .. } | Error::Align { asked, most }) => assert!(asked > most, "{line}"),
+            Outcome::Refused(Error::Size { asked, most, .. }) => {
+                assert!(asked > most, "{line}")
+            }
             other => panic!("{line}: {other:?}"),
         }
     }

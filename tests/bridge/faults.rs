@@ -1,5 +1,6 @@
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, Verb};
+use ringmem::error::OperationFault;
 
 use super::*;
 
@@ -125,7 +126,7 @@ fn a_fault_at_any_call_both_ways_is_named_by_its_direction_and_loses_nothing() {
                         let is_named = |error: &Error| match error {
                             Error::Injected { call, .. } => *call == verb.name(),
                             // What an operation that failed when it was executed keeps from being stored.
-                            Error::Unpublished { .. } => when_executed && verb == Verb::Copy,
+                            Error::Operation { what: OperationFault::Unpublished, .. } => when_executed && verb == Verb::Copy,
                             _ => false,
                         };
                         assert!(up.iter().chain(&down).all(is_named), "{context}");

@@ -98,7 +98,10 @@ fn who_waits_is_told_when_the_pump_s_thread_panics_and_nothing_stays_of_it() {
                 assert_eq!(receives.join().expect("no panic"), Err(RecvError::Disconnected), "{strategy:?}");
                 until("it has ended", || pump.has_given_up());
                 if stops {
-                    assert!(matches!(pump.stop(LIMIT), Err(Error::Thread { .. })), "{strategy:?}: there is no bridge any more");
+                    assert!(
+                        matches!(pump.stop(LIMIT), Err(Error::System { call: "join of the pump's thread", .. })),
+                        "{strategy:?}: there is no bridge any more"
+                    );
                 } else {
                     drop(pump);
                 }
@@ -125,7 +128,7 @@ fn a_pump_whose_thread_panics_while_it_stops_says_so() {
             left.store(3, Relaxed);
         });
         let stopped: Result<Stopped<Echo, Echo>, _> = pump.stop(LIMIT);
-        assert!(matches!(stopped, Err(Error::Thread { .. })), "{strategy:?}: {stopped:?}");
+        assert!(matches!(stopped, Err(Error::System { call: "join of the pump's thread", .. })), "{strategy:?}: {stopped:?}");
         assert!(sender.is_disconnected());
         panics.join().expect("no panic");
     }

@@ -1,5 +1,7 @@
 //! A fault at every call of a channel's life, one after the other.
 
+use ringmem::error::OperationFault;
+
 use ringmem::backend::host::{Fault, Faults, Verb};
 use ringmem::control::Command;
 
@@ -93,7 +95,7 @@ fn is_of(verb: Verb, error: &Error) -> bool {
         Error::Injected { call, .. } => *call == verb.name(),
         Error::OutOfMemory { .. } | Error::Map { .. } => verb == Verb::Allocate,
         // What an operation that failed when it was executed keeps from being stored.
-        Error::Unpublished { .. } => matches!(verb, Verb::Copy | Verb::Publish),
+        Error::Operation { what: OperationFault::Unpublished, .. } => matches!(verb, Verb::Copy | Verb::Publish),
         _ => false,
     }
 }

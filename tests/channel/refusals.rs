@@ -1,5 +1,7 @@
 //! What is not opened, and why.
 
+use ringmem::error::ConfigError;
+
 use ringmem::backend::host::{self, Faults, Verb};
 use ringmem::control::{Fault, State};
 use ringmem::ring::LayoutError;
@@ -13,11 +15,20 @@ fn what_cannot_be_opened_says_why_and_leaves_nothing() {
     let backend = backend();
     let fails = |options: Options<'_>| open(&backend, &options).expect_err("an error");
     let usual = || Options::new("echo");
-    assert!(matches!(fails(Options { input_capacity: 0, ..usual() }), Error::Layout(LayoutError::NotAPowerOfTwo { capacity: 0 })));
-    assert!(matches!(fails(Options { output_capacity: 3, ..usual() }), Error::Layout(LayoutError::NotAPowerOfTwo { capacity: 3 })));
-    assert!(matches!(fails(Options { input_capacity: 1 << 60, ..usual() }), Error::Layout(LayoutError::TooLarge { .. })));
+    assert!(matches!(
+        fails(Options { input_capacity: 0, ..usual() }),
+        Error::Config(ConfigError::Ring(LayoutError::NotAPowerOfTwo { capacity: 0 }))
+    ));
+    assert!(matches!(
+        fails(Options { output_capacity: 3, ..usual() }),
+        Error::Config(ConfigError::Ring(LayoutError::NotAPowerOfTwo { capacity: 3 }))
+    ));
+    assert!(matches!(
+        fails(Options { input_capacity: 1 << 60, ..usual() }),
+        Error::Config(ConfigError::Ring(LayoutError::TooLarge { .. }))
+    ));
     assert!(matches!(fails(Options { input_capacity: 1 << 50, ..usual() }), Error::Map { .. }));
-    assert!(matches!(fails(Options::new("ohce")), Error::UnknownKernel { .. }));
+    assert!(matches!(fails(Options::new("ohce")), Error::NotFound { what: "kernel", .. }));
     assert!(matches!(fails(Options { arguments: &[1], ..usual() }), Error::Arguments { expected: 4, got: 5, .. }));
     assert_eq!(backend.counters().pinned_live.bytes, 0);
 

@@ -172,7 +172,7 @@ fn default_copies_are_followed_by_the_published_word() {
     let nowhere = Copy { to: Place::Device(ringmem::backend::DeviceAddress::new(8)), ..copy };
     // SAFETY: the copy is refused.
     let refused = unsafe { backend.copy_and_publish_now(&[nowhere], word, 11) };
-    assert!(matches!(refused, Err(Error::Foreign { .. })));
+    assert!(matches!(refused, Err(Error::Foreign { layouts: None, .. })));
     // SAFETY: as above.
     assert_eq!(unsafe { host.read() }[1], 9, "nothing is published after a copy that failed");
     // SAFETY: no other code uses the block any longer.

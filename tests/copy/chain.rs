@@ -145,7 +145,7 @@ fn what_is_refused_comes_back_and_queues_nothing() {
     for (name, arguments) in [("affine", &[4_u64][..]), ("efface", &[])] {
         // SAFETY: it is refused.
         let rejected = unsafe { first.launch_with(&module, name, buffer, arguments) }.expect_err("no such launch");
-        assert!(matches!(rejected.error, Error::Arguments { .. } | Error::UnknownKernel { .. }), "{rejected:?}");
+        assert!(matches!(rejected.error, Error::Arguments { .. } | Error::NotFound { what: "kernel", .. }), "{rejected:?}");
         buffer = rejected.value;
     }
     assert_eq!(buffer.to_vec().expect("no fault"), [1; 4]);

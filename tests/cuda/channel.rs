@@ -170,7 +170,7 @@ alone! {
         for groups in [0, 65] {
             // SAFETY: it is not launched.
             let error = unsafe { backend.launch(&launch(groups), stream.id()) }.expect_err("not so many");
-            assert!(matches!(error, Error::Size { asked, least: 1, most: 64 } if asked == u64::from(groups)), "{error}");
+            assert!(matches!(error, Error::Size { asked, least: 1, most: 64, .. } if asked == u64::from(groups)), "{error}");
         }
         let mut buffer = Buffer::<u8, _>::from_slice(Device::new(&backend, 0), &[0; 100]).expect("room");
         let arguments = [buffer.device_address().expect("it has one").get(), 0];

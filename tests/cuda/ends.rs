@@ -45,7 +45,7 @@ fn a_driver_that_is_a_stub_has_no_device_or_fails_later_says_so() {
     let path = concat!(module_path!(), "::a_driver_that_is_a_stub_has_no_device_or_fails_later_says_so");
     if Alone::new(path).is_here() {
         let error = CudaBackend::open().and_then(|backend| backend.capabilities(0).map(drop)).expect_err("a call fails");
-        let Error::Driver { call, code, name } = error else { panic!("{error}") };
+        let Error::Driver { call, code, name, .. } = error else { panic!("{error}") };
         println!("{call} said {name}, {code}");
         return;
     }
@@ -96,7 +96,7 @@ alone! {
         let backend = rig::open();
         let broken = Image { ptx: b".version 6.3\n.target sm_70\n.visible .entry hold(.param .u64 a, .param .u64 b) { ret; }\n", ..IMAGE };
         let error = Module::load(&backend, &broken, &ABI).expect_err("it is no image");
-        let Error::Compiler { call, code, name, log } = &error else { panic!("{error}") };
+        let Error::Driver { call, code, name, log: Some(log) } = &error else { panic!("{error}") };
         assert_eq!((*call, *code, *name), ("cuModuleLoadDataEx", 218, "CUDA_ERROR_INVALID_PTX"));
         assert!(!log.is_empty() && error.to_string().contains(&**log), "{error}");
         let error = Module::load(&backend, &Image { host: MORE, ..IMAGE }, &ABI).expect_err("the text has no such kernel");

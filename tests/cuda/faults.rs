@@ -108,7 +108,7 @@ fn every_call_in_turn(stream_ordered: bool) {
                 let error = work(stream_ordered).err();
                 failures += u64::from(error.is_some());
                 // Shortage is told in figures.
-                if let Some(Error::Driver { call, code: told, name }) = error {
+                if let Some(Error::Driver { call, code: told, name, .. }) = error {
                     assert!(
                         (call, told) == (symbol, code) && name.starts_with("CUDA_ERROR_"),
                         "{symbol}, {code}: {call} said {name}, {told}"

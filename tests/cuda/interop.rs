@@ -32,7 +32,7 @@ alone! {
         backend.wait(ticket, None).expect("done");
         assert_eq!(buffer.to_vec().expect("a copy"), [6; 100]);
         backend.close_stream(id);
-        assert!(matches!(backend.raw_stream(id), Err(Error::StreamClosed)));
+        assert!(matches!(backend.raw_stream(id), Err(Error::Closed { what: "stream" })));
         stream.synchronize().expect("it is still cudarc's");
         for refused in [context.default_stream(), context.per_thread_stream()] {
             assert!(matches!(backend.adopt_stream(&refused), Err(Error::Unsupported { .. })), "{:?}", refused.cu_stream());
@@ -56,6 +56,6 @@ alone! {
         // SAFETY: nothing uses it.
         unsafe { backend.free(&block, &Uses::NONE) }.expect("a live block");
         // SAFETY: refused.
-        assert!(matches!(unsafe { backend.copy_now(&copy) }, Err(Error::Foreign { .. })));
+        assert!(matches!(unsafe { backend.copy_now(&copy) }, Err(Error::Foreign { layouts: None, .. })));
     }
 }

@@ -34,13 +34,13 @@ alone! {
         // The same bytes of this stack, and as many.
         name[0] = b'o';
         let unknown = launched(&*backend, first, text(&name), &[address, 0], stream);
-        assert!(matches!(unknown, Err(Error::UnknownKernel { .. })), "{unknown:?}");
+        assert!(matches!(unknown, Err(Error::NotFound { what: "kernel", .. })), "{unknown:?}");
         name[0] = b'i';
         let unloaded = launched(&*other, first, text(&name), &[address, 0], foreign);
-        assert!(matches!(unloaded, Err(Error::UnknownKernel { .. })), "another backend's: {unloaded:?}");
+        assert!(matches!(unloaded, Err(Error::NotFound { what: "kernel", .. })), "another backend's: {unloaded:?}");
         backend.unload(first);
         let gone = launched(&*backend, first, text(&name), &[address, 0], stream);
-        assert!(matches!(gone, Err(Error::UnknownKernel { .. })), "{gone:?}");
+        assert!(matches!(gone, Err(Error::NotFound { what: "kernel", .. })), "{gone:?}");
         launched(&*backend, second, text(&name), &[address, 0], stream).expect("the other is there");
         backend.synchronize(stream).expect("done");
         backend.close_stream(stream);

@@ -112,13 +112,13 @@ alone! {
         let backend = rig::open();
         let block = backend.allocate(&request(MemoryLocation::Pinned, 100, 8, Options::WRITE_COMBINED), None).expect("room");
         let wrong = Block { layout: Layout::new::<u8>(), ready: None, ..block };
-        assert!(matches!(free(&backend, &wrong), Err(Error::WrongBlock { .. })));
+        assert!(matches!(free(&backend, &wrong), Err(Error::Foreign { layouts: Some(_), .. })));
         free(&backend, &block).expect("a live block");
-        assert!(matches!(free(&backend, &block), Err(Error::Foreign { call: "free", .. })));
+        assert!(matches!(free(&backend, &block), Err(Error::Foreign { call: "free", layouts: None, .. })));
         let place = Place::Device(block.device_address.expect("it had one"));
         // SAFETY: refused.
         let error = unsafe { backend.copy_now(&Copy { to: place, from: place, bytes: 1 }) }.expect_err("it is gone");
-        assert!(matches!(error, Error::Foreign { call: "copy", .. }), "{error}");
+        assert!(matches!(error, Error::Foreign { call: "copy", layouts: None, .. }), "{error}");
     }
 
     fn what_a_driver_says_of_a_free_is_told_and_the_block_is_gone() {
@@ -128,7 +128,7 @@ alone! {
         double.reset();
         double.fail("cuMemFree_v2", 1, 999);
         let error = free(&backend, &block).expect_err("the driver refuses");
-        assert!(matches!(error, Error::Driver { call: "cuMemFree_v2", code: 999, name: "CUDA_ERROR_UNKNOWN" }), "{error}");
+        assert!(matches!(error, Error::Driver { call: "cuMemFree_v2", code: 999, name: "CUDA_ERROR_UNKNOWN", .. }), "{error}");
         assert_eq!(backend.counters().device_live.bytes, 0);
         let address = block.device_address.expect("it had one").get();
         // What the double still has is given back behind the backend's back.
@@ -168,7 +168,7 @@ alone! {
         backend.advise(&block, Advice::NotMappedBy(Some(0))).expect("advice");
         assert!(matches!(backend.advise(&block, Advice::Prefer(Some(9))), Err(Error::NoDevice { asked: 9, .. })));
         free(&backend, &block).expect("a live block");
-        assert!(matches!(backend.advise(&block, Advice::ReadMostly), Err(Error::Foreign { .. })));
+        assert!(matches!(backend.advise(&block, Advice::ReadMostly), Err(Error::Foreign { layouts: None, .. })));
         let managed = stream.prefetch(managed, Some(0)).expect("a hint").wait().expect("done");
         let managed = stream.prefetch(managed, None).expect("a hint").wait().expect("done");
         assert_eq!(backend.counters().prefetches.bytes, 10_000);
@@ -236,7 +236,7 @@ alone! {
         let backend = CudaBackend::with(settings).expect("a driver");
         let pinned = |bytes| backend.allocate(&request(MemoryLocation::Pinned, bytes, 8, Options::empty()), None);
         let refused = |bytes| match pinned(bytes) {
-            Err(Error::PinnedBudget { asked, used, budget: 10_000 }) if asked == bytes as u64 => used,
+            Err(Error::Limit { of: "pinned memory", requested: asked, used, limit: 10_000 }) if asked == bytes as u64 => used,
             other => panic!("{bytes} bytes: {other:?}"),
         };
         // Sixteen bytes are its words'.
@@ -253,7 +253,7 @@ alone! {
         let mut bytes = [0_u8; 100];
         // SAFETY: refused.
         let registered = unsafe { backend.register(0, NonNull::from(&mut bytes).cast(), 100) }.expect_err("it would be locked too");
-        assert!(matches!(registered, Error::PinnedBudget { asked: 100, used: 10_000, .. }), "{registered}");
+        assert!(matches!(registered, Error::Limit { of: "pinned memory", requested: 100, used: 10_000, .. }), "{registered}");
         free(&backend, &block).expect("a live block");
         // SAFETY: the bytes outlive the registration.
         let registered = unsafe { backend.register(0, NonNull::from(&mut bytes).cast(), 100) }.expect("within");
@@ -323,7 +323,7 @@ alone! {
             assert_eq!([&direct, &pool].map(|pool| pool.statistics().reserved_bytes), [1 << 20; 2]);
         }
         let refused = Buffer::<u8, _>::new(pinned.clone(), 1000);
-        assert!(matches!(refused, Err(Error::PinnedBudget { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Limit { of: "pinned memory", .. })), "{refused:?}");
         assert_eq!(backend.counters().pinned_live.bytes - before, 4 << 20);
         drop(held);
         stream.synchronize().expect("done");

@@ -6,6 +6,8 @@ use std::sync::atomic::AtomicU64;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ringmem::error::OperationFault;
+
 use ringmem::Error;
 use ringmem::backend::cuda::CudaBackend;
 use ringmem::backend::{Backend, Copy, DeviceAddress, Place, Ticket};
@@ -185,7 +187,7 @@ alone! {
         let since = Ticket { stream: stream.id(), number: 1 };
         // SAFETY: a word of a live buffer that nobody else uses.
         let refused = unsafe { backend.publish(place, 7, since, stream.id()) }.expect("it is queued");
-        assert!(matches!(backend.wait(refused, Some(LIMIT)), Err(Error::Unpublished { failed: 1 })));
+        assert!(matches!(backend.wait(refused, Some(LIMIT)), Err(Error::Operation { what: OperationFault::Unpublished, number: 1, .. })));
         assert!(backend.wait(refused, Some(LIMIT)).expect("told once"));
         let error = filled.wait().expect_err("half of it").into_error();
         assert!(matches!(error, Error::Driver { call: "cuMemcpyDtoDAsync_v2", code: 999, .. }), "{error}");
@@ -211,7 +213,7 @@ alone! {
         let error = stream.synchronize().expect_err("planned");
         assert!(matches!(error, Error::Driver { call: "cuMemcpyDtoDAsync_v2", code: 999, .. }), "{error}");
         let rejected = failed.wait().expect_err("half of it");
-        assert!(matches!(rejected.error, Error::AlreadyTold { number: 1, .. }), "{rejected}");
+        assert!(matches!(rejected.error, Error::Operation { what: OperationFault::AlreadyReported, number: 1, .. }), "{rejected}");
         assert_eq!(filled.wait().expect("nothing of its own failed").to_vec().expect("a copy"), [0x0102_0304_0506_0708; 100]);
         // A half-written buffer cannot be read until it is written again.
         let half = rejected.value;
@@ -332,8 +334,8 @@ alone! {
         drop(stream.fill(Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), .., 1).expect("a fill").ordered());
         drop(stream);
         assert!(backend.reached(ticket) && backend.wait(ticket, None).expect("over"));
-        assert!(matches!(backend.mark(id), Err(Error::StreamClosed)));
-        assert!(matches!(backend.synchronize(id), Err(Error::StreamClosed)));
+        assert!(matches!(backend.mark(id), Err(Error::Closed { what: "stream" })));
+        assert!(matches!(backend.synchronize(id), Err(Error::Closed { what: "stream" })));
         backend.close_stream(id);
     }
 
@@ -342,7 +344,7 @@ alone! {
         let stream = Stream::new(&backend, 0).expect("a stream");
         let (id, held) = (stream.id(), Held::on(&stream));
         backend.close_stream(id);
-        assert!(matches!(backend.raw_stream(id), Err(Error::StreamClosed)), "the driver's has gone");
+        assert!(matches!(backend.raw_stream(id), Err(Error::Closed { what: "stream" })), "the driver's has gone");
         drop(held);
     }
 
@@ -383,7 +385,7 @@ fn a_context_that_breaks_ends_every_wait_and_tells_whoever_waits() {
         double.reset();
         double.fail("cuEventQuery", 1, broken);
         let error = pending.wait().expect_err("the context is broken").into_error();
-        assert!(matches!(error, Error::Driver { call: "cuEventQuery", code, name } if code == broken && name == named), "{error}");
+        assert!(matches!(error, Error::Driver { call: "cuEventQuery", code, name, .. } if code == broken && name == named), "{error}");
         assert!(matches!(stream.synchronize(), Err(Error::Driver { code, .. }) if code == broken));
     }
 }

@@ -69,7 +69,7 @@ fn nothing_is_transferred_for_a_reader_that_has_gone() {
     drop(reader);
     assert!(!writer.has_reader());
     let refused = writer.start(source.as_mut().expect("it is there"), ..).expect_err("for nobody");
-    assert!(matches!(refused, Error::NoReader), "{refused}");
+    assert!(matches!(refused, Error::Closed { what: "reader of these frames" }), "{refused}");
 }
 
 /// Slots in any memory that the host sees.

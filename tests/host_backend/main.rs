@@ -131,13 +131,13 @@ fn a_stream_that_is_closed_takes_nothing_more() {
     let id = setup.backend.open_stream(0).expect("a stream");
     let ticket = setup.backend.mark(id).expect("it is open");
     setup.backend.close_stream(id);
-    eventually("it has ended", || matches!(setup.backend.mark(id), Err(Error::StreamClosed)));
+    eventually("it has ended", || matches!(setup.backend.mark(id), Err(Error::Closed { what: "stream" })));
     let memory = setup.device(8);
     let fill = Fill { to: Place::Device(memory.device_address().expect("bytes")), pattern: 0, size: 1, count: 8 };
     // SAFETY: nobody else uses the memory.
     let refused = unsafe { setup.backend.fill(&fill, id) };
-    assert!(matches!(refused, Err(Error::StreamClosed)), "{refused:?}");
-    assert!(matches!(setup.backend.synchronize(id), Err(Error::StreamClosed)));
+    assert!(matches!(refused, Err(Error::Closed { what: "stream" })), "{refused:?}");
+    assert!(matches!(setup.backend.synchronize(id), Err(Error::Closed { what: "stream" })));
     assert!(matches!(setup.backend.after(ticket, setup.stream.id()), Ok(())), "what has ended is waited for already");
     let never = Ticket { number: 1000, ..ticket };
     assert!(setup.backend.reached(never) && setup.backend.wait(never, None).expect("no error"), "it will execute no more");

@@ -101,20 +101,20 @@ fn addresses_are_aligned_and_so_are_their_places() {
         blocks.iter().for_each(|block| unsafe { setup.backend.free(block, &Uses::NONE) }.expect("it lives"));
     }
     let error = setup(4096).allocate(MemoryLocation::Device, 8, 4 << 20).expect_err("too much");
-    assert!(matches!(error, Error::Align { asked: 0x40_0000, most: 0x20_0000 }), "{error}");
+    assert!(matches!(error, Error::Size { what: "power-of-two alignment", asked: 0x40_0000, most: 0x20_0000, .. }), "{error}");
 }
 
 #[test]
 fn sizes_that_cannot_be_had_are_errors_that_name_them() {
     for bytes in [0, (1 << 40) + 1, u64::MAX] {
         let error = HostBackend::builder().device_memory(bytes).build().expect_err("absurd");
-        assert!(matches!(error, Error::Size { asked, least: 1, most } if asked == bytes && most <= 1 << 40), "{error}");
+        assert!(matches!(error, Error::Size { asked, least: 1, most, .. } if asked == bytes && most <= 1 << 40), "{error}");
     }
     let error = HostBackend::builder().devices(0).build().expect_err("no devices");
     assert!(matches!(error, Error::NoDevice { asked: 0, devices: 0 }), "{error}");
     let setup = setup(4096);
     let error = setup.allocate(MemoryLocation::Device, 0, 1).expect_err("nothing");
-    assert!(matches!(error, Error::Size { asked: 0, least: 1, most: 4096 }), "{error}");
+    assert!(matches!(error, Error::Size { asked: 0, least: 1, most: 4096, .. }), "{error}");
     let error = setup.allocate(MemoryLocation::Pinned, 0, 1).expect_err("nothing");
     assert!(matches!(error, Error::Size { asked: 0, least: 1, .. }), "{error}");
     for bytes in [1 << 50, isize::MAX as usize] {
@@ -123,7 +123,7 @@ fn sizes_that_cannot_be_had_are_errors_that_name_them() {
         assert!(std::error::Error::source(&error).is_some(), "the system's answer");
     }
     let error = setup.allocate(MemoryLocation::Pinned, 8, 4 << 20).expect_err("too much");
-    assert!(matches!(error, Error::Align { asked: 0x40_0000, most: 0x20_0000 }), "{error}");
+    assert!(matches!(error, Error::Size { what: "power-of-two alignment", asked: 0x40_0000, most: 0x20_0000, .. }), "{error}");
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn an_address_in_no_live_memory_is_an_error_at_the_call_that_names_it() {
     let before = backend.counters();
     for (at, bytes) in [(freed, 1), (past, 1), (DeviceAddress::new(0), 8), (live, 101), (live.offset(99).expect("within"), 2)] {
         let is_outside = |error: &Error, call: &str| match error {
-            Error::Foreign { call: c, address } => *c == call && *address == at.get(),
+            Error::Foreign { call: c, address, layouts: None } => *c == call && *address == at.get(),
             Error::Range { offset, len, size: 100 } => (*offset, *len) == (at.get() - live.get(), bytes),
             _ => false,
         };
@@ -187,8 +187,9 @@ fn an_address_in_no_live_memory_is_an_error_at_the_call_that_names_it() {
     let shorter = Block { layout: Layout::new::<u8>(), device_address: block.device_address, ..Block::empty(MemoryLocation::Device, 1) };
     // SAFETY: nobody uses it; this asks for the refusals.
     let outcomes = unsafe { [&shorter, &block, &block].map(|block| backend.free(block, &Uses::NONE)) };
-    let refused = |outcome: &Result<(), Error>| matches!(outcome, Err(Error::Foreign { call: "free", address: a }) if *a == address);
-    let is_wrong = matches!(&outcomes[0], Err(Error::WrongBlock { address: a, .. }) if *a == address);
+    let refused =
+        |outcome: &Result<(), Error>| matches!(outcome, Err(Error::Foreign { call: "free", address: a, layouts: None }) if *a == address);
+    let is_wrong = matches!(&outcomes[0], Err(Error::Foreign { layouts: Some(_), address: a, .. }) if *a == address);
     assert!(is_wrong && outcomes[1].is_ok() && refused(&outcomes[2]), "{outcomes:?}");
     setup.stream.synchronize().expect("nothing was queued");
     let after = backend.counters();

@@ -65,7 +65,7 @@ fn a_stream_that_gets_no_thread_is_an_error_and_leaves_nothing() {
         let backend = HostBackend::builder().device_memory(1 << 20).build().expect("a backend");
         for _ in 0..3 {
             let error = Stream::new(&backend, 0).expect_err("no system has room for such a stack");
-            assert!(matches!(error, Error::Thread { .. }), "{error}");
+            assert!(matches!(error, Error::System { call: "start of a thread", .. }), "{error}");
         }
         assert_eq!(backend.counters().streams, 0);
         return;

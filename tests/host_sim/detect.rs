@@ -24,21 +24,21 @@ fn freed_memory_is_gone_for_every_verb() {
         let address = block.device_address.expect("a device sees it");
         free(&backend, &block).expect("it is live");
         let error = free(&backend, &block).expect_err("freed twice");
-        assert!(matches!(error, Error::Foreign { call: "free", address: at } if at == address.get()), "{error:?}");
+        assert!(matches!(error, Error::Foreign { call: "free", address: at, layouts: None } if at == address.get()), "{error:?}");
         let (gone, there) = (Place::Device(address), start(&live));
         for (to, from) in [(gone, there), (there, gone)] {
             let copy = Copy { to, from, bytes: 8 };
             // SAFETY: it is refused.
             let error = unsafe { backend.copy_now(&copy) }.expect_err("freed");
-            assert!(matches!(error, Error::Foreign { call: "copy", address: at } if at == address.get()), "{error:?}");
+            assert!(matches!(error, Error::Foreign { call: "copy", address: at, layouts: None } if at == address.get()), "{error:?}");
             // SAFETY: it is refused.
-            assert!(matches!(unsafe { backend.copy(&copy, stream) }, Err(Error::Foreign { call: "copy", .. })));
+            assert!(matches!(unsafe { backend.copy(&copy, stream) }, Err(Error::Foreign { call: "copy", layouts: None, .. })));
         }
         let fill = Fill { to: gone, pattern: 0, size: 1, count: 1 };
         // SAFETY: it is refused.
-        assert!(matches!(unsafe { backend.fill_now(&fill) }, Err(Error::Foreign { call: "fill", .. })));
+        assert!(matches!(unsafe { backend.fill_now(&fill) }, Err(Error::Foreign { call: "fill", layouts: None, .. })));
         // SAFETY: it is refused.
-        assert!(matches!(unsafe { backend.fill(&fill, stream) }, Err(Error::Foreign { call: "fill", .. })));
+        assert!(matches!(unsafe { backend.fill(&fill, stream) }, Err(Error::Foreign { call: "fill", layouts: None, .. })));
     }
 }
 
@@ -47,7 +47,7 @@ fn a_block_of_another_backend_is_refused_and_stays() {
     let (ours, theirs) = (build(HostBackend::builder()), build(HostBackend::builder()));
     for location in [MemoryLocation::Device, MemoryLocation::Pinned, MemoryLocation::Unified, MemoryLocation::Host] {
         let block = give(&theirs, location, 0, 64).expect("room");
-        assert!(matches!(free(&ours, &block), Err(Error::Foreign { call: "free", .. })), "{location:?}");
+        assert!(matches!(free(&ours, &block), Err(Error::Foreign { call: "free", layouts: None, .. })), "{location:?}");
         free(&theirs, &block).expect("it is theirs");
     }
 }
@@ -62,14 +62,14 @@ fn a_block_that_is_not_what_was_allocated_is_refused_and_stays() {
         other(&block, MemoryLocation::Unified, 64, 64),
     ] {
         let error = free(&backend, &wrong).expect_err("not what was allocated");
-        let Error::WrongBlock { expected, got, .. } = &error else { panic!("{error:?}") };
-        assert_eq!((*expected, *got), ((block.location, block.layout), (wrong.location, wrong.layout)));
+        let Error::Foreign { layouts: Some(layouts), .. } = &error else { panic!("{error:?}") };
+        assert_eq!(**layouts, [(block.location, block.layout), (wrong.location, wrong.layout)]);
         assert_eq!(backend.counters().device_live.bytes, 64, "{error}");
     }
     let address = block.device_address.expect("a device sees it").get();
     let error = free(&backend, &other(&block, MemoryLocation::Device, 63, 64)).expect_err("as above");
     let expected = format!(
-        "the block at {address:#x} was allocated as 64 bytes of Device aligned to 64 and given back as 63 bytes of Device aligned to 64"
+        "free: the block at {address:#x} was allocated as 64 bytes of Device aligned to 64 and freed as 63 bytes of Device aligned to 64"
     );
     assert_eq!(error.to_string(), expected);
     free(&backend, &block).expect("it is live");

@@ -78,7 +78,7 @@ fn a_clock_that_panics_on_a_stream_fails_what_is_left_there_and_loses_no_bytes()
     held.word(1).store(1, Release);
     for pending in pending {
         let outcome = pending.wait_timeout(LIMIT).map_err(mem::forget).expect("whoever waits is told");
-        assert!(matches!(outcome, Err(rejected) if matches!(rejected.error, Error::StreamClosed)));
+        assert!(matches!(outcome, Err(rejected) if matches!(rejected.error, Error::Closed { what: "stream" })));
     }
     drop(held);
     drop(done(other.fill(gpu(&backend, 64), .., 1).expect("it is queued")));

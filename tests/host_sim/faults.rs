@@ -13,7 +13,7 @@ fn the_nth_call_fails_and_no_other() {
     write(&backend, &[1; 16], &block).expect("the first");
     let error = write(&backend, &[2; 16], &block).expect_err("the second");
     assert!(matches!(error, Error::Injected { call: "copy", number: 2 }), "{error:?}");
-    assert_eq!(error.to_string(), "copy number 2 was made to fail");
+    assert_eq!(error.to_string(), "copy number 2 failed: injected fault");
     assert_eq!(read(&backend, &block, 16), [1; 16], "a call that fails does nothing");
     write(&backend, &[3; 16], &block).expect("the fourth");
     assert_eq!((backend.calls(Verb::Copy), backend.counters().uploads), (Some(4), Tally { count: 2, bytes: 32 }));
@@ -175,7 +175,7 @@ fn a_program_struck_at_any_call_ends_with_an_error_and_leaks_nothing() {
                 let Err(error) = run(&backend) else { panic!("{verb:?} {number}: a fault is never swallowed") };
                 let injected = match &error {
                     Error::Injected { call, number: n } => (*call, *n) == (verb.name(), number),
-                    Error::Tainted { cause, .. } => **cause == *format!("{} number {number} was made to fail", verb.name()),
+                    Error::Tainted { cause, .. } => **cause == *format!("{} number {number} failed: injected fault", verb.name()),
                     _ => false,
                 };
                 assert!(injected || matches!(error, Error::OutOfMemory { .. } | Error::Map { .. }), "{verb:?} {number}: {error:?}");

@@ -2,6 +2,8 @@
 
 use std::ptr::NonNull;
 
+use ringmem::error::OperationFault;
+
 use ringmem::backend::Ticket;
 use ringmem::backend::host::{Fault, Faults, Verb};
 
@@ -46,7 +48,9 @@ fn a_word_is_published_wherever_it_is_unless_something_has_failed_since() {
         let held = publish(10, failing);
         let later = publish(11, Ticket { number: held.number + 1, ..held });
         assert!(matches!(backend.wait(failing, Some(LIMIT)), Err(Error::Injected { call: "publish", .. })));
-        assert!(matches!(backend.wait(held, Some(LIMIT)), Err(Error::Unpublished { failed }) if failed == failing.number));
+        assert!(
+            matches!(backend.wait(held, Some(LIMIT)), Err(Error::Operation { what: OperationFault::Unpublished, number: failed, .. }) if failed == failing.number)
+        );
         // What is held back is a failure as well, but not of what comes after.
         assert!(backend.wait(later, Some(LIMIT)).expect("it succeeds"));
         assert_eq!(value(&backend, place), 11);
@@ -70,7 +74,7 @@ fn what_is_no_word_of_live_memory_is_refused() {
             match offset {
                 4 => assert!(matches!(refused, Err(Error::Cast { needed: 8, .. })), "{refused:?}"),
                 4092 => assert!(matches!(refused, Err(Error::Range { .. })), "{refused:?}"),
-                _ => assert!(matches!(refused, Err(Error::Foreign { call: "publish", .. })), "{refused:?}"),
+                _ => assert!(matches!(refused, Err(Error::Foreign { call: "publish", layouts: None, .. })), "{refused:?}"),
             }
         }
     }

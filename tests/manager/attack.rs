@@ -4,6 +4,8 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
+use ringmem::error::OperationFault;
+
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::manager::{AnyBuffer, BufferId};
@@ -42,7 +44,7 @@ fn allowed<T>(outcome: Result<T, Error>) -> Option<T> {
             | Error::Size { .. }
             | Error::OutOfMemory { .. }
             | Error::Injected { .. }
-            | Error::AlreadyTold { .. },
+            | Error::Operation { what: OperationFault::AlreadyReported, .. },
         ) => None,
         Err(error) => panic!("{error}"),
     }

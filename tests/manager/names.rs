@@ -14,7 +14,7 @@ fn a_name_that_is_taken_is_refused_and_its_buffer_is_as_it_was() {
     let id = holding(&manager, "positions", &numbers(0, 10));
     let allocations = backend.counters().device_allocations;
     match manager.create::<u32>("positions", 1000, plain()) {
-        Err(Error::AlreadyExists { name }) => assert_eq!(&*name, "positions"),
+        Err(Error::AlreadyExists { name, configs: None }) => assert_eq!(&*name, "positions"),
         other => panic!("{other:?}"),
     }
     assert_eq!((read(&manager, id), backend.counters().device_allocations), (numbers(0, 10), allocations));
@@ -42,13 +42,13 @@ fn another_type_is_refused_with_both_names() {
 fn a_name_that_nothing_has_is_not_found() {
     let manager = manager(&backend());
     match manager.find::<u32>("forces") {
-        Err(Error::NotFound { name }) => assert_eq!(&*name, "forces"),
+        Err(Error::NotFound { what: "buffer", name, .. }) => assert_eq!(&*name, "forces"),
         other => panic!("{other:?}"),
     }
     let id = manager.create::<u32>("forces", 1, plain()).expect("room");
     assert_eq!(manager.find::<u32>("forces").expect("it is there"), id);
     assert_eq!(manager.free(id).expect("nobody has it"), 0);
-    assert!(matches!(manager.find::<u32>("forces"), Err(Error::NotFound { .. })));
+    assert!(matches!(manager.find::<u32>("forces"), Err(Error::NotFound { what: "buffer", .. })));
 }
 
 #[test]
@@ -59,7 +59,9 @@ fn what_is_there_is_got_if_it_is_what_was_asked_for() {
     assert_eq!(manager.lease(first).expect("nobody else").len(), 10, "as it was");
     let other = plain().with_growth(Growth::new(2, 1));
     match manager.get_or_create::<u32>("grid", 10, other) {
-        Err(Error::OtherConfig { name, both }) => assert_eq!((&*name, *both), ("grid", [plain(), other])),
+        Err(Error::AlreadyExists { name, configs: Some(configs) }) => {
+            assert_eq!((&*name, *configs), ("grid", [plain(), other].map(|config| format!("{config:?}"))));
+        }
         other => panic!("{other:?}"),
     }
 }
@@ -113,7 +115,7 @@ fn what_is_freed_under_a_lease_loses_its_name_at_once_and_goes_with_the_lease() 
     // The same with the lease to write.
     let lease = manager.lease_mut(new).expect("nobody else");
     assert_eq!(manager.free(new).expect("it is there"), 1);
-    assert!(matches!(manager.find::<u32>("a"), Err(Error::NotFound { .. })));
+    assert!(matches!(manager.find::<u32>("a"), Err(Error::NotFound { what: "buffer", .. })));
     assert_eq!(lease.to_vec().expect("a copy"), numbers(500, 100));
     drop(lease);
     assert_eq!(manager.budget().used(), 0);

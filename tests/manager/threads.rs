@@ -157,7 +157,10 @@ fn what_another_thread_is_creating_is_found_when_it_is_there_and_not_before() {
     thread::scope(|scope| {
         let creating = scope.spawn(get);
         has_begun.recv_timeout(LIMIT).expect("in time");
-        assert!(matches!((get(), manager.find::<u32>("a")), (Err(Error::AlreadyExists { .. }), Err(Error::NotFound { .. }))));
+        assert!(matches!(
+            (get(), manager.find::<u32>("a")),
+            (Err(Error::AlreadyExists { .. }), Err(Error::NotFound { what: "buffer", .. }))
+        ));
         go_on.send(()).expect("it waits");
         let id = creating.join().expect("no panic").expect("room");
         assert_eq!((get().expect("it is there"), manager.find::<u32>("a").expect("it is there")), (id, id));

@@ -1,5 +1,7 @@
 //! Every call of the backend that a mirror makes fails once: the state, the elements and the memory held stay as they were.
 
+use ringmem::error::MirrorFault;
+
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::memory::{Host, Prefetching, Unified};
@@ -67,7 +69,7 @@ fn a_copy_that_failed_half_way_is_nobody_s_way_out_of_a_conflict() {
     bring(&mut mirror, "HD").expect("room");
     backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1)));
     mirror.sync_to_device().expect_err("planned");
-    assert!(matches!(mirror.discard_host(), Err(Error::NoDeviceCopy { state: State::HostDirty })));
+    assert!(matches!(mirror.discard_host(), Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, state: "HostDirty" })));
     mirror.sync_to_device().expect("no fault any more");
     mirror.discard_host().expect("whole again");
     assert_eq!(mirror.to_vec().expect("a copy"), LAST);
@@ -82,7 +84,7 @@ fn a_copy_that_failed_half_way_is_nobody_s_way_out_of_a_conflict() {
     mirror.device_mut().expect("a copy").copy_from(&LAST).expect("as many");
     backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1)));
     mirror.host().expect_err("planned");
-    assert!(matches!(mirror.discard_device(), Err(Error::NoHostCopy { state: State::DeviceDirty })));
+    assert!(matches!(mirror.discard_device(), Err(Error::Mirror { what: MirrorFault::NoHostCopy, state: "DeviceDirty" })));
     mirror.copy_from(&OLDER).expect("all of it is written");
     mirror.discard_host().expect("the device's copy was read, not written");
     assert_eq!(mirror.to_vec().expect("a copy"), LAST);

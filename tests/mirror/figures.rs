@@ -61,7 +61,7 @@ fn a_host_copy_above_the_pinned_budget_is_an_error() {
     let backend = Clean::build(HostBackend::builder().pinned_budget(BYTES - 1));
     let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&*backend, 0), Device::new(&*backend, 0), LEN).expect("one backend");
     let error = mirror.host().expect_err("above the budget");
-    assert!(matches!(error, Error::PinnedBudget { asked: BYTES, .. }), "{error}");
+    assert!(matches!(error, Error::Limit { of: "pinned memory", requested: BYTES, .. }), "{error}");
     assert_eq!(mirror.state(), ringmem::mirror::State::Uninitialized);
 }
 

@@ -5,6 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
+use ringmem::error::MirrorFault;
+
+use ringmem::error::OperationFault;
+
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::memory::{Buffer, Device};
@@ -41,7 +45,7 @@ fn where_the_device_s_copy_was_lost_the_host_s_is_kept_and_brought_there_anew() 
         bring(&mut mirror, "S").expect("room");
         lose(&mut mirror, &backend);
         assert_eq!(mirror.state(), State::HostOnly);
-        assert!(matches!(mirror.mark_device_dirty(), Err(Error::NoDeviceCopy { .. })));
+        assert!(matches!(mirror.mark_device_dirty(), Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, .. })));
         call(&mut mirror).expect("the host's is whole");
         assert_eq!(mirror.device().expect("a copy").to_vec().expect("a copy"), LAST);
         assert_eq!(mirror.host().expect("a copy"), LAST);
@@ -63,9 +67,9 @@ fn where_the_only_valid_copy_was_lost_nothing_is_said_to_be_in_step_and_nothing_
         |mirror| mirror.compact(Side::Host),
     ];
     for call in calls {
-        assert!(matches!(call(&mut mirror), Err(Error::NoDeviceCopy { state: State::DeviceDirty })));
+        assert!(matches!(call(&mut mirror), Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, state: "DeviceDirty" })));
     }
-    assert!(matches!(mirror.sync_to_host_on(&stream), Err(Error::NoDeviceCopy { .. })));
+    assert!(matches!(mirror.sync_to_host_on(&stream), Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, .. })));
     mirror.discard_device().expect("the host's is whole");
     assert_eq!(mirror.host().expect("a copy"), OLDER);
 }
@@ -77,9 +81,9 @@ fn memory_that_nobody_has_written_is_never_the_valid_copy() {
     let mut mirror = pinned(&backend);
     bring(&mut mirror, "DO").expect("room");
     lose(&mut mirror, &backend);
-    assert!(matches!(mirror.sync_to_host_on(&stream), Err(Error::NoDeviceCopy { .. })));
+    assert!(matches!(mirror.sync_to_host_on(&stream), Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, .. })));
     assert_eq!(live(&backend), [0; 3], "nothing is there");
-    assert!(matches!(mirror.discard_device(), Err(Error::NoHostCopy { .. })));
+    assert!(matches!(mirror.discard_device(), Err(Error::Mirror { what: MirrorFault::NoHostCopy, .. })));
     // What was allocated for a call that panicked stays, and counts as little.
     let (backend, left) = armed();
     let stream = super::stream(&backend);
@@ -88,13 +92,13 @@ fn memory_that_nobody_has_written_is_never_the_valid_copy() {
         bring(&mut mirror, "DO").expect("room");
         // The first look is the allocation's.
         panics(&left, 1, || if queued { mirror.sync_to_host_on(&stream) } else { mirror.sync_to_host() });
-        assert!(matches!(mirror.discard_device(), Err(Error::NoHostCopy { .. })), "{queued}");
+        assert!(matches!(mirror.discard_device(), Err(Error::Mirror { what: MirrorFault::NoHostCopy, .. })), "{queued}");
         assert_eq!(mirror.to_vec().expect("a copy"), LAST, "{queued}");
     }
     let mut mirror = pinned(&backend);
     bring(&mut mirror, "HO").expect("room");
     panics(&left, 1, || mirror.device_on(Access::Read, &stream));
-    assert!(matches!(mirror.discard_host(), Err(Error::NoDeviceCopy { .. })));
+    assert!(matches!(mirror.discard_host(), Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, .. })));
     assert_eq!(mirror.to_vec().expect("a copy"), LAST);
 }
 
@@ -126,6 +130,6 @@ fn an_upload_that_failed_is_told_also_where_the_next_wait_panics() {
     mirror.sync_to_host_on(&stream).expect("queued");
     stream.synchronize().expect_err("planned");
     panics(&left, 1, || mirror.host().map(drop));
-    assert!(matches!(mirror.host(), Err(Error::AlreadyTold { .. })));
+    assert!(matches!(mirror.host(), Err(Error::Operation { what: OperationFault::AlreadyReported, .. })));
     assert_eq!(mirror.state(), State::DeviceDirty);
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, Verb};
+use ringmem::error::OperationFault;
 use ringmem::mirror::{Access, Side, State};
 use ringmem::stream::Stream;
 
@@ -245,10 +246,10 @@ proptest! {
                     prop_assert!(is_told);
                 }
                 outcome = mirror.settle();
-                let is_told = matches!(outcome, Err(Error::Injected { .. } | Error::AlreadyTold { .. }));
+                let is_told = matches!(outcome, Err(Error::Injected { .. } | Error::Operation { what: OperationFault::AlreadyReported, .. }));
                 prop_assert!(is_told, "{:?}", outcome);
             }
-            if let Err(Error::Injected { .. } | Error::AlreadyTold { .. }) = outcome {
+            if let Err(Error::Injected { .. } | Error::Operation { what: OperationFault::AlreadyReported, .. }) = outcome {
                 prop_assert!(fault.is_some());
                 prop_assert_eq!(mirror.state(), before, "{:?}", op);
                 outcome = apply(op, &mut mirror, &streams);

@@ -3,6 +3,8 @@
 use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use ringmem::error::MirrorFault;
+
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
 use ringmem::memory::{Buffer, Device, Unified};
@@ -110,7 +112,9 @@ fn what_was_computed_from_a_copy_that_failed_is_not_taken_for_the_host_s() {
                 mirror.discard_device().expect("the host's copy is whole");
                 assert_eq!(mirror.host().expect("valid"), LAST);
             }
-            true => assert!(matches!(mirror.discard_device(), Err(Error::NoHostCopy { .. })), "it was written over"),
+            true => {
+                assert!(matches!(mirror.discard_device(), Err(Error::Mirror { what: MirrorFault::NoHostCopy, .. })), "it was written over")
+            }
         }
         launched.wait().expect("it does not fail");
         backend.set_faults(&Faults::new());
@@ -238,10 +242,10 @@ fn a_copy_that_does_not_come_back_is_missed_and_can_be_given_up() {
         } else {
             let short = Buffer::new(Device::new(&backend, 0), 1).expect("room");
             let error = mirror.through(Access::Update, |_| (short, ())).expect_err("another buffer");
-            assert!(matches!(error, Error::SizeMismatch { expected: BYTES, got: 4 }), "{error}");
+            assert!(matches!(error, Error::Size { what: "length in bytes", least: BYTES, asked: 4, .. }), "{error}");
         }
-        assert!(matches!(mirror.host(), Err(Error::NoDeviceCopy { state: State::DeviceDirty })));
-        assert!(matches!(mirror.device().map(drop), Err(Error::NoDeviceCopy { .. })));
+        assert!(matches!(mirror.host(), Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, state: "DeviceDirty" })));
+        assert!(matches!(mirror.device().map(drop), Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, .. })));
         mirror.discard_device().expect("the host's copy is whole");
         assert_eq!(mirror.device().expect("anew").to_vec().expect("a copy"), OLDER);
     }

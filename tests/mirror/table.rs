@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use ringmem::error::MirrorFault;
+
 use ringmem::backend::host::HostBackend;
 use ringmem::memory::{Buffer, DeviceReadable, HostReadable, Memory};
 use ringmem::mirror::{Access, MirroredBuffer, Side, State};
@@ -215,10 +217,10 @@ where
 
 fn name(error: &Error) -> &'static str {
     match error {
-        Error::NotAllocated => "NotAllocated",
-        Error::NoHostCopy { .. } => "NoHostCopy",
-        Error::NoDeviceCopy { .. } => "NoDeviceCopy",
-        Error::DirtyConflict { .. } => "DirtyConflict",
+        Error::Mirror { what: MirrorFault::NotAllocated, .. } => "NotAllocated",
+        Error::Mirror { what: MirrorFault::NoHostCopy, .. } => "NoHostCopy",
+        Error::Mirror { what: MirrorFault::NoDeviceCopy, .. } => "NoDeviceCopy",
+        Error::Mirror { what: MirrorFault::DirtyConflict, .. } => "DirtyConflict",
         _ => "another",
     }
 }
@@ -289,17 +291,20 @@ fn the_table_has_every_state_and_names_every_error() {
 fn the_facts_of_a_refusal_are_in_its_error() {
     let backend = backend();
     let mut mirror = pinned(&backend);
-    assert_eq!(mirror.sync_to_host().expect_err("nothing").to_string(), "the mirrored buffer has no copy on either side");
+    assert_eq!(mirror.sync_to_host().expect_err("nothing").to_string(), "no copy on either side: the mirrored buffer is Uninitialized");
     mirror.host().expect("room");
     let error = mirror.mark_device_dirty().expect_err("only the host has a copy");
-    assert!(matches!(error, Error::NoDeviceCopy { state: State::HostOnly }), "{error:?}");
+    assert!(matches!(error, Error::Mirror { what: MirrorFault::NoDeviceCopy, state: "HostOnly" }), "{error:?}");
     mirror.compact(Side::Device).expect("room");
     let error = mirror.mark_host_dirty().expect_err("only the device has a copy");
-    assert!(matches!(error, Error::NoHostCopy { state: State::DeviceOnly }), "{error:?}");
+    assert!(matches!(error, Error::Mirror { what: MirrorFault::NoHostCopy, state: "DeviceOnly" }), "{error:?}");
     mirror.device_mut().expect("it is there");
     let error = mirror.mark_host_dirty().expect_err("the device was written");
-    assert!(matches!(error, Error::DirtyConflict { dirty: Side::Device }), "{error:?}");
-    assert_eq!(error.to_string(), "the host was written while the device has writes that it has not seen");
+    assert!(matches!(error, Error::Mirror { what: MirrorFault::DirtyConflict, state: "DeviceDirty" }), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        "conflict: the other copy has newer writes; synchronize or discard one copy: the mirrored buffer is DeviceDirty"
+    );
 }
 
 #[test]
@@ -312,7 +317,7 @@ fn either_side_s_writes_can_be_given_up_after_a_conflict() {
         mirror.device_mut().expect("room").copy_from(&LAST).expect("as many");
         mirror.discard_device().expect("the host's copy is whole");
         mirror.host_mut().expect("it is there").copy_from_slice(&OLDER);
-        assert!(matches!(mirror.mark_device_dirty(), Err(Error::DirtyConflict { dirty: Side::Host })));
+        assert!(matches!(mirror.mark_device_dirty(), Err(Error::Mirror { what: MirrorFault::DirtyConflict, state: "HostDirty" })));
         match give_up {
             Side::Host => mirror.discard_host().expect("the device's copy is whole"),
             Side::Device => mirror.discard_device().expect("the host's copy is whole"),
@@ -326,9 +331,9 @@ fn another_number_of_elements_is_refused_before_anything_is_done() {
     let backend = backend();
     let mut mirror = pinned(&backend);
     let error = mirror.copy_from(&[1]).expect_err("one element");
-    assert!(matches!(error, Error::SizeMismatch { expected: BYTES, got: 4 }), "{error}");
+    assert!(matches!(error, Error::Size { what: "length in bytes", least: BYTES, asked: 4, .. }), "{error}");
     let error = mirror.copy_to(&mut [0; LEN + 1]).expect_err("one too many");
-    assert!(matches!(error, Error::SizeMismatch { got, .. } if got == BYTES + 4), "{error}");
+    assert!(matches!(error, Error::Size { what: "length in bytes", asked: got, .. } if got == BYTES + 4), "{error}");
     assert_eq!((mirror.state(), super::live(&backend)), (State::Uninitialized, [0; 3]));
 }
 

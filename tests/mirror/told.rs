@@ -3,6 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 
+use ringmem::error::MirrorFault;
+
+use ringmem::error::OperationFault;
+
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, Verb};
 use ringmem::mirror::{Access, State};
@@ -41,7 +45,7 @@ fn a_queued_copy_is_taken_back_whoever_was_told_that_it_failed() {
             tell(&stream, other);
             assert_eq!(mirror.state(), State::Synchronized, "what is queued counts as done");
             let error = mirror.settle().expect_err("nothing was copied");
-            assert!(matches!(error, Error::AlreadyTold { number: 1, .. }), "{cell:?}: {error}");
+            assert!(matches!(error, Error::Operation { what: OperationFault::AlreadyReported, number: 1, .. }), "{cell:?}: {error}");
             assert_eq!((mirror.state(), mirror.statistics()), (state, statistics), "{cell:?}");
             through(&stream);
             assert_eq!(live(&backend), held, "{cell:?}");
@@ -69,7 +73,10 @@ fn whichever_side_is_read_next_it_is_not_what_was_there_before() {
                 _ => mirror.sync_to_host_on(&stream).expect("it fails later"),
             }
             tell(&stream, other);
-            assert!(matches!(call(&mut mirror, read, &stream), Err(Error::AlreadyTold { .. })), "{before}, {read}");
+            assert!(
+                matches!(call(&mut mirror, read, &stream), Err(Error::Operation { what: OperationFault::AlreadyReported, .. })),
+                "{before}, {read}"
+            );
             call(&mut mirror, read, &stream).expect("copied now");
             assert_eq!(mirror.to_vec().expect("a copy"), LAST, "{before}, {read}");
             assert_eq!(mirror.device().expect("a copy").to_vec().expect("a copy"), LAST, "{before}, {read}");
@@ -91,14 +98,16 @@ fn what_a_kernel_made_of_a_copy_that_failed_is_not_taken_for_the_host_s() {
         }
         drop(held);
         tell(&stream, other);
-        assert!(matches!(mirror.host(), Err(Error::AlreadyTold { .. })));
+        assert!(matches!(mirror.host(), Err(Error::Operation { what: OperationFault::AlreadyReported, .. })));
         assert_eq!(mirror.state(), State::DeviceDirty);
         match read_back {
             false => {
                 mirror.discard_device().expect("the host's copy is whole");
                 assert_eq!(mirror.host().expect("valid"), LAST);
             }
-            true => assert!(matches!(mirror.discard_device(), Err(Error::NoHostCopy { .. })), "it was written over"),
+            true => {
+                assert!(matches!(mirror.discard_device(), Err(Error::Mirror { what: MirrorFault::NoHostCopy, .. })), "it was written over")
+            }
         }
         launched.wait().expect("it does not fail");
     }
@@ -120,7 +129,7 @@ fn a_copy_that_succeeded_is_not_taken_back_for_another_that_failed() {
         backend.set_faults(&Faults::new().on(Verb::Copy, Fault::nth(1).when_executed()));
         mirror.sync_to_host_on(&down).expect("it fails later");
         tell(&down, other);
-        assert!(matches!(mirror.settle(), Err(Error::AlreadyTold { .. })));
+        assert!(matches!(mirror.settle(), Err(Error::Operation { what: OperationFault::AlreadyReported, .. })));
         assert_eq!((mirror.state(), mirror.statistics().to_device.count), (State::DeviceDirty, 2));
         assert_eq!(mirror.to_vec().expect("a copy"), LAST);
         launched.wait().expect("it does not fail");
@@ -146,7 +155,7 @@ fn a_stream_that_its_caller_has_dropped_is_remembered_however_many_failed_since(
         mirror.sync_to_host_on(&stream).expect("it fails later");
         drop(mirror);
     }
-    assert!(matches!(mirror.host(), Err(Error::AlreadyTold { .. })));
+    assert!(matches!(mirror.host(), Err(Error::Operation { what: OperationFault::AlreadyReported, .. })));
     assert_eq!((mirror.to_vec().expect("a copy"), mirror.state()), (LAST.to_vec(), State::Synchronized));
 }
 
@@ -159,6 +168,6 @@ fn a_copy_whose_wait_panics_is_not_taken_for_done() {
     mirror.sync_to_host_on(&stream).expect("it fails later");
     left.store(0, Relaxed);
     catch_unwind(AssertUnwindSafe(|| mirror.host().map(drop))).map(drop).expect_err("the wait is written down");
-    assert!(matches!(mirror.host(), Err(Error::AlreadyTold { .. })));
+    assert!(matches!(mirror.host(), Err(Error::Operation { what: OperationFault::AlreadyReported, .. })));
     assert_eq!((mirror.state(), mirror.to_vec().expect("a copy")), (State::DeviceDirty, LAST.to_vec()));
 }

@@ -88,7 +88,8 @@ fn what_cannot_be_done_is_refused_before_any_call_and_comes_back() {
     let (mut short, mut theirs) = (gpu(&backend, 1, &[1; 7]), gpu(&strange, 1, &pattern(2)));
     let calls = || Verb::ALL.map(|verb| backend.calls(verb).expect("watched"));
     let before = calls();
-    let is_mismatch = |error: &Error| matches!(error, Error::SizeMismatch { expected: 7, got } if *got == BYTES as u64);
+    let is_mismatch =
+        |error: &Error| matches!(error, Error::Size { what: "length in bytes", least: 7, asked: got, .. } if *got == BYTES as u64);
     let error = peers.copy(&source, &mut short).expect_err("another length");
     assert!(is_mismatch(&error), "{error}");
     let error = peers.copy(&source, &mut theirs).expect_err("another backend's");

@@ -49,7 +49,7 @@ fn the_chunk_that_is_wrong_is_named_and_the_first_of_several() {
         let error = peers.verify(&source, &target).expect_err("one bit is wrong");
         let facts = matches!(error, Error::Corrupted { offset: o, len: l, .. } if (o, l) == (offset as u64, len as u64));
         assert!(facts, "{wrong}: {error}");
-        assert!(error.to_string().starts_with(&format!("the {len} bytes at offset {offset} ")), "{error}");
+        assert!(error.to_string().starts_with(&format!("corrupted copy: {len} bytes at offset {offset} ")), "{error}");
     }
 }
 
@@ -66,7 +66,7 @@ fn every_byte_of_both_ends_is_read_back() {
         assert!(matches!(peers.verify(&source, &target), Err(Error::Corrupted { .. })), "{copy}");
     }
     backend.set_faults(&Faults::new());
-    assert!(matches!(peers.verify(&source, &gpu(&backend, 1, &[1; 7])), Err(Error::SizeMismatch { expected: 7, .. })));
+    assert!(matches!(peers.verify(&source, &gpu(&backend, 1, &[1; 7])), Err(Error::Size { what: "length in bytes", least: 7, .. })));
 }
 
 #[test]

@@ -45,9 +45,9 @@ fn parts_that_are_not_as_long_together_are_refused_before_any_call() {
         let before = calls();
         let expected = lengths.iter().sum::<usize>() as u64 * 2;
         let error = peers.scatter(&whole, &mut parts).expect_err("another length");
-        assert!(matches!(error, Error::SizeMismatch { expected: e, got: 20 } if e == expected), "{error}");
+        assert!(matches!(error, Error::Size { what: "length in bytes", least: e, asked: 20, .. } if e == expected), "{error}");
         let error = peers.gather(&parts, &mut whole).expect_err("another length");
-        assert!(matches!(error, Error::SizeMismatch { expected: 20, got } if got == expected), "{error}");
+        assert!(matches!(error, Error::Size { what: "length in bytes", least: 20, asked: got, .. } if got == expected), "{error}");
         assert_eq!(calls(), before);
     }
 }

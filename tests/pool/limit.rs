@@ -63,7 +63,10 @@ fn what_is_longer_than_the_limit_is_refused_and_empties_nothing() {
     let pool = builder(&backend).limit(4 * MIB).slab(2 * MIB).build().unwrap();
     drop(give(&pool, MIB));
     let refused = Bytes::new(pool.clone(), 5 << 20);
-    assert!(matches!(refused, Err(Error::Limit { requested: FIVE, used, limit }) if used == 2 * MIB && limit == 4 * MIB), "{refused:?}");
+    assert!(
+        matches!(refused, Err(Error::Limit { requested: FIVE, used, limit, .. }) if used == 2 * MIB && limit == 4 * MIB),
+        "{refused:?}"
+    );
     assert_eq!(pool.statistics().reserved_bytes, 2 * MIB);
     drop(give(&pool, MIB));
     assert_eq!(pool.statistics().hits, 1);

@@ -63,7 +63,7 @@ fn what_is_off_limits_nothing_but_what_is_pinned() {
             pools.buffer_in::<u8>(location, 2 << 20).expect("the backend has it");
         }
         let more = pools.buffer_in::<u8>(MemoryLocation::Pinned, 2 << 20);
-        assert!(matches!(more, Err(Error::PinnedBudget { budget: MIB, .. })), "{more:?}");
+        assert!(matches!(more, Err(Error::Limit { of: "pinned memory", limit: MIB, .. })), "{more:?}");
     }
 }
 
@@ -122,7 +122,10 @@ fn no_more_is_pinned_than_configured_or_than_a_quarter_of_the_machine_s_memory()
         let all = pools.buffer_in::<u8>(MemoryLocation::Pinned, budget as usize).expect("all of it");
         assert_eq!((backend.counters().pinned_live.bytes, pools.pinned().left()), (budget, 0));
         let more = pools.buffer_in::<u8>(MemoryLocation::Pinned, 1);
-        assert!(matches!(more, Err(Error::PinnedBudget { asked: 1, used, budget: of }) if (used, of) == (budget, budget)), "{more:?}");
+        assert!(
+            matches!(more, Err(Error::Limit { of: "pinned memory", requested: 1, used, limit: of }) if (used, of) == (budget, budget)),
+            "{more:?}"
+        );
         drop(all);
     }
     // What the system says is not less than nothing.
@@ -186,7 +189,7 @@ fn a_placed_buffer_has_the_operations_of_a_buffer_in_every_location() {
         part.update(|seen| seen[0] += 1).expect("live");
         assert_eq!(part.as_view().to_vec().expect("live"), [10, 0]);
         assert!(matches!(buffer.slice(5..11), Err(Error::Range { .. })) && matches!(buffer.slice_mut(5..11), Err(Error::Range { .. })));
-        assert!(matches!(buffer.copy_to(&mut out[..9]), Err(Error::SizeMismatch { .. })));
+        assert!(matches!(buffer.copy_to(&mut out[..9]), Err(Error::Size { what: "length in bytes", .. })));
         // From each location to each.
         for other in LOCATIONS {
             let mut target = pools.buffer_in::<u32>(other, 3).expect("room");

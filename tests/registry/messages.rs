@@ -1,4 +1,5 @@
 use super::*;
+use ringmem::error::IdError;
 use ringmem::message::{BufferReference, ReferenceError};
 use ringmem::ring::{PushError, spsc};
 use ringmem::{Layout, RingMessage};
@@ -37,7 +38,10 @@ fn bounds_are_checked_at_both_ends() {
     }
     for (offset, length) in [(1, 4), (4, 5), (u64::MAX - 3, 8)] {
         let outcome = registry.resolve::<u32>(&BufferReference { offset, length, ..message });
-        assert!(matches!(outcome, Err(Error::Reference(ReferenceError::Part { size: 4, .. }))), "{offset} {length}: {outcome:?}");
+        assert!(
+            matches!(outcome, Err(Error::Id(IdError::Reference(ReferenceError::Part { size: 4, .. })))),
+            "{offset} {length}: {outcome:?}"
+        );
     }
     assert_eq!(registry.resolve::<u32>(&BufferReference { offset: 40, length: 0, ..message }).expect("nothing at its end").1, 10..10);
     assert_eq!(registry.statistics().leases, 0, "what was refused has no lease");
@@ -56,11 +60,11 @@ fn a_stale_unknown_foreign_or_forged_reference_is_refused_with_facts() {
     assert_eq!(id_error(stranger.resolve::<f32>(&message)), foreign);
     let outcome = registry.resolve::<i32>(&message);
     let expected = ReferenceError::Elements { expected: i32::DESCRIPTOR.hash, got: f32::DESCRIPTOR.hash };
-    assert!(matches!(outcome, Err(Error::Reference(error)) if error == expected), "{outcome:?}");
+    assert!(matches!(outcome, Err(Error::Id(IdError::Reference(error))) if error == expected), "{outcome:?}");
     // The message says what the buffer does not.
     let forged = BufferReference { element: i32::DESCRIPTOR.hash, ..message };
     assert_eq!(id_error(registry.resolve::<i32>(&forged)), IdError::Elements { expected: "f32", got: "i32" });
-    assert!(matches!(registry.resolve::<f32>(&BufferReference::default()), Err(Error::Reference(ReferenceError::Empty))));
+    assert!(matches!(registry.resolve::<f32>(&BufferReference::default()), Err(Error::Id(IdError::Reference(ReferenceError::Empty)))));
     registry.release(id).expect("live");
     assert_eq!(refused(message), IdError::Stale { index: 0, expected: 2, got: 1 });
     registry.register(buffer(&backend, &[2_f32; 10])).expect("room");

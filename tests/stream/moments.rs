@@ -3,6 +3,8 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use ringmem::error::OperationFault;
+
 use ringmem::Error;
 use ringmem::backend::host::{Call, Fault, Faults, Phase, Verb};
 use ringmem::backend::{Backend, Ticket};
@@ -44,7 +46,10 @@ fn an_event_that_is_not_reached_has_no_time_and_nobody_waits_for_one() {
     assert!(begun.is_done() && !ended.is_done());
     assert!(!ended.wait_timeout(Duration::from_millis(5)).expect("nothing failed"));
     for elapsed in [ended.elapsed_since(&begun), begun.elapsed_since(&ended)] {
-        assert!(matches!(elapsed, Err(Error::NotReached { stream: of, number: 3 }) if of == stream.id().get()), "{elapsed:?}");
+        assert!(
+            matches!(elapsed, Err(Error::Operation { what: OperationFault::NotReached, stream: of, number: 3 }) if of == stream.id().get()),
+            "{elapsed:?}"
+        );
     }
     held.let_go();
     ended.wait().expect("nothing failed");
@@ -129,8 +134,8 @@ fn a_stream_that_is_broken_says_so_to_who_waits_and_has_no_times() {
     let stream = stream(&backend);
     let (first, second) = (stream.record().expect("it is queued"), stream.record().expect("it is queued"));
     for event in [&first, &second] {
-        assert!(matches!(event.wait_timeout(LIMIT), Err(Error::StreamClosed)));
-        assert!(matches!(event.elapsed_since(&first), Err(Error::NotReached { .. })));
+        assert!(matches!(event.wait_timeout(LIMIT), Err(Error::Closed { what: "stream" })));
+        assert!(matches!(event.elapsed_since(&first), Err(Error::Operation { what: OperationFault::NotReached, .. })));
     }
 }
 

@@ -213,7 +213,7 @@ fn what_was_queued_before_a_stream_was_closed_is_awaited_like_all_else() {
     let task = Task::new();
     assert!(poll(&mut filled, &task).is_pending());
     backend.close_stream(stream.id());
-    assert!(matches!(stream.fill(gpu(&backend, 64), .., 5).map_err(|rejected| rejected.error), Err(Error::StreamClosed)));
+    assert!(matches!(stream.fill(gpu(&backend, 64), .., 5).map_err(|rejected| rejected.error), Err(Error::Closed { what: "stream" })));
     assert!(poll(&mut filled, &task).is_pending());
     held.let_go();
     eventually("the task is woken", || task.woken() == 1);
@@ -244,9 +244,9 @@ fn a_stream_that_breaks_wakes_its_tasks_with_an_error_and_the_buffers() {
     held.let_go();
     eventually("the task is woken", || task.woken() == 1);
     let Poll::Ready(Err(rejected)) = poll(&mut filled, &task) else { panic!("the stream is broken") };
-    assert!(matches!(rejected.error, Error::StreamClosed));
+    assert!(matches!(rejected.error, Error::Closed { what: "stream" }));
     assert_eq!(rejected.value.len(), 64);
-    assert!(matches!(block_on(moment.reached()).0, Err(Error::StreamClosed)));
+    assert!(matches!(block_on(moment.reached()).0, Err(Error::Closed { what: "stream" })));
 }
 
 /// A task that cannot be woken.

@@ -4,6 +4,7 @@ use futures::executor::block_on;
 use ringmem::Error;
 use ringmem::backend::Backend;
 use ringmem::backend::host::{Fault, Faults, Verb};
+use ringmem::error::OperationFault;
 use ringmem::memory::{Device, GpuBuffer};
 use ringmem::stream::{Pending, Role, StreamSet};
 
@@ -31,7 +32,7 @@ fn an_operation_that_failed_is_not_had_by_waiting_for_it_second() {
             assert!(other(), "it is told of the second");
             let outcomes = fills.map(way);
             assert!(
-                matches!(outcomes, [Ok(()), Err(Error::AlreadyTold { stream: id, .. }), Ok(())] if id == stream.id().get()),
+                matches!(outcomes, [Ok(()), Err(Error::Operation { what: OperationFault::AlreadyReported, stream: id, .. }), Ok(())] if id == stream.id().get()),
                 "{outcomes:?}"
             );
         }
@@ -60,7 +61,11 @@ fn what_the_operation_itself_was_told_is_told_nobody_else() {
         let error = backend.outcome(failed, None).expect_err("however often it is asked");
         assert_eq!(
             error.to_string(),
-            format!("operation {} of stream {} failed, and somebody else was told why", failed.number, failed.stream.get())
+            format!(
+                "operation {} on stream {} failed; its error was already reported to an earlier waiter",
+                failed.number,
+                failed.stream.get()
+            )
         );
     }
 }

@@ -265,7 +265,7 @@ fn options_that_make_no_sense_are_named() {
     for (options, facts) in [
         (&["--sub-steps", "3"][..], &["--sub-steps", "1, 2, 4 or 8"][..]),
         (&["--sub-steps", "-1"], &["--sub-steps", "-1"]),
-        (&["--slab", "1KiB"], &["--slab", "asked for 1024", "65536"]),
+        (&["--slab", "1KiB"], &["--slab", "slab size", "1024", "65536"]),
         (&["--slab", "0"], &["--slab", "zero"]),
         (&["--pool-limit", "-5"], &["--pool-limit", "-5"]),
         (&["--pool-limit", "much"], &["--pool-limit", "much"]),

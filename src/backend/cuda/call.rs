@@ -27,7 +27,7 @@ pub fn check(call: &'static str, said: CUresult) -> Result<()> {
 pub(super) const fn checked(call: &'static str, code: u32) -> Result<()> {
     match code {
         0 => Ok(()),
-        code => Err(Error::Driver { call, code, name: name(code) }),
+        code => Err(Error::Driver { call, code, name: name(code), log: None }),
     }
 }
 

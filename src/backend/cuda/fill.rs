@@ -111,23 +111,29 @@ impl Shared {
         let queue = self.stream(on)?;
         let found = self.word(word)?;
         let (bytes, is_far) = (size_of::<u64>(), self.is_far(&found)?);
-        let number = queue.push_since(Some(since), Lasts::Bytes(bytes as u64), Some(Done::PUBLICATION), |making| {
-            let device = &queue.device;
-            let is_managed = found.location == MemoryLocation::Unified;
-            if found.location == MemoryLocation::Host || is_managed && !is_far {
-                let spot = Spot::new(found.place);
-                return self.host(making, move || store(spot, value));
-            }
-            if device.facts.writes_words && !is_managed {
-                // SAFETY: a live word that the device sees, aligned: checked, and the caller's promise.
-                return making.call(|stream| unsafe { device.calls.cuStreamWriteValue64_v2(stream, address(&found), value, WITH_BARRIER) });
-            }
-            let own = making.word()?;
-            // SAFETY: this operation's own.
-            unsafe { own.write(value) };
-            // SAFETY: as above; the word is this operation's until it is over.
-            making.call(|stream| unsafe { device.calls.cuMemcpyHtoDAsync_v2(address(&found), own.as_ptr().cast(), bytes, stream) })
-        })?;
+        let number = queue.push_since(
+            Some(Ticket { stream: on, number: since }),
+            Lasts::Bytes(bytes as u64),
+            Some(Done::PUBLICATION),
+            |making| {
+                let device = &queue.device;
+                let is_managed = found.location == MemoryLocation::Unified;
+                if found.location == MemoryLocation::Host || is_managed && !is_far {
+                    let spot = Spot::new(found.place);
+                    return self.host(making, move || store(spot, value));
+                }
+                if device.facts.writes_words && !is_managed {
+                    // SAFETY: a live word that the device sees, aligned: checked, and the caller's promise.
+                    return making
+                        .call(|stream| unsafe { device.calls.cuStreamWriteValue64_v2(stream, address(&found), value, WITH_BARRIER) });
+                }
+                let own = making.word()?;
+                // SAFETY: this operation's own.
+                unsafe { own.write(value) };
+                // SAFETY: as above; the word is this operation's until it is over.
+                making.call(|stream| unsafe { device.calls.cuMemcpyHtoDAsync_v2(address(&found), own.as_ptr().cast(), bytes, stream) })
+            },
+        )?;
         Ok(Ticket { stream: on, number })
     }
 }

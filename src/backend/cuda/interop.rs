@@ -49,7 +49,7 @@ impl CudaBackend {
         self.shared.device(device)?;
         match CudaContext::new(device as usize) {
             Ok(context) => Ok(context),
-            Err(error) => Err(check("CudaContext::new", error.0).err().unwrap_or(Error::StreamClosed)),
+            Err(error) => Err(check("CudaContext::new", error.0).err().unwrap_or(Error::Closed { what: "stream" })),
         }
     }
 
@@ -84,11 +84,11 @@ impl CudaBackend {
     ///
     /// # Errors
     ///
-    /// [`StreamClosed`](Error::StreamClosed).
+    /// [`Closed`](Error::Closed).
     pub fn raw_stream(&self, stream: StreamId) -> Result<CUstream> {
         let queue = self.shared.stream(stream)?;
         // One that a kernel still runs on is listed, and its handle may be another's.
-        if queue.is_closed() { Err(Error::StreamClosed) } else { Ok(queue.handle()) }
+        if queue.is_closed() { Err(Error::Closed { what: "stream" }) } else { Ok(queue.handle()) }
     }
 
     /// Device memory of somebody else's as a block, which may be copied and filled like any other. Freeing it drops `keeps`, after its uses.
@@ -104,7 +104,7 @@ impl CudaBackend {
         self.shared.device(device)?;
         let place = NonNull::new(ptr::without_provenance_mut(address.get() as usize));
         let (Some(place), 1..) = (place, layout.size()) else {
-            return Err(Error::Size { asked: layout.size() as u64, least: 1, most: isize::MAX as u64 });
+            return Err(Error::Size { what: "size in bytes", asked: layout.size() as u64, least: 1, most: isize::MAX as u64 });
         };
         self.shared.is_new(address.get(), layout)?;
         let (location, options) = (MemoryLocation::Device, Options::empty());
@@ -119,7 +119,7 @@ impl CudaBackend {
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](Error::NoDevice), [`Size`](Error::Size), [`PinnedBudget`](Error::PinnedBudget), what the driver said; [`Unsupported`](Error::Unsupported) for what is
+    /// [`NoDevice`](Error::NoDevice), [`Size`](Error::Size), [`Limit`](Error::Limit), what the driver said; [`Unsupported`](Error::Unsupported) for what is
     /// known already, or where a device sees it at another address.
     ///
     /// # Safety
@@ -129,7 +129,9 @@ impl CudaBackend {
     pub unsafe fn register(self: &Arc<Self>, device: u32, place: NonNull<u8>, bytes: usize) -> Result<Registered> {
         let home = self.shared.device(device)?;
         let layout = Layout::from_size_align(bytes, 1).ok().filter(|layout| layout.size() > 0);
-        let Some(layout) = layout else { return Err(Error::Size { asked: bytes as u64, least: 1, most: isize::MAX as u64 }) };
+        let Some(layout) = layout else {
+            return Err(Error::Size { what: "size in bytes", asked: bytes as u64, least: 1, most: isize::MAX as u64 });
+        };
         let start = place.as_ptr().addr() as u64;
         self.shared.is_new(start, layout)?;
         self.shared.budget.take(bytes as u64)?;

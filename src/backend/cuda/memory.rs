@@ -67,10 +67,10 @@ impl Shared {
         let home = self.device(device)?;
         let (size, align) = (layout.size() as u64, layout.align() as u64);
         if size == 0 {
-            return Err(Error::Size { asked: 0, least: 1, most: isize::MAX as u64 });
+            return Err(Error::Size { what: "size in bytes", asked: 0, least: 1, most: isize::MAX as u64 });
         }
         if align > LARGEST_ALIGN {
-            return Err(Error::Align { asked: align, most: LARGEST_ALIGN });
+            return Err(Error::Size { what: "power-of-two alignment", asked: align, least: 1, most: LARGEST_ALIGN });
         }
         options.check(location)?;
         // What the driver's alignment may lack of a larger one.

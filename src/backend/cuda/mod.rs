@@ -262,7 +262,7 @@ impl Shared {
 
     fn stream(&self, id: StreamId) -> Result<Arc<Queue>> {
         process::admits("cuCtxGetCurrent")?;
-        self.streams.get(id).ok_or_else(|| Error::StreamClosed)
+        self.streams.get(id).ok_or_else(|| Error::Closed { what: "stream" })
     }
 
     fn queues(&self) -> Vec<Arc<Queue>> {

@@ -173,7 +173,7 @@ impl Shared {
         let loaded = self.modules.get(module);
         let entries = loaded.as_ref().map_or(&[][..], |loaded| loaded.image.host);
         let entry = entry(entries, name, arguments)?;
-        let unknown = || Error::UnknownKernel { asked: name.into(), known: entries };
+        let unknown = || Error::NotFound { what: "kernel", name: name.into(), known: crate::backend::names(entries) };
         let there = loaded.as_ref().ok_or_else(unknown)?.on(self, device)?;
         let place = entries.iter().position(|other| ptr::eq(other, entry));
         let kernel = *place.and_then(|place| there.kernels.get(place)).ok_or_else(unknown)?;
@@ -326,10 +326,11 @@ fn compile(calls: &Calls, image: &[u8]) -> Result<Handle<CUmod_st>> {
     let said = unsafe { calls.cuModuleLoadDataEx(&raw mut module, text.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr()) };
     match said {
         Ok(()) => Ok(Handle(module)),
-        Err(Error::Driver { call, code, name }) => {
+        Err(Error::Driver { call, code, name, .. }) => {
             let end = log.iter().position(|&byte| byte == 0).unwrap_or(log.len());
             let log: Box<str> = String::from_utf8_lossy(&log[..end]).trim().into();
-            Err(if log.is_empty() { Error::Driver { call, code, name } } else { Error::Compiler { call, code, name, log } })
+            let log = Some(log).filter(|log| !log.is_empty());
+            Err(Error::Driver { call, code, name, log })
         }
         Err(error) => Err(error),
     }

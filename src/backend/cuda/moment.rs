@@ -15,6 +15,7 @@ use super::device::Device;
 use super::process;
 use super::queue::Lasts;
 use crate::backend::{StreamId, Ticket};
+use crate::error::OperationFault;
 use crate::{Error, Result};
 
 /// By ticket.
@@ -82,7 +83,7 @@ impl Shared {
         };
         for ticket in [from, to] {
             if !self.is_reached(ticket) {
-                return Err(Error::NotReached { stream: ticket.stream.get(), number: ticket.number });
+                return Err(Error::Operation { what: OperationFault::NotReached, stream: ticket.stream.get(), number: ticket.number });
             }
         }
         let _bound = second.device.bind()?;
@@ -90,7 +91,9 @@ impl Shared {
         // SAFETY: live events; writes one number.
         match unsafe { second.device.calls.cuEventElapsedTime(&raw mut milliseconds, first.event.0, second.event.0) } {
             Ok(()) => Ok(Duration::try_from_secs_f32(milliseconds.max(0.0) / 1e3).unwrap_or_default()),
-            Err(Error::Driver { code: number::NOT_READY, .. }) => Err(Error::NotReached { stream: to.stream.get(), number: to.number }),
+            Err(Error::Driver { code: number::NOT_READY, .. }) => {
+                Err(Error::Operation { what: OperationFault::NotReached, stream: to.stream.get(), number: to.number })
+            }
             Err(error) => Err(error),
         }
     }

@@ -27,11 +27,12 @@ use super::event::Event;
 use super::pieces::Piece;
 use super::process;
 use super::tally::Done;
-use crate::backend::StreamId;
 use crate::backend::counters::Counts;
 use crate::backend::ended::Untold;
 use crate::backend::failures::Failures;
 use crate::backend::recent::{Recent, Remembered};
+use crate::backend::{StreamId, Ticket};
+use crate::error::OperationFault;
 use crate::{Error, Result};
 
 /// From so many bytes on an operation has an event of its own: what takes 5 us and more is worth not being waited for by mistake.
@@ -144,7 +145,7 @@ impl Making<'_> {
 
     /// [`STAGING`](super::device::STAGING) pinned bytes, which its calls alone use where they come in the stream's order, and the host only in host functions.
     pub fn staging(&self) -> Result<NonNull<u8>> {
-        self.staging.ok_or(Error::StreamClosed)
+        self.staging.ok_or(Error::Closed { what: "stream" })
     }
 
     /// A pinned word that is its own until it is over: always the same.
@@ -195,7 +196,7 @@ impl Queue {
     /// Queues an operation, but where something has failed from the number `since` on: then it fails in its turn.
     pub fn push_since(
         &self,
-        since: Option<u64>,
+        since: Option<Ticket>,
         lasts: Lasts,
         done: Option<Done>,
         make: impl FnOnce(&mut Making<'_>) -> Result<()>,
@@ -209,13 +210,13 @@ impl Queue {
         &self,
         _bound: &Bound,
         mut state: MutexGuard<'_, State>,
-        since: Option<u64>,
+        since: Option<Ticket>,
         lasts: Lasts,
         done: Option<Done>,
         make: impl FnOnce(&mut Making<'_>) -> Result<()>,
     ) -> Result<u64> {
         if state.is_closed {
-            return Err(Error::StreamClosed);
+            return Err(Error::Closed { what: "stream" });
         }
         if !matches!(lasts, Lasts::Bytes(_)) {
             // Who waits for what is before it does not wait for it.
@@ -225,9 +226,9 @@ impl Queue {
         let number = state.last + 1;
         let mut making = Making { queue: self, number, staging, word: None, has_begun: false };
         let made = match since {
-            Some(since) if state.failed > 0 && state.failed >= since => {
+            Some(since) if state.failed > 0 && state.failed >= since.number => {
                 making.has_begun = true;
-                Err(Error::Unpublished { failed: state.failed })
+                Err(Error::Operation { what: OperationFault::Unpublished, stream: since.stream.get(), number: state.failed })
             }
             _ => make(&mut making),
         };
@@ -267,7 +268,7 @@ impl Queue {
     pub fn mark(&self) -> Result<u64> {
         let mut state = self.state();
         if state.is_closed {
-            return Err(Error::StreamClosed);
+            return Err(Error::Closed { what: "stream" });
         }
         state.last += 1;
         let (number, before) = (state.last, state.last - 1);

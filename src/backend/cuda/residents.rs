@@ -44,7 +44,7 @@ impl Fit {
     /// Refuses what fits not even where nothing else is.
     pub fn holds(self, groups: u32) -> Result<()> {
         if groups == 0 || groups > self.most() {
-            return Err(Error::Size { asked: groups.into(), least: 1, most: self.most().into() });
+            return Err(Error::Size { what: "number of groups", asked: groups.into(), least: 1, most: self.most().into() });
         }
         Ok(())
     }

@@ -55,7 +55,7 @@ impl Arena {
         // What the pointer's width leaves, with room to align.
         let most = MOST.min((isize::MAX as u64).saturating_sub(ALIGN));
         if capacity == 0 || capacity > most {
-            return Err(Error::Size { asked: capacity, least: 1, most });
+            return Err(Error::Size { what: "size in bytes", asked: capacity, least: 1, most });
         }
         let mapping = Mapping::sparse((capacity + ALIGN) as usize)?;
         let base = mapping.place().0;
@@ -94,10 +94,10 @@ impl Arena {
     /// [`take_from_pages`](Self::take_from_pages) sees to that.
     pub fn take(&self, bytes: u64, align: u64) -> Result<Option<u64>> {
         if bytes == 0 {
-            return Err(Error::Size { asked: 0, least: 1, most: self.capacity });
+            return Err(Error::Size { what: "size in bytes", asked: 0, least: 1, most: self.capacity });
         }
         if !align.is_power_of_two() || align > ALIGN {
-            return Err(Error::Align { asked: align, most: ALIGN });
+            return Err(Error::Size { what: "power-of-two alignment", asked: align, least: 1, most: ALIGN });
         }
         let mut space = self.space();
         if space.pages.count() > 0 && bytes > self.capacity - self.held(&space) {
@@ -191,6 +191,8 @@ fn window(capacity: u64) -> Result<u64> {
     let take = |taken: u64| taken.checked_add(size).filter(|&taken| taken <= WINDOWS_SIZE);
     match TAKEN.fetch_update(Relaxed, Relaxed, take) {
         Ok(taken) => Ok(WINDOWS + taken),
-        Err(taken) => Err(Error::Size { asked: capacity, least: 1, most: (WINDOWS_SIZE - taken).saturating_sub(ALIGN) }),
+        Err(taken) => {
+            Err(Error::Size { what: "size in bytes", asked: capacity, least: 1, most: (WINDOWS_SIZE - taken).saturating_sub(ALIGN) })
+        }
     }
 }

@@ -123,7 +123,7 @@ unsafe impl Backend for HostBackend {
     }
 
     fn open_stream(&self, device: u32) -> Result<StreamId> {
-        let (opened, mut outcome) = (Cell::new(None), Err(Error::StreamClosed));
+        let (opened, mut outcome) = (Cell::new(None), Err(Error::Closed { what: "stream" }));
         let open = || {
             self.shared.arena(device)?;
             Queue::open(&self.shared, device).inspect(|&id| opened.set(Some(id)))
@@ -290,7 +290,7 @@ unsafe impl Backend for HostBackend {
             let entry = *entry(entries, name, arguments.len())?;
             let most = self.shared.resident_groups;
             if groups == 0 || groups > most {
-                return Err(Error::Size { asked: groups.into(), least: 1, most: most.into() });
+                return Err(Error::Size { what: "number of groups", asked: groups.into(), least: 1, most: most.into() });
             }
             let operation = Operation::Launch(operation::Launch { entry, arguments: arguments.into(), groups, operands: operands.into() });
             Ok((operation, Work::Kernel { device: stream.device, name: entry.name, arguments }))

@@ -186,7 +186,7 @@ impl Builder {
     pub fn build(mut self) -> Result<Arc<HostBackend>> {
         let devices = if self.memories.is_empty() { self.devices } else { u32::try_from(self.memories.len()).unwrap_or(u32::MAX) };
         if devices > DEVICES {
-            return Err(Error::Size { asked: devices.into(), least: 1, most: DEVICES.into() });
+            return Err(Error::Size { what: "number of devices", asked: devices.into(), least: 1, most: DEVICES.into() });
         }
         if self.memories.is_empty() {
             self.memories = (0..self.devices).map(|_| self.device_memory).collect();

@@ -38,7 +38,7 @@ impl Mapping {
 
     fn map(len: usize, align: usize, reserve: bool) -> Result<Self> {
         if len == 0 {
-            return Err(Error::Size { asked: 0, least: 1, most: isize::MAX as u64 });
+            return Err(Error::Size { what: "size in bytes", asked: 0, least: 1, most: isize::MAX as u64 });
         }
         // What a page's alignment may lack of a larger one.
         let mapped = len.saturating_add(align.saturating_sub(PAGE));

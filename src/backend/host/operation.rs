@@ -125,7 +125,7 @@ impl Launch {
             };
             let others: io::Result<Vec<_>> = (1..u64::from(self.groups)).map(start).collect();
             all_there.get_or_init(|| others.is_ok());
-            let others = others.map_err(|source| Error::Thread { source })?;
+            let others = others.map_err(|source| Error::System { call: "start of a thread", path: None, answer: source })?;
             shared.counts.launches.fetch_add(1, Relaxed);
             let first = run(0);
             others.into_iter().fold(first, |outcome, other| outcome.and(other.join().unwrap_or(Ok(()))))

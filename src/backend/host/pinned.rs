@@ -28,7 +28,7 @@ impl Budget {
         let take = |used: u64| used.checked_add(asked).filter(|&sum| sum <= self.bytes);
         match self.used.fetch_update(Relaxed, Relaxed, take) {
             Ok(_) => Ok(()),
-            Err(used) => Err(Error::PinnedBudget { asked, used, budget: self.bytes }),
+            Err(used) => Err(Error::Limit { of: "pinned memory", requested: asked, used, limit: self.bytes }),
         }
     }
 
@@ -68,7 +68,7 @@ mod tests {
     fn the_budget_never_overflows() {
         let budget = Budget::new(u64::MAX);
         assert!(budget.take(10).is_ok());
-        assert!(matches!(budget.take(u64::MAX), Err(Error::PinnedBudget { asked: u64::MAX, used: 10, budget: u64::MAX })));
+        assert!(matches!(budget.take(u64::MAX), Err(Error::Limit { of: "pinned memory", requested: u64::MAX, used: 10, limit: u64::MAX })));
         budget.give(10);
         assert!(budget.take(u64::MAX).is_ok());
     }

@@ -21,6 +21,7 @@ use crate::backend::ended::Untold;
 use crate::backend::failures::Failures;
 use crate::backend::panic::caught;
 use crate::backend::{StreamId, Ticket};
+use crate::error::OperationFault;
 use crate::{Error, Result};
 
 /// An operation on its way, and the call that queued it.
@@ -89,7 +90,7 @@ impl Queue {
                     let (shared, queue) = (Arc::clone(shared), Arc::clone(&queue));
                     move || queue.run(&shared, id, &operations)
                 })
-                .map_err(|source| Error::Thread { source })?,
+                .map_err(|source| Error::System { call: "start of a thread", path: None, answer: source })?,
         );
         drop(thread);
         shared.streams.write().unwrap_or_else(PoisonError::into_inner).insert(id, queue);
@@ -143,10 +144,16 @@ impl Queue {
         let Item { operation, facts, struck } = item;
         let count = self.count(&operation);
         let flips = struck.and_then(|struck| struck.flips);
-        let refusal = if *is_broken { Some(Error::StreamClosed) } else { struck.filter(|_| flips.is_none()).map(|struck| struck.error()) };
+        let refusal = if *is_broken {
+            Some(Error::Closed { what: "stream" })
+        } else {
+            struck.filter(|_| flips.is_none()).map(|struck| struck.error())
+        };
         let outcome = caught(|| {
             let outcome = match (refusal, &operation) {
-                (None, Operation::Publish { since, .. }) if last_failed >= *since => Err(Error::Unpublished { failed: last_failed }),
+                (None, Operation::Publish { since, .. }) if last_failed >= *since => {
+                    Err(Error::Operation { what: OperationFault::Unpublished, stream: ticket.stream.get(), number: last_failed })
+                }
                 (None, operation) => operation.execute(shared, self.device, &facts),
                 // What comes after it relies on the order, whatever is said of the wait.
                 (Some(error), wait @ Operation::After { .. }) => wait.execute(shared, self.device, &facts).and(Err(error)),
@@ -163,7 +170,7 @@ impl Queue {
         }
         let outcome = outcome.unwrap_or_else(|| {
             *is_broken = true;
-            Err(Error::StreamClosed)
+            Err(Error::Closed { what: "stream" })
         });
         outcome.inspect_err(|error| operation.taint(shared, ticket, error))
     }
@@ -171,7 +178,7 @@ impl Queue {
     /// Queues an operation; its number, which `announce` is told before anything is executed.
     pub fn push(&self, item: Item, announce: impl FnOnce(u64)) -> Result<u64> {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
-        let (Some(open), number) = (&sender.0, sender.1 + 1) else { return Err(Error::StreamClosed) };
+        let (Some(open), number) = (&sender.0, sender.1 + 1) else { return Err(Error::Closed { what: "stream" }) };
         // What it calls may panic: nothing has been counted yet.
         announce(number);
         let count = self.count(&item.operation);
@@ -185,7 +192,7 @@ impl Queue {
             if let Some(count) = count {
                 count.fetch_sub(1, Relaxed);
             }
-            return Err(Error::StreamClosed);
+            return Err(Error::Closed { what: "stream" });
         }
         sender.1 = number;
         Ok(number)
@@ -194,7 +201,7 @@ impl Queue {
     /// A number of its own that is reached with everything before it, which `announce` is told: nobody else's failure has it.
     pub fn mark(&self, announce: impl FnOnce(u64)) -> Result<u64> {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
-        let (Some(open), number) = (&sender.0, sender.1 + 1) else { return Err(Error::StreamClosed) };
+        let (Some(open), number) = (&sender.0, sender.1 + 1) else { return Err(Error::Closed { what: "stream" }) };
         announce(number);
         {
             // The stream does not get further meanwhile, so it either is through or finds the mark behind what it executes: whoever has waited for
@@ -204,7 +211,7 @@ impl Queue {
                 self.done.store(number, Release);
                 self.changed.notify_all();
             } else {
-                open.send((number, None)).map_err(|_| Error::StreamClosed)?;
+                open.send((number, None)).map_err(|_| Error::Closed { what: "stream" })?;
             }
         }
         sender.1 = number;

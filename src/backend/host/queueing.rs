@@ -10,11 +10,12 @@ use super::log::{Facts, Phase};
 use super::operation::Operation;
 use super::queue::{Item, Queue};
 use crate::backend::{StreamId, Ticket};
+use crate::error::OperationFault;
 use crate::{Error, Result};
 
 impl HostBackend {
     pub(super) fn stream(&self, id: StreamId) -> Result<Arc<Queue>> {
-        self.shared.stream(id).ok_or(Error::StreamClosed)
+        self.shared.stream(id).ok_or(Error::Closed { what: "stream" })
     }
 
     /// When a recorded ticket was reached: by the clock, or in the model of the link where there is one.
@@ -22,7 +23,7 @@ impl HostBackend {
         let Ticket { stream, number } = ticket;
         match self.stream(stream)?.recorded(number) {
             None => Err(Error::Unsupported { what: "the time of a ticket that was not recorded" }),
-            Some(None) => Err(Error::NotReached { stream: stream.get(), number }),
+            Some(None) => Err(Error::Operation { what: OperationFault::NotReached, stream: stream.get(), number }),
             Some(Some(at)) => Ok(self.shared.model.as_ref().map_or(at, |model| model.end(ticket))),
         }
     }

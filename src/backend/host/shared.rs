@@ -68,7 +68,7 @@ impl Shared {
             return Err(Error::NoDevice { asked: 0, devices: 0 });
         };
         if !(1..=MOST).contains(&builder.page) {
-            return Err(Error::Size { asked: builder.page, least: 1, most: MOST });
+            return Err(Error::Size { what: "page size", asked: builder.page, least: 1, most: MOST });
         }
         let page = if builder.capabilities.shared_memory { 0 } else { builder.page };
         let plan = Plan::default();

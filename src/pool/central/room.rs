@@ -59,7 +59,7 @@ fn first<T>(ways: &[Way<'_, T>]) -> Result<Option<T>> {
 fn short(error: Error) -> Result<(u64, u64)> {
     match error {
         Error::OutOfMemory { free, largest, .. } => Ok((free, largest)),
-        Error::Limit { used, limit, .. } | Error::PinnedBudget { used, budget: limit, .. } => {
+        Error::Limit { used, limit, .. } => {
             let left = limit.saturating_sub(used);
             Ok((left, left))
         }
@@ -124,7 +124,7 @@ impl<M: Memory> Central<M> {
         found.ok_or_else(|| {
             let (state, (free, largest)) = (self.settled(), refused.get());
             if requested > self.limit {
-                return Error::Limit { requested, used: state.reserved, limit: self.limit };
+                return Error::Limit { of: "memory", requested, used: state.reserved, limit: self.limit };
             }
             let left = whole_units(self.limit - state.reserved);
             let largest = state.heap.largest_at(align).max(whole_units(largest).min(left));
@@ -169,7 +169,7 @@ impl<M: Memory> Central<M> {
         let found = first(&ways[..count])?;
         let (free, largest) = refused.get();
         let mut block = found.ok_or_else(|| match requested > self.limit {
-            true => Error::Limit { requested, used: self.lock().reserved, limit: self.limit },
+            true => Error::Limit { of: "memory", requested, used: self.lock().reserved, limit: self.limit },
             false => Error::OutOfMemory { requested, free, largest },
         })?;
         self.lock().direct.insert(address(&block), block.tag);
@@ -286,7 +286,9 @@ impl<M: Memory> Central<M> {
             let slab_align = if bytes - part >= align { UNIT } else { align.max(UNIT) };
             let slab = match self.slab(bytes, slab_align, &mut tried, refused) {
                 // The memory does not support this alignment, but a longer slab contains an aligned address.
-                Err(Error::Align { .. }) if slab_align > UNIT => self.slab(bytes + slab_align, UNIT, &mut tried, refused),
+                Err(Error::Size { what: "power-of-two alignment", .. }) if slab_align > UNIT => {
+                    self.slab(bytes + slab_align, UNIT, &mut tried, refused)
+                }
                 outcome => outcome,
             };
             if let Some(block) = slab? {
@@ -370,7 +372,7 @@ impl<M: Memory> Central<M> {
     fn ask(&self, reserved: &mut Reserved<'_, M>, align: usize, on: Option<&Stream>) -> Result<Block> {
         let (bytes, most) = (reserved.bytes, isize::MAX as u64);
         let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, align).ok());
-        let layout = layout.ok_or(Error::Size { asked: bytes, least: 1, most })?;
+        let layout = layout.ok_or(Error::Size { what: "size in bytes", asked: bytes, least: 1, most })?;
         let block = self.below(|memory| memory.alloc(layout, on))?;
         reserved.is_had = true;
         self.counts.allocations.fetch_add(1, Relaxed);
@@ -380,7 +382,7 @@ impl<M: Memory> Central<M> {
     /// Reserves room for all of the blocks or for none. After a failure or a panic, frees empty slabs down to the previously reserved bytes.
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
         let class = if self.is_enabled { self.classes.class_of(bytes) } else { None };
-        let class = class.ok_or(Error::Size { asked: bytes, least: 1, most: self.classes.largest() })?;
+        let class = class.ok_or(Error::Size { what: "size in bytes", asked: bytes, least: 1, most: self.classes.largest() })?;
         let whole = self.whole(class, bytes);
         let wanted = Wanted { whole, requested: whole, align: self.least_align as u64 };
         let before = self.lock().reserved;

@@ -1,4 +1,6 @@
-//! Why an id leads nowhere.
+//! [`IdError`]: why an id or a message refers to nothing.
+
+use ringmem_layouts::message::ReferenceError;
 
 /// Facts about an id that was looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -52,4 +54,7 @@ pub enum IdError {
         /// How many there are.
         slots: u32,
     },
+    /// A message that names no elements of the requested type.
+    #[error(transparent)]
+    Reference(#[from] ReferenceError),
 }
