@@ -326,7 +326,7 @@ fn what_the_system_said_is_told_and_which_option_asked() {
     shell
         .args(["-c", "ulimit -v 4000000; exec \"$0\" replay \"$1\" --device-memory 512GiB", env!("CARGO_BIN_EXE_ringmem")])
         .arg(trace.path());
-    finish(shell).refuses(1, &["--device-memory: the system maps no 5497", " bytes: ", "os error 12"]);
+    finish(shell).refuses(1, &["--device-memory: cannot map 5497", " bytes: ", "os error 12"]);
 }
 
 #[test]

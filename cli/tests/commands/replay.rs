@@ -173,7 +173,7 @@ fn the_page_has_the_figures_of_the_object() {
             "known.trace: 19997 events on 0 streams",
             "slabs of 32 MiB, 4 classes an octave, 4 GiB at most of 1 GiB of device memory",
             "10523 given, 1 refused; 9472 freed",
-            "line 19996: 9999999999 bytes requested where 33554432 of 4294967296 are in use",
+            "line 19996: memory limit reached: 9999999999 bytes requested, 33554432 of 4294967296 in use",
             "1 of blocks that are not there, 0 failed",
             "9471 of 10523, 90.0 %",
             "driver         1 allocation\n",
