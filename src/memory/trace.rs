@@ -26,7 +26,7 @@ use crate::{Error, Result};
 /// `ringmem replay` runs a file of such lines.
 ///
 /// ```
-/// # fn main() -> ringmem::Result<()> {
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Device, Outcome, Trace};
 /// use ringmem::stream::Stream;
