@@ -131,36 +131,30 @@ fn overwrite<M: Machine<Word: RmwWord>>(producer: &mut Many<M, MPMC>, messages: 
     done
 }
 
-/// Tries so often; what came.
-fn pop<M: Machine<Word: RmwWord>>(consumer: &mut mpmc::Consumer<u64, M>, tries: usize) -> Vec<u64> {
-    (0..tries).filter_map(|_| consumer.pop().ok()).collect()
+/// What both kinds of consumer do: tries so often; what came.
+macro_rules! drains {
+    ($consumer:ty: $pop:ident, $pop_slice:ident) => {
+        fn $pop<M: Machine<Word: RmwWord>>(consumer: &mut $consumer, tries: usize) -> Vec<u64> {
+            (0..tries).filter_map(|_| consumer.pop().ok()).collect()
+        }
+
+        fn $pop_slice<M: Machine<Word: RmwWord>>(consumer: &mut $consumer, tries: usize) -> Vec<u64> {
+            let slice = |_| {
+                let mut into = [0; 2];
+                let count = consumer.pop_slice(&mut into);
+                into[..count].to_vec()
+            };
+            (0..tries).flat_map(slice).collect()
+        }
+    };
 }
 
-fn pop_slice<M: Machine<Word: RmwWord>>(consumer: &mut mpmc::Consumer<u64, M>, tries: usize) -> Vec<u64> {
-    let slice = |_| {
-        let mut into = [0; 2];
-        let count = consumer.pop_slice(&mut into);
-        into[..count].to_vec()
-    };
-    (0..tries).flat_map(slice).collect()
-}
+drains! { mpmc::Consumer<u64, M>: pop, pop_slice }
+drains! { mpsc::Consumer<u64, M>: pop_alone, pop_slice_alone }
 
 fn take<M: Machine<Word: RmwWord>>(consumer: &mut mpmc::Consumer<u64, M>, tries: usize) -> Vec<u64> {
     // Kept from dropping: it gives all, and in a model that has failed it is not to go on.
     (0..tries).flat_map(|_| consumer.take(2).map_or_else(|_| Vec::new(), |taken| ManuallyDrop::new(taken).by_ref().collect())).collect()
-}
-
-fn pop_alone<M: Machine<Word: RmwWord>>(consumer: &mut mpsc::Consumer<u64, M>, tries: usize) -> Vec<u64> {
-    (0..tries).filter_map(|_| consumer.pop().ok()).collect()
-}
-
-fn pop_slice_alone<M: Machine<Word: RmwWord>>(consumer: &mut mpsc::Consumer<u64, M>, tries: usize) -> Vec<u64> {
-    let slice = |_| {
-        let mut into = [0; 2];
-        let count = consumer.pop_slice(&mut into);
-        into[..count].to_vec()
-    };
-    (0..tries).flat_map(slice).collect()
 }
 
 fn peek_alone<M: Machine<Word: RmwWord>>(consumer: &mut mpsc::Consumer<u64, M>, tries: usize) -> Vec<u64> {
@@ -270,15 +264,17 @@ impl Scene {
     }
 }
 
-/// Two producers and a consumer.
-fn two_producers<M: Machine<Word: RmwWord> + 'static>(
+/// Two producers and a consumer; `rest` pops one by one.
+fn two_fill<M: Machine<Word: RmwWord> + 'static, C: Send + 'static, const KIND: u64>(
     scene: Scene,
-    fill: Fill<M, MPMC>,
-    drain: fn(&mut mpmc::Consumer<u64, M>, usize) -> Vec<u64>,
+    consumer: impl FnOnce(&'static Memory<M>) -> C,
+    fill: Fill<M, KIND>,
+    drain: fn(&mut C, usize) -> Vec<u64>,
+    rest: fn(&mut C, usize) -> Vec<u64>,
 ) {
-    let memory = Memory::<M>::new(MPMC, scene.capacity(), u64::MAX);
-    let consumer = Kept::new(memory.consumer());
-    let mut first = Kept::new(memory.producer::<MPMC>());
+    let memory = Memory::<M>::new(KIND, scene.capacity(), u64::MAX);
+    let consumer = Kept::new(consumer(memory));
+    let mut first = Kept::new(memory.producer::<KIND>());
     let second = Kept::new(first.0.clone());
     let before = scene.before(|value| first.0.push(value).is_ok());
     let one = on(Side::Writer, first, move |producer| fill(producer, &[1, 2]));
@@ -287,11 +283,30 @@ fn two_producers<M: Machine<Word: RmwWord> + 'static>(
     let ((first, one), (second, two)) = (one.join().unwrap(), two.join().unwrap());
     let (mut consumer, mut got) = reader.join().unwrap();
     take_side(Side::Reader);
-    got.extend(pop(&mut consumer.0, 4));
+    got.extend(rest(&mut consumer.0, 4));
     assert_whole(&[before, one, two], &[got]);
     drop((first, second, consumer));
     // SAFETY: all handles are gone.
     unsafe { memory.free() };
+}
+
+/// Two producers and a consumer.
+fn two_producers<M: Machine<Word: RmwWord> + 'static>(
+    scene: Scene,
+    fill: Fill<M, MPMC>,
+    drain: fn(&mut mpmc::Consumer<u64, M>, usize) -> Vec<u64>,
+) {
+    two_fill(scene, Memory::<M>::consumer, fill, drain, pop);
+}
+
+/// Two producers and the only consumer.
+fn one_consumer<M: Machine<Word: RmwWord> + 'static>(
+    scene: Scene,
+    fill: Fill<M, MPSC>,
+    drain: fn(&mut mpsc::Consumer<u64, M>, usize) -> Vec<u64>,
+) {
+    // SAFETY: this model's only consumer.
+    two_fill(scene, |memory: &'static Memory<M>| unsafe { memory.only_consumer() }, fill, drain, pop_alone);
 }
 
 /// A producer and two consumers, of which one tries only once.
@@ -316,31 +331,6 @@ fn two_consumers<M: Machine<Word: RmwWord> + 'static>(
     got.extend(pop(&mut consumer.0, 4));
     assert_whole(&[before, sent], &[got, theirs]);
     drop((producer, other, consumer));
-    // SAFETY: all handles are gone.
-    unsafe { memory.free() };
-}
-
-/// Two producers and the only consumer.
-fn one_consumer<M: Machine<Word: RmwWord> + 'static>(
-    scene: Scene,
-    fill: Fill<M, MPSC>,
-    drain: fn(&mut mpsc::Consumer<u64, M>, usize) -> Vec<u64>,
-) {
-    let memory = Memory::<M>::new(MPSC, scene.capacity(), u64::MAX);
-    // SAFETY: this model's only consumer.
-    let consumer = Kept::new(unsafe { memory.only_consumer() });
-    let mut first = Kept::new(memory.producer::<MPSC>());
-    let second = Kept::new(first.0.clone());
-    let before = scene.before(|value| first.0.push(value).is_ok());
-    let one = on(Side::Writer, first, move |producer| fill(producer, &[1, 2]));
-    let two = on(Side::Writer, second, move |producer| fill(producer, &[11]));
-    let reader = on(Side::Reader, consumer, move |consumer| scene.drain(|| drain(consumer, 1)));
-    let ((first, one), (second, two)) = (one.join().unwrap(), two.join().unwrap());
-    let (mut consumer, mut got) = reader.join().unwrap();
-    take_side(Side::Reader);
-    got.extend(pop_alone(&mut consumer.0, 4));
-    assert_whole(&[before, one, two], &[got]);
-    drop((first, second, consumer));
     // SAFETY: all handles are gone.
     unsafe { memory.free() };
 }
