@@ -1,6 +1,6 @@
-//! Rings with a word in each slot: any start index, any sequence of operations through several handles, against a queue.
+//! Rings of fixed-size messages: any start index, any sequence of operations through several handles, against a queue.
 //!
-//! The model is that of `layouts/tests/many_model.rs`; what a fuzzer adds is the sequences. The address sanitizer watches.
+//! The model is that of `layouts/tests/rings_model.rs`; what a fuzzer adds is the sequences. The address sanitizer watches.
 
 #![no_main]
 
@@ -9,7 +9,7 @@ mod queue;
 
 use arbitrary::Arbitrary;
 use libfuzzer_sys::fuzz_target;
-use queue::{End, Op, Value, flagged_follows_the_model, mpmc_follows_the_model, mpsc_follows_the_model};
+use queue::{End, Op, Value, flagged_follows_the_model, mpmc_follows_the_model, mpsc_follows_the_model, spsc_follows_the_model};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
@@ -26,6 +26,7 @@ enum Ring {
     Mpmc,
     Mpsc,
     Flagged,
+    Spsc,
 }
 
 #[derive(Arbitrary, Clone, Copy, Debug)]
@@ -114,6 +115,7 @@ fn at_capacity<T: Value, const N: usize>(input: &Input) {
         Ring::Mpmc => mpmc_follows_the_model::<T, N>(start, &ops),
         Ring::Mpsc => mpsc_follows_the_model::<T, N>(start, &ops),
         Ring::Flagged => flagged_follows_the_model::<T, N>(start, &ops),
+        Ring::Spsc => spsc_follows_the_model::<T, N>(start, &ops),
     }
 }
 

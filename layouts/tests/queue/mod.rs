@@ -1,4 +1,4 @@
-//! Rings with a word in each slot, and the queue that each of them is.
+//! Rings of fixed-size messages, and the queue that each of them is.
 //!
 //! One thread works several handles; the model says what each operation must answer.
 
@@ -7,8 +7,9 @@ use std::fmt::Debug;
 use std::mem::{MaybeUninit, forget};
 
 use ringmem_layouts::Host;
+use ringmem_layouts::attach::Corrupt;
 use ringmem_layouts::ring::mpmc::{BatchProducer, ManyProducer};
-use ringmem_layouts::ring::{PopError, PushError, ReserveError, Storage, WordSlot, flagged, mpmc, mpsc};
+use ringmem_layouts::ring::{BareSlot, PopError, PushError, ReserveError, Storage, WordSlot, mpmc, mpsc};
 
 /// What is done with something that acts when it is dropped.
 #[derive(Clone, Copy, Debug)]
@@ -435,15 +436,16 @@ fn mpsc_follows<T: Value, S: Storage<WordSlot<T>>>(mut ring: mpsc::RingIn<T, S>,
     }
 }
 
-/// What is between the indices of a flagged ring: first what was popped and not released, last what was pushed and not published.
-pub struct Flagged<T> {
+/// What is between the indices of a ring with one producer and one consumer: first what was popped and not released, last what was pushed and
+/// not published.
+pub struct Pair<T> {
     slots: VecDeque<T>,
     popped: usize,
     unpublished: usize,
     next: u64,
 }
 
-impl<T: Value> Flagged<T> {
+impl<T: Value> Pair<T> {
     fn fresh(&mut self) -> T {
         self.next += 1;
         T::of(self.next)
@@ -463,212 +465,297 @@ impl<T: Value> Flagged<T> {
     }
 }
 
-/// Slots in the ring itself, and slots that were lent at run time.
-pub fn flagged_follows_the_model<T: Value, const N: usize>(start: u64, ops: &[(usize, Op)]) {
-    flagged_follows(flagged::Ring::<T, N>::starting_at(start), ops);
-    flagged_follows(flagged::RingIn::<T, _>::over_starting_at(&mut dirty::<_, N>()[..], start).unwrap(), ops);
+/// A number of messages, or why there is none.
+pub trait Count {
+    /// Panics where there is none.
+    fn count(self) -> usize;
 }
 
-fn flagged_follows<T: Value, S: Storage<WordSlot<T>>>(mut ring: flagged::RingIn<T, S>, ops: &[(usize, Op)]) {
-    let mut model = Flagged { slots: VecDeque::new(), popped: 0, unpublished: 0, next: 0 };
-    let mut ops = ops.iter().copied().peekable();
-    while ops.peek().is_some() {
-        let (mut producer, mut consumer) = ring.split();
-        let mut dies = false;
-        for (who, op) in ops.by_ref() {
-            if let Op::SplitAgain = op {
-                dies = who == 1;
-                break;
-            }
-            flag(&mut producer, &mut consumer, &mut model, op);
-            assert_eq!(consumer.len(), model.visible() as u64);
-            assert_eq!(consumer.is_empty(), model.visible() == 0);
-            assert_eq!((producer.len(), producer.is_empty()), (model.slots.len() as u64, model.slots.is_empty()));
-            assert_eq!(producer.tail().wrapping_sub(consumer.head()), (model.slots.len() - model.popped) as u64);
-        }
-        if dies {
-            // New ends know what was published and released, and nothing else.
-            forget((producer, consumer));
-            model.popped = 0;
-            model.slots.truncate(model.slots.len() - model.unpublished);
-        } else {
-            model.release();
-        }
-        model.unpublished = 0;
+impl Count for usize {
+    fn count(self) -> usize {
+        self
     }
 }
 
-fn flag<T: Value>(
-    producer: &mut flagged::Producer<'_, T, Host>,
-    consumer: &mut flagged::Consumer<'_, T, Host>,
-    model: &mut Flagged<T>,
-    op: Op,
-) {
-    let capacity = producer.capacity();
-    let free = capacity - model.slots.len() as u64;
-    match op {
-        Op::Push => {
-            let value = model.fresh();
-            if free == 0 {
-                assert_eq!(producer.push(value), Err(PushError::Full(value)));
-            } else {
-                assert_eq!(producer.push(value), Ok(()));
-                model.slots.push_back(value);
+impl Count for Result<usize, Corrupt> {
+    fn count(self) -> usize {
+        self.unwrap()
+    }
+}
+
+/// The model of each kind with one producer and one consumer, and what only that kind does.
+macro_rules! pairs {
+    ($($follows:ident, $module:ident: $ring:ident over $slot:ident { $($only:item)+ })+) => {$(
+        pub use $module::follows as $follows;
+
+        mod $module {
+            use ringmem_layouts::ring::$ring::{Chunk, Consumer, Grant, Producer, Ring, RingIn};
+
+            use super::*;
+
+            $($only)+
+
+            /// Slots in the ring itself, and slots that were lent at run time. Before an operation of handle 1, each end polls the other.
+            pub fn follows<T: Value, const N: usize>(start: u64, ops: &[(usize, Op)]) {
+                follow(Ring::<T, N>::starting_at(start), ops);
+                follow(RingIn::<T, _>::over_starting_at(&mut dirty::<_, N>()[..], start).unwrap(), ops);
             }
-            // A full ring has been published, or its consumer would wait for ever.
-            model.unpublished = 0;
-        }
-        Op::PushSlice(count) => {
-            let values: Vec<T> = (0..count).map(|_| model.fresh()).collect();
-            let taken = producer.push_slice(&values).unwrap();
-            assert_eq!(taken as u64, free.min(count as u64));
-            model.slots.extend(&values[..taken]);
-            model.unpublished = 0;
-        }
-        Op::Reserve { count, write, end } => {
-            if producer.free() < count && count <= capacity {
-                // As above.
-                model.unpublished = 0;
-            }
-            match producer.reserve(count) {
-                Err(refused) if count > capacity => assert_eq!(refused, ReserveError::TooLarge { capacity }),
-                Err(refused) => {
-                    assert!(count > free);
-                    assert_eq!(refused, ReserveError::Full { free });
-                }
-                Ok(mut grant) => {
-                    assert!(count <= free);
-                    assert_eq!((grant.len(), grant.is_empty()), (count, count == 0));
-                    let values: Vec<T> = (0..write).map(|_| model.fresh()).collect();
-                    let written = count.min(write);
-                    assert_eq!(grant.fill(values.iter().copied()), written);
-                    assert_eq!(grant.written(), written);
-                    if written == count {
-                        assert_eq!(grant.write(T::of(0)), Err(T::of(0)));
-                    }
-                    model.slots.extend(&values[..written as usize]);
-                    match end {
-                        End::Drop => drop(grant),
-                        End::Explicit => grant.commit(),
-                        End::Forget => {
-                            model.unpublished += written as usize;
-                            return forget(grant);
+
+            fn follow<T: Value, S: Storage<$slot<T>>>(mut ring: RingIn<T, S>, ops: &[(usize, Op)]) {
+                let mut model = Pair { slots: VecDeque::new(), popped: 0, unpublished: 0, next: 0 };
+                let mut ops = ops.iter().copied().peekable();
+                while ops.peek().is_some() {
+                    let (mut producer, mut consumer) = ring.split();
+                    let mut dies = false;
+                    for (who, op) in ops.by_ref() {
+                        if let Op::SplitAgain = op {
+                            dies = who == 1;
+                            break;
                         }
+                        if who == 1 {
+                            let free = producer.capacity() - model.slots.len() as u64;
+                            assert_eq!((producer.refresh(), producer.free()), (Ok(free), free));
+                            look(&mut consumer, model.visible() as u64);
+                        }
+                        step(&mut producer, &mut consumer, &mut model, op, who == 1);
+                        assert_eq!(consumer.len(), model.visible() as u64);
+                        assert_eq!(consumer.is_empty(), model.visible() == 0);
+                        assert_eq!((producer.len(), producer.is_empty()), (model.slots.len() as u64, model.slots.is_empty()));
+                        assert_eq!(producer.tail().wrapping_sub(consumer.head()), (model.slots.len() - model.popped) as u64);
+                    }
+                    if dies {
+                        // New ends know what was published and released, and nothing else.
+                        forget((producer, consumer));
+                        model.popped = 0;
+                        model.slots.truncate(model.slots.len() - model.unpublished);
+                    } else {
+                        // A dropped end publishes or releases what a forgotten grant or batch left.
+                        model.release();
                     }
                     model.unpublished = 0;
                 }
             }
-        }
-        Op::BatchPush { every, count, pops, end } => {
-            // Free slots as far as the producer has looked.
-            let mut known = producer.free();
-            let mut batch = producer.batch(every);
-            // What was forgotten before.
-            model.unpublished = 0;
-            for number in 0..count {
-                let value = model.fresh();
-                if known == 0 {
-                    // It looks full: that is published before it looks again.
-                    model.unpublished = 0;
-                    known = capacity - model.slots.len() as u64;
-                }
-                if model.slots.len() as u64 == capacity {
-                    assert_eq!(batch.push(value), Err(PushError::Full(value)));
-                } else {
-                    assert_eq!(batch.push(value), Ok(()));
-                    known -= 1;
-                    model.slots.push_back(value);
-                    model.unpublished += 1;
-                    let dry = model.slots.len() == model.unpublished;
-                    if dry || known == 0 || model.unpublished as u64 >= every.max(1) {
+
+            fn step<T: Value>(
+                producer: &mut Producer<'_, T, Host>,
+                consumer: &mut Consumer<'_, T, Host>,
+                model: &mut Pair<T>,
+                op: Op,
+                by_slices: bool,
+            ) {
+                let capacity = producer.capacity();
+                let free = capacity - model.slots.len() as u64;
+                match op {
+                    Op::Push => {
+                        let value = model.fresh();
+                        if free == 0 {
+                            assert_eq!(producer.push(value), Err(PushError::Full(value)));
+                        } else {
+                            assert_eq!(producer.push(value), Ok(()));
+                            model.slots.push_back(value);
+                        }
+                        // A full ring has been published, or its consumer would wait for ever.
                         model.unpublished = 0;
                     }
-                }
-                assert_eq!(consumer.len(), model.visible() as u64);
-                if pops >> number & 1 == 1
-                    && let Some(value) = model.pop()
-                {
-                    assert_eq!(consumer.pop(), Ok(value));
-                    model.release();
-                }
-            }
-            match end {
-                End::Drop => drop(batch),
-                End::Explicit => batch.flush(),
-                End::Forget => return forget(batch),
-            }
-            model.unpublished = 0;
-        }
-        Op::Pop => match model.pop() {
-            Some(value) => {
-                assert_eq!(consumer.pop(), Ok(value));
-                model.release();
-            }
-            None => {
-                assert_eq!(consumer.pop(), Err(PopError::Empty));
-                model.release();
-            }
-        },
-        Op::PopSlice(count) => {
-            let mut values = vec![T::of(0); count];
-            let taken = consumer.pop_slice(&mut values);
-            assert_eq!(taken, model.visible().min(count));
-            for value in &values[..taken] {
-                assert_eq!(Some(*value), model.pop());
-            }
-            model.release();
-        }
-        Op::InPlace { most, count, end } => match consumer.peek(most) {
-            Err(refused) => {
-                assert_eq!(refused, PopError::Empty);
-                assert!(most == 0 || model.visible() == 0);
-                model.release();
-            }
-            Ok(chunk) => {
-                let seen = most.min(model.visible() as u64);
-                assert_eq!(chunk.len(), seen);
-                for offset in 0..seen {
-                    let expected = model.slots[model.popped + offset as usize];
-                    assert_eq!(chunk.with(offset, |value| *value), Some(expected));
-                }
-                assert_eq!(chunk.with(seen, |value| *value), None);
-                match end {
-                    // A chunk takes nothing unless it is told to.
-                    End::Drop | End::Forget => {}
-                    End::Explicit => {
-                        chunk.release(count);
-                        model.popped += count.min(seen) as usize;
-                        model.release();
+                    Op::PushSlice(count) => {
+                        let values: Vec<T> = (0..count).map(|_| model.fresh()).collect();
+                        let taken = producer.push_slice(&values).unwrap();
+                        assert_eq!(taken as u64, free.min(count as u64));
+                        model.slots.extend(&values[..taken]);
+                        model.unpublished = 0;
                     }
-                }
-            }
-        },
-        Op::BatchPop { every, count, end } => {
-            let mut batch = consumer.batch(every);
-            model.release();
-            for _ in 0..count {
-                match model.pop() {
-                    Some(value) => {
-                        assert_eq!(batch.pop(), Ok(value));
-                        if model.popped as u64 >= every.max(1) {
-                            model.release();
+                    Op::Reserve { count, write, end } => {
+                        if producer.free() < count && count <= capacity {
+                            // As above.
+                            model.unpublished = 0;
+                        }
+                        match producer.reserve(count) {
+                            Err(refused) if count > capacity => assert_eq!(refused, ReserveError::TooLarge { capacity }),
+                            Err(refused) => {
+                                assert!(count > free);
+                                assert_eq!(refused, ReserveError::Full { free });
+                            }
+                            Ok(mut grant) => {
+                                assert!(count <= free);
+                                assert_eq!((grant.len(), grant.is_empty()), (count, count == 0));
+                                let values: Vec<T> = (0..write).map(|_| model.fresh()).collect();
+                                let written = count.min(write);
+                                if by_slices {
+                                    fill_slices(&mut grant, &values[..written as usize]);
+                                } else {
+                                    assert_eq!(grant.fill(values.iter().copied()), written);
+                                }
+                                assert_eq!(grant.written(), written);
+                                if written == count {
+                                    assert_eq!(grant.write(T::of(0)), Err(T::of(0)));
+                                }
+                                model.slots.extend(&values[..written as usize]);
+                                if GRANTS_PUBLISH {
+                                    model.unpublished = 0;
+                                }
+                                match end {
+                                    End::Drop => drop(grant),
+                                    End::Explicit => grant.commit(),
+                                    End::Forget => {
+                                        model.unpublished += written as usize;
+                                        return forget(grant);
+                                    }
+                                }
+                                model.unpublished = 0;
+                            }
                         }
                     }
-                    None => {
-                        assert_eq!(batch.pop(), Err(PopError::Empty));
+                    Op::BatchPush { every, count, pops, end } => {
+                        // Free slots as far as the producer has looked.
+                        let mut known = producer.free();
+                        let mut batch = producer.batch(every);
+                        // What was forgotten before.
+                        model.unpublished = 0;
+                        for number in 0..count {
+                            let value = model.fresh();
+                            if known == 0 {
+                                // It looks full: that is published before it looks again.
+                                model.unpublished = 0;
+                                known = capacity - model.slots.len() as u64;
+                            }
+                            if model.slots.len() as u64 == capacity {
+                                assert_eq!(batch.push(value), Err(PushError::Full(value)));
+                            } else {
+                                assert_eq!(batch.push(value), Ok(()));
+                                known -= 1;
+                                model.slots.push_back(value);
+                                model.unpublished += 1;
+                                let dry = model.slots.len() == model.unpublished;
+                                if dry || known == 0 || model.unpublished as u64 >= every.max(1) {
+                                    model.unpublished = 0;
+                                }
+                            }
+                            assert_eq!(consumer.len(), model.visible() as u64);
+                            if pops >> number & 1 == 1
+                                && let Some(value) = model.pop()
+                            {
+                                assert_eq!(consumer.pop(), Ok(value));
+                                model.release();
+                            }
+                        }
+                        match end {
+                            End::Drop => drop(batch),
+                            End::Explicit => batch.flush(),
+                            End::Forget => return forget(batch),
+                        }
+                        model.unpublished = 0;
+                    }
+                    Op::Pop => {
+                        assert_eq!(consumer.pop(), model.pop().ok_or(PopError::Empty));
                         model.release();
                     }
+                    Op::PopSlice(count) => {
+                        let mut values = vec![T::of(0); count];
+                        let taken = consumer.pop_slice(&mut values).count();
+                        assert_eq!(taken, model.visible().min(count));
+                        for value in &values[..taken] {
+                            assert_eq!(Some(*value), model.pop());
+                        }
+                        model.release();
+                    }
+                    Op::InPlace { most, count, end } => match consumer.peek(most) {
+                        Err(refused) => {
+                            assert_eq!(refused, PopError::Empty);
+                            assert!(most == 0 || model.visible() == 0);
+                            model.release();
+                        }
+                        Ok(chunk) => {
+                            let seen = most.min(model.visible() as u64);
+                            assert_eq!(chunk.len(), seen);
+                            let expected: Vec<T> = model.slots.iter().skip(model.popped).take(seen as usize).copied().collect();
+                            for (offset, value) in expected.iter().enumerate() {
+                                assert_eq!(chunk.with(offset as u64, |seen| *seen), Some(*value));
+                            }
+                            assert_eq!(chunk.with(seen, |value| *value), None);
+                            slices(&chunk, &expected);
+                            match end {
+                                // A chunk takes nothing unless it is told to.
+                                End::Drop | End::Forget => {}
+                                End::Explicit => {
+                                    chunk.release(count);
+                                    model.popped += count.min(seen) as usize;
+                                    model.release();
+                                }
+                            }
+                        }
+                    },
+                    Op::BatchPop { every, count, end } => {
+                        let mut batch = consumer.batch(every);
+                        // What an earlier batch left when it was forgotten.
+                        model.release();
+                        for _ in 0..count {
+                            match model.pop() {
+                                Some(value) => {
+                                    assert_eq!(batch.pop(), Ok(value));
+                                    if model.popped as u64 >= every.max(1) {
+                                        model.release();
+                                    }
+                                }
+                                None => {
+                                    assert_eq!(batch.pop(), Err(PopError::Empty));
+                                    model.release();
+                                }
+                            }
+                            assert_eq!(producer.len(), model.slots.len() as u64);
+                        }
+                        match end {
+                            End::Drop => drop(batch),
+                            End::Explicit => batch.flush(),
+                            End::Forget => return forget(batch),
+                        }
+                        model.release();
+                    }
+                    Op::SplitAgain => unreachable!("the caller's"),
                 }
-                assert_eq!(producer.refresh(), Ok(capacity - model.slots.len() as u64));
             }
-            match end {
-                End::Drop => drop(batch),
-                End::Explicit => batch.flush(),
-                End::Forget => return forget(batch),
-            }
-            model.release();
         }
-        Op::SplitAgain => unreachable!("the caller's"),
+    )+};
+}
+
+pairs! {
+    spsc_follows_the_model, spsc_model: spsc over BareSlot {
+        /// A grant begins with publishing what a forgotten one wrote.
+        const GRANTS_PUBLISH: bool = true;
+
+        fn look<T: Value>(consumer: &mut Consumer<'_, T, Host>, visible: u64) {
+            assert_eq!((consumer.refresh(), consumer.available()), (Ok(visible), visible));
+        }
+
+        fn slices<T: Value>(chunk: &Chunk<'_, '_, T, Host>, expected: &[T]) {
+            assert_eq!(chunk.as_slices().concat(), expected);
+        }
+
+        /// The first through `write`, the others through the slices.
+        fn fill_slices<T: Value>(grant: &mut Grant<'_, '_, T, Host>, values: &[T]) {
+            if let Some(first) = values.first() {
+                grant.write(*first).unwrap();
+            }
+            let rest = grant.len() - u64::from(!values.is_empty());
+            let runs = grant.as_mut_slices();
+            assert_eq!((runs[0].len() + runs[1].len()) as u64, rest, "what is written cannot be unwritten");
+            for (slot, value) in runs.into_iter().flatten().zip(values.iter().skip(1)) {
+                slot.write(*value);
+            }
+            // SAFETY: one by `write`, the rest above.
+            unsafe { grant.assume_written(values.len() as u64) };
+        }
     }
-    assert_eq!(producer.refresh(), Ok(capacity - model.slots.len() as u64));
+    flagged_follows_the_model, flagged_model: flagged over WordSlot {
+        const GRANTS_PUBLISH: bool = false;
+
+        /// Polls nothing: what it knows is in the slots.
+        fn look<T: Value>(_: &mut Consumer<'_, T, Host>, _: u64) {}
+
+        /// Slots lie apart.
+        fn slices<T: Value>(_: &Chunk<'_, '_, T, Host>, _: &[T]) {}
+
+        fn fill_slices<T: Value>(grant: &mut Grant<'_, '_, T, Host>, values: &[T]) {
+            values.iter().for_each(|value| grant.write(*value).unwrap());
+        }
+    }
 }
