@@ -5,54 +5,40 @@
 //! 2. Whatever is written to any word between operations: what an end knows of itself stays as it was, an index beyond the capacity is
 //!    `Corrupt` with the facts, one within it is believed, and a message is what stands in its slot.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+mod ring_memory;
+
 use std::collections::VecDeque;
 use std::fmt::Debug;
-use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 
 use proptest::prelude::*;
+use ring_memory::Memory as RingMemory;
 use ringmem_layouts::attach::{AttachError, Corrupt};
 use ringmem_layouts::ring::spsc::{self, untrusted};
-use ringmem_layouts::ring::{Bells, End, PopError, PushError};
-use ringmem_layouts::{Host, HostWord, RingHeader, RingLayout, RingMessage};
+use ringmem_layouts::ring::{Bells, End, PopError, PushError, RingFlags};
+use ringmem_layouts::{Host, HostWord, RingHeader, RingMessage};
 
-/// Zeroed memory for one ring, reached as both sides reach it: through pointers.
-struct Memory {
-    base: NonNull<u8>,
-    allocation: Layout,
-}
+/// Zeroed memory for one ring.
+struct Memory(RingMemory);
 
 impl Memory {
     fn formatted<T: RingMessage>(capacity: u64, start: u64) -> Self {
-        let layout = RingLayout::of::<T>(capacity).unwrap();
-        // In whole words, so that all of it can be written as words.
-        let allocation = Layout::from_size_align(layout.size().next_multiple_of(8) as usize, layout.align() as usize).unwrap();
-        // SAFETY: the size is not 0: there is a header.
-        let base = NonNull::new(unsafe { alloc_zeroed(allocation) }).expect("some memory");
-        let memory = Self { base, allocation };
-        // SAFETY: nothing is attached yet.
-        unsafe { memory.header().format::<T>(&layout, start) };
-        memory
-    }
-    fn len(&self) -> u64 {
-        self.allocation.size() as u64
+        Self(RingMemory::formatted::<T>(RingFlags::SPSC, capacity, start))
     }
     fn header(&self) -> &RingHeader<HostWord> {
-        // SAFETY: aligned and long enough by its layout, zeroed, and words are shared by their own accesses.
-        unsafe { self.base.cast().as_ref() }
+        self.0.header()
     }
     fn words(&self) -> &[HostWord] {
         // SAFETY: so many words live there, zeroed; one thread, and no reference to the payload is ever made.
-        unsafe { std::slice::from_raw_parts(self.base.cast().as_ptr(), self.allocation.size() / 8) }
+        unsafe { std::slice::from_raw_parts(self.0.base.cast().as_ptr(), self.0.len().div_ceil(8) as usize) }
     }
     fn producer<T: RingMessage>(&self) -> Result<untrusted::Producer<'_, T>, AttachError> {
         // SAFETY: so many bytes live there, initialised, and atomic accesses alone reach them.
-        unsafe { untrusted::Producer::attach(self.base, self.len()) }
+        unsafe { untrusted::Producer::attach(self.0.base, self.0.len()) }
     }
     fn consumer<T: RingMessage>(&self) -> Result<untrusted::Consumer<'_, T>, AttachError> {
         // SAFETY: as above.
-        unsafe { untrusted::Consumer::attach(self.base, self.len()) }
+        unsafe { untrusted::Consumer::attach(self.0.base, self.0.len()) }
     }
     fn index(&self, producer: bool) -> &HostWord {
         let header = self.header();
@@ -63,13 +49,6 @@ impl Memory {
         let from = 384 + (index % capacity) as usize * size_of::<T>();
         let bytes = self.words().iter().flat_map(|word| word.load(Relaxed).to_ne_bytes());
         bytes.skip(from).take(size_of::<T>()).collect()
-    }
-}
-
-impl Drop for Memory {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.base.as_ptr(), self.allocation) }
     }
 }
 
@@ -152,7 +131,7 @@ fn honest<T: Message>(capacity: u64, start: u64, operations: &[Op]) {
 fn mixed<T: Message>(capacity: u64, start: u64, count: u64) {
     let memory = Memory::formatted::<T>(capacity, start);
     // SAFETY: so many bytes live there, initialised; one thread, and each message is read after it is written.
-    let mut trusting = unsafe { spsc::Consumer::<T, Host>::from_raw(memory.base, memory.len()) }.unwrap();
+    let mut trusting = unsafe { spsc::Consumer::<T, Host>::from_raw(memory.0.base, memory.0.len()) }.unwrap();
     let mut producer = memory.producer::<T>().unwrap();
     for number in 0..count {
         producer.push(numbered(number)).unwrap();
@@ -160,7 +139,7 @@ fn mixed<T: Message>(capacity: u64, start: u64, count: u64) {
     }
     drop((trusting, producer));
     // SAFETY: as above.
-    let mut trusting = unsafe { spsc::Producer::<T, Host>::from_raw(memory.base, memory.len()) }.unwrap();
+    let mut trusting = unsafe { spsc::Producer::<T, Host>::from_raw(memory.0.base, memory.0.len()) }.unwrap();
     let mut consumer = memory.consumer::<T>().unwrap();
     for number in 0..count {
         trusting.push(numbered(number)).unwrap();

@@ -1,0 +1,53 @@
+//! Memory for a ring and no word more, reached as all sides reach it: through pointers.
+
+use std::alloc::{Layout, alloc, dealloc};
+use std::ptr::NonNull;
+
+use ringmem_layouts::ring::RingFlags;
+use ringmem_layouts::{HostWord, RingHeader, RingLayout, RingMessage};
+
+/// Memory for one ring.
+pub struct Memory {
+    pub base: NonNull<u8>,
+    pub layout: RingLayout,
+}
+
+impl Memory {
+    /// For a ring of words, full of what was there before.
+    #[allow(dead_code, reason = "for those who format it themselves")]
+    pub fn used(kind: RingFlags, capacity: u64, byte: u8) -> Self {
+        Self::full_of(byte, RingLayout::of_kind::<u64>(kind, capacity).unwrap())
+    }
+    fn full_of(byte: u8, layout: RingLayout) -> Self {
+        // SAFETY: the size is not 0: there is a header.
+        let base = NonNull::new(unsafe { alloc(Self::allocation(&layout)) }).expect("some memory");
+        // SAFETY: so many bytes live there.
+        unsafe { base.write_bytes(byte, Self::allocation(&layout).size()) };
+        Self { base, layout }
+    }
+    /// A header before zeroed slots.
+    pub fn formatted<T: RingMessage>(kind: RingFlags, capacity: u64, start: u64) -> Self {
+        let memory = Self::full_of(0, RingLayout::of_kind::<T>(kind, capacity).unwrap());
+        // SAFETY: nothing is attached yet.
+        unsafe { memory.header().format::<T>(&memory.layout, start) };
+        memory
+    }
+    pub fn len(&self) -> u64 {
+        self.layout.size()
+    }
+    /// In whole words, so that all of it can be written as words.
+    fn allocation(layout: &RingLayout) -> Layout {
+        Layout::from_size_align(layout.size().next_multiple_of(8) as usize, layout.align() as usize).unwrap()
+    }
+    pub fn header(&self) -> &RingHeader<HostWord> {
+        // SAFETY: aligned and long enough by its layout, initialised, and words are shared by their own accesses.
+        unsafe { self.base.cast().as_ref() }
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.base.as_ptr(), Self::allocation(&self.layout)) }
+    }
+}
