@@ -1,226 +1,289 @@
-//! Ten million numbered messages of 8, 64 and 256 bytes between two threads: none lost, doubled, reordered or torn.
+//! Millions of numbered messages of 8, 40, 64 and 256 bytes between real threads, over rings of each kind: none lost, doubled or torn, and
+//! those of one producer in order for each consumer.
 //!
-//! Indices begin five short of where they wrap. Every wait has a deadline: a side that sees no progress for a minute panics.
+//! Indices begin five short of where they wrap. Every wait has a deadline: a side that sees no progress for a minute panics. Consumers end
+//! when the producers have left and nothing is there any more, which is what `is_disconnected` promises.
 
-use std::hint::spin_loop;
+mod patience;
+
+use std::iter::from_fn;
 use std::thread;
-use std::time::{Duration, Instant};
 
+use patience::{Patience, insist};
 use ringmem_layouts::Host;
-use ringmem_layouts::ring::spsc::{Consumer, PopError, Producer, Ring};
+use ringmem_layouts::attach::Corrupt;
+use ringmem_layouts::ring::mpmc::ManyProducer;
+use ringmem_layouts::ring::{flagged, mpmc, mpsc, spsc};
 
-const MESSAGES: u64 = 10_000_000;
-const CAPACITY: usize = 1024;
 const START: u64 = u64::MAX - 5;
 
-/// A message whose every word follows from its number, so that a mixture of two shows.
-trait Numbered: Copy + Send {
-    fn numbered(number: u64) -> Self;
-    fn check(&self, number: u64);
+type Message<const N: usize> = [u64; N];
+
+/// The first word says whose message it is and which; the others follow from it, so that a mixture of two shows.
+fn message<const N: usize>(producer: u64, number: u64) -> Message<N> {
+    std::array::from_fn(|place| follows(producer << 56 | number, place as u64))
 }
 
-/// A different value in every word of every message.
-const fn word(number: u64, place: usize) -> u64 {
-    (number ^ (place as u64) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+const fn follows(word: u64, place: u64) -> u64 {
+    if place == 0 { word } else { (word ^ place << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15) }
 }
 
-impl Numbered for u64 {
-    fn numbered(number: u64) -> Self {
-        word(number, 0)
-    }
-    fn check(&self, number: u64) {
-        assert_eq!(*self, word(number, 0), "message {number}");
-    }
+/// What one consumer has got.
+struct Seen {
+    /// Of each producer.
+    messages: u64,
+    /// The number that each producer's next message has at least.
+    next: Vec<u64>,
+    /// A bit for each message.
+    bits: Vec<u64>,
 }
 
-impl<const N: usize> Numbered for [u64; N] {
-    fn numbered(number: u64) -> Self {
-        std::array::from_fn(|place| word(number, place))
+impl Seen {
+    fn new(producers: usize, messages: u64) -> Self {
+        Self { messages, next: vec![0; producers], bits: vec![0; (producers as u64 * messages).div_ceil(64) as usize] }
     }
-    fn check(&self, number: u64) {
-        for (place, seen) in self.iter().enumerate() {
-            assert_eq!(*seen, word(number, place), "message {number}, word {place}");
+    fn note<const N: usize>(&mut self, message: &Message<N>) {
+        for (word, place) in message.iter().zip(0..) {
+            assert_eq!(*word, follows(message[0], place), "torn: {message:x?}");
         }
+        let (producer, number) = (message[0] >> 56, message[0] & ((1 << 56) - 1));
+        let next = &mut self.next[producer as usize];
+        assert!(number >= *next, "producer {producer}: {number} after {}", *next - 1);
+        *next = number + 1;
+        let bit = producer * self.messages + number;
+        self.bits[bit as usize / 64] |= 1 << (bit % 64);
+    }
+    /// Returns how many there were.
+    fn note_all<'m, const N: usize>(&mut self, messages: impl IntoIterator<Item = &'m Message<N>>) -> usize {
+        messages.into_iter().map(|message| self.note(message)).count()
     }
 }
 
-/// Waits, but not for ever.
-struct Patience {
-    times: u32,
-    since: Option<Instant>,
+/// A number of messages, or why there is none.
+trait Count {
+    fn count(self) -> usize;
 }
 
-impl Patience {
-    const fn new() -> Self {
-        Self { times: 0, since: None }
-    }
-    fn progress(&mut self) {
-        *self = Self::new();
-    }
-    fn wait(&mut self) {
-        self.times += 1;
-        if !self.times.is_multiple_of(256) {
-            return spin_loop();
-        }
-        // The other thread may have no core of its own.
-        thread::yield_now();
-        let since = *self.since.get_or_insert_with(Instant::now);
-        assert!(since.elapsed() < Duration::from_secs(60), "no progress for a minute");
+impl Count for usize {
+    fn count(self) -> usize {
+        self
     }
 }
 
-fn between_two_threads<T: Numbered>(
-    produce: impl FnOnce(&mut Producer<'_, T, Host>) + Send,
-    consume: impl FnOnce(&mut Consumer<'_, T, Host>),
-) {
-    let mut ring = Box::new(Ring::<T, CAPACITY>::starting_at(START));
-    let (mut producer, mut consumer) = ring.split();
-    thread::scope(|scope| {
-        scope.spawn(|| produce(&mut producer));
-        consume(&mut consumer);
-    });
-    assert!(matches!(consumer.pop(), Err(PopError::Empty)), "more came out than went in");
-    assert_eq!(consumer.head(), START.wrapping_add(MESSAGES));
-}
-
-/// Until there is something to give back.
-fn insist<R, E>(mut attempt: impl FnMut() -> Result<R, E>) -> R {
-    let mut patience = Patience::new();
-    loop {
-        if let Ok(result) = attempt() {
-            return result;
-        }
-        patience.wait();
+impl Count for Result<usize, Corrupt> {
+    fn count(self) -> usize {
+        self.unwrap()
     }
 }
 
-fn one_by_one<T: Numbered>() {
-    between_two_threads::<T>(
-        |producer| {
-            for number in 0..MESSAGES {
-                let message = T::numbered(number);
-                insist(|| producer.push(message));
-            }
-        },
-        |consumer| {
-            for number in 0..MESSAGES {
-                insist(|| consumer.pop()).check(number);
-            }
-        },
-    );
+/// How a producer sends all that it has.
+trait Fill {
+    fn one_by_one(&mut self, who: u64, messages: u64);
+    fn in_batches(&mut self, who: u64, messages: u64);
+    fn by_slices(&mut self, who: u64, messages: u64);
+    fn in_place(&mut self, who: u64, messages: u64);
 }
 
-fn in_batches<T: Numbered>() {
-    between_two_threads::<T>(
-        |producer| {
-            let mut batch = producer.batch(16);
-            for number in 0..MESSAGES {
-                let message = T::numbered(number);
-                insist(|| batch.push(message));
-            }
-        },
-        |consumer| {
-            let mut batch = consumer.batch(16);
-            for number in 0..MESSAGES {
-                insist(|| batch.pop()).check(number);
-            }
-        },
-    );
-}
-
-fn in_place<T: Numbered>() {
-    between_two_threads::<T>(
-        |producer| {
-            let mut number = 0;
-            while number < MESSAGES {
-                let count = (number % 31 + 1).min(MESSAGES - number);
-                insist(|| producer.reserve(count).map(|mut grant| grant.fill((number..).map(T::numbered))));
-                number += count;
-            }
-        },
-        |consumer| {
-            let mut number = 0;
-            while number < MESSAGES {
-                number += insist(|| {
-                    consumer.peek(29).map(|chunk| {
-                        for (message, number) in chunk.as_slices().into_iter().flatten().zip(number..) {
-                            message.check(number);
-                        }
-                        let count = chunk.len();
-                        chunk.release(count);
-                        count
-                    })
-                });
-            }
-        },
-    );
-}
-
-fn by_slices<T: Numbered>() {
-    between_two_threads::<T>(
-        |producer| {
-            let mut patience = Patience::new();
-            let mut number = 0;
-            while number < MESSAGES {
-                let messages: [T; 32] = std::array::from_fn(|place| T::numbered(number + place as u64));
-                let most = messages.len().min((MESSAGES - number) as usize);
-                let count = producer.push_slice(&messages[..most]).unwrap() as u64;
-                number += count;
-                if count == 0 { patience.wait() } else { patience.progress() }
-            }
-        },
-        |consumer| {
-            let mut patience = Patience::new();
-            let mut messages = [T::numbered(0); 29];
-            let mut number = 0;
-            while number < MESSAGES {
-                let count = consumer.pop_slice(&mut messages).unwrap();
-                for message in &messages[..count] {
-                    message.check(number);
-                    number += 1;
+/// `$spare`: how many slots of each grant are not written.
+macro_rules! fill {
+    ($($producer:ty [$($kind:tt)*], spare $spare:literal;)+) => {$(
+        impl<const N: usize, $($kind)*> Fill for $producer {
+            fn one_by_one(&mut self, who: u64, messages: u64) {
+                for number in 0..messages {
+                    let message = message(who, number);
+                    insist(|| self.push(message).ok());
                 }
-                if count == 0 { patience.wait() } else { patience.progress() }
             }
-        },
-    );
+            fn in_batches(&mut self, who: u64, messages: u64) {
+                let mut batch = self.batch(16);
+                for number in 0..messages {
+                    let message = message(who, number);
+                    insist(|| batch.push(message).ok());
+                }
+            }
+            fn by_slices(&mut self, who: u64, messages: u64) {
+                let mut number = 0;
+                while number < messages {
+                    let slice: [Message<N>; 32] = std::array::from_fn(|place| message(who, number + place as u64));
+                    let most = slice.len().min((messages - number) as usize);
+                    number += insist(|| Some(self.push_slice(&slice[..most]).count()).filter(|count| *count > 0)) as u64;
+                }
+            }
+            fn in_place(&mut self, who: u64, messages: u64) {
+                let mut number = 0;
+                while number < messages {
+                    let count = (number % 31 + 1).min(messages - number);
+                    let values = (number..number + count).map(|number| message(who, number));
+                    number += insist(|| self.reserve(count + $spare).ok().map(|mut grant| grant.fill(values.clone())));
+                }
+            }
+        }
+    )+};
 }
 
-#[test]
-fn words_arrive_in_order_one_by_one() {
-    one_by_one::<u64>();
+fill! {
+    spsc::Producer<'_, Message<N>, Host> [], spare 0;
+    flagged::Producer<'_, Message<N>, Host> [], spare 0;
+    ManyProducer<'_, Message<N>, Host, KIND> [const KIND: u64], spare 1;
 }
 
-#[test]
-fn words_arrive_in_order_in_batches() {
-    in_batches::<u64>();
+/// How a consumer looks once for messages; how many there were.
+trait Drain {
+    fn is_disconnected(&self) -> bool;
+    /// If all indices have a message.
+    fn head(&self) -> Option<u64> {
+        None
+    }
+    fn one_by_one(&mut self, seen: &mut Seen) -> usize;
+    fn in_batches(&mut self, seen: &mut Seen) -> usize;
+    fn by_slices(&mut self, seen: &mut Seen) -> usize;
+    fn in_place(&mut self, seen: &mut Seen) -> usize;
 }
 
-#[test]
-fn words_arrive_in_order_by_slices() {
-    by_slices::<u64>();
+macro_rules! drain {
+    ($($kind:ident $(, $shared:ident)* { $($own:item)* })+) => {$(
+        impl<const N: usize> Drain for $kind::Consumer<'_, Message<N>, Host> {
+            fn is_disconnected(&self) -> bool {
+                self.is_disconnected()
+            }
+            fn one_by_one(&mut self, seen: &mut Seen) -> usize {
+                self.pop().map_or(0, |message| seen.note_all([&message]))
+            }
+            fn by_slices(&mut self, seen: &mut Seen) -> usize {
+                let mut messages = [[0; N]; 29];
+                let count = self.pop_slice(&mut messages).count();
+                seen.note_all(&messages[..count])
+            }
+            $(drain! { @$shared })*
+            $($own)*
+        }
+    )+};
+    (@in_batches) => {
+        fn in_batches(&mut self, seen: &mut Seen) -> usize {
+            let mut batch = self.batch(16);
+            from_fn(|| batch.pop().ok()).map(|message| seen.note(&message)).count()
+        }
+    };
+    (@by_offset) => {
+        fn in_place(&mut self, seen: &mut Seen) -> usize {
+            self.peek(11).map_or(0, |chunk| {
+                let count = (0..chunk.len()).filter_map(|offset| chunk.with(offset, |message| seen.note(message))).count();
+                chunk.release(u64::MAX);
+                count
+            })
+        }
+    };
 }
 
-#[test]
-fn lines_arrive_whole_one_by_one() {
-    one_by_one::<[u64; 8]>();
+drain! {
+    spsc, in_batches {
+        fn head(&self) -> Option<u64> {
+            Some(self.head())
+        }
+        fn in_place(&mut self, seen: &mut Seen) -> usize {
+            self.peek(29).map_or(0, |chunk| {
+                let count = seen.note_all(chunk.as_slices().into_iter().flatten());
+                chunk.release(u64::MAX);
+                count
+            })
+        }
+    }
+    flagged, in_batches, by_offset {
+        fn head(&self) -> Option<u64> {
+            Some(self.head())
+        }
+    }
+    mpsc, in_batches, by_offset {}
+    mpmc {
+        fn in_batches(&mut self, seen: &mut Seen) -> usize {
+            self.take(16).map_or(0, |taken| taken.map(|message| seen.note(&message)).count())
+        }
+        fn in_place(&mut self, seen: &mut Seen) -> usize {
+            self.take(11).map_or(0, |taken| taken.map(|message| seen.note(&message)).count())
+        }
+    }
 }
 
-#[test]
-fn lines_arrive_whole_in_batches() {
-    in_batches::<[u64; 8]>();
+/// Each producer and each consumer on a thread of its own.
+fn meet<P: Fill + Send, C: Drain + Send>(
+    producers: Vec<P>,
+    consumers: Vec<C>,
+    messages: u64,
+    fill: fn(&mut P, u64, u64),
+    drain: fn(&mut C, &mut Seen) -> usize,
+) {
+    let count = producers.len();
+    let all: Vec<Seen> = thread::scope(|scope| {
+        for (mut producer, who) in producers.into_iter().zip(0..) {
+            scope.spawn(move || fill(&mut producer, who, messages));
+        }
+        let follow = |mut consumer: C| {
+            let mut seen = Seen::new(count, messages);
+            let mut patience = Patience::new();
+            loop {
+                if drain(&mut consumer, &mut seen) == 0 {
+                    // Asked first: what was published before can still be popped.
+                    let is_over = consumer.is_disconnected();
+                    if drain(&mut consumer, &mut seen) == 0 {
+                        if is_over {
+                            assert!(consumer.head().is_none_or(|head| head == START.wrapping_add(messages)));
+                            return seen;
+                        }
+                        patience.wait();
+                        continue;
+                    }
+                }
+                patience = Patience::new();
+            }
+        };
+        let threads: Vec<_> = consumers.into_iter().map(|consumer| scope.spawn(move || follow(consumer))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let mut seen = vec![0; all[0].bits.len()];
+    for (place, bits) in seen.iter_mut().enumerate() {
+        for one in &all {
+            assert_eq!(*bits & one.bits[place], 0, "doubled");
+            *bits |= one.bits[place];
+        }
+    }
+    let got: u64 = seen.iter().map(|bits: &u64| u64::from(bits.count_ones())).sum();
+    assert_eq!(got, count as u64 * messages, "lost");
 }
 
-#[test]
-fn lines_arrive_whole_in_place() {
-    in_place::<[u64; 8]>();
+fn alone<E>(end: E) -> Vec<E> {
+    vec![end]
 }
 
-#[test]
-fn messages_of_256_bytes_arrive_whole_one_by_one() {
-    one_by_one::<[u64; 32]>();
+fn twice<E: Clone>(end: E) -> Vec<E> {
+    vec![end.clone(), end]
 }
 
-#[test]
-fn messages_of_256_bytes_arrive_whole_in_batches() {
-    in_batches::<[u64; 32]>();
+/// The ring of a kind, its capacity, how many have each of its ends, how many messages of how many words each producer has, and in which ways
+/// they pass.
+macro_rules! rings {
+    ($($name:ident: $producers:ident to $consumers:ident, $messages:literal of $words:literal in $kind:ident of $capacity:literal
+        [$($way:ident)+];)+) => {$(
+        mod $name {
+            use super::*;
+
+            $(
+                #[test]
+                fn $way() {
+                    #[allow(unused_mut, reason = "an MPMC ring is split by reference")]
+                    let mut ring = Box::new($kind::Ring::<Message<$words>, $capacity>::starting_at(START));
+                    let (producer, consumer) = ring.split();
+                    meet($producers(producer), $consumers(consumer), $messages, Fill::$way, Drain::$way);
+                }
+            )+
+        }
+    )+};
+}
+
+rings! {
+    spsc_words: alone to alone, 10_000_000 of 1 in spsc of 1024 [one_by_one in_batches by_slices];
+    spsc_lines: alone to alone, 10_000_000 of 8 in spsc of 1024 [one_by_one in_batches in_place];
+    spsc_of_256_bytes: alone to alone, 10_000_000 of 32 in spsc of 1024 [one_by_one in_batches];
+    flagged_one_to_one: alone to alone, 1_000_000 of 5 in flagged of 256 [one_by_one in_batches by_slices in_place];
+    mpsc_two_to_one: twice to alone, 1_000_000 of 5 in mpsc of 256 [one_by_one in_batches by_slices in_place];
+    mpmc_two_to_two: twice to twice, 1_000_000 of 5 in mpmc of 256 [one_by_one in_batches by_slices in_place];
 }

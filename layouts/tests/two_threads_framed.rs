@@ -2,10 +2,11 @@
 //!
 //! Indices begin five words short of where they wrap. Every wait has a deadline: a side that sees no progress for a minute panics.
 
-use std::hint::spin_loop;
-use std::thread;
-use std::time::{Duration, Instant};
+mod patience;
 
+use std::thread;
+
+use patience::insist;
 use ringmem_layouts::Host;
 use ringmem_layouts::ring::framed::{Consumer, PopError, Producer, Ring};
 
@@ -43,39 +44,6 @@ fn verify(number: u64, message: &[u8]) {
     assert_eq!(wrong, None, "message {number}");
 }
 
-/// Waits, but not for ever.
-struct Patience {
-    times: u32,
-    since: Option<Instant>,
-}
-
-impl Patience {
-    const fn new() -> Self {
-        Self { times: 0, since: None }
-    }
-    fn wait(&mut self) {
-        self.times += 1;
-        if !self.times.is_multiple_of(256) {
-            return spin_loop();
-        }
-        // The other thread may have no core of its own.
-        thread::yield_now();
-        let since = *self.since.get_or_insert_with(Instant::now);
-        assert!(since.elapsed() < Duration::from_secs(60), "no progress for a minute");
-    }
-}
-
-/// Until there is something to give back.
-fn insist<R, E>(mut attempt: impl FnMut() -> Result<R, E>) -> R {
-    let mut patience = Patience::new();
-    loop {
-        if let Ok(result) = attempt() {
-            return result;
-        }
-        patience.wait();
-    }
-}
-
 fn between_two_threads(produce: impl FnOnce(&mut Producer<'_, Host>) + Send, consume: impl FnOnce(&mut Consumer<'_, Host>)) {
     let mut ring = Box::new(Ring::<BYTES>::starting_at(START));
     let (mut producer, mut consumer) = ring.split();
@@ -95,13 +63,13 @@ fn messages_arrive_whole_and_in_order_one_by_one() {
             for number in 0..MESSAGES {
                 let message = &mut message[..length(number)];
                 write(number, message);
-                insist(|| producer.push(message));
+                insist(|| producer.push(message).ok());
             }
         },
         |consumer| {
             let mut message = [0; LONGEST];
             for number in 0..MESSAGES {
-                let len = insist(|| consumer.pop(&mut message));
+                let len = insist(|| consumer.pop(&mut message).ok());
                 verify(number, &message[..len]);
             }
         },
@@ -117,20 +85,20 @@ fn messages_arrive_whole_and_in_order_in_place() {
                 // Every third asks for more than it needs.
                 let more = if number.is_multiple_of(3) { LONGEST.min(len + 40) } else { len };
                 insist(|| {
-                    producer.reserve(more).map(|mut grant| {
-                        write(number, &mut grant[..len]);
-                        grant.commit(len);
-                    })
+                    let mut grant = producer.reserve(more).ok()?;
+                    write(number, &mut grant[..len]);
+                    grant.commit(len);
+                    Some(())
                 });
             }
         },
         |consumer| {
             for number in 0..MESSAGES {
                 insist(|| {
-                    consumer.peek().map(|frame| {
-                        verify(number, &frame);
-                        frame.release();
-                    })
+                    let frame = consumer.peek().ok()?;
+                    verify(number, &frame);
+                    frame.release();
+                    Some(())
                 });
             }
         },
@@ -146,14 +114,14 @@ fn messages_arrive_whole_and_in_order_in_batches() {
             for number in 0..MESSAGES {
                 let message = &mut message[..length(number)];
                 write(number, message);
-                insist(|| batch.push(message));
+                insist(|| batch.push(message).ok());
             }
         },
         |consumer| {
             let mut batch = consumer.batch(16);
             let mut message = [0; LONGEST];
             for number in 0..MESSAGES {
-                let len = insist(|| batch.pop(&mut message));
+                let len = insist(|| batch.pop(&mut message).ok());
                 verify(number, &message[..len]);
             }
         },
@@ -166,30 +134,26 @@ fn messages_arrive_whole_and_in_order_many_at_once() {
         |producer| {
             let mut bytes = vec![[0; LONGEST]; 8];
             let mut number = 0;
-            let mut patience = Patience::new();
             while number < MESSAGES {
                 let count = 8.min(MESSAGES - number);
                 for (message, number) in bytes.iter_mut().zip(number..) {
                     write(number, &mut message[..length(number)]);
                 }
                 let messages = bytes.iter().zip(number..number + count).map(|(message, number)| &message[..length(number)]);
-                let (taken, _) = producer.push_many(messages);
-                number += taken;
-                if taken == 0 { patience.wait() } else { patience = Patience::new() }
+                number += insist(|| Some(producer.push_many(messages.clone()).0).filter(|taken| *taken > 0));
             }
         },
         |consumer| {
             let mut number = 0;
             while number < MESSAGES {
                 number += insist(|| {
-                    consumer.peek_many().map(|chunk| {
-                        let mut next = number;
-                        while let Ok(message) = chunk.next() {
-                            verify(next, &message);
-                            next += 1;
-                        }
-                        chunk.release()
-                    })
+                    let chunk = consumer.peek_many().ok()?;
+                    let mut next = number;
+                    while let Ok(message) = chunk.next() {
+                        verify(next, &message);
+                        next += 1;
+                    }
+                    Some(chunk.release())
                 });
             }
         },

@@ -3,10 +3,11 @@
 //! Every message that is read is whole and in order, and read + lost = written. Indices begin five short of where they wrap. Every wait has
 //! a deadline: a reader that sees no progress for a minute panics.
 
-use std::hint::spin_loop;
-use std::thread;
-use std::time::{Duration, Instant};
+mod patience;
 
+use std::thread;
+
+use patience::Patience;
 use ringmem_layouts::ring::lossy::{ReadError, Reader, Ring, Writer};
 use ringmem_layouts::ring::mailbox::{LatestError, Mailbox};
 use ringmem_layouts::{Host, RingMessage};
@@ -19,28 +20,6 @@ type Words<const N: usize> = [u64; N];
 
 fn numbered<const N: usize>(number: u64) -> Words<N> {
     std::array::from_fn(|place| (number ^ (place as u64) << 56).wrapping_mul(0x9e37_79b9_7f4a_7c15))
-}
-
-/// Waits, but not for ever.
-struct Patience {
-    times: u32,
-    since: Option<Instant>,
-}
-
-impl Patience {
-    const fn new() -> Self {
-        Self { times: 0, since: None }
-    }
-    fn wait(&mut self) {
-        self.times += 1;
-        if !self.times.is_multiple_of(64) {
-            return spin_loop();
-        }
-        // The other threads may have no core of their own.
-        thread::yield_now();
-        let since = *self.since.get_or_insert_with(Instant::now);
-        assert!(since.elapsed() < Duration::from_secs(60), "no progress for a minute");
-    }
 }
 
 /// What a reader saw.
