@@ -200,7 +200,7 @@ impl<'a, K: OneConsumer<T, M> + OneProducer<T, M> + InPlace, T, M: Machine> Cons
         unsafe { self.slots.row(self.head, K::CELL) }
     }
 
-    /// Returns the word and the value that release what was emptied, for [`Word::publish_all`].
+    /// Returns the word and the value that release what was emptied, for [`Word::publish_all`](crate::Word::publish_all).
     ///
     /// # Safety
     ///
