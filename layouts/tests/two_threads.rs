@@ -222,7 +222,7 @@ fn meet<P: Fill + Send, C: Drain + Send>(
             let mut patience = Patience::new();
             loop {
                 if drain(&mut consumer, &mut seen) == 0 {
-                    // Asked first: what was published before can still be popped.
+                    // Asked first: messages published before can still be popped.
                     let is_over = consumer.is_disconnected();
                     if drain(&mut consumer, &mut seen) == 0 {
                         if is_over {

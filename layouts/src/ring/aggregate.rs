@@ -93,11 +93,11 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found instead, in either header.
+    /// [`AttachError`] with the value found, in either header.
     ///
     /// # Safety
     ///
-    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised; nobody but one consumer and producers with the same
+    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised; only one consumer and producers with the same
     /// `shared` touches them or the headers; `shared` began at the ring's first index.
     pub unsafe fn new(
         own: &'a RingHeader<M::Word>,

@@ -16,7 +16,7 @@ macro_rules! rings {
             /// A ring whose slots lie in `S`: in the ring itself ([`Ring`]), in memory that the caller lends, in a box.
             pub type RingIn<T, S> = crate::ring::RingIn<$kind, T, S>;
 
-            /// A ring of `N` values of any type, a power of two (checked at compile time). What is left in it is dropped with it.
+            /// A ring of `N` values of any type, a power of two (checked at compile time). Dropping it drops the values left in it.
             ///
             /// ```compile_fail
             #[doc = concat!("let ring = ringmem_layouts::ring::", $module, "::Ring::<u8, 6>::new(); // 6 is not a power of two")]

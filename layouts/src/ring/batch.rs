@@ -15,7 +15,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     }
 }
 
-/// Publishes every so many messages; also when the ring looks full or becomes so, when the consumer has emptied what was published, on
+/// Publishes every so many messages; also when the ring looks full or becomes so, when the consumer has emptied the published messages, on
 /// [`flush`](Self::flush) and on drop. Its bound is messages, never time: flush before you wait.
 ///
 /// Forgetting it leaves the last messages for the producer's next publish.
@@ -36,7 +36,7 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> BatchProducer<'p, 'a, K, T, M>
     ///
     /// # Errors
     ///
-    /// [`PushError`] with the value; what was pushed before has been published.
+    /// [`PushError`] with the value; messages pushed before have been published.
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         if self.producer.free() == 0 {
@@ -50,14 +50,14 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> BatchProducer<'p, 'a, K, T, M>
         K::fill(self.producer, value);
         let published = K::published(self.producer);
         let pending = self.producer.tail.wrapping_sub(published);
-        // A full ring is published at once, or both ends would wait for what a forgotten batch holds. Relaxed: only asks whether to hurry.
+        // A full ring is published at once, or both ends would wait for the messages of a forgotten batch. Relaxed: only asks whether to hurry.
         if pending >= self.every || self.producer.free() == 0 || self.producer.port.own.consumer.head.load() == published {
             self.flush();
         }
         Ok(())
     }
 
-    /// Publishes what is pending.
+    /// Publishes pending messages.
     #[inline]
     pub fn flush(&mut self) {
         K::flush(self.producer);
@@ -73,7 +73,7 @@ impl<K: OneProducer<T, M>, T, M: Machine> Drop for BatchProducer<'_, '_, K, T, M
 impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     /// Releases every `every` messages instead of each (at least 1).
     ///
-    /// For `Copy` values only: what a forgotten batch popped is released by this consumer's next release, or when it finds nothing; without
+    /// For `Copy` values only: messages popped by a forgotten batch are released with the next release, or on an empty ring; without
     /// either, the next consumer of the ring pops it again.
     pub fn batch(&mut self, every: u64) -> BatchConsumer<'_, 'a, K, T, M>
     where
@@ -100,7 +100,7 @@ impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> BatchConsumer<'c, 'a, K, T, M>
     ///
     /// # Errors
     ///
-    /// [`PopError`]: empty, or corrupt; what was popped before has been released.
+    /// [`PopError`]: empty, or corrupt; messages popped before have been released.
     #[inline]
     pub fn pop(&mut self) -> Result<T, PopError> {
         if let Err(nothing) = K::next(self.consumer) {
@@ -114,7 +114,7 @@ impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> BatchConsumer<'c, 'a, K, T, M>
         Ok(value)
     }
 
-    /// Releases what was popped.
+    /// Releases popped messages.
     #[inline]
     pub fn flush(&mut self) {
         K::release_kept(self.consumer);

@@ -84,7 +84,7 @@ impl<'c, 'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Chunk<'c, 'a, K, T, 
         if offset >= self.count {
             return None;
         }
-        // SAFETY: by the invariant initialised and this end's; nobody writes it until it is released.
+        // SAFETY: by the invariant initialised and this end's; no one writes it until it is released.
         Some(self.consumer.slot(offset).with(|slot| read(unsafe { &*slot })))
     }
 
@@ -111,7 +111,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Chunk<'_, '_, Indexed, T, M> {
     }
 }
 
-/// Releases what was taken, also when a drop or a closure panics.
+/// Releases the taken messages, also when a drop or a closure panics.
 struct Release<'c, 'a, K: OneConsumer<T, M>, T, M: Machine>(&'c mut Consumer<'a, K, T, M>);
 
 impl<K: OneConsumer<T, M>, T, M: Machine> Drop for Release<'_, '_, K, T, M> {
@@ -143,7 +143,7 @@ impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> IntoIterator for Chunk<'c, 'a,
 ///
 /// Each is released when it is taken, so that forgetting the iterator gives nothing out twice. `for_each`, `fold` and what goes through them
 /// (`sum`, `count`, `last`) cannot be forgotten half way: they release all that they took together, at their end or when they panic.
-#[must_use = "what is not asked for stays in the ring"]
+#[must_use = "messages that are not taken stay in the ring"]
 pub struct Drain<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> {
     consumer: &'c mut Consumer<'a, K, T, M>,
     // INVARIANT: so many messages from the consumer's head on are there.
@@ -157,7 +157,7 @@ impl<K: OneConsumer<T, M>, T, M: Machine> Iterator for Drain<'_, '_, K, T, M> {
     fn next(&mut self) -> Option<T> {
         self.left = self.left.checked_sub(1)?;
         let value = K::take(self.consumer);
-        // Before anybody has the value: a consumer that comes after this one begins behind what was released.
+        // Before the caller has the value: a later consumer begins after the released slots.
         K::release(self.consumer);
         Some(value)
     }

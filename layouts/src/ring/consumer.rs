@@ -28,11 +28,11 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found instead.
+    /// [`AttachError`] with the value found.
     ///
     /// # Safety
     ///
-    /// For `'a`, `len` bytes at `base` are valid and initialised, and nobody but this consumer and the ring's producers touches them; producers
+    /// For `'a`, `len` bytes at `base` are valid and initialised, and only this consumer and the ring's producers access them; producers
     /// and consumer of an MPSC ring are in one coherence domain.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
     where
@@ -48,12 +48,12 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found instead, in either header.
+    /// [`AttachError`] with the value found, in either header.
     ///
     /// # Safety
     ///
-    /// For `'a`, as many slots at `slots` as `own` says are valid and initialised, and nobody but this consumer and the ring's producers
-    /// touches them or the headers. Of an MPSC ring `own` and `peer` are one header.
+    /// For `'a`, as many slots at `slots` as `own` says are valid and initialised, and only this consumer and the ring's producers
+    /// access them or the headers. Of an MPSC ring `own` and `peer` are one header.
     pub unsafe fn new(own: &'a RingHeader<M::Word>, peer: &'a RingHeader<M::Word>, slots: NonNull<K::Slot>) -> Result<Self, AttachError>
     where
         T: RingMessage,
@@ -112,7 +112,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         self
     }
 
-    /// Returns whether every producer that announced itself was dropped; what was published before can still be popped.
+    /// Returns whether every producer that announced itself was dropped; messages published before can still be popped.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.port.is_disconnected()
@@ -200,7 +200,7 @@ impl<'a, K: OneConsumer<T, M> + OneProducer<T, M> + InPlace, T, M: Machine> Cons
         unsafe { self.slots.row(self.head, K::CELL) }
     }
 
-    /// Returns the word and the value that release what was emptied, for [`Word::publish_all`](crate::Word::publish_all).
+    /// Returns the word and the value that release the emptied slots, for [`Word::publish_all`](crate::Word::publish_all).
     ///
     /// # Safety
     ///
@@ -214,7 +214,7 @@ impl<'a, K: OneConsumer<T, M> + OneProducer<T, M> + InPlace, T, M: Machine> Cons
 
 impl<K: OneConsumer<T, M>, T, M: Machine> Drop for Consumer<'_, K, T, M> {
     fn drop(&mut self) {
-        // What a forgotten batch had taken.
+        // For a forgotten batch.
         K::settle_kept(self);
     }
 }

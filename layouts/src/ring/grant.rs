@@ -27,7 +27,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     }
 }
 
-/// Slots to be written in place, one after the other. What has been written is published when the grant is dropped, also by a panic;
+/// Slots to be written in place, one after the other. The written slots are published when the grant is dropped, also by a panic;
 /// forgetting the grant leaves that to the producer's next publish.
 pub struct Grant<'p, 'a, K: OneProducer<T, M>, T, M: Machine> {
     producer: &'p mut Producer<'a, K, T, M>,
@@ -88,7 +88,7 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> Grant<'p, 'a, K, T, M> {
         self.written() - before
     }
 
-    /// Publishes what has been written, as dropping the grant does.
+    /// Publishes the written slots, like dropping the grant.
     pub fn commit(self) {}
 }
 

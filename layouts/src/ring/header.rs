@@ -204,7 +204,7 @@ impl<W: Word> RingHeader<W> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found instead.
+    /// [`AttachError`] with the value found.
     pub fn geometry<T: RingMessage>(&self) -> Result<RingLayout, AttachError> {
         self.geometry_of::<T>(RingFlags::SPSC)
     }
@@ -213,7 +213,7 @@ impl<W: Word> RingHeader<W> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found instead.
+    /// [`AttachError`] with the value found.
     pub fn geometry_of<T: RingMessage>(&self, ring: RingFlags) -> Result<RingLayout, AttachError> {
         let constants = &self.constants;
         // SYNC POINT: ring seen. Pairs with RingHeader::format.

@@ -79,7 +79,7 @@ unsafe fn pair<'a, K: OneProducer<T, Host> + OneConsumer<T, Host>, T>(
     }
 }
 
-/// Drops what the only consumer of a ring can pop.
+/// Drops the messages that the only consumer of a ring can pop.
 ///
 /// # Safety
 ///
@@ -216,7 +216,7 @@ impl<K: HostKind<T>, T, S: Storage<K::Slot>> RingIn<K, T, S> {
     pub fn over_starting_at(mut slots: S, start: u64) -> Result<Self, LayoutError> {
         let capacity = capacity_of(&slots)?;
         K::clear(slots.as_mut(), start);
-        // Nobody asks this header where its slots are.
+        // No one reads the slots' offset from this header.
         let header = RingHeader::inline(K::FLAGS, capacity, size_of::<K::Slot>(), 0, start);
         Ok(Self { header, slots, _values: PhantomData })
     }
@@ -227,7 +227,7 @@ macro_rules! split {
     ($($kind:ident[$slot:ident]: ($($lend:tt)+) -> $module:ident, $ends:path;)+) => {$(
         impl<T, S: Storage<$slot<T>>> RingIn<$kind, T, S> {
             /// Returns an end of each sort. They may go to different threads. An end that can be cloned may be asked for again at any time, others
-            /// when both are dropped; what is left in the ring stays.
+            /// when both are dropped; values left in the ring stay.
             pub fn split($($lend)+ self) -> ($module::Producer<'_, T, Host>, $module::Consumer<'_, T, Host>) {
                 let Self { header, slots, .. } = &*self;
                 let (slots, capacity) = slots_of(slots);
@@ -236,8 +236,8 @@ macro_rules! split {
                 unsafe { $ends(header, slots, capacity) }
             }
 
-            /// Returns an end of each sort that shares ownership of the ring: they go to any thread or task, and the last of them drops what is
-            /// left.
+            /// Returns an end of each sort that shares ownership of the ring: they go to any thread or task, and the last of them drops the
+            /// values left.
             #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
             #[must_use]
             pub fn into_ends(self) -> ($module::OwnedProducer<T>, $module::OwnedConsumer<T>)

@@ -22,7 +22,7 @@ use crate::{Machine, SlotCell};
 
 /// A kind of ring for messages of type `T` on machine `M`.
 pub trait Kind<T, M: Machine>: Sealed + Sized {
-    /// What the header says of it.
+    /// The kind in the header.
     const FLAGS: RingFlags;
 
     /// What lies in memory for each index.
@@ -37,7 +37,7 @@ pub trait Kind<T, M: Machine>: Sealed + Sized {
 
 /// A kind with one producer.
 pub trait OneProducer<T, M: Machine>: Kind<T, M> {
-    /// What its producer holds besides the indices.
+    /// The producer's state besides the indices.
     type Filling;
 
     /// Returns the next index to fill and the consumer's index, as a new producer finds them.
@@ -48,8 +48,8 @@ pub trait OneProducer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn filling(tail: u64) -> Self::Filling;
 
-    /// Polls the consumer's index when fewer slots are free than wanted; returns how many are free now. Publishes what a forgotten grant or
-    /// batch filled: the consumer would make no room for more while it cannot see that.
+    /// Polls the consumer's index when fewer slots are free than wanted; returns how many are free now. Publishes the slots of a forgotten grant or
+    /// batch: the consumer makes no room while it cannot see them.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ pub trait OneProducer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn hold(producer: &mut Producer<'_, Self, T, M>);
 
-    /// Publishes what was filled since [`hold`](Self::hold), if anything.
+    /// Publishes the slots filled since [`hold`](Self::hold), if any.
     #[doc(hidden)]
     fn flush(producer: &mut Producer<'_, Self, T, M>);
 
@@ -79,7 +79,7 @@ pub trait OneProducer<T, M: Machine>: Kind<T, M> {
         Self::flush(producer);
     }
 
-    /// Publishes what a forgotten grant or batch filled.
+    /// Publishes the slots filled by a forgotten grant or batch.
     #[doc(hidden)]
     #[inline(always)]
     fn settle(producer: &mut Producer<'_, Self, T, M>) {
@@ -93,7 +93,7 @@ pub trait OneProducer<T, M: Machine>: Kind<T, M> {
 
 /// A kind with one consumer.
 pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
-    /// What its consumer holds besides its index.
+    /// The consumer's state besides its index.
     type Emptying;
     /// Whether a consumer announces itself when it attaches.
     #[doc(hidden)]
@@ -107,7 +107,7 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found instead.
+    /// [`AttachError`] with the value found.
     #[doc(hidden)]
     fn verify(_: &RingHeader<M::Word>, _: &Slots<'_, Self::Slot>) -> Result<(), AttachError> {
         Ok(())
@@ -155,7 +155,7 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn keep(consumer: &mut Consumer<'_, Self, T, M>);
 
-    /// Releases what was taken since [`keep`](Self::keep), if anything.
+    /// Releases the slots taken since [`keep`](Self::keep), if any.
     #[doc(hidden)]
     fn release_kept(consumer: &mut Consumer<'_, Self, T, M>);
 
@@ -165,7 +165,7 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
         Self::release_kept(consumer);
     }
 
-    /// Releases what a forgotten batch took: a producer that waits for those slots fills no others.
+    /// Releases the slots taken by a forgotten batch: the producer waits for those slots.
     #[doc(hidden)]
     #[inline(always)]
     fn settle_kept(consumer: &mut Consumer<'_, Self, T, M>) {
@@ -177,7 +177,7 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     fn released(consumer: &Consumer<'_, Self, T, M>) -> u64;
 }
 
-/// A kind whose messages can be borrowed in place: nobody but its ends reaches the slots.
+/// A kind whose messages can be borrowed in place: only its own ends access the slots.
 pub trait InPlace: Sealed {}
 
 mod sealed {

@@ -66,7 +66,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found instead; a capacity of 1 is too little.
+    /// [`AttachError`] with the value found; a capacity of 1 is too little.
     ///
     /// # Safety
     ///
@@ -131,7 +131,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found instead; a capacity of 1 is too little.
+    /// [`AttachError`] with the value found; a capacity of 1 is too little.
     ///
     /// # Safety
     ///

@@ -7,7 +7,7 @@
 //! 3. An end polls the other end's index in one header (`own`) and publishes its own in another (`peer`). In shared memory both are one header.
 //!    Across a bus each side keeps the header that it polls in its own memory, and only writes cross the bus.
 //!
-//! | ring | producers | consumers | what is polled |
+//! | ring | producers | consumers | polled word |
 //! |---|---|---|---|
 //! | [`spsc`] | one | one | the other end's index |
 //! | [`flagged`] | one | one | a flag in each slot; across a bus one read fewer for each message |

@@ -1,4 +1,4 @@
-//! [`Port`]: what an end knows of the two headers of its ring.
+//! [`Port`]: the two headers of an end.
 
 use super::{Bells, owner};
 use crate::{RingHeader, Word};

@@ -32,11 +32,11 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found instead.
+    /// [`AttachError`] with the value found.
     ///
     /// # Safety
     ///
-    /// For `'a`, `len` bytes at `base` are valid and initialised, and nobody but this producer and one consumer touches them.
+    /// For `'a`, `len` bytes at `base` are valid and initialised, and only this producer and one consumer access them.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError>
     where
         T: RingMessage,
@@ -51,11 +51,11 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found instead, in either header.
+    /// [`AttachError`] with the value found, in either header.
     ///
     /// # Safety
     ///
-    /// For `'a`, as many slots at `slots` as `own` says are valid and initialised, and nobody but this producer and one consumer touches them
+    /// For `'a`, as many slots at `slots` as `own` says are valid and initialised, and only this producer and one consumer access them
     /// or the headers.
     pub unsafe fn new(own: &'a RingHeader<M::Word>, peer: &'a RingHeader<M::Word>, slots: NonNull<K::Slot>) -> Result<Self, AttachError>
     where
@@ -154,7 +154,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if that index is outside the ring; this end keeps what it knew.
+    /// [`Corrupt`] if that index is outside the ring; this end keeps its last index.
     #[inline]
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
         let head = self.polled();
@@ -214,7 +214,7 @@ impl<'a, K: OneProducer<T, M> + InPlace, T, M: Machine> Producer<'a, K, T, M> {
     ///
     /// # Safety
     ///
-    /// `head` came from [`poll`](Self::poll) on this ring, and a barrier made visible to this lane what the polling lane saw.
+    /// `head` came from [`poll`](Self::poll) on this ring, and a barrier ordered the polling lane's load before this lane's accesses.
     #[inline(always)]
     pub unsafe fn accept(&mut self, head: u64) -> Result<u64, Corrupt> {
         self.accepted(head)
@@ -238,7 +238,7 @@ impl<'a, K: OneProducer<T, M> + InPlace, T, M: Machine> Producer<'a, K, T, M> {
 
 impl<K: OneProducer<T, M>, T, M: Machine> Drop for Producer<'_, K, T, M> {
     fn drop(&mut self) {
-        // What a forgotten grant or batch had written.
+        // For a forgotten grant or batch.
         K::settle(self);
     }
 }

@@ -32,7 +32,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if that index is outside the ring; this end keeps what it knew.
+    /// [`Corrupt`] if that index is outside the ring; this end keeps its last index.
     #[inline]
     pub fn refresh(&mut self) -> Result<usize, Corrupt> {
         self.look()?;
@@ -148,7 +148,7 @@ impl<'a, M: Machine> BatchConsumer<'_, 'a, M> {
     ///
     /// # Errors
     ///
-    /// [`PopError`]; unless it is `TooSmall`, what was popped before has been released.
+    /// [`PopError`]; unless it is `TooSmall`, messages popped before have been released.
     #[inline]
     pub fn pop(&mut self, into: &mut [u8]) -> Result<usize, PopError>
     where
@@ -170,7 +170,7 @@ impl<'a, M: Machine> BatchConsumer<'_, 'a, M> {
         Ok(Frame { consumer: self.consumer, found, slack: self.slack })
     }
 
-    /// Releases what was popped.
+    /// Releases popped messages.
     #[inline]
     pub fn flush(&mut self) {
         self.consumer.publish_pending();

@@ -40,11 +40,11 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found instead; a ring of less than 16 bytes is `TooSmall`.
+    /// [`AttachError`] with the value found; a ring of less than 16 bytes is `TooSmall`.
     ///
     /// # Safety
     ///
-    /// For `'a`, `len` bytes at `base` are valid and initialised, and nobody but one producer and one consumer touches them.
+    /// For `'a`, `len` bytes at `base` are valid and initialised, and only one producer and one consumer access them.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
         // SAFETY: the caller's promise.
         let (header, layout, slots) = unsafe { place::<u64, M>(RingFlags::FRAMED, base, len)? };
@@ -57,11 +57,11 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found instead, in either header; a ring of less than 16 bytes is `TooSmall`.
+    /// [`AttachError`] with the value found, in either header; a ring of less than 16 bytes is `TooSmall`.
     ///
     /// # Safety
     ///
-    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised, and nobody but one producer and one consumer touches them
+    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised, and only one producer and one consumer access them
     /// or the headers.
     pub unsafe fn new(
         own: &'a RingHeader<M::Word>,
@@ -98,7 +98,7 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         self
     }
 
-    /// Returns whether the other end announced itself and was dropped; what was published before can still be popped.
+    /// Returns whether the other end announced itself and was dropped; messages published before can still be popped.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         self.port.is_disconnected()
@@ -162,7 +162,7 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
         if FILLS { &self.port.own.consumer.head } else { &self.port.own.producer.tail }.load_acquire()
     }
 
-    /// Publishes what was filled or emptied, if anything: a store of what stands there already would only take the line from the other end.
+    /// Publishes the filled or emptied words, if any: storing the same value would only take the cache line from the other end.
     #[inline(always)]
     pub(super) fn publish_pending(&mut self) {
         if self.published != self.index {

@@ -31,7 +31,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if that index is outside the ring; this end keeps what it knew.
+    /// [`Corrupt`] if that index is outside the ring; this end keeps its last index.
     pub fn refresh(&mut self) -> Result<usize, Corrupt> {
         self.look()?;
         Ok(self.free())
@@ -232,7 +232,7 @@ where
     }
 }
 
-/// Publishes every so many messages; also when the ring looks full, when the consumer has emptied what was published, on
+/// Publishes every so many messages; also when the ring looks full, when the consumer has emptied the published messages, on
 /// [`flush`](Self::flush) and on drop. Its bound is messages, never time: flush before you wait.
 ///
 /// Forgetting it leaves the last messages for the producer's next publish.
@@ -247,7 +247,7 @@ impl<'a, M: Machine> BatchProducer<'_, 'a, M> {
     ///
     /// # Errors
     ///
-    /// [`PushError`]; unless it is `TooLarge`, what was pushed before has been published.
+    /// [`PushError`]; unless it is `TooLarge`, messages pushed before have been published.
     #[inline]
     pub fn push(&mut self, message: &[u8]) -> Result<(), PushError>
     where
@@ -269,7 +269,7 @@ impl<'a, M: Machine> BatchProducer<'_, 'a, M> {
         Ok(Grant { producer: self.producer, start, len, slack: self.slack })
     }
 
-    /// Publishes what is pending.
+    /// Publishes pending messages.
     #[inline]
     pub fn flush(&mut self) {
         self.producer.publish_pending();

@@ -126,7 +126,7 @@ impl<S: Storage<BareSlot<u64>>> RingIn<S> {
         for word in words.as_mut() {
             word.write(SlotCell::new(0));
         }
-        // Nobody asks this header where its slots are.
+        // No one reads the slots' offset from this header.
         Ok(Self { header: header(layout.capacity(), 0, start), words })
     }
 

@@ -367,7 +367,7 @@ pub(in crate::ring) enum Look {
     Passed,
 }
 
-/// What the consumer of an [`Mpsc`] ring holds.
+/// The consumer's state of an [`Mpsc`] ring.
 pub struct Emptying {
     // INVARIANT: messages before the head are taken and no other consumer takes any; slots from here to the head still say full, or were given
     // up.
@@ -409,7 +409,7 @@ impl<T, M: Machine<Word: RmwWord>> OneConsumer<T, M> for Mpsc {
             if turns.is_before(word, turns.full(consumer.head)) {
                 return Err(PopError::Empty);
             }
-            // What was given up is free for the next lap already: released in order, so that nothing that is taken is released as it.
+            // A slot that was given up is free for the next lap already. Taken slots are released first, in order.
             Self::release(consumer);
             consumer.head = turns.after_given_up(consumer.head);
             consumer.state.released = consumer.head;
@@ -481,7 +481,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found instead.
+    /// [`AttachError`] with the value found.
     ///
     /// # Safety
     ///

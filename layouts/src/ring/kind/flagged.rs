@@ -33,7 +33,7 @@ impl<T, M: Machine> Kind<T, M> for Flagged {
     }
 }
 
-/// What a producer of a [`Flagged`] ring holds.
+/// The producer's state of a [`Flagged`] ring.
 pub struct Filling {
     // INVARIANT: none of the producer's free slots has the flag of its index. Slots from here to its tail are written, and only the first of
     // them has not its flag.
@@ -85,7 +85,7 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
         // SAFETY: by the invariant the slot at `tail` is this end's while `free` is not 0, which callers have checked.
         slot.cell.with_mut(|place| unsafe { place.write(value) });
         if producer.tail != producer.state.published {
-            // Nobody looks at it before it has acquired the flag of the first.
+            // The consumer reads it only after it has acquired the flag of the first.
             slot.word.store(full(producer.tail, producer.slots.capacity()));
         }
         producer.tail = producer.tail.wrapping_add(1);
@@ -115,7 +115,7 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
     }
 }
 
-/// What a consumer of a [`Flagged`] ring holds. Messages in a row from its head on whose flags are those of their indices are its own.
+/// The consumer's state of a [`Flagged`] ring. Messages in a row from its head on whose flags are those of their indices are its own.
 pub struct Emptying {
     /// The index that the producer knows.
     released: u64,
@@ -163,7 +163,7 @@ impl<T, M: Machine> OneConsumer<T, M> for Flagged {
 
     #[inline(always)]
     fn release_kept(consumer: &mut Consumer<'_, Self, T, M>) {
-        // A store of what stands there already would only take the line from the producer.
+        // Storing the same value would only take the cache line from the producer.
         if consumer.state.released != consumer.head {
             consumer.state.released = consumer.head;
             // SYNC POINT: slot released. Pairs with the producer's poll.
@@ -225,7 +225,7 @@ impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
 
 /// For lanes that share one end: each holds an equal copy of its state and writes slots of its own, one of them publishes.
 impl<'a, T, M: Machine> Producer<'a, Flagged, T, M> {
-    /// Sets the flag of the slot `offset` places after the next one, which is not the first of its batch: nobody reads it before the
+    /// Sets the flag of the slot `offset` places after the next one, which is not the first of its batch: it is read only after the
     /// first's, which [`publication`](Self::publication) sets.
     ///
     /// # Safety

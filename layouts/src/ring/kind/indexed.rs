@@ -65,7 +65,7 @@ impl<A: Access<T, M>, T, M: Machine> Kind<T, M> for Indexed<A> {
     }
 }
 
-/// What a producer of an [`Indexed`] ring holds.
+/// The producer's state of an [`Indexed`] ring.
 pub struct Filling {
     pace: Pace,
     /// A grant or batch was begun and has not ended: if it was forgotten, its last messages are still to be published.
@@ -132,7 +132,7 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
 
     #[inline(always)]
     fn flush(producer: &mut Producer<'_, Self, T, M>) {
-        // A store of what stands there already would only take the line from the consumer.
+        // Storing the same value would only take the cache line from the consumer.
         if producer.state.published != producer.tail {
             producer.state.published = producer.tail;
             Self::publish(producer);
@@ -159,7 +159,7 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
     }
 }
 
-/// What a consumer of an [`Indexed`] ring holds.
+/// The consumer's state of an [`Indexed`] ring.
 pub struct Emptying {
     pace: Pace,
     /// The producer's index, as last polled.
@@ -196,12 +196,12 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
             return Ok(());
         }
         let tail = consumer.poll_paced();
-        // One message is what a consumer finds that is right behind, and what takes the fewest instructions to see.
+        // A consumer right behind its producer finds one message: the case with the fewest instructions.
         if tail != consumer.head.wrapping_add(1) {
             cold_path();
             // One comparison says that there are some and that there may be so many: one less than none is the greatest number.
             if tail.wrapping_sub(consumer.head).wrapping_sub(1) > consumer.slots.mask() {
-                // Who polls for a message has its line under way when the index comes, and does not wait for one after the other.
+                // The slot's line is loaded while the index is polled, not after it.
                 consumer.slots.prefetch(consumer.head);
                 return Err(nothing(consumer.head, tail, consumer.slots.mask()));
             }
@@ -243,7 +243,7 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
 
     #[inline(always)]
     fn release_kept(consumer: &mut Consumer<'_, Self, T, M>) {
-        // A store of what stands there already would only take the line from the producer.
+        // Storing the same value would only take the cache line from the producer.
         if consumer.state.released != consumer.head {
             consumer.state.released = consumer.head;
             Self::release(consumer);
@@ -299,7 +299,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Producer<'_, Indexed, T, M> {
             unsafe { slots.as_ptr().copy_from_nonoverlapping(run.as_ptr(), run.len()) };
         }
         self.tail = self.tail.wrapping_add(count);
-        // A store of what stands there already would only take the line from the other side; a forgotten batch's messages stand behind it.
+        // Storing the same value would only take the cache line from the other end, unless a forgotten batch left messages.
         if count > 0 || self.state.is_held {
             Indexed::publish(self);
         }
@@ -319,7 +319,7 @@ impl<A: Access<T, M>, T, M: Machine> Consumer<'_, Indexed<A>, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if that index is outside the ring; this end keeps what it knew.
+    /// [`Corrupt`] if that index is outside the ring; this end keeps its last index.
     #[inline]
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
         let tail = self.polled();
@@ -335,7 +335,7 @@ impl<A: Access<T, M>, T, M: Machine> Consumer<'_, Indexed<A>, T, M> {
         self.accepted(tail)
     }
 
-    /// The producer's index, where nothing is left of what was seen before.
+    /// Polls the producer's index when no known message is left.
     #[inline(always)]
     fn poll_paced(&mut self) -> u64 {
         let due = self.state.pace.is_due(self.head);
@@ -390,7 +390,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
             unsafe { slots.as_ptr().copy_to_nonoverlapping(run.as_mut_ptr(), run.len()) };
         }
         self.head = self.head.wrapping_add(count);
-        // A store of what stands there already would only take the line from the other side; a forgotten batch's slots stand behind it.
+        // Storing the same value would only take the cache line from the other end, unless a forgotten batch left slots.
         if count > 0 || self.state.is_held {
             Indexed::release(self);
         }
@@ -433,7 +433,7 @@ impl<'a, T, M: Machine> Producer<'a, Indexed, T, M> {
         self.tail = self.tail.wrapping_add(count);
     }
 
-    /// Returns the word and the value that publish what was filled, for [`Word::publish_all`].
+    /// Returns the word and the value that publish the filled slots, for [`Word::publish_all`].
     ///
     /// # Safety
     ///
@@ -462,7 +462,7 @@ impl<'a, T, M: Machine> Consumer<'a, Indexed, T, M> {
     ///
     /// # Safety
     ///
-    /// `tail` came from [`poll`](Self::poll) on this ring, and a barrier made visible to this lane what the polling lane saw.
+    /// `tail` came from [`poll`](Self::poll) on this ring, and a barrier ordered the polling lane's load before this lane's accesses.
     #[inline(always)]
     pub unsafe fn accept(&mut self, tail: u64) -> Result<u64, Corrupt> {
         self.accepted(tail)

@@ -43,7 +43,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found instead.
+    /// [`AttachError`] with the value found.
     ///
     /// # Safety
     ///
@@ -59,7 +59,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found in the header instead.
+    /// [`AttachError`] with the value found in the header.
     ///
     /// # Safety
     ///

@@ -151,7 +151,7 @@ impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
         for word in words.as_mut() {
             word.write(HostWord::new(0));
         }
-        // Nobody asks this header where its slots are.
+        // No one reads the slots' offset from this header.
         let header = RingHeader::inline(RingFlags::LOSSY, layout.capacity(), words_of::<T>() * 8, 0, start);
         Ok(Self { header, words, _messages: PhantomData })
     }

@@ -28,7 +28,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found instead.
+    /// [`AttachError`] with the value found.
     ///
     /// # Safety
     ///
@@ -44,7 +44,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found in the header instead.
+    /// [`AttachError`] with the value found in the header.
     ///
     /// # Safety
     ///
@@ -166,7 +166,7 @@ impl<T: RingMessage, M: Machine> BatchWriter<'_, '_, T, M> {
         }
     }
 
-    /// Publishes what is pending.
+    /// Publishes pending messages.
     #[inline]
     pub fn flush(&mut self) {
         self.writer.publish();

@@ -119,7 +119,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`PushError::Full`] with the value; what was pushed before has been published.
+    /// [`PushError::Full`] with the value; messages pushed before have been published.
     #[inline]
     pub fn push(&mut self, value: T) -> Result<(), PushError<T>> {
         if self.next == self.end {
@@ -138,7 +138,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {
         Ok(())
     }
 
-    /// Publishes what is pending and gives up what was claimed beyond it.
+    /// Publishes pending messages and gives up the unused claims.
     pub fn flush(&mut self) {
         self.publish();
         while self.end != self.next {

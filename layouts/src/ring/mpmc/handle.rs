@@ -23,7 +23,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found instead.
+    /// [`AttachError`] with the value found.
     ///
     /// # Safety
     ///
@@ -42,7 +42,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found instead.
+    /// [`AttachError`] with the value found.
     ///
     /// # Safety
     ///
@@ -61,7 +61,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found instead.
+    /// [`AttachError`] with the value found.
     ///
     /// # Safety
     ///
@@ -119,7 +119,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
         self.capacity() - self.len()
     }
 
-    /// Returns whether the other end had handles and all of them were dropped; what was published before can still be popped.
+    /// Returns whether the other end had handles and all of them were dropped; messages published before can still be popped.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         let header = self.turns.header;

@@ -32,12 +32,12 @@ impl<'a, T: RingMessage> Producer<'a, T> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found instead.
+    /// [`AttachError`] with the value found.
     ///
     /// # Safety
     ///
     /// For `'a`, `len` bytes at `base` are mapped for reading and writing and initialised, and this program reaches them by atomic accesses only.
-    /// What they hold, and what other processes write there, does not matter.
+    /// Their contents, and the writes of other processes, do not matter.
     pub unsafe fn attach(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
         // SAFETY: the caller's promise. Words are read once and checked, and payload is reached by `Bytewise` alone.
         unsafe { Self::from_raw(base, len) }
@@ -82,7 +82,7 @@ impl<'a, T: RingMessage> Consumer<'a, T> {
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with what was found instead.
+    /// [`AttachError`] with the value found.
     ///
     /// # Safety
     ///
