@@ -1,8 +1,8 @@
-//! Fills, and words that are published: which call of the driver writes them.
+//! Fills and published words: the driver call that writes each.
 //!
-//! A driver fills with bytes and with words of 32 bits. Other patterns are written once and then copied from what has been written to what has not,
-//! twice as far each time. A word is published by the stream itself, whose write comes after all before it; where a device cannot do that, by a copy of
-//! a word that belongs to that operation alone.
+//! The driver fills with bytes and with words of 32 bits. Other patterns, of up to 8 bytes, are written once and then copied, twice as far each
+//! time. Longer elements do not come here: their callers copy in the same way ([`Place::doublings`]). A word is published by the stream itself,
+//! after all earlier work; where a device cannot do that, by a copy of a word that belongs to that operation alone.
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
