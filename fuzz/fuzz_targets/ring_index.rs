@@ -277,14 +277,10 @@ fn honest<T: Numbered>(memory: &Memory, layout: &RingLayout, operations: &[Op]) 
                         assert!(count <= free && grant.len() == count);
                         let values: Vec<T> = (0..count.min(u64::from(write % 16))).map(|_| fresh()).collect();
                         assert_eq!(grant.fill(values.iter().copied()), values.len() as u64);
-                        if forgets {
-                            forget(grant);
-                        } else {
-                            drop(grant);
-                            if !values.is_empty() {
-                                model.publish(values);
-                            }
-                        }
+                        // A forgotten grant leaves its values to the next publish.
+                        model.unpublished = if forgets { values.len() } else { 0 };
+                        model.slots.extend(values);
+                        if forgets { forget(grant) } else { drop(grant) }
                     }
                     Err(ReserveError::Full { free: said }) => {
                         assert!(said == free && (free + 1..=capacity).contains(&count));
@@ -298,7 +294,7 @@ fn honest<T: Numbered>(memory: &Memory, layout: &RingLayout, operations: &[Op]) 
             }
             Op::ReserveAny(count) => {
                 assert_eq!(producer.reserve(count).is_ok(), count <= free);
-                if (free + 1..=capacity).contains(&count) {
+                if count <= capacity {
                     model.unpublished = 0;
                 }
             }
@@ -366,10 +362,10 @@ fn honest<T: Numbered>(memory: &Memory, layout: &RingLayout, operations: &[Op]) 
                 assert_eq!(consumer.refresh(), Ok(model.visible() as u64));
             }
             Op::AttachAgain => {
+                // Dropped ends publish and release what forgotten grants and batches hold.
+                drop((producer, consumer));
                 (producer, consumer) = memory.attach().unwrap();
-                // New ends know what was published and released, and nothing else.
-                model.popped = 0;
-                model.slots.truncate(model.slots.len() - model.unpublished);
+                model.release();
                 model.unpublished = 0;
             }
             // It could; it is honest.
