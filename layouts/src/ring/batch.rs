@@ -18,7 +18,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
 /// Publishes every so many messages; also when the ring looks full or becomes so, when the consumer has emptied the published messages, on
 /// [`flush`](Self::flush) and on drop. Its bound is messages, never time: flush before you wait.
 ///
-/// Forgetting it leaves the last messages for the producer's next publish.
+/// Forgetting it leaves the last messages for the producer's next publish, or for its drop.
 pub struct BatchProducer<'p, 'a, K: OneProducer<T, M>, T, M: Machine> {
     producer: &'p mut Producer<'a, K, T, M>,
     every: u64,
@@ -73,8 +73,8 @@ impl<K: OneProducer<T, M>, T, M: Machine> Drop for BatchProducer<'_, '_, K, T, M
 impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     /// Releases every `every` messages instead of each (at least 1).
     ///
-    /// For `Copy` values only: messages popped by a forgotten batch are released with the next release, or on an empty ring; without
-    /// either, the next consumer of the ring pops it again.
+    /// For `Copy` values only: the messages that a forgotten batch popped are released with this consumer's next release, on an empty ring, or
+    /// when the consumer is dropped. If the consumer is forgotten too, the next consumer of the ring pops them again.
     pub fn batch(&mut self, every: u64) -> BatchConsumer<'_, 'a, K, T, M>
     where
         T: Copy,

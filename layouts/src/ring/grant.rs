@@ -28,7 +28,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
 }
 
 /// Slots to be written in place, one after the other. The written slots are published when the grant is dropped, also by a panic;
-/// forgetting the grant leaves that to the producer's next publish.
+/// forgetting the grant leaves that to the producer's next publish, or to its drop.
 pub struct Grant<'p, 'a, K: OneProducer<T, M>, T, M: Machine> {
     producer: &'p mut Producer<'a, K, T, M>,
     count: u64,
