@@ -23,7 +23,7 @@ impl Process {
 ///
 /// # Safety
 ///
-/// The handler does only what is allowed in the child of a process with threads: it stores to words.
+/// The handler only stores to words, which is allowed in the child of a process with threads.
 pub(crate) unsafe fn in_child(handler: extern "C" fn()) {
     // SAFETY: the caller's promise.
     unsafe { system::in_child(handler) };

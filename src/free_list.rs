@@ -73,7 +73,7 @@ impl FreeList {
         Shortage { free: self.free, largest: self.blocks.iter().map(|block| block.usable(align).0).max().unwrap_or(0) }
     }
 
-    /// Frees what was allocated.
+    /// Frees an allocation.
     pub fn release(&mut self, offset: u64, bytes: u64) {
         self.free += bytes;
         let given = FreeBlock { offset, size: bytes };

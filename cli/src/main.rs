@@ -1,4 +1,4 @@
-//! The `ringmem` program: commands that show, measure and check what the library `ringmem` does on one machine.
+//! The `ringmem` program: commands that show, measure and check the library `ringmem` on one machine.
 //!
 //! 1. `stream` and `demo` run a persistent kernel and compare each result with a computation on the host.
 //! 2. `bench`, `doctor`, `layout` and `replay` measure and report; they change nothing on the machine.

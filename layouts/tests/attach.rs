@@ -1,10 +1,10 @@
-//! Rings in memory that is what it was said to be, and in memory that is not; and a peer that writes anything into its index.
+//! Attaching to memory that holds the expected ring, and to memory that does not; and a peer that writes any value to its index.
 //!
 //! 1. A ring that `format` wrote is one, whatever stood there and wherever its indices begin.
 //! 2. Each fact that formatting or attaching can object to is objected to, by its own name.
 //! 3. An index that claims more than the capacity is `Corrupt`. One that lies within it, forwards or backwards, is believed and harms nothing.
 //!
-//! What can be wrong in the slots of a framed ring is in `framed_attach`.
+//! Invalid slots of framed rings are tested in `framed_attach`.
 
 mod ring_memory;
 
@@ -62,7 +62,7 @@ macro_rules! kinds {
             pub fn formatted(capacity: u64, start: u64) -> Memory {
                 // As an older ring left it: every word of a slot looks full.
                 let memory = Memory::used($flags, capacity, 0xff);
-                // SAFETY: so many bytes live there, and nobody is attached.
+                // SAFETY: so many bytes live there, and no end is attached.
                 unsafe { $format(memory.base, memory.len(), &memory.layout, start) }.unwrap();
                 memory
             }
@@ -364,13 +364,13 @@ hostile_heads! {
     flagged_heads: flagged_ring, flagged_values;
 }
 
-/// How far the peer's index is from one's own, and what is done then.
+/// The distance of the peer's index from the end's own index, and the operation then.
 fn lies() -> impl Strategy<Value = Vec<(i64, u8)>> {
     prop::collection::vec((prop_oneof![-9..9_i64, any::<i64>()], 0..4_u8), 1..40)
 }
 
 proptest! {
-    // A failure is printed in full; a file of seeds beside the sources would say no more.
+    // A failure is printed in full; a file of seeds would say no more.
     #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1024, ..ProptestConfig::default() })]
 
     #[test]
@@ -398,7 +398,7 @@ proptest! {
             Word::store(&memory.header().producer.tail, tail);
             let claimed = tail.wrapping_sub(head);
             let corrupt = Corrupt { head, tail, capacity: 4 };
-            // Slots that nobody wrote hold what the memory was given with: zero.
+            // Slots that were not written hold the initial zeroes.
             match how {
                 0 => match consumer.pop() {
                     Ok(value) => prop_assert!(value == 0 && (known > 0 || (1..=4).contains(&claimed))),
@@ -455,14 +455,14 @@ fn formatting_objects_to_memory_and_to_layouts_of_other_rings() {
         let memory = Memory::used(kind, 4, 0x55);
         let needed = memory.len();
         for got in [0, needed - 1] {
-            // SAFETY: fewer bytes than live there, and nobody is attached.
+            // SAFETY: fewer bytes than live there, and no end is attached.
             let outcome = unsafe { format(memory.base, got, &memory.layout, 0) };
             assert_eq!(outcome, Err(AttachError::TooSmall { needed, got }));
         }
         // SAFETY: within the allocation.
         let base = unsafe { memory.base.add(8) };
         let address = base.as_ptr() as u64;
-        // SAFETY: so many bytes live there, and nobody is attached.
+        // SAFETY: so many bytes live there, and no end is attached.
         let outcome = unsafe { format(base, needed - 8, &memory.layout, 0) };
         assert_eq!(outcome, Err(AttachError::Misaligned { address, align: 128 }));
         for other in KINDS.into_iter().filter(|other| *other != kind) {
@@ -501,7 +501,7 @@ fn indices_of_other_laps_than_the_slots_are_corrupt() {
         [(0_u64, 0_u64, true), (9, 3, true), (9, 8, false), (u64::MAX, 8, false), (9, 1 << 40, false), (9, 1 << 62, false)]
     {
         for (index, is_one) in [(start.wrapping_add(ahead), is_one), (start.wrapping_sub(ahead), ahead == 0)] {
-            // SAFETY: so many bytes live there, and nobody is attached.
+            // SAFETY: so many bytes live there, and no end is attached.
             unsafe { mpmc::format::<u64, Host>(memory.base, len, &memory.layout, start) }.unwrap();
             Word::store(&memory.header().consumer.head, index);
             Word::store(&memory.header().producer.tail, index);
@@ -524,7 +524,7 @@ macro_rules! passes_over_what_was_given_up {
         fn $name() {
             let memory = Memory::used($flags, 4, 0);
             for start in [1 << 40, u64::MAX - 1] {
-                // SAFETY: so many bytes live there, and nobody is attached.
+                // SAFETY: so many bytes live there, and no end is attached.
                 unsafe { $kind::format::<u64, Host>(memory.base, memory.len(), &memory.layout, start) }.unwrap();
                 Word::store(&memory.header().consumer.head, start.wrapping_sub(1 << 40));
                 // SAFETY: so many bytes live there, formatted; the only ends.

@@ -175,7 +175,7 @@ macro_rules! scenes {
             unsafe { memory.free() };
         }
 
-        /// A consumer that attaches while the producer is at work sees of it what it would see later.
+        /// A consumer that attaches while the producer pushes sees whole messages in order.
         fn attach_while_it_is_filled<M: Machine + 'static>() {
             let memory = memory::<M>(ONE_HEADER);
             // SAFETY: this model's only producer.
@@ -593,7 +593,7 @@ mod flagged {
                 assert_eq!(consumer.row().at(offset).with(|slot| unsafe { slot.read() }), seen + offset);
             }
             if count > 0 {
-                // SAFETY: so many were there, and nobody reads them any more.
+                // SAFETY: so many were there, and no lane reads them any more.
                 unsafe { consumer.advance(count) };
                 // SAFETY: stored once; its slots have been dealt with.
                 M::Word::publish_all([unsafe { consumer.publication() }]);
@@ -661,7 +661,7 @@ mod framed {
         assert!(message.word(1).is_none());
     }
 
-    /// Writes and commits what was granted. Whether it was: only a full ring may refuse.
+    /// Writes and commits a grant. Returns whether there was one: only a full ring may refuse.
     fn commit<M: Machine>(granted: Result<Grant<'_, '_, M>, PushError>, lengths: Work, number: u64) -> bool {
         match granted {
             Ok(grant) => {
@@ -692,7 +692,7 @@ mod framed {
         (0..3).for_each(|number| insist(|| send(producer, lengths, number)));
     }
 
-    /// Asks for the largest, takes back what it does not need; and lets go of a grant on the way.
+    /// Reserves the largest message and commits fewer bytes; also drops a grant.
     fn commit_part<M: Machine>(producer: &mut Producer<M>, lengths: Work) {
         for number in 0..3 {
             if let Ok(grant) = producer.reserve(8) {

@@ -1,9 +1,9 @@
 //! Any sequence of operations on rings of fixed-size messages, through one or several handles, against a queue; and every value dropped once.
 //!
-//! 1. What is pushed is popped, in the order of the claims, at every capacity and start index; what does not fit comes back.
+//! 1. Pushed values are popped in the order of the claims, at every capacity and start index; a full ring returns the value.
 //! 2. Slots that are claimed and not written are passed over, and no capacity is lost by them. Grants, batches and chunks do what they say when
 //!    they are committed, dropped, and where forgetting is harmless, when they are forgotten.
-//! 3. A claimer that stands still holds up what is behind it and nobody spins on it.
+//! 3. A stalled claimer delays the messages after its slots, and no operation spins on it.
 //! 4. Values are dropped once, also when a drop or an iterator panics.
 
 mod queue;
@@ -23,7 +23,7 @@ use ringmem_layouts::ring::{BareSlot, PopError, PushError, ReserveError, Storage
 use ringmem_layouts::{Host, Machine};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
-/// What the ends of every kind may do.
+/// The operations of ends of every kind.
 macro_rules! ends {
     ($($ring:ident)+) => {$(
         assert_impl_all!($ring::Ring<u64, 4>: Send, Sync);
@@ -89,7 +89,7 @@ macro_rules! models {
     )+};
     (@$follows:ident $($name:ident: $value:ty;)+) => {
         proptest! {
-            // A failure is printed in full; a file of seeds beside the sources would say no more.
+            // A failure is printed in full; a file of seeds would say no more.
             #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
             $(
@@ -195,7 +195,7 @@ macro_rules! owned {
                 while ops.peek().is_some() {
                     let (mut producer, mut $consumer) = ring.split();
                     for op in ops.by_ref() {
-                        // Whatever panics: what it leaves behind is what is tested.
+                        // A panic may happen: the test checks the state after it.
                         let _ = catch_unwind(AssertUnwindSafe(|| match op {
                             OwnedOp::Push => drop(producer.push(fresh())),
                             OwnedOp::BatchPush { every, count, .. } => {
@@ -280,7 +280,7 @@ macro_rules! owned_in_order {
                     Noted(made)
                 };
                 let mut ops = ops.iter().copied().peekable();
-                // What is in the ring, those not published last.
+                // The messages in the ring, unpublished ones last.
                 let mut inside = VecDeque::new();
                 let mut unpublished = 0;
                 while ops.peek().is_some() {
@@ -295,7 +295,7 @@ macro_rules! owned_in_order {
                                 let id = value.0;
                                 let outcome = catch_unwind(AssertUnwindSafe(|| producer.push(value).is_ok()));
                                 assert_eq!(outcome.unwrap_or(false), free > 0);
-                                // A push that finds it full publishes what a forgotten batch left.
+                                // A push on a full ring publishes the slots of a forgotten batch.
                                 unpublished = 0;
                                 if free > 0 {
                                     inside.push_back(id);
@@ -335,7 +335,7 @@ macro_rules! owned_in_order {
                                     drop(grant);
                                 }
                                 unpublished = inside.len() - consumer.len() as usize;
-                                // Some kinds publish what was forgotten before a grant, others with the next publish.
+                                // Some kinds publish forgotten slots before a grant, others with the next publish.
                                 assert!([0, before].map(|before| if forgets { before + written } else { 0 }).contains(&unpublished));
                             }
                             OwnedOp::Explode { count, write } => {
@@ -375,7 +375,7 @@ macro_rules! owned_in_order {
                         }
                         assert_eq!(consumer.len() as usize, inside.len() - unpublished);
                     }
-                    // A dropped producer publishes what a forgotten grant or batch holds.
+                    // A dropped producer publishes the slots of a forgotten grant or batch.
                     unpublished = 0;
                 }
                 let before = dropped_since(0).len();

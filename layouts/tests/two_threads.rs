@@ -28,7 +28,7 @@ const fn follows(word: u64, place: u64) -> u64 {
     if place == 0 { word } else { (word ^ place << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15) }
 }
 
-/// What one consumer has got.
+/// The messages of one consumer.
 struct Seen {
     /// Of each producer.
     messages: u64,

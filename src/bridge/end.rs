@@ -34,7 +34,7 @@ pub(super) trait NearEnd: Sized {
     ///
     /// # Safety
     ///
-    /// They are usable, and nobody reads or writes them for this end any more.
+    /// They are usable, and no access of this end to them is outstanding.
     unsafe fn pass(&mut self, count: u64);
 }
 

@@ -9,7 +9,7 @@
 //! | `seen` | the far ring's head as last polled: popped by the kernel | the far ring's tail as last polled: published by the kernel |
 //! | the far ring's other index | tail: published to the kernel after the copies | head: released to the kernel after the copies |
 //!
-//! Only the bridge writes the far ring's other index, so after a failed call that index says what has happened.
+//! Only the bridge writes the far ring's other index, so after a failed call that index shows the outcome.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -289,9 +289,9 @@ impl<E: NearEnd> Mover<E> {
         Ok(())
     }
 
-    /// After a failure: goes back to what has arrived.
+    /// After a failure: returns to the index of the arrived messages.
     fn resync(&mut self) -> Result<()> {
-        // What is in flight must not write slots after they are passed on.
+        // Copies in flight must not write slots after they are passed on.
         self.pair.carrier.settle();
         let index = self.ring.index();
         let arrived = if self.releases_later() {
@@ -335,9 +335,9 @@ impl<E: NearEnd> Mover<E> {
     /// Publishes messages to the receiver, or releases slots to the sender, and wakes it.
     fn arrived(&mut self, end: u64) {
         let count = end.wrapping_sub(self.ring.index()).min(self.ring.usable());
-        // Before the look for sleepers, which may wait until all is stored: what is read after it is waited for on top of that.
+        // Before the check for sleepers, which waits for all stores: a load after it would add its own latency.
         self.pair.carrier.counts.messages.add(count);
-        // SAFETY: usable, by the line before the last; their copies are complete, so nobody reads or writes them any more.
+        // SAFETY: usable, by the line before the last; their copies are complete, so no access to them is outstanding.
         unsafe { self.ring.pass(count) };
         let header = self.pair.near.header();
         self.pair.near.ring_at(if E::TO_DEVICE { &header.consumer.waiting } else { &header.producer.waiting });

@@ -67,7 +67,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
                 // While it only waits until a poll is due or complete, the failure stands.
                 Err(ReceiveError::Empty) => failed = failed.filter(|_| self.bridge.failing() != [0; 2]),
             }
-            // What the kernel had published when it left may have been in flight then, or be where it can no longer be read.
+            // Answers that the kernel had published when it left may have been in flight then, or be where they can no longer be read.
             let is_lost = failed.is_some() && self.bridge.failing()[1] >= MOST_FAILURES;
             if polls.is_some_and(|polls| is_lost || self.bridge.has_brought_all(polls)) || begun.elapsed() > timeout {
                 return Err(failed.unwrap_or_else(|| self.fault(begun.elapsed())));
@@ -94,7 +94,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// What the backend returned. No message is lost: the next flush repeats what failed.
+    /// The backend's error. No message is lost: the next flush repeats what failed.
     pub fn flush(&mut self) -> Result<[u64; 2]> {
         if self.bridge.moves() { self.bridge.poll() } else { Ok([0; 2]) }
     }

@@ -82,7 +82,7 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
     stream: Stream,
 }
 
-/// What the kernel is launched with, and launched again.
+/// The parameters of the launch, for a restart too.
 struct Relaunch {
     module: Module,
     kernel: Box<str>,

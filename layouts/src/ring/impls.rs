@@ -103,7 +103,7 @@ impl<T: RingMessage, M: Machine> Follow for lossy::Reader<'_, T, M> {
     }
 }
 
-/// A value that this reader had not seen. While it is being overwritten nothing is new: whoever overwrites it publishes a newer one.
+/// A value that this reader had not seen. A value that is being overwritten is not new: its writer publishes a newer one.
 impl<T: RingMessage, M: Machine> Follow for mailbox::Reader<'_, T, M> {
     type Item = mailbox::New<T>;
     #[inline]
@@ -201,7 +201,7 @@ shown! {
     [W, C] Slot<W, C>: "Slot";
 }
 
-// What has words or slots of the host's.
+// Types with the host's words or slots.
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 shown! {
     [K: HostKind<T>, T, S: Storage<K::Slot>] RingIn<K, T, S>: "Ring";

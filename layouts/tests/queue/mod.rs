@@ -436,7 +436,7 @@ fn mpsc_follows<T: Value, S: Storage<WordSlot<T>>>(mut ring: mpsc::RingIn<T, S>,
     }
 }
 
-/// What is between the indices of a ring with one producer and one consumer: first what was popped and not released, last what was pushed and
+/// The messages between the indices of a ring with one producer and one consumer: first those popped and not released, last those pushed and
 /// not published.
 pub struct Pair<T> {
     slots: VecDeque<T>,
@@ -524,12 +524,12 @@ macro_rules! pairs {
                         assert_eq!(producer.tail().wrapping_sub(consumer.head()), (model.slots.len() - model.popped) as u64);
                     }
                     if dies {
-                        // New ends know what was published and released, and nothing else.
+                        // New ends read the published and the released index, and nothing else.
                         forget((producer, consumer));
                         model.popped = 0;
                         model.slots.truncate(model.slots.len() - model.unpublished);
                     } else {
-                        // A dropped end publishes or releases what a forgotten grant or batch left.
+                        // A dropped end publishes or releases the slots of a forgotten grant or batch.
                         model.release();
                     }
                     model.unpublished = 0;
@@ -609,7 +609,7 @@ macro_rules! pairs {
                         // Free slots as far as the producer has looked.
                         let mut known = producer.free();
                         let mut batch = producer.batch(every);
-                        // What was forgotten before.
+                        // For an earlier forgotten batch.
                         model.unpublished = 0;
                         for number in 0..count {
                             let value = model.fresh();
@@ -674,7 +674,7 @@ macro_rules! pairs {
                             assert_eq!(chunk.with(seen, |value| *value), None);
                             slices(&chunk, &expected);
                             match end {
-                                // A chunk takes nothing unless it is told to.
+                                // A chunk takes messages only by `release`.
                                 End::Drop | End::Forget => {}
                                 End::Explicit => {
                                     chunk.release(count);
@@ -686,7 +686,7 @@ macro_rules! pairs {
                     },
                     Op::BatchPop { every, count, end } => {
                         let mut batch = consumer.batch(every);
-                        // What an earlier batch left when it was forgotten.
+                        // For an earlier forgotten batch.
                         model.release();
                         for _ in 0..count {
                             match model.pop() {
@@ -719,7 +719,7 @@ macro_rules! pairs {
 
 pairs! {
     spsc_follows_the_model, spsc_model: spsc over BareSlot {
-        /// A grant begins with publishing what a forgotten one wrote.
+        /// Whether a grant begins by publishing the slots of a forgotten one.
         const GRANTS_PUBLISH: bool = true;
 
         fn look<T: Value>(consumer: &mut Consumer<'_, T, Host>, visible: u64) {
@@ -748,7 +748,7 @@ pairs! {
     flagged_follows_the_model, flagged_model: flagged over WordSlot {
         const GRANTS_PUBLISH: bool = false;
 
-        /// Polls nothing: what it knows is in the slots.
+        /// Polls no index: the flags are in the slots.
         fn look<T: Value>(_: &mut Consumer<'_, T, Host>, _: u64) {}
 
         /// Slots lie apart.

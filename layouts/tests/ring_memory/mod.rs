@@ -13,7 +13,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// For a ring of words, full of what was there before.
+    /// For a ring of words, filled with arbitrary bytes.
     #[allow(dead_code, reason = "for those who format it themselves")]
     pub fn used(kind: RingFlags, capacity: u64, byte: u8) -> Self {
         Self::full_of(byte, RingLayout::of_kind::<u64>(kind, capacity).unwrap())

@@ -102,7 +102,7 @@ impl<A: Access<T, M>, T, M: Machine> OneProducer<T, M> for Indexed<A> {
         let head = producer.polled();
         if due {
             cold_path();
-            // None was free, so what is free now begins where the slots ended.
+            // None was free, so the free slots begin where the slots ended.
             let found = head.wrapping_add(producer.capacity()).wrapping_sub(producer.end);
             producer.state.pace = producer.state.pace.seen::<T>(producer.end, producer.slots.mask(), found);
         }
@@ -409,7 +409,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
         Ok(self.runs(self.available()))
     }
 
-    /// So many messages, at most what is available, as two runs: before the wrap and after it.
+    /// Returns `count` messages, at most those available, as two runs: before the wrap and after it.
     pub(in crate::ring) fn runs(&self, count: u64) -> [&[T]; 2] {
         let first = self.slots.before_wrap(self.head, count);
         let run = |index: u64, count: u64| {

@@ -5,7 +5,7 @@
 //! 2. The other end's index is read once per operation; one that claims more than the capacity is [`Corrupt`]. One that lies within it, forwards
 //!    or backwards, is believed: then messages are any bytes, which a [`RingMessage`] may be.
 //! 3. Payload moves in relaxed atomic accesses, words where they fit and bytes for the rest, through a copy. So nothing is read or written in
-//!    place: a reference into memory that somebody else writes is undefined behaviour, whatever the value.
+//!    place: a reference into memory that another process writes is undefined behaviour, whatever the value.
 //!
 //! It is the ring of [`spsc`](super), byte by byte: one end may be of this kind and the other of that one.
 
