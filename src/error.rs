@@ -45,6 +45,14 @@ pub enum Error {
         /// The largest possible value; `least` if only that value is possible.
         most: u64,
     },
+    /// An alignment that is not a power of two, or is above the largest one.
+    #[error("invalid alignment: {asked} is not a power of two up to {most}")]
+    Align {
+        /// The requested alignment.
+        asked: u64,
+        /// The largest possible alignment.
+        most: u64,
+    },
     /// More groups than fit now next to the persistent kernels on the device. Smaller launches, or a launch after those kernels end, may succeed.
     #[error(
         "{asked} groups requested, {free} of {most} free next to {resident} groups of persistent kernels: request fewer, or end a kernel"
@@ -72,8 +80,8 @@ pub enum Error {
     /// A limit on memory would be exceeded. It may succeed after frees, unless more than the limit was requested.
     #[error("{of} limit reached: {requested} bytes requested, {used} of {limit} in use")]
     Limit {
-        /// The limited memory: `memory` or `pinned memory`.
-        of: &'static str,
+        /// The limited memory.
+        of: LimitOf,
         /// The requested bytes.
         requested: u64,
         /// The bytes in use at that time.
@@ -116,13 +124,13 @@ pub enum Error {
     /// Something in use now. It may succeed when the other user is done.
     #[error("in use: {what}")]
     Busy {
-        /// What is in use, and by whom.
+        /// The resource in use, and its user.
         what: &'static str,
     },
     /// The stream or the reader that would do the work has ended.
     #[error("the {what} is closed")]
     Closed {
-        /// What has ended.
+        /// The closed object: `stream`, `reader`.
         what: &'static str,
     },
     /// The copies of a mirrored buffer do not allow the call.
@@ -268,7 +276,7 @@ pub enum Error {
     /// An invalid configuration, of a ring too.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Memory whose contents are not what was expected.
+    /// Memory with unexpected contents.
     #[error(transparent)]
     Attach(#[from] AttachError),
     /// An id or a message that refers to nothing.
@@ -328,6 +336,17 @@ impl From<ReferenceError> for Error {
     fn from(error: ReferenceError) -> Self {
         Self::Id(IdError::Reference(error))
     }
+}
+
+/// The memory that a limit applies to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LimitOf {
+    /// The memory of a pool, of a budget or of [`Limited`](crate::memory::Limited).
+    #[error("memory")]
+    Memory,
+    /// The pinned memory of a backend or of pools.
+    #[error("pinned memory")]
+    Pinned,
 }
 
 /// Why the copies of a mirrored buffer do not allow a call.

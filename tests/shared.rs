@@ -535,7 +535,7 @@ fn a_message_of_a_page_lies_at_one_and_one_aligned_to_more_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ring");
     for refused in [Memory::create::<TwoPages>(2).err(), Memory::create_at::<TwoPages>(&path, 2).err()] {
-        assert!(matches!(refused, Some(Error::Size { what: "power-of-two alignment", asked: 8192, most: 4096, .. })), "{refused:?}");
+        assert!(matches!(refused, Some(Error::Align { asked: 8192, most: 4096, .. })), "{refused:?}");
     }
     assert!(!path.exists());
 }

@@ -107,7 +107,7 @@ fn ranges(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     let layout = Layout::from_size_align(64, usize::try_from(most.saturating_mul(2))?)?;
     let request = Request { location: MemoryLocation::Device, device: 0, layout, options: Options::empty() };
     let error = error_of("more than the largest alignment", backend.allocate(&request, None))?;
-    demand(matches!(error, Error::Size { what: "power-of-two alignment", .. }), || error.to_string())?;
+    demand(matches!(error, Error::Align { .. }), || error.to_string())?;
     Ok("before the driver was asked".to_owned())
 }
 

@@ -96,8 +96,8 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) for no bytes or an impossible alignment, [`Unsupported`](crate::Error::Unsupported) for an option that this location has
-    /// not, [`OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Size`](crate::Error::Size) for no bytes, [`Align`](crate::Error::Align), [`Unsupported`](crate::Error::Unsupported) for an option that this location does
+    /// not have, [`OutOfMemory`](crate::Error::OutOfMemory).
     fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block>;
 
     /// Frees a block after its uses. It does not wait for them.

@@ -15,7 +15,7 @@ pub enum ConfigError {
     Bytes {
         /// Its path in [`Config`](crate::config::Config) or [`BufferConfig`](crate::manager::BufferConfig).
         field: &'static str,
-        /// What it is.
+        /// The given value.
         got: u64,
         /// The least that it can be.
         least: u64,
@@ -27,7 +27,7 @@ pub enum ConfigError {
     Interval {
         /// Its path in [`Config`](crate::config::Config).
         field: &'static str,
-        /// What it is.
+        /// The given value.
         got: Duration,
         /// The least that it can be.
         least: Duration,
@@ -45,7 +45,7 @@ pub enum ConfigError {
     Element {
         /// What [`BufferConfig`](crate::manager::BufferConfig) says.
         wanted: u32,
-        /// What an element has.
+        /// The bytes of an element.
         got: u64,
     },
     /// Buffers were to go where there may be none.

@@ -43,7 +43,7 @@ impl<M: Memory> Aligned<M> {
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for what is no power of two. What is too large for the memory below, it refuses at each allocation.
+    /// [`Align`](Error::Align) unless `align` is a power of two. The memory below refuses sizes that are too large for it at each allocation.
     pub fn new(memory: M, align: usize) -> Result<Self> {
         check_align(align)?;
         Ok(Self { memory, align, multiple: 1 })
@@ -76,7 +76,7 @@ impl<M: Memory> Aligned<M> {
             // An alignment above this memory's may leave no room for a multiple. The error then reports the alignment.
             let (asked, most) = (layout.size() as u64, most_bytes(align) / self.multiple * self.multiple);
             match most {
-                0 => Error::Size { what: "power-of-two alignment", asked: align as u64, least: 1, most: self.align as u64 },
+                0 => Error::Align { asked: align as u64, most: self.align as u64 },
                 most => Error::Size { what: "size in bytes", asked, least: 1, most: most as u64 },
             }
         })

@@ -31,7 +31,7 @@ impl<M: Memory> Arena<M> {
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size), what the memory refuses.
+    /// [`Size`](Error::Size), [`Align`](Error::Align), the errors of the memory.
     #[track_caller]
     pub fn new(memory: M, bytes: usize, align: usize) -> Result<Self> {
         check_align(align)?;
@@ -87,12 +87,7 @@ unsafe impl<M: Memory> Memory for Arena<M> {
             return Err(Error::Size { what: "size in bytes", asked: 0, least: 1, most: whole.layout.size() as u64 });
         }
         if layout.align() > whole.layout.align() {
-            return Err(Error::Size {
-                what: "power-of-two alignment",
-                asked: layout.align() as u64,
-                least: 1,
-                most: whole.layout.align() as u64,
-            });
+            return Err(Error::Align { asked: layout.align() as u64, most: whole.layout.align() as u64 });
         }
         let layout = raised(layout, self.shared.memory.least_align())?;
         let requested = layout.size() as u64;

@@ -5,6 +5,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::{fmt, mem};
 use std::sync::Arc;
 
+use crate::error::LimitOf;
 use crate::{Error, Result};
 
 /// Bytes that may be taken up to a limit. Clones are the same budget.
@@ -91,7 +92,7 @@ impl Budget {
                 }
                 Ok(())
             }
-            Err(used) => Err(Error::Limit { of: "memory", requested: bytes, used, limit: *limit }),
+            Err(used) => Err(Error::Limit { of: LimitOf::Memory, requested: bytes, used, limit: *limit }),
         }
     }
 

@@ -142,12 +142,12 @@ pub(crate) const fn most_bytes(align: usize) -> usize {
 ///
 /// # Errors
 ///
-/// [`Size`](crate::Error::Size).
+/// [`Align`](crate::Error::Align).
 pub(crate) fn check_align(align: usize) -> Result<()> {
     if align.is_power_of_two() && align <= LARGEST_ALIGN {
         Ok(())
     } else {
-        Err(crate::Error::Size { what: "power-of-two alignment", asked: align as u64, least: 1, most: LARGEST_ALIGN as u64 })
+        Err(crate::Error::Align { asked: align as u64, most: LARGEST_ALIGN as u64 })
     }
 }
 

@@ -231,12 +231,7 @@ impl<M: Memory> Run<'_, M> {
     }
 
     fn alloc(&self, size: u64, align: u64, on: Option<u32>) -> Result<Block> {
-        let to = usize::try_from(align).map_err(|_| Error::Size {
-            what: "power-of-two alignment",
-            asked: align,
-            least: 1,
-            most: LARGEST_ALIGN as u64,
-        })?;
+        let to = usize::try_from(align).map_err(|_| Error::Align { asked: align, most: LARGEST_ALIGN as u64 })?;
         check_align(to)?;
         let bytes = usize::try_from(size).ok().filter(|&bytes| bytes > 0);
         let layout = bytes.and_then(|bytes| Layout::from_size_align(bytes, to).ok());

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::{Builder, Classes, Pool, Statistics};
 use crate::backend::{Backend, Block, Uses};
+use crate::error::LimitOf;
 use crate::memory::{Both, Limited, Memory, Pinned};
 use crate::stream::Stream;
 use crate::{Error, Result};
@@ -26,6 +27,7 @@ const MOST_SHARED: u64 = 64 << 10;
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
+/// use ringmem::error::LimitOf;
 /// use ringmem::Error;
 /// use ringmem::backend::host::HostBackend;
 /// use ringmem::memory::{Buffer, Pinned};
@@ -38,7 +40,7 @@ const MOST_SHARED: u64 = 64 << 10;
 /// }
 /// assert_eq!(backend.counters().pinned_allocations.count, 1);
 /// assert!(pool.locked() < 3_000_000 / 8 * 9);
-/// assert!(matches!(Buffer::<u8, _>::new(pool, 5 << 20), Err(Error::Limit { of: "pinned memory", .. })));
+/// assert!(matches!(Buffer::<u8, _>::new(pool, 5 << 20), Err(Error::Limit { of: LimitOf::Pinned, .. })));
 /// # Ok(())
 /// # }
 /// ```
@@ -162,7 +164,7 @@ unsafe impl Memory for PinnedPool {
         };
         outcome.map_err(|error| match (error, self.locked()) {
             (Error::OutOfMemory { .. } | Error::Limit { .. }, used) if asked > budget.saturating_sub(used) => {
-                Error::Limit { of: "pinned memory", requested: asked, used, limit: budget }
+                Error::Limit { of: LimitOf::Pinned, requested: asked, used, limit: budget }
             }
             (error, _) => error,
         })

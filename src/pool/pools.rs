@@ -10,6 +10,7 @@ use std::time::Instant;
 use super::{Builder, PinnedPool, Placed, Pool};
 use crate::backend::{Backend, MemoryLocation, host};
 use crate::config::{self, Config};
+use crate::error::LimitOf;
 use crate::memory::{Buffer, Device, Host, Memory, Pinned, Unified};
 use crate::{DeviceBytes, Error, Result};
 
@@ -164,7 +165,7 @@ impl Pools {
         if config::should_pin(transfers, bytes, self.pinned.left()) {
             match self.buffer_in(MemoryLocation::Pinned, len) {
                 // Others were quicker, or the backend has less than the configuration.
-                Err(Error::Limit { of: "pinned memory", .. } | Error::OutOfMemory { .. }) => {}
+                Err(Error::Limit { of: LimitOf::Pinned, .. } | Error::OutOfMemory { .. }) => {}
                 outcome => return outcome,
             }
         }

@@ -218,7 +218,7 @@ impl Planned {
         let layout = RingLayout::of::<T>(capacity)?;
         // A mapping begins at a page, wherever it is; where the next multiple of more lies differs from process to process.
         if layout.align() > PAGE {
-            return Err(Error::Size { what: "power-of-two alignment", asked: layout.align(), least: 1, most: PAGE });
+            return Err(Error::Align { asked: layout.align(), most: PAGE });
         }
         let mut plan = Plan::new();
         let offset = plan.place(kind::SHARED_RING, layout.size(), layout.align())?;

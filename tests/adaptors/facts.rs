@@ -239,9 +239,7 @@ fn a_better_alignment_may_be_cast_upon() {
 fn an_alignment_or_a_multiple_that_cannot_be_is_refused() {
     let backend = backend();
     for align in [0, 3, 1 << (usize::BITS - 1)] {
-        assert!(
-            matches!(Aligned::new(device(&backend), align), Err(Error::Size { what: "power-of-two alignment", asked, .. }) if asked == align as u64)
-        );
+        assert!(matches!(Aligned::new(device(&backend), align), Err(Error::Align { asked, .. }) if asked == align as u64));
     }
     let memory = || Aligned::new(device(&backend), 512).expect("a power of two");
     assert!(matches!(memory().rounding(0), Err(Error::Size { asked: 0, .. })));
@@ -252,6 +250,7 @@ fn an_alignment_or_a_multiple_that_cannot_be_is_refused() {
 fn refusal<T>(outcome: Result<T, Error>) -> (u64, u64, u64) {
     match outcome.map(drop) {
         Err(Error::Size { asked, least, most, .. }) => (asked, least, most),
+        Err(Error::Align { asked, most }) => (asked, 1, most),
         other => panic!("a size or an alignment should be refused: {other:?}"),
     }
 }

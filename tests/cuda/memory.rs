@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use ringmem::backend::cuda::{Advice, CudaBackend, Settings};
 use ringmem::backend::{Backend, Block, Copy, MemoryLocation, Options, Place, Request, Uses};
 use ringmem::bridge::TransferStrategy;
+use ringmem::error::LimitOf;
 use ringmem::manager::{BufferConfig, MemoryManager};
 use ringmem::memory::{Buffer, Device, Limited, Pinned, Prefetching, Unified, UnifiedBuffer};
 use ringmem::pool::{PinnedPool, Pool};
@@ -236,7 +237,7 @@ alone! {
         let backend = CudaBackend::with(settings).expect("a driver");
         let pinned = |bytes| backend.allocate(&request(MemoryLocation::Pinned, bytes, 8, Options::empty()), None);
         let refused = |bytes| match pinned(bytes) {
-            Err(Error::Limit { of: "pinned memory", requested: asked, used, limit: 10_000 }) if asked == bytes as u64 => used,
+            Err(Error::Limit { of: LimitOf::Pinned, requested: asked, used, limit: 10_000 }) if asked == bytes as u64 => used,
             other => panic!("{bytes} bytes: {other:?}"),
         };
         // Sixteen bytes are its words'.
@@ -253,7 +254,7 @@ alone! {
         let mut bytes = [0_u8; 100];
         // SAFETY: refused.
         let registered = unsafe { backend.register(0, NonNull::from(&mut bytes).cast(), 100) }.expect_err("it would be locked too");
-        assert!(matches!(registered, Error::Limit { of: "pinned memory", requested: 100, used: 10_000, .. }), "{registered}");
+        assert!(matches!(registered, Error::Limit { of: LimitOf::Pinned, requested: 100, used: 10_000, .. }), "{registered}");
         free(&backend, &block).expect("a live block");
         // SAFETY: the bytes outlive the registration.
         let registered = unsafe { backend.register(0, NonNull::from(&mut bytes).cast(), 100) }.expect("within");
@@ -323,7 +324,7 @@ alone! {
             assert_eq!([&direct, &pool].map(|pool| pool.statistics().reserved_bytes), [1 << 20; 2]);
         }
         let refused = Buffer::<u8, _>::new(pinned.clone(), 1000);
-        assert!(matches!(refused, Err(Error::Limit { of: "pinned memory", .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Limit { of: LimitOf::Pinned, .. })), "{refused:?}");
         assert_eq!(backend.counters().pinned_live.bytes - before, 4 << 20);
         drop(held);
         stream.synchronize().expect("done");

@@ -1,4 +1,5 @@
 use ringmem::backend::host::Tally;
+use ringmem::error::LimitOf;
 
 use super::*;
 
@@ -16,13 +17,13 @@ fn no_more_is_pinned_than_the_budget() {
     let backend = build(HostBackend::builder().pinned_budget(10_000));
     let first = pinned(&backend, 6000, Options::empty()).expect("within");
     let error = pinned(&backend, 4001, Options::empty()).expect_err("above");
-    assert!(matches!(error, Error::Limit { of: "pinned memory", requested: 4001, used: 6000, limit: 10_000 }), "{error:?}");
+    assert!(matches!(error, Error::Limit { of: LimitOf::Pinned, requested: 4001, used: 6000, limit: 10_000 }), "{error:?}");
     assert_eq!(error.to_string(), "pinned memory limit reached: 4001 bytes requested, 6000 of 10000 in use");
     let second = pinned(&backend, 4000, Options::empty()).expect("all of it");
     give(&backend, MemoryLocation::Unified, 0, 4096).expect("managed memory is not pinned");
     give(&backend, MemoryLocation::Host, 0, 4096).expect("nor is pageable");
     free(&backend, &first);
-    assert!(matches!(pinned(&backend, 6001, Options::empty()), Err(Error::Limit { of: "pinned memory", used: 4000, .. })));
+    assert!(matches!(pinned(&backend, 6001, Options::empty()), Err(Error::Limit { of: LimitOf::Pinned, used: 4000, .. })));
     assert!(matches!(pinned(&backend, 1 << 50, Options::empty()), Err(Error::Map { .. })), "more than any machine has");
     assert_eq!(backend.counters().pinned_allocations, Tally { count: 2, bytes: 10_000 });
     free(&backend, &second);
@@ -33,7 +34,7 @@ fn the_budget_is_a_quarter_of_the_host_s_memory_unless_it_is_set() {
     let backend = build(HostBackend::builder().host_memory(40_000));
     assert!(matches!(
         pinned(&backend, 10_001, Options::empty()),
-        Err(Error::Limit { of: "pinned memory", requested: 10_001, used: 0, limit: 10_000 })
+        Err(Error::Limit { of: LimitOf::Pinned, requested: 10_001, used: 0, limit: 10_000 })
     ));
     let block = pinned(&backend, 10_000, Options::empty()).expect("a quarter");
     free(&backend, &block);
@@ -51,7 +52,7 @@ fn memory_that_waits_for_its_uses_is_pinned_until_they_are_over() {
     // SAFETY: nobody uses it but the copy.
     unsafe { backend.free(&source, &Uses::of(ticket)) }.expect("it is live");
     let used = 4096 + 16;
-    assert!(matches!(pinned(&backend, 4096, Options::empty()), Err(Error::Limit { of: "pinned memory", used: u, .. }) if u == used));
+    assert!(matches!(pinned(&backend, 4096, Options::empty()), Err(Error::Limit { of: LimitOf::Pinned, used: u, .. }) if u == used));
     held.release(&stream);
     eventually("it is freed", || pinned(&backend, 4096, Options::empty()).is_ok());
 }

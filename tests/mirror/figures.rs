@@ -7,6 +7,7 @@ use std::time::Instant;
 use ringmem::Error;
 use ringmem::backend::Options;
 use ringmem::backend::host::HostBackend;
+use ringmem::error::LimitOf;
 use ringmem::memory::{Device, Host, Pinned};
 use ringmem::mirror::{MirroredBuffer, State};
 
@@ -61,7 +62,7 @@ fn a_host_copy_above_the_pinned_budget_is_an_error() {
     let backend = Clean::build(HostBackend::builder().pinned_budget(BYTES - 1));
     let mut mirror = MirroredBuffer::<u32, _, _>::new(Pinned::new(&*backend, 0), Device::new(&*backend, 0), LEN).expect("one backend");
     let error = mirror.host().expect_err("above the budget");
-    assert!(matches!(error, Error::Limit { of: "pinned memory", requested: BYTES, .. }), "{error}");
+    assert!(matches!(error, Error::Limit { of: LimitOf::Pinned, requested: BYTES, .. }), "{error}");
     assert_eq!(mirror.state(), ringmem::mirror::State::Uninitialized);
 }
 

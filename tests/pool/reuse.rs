@@ -144,7 +144,7 @@ fn an_alignment_above_two_mebibytes_is_refused_with_the_largest() {
     let pool = pool(&backend);
     drop(give(&pool, 1000));
     let refused = pool.alloc(Layout::from_size_align(1000, 4 << 20).unwrap(), None).map(drop);
-    assert!(matches!(refused, Err(Error::Size { what: "power-of-two alignment", asked: 0x40_0000, most: 0x20_0000, .. })), "{refused:?}");
+    assert!(matches!(refused, Err(Error::Align { asked: 0x40_0000, most: 0x20_0000, .. })), "{refused:?}");
 }
 
 #[test]

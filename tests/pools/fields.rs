@@ -9,6 +9,7 @@ use ringmem::Error;
 use ringmem::backend::MemoryLocation;
 use ringmem::backend::host::{Counters, Fault, Faults, HostBackend, Verb};
 use ringmem::config::{Config, ConfigError};
+use ringmem::error::LimitOf;
 use ringmem::memory::{Buffer, Memory};
 use ringmem::pool::{Placed, Pools};
 use ringmem::stream::Stream;
@@ -63,7 +64,7 @@ fn what_is_off_limits_nothing_but_what_is_pinned() {
             pools.buffer_in::<u8>(location, 2 << 20).expect("the backend has it");
         }
         let more = pools.buffer_in::<u8>(MemoryLocation::Pinned, 2 << 20);
-        assert!(matches!(more, Err(Error::Limit { of: "pinned memory", limit: MIB, .. })), "{more:?}");
+        assert!(matches!(more, Err(Error::Limit { of: LimitOf::Pinned, limit: MIB, .. })), "{more:?}");
     }
 }
 
@@ -123,7 +124,7 @@ fn no_more_is_pinned_than_configured_or_than_a_quarter_of_the_machine_s_memory()
         assert_eq!((backend.counters().pinned_live.bytes, pools.pinned().left()), (budget, 0));
         let more = pools.buffer_in::<u8>(MemoryLocation::Pinned, 1);
         assert!(
-            matches!(more, Err(Error::Limit { of: "pinned memory", requested: 1, used, limit: of }) if (used, of) == (budget, budget)),
+            matches!(more, Err(Error::Limit { of: LimitOf::Pinned, requested: 1, used, limit: of }) if (used, of) == (budget, budget)),
             "{more:?}"
         );
         drop(all);

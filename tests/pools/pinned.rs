@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ringmem::Error;
 use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
+use ringmem::error::LimitOf;
 use ringmem::memory::{Aligned, Buffer, Pinned};
 use ringmem::pool::{PinnedPool, Pool};
 
@@ -33,7 +34,7 @@ fn locked(backend: &HostBackend) -> u64 {
 /// What was asked for, used and allowed, of an error for want of budget.
 fn refused(outcome: Result<Bytes, Error>) -> (u64, u64, u64) {
     match outcome.map(drop) {
-        Err(Error::Limit { of: "pinned memory", requested: asked, used, limit: budget }) => (asked, used, budget),
+        Err(Error::Limit { of: LimitOf::Pinned, requested: asked, used, limit: budget }) => (asked, used, budget),
         other => panic!("the budget was expected to refuse, not {other:?}"),
     }
 }
@@ -122,7 +123,7 @@ fn no_more_is_locked_than_the_budget_at_any_instant() {
                             kept.push(buffer);
                         }
                         Err(error) => {
-                            assert!(matches!(error, Error::Limit { of: "pinned memory", .. } | Error::OutOfMemory { .. }), "{error}");
+                            assert!(matches!(error, Error::Limit { of: LimitOf::Pinned, .. } | Error::OutOfMemory { .. }), "{error}");
                             kept.clear();
                         }
                     }

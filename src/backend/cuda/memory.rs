@@ -70,7 +70,7 @@ impl Shared {
             return Err(Error::Size { what: "size in bytes", asked: 0, least: 1, most: isize::MAX as u64 });
         }
         if align > LARGEST_ALIGN {
-            return Err(Error::Size { what: "power-of-two alignment", asked: align, least: 1, most: LARGEST_ALIGN });
+            return Err(Error::Align { asked: align, most: LARGEST_ALIGN });
         }
         options.check(location)?;
         // What the driver's alignment may lack of a larger one.

@@ -9,6 +9,7 @@ use super::mapping::Mapping;
 use super::shared::Shared;
 use crate::backend::ranges::Range;
 use crate::backend::{Block, DeviceAddress, MemoryLocation, Options, Request, StreamId};
+use crate::error::LimitOf;
 use crate::{Error, Result};
 
 /// What goes when a range goes.
@@ -23,7 +24,7 @@ impl HostBackend {
     /// give it back.
     pub(super) fn give_or_wait(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
         let outcome = self.give(request, on);
-        if let Err(Error::OutOfMemory { .. } | Error::Limit { of: "pinned memory", .. }) = outcome {
+        if let Err(Error::OutOfMemory { .. } | Error::Limit { of: LimitOf::Pinned, .. }) = outcome {
             self.shared.deferred.catch_up(&self.shared);
             return self.give(request, on);
         }
@@ -72,7 +73,7 @@ impl HostBackend {
     fn map(&self, request: &Request) -> Result<(Range<Owner>, DeviceAddress, bool)> {
         let Request { location, device, layout, options } = *request;
         if layout.align() as u64 > ALIGN {
-            return Err(Error::Size { what: "power-of-two alignment", asked: layout.align() as u64, least: 1, most: ALIGN });
+            return Err(Error::Align { asked: layout.align() as u64, most: ALIGN });
         }
         let mapping = Mapping::new(layout.size(), layout.align())?;
         let mut is_pinned = false;

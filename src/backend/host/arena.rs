@@ -97,7 +97,7 @@ impl Arena {
             return Err(Error::Size { what: "size in bytes", asked: 0, least: 1, most: self.capacity });
         }
         if !align.is_power_of_two() || align > ALIGN {
-            return Err(Error::Size { what: "power-of-two alignment", asked: align, least: 1, most: ALIGN });
+            return Err(Error::Align { asked: align, most: ALIGN });
         }
         let mut space = self.space();
         if space.pages.count() > 0 && bytes > self.capacity - self.held(&space) {

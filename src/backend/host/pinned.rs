@@ -3,6 +3,7 @@
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
+use crate::error::LimitOf;
 use crate::{Error, Result, config};
 
 /// The [budget](config::pinned_budget) of a machine with so much memory; the most that there is where nobody knows.
@@ -28,7 +29,7 @@ impl Budget {
         let take = |used: u64| used.checked_add(asked).filter(|&sum| sum <= self.bytes);
         match self.used.fetch_update(Relaxed, Relaxed, take) {
             Ok(_) => Ok(()),
-            Err(used) => Err(Error::Limit { of: "pinned memory", requested: asked, used, limit: self.bytes }),
+            Err(used) => Err(Error::Limit { of: LimitOf::Pinned, requested: asked, used, limit: self.bytes }),
         }
     }
 
@@ -68,7 +69,7 @@ mod tests {
     fn the_budget_never_overflows() {
         let budget = Budget::new(u64::MAX);
         assert!(budget.take(10).is_ok());
-        assert!(matches!(budget.take(u64::MAX), Err(Error::Limit { of: "pinned memory", requested: u64::MAX, used: 10, limit: u64::MAX })));
+        assert!(matches!(budget.take(u64::MAX), Err(Error::Limit { of: LimitOf::Pinned, requested: u64::MAX, used: 10, limit: u64::MAX })));
         budget.give(10);
         assert!(budget.take(u64::MAX).is_ok());
     }

@@ -13,6 +13,7 @@ use std::vec::Vec;
 use super::{Central, GRAIN, Moving, Slab, State, UNDATED, Wanted};
 use crate::backend::panic::{both, each};
 use crate::backend::{Block, Uses};
+use crate::error::LimitOf;
 use crate::memory::{Memory, Origin, address};
 use crate::pool::cache::Entry;
 use crate::pool::heap::{Base, UNIT};
@@ -124,7 +125,7 @@ impl<M: Memory> Central<M> {
         found.ok_or_else(|| {
             let (state, (free, largest)) = (self.settled(), refused.get());
             if requested > self.limit {
-                return Error::Limit { of: "memory", requested, used: state.reserved, limit: self.limit };
+                return Error::Limit { of: LimitOf::Memory, requested, used: state.reserved, limit: self.limit };
             }
             let left = whole_units(self.limit - state.reserved);
             let largest = state.heap.largest_at(align).max(whole_units(largest).min(left));
@@ -169,7 +170,7 @@ impl<M: Memory> Central<M> {
         let found = first(&ways[..count])?;
         let (free, largest) = refused.get();
         let mut block = found.ok_or_else(|| match requested > self.limit {
-            true => Error::Limit { of: "memory", requested, used: self.lock().reserved, limit: self.limit },
+            true => Error::Limit { of: LimitOf::Memory, requested, used: self.lock().reserved, limit: self.limit },
             false => Error::OutOfMemory { requested, free, largest },
         })?;
         self.lock().direct.insert(address(&block), block.tag);
@@ -286,9 +287,7 @@ impl<M: Memory> Central<M> {
             let slab_align = if bytes - part >= align { UNIT } else { align.max(UNIT) };
             let slab = match self.slab(bytes, slab_align, &mut tried, refused) {
                 // The memory does not support this alignment, but a longer slab contains an aligned address.
-                Err(Error::Size { what: "power-of-two alignment", .. }) if slab_align > UNIT => {
-                    self.slab(bytes + slab_align, UNIT, &mut tried, refused)
-                }
+                Err(Error::Align { .. }) if slab_align > UNIT => self.slab(bytes + slab_align, UNIT, &mut tried, refused),
                 outcome => outcome,
             };
             if let Some(block) = slab? {
