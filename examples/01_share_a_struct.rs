@@ -1,28 +1,18 @@
-//! One struct, declared once, for host and device; and what its table knows about it.
+//! One struct, defined once, for host and device; and the layout that was derived from it.
 //!
 //! `cargo run --example 01_share_a_struct`
 
-use ringmem::{Layout, RingLayout, RingMessage, layout_table};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use ringmem::{DeviceBytes, Layout, RingLayout, SharedLayout};
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+// A field that moves, padding, or a type that a device does not share is a compile error at that field, on every target.
+#[derive(Clone, Copy, SharedLayout)]
 #[repr(C, align(16))]
+#[layout(message = 42, size = 16, writer = "the trader")]
 struct Order {
     id: u64,
     price: f32,
+    #[layout(at = 12)]
     quantity: u32,
-}
-
-// Change an offset, a type or the struct above: it no longer compiles, on no target.
-layout_table! {
-    Order: size 16, align 16;
-    0  id: u64, "the trader";
-    8  price: f32, "the trader";
-    12 quantity: u32, "the trader";
-}
-
-impl RingMessage for Order {
-    const KIND: u64 = 42;
 }
 
 // Sizes are known before there is memory.

@@ -9,30 +9,19 @@ use ringmem::backend::host::HostBackend;
 use ringmem::channel::{Channel, Options};
 use ringmem::image::{Entry, KernelHost};
 use ringmem::stream::Module;
-use ringmem::{Abi, Image, LAYOUTS, Machine, RingMessage, layout_set, layout_table};
+use ringmem::{Abi, Image, LAYOUTS, Machine, SharedLayout, layout_set};
 use ringmem_kernels::{Batch, Handler, Lanes, Launch, Simulated, Single, persistent};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// An order, and the same when it has been filled.
-#[derive(Clone, Copy, Debug, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, PartialEq, SharedLayout)]
 #[repr(C)]
+#[layout(size = 24, message = 7, writer = "the trader")]
 struct Order {
     id: u64,
     quantity: u32,
     price: f32,
+    #[layout(writer = "the kernel")]
     total: f64,
-}
-
-layout_table! {
-    Order: size 24, align 8;
-    0  id: u64, "the trader";
-    8  quantity: u32, "the trader";
-    12 price: f32, "the trader";
-    16 total: f64, "the kernel";
-}
-
-impl RingMessage for Order {
-    const KIND: u64 = 7;
 }
 
 /// Multiplies, and remembers how much it has sold: state that stays on the device for as long as the kernel runs.

@@ -94,6 +94,10 @@ pub mod wait;
 
 #[cfg(feature = "std")]
 pub use error::{Error, Rejected, Result};
+#[doc(inline)]
+pub use ringmem_derive::SharedLayoutOfRingmem as SharedLayout;
+#[doc(hidden)]
+pub use ringmem_layouts as __layouts;
 pub use ringmem_layouts::*;
 #[cfg(feature = "std")]
 pub use visibility::MemoryVisibility;

@@ -223,7 +223,8 @@ fn no_byte_can_be_added_no_fields_exchanged_and_no_alignment_lost() {
 /// A number that neither side's language has.
 #[repr(C, align(2))]
 struct Half([u8; 2]);
-impl Layout for Half {
+// SAFETY: a number of 16 bits.
+unsafe impl Layout for Half {
     const DESCRIPTOR: LayoutDescriptor = LayoutDescriptor::number::<Self>("f16");
 }
 

@@ -21,7 +21,6 @@ use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::registry::Registry;
 use ringmem::stream::Stream;
 use ringmem::{DeviceBytes, Error};
-use zerocopy::IntoBytes;
 
 /// No wait is longer.
 const LIMIT: Duration = Duration::from_secs(30);
@@ -42,9 +41,9 @@ fn pattern(len: usize) -> Vec<u8> {
 type Ends<T> = (PinnedBuffer<T>, GpuBuffer<T>);
 
 /// So many elements to send, and as many others to receive them.
-fn ends<T: DeviceBytes + IntoBytes>(backend: &Arc<HostBackend>, len: usize) -> Ends<T> {
+fn ends<T: DeviceBytes>(backend: &Arc<HostBackend>, len: usize) -> Ends<T> {
     let mut from = PinnedBuffer::<T>::new(Pinned::new(backend, 0), len).expect("room");
-    from.as_mut_slice().expect("idle").as_mut_bytes().copy_from_slice(&pattern(len * size_of::<T>()));
+    T::slice_as_bytes_mut(from.as_mut_slice().expect("idle")).copy_from_slice(&pattern(len * size_of::<T>()));
     (from, GpuBuffer::new(Device::new(backend, 0), len).expect("room"))
 }
 
@@ -64,7 +63,7 @@ fn copied<const N: usize>(len: usize, chunk: u64, depth: u32) {
     let uploads = backend.counters().uploads;
     let step = chunk - chunk % N as u64;
     assert_eq!((uploads.bytes, uploads.count), ((len * N) as u64, ((len * N) as u64).div_ceil(step)), "each byte once");
-    assert!(to.to_vec().expect("a download").as_bytes() == pattern(len * N), "{len} elements of {N} bytes by {chunk}");
+    assert!(DeviceBytes::slice_as_bytes(&to.to_vec().expect("a download")) == pattern(len * N), "{len} elements of {N} bytes by {chunk}");
     assert!(most_queued(&backend.call_log()) <= depth as usize);
 }
 

@@ -21,8 +21,7 @@ use ringmem::attach::{AttachError, Corrupt};
 use ringmem::ring::{End, PopError, PushError};
 use ringmem::shared::{Consumer, Memory, NoPeer, OwnerState, Producer, Side};
 use ringmem::wait::{How, RecvError, SendError};
-use ringmem::{Error, RingHeader, RingMessage, layout_table, region};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use ringmem::{Error, RingHeader, SharedLayout, region};
 
 /// A line, so that a torn one shows.
 type Message = [u64; 8];
@@ -504,17 +503,11 @@ fn a_file_is_found_by_its_path() {
 /// Messages that fill their alignment.
 macro_rules! aligned {
     ($($name:ident: $bytes:literal;)+) => {$(
-        #[derive(Clone, Copy, Debug, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+        #[derive(Clone, Copy, Debug, PartialEq, SharedLayout)]
         #[repr(C, align($bytes))]
+        #[layout(message = $bytes)]
         struct $name {
             words: [u64; $bytes / 8],
-        }
-        layout_table! {
-            $name: size $bytes, align $bytes;
-            0 words: [u64; $bytes / 8], "the test";
-        }
-        impl RingMessage for $name {
-            const KIND: u64 = $bytes;
         }
     )+};
 }

@@ -13,11 +13,10 @@ use ringmem::kernel::{DevicePointer, Epoch, Kernel};
 use ringmem::memory::{Device, GpuBuffer, Pinned, PinnedBuffer};
 use ringmem::ring::spsc::{Consumer, Producer};
 use ringmem::stream::{Module, Stream};
-use ringmem::{Abi, Error, Host, HostWord, Image, LAYOUTS, RingHeader, RingLayout, image::KernelHost};
+use ringmem::{Abi, Error, Host, HostWord, Image, LAYOUTS, RingHeader, RingLayout, SharedLayout, image::KernelHost};
 use ringmem_kernels::echo::{ECHO, Echo};
 use ringmem_kernels::grid::{COPY, FILL, VECTOR_ADD};
 use ringmem_kernels::{ABI, IMAGE};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -102,9 +101,11 @@ fn arguments_arrive_as_they_were_given() {
 }
 
 /// What everything of a group begins at a multiple of.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, SharedLayout)]
 #[repr(C, align(128))]
-struct Line([u64; 16]);
+struct Line {
+    words: [u64; 16],
+}
 
 const GROUPS: u64 = 4;
 
@@ -124,7 +125,8 @@ fn one_launch_serves_many_rings_one_for_each_group() {
     let (telemetry_at, rings_at) = (GROUPS * 128, GROUPS * 256);
     let each = ring.size().next_multiple_of(128);
     let bytes = rings_at + GROUPS * 2 * each;
-    let region = PinnedBuffer::<Line>::from_slice(Pinned::new(&backend, 0), &vec![Line([0; 16]); bytes as usize / 128]).expect("room");
+    let region =
+        PinnedBuffer::<Line>::from_slice(Pinned::new(&backend, 0), &vec![Line { words: [0; 16] }; bytes as usize / 128]).expect("room");
     let base = region.as_ptr().expect("it has bytes").cast::<u8>();
     let address = region.device_address().expect("it has bytes").get();
     // SAFETY: every offset is within the region.

@@ -1,29 +1,33 @@
 //! What must not compile does not, and says why.
 //!
-//! 1. `tests/ui/NAME.rs` begins with `//! accepted`, and compiles, or with `//! refused: PHRASE`, and an error contains the phrase.
-//! 2. A refused case names the accepted one that it differs from, by two lines at most: it is refused for its drift and nothing else.
+//! 1. `tests/ui/NAME.rs` compiles. `tests/ui/NAME.cases` changes lines of it, and each changed program is rejected with one phrase:
 //!
-//! One phrase and not the whole message, because whole messages change with the compiler. One package with a program per case, so that the
-//! dependencies are compiled once.
+//!    ```text
+//!    name_of_the_case: phrase
+//!    -a line of the program, which it has once
+//!    +the line in its place
+//!    ^the line that the error with the phrase points at, if that matters
+//!    ```
+//! 2. A case changes at most four lines, so it is rejected for this change.
+//!
+//! One phrase and not the whole message, because messages change with the compiler. One package with a program per case compiles the dependencies
+//! once.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::{env, fs};
 
 use serde_json::Value;
 
-/// A file of `tests/ui`.
 struct Case {
     name: String,
-    path: PathBuf,
-    /// What the refusal says; `None` for a case that is accepted.
+    program: Vec<String>,
+    /// A phrase of the error; `None` for a program that compiles.
     phrase: Option<String>,
-    /// The accepted case that a refused one differs from.
-    control: Option<String>,
-    /// Lines of code, without the head.
-    lines: Vec<String>,
+    /// The line that the error points at.
+    line: Option<String>,
 }
 
 fn repository() -> &'static Path {
@@ -31,34 +35,57 @@ fn repository() -> &'static Path {
 }
 
 fn cases() -> Vec<Case> {
-    let mut cases: Vec<Case> = fs::read_dir(repository().join("tests/ui"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
-        .map(|path| {
-            let text = fs::read_to_string(&path).unwrap();
-            let (head, lines): (Vec<&str>, Vec<&str>) = text.lines().partition(|line| line.starts_with("//!"));
-            let say = |what: &str| head.iter().find_map(|line| line.strip_prefix(what)).map(str::to_owned);
-            let phrase = say("//! refused: ");
-            assert!(phrase.is_some() || head == ["//! accepted"], "{}: neither accepted nor refused", path.display());
-            Case {
-                name: path.file_stem().unwrap().to_str().unwrap().to_owned(),
-                phrase,
-                control: say("//! differs from: "),
-                lines: lines.into_iter().map(str::to_owned).collect(),
-                path,
-            }
-        })
-        .collect();
-    cases.sort_by(|a, b| a.name.cmp(&b.name));
+    let mut cases = Vec::new();
+    for entry in fs::read_dir(repository().join("tests/ui")).unwrap() {
+        let path = entry.unwrap().path();
+        let text = fs::read_to_string(&path).unwrap();
+        if path.extension().is_some_and(|extension| extension == "rs") {
+            let name = path.file_stem().unwrap().to_str().unwrap();
+            cases.push(Case { name: name.to_owned(), program: text.lines().map(str::to_owned).collect(), phrase: None, line: None });
+            continue;
+        }
+        let program = fs::read_to_string(path.with_extension("rs")).unwrap();
+        let program: Vec<&str> = program.lines().collect();
+        cases.extend(text.split("\n\n").map(|case| changed(case.trim_end_matches('\n'), &program)));
+    }
     cases
+}
+
+/// One paragraph of a file of cases, applied to the program that it changes.
+fn changed(text: &str, program: &[&str]) -> Case {
+    let (head, changes) = text.split_once('\n').unwrap();
+    let (name, phrase) = head.split_once(": ").unwrap_or_else(|| panic!("no phrase: {head}"));
+    // Lines to be replaced, and the lines in their place.
+    let mut hunks: Vec<(Vec<&str>, Vec<&str>)> = Vec::new();
+    let mut line = None;
+    for change in changes.lines() {
+        match change.split_at(1) {
+            ("-", old) => match hunks.last_mut().filter(|(_, new)| new.is_empty()) {
+                Some(hunk) => hunk.0.push(old),
+                None => hunks.push((vec![old], Vec::new())),
+            },
+            ("+", new) => hunks.last_mut().unwrap_or_else(|| panic!("{name}: adds before it removes")).1.push(new),
+            ("^", pointed) => line = Some(pointed.trim().to_owned()),
+            _ => panic!("{name}: `{change}` begins with none of -, + and ^"),
+        }
+    }
+    assert!(hunks.iter().map(|(old, _)| old.len()).sum::<usize>() <= 4, "{name} changes more than four lines");
+    let mut lines = program.to_vec();
+    // From the last to the first, so that an earlier hunk does not move or repeat the lines of a later one.
+    for (old, new) in hunks.iter().rev() {
+        let places: Vec<usize> = lines.windows(old.len()).enumerate().filter(|(_, window)| window == old).map(|(place, _)| place).collect();
+        let [place] = places[..] else { panic!("{name}: the program has these lines {} times: {old:#?}", places.len()) };
+        lines.splice(place..place + old.len(), new.iter().copied());
+    }
+    let program = lines.into_iter().map(str::to_owned).collect();
+    Case { name: name.to_owned(), program, phrase: Some(phrase.to_owned()), line }
 }
 
 /// What the compiler did with a case.
 #[derive(Default)]
 struct Outcome {
     compiled: bool,
-    errors: String,
+    errors: Vec<Value>,
 }
 
 /// Checks all cases at once: what became of each.
@@ -72,7 +99,12 @@ fn check(cases: &[Case]) -> HashMap<String, Outcome> {
          ringmem-layouts = {{ path = {layouts:?}, default-features = false }}\n\
          zerocopy = {{ version = \"0.8\", default-features = false, features = [\"derive\"] }}\n"
     );
-    for Case { name, path, .. } in cases {
+    let programs = package.join("programs");
+    let _ = fs::remove_dir_all(&programs);
+    fs::create_dir_all(&programs).unwrap();
+    for Case { name, program, .. } in cases {
+        let path = programs.join(name).with_extension("rs");
+        fs::write(&path, program.join("\n")).unwrap();
         write!(manifest, "\n[[bin]]\nname = {name:?}\npath = {path:?}\n").unwrap();
     }
     fs::write(package.join("Cargo.toml"), manifest).unwrap();
@@ -101,7 +133,7 @@ fn check(cases: &[Case]) -> HashMap<String, Outcome> {
         match message["reason"].as_str() {
             Some("compiler-artifact") => outcome.compiled = true,
             Some("compiler-message") if message["message"]["level"] == "error" => {
-                outcome.errors += message["message"]["rendered"].as_str().unwrap();
+                outcome.errors.push(message["message"].clone());
             }
             _ => {}
         }
@@ -111,42 +143,37 @@ fn check(cases: &[Case]) -> HashMap<String, Outcome> {
 }
 
 #[test]
-fn what_must_not_compile_is_refused_for_the_reason_it_names() {
+fn programs_that_must_not_compile_are_rejected_with_the_phrase_at_the_line() {
     let cases = cases();
     let outcomes = check(&cases);
     let mut wrong = String::new();
-    for Case { name, phrase, .. } in &cases {
+    for Case { name, phrase, line, .. } in &cases {
         let Some(Outcome { compiled, errors }) = outcomes.get(name) else {
-            write!(wrong, "\n{name}: not compiled at all\n").unwrap();
+            write!(wrong, "\n{name}: was not compiled\n").unwrap();
             continue;
         };
-        match phrase {
-            None if !compiled => write!(wrong, "\n{name}: should compile\n{errors}").unwrap(),
-            Some(_) if *compiled => write!(wrong, "\n{name}: compiles, and must not\n").unwrap(),
-            Some(phrase) if !errors.contains(phrase) => write!(wrong, "\n{name}: refused, but not with `{phrase}`\n{errors}").unwrap(),
+        let rendered: Vec<&str> = errors.iter().map(|error| error["rendered"].as_str().unwrap()).collect();
+        let Some(phrase) = phrase else {
+            if !compiled {
+                write!(wrong, "\n{name}: does not compile\n{}", rendered.concat()).unwrap();
+            }
+            continue;
+        };
+        let (mut with_phrase, mut at_line) = (false, line.is_none());
+        for (error, _) in errors.iter().zip(&rendered).filter(|(_, text)| text.contains(phrase)) {
+            with_phrase = true;
+            let spans = error["spans"].as_array().unwrap().iter().filter(|span| span["is_primary"] == true);
+            at_line |=
+                spans.flat_map(|span| span["text"].as_array().unwrap()).any(|text| text["text"].as_str().map(str::trim) == line.as_deref());
+        }
+        match (compiled, with_phrase, at_line) {
+            (true, ..) => write!(wrong, "\n{name}: compiles\n").unwrap(),
+            (_, false, _) => write!(wrong, "\n{name}: no error contains `{phrase}`\n{}", rendered.concat()).unwrap(),
+            (_, _, false) => {
+                write!(wrong, "\n{name}: the error does not point at `{}`\n{}", line.as_deref().unwrap_or(""), rendered.concat()).unwrap()
+            }
             _ => {}
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
-}
-
-#[test]
-fn a_refused_case_is_two_lines_from_one_that_compiles() {
-    let cases = cases();
-    let by_name: HashMap<&str, &Case> = cases.iter().map(|case| (case.name.as_str(), case)).collect();
-    for Case { name, control, lines, .. } in cases.iter().filter(|case| case.phrase.is_some()) {
-        let control = by_name[control.as_deref().unwrap_or_else(|| panic!("{name} names no control"))];
-        assert!(control.phrase.is_none(), "{name} differs from what is itself refused");
-        // Lines counted as a bag, so that two that changed places differ in nothing but order.
-        let mut surplus: BTreeMap<&str, i32> = BTreeMap::new();
-        for line in lines {
-            *surplus.entry(line).or_default() += 1;
-        }
-        for line in &control.lines {
-            *surplus.entry(line).or_default() -= 1;
-        }
-        let [more, fewer] = [1, -1].map(|sign| surplus.values().map(|count| (count * sign).max(0)).sum::<i32>());
-        assert!(more <= 2 && fewer <= 2, "{name} differs from its control by more than its drift: {surplus:?}");
-        assert_ne!(lines, &control.lines, "{name} is its control");
-    }
 }

@@ -18,13 +18,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::builder::RangedI64ValueParser;
-use ringmem::Image;
 use ringmem::backend::Backend;
 use ringmem::backend::host::HostBackend;
 use ringmem::streaming::Streamer;
+use ringmem::{DeviceBytes, Image};
 use ringmem_kernels::histogram::{self, LONGEST, Work};
 use ringmem_kernels::transform::Operation;
-use zerocopy::{FromZeros, IntoBytes};
 
 use super::place::Wanted;
 use super::{Failure, Outcome, absurd, size};
@@ -186,13 +185,13 @@ struct Straight {
 
 impl Straight {
     fn new() -> Result<Self, Failure> {
-        let work = <Work as FromZeros>::new_box_zeroed().map_err(|_| Failure::Fact("no memory for 256 counters".to_owned()))?;
+        let work = Box::new(Work::zeroed());
         Ok(Self { words: vec![0; 1 << 18], filled: 0, work, checksum: 0, counted: 0, spent: Duration::ZERO })
     }
 
     fn see(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
-            let room = &mut self.words.as_mut_bytes()[self.filled..];
+            let room = &mut u64::slice_as_bytes_mut(&mut self.words)[self.filled..];
             let (now, later) = bytes.split_at(bytes.len().min(room.len()));
             room[..now.len()].copy_from_slice(now);
             self.filled += now.len();

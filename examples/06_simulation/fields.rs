@@ -8,7 +8,6 @@ use ringmem::mirror::MirroredBuffer;
 use ringmem::pool::Pool;
 use ringmem::stream::Stream;
 use ringmem::{DeviceBytes, Result};
-use zerocopy::IntoBytes;
 
 use super::step::{BUFFERS, Cell, Edge, Nodes, Vec3};
 
@@ -80,9 +79,9 @@ impl<T: DeviceBytes + IntoBytes> AnyField for Field<T> {
     }
 }
 
-fn checksum<T: IntoBytes + zerocopy::Immutable>(elements: &[T]) -> u64 {
+fn checksum<T: DeviceBytes>(elements: &[T]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    hasher.write(elements.as_bytes());
+    hasher.write(T::slice_as_bytes(elements));
     hasher.finish()
 }
 

@@ -3,13 +3,12 @@
 use core::slice;
 
 use ringmem::image::{Entry, KernelHost};
-use ringmem::{Abi, Image, LAYOUTS};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use ringmem::{Abi, DeviceBytes, Image, LAYOUTS, SharedLayout};
 
 pub type Vec3 = [f32; 3];
 
 /// A spring between two nodes.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, SharedLayout)]
 #[repr(C)]
 pub struct Edge {
     pub nodes: [u32; 2],
@@ -26,7 +25,7 @@ pub struct Edge {
 }
 
 /// Nodes that are near each other: a list, the newest first.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, SharedLayout)]
 #[repr(C)]
 pub struct Cell {
     /// One more than its number; 0 for none.
@@ -154,7 +153,7 @@ impl<'a> Addresses<'a> {
     /// # Safety
     ///
     /// They are of `T`, and nobody else touches them as long as they are borrowed.
-    unsafe fn elements<T: FromBytes>(&mut self) -> &'a mut [T] {
+    unsafe fn elements<T: DeviceBytes>(&mut self) -> &'a mut [T] {
         let (&address, rest) = self.rest.split_first().expect("an address each");
         self.rest = rest;
         // A panic in a kernel is an error of its launch.

@@ -142,7 +142,7 @@ fn run<T: RingMessage>(input: &Input) {
     let (Some(mut producer), Some(mut consumer)) = (memory.producer::<T>(), memory.consumer::<T>()) else { return };
     let mut capacity = producer.capacity();
     let (mut tail, mut head) = (producer.tail(), consumer.head());
-    let value = T::new_zeroed();
+    let value = T::zeroed();
     for op in &input.operations {
         assert!(capacity.is_power_of_two() && 384 + capacity * size_of::<T>() as u64 <= memory.len() as u64);
         let corrupt = |found: Corrupt| assert!(found.capacity == capacity && found.tail.wrapping_sub(found.head) > capacity, "{found}");

@@ -54,7 +54,8 @@ unsafe impl<T> SlotCell<T> for DeviceCell<T> {
 unsafe impl<T> SliceCell<T> for DeviceCell<T> {}
 
 // The same eight bytes as `u64`, and the same hash: every table holds with this word too.
-impl Layout for DeviceWord {
+// SAFETY: transparent over a word of 64 bits.
+unsafe impl Layout for DeviceWord {
     const DESCRIPTOR: LayoutDescriptor = u64::DESCRIPTOR;
 }
 

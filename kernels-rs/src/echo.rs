@@ -2,26 +2,17 @@
 
 use ringmem_layouts::kernel::{DevicePointer, Epoch, Kernel};
 use ringmem_layouts::ring::aggregate::Aggregate;
-use ringmem_layouts::{ControlBlock, Counter, Machine, RingHeader, RingMessage, layout_table};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use ringmem_layouts::{ControlBlock, Counter, Machine, RingHeader, SharedLayout};
 
 use crate::{Batch, Handler, Lanes, Launch, persistent, persistent_aggregated, persistent_flagged};
 
 /// A message of one cache line, its bytes the sender's business.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
 #[repr(C, align(64))]
+#[layout(size = 64, message = 1, writer = "the sender")]
 pub struct Echo {
     /// Eight words.
     pub words: [u64; 8],
-}
-
-layout_table! {
-    Echo: size 64, align 64;
-    0 words: [u64; 8], "the sender";
-}
-
-impl RingMessage for Echo {
-    const KIND: u64 = 1;
 }
 
 /// What every persistent kernel takes first: the first control block of a row, one for each group; epoch; idle nanoseconds; most messages a batch.

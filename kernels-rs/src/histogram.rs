@@ -12,8 +12,7 @@ use core::ptr::NonNull;
 
 use ringmem_layouts::control::Fault;
 use ringmem_layouts::kernel::{DevicePointer, Epoch, Kernel};
-use ringmem_layouts::{ControlBlock, Machine, RingMessage, layout_table};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use ringmem_layouts::{ControlBlock, Machine, SharedLayout};
 
 use crate::{Batch, Handler, Lanes, Launch, persistent, refuse};
 
@@ -23,8 +22,9 @@ pub const HISTOGRAM: Kernel<Arguments> = Kernel::new("histogram");
 type Arguments = (DevicePointer<ControlBlock<u64>>, Epoch, u64, u64, DevicePointer<u64>, u64, DevicePointer<Work>);
 
 /// "Count these bytes", 32 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
 #[repr(C, align(32))]
+#[layout(size = 32, message = 2, writer = "host")]
 pub struct Chunk {
     /// Comes back with the answer.
     pub id: u64,
@@ -36,21 +36,10 @@ pub struct Chunk {
     pub first_word: u64,
 }
 
-layout_table! {
-    Chunk: size 32, align 32;
-    0  id: u64, "host";
-    8  offset: u64, "host";
-    16 length: u64, "host";
-    24 first_word: u64, "host";
-}
-
-impl RingMessage for Chunk {
-    const KIND: u64 = 2;
-}
-
 /// "They are counted", 32 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
 #[repr(C, align(32))]
+#[layout(size = 32, message = 3, writer = "device")]
 pub struct Counted {
     /// The chunk's.
     pub id: u64,
@@ -62,37 +51,21 @@ pub struct Counted {
     pub checksum: u64,
 }
 
-layout_table! {
-    Counted: size 32, align 32;
-    0  id: u64, "device";
-    8  status: u64, "device";
-    16 bytes: u64, "device";
-    24 checksum: u64, "device";
-}
-
-impl RingMessage for Counted {
-    const KIND: u64 = 3;
-}
-
 /// The most bytes of one chunk: a table's 32-bit counters cannot overflow.
 pub const LONGEST: u64 = 1 << 30;
 
 const TABLES: usize = 32;
 
 /// What the kernel works in, in device memory; zeroed before a launch.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, SharedLayout)]
 #[repr(C, align(128))]
+#[layout(size = 34816, writer = "device, after each chunk")]
 pub struct Work {
     /// How often each byte value was counted since launch.
     pub totals: [u64; 256],
     /// Each lane's own counters, zero between chunks.
+    #[layout(writer = "device, while a chunk is counted")]
     pub tables: [[u32; 256]; TABLES],
-}
-
-layout_table! {
-    Work: size 34816, align 128;
-    0    totals: [u64; 256], "device, after each chunk";
-    2048 tables: [[u32; 256]; 32], "device, while a chunk is counted";
 }
 
 /// Scatters a number over 64 bits.

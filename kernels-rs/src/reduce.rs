@@ -9,8 +9,7 @@ use core::ptr::NonNull;
 
 use ringmem_layouts::control::Fault;
 use ringmem_layouts::kernel::{DevicePointer, Epoch, Kernel};
-use ringmem_layouts::{ControlBlock, Machine, RingMessage, layout_table};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use ringmem_layouts::{ControlBlock, Machine, SharedLayout};
 
 use crate::{Batch, Handler, Lanes, Launch, persistent, refuse};
 
@@ -79,8 +78,9 @@ impl Number {
 }
 
 /// "Reduce these words", 32 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
 #[repr(C, align(32))]
+#[layout(size = 32, message = 6, writer = "host")]
 pub struct Reduce {
     /// Comes back with the answer.
     pub id: u64,
@@ -92,21 +92,10 @@ pub struct Reduce {
     pub number: u64,
 }
 
-layout_table! {
-    Reduce: size 32, align 32;
-    0  id: u64, "host";
-    8  offset: u64, "host";
-    16 length: u64, "host";
-    24 number: u64, "host";
-}
-
-impl RingMessage for Reduce {
-    const KIND: u64 = 6;
-}
-
 /// "This is what they come to", 64 bytes. Numbers are bits, and meaningless where there are none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
 #[repr(C, align(64))]
+#[layout(size = 64, message = 7, writer = "device")]
 pub struct Reduced {
     /// The chunk's.
     pub id: u64,
@@ -121,22 +110,8 @@ pub struct Reduced {
     /// The greatest.
     pub greatest: u64,
     /// Zero.
+    #[layout(writer = "nobody")]
     pub _reserved: [u64; 2],
-}
-
-layout_table! {
-    Reduced: size 64, align 64;
-    0  id: u64, "device";
-    8  status: u64, "device";
-    16 count: u64, "device";
-    24 sum: u64, "device";
-    32 least: u64, "device";
-    40 greatest: u64, "device";
-    48 _reserved: [u64; 2], "nobody";
-}
-
-impl RingMessage for Reduced {
-    const KIND: u64 = 7;
 }
 
 impl Reduced {
@@ -170,8 +145,9 @@ const fn canonical(number: Number, sum: u64) -> u64 {
 }
 
 /// What one row has come to; the least and the greatest as keys.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, SharedLayout)]
 #[repr(C)]
+#[layout(size = 24, writer = "device")]
 pub struct Row {
     /// The sum.
     pub sum: u64,
@@ -179,13 +155,6 @@ pub struct Row {
     pub least: u64,
     /// The greatest key.
     pub greatest: u64,
-}
-
-layout_table! {
-    Row: size 24, align 8;
-    0  sum: u64, "device";
-    8  least: u64, "device";
-    16 greatest: u64, "device";
 }
 
 impl Row {
@@ -199,16 +168,12 @@ impl Row {
 }
 
 /// What the kernel works in, in device memory.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, SharedLayout)]
 #[repr(C, align(128))]
+#[layout(size = 768, writer = "device, while a chunk is reduced")]
 pub struct Rows {
     /// Each its lanes' own, between two barriers.
     pub rows: [Row; WIDTH],
-}
-
-layout_table! {
-    Rows: size 768, align 128;
-    0 rows: [Row; 32], "device, while a chunk is reduced";
 }
 
 /// Adds up this lane's rows of `words` words.

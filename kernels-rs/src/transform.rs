@@ -7,8 +7,7 @@ use core::ptr::NonNull;
 
 use ringmem_layouts::control::Fault;
 use ringmem_layouts::kernel::{DevicePointer, Epoch, Kernel};
-use ringmem_layouts::{ControlBlock, Machine, RingMessage, layout_table};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use ringmem_layouts::{ControlBlock, Machine, SharedLayout};
 
 use crate::{Batch, Handler, Lanes, Launch, persistent, refuse};
 
@@ -77,8 +76,9 @@ impl Operation {
 }
 
 /// "Change these bytes", 32 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
 #[repr(C, align(32))]
+#[layout(size = 32, message = 4, writer = "host")]
 pub struct Apply {
     /// Comes back with the answer.
     pub id: u64,
@@ -90,36 +90,15 @@ pub struct Apply {
     pub operation: u64,
 }
 
-layout_table! {
-    Apply: size 32, align 32;
-    0  id: u64, "host";
-    8  offset: u64, "host";
-    16 length: u64, "host";
-    24 operation: u64, "host";
-}
-
-impl RingMessage for Apply {
-    const KIND: u64 = 4;
-}
-
 /// "They are changed", 16 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
 #[repr(C, align(16))]
+#[layout(size = 16, message = 5, writer = "device")]
 pub struct Applied {
     /// The chunk's.
     pub id: u64,
     /// 0 when changed, 1 when refused: outside the data, misaligned or no operation.
     pub status: u64,
-}
-
-layout_table! {
-    Applied: size 16, align 16;
-    0 id: u64, "device";
-    8 status: u64, "device";
-}
-
-impl RingMessage for Applied {
-    const KIND: u64 = 5;
 }
 
 /// What a lane loads and stores at once.

@@ -4,7 +4,7 @@ use core::ops::{Deref, DerefMut};
 
 use zerocopy::{FromBytes, Immutable, KnownLayout};
 
-use crate::DeviceBytes;
+use crate::{Field, Layout, LayoutDescriptor, check};
 
 /// Keeps `T` at the start of 128 bytes of its own: two lines of 64, because adjacent lines are fetched in pairs, or one of 128.
 ///
@@ -16,7 +16,7 @@ use crate::DeviceBytes;
 /// assert_eq!(size_of::<CacheLineAligned<[u8; 129]>>(), 256);
 /// ```
 ///
-/// Arrays of numbers that fill 128, 256, 512, 1024, 2048 or 4096 bytes leave no padding, so the wrapped array is also [`DeviceBytes`]. Other wrapped types
+/// Arrays of numbers that fill 128, 256, 512, 1024, 2048 or 4096 bytes leave no padding, so the wrapped array is also [`DeviceBytes`](crate::DeviceBytes). Other wrapped types
 /// are not, because the bytes up to the next line are uninitialised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(128))]
@@ -59,9 +59,23 @@ impl<T> DerefMut for CacheLineAligned<T> {
 
 macro_rules! whole_lines {
     ($($lines:literal),+: $number:ty) => {$(
-        const _: () = assert!(size_of::<[$number; $lines * 128 / size_of::<$number>()]>() == size_of::<CacheLineAligned<[$number; $lines * 128 / size_of::<$number>()]>>());
-        // SAFETY: the assertion above shows that it has no bytes besides the array's, and those are initialised.
-        unsafe impl DeviceBytes for CacheLineAligned<[$number; $lines * 128 / size_of::<$number>()]> {}
+        // SAFETY: the layout of its array, which fills it: checked below.
+        unsafe impl Layout for CacheLineAligned<[$number; $lines * 128 / size_of::<$number>()]> {
+            const DESCRIPTOR: LayoutDescriptor = {
+                type Array = [$number; $lines * 128 / size_of::<$number>()];
+                check::no_padding("CacheLineAligned", "value", size_of::<Array>(), size_of::<Self>());
+                LayoutDescriptor::of::<Self>("CacheLineAligned", &[Field {
+                    name: "value",
+                    offset: 0,
+                    size: size_of::<Array>(),
+                    type_name: stringify!([$number; $lines * 128 / size_of::<$number>()]),
+                    type_hash: Array::DESCRIPTOR.hash,
+                    layout: &Array::DESCRIPTOR,
+                    writer: "",
+                }])
+            };
+        }
+        const _: LayoutDescriptor = <CacheLineAligned<[$number; $lines * 128 / size_of::<$number>()]> as Layout>::DESCRIPTOR;
     )+};
     ($($number:ty)+) => { $(whole_lines!(1, 2, 4, 8, 16, 32: $number);)+ };
 }
@@ -72,6 +86,6 @@ const _: () = {
     assert!(size_of::<CacheLineAligned<u64>>() == 128);
     assert!(size_of::<CacheLineAligned<[u8; 129]>>() == 256);
 };
-static_assertions::assert_impl_all!(CacheLineAligned<[u8; 128]>: DeviceBytes);
-static_assertions::assert_not_impl_any!(CacheLineAligned<u64>: DeviceBytes);
-static_assertions::assert_not_impl_any!(CacheLineAligned<[u8; 129]>: DeviceBytes);
+static_assertions::assert_impl_all!(CacheLineAligned<[u8; 128]>: crate::DeviceBytes);
+static_assertions::assert_not_impl_any!(CacheLineAligned<u64>: Layout);
+static_assertions::assert_not_impl_any!(CacheLineAligned<[u8; 129]>: Layout);

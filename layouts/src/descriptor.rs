@@ -58,9 +58,18 @@ impl Default for AbiHash {
 
 /// A type whose bytes are described: size, alignment, fields, hash.
 ///
-/// Implemented by [`crate::layout_table!`] for structs and here for numbers and arrays.
-pub trait Layout {
-    /// The description. For a struct, evaluating it checks the whole table.
+/// Derive [`SharedLayout`](crate::SharedLayout) for a struct. Numbers and arrays have it.
+///
+/// # Safety
+///
+/// Any bytes are a valid value, and evaluating `DESCRIPTOR` fails unless every byte belongs to a number: there is no padding.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a type that host and device share",
+    label = "has no layout",
+    note = "derive `SharedLayout` for a struct; use `u8` for `bool`, `u32` for `char`, `u64` for `usize` and for a device address"
+)]
+pub unsafe trait Layout {
+    /// The description. For a struct, evaluating it checks the whole layout.
     const DESCRIPTOR: LayoutDescriptor;
 }
 
@@ -191,7 +200,8 @@ const fn precedes(set: &[LayoutDescriptor], a: usize, b: usize) -> bool {
 
 macro_rules! numbers {
     ($($type:ty => $name:literal),* $(,)?) => {$(
-        impl Layout for $type {
+        // SAFETY: a number.
+        unsafe impl Layout for $type {
             const DESCRIPTOR: LayoutDescriptor = LayoutDescriptor::number::<$type>($name);
         }
     )*};
@@ -204,7 +214,8 @@ numbers! {
     f32 => "f32", f64 => "f64",
 }
 
-impl<T: Layout, const N: usize> Layout for [T; N] {
+// SAFETY: as its elements, which follow each other without padding.
+unsafe impl<T: Layout, const N: usize> Layout for [T; N] {
     const DESCRIPTOR: LayoutDescriptor = LayoutDescriptor {
         name: "array",
         size: size_of::<[T; N]>(),

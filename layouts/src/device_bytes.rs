@@ -1,36 +1,81 @@
-//! [`DeviceBytes`]: what may be copied to a device and back as bytes.
+//! [`DeviceBytes`]: types that may be copied to a device and back as bytes.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use core::mem::MaybeUninit;
+use core::slice;
 
-use crate::region::{RegionEntry, RegionHeader};
-use crate::ring::{ConstantLine, ConsumerLine, ProducerLine};
-use crate::{ControlBlock, RingHeader, TelemetryBuffer};
+use crate::Layout;
 
-/// Plain bytes: any are valid, none are padding, no pointer is among them, and nothing happens when they are dropped.
+/// Plain bytes: any bytes are a valid value, none are padding, and no pointer is among them.
 ///
-/// Numbers, arrays of them, and every struct that derives zerocopy's traits have it. `Copy` alone would admit `bool`, references and
-/// padding, and would leave out what a device may write: so it is not enough, and atomics are not `Copy`.
+/// Numbers, arrays of them and every `Copy` struct with [`SharedLayout`](crate::SharedLayout) are plain bytes. Atomics are not: they are not `Copy`.
 ///
-/// # Safety
+/// ```
+/// use ringmem_layouts::{DeviceBytes, SharedLayout};
 ///
-/// Every byte of every value is initialised: no padding. The rest is checked by the traits above it.
-#[diagnostic::on_unimplemented(message = "`{Self}` is not plain bytes that a device may copy")]
-pub unsafe trait DeviceBytes: FromBytes + Immutable + KnownLayout + Copy + Send + Sync + 'static {}
+/// #[derive(Clone, Copy, SharedLayout)]
+/// #[repr(C)]
+/// struct Pixel { red: u8, green: u8, blue: u8, alpha: u8 }
+///
+/// let mut pixel = Pixel { red: 1, green: 2, blue: 3, alpha: 4 };
+/// assert_eq!(pixel.as_bytes(), [1, 2, 3, 4]);
+/// pixel.as_bytes_mut()[1] = 200;
+/// assert_eq!((pixel.green, Pixel::zeroed().alpha), (200, 0));
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not plain bytes that host and device share",
+    note = "derive `Clone`, `Copy` and `SharedLayout` for a struct"
+)]
+pub trait DeviceBytes: Layout + Copy + Send + Sync + 'static {
+    /// Evaluating it checks the layout, also of a generic struct.
+    #[doc(hidden)]
+    const CHECKED: () = {
+        let _ = Self::DESCRIPTOR;
+    };
 
-// SAFETY: `IntoBytes` says that there is no padding.
-unsafe impl<T: FromBytes + IntoBytes + Immutable + KnownLayout + Copy + Send + Sync + 'static> DeviceBytes for T {}
+    /// Returns the value whose bytes are all zero.
+    #[must_use]
+    #[inline(always)]
+    fn zeroed() -> Self {
+        // SAFETY: `Layout` promises that any bytes are a valid value.
+        unsafe { MaybeUninit::zeroed().assume_init() }
+    }
 
-// Snapshots are generic over their word, and zerocopy derives `IntoBytes` for no generic struct that is aligned. Each one's table has
-// checked that it has no padding without a name.
-macro_rules! snapshots {
-    ($($name:ident),+) => {$(
-        // SAFETY: the struct's table, evaluated here, says that its fields follow each other without padding; they are `u64`s.
-        unsafe impl DeviceBytes for $name<u64> {}
-        const _: crate::LayoutDescriptor = <$name<u64> as crate::Layout>::DESCRIPTOR;
-    )+};
+    /// Returns the bytes of the value.
+    #[inline(always)]
+    fn as_bytes(&self) -> &[u8] {
+        const { Self::CHECKED };
+        // SAFETY: `Layout` promises that no byte is padding, so all are initialised. A `Copy` type of numbers has no interior mutability.
+        unsafe { slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
+    }
+
+    /// Returns the bytes of the value, to be written.
+    #[inline(always)]
+    fn as_bytes_mut(&mut self) -> &mut [u8] {
+        const { Self::CHECKED };
+        // SAFETY: as in `as_bytes`, and `Layout` promises that any bytes are a valid value.
+        unsafe { slice::from_raw_parts_mut((&raw mut *self).cast(), size_of::<Self>()) }
+    }
+
+    /// Returns the bytes of several values.
+    #[inline(always)]
+    fn slice_as_bytes(values: &[Self]) -> &[u8] {
+        const { Self::CHECKED };
+        // SAFETY: as in `as_bytes`; the elements of a slice follow each other without padding.
+        unsafe { slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
+    }
+
+    /// Returns the bytes of several values, to be written.
+    #[inline(always)]
+    fn slice_as_bytes_mut(values: &mut [Self]) -> &mut [u8] {
+        const { Self::CHECKED };
+        // SAFETY: as in `as_bytes_mut`; the elements of a slice follow each other without padding.
+        unsafe { slice::from_raw_parts_mut(values.as_mut_ptr().cast(), size_of_val(values)) }
+    }
 }
-snapshots!(ControlBlock, TelemetryBuffer, RegionHeader, RegionEntry, RingHeader, ProducerLine, ConsumerLine, ConstantLine);
+
+impl<T: Layout + Copy + Send + Sync + 'static> DeviceBytes for T {}
 
 static_assertions::assert_impl_all!(u8: DeviceBytes);
 static_assertions::assert_impl_all!([[f32; 4]; 3]: DeviceBytes);
+static_assertions::assert_impl_all!(crate::ControlBlock<u64>: DeviceBytes);
 static_assertions::assert_not_impl_any!(crate::image::Abi: DeviceBytes);

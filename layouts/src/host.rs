@@ -65,7 +65,8 @@ unsafe impl<T> SlotCell<T> for HostCell<T> {
 unsafe impl<T> SliceCell<T> for HostCell<T> {}
 
 // The same eight bytes as `u64`, and the same hash.
-impl Layout for HostWord {
+// SAFETY: transparent over a word of 64 bits.
+unsafe impl Layout for HostWord {
     const DESCRIPTOR: LayoutDescriptor = LayoutDescriptor { align: align_of::<Self>(), ..u64::DESCRIPTOR };
 }
 

@@ -37,6 +37,7 @@ const _: () = assert!(align_of::<u64>() == 8, "targets that align a u64 to less 
 pub mod align;
 pub mod attach;
 mod cache_line;
+mod check;
 pub mod clock;
 pub mod control;
 mod descriptor;
@@ -69,6 +70,7 @@ pub use message::{BufferReference, MessageHeader, RingMessage};
 pub use read_only::ReadOnly;
 pub use region::RegionHeader;
 pub use ring::{RingHeader, RingLayout};
+pub use ringmem_derive::SharedLayout;
 pub use telemetry::TelemetryBuffer;
 
 /// Every layout of this crate, in order of name: what `ringmem layout` prints and what an image's ABI hash covers.
@@ -91,5 +93,6 @@ pub const LAYOUTS: &[LayoutDescriptor] = &[
 pub mod __private {
     pub use core;
 
+    pub use crate::check::{no_padding, offset, size_and_align};
     pub use crate::set::{join, members};
 }

@@ -6,40 +6,36 @@ mod error;
 mod header;
 mod reference;
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
-
 #[cfg(feature = "checksum")]
 pub use checksum::crc32c;
 pub use error::HeaderError;
 pub use header::{Flags, MAGIC, MessageHeader, Priority};
 pub use reference::{BufferReference, ReferenceError, ReferenceFlags};
 
-use crate::Layout;
+use crate::DeviceBytes;
 
-/// A payload that both sides understand: any bytes are valid, none are padding, the layout is described.
-///
-/// Safe to implement, because zerocopy's derives have already refused whatever would make it unsafe:
+/// A message of a ring that is shared with a kernel or another process.
 ///
 /// ```
-/// use ringmem_layouts::{RingMessage, layout_table};
-/// use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+/// use ringmem_layouts::{RingMessage, SharedLayout};
 ///
-/// #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+/// #[derive(Clone, Copy, SharedLayout)]
 /// #[repr(C)]
+/// #[layout(message = 7)]
 /// struct Tick { price: f64, volume: u64 }
-/// layout_table! {
-///     Tick: size 16, align 8;
-///     0 price: f64, "the feed";
-///     8 volume: u64, "the feed";
-/// }
-/// impl RingMessage for Tick { const KIND: u64 = 7; }
+///
+/// assert_eq!(Tick::KIND, 7);
 /// ```
 ///
 /// ```compile_fail
 /// # use ringmem_layouts::RingMessage;
 /// impl RingMessage for bool { const KIND: u64 = 1; } // not every byte is a bool
 /// ```
-pub trait RingMessage: FromBytes + IntoBytes + Immutable + KnownLayout + Layout + Copy + Send + 'static {
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a message of a shared ring",
+    note = "derive `SharedLayout` with `#[layout(message = N)]`"
+)]
+pub trait RingMessage: DeviceBytes {
     /// Tells messages of equal layout apart; stored in the ring's header and checked at attach.
     const KIND: u64;
 }

@@ -51,7 +51,8 @@ impl<W: Word> ReadOnly<W> {
 }
 
 // The same eight bytes as the word, and the same hash.
-impl<W: Layout> Layout for ReadOnly<W> {
+// SAFETY: transparent over the word.
+unsafe impl<W: Layout> Layout for ReadOnly<W> {
     const DESCRIPTOR: LayoutDescriptor = W::DESCRIPTOR;
 }
 

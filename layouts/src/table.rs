@@ -38,9 +38,10 @@ macro_rules! __layout_table {
         [$($generic:ident),*] [$type:ty] $name:ident : size $size:literal, align $align:literal;
         $($offset:literal $field:ident : $field_type:ty, $writer:literal;)+
     ) => {
-        impl<$($generic: $crate::Layout),*> $crate::Layout for $type {
+        // SAFETY: all fields have layouts, and the checks below leave no padding between them or after them.
+        unsafe impl<$($generic: $crate::Layout),*> $crate::Layout for $type {
             const DESCRIPTOR: $crate::LayoutDescriptor = {
-                use $crate::__private::core::mem::{align_of, offset_of, size_of};
+                use $crate::__private::core::mem::{offset_of, size_of};
 
                 // No field is left out: a pattern without `..` names them all.
                 #[allow(dead_code)]
@@ -55,30 +56,14 @@ macro_rules! __layout_table {
                         let _: *mut $field_type = unsafe { &raw mut (*place).$field };
                     )+
                 }
-                assert!(
-                    size_of::<Self>() == $size,
-                    concat!("layout table: `", stringify!($name), "` is not ", stringify!($size), " bytes in size")
-                );
-                assert!(
-                    align_of::<Self>() == $align,
-                    concat!("layout table: `", stringify!($name), "` is not aligned to ", stringify!($align), " bytes")
-                );
-                let mut end = 0;
+                let (end, last) = (0, "");
                 $(
-                    assert!(
-                        offset_of!(Self, $field) == $offset,
-                        concat!("layout table: `", stringify!($name), ".", stringify!($field), "` is not at offset ", stringify!($offset))
-                    );
-                    assert!(
-                        end == $offset,
-                        concat!("layout table: padding without a name before `", stringify!($name), ".", stringify!($field), "`")
-                    );
-                    end = $offset + size_of::<$field_type>();
+                    $crate::__private::offset(stringify!($name), stringify!($field), offset_of!(Self, $field), $offset);
+                    $crate::__private::no_padding(stringify!($name), last, end, $offset);
+                    let (end, last) = ($offset + size_of::<$field_type>(), stringify!($field));
                 )+
-                assert!(
-                    end == size_of::<Self>(),
-                    concat!("layout table: padding without a name at the end of `", stringify!($name), "`")
-                );
+                $crate::__private::no_padding(stringify!($name), last, end, size_of::<Self>());
+                $crate::__private::size_and_align::<Self>(stringify!($name), Some($size), Some($align));
                 $crate::LayoutDescriptor::of::<Self>(
                     stringify!($name),
                     &[$($crate::Field {

@@ -1,8 +1,7 @@
 //! The ABI hash follows the types, not their spelling: what changes it, and what does not.
 
 use ringmem_layouts::attach::AttachError;
-use ringmem_layouts::{AbiHash, Field, HostWord, LAYOUTS, Layout, RingHeader, RingLayout, RingMessage, layout_table, set_hash};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use ringmem_layouts::{AbiHash, Field, HostWord, LAYOUTS, Layout, RingHeader, RingLayout, SharedLayout, set_hash};
 
 type Celsius = f32;
 type Kelvin = f32;
@@ -14,39 +13,24 @@ macro_rules! nested {
         mod $module {
             use super::*;
 
-            #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+            #[derive(Clone, Copy, SharedLayout)]
             #[repr(C)]
             pub struct Leaf {
                 pub value: $leaf,
             }
-            layout_table! {
-                Leaf: size 4, align 4;
-                0 value: $leaf, "test";
-            }
 
-            #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+            #[derive(Clone, Copy, SharedLayout)]
             #[repr(C)]
             pub struct Branch {
                 pub leaves: [Leaf; 2],
             }
-            layout_table! {
-                Branch: size 8, align 4;
-                0 leaves: [Leaf; 2], "test";
-            }
 
-            #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+            #[derive(Clone, Copy, SharedLayout)]
             #[repr(C)]
+            #[layout(message = 1)]
             pub struct Tree {
                 pub branches: [[Branch; 2]; 2],
                 pub age: u64,
-            }
-            layout_table! {
-                Tree: size 40, align 8;
-                0  branches: [[Branch; 2]; 2], "test";
-                32 age: u64, "test";
-            }
-            impl RingMessage for Tree {
-                const KIND: u64 = 1;
             }
         }
     };
@@ -61,15 +45,12 @@ nested!(fahrenheit: Fahrenheit);
 macro_rules! flat {
     ($module:ident: $name:ident { $a:ident: $first:ty, $b:ident: $second:ty } align $align:literal, written by $writer:literal) => {
         mod $module {
+            #[derive(ringmem_layouts::SharedLayout)]
             #[repr(C, align($align))]
+            #[layout(size = 8, align = $align, writer = $writer)]
             pub struct $name {
                 pub $a: $first,
                 pub $b: $second,
-            }
-            ringmem_layouts::layout_table! {
-                $name: size 8, align $align;
-                0 $a: $first, $writer;
-                4 $b: $second, $writer;
             }
         }
     };

@@ -80,8 +80,11 @@ fn starts() -> impl Strategy<Value = u64> {
 
 /// A message each byte of which is another.
 fn numbered<T: RingMessage>(number: u64) -> T {
-    let bytes: Vec<u8> = (0..size_of::<T>()).map(|place| (number as u8).wrapping_mul(31).wrapping_add(place as u8 ^ 0x5A)).collect();
-    T::read_from_bytes(&bytes).unwrap()
+    let mut message = T::zeroed();
+    for (place, byte) in message.as_bytes_mut().iter_mut().enumerate() {
+        *byte = (number as u8).wrapping_mul(31).wrapping_add(place as u8 ^ 0x5A);
+    }
+    message
 }
 
 trait Message: RingMessage + PartialEq + Debug {}

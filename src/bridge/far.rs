@@ -65,7 +65,7 @@ impl Far {
     pub fn new<T: RingMessage>(backend: &Arc<dyn Backend>, device: u32, placement: Placement, capacity: u64, start: u64) -> Result<Self> {
         let layout = RingLayout::of::<T>(capacity)?;
         let formatted = |mut pages: Pages| {
-            let mut image = vec![Page([0; 4096]); 1];
+            let mut image = vec![Page { bytes: [0; 4096] }; 1];
             let [page] = image.as_mut_slice() else { return Ok(pages) };
             // SAFETY: a page is aligned and longer than a header, and nobody else has this one.
             let header = unsafe { NonNull::from(page).cast::<RingHeader<HostWord>>().as_ref() };

@@ -210,7 +210,7 @@ pub fn a_buffer_without_bytes_asks_for_nothing(subject: &Subject) {
     let stream = subject.stream();
     check::<u64>(subject, &[], &stream);
     check::<[u8; 0]>(subject, &[[]; 5], &stream);
-    check::<()>(subject, &[(); 3], &stream);
+    check::<[u64; 0]>(subject, &[[]; 3], &stream);
 }
 
 pub fn allocation_in_the_order_of_a_stream_can_be_used_everywhere(subject: &Subject) {

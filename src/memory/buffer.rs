@@ -241,7 +241,8 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
 }
 
 /// What `len` elements take.
-pub(crate) fn layout<T>(len: usize) -> Result<Layout> {
+pub(crate) fn layout<T: DeviceBytes>(len: usize) -> Result<Layout> {
+    const { T::CHECKED };
     // Elements that a fill takes are aligned for it.
     let align = if matches!(size_of::<T>(), 2 | 4 | 8) { size_of::<T>() } else { 1 };
     Layout::array::<T>(len).and_then(|layout| layout.align_to(align)).map_err(|_| {

@@ -3,16 +3,18 @@
 use core::ptr::NonNull;
 use std::sync::Arc;
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use ringmem_layouts::SharedLayout;
 
 use super::{Device, GpuBuffer, Pinned, PinnedBuffer, Unified, UnifiedBuffer};
 use crate::backend::{Backend, DeviceAddress, MemoryLocation, Place, Ticket};
 use crate::{Error, Result};
 
 /// The element of a region: a ring's slots may ask for as much alignment.
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, SharedLayout)]
 #[repr(C, align(4096))]
-pub(crate) struct Page(pub [u8; 4096]);
+pub(crate) struct Page {
+    pub bytes: [u8; 4096],
+}
 
 /// Whole pages, in memory that a device reaches.
 pub(crate) enum Pages {

@@ -1,17 +1,18 @@
 //! [`Slice`] and [`SliceMut`]: some elements of a buffer, without a copy.
 
+use core::alloc::Layout;
 use core::iter;
 use core::marker::PhantomData;
 use core::ops::{Bound, Range, RangeBounds};
 use core::ptr::NonNull;
 use core::slice;
+use std::alloc;
 use std::vec::Vec;
 
 use super::listed::Listed;
 use super::{DeviceReadable, HostReadable, Memory};
-use crate::DeviceBytes;
 use crate::backend::{Backend, Block, Copy, DeviceAddress, Fill, MemoryLocation, Place, Taints, Uses};
-use crate::{Error, Result};
+use crate::{DeviceBytes, Error, Result};
 
 /// Where some bytes of a buffer are, and who has to be waited for.
 pub(crate) struct View<'a, M> {
@@ -462,7 +463,14 @@ impl<M: Memory> View<'_, M> {
 /// So many elements in the host's own memory, 0.
 pub(crate) fn on_the_host<T: DeviceBytes>(len: usize) -> Result<Vec<T>> {
     let short = || Error::Map { bytes: bytes::<T>(len), source: std::io::ErrorKind::OutOfMemory.into() };
-    T::new_vec_zeroed(len).map_err(|_| short())
+    let layout = Layout::array::<T>(len).map_err(|_| short())?;
+    if layout.size() == 0 {
+        return Ok(std::vec![T::zeroed(); len]);
+    }
+    // SAFETY: the layout has bytes.
+    let first = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).ok_or_else(short)?;
+    // SAFETY: from the global allocator, with the layout of `len` elements; any bytes are valid elements, by the promise of `Layout`.
+    Ok(unsafe { Vec::from_raw_parts(first.cast::<T>().as_ptr(), len, len) })
 }
 
 /// `len` elements without bytes.

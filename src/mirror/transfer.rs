@@ -3,8 +3,6 @@
 use core::time::Duration;
 use std::time::Instant;
 
-use zerocopy::FromZeros;
-
 use super::{MirroredBuffer, Side, State};
 use crate::error::MirrorFault;
 use crate::memory::{Buffer, DeviceReadable, HostReadable, Memory};
@@ -74,7 +72,7 @@ where
             self.allocate(side)?;
             match (side, &mut self.device) {
                 (Side::Device, Some(device)) => device.zero(),
-                _ => self.host.overwritten(self.state).map(|elements| elements.zero()),
+                _ => self.host.overwritten(self.state).map(|elements| elements.fill(T::zeroed())),
             }
         });
         match begun {

@@ -3,26 +3,17 @@
 use std::collections::VecDeque;
 use std::ptr::NonNull;
 
+use ringmem::SharedLayout;
 use ringmem::backend::host::{Fault, Faults, Verb};
 use ringmem::backend::{Backend, Copy, DeviceAddress, Place};
-use ringmem::layout_table;
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::*;
 
-#[derive(Clone, Copy, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, PartialEq, SharedLayout)]
 #[repr(C)]
+#[layout(size = 8192, message = 8192, writer = "the sender")]
 struct Large {
     words: [u64; 1024],
-}
-
-layout_table! {
-    Large: size 8192, align 8;
-    0 words: [u64; 1024], "the sender";
-}
-
-impl RingMessage for Large {
-    const KIND: u64 = 8192;
 }
 
 fn large(number: u64) -> Large {

@@ -66,31 +66,21 @@ fn a_kernel_s_clock_never_goes_back() {
 #[test]
 fn an_image_of_another_abi_is_refused_with_both_tables() {
     mod ours {
+        #[derive(ringmem::SharedLayout)]
         #[repr(C)]
         pub struct Order {
             pub id: u64,
             pub price: f32,
             pub quantity: u32,
         }
-        ringmem::layout_table! {
-            Order: size 16, align 8;
-            0 id: u64, "the trader";
-            8 price: f32, "the trader";
-            12 quantity: u32, "the trader";
-        }
     }
     mod theirs {
+        #[derive(ringmem::SharedLayout)]
         #[repr(C)]
         pub struct Order {
             pub id: u64,
             pub price: f64,
             pub quantity: u64,
-        }
-        ringmem::layout_table! {
-            Order: size 24, align 8;
-            0 id: u64, "the trader";
-            8 price: f64, "the trader";
-            16 quantity: u64, "the trader";
         }
     }
     use ringmem::{Layout, LayoutDescriptor, TelemetryBuffer};

@@ -7,32 +7,23 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
+use ringmem::SharedLayout;
 use ringmem::backend::{Backend, Copy, DeviceAddress, Place};
 use ringmem::bridge::{Opened, Options, Placement, RingBufferBridge, Sender, TransferStrategy};
 use ringmem::memory::{Buffer, Pinned, PinnedBuffer};
-use ringmem::{RingMessage, layout_table};
 use ringmem_benches::{Subject, Workload};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::{backend, each};
 
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, SharedLayout)]
 #[repr(C, align(64))]
+#[layout(size = 64, message = 64, writer = "the sender")]
 struct Line {
     words: [u64; 8],
 }
 
-layout_table! {
-    Line: size 64, align 64;
-    0 words: [u64; 8], "the sender";
-}
-
 /// What is sent, each time.
 const LINE: Line = Line { words: [7; 8] };
-
-impl RingMessage for Line {
-    const KIND: u64 = 64;
-}
 
 /// A bridge whose kernel is this thread: it takes everything at once.
 struct Rig {

@@ -220,7 +220,7 @@ fn the_straight_pass_is_the_same_function() {
             bytes[..run.len()].copy_from_slice(run);
             *word = u64::from_le_bytes(bytes).to_le();
         }
-        let mut work: Work = zerocopy::FromZeros::new_zeroed();
+        let mut work: Work = ringmem_layouts::DeviceBytes::zeroed();
         let checksum = histogram::reference(&words, length, 77, &mut work);
         assert_eq!((work.totals.to_vec(), checksum), slow(&data, 77));
     }

@@ -20,7 +20,8 @@ pub const LAST_US: u64 = (1 << 52) - (1 << 48) - 1;
 pub struct Stamp(u64);
 
 /// As its bits: a word.
-impl Layout for Stamp {
+// SAFETY: transparent over a `u64`.
+unsafe impl Layout for Stamp {
     const DESCRIPTOR: LayoutDescriptor = u64::DESCRIPTOR;
 }
 

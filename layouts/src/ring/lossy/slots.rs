@@ -87,8 +87,8 @@ impl<'a, T: RingMessage, W: Word> Cells<'a, T, W> {
     #[inline]
     pub(super) fn read(&self, index: u64) -> Option<T> {
         let (sequence, payload) = self.slot(index);
-        let mut value = T::new_zeroed();
-        for (word, bytes) in payload.iter().zip(value.as_mut_bytes().chunks_mut(WORD)) {
+        let mut value = T::zeroed();
+        for (word, bytes) in payload.iter().zip(value.as_bytes_mut().chunks_mut(WORD)) {
             // SYNC POINT: slot overwritten. Pairs with write.
             bytes.copy_from_slice(&word.load_acquire().to_ne_bytes()[..bytes.len()]);
         }

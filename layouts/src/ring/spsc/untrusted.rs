@@ -152,8 +152,8 @@ impl<T: RingMessage> Access<T, Host> for Bytewise {
     #[inline(always)]
     unsafe fn read(cell: &HostCell<T>) -> T {
         let slot: *mut u8 = cell.with_mut(<*mut T>::cast);
-        let mut value = T::new_zeroed();
-        let (first, rest) = value.as_mut_bytes().split_at_mut(before_words::<T>(slot));
+        let mut value = T::zeroed();
+        let (first, rest) = value.as_bytes_mut().split_at_mut(before_words::<T>(slot));
         let before = first.len();
         let (words, last) = rest.as_chunks_mut::<8>();
         let after = before + size_of_val(words);

@@ -1,0 +1,241 @@
+//! `#[derive(SharedLayout)]`: the layout of a struct, from its definition.
+//!
+//! 1. The sizes, offsets and the ABI hash are computed by the compiler, not here: the expansion is an `impl Layout` and a constant of checks.
+//! 2. Each check has the span of its field, so that its error points there.
+//! 3. Types that can never be shared are refused here by name. Others are refused by the trait `Layout`.
+
+use proc_macro2::{Span, TokenStream, TokenTree};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::meta::ParseNestedMeta;
+use syn::spanned::Spanned;
+use syn::{Attribute, Data, DeriveInput, Error, Expr, Field, Fields, Ident, LitInt, LitStr, Path, Result, Type};
+
+/// `#[layout(..)]` on the struct.
+#[derive(Default)]
+struct OfStruct {
+    size: Option<LitInt>,
+    align: Option<LitInt>,
+    message: Option<Expr>,
+    writer: Option<LitStr>,
+    path: Option<Path>,
+}
+
+/// `#[layout(..)]` on a field.
+#[derive(Default)]
+struct OfField {
+    at: Option<LitInt>,
+    writer: Option<LitStr>,
+}
+
+pub(crate) fn derive(input: TokenStream, path: TokenStream) -> Result<TokenStream> {
+    let input: DeriveInput = syn::parse2(input)?;
+    let name = &input.ident;
+    let fields = named_fields(&input)?;
+    is_repr_c(&input)?;
+    let options = of_struct(&input.attrs)?;
+    let path = options.path.as_ref().map_or(path, ToTokens::to_token_stream);
+
+    let text = unraw(name);
+    let here = spanned(&path, name.span());
+    let (size, align) = (optional(options.size.as_ref()), optional(options.align.as_ref()));
+    let whole = quote_spanned!(name.span()=> #here::__private::size_and_align::<#name>(#text, #size, #align););
+    let (mut checks, mut described) = (TokenStream::new(), TokenStream::new());
+    let fields: Vec<&Field> = fields.collect();
+    for (place, field) in fields.iter().enumerate() {
+        let Some(ident) = &field.ident else { continue };
+        shareable(&field.ty)?;
+        let OfField { at, writer } = of_field(&field.attrs)?;
+        let (ty, named) = (&field.ty, unraw(ident));
+        let offset = quote!(#path::__private::core::mem::offset_of!(#name, #ident));
+        let size = quote!(#path::__private::core::mem::size_of::<#ty>());
+        let next = match fields.get(place + 1).and_then(|next| next.ident.as_ref()) {
+            Some(next) => quote!(#path::__private::core::mem::offset_of!(#name, #next)),
+            None => quote!(#path::__private::core::mem::size_of::<#name>()),
+        };
+        let here = spanned(&path, ident.span());
+        if let Some(declared) = at {
+            checks.extend(quote_spanned!(ident.span()=> #here::__private::offset(#text, #named, #offset, #declared);));
+        }
+        checks.extend(quote_spanned!(ident.span()=> #here::__private::no_padding(#text, #named, #offset + #size, #next);));
+        let here = spanned(&path, ty.span());
+        let layout = quote_spanned!(ty.span()=> <#ty as #here::Layout>::DESCRIPTOR);
+        let writer = writer.or_else(|| options.writer.clone()).map_or_else(String::new, |writer| writer.value());
+        described.extend(quote! {
+            #path::Field {
+                name: #named,
+                offset: #offset,
+                size: #size,
+                type_name: #path::__private::core::stringify!(#ty),
+                type_hash: #layout.hash,
+                layout: &#layout,
+                writer: #writer,
+            },
+        });
+    }
+
+    let message = options.message.map(|kind| {
+        quote_spanned! {name.span()=>
+            impl #here::RingMessage for #name {
+                const KIND: u64 = #kind;
+            }
+        }
+    });
+    Ok(quote! {
+        const _: () = { #checks #whole };
+
+        // Safe: every field has a layout, and the checks leave no padding between them or after the last.
+        unsafe impl #path::Layout for #name {
+            const DESCRIPTOR: #path::LayoutDescriptor = #path::LayoutDescriptor::of::<#name>(#text, &[#described]);
+        }
+        #message
+    })
+}
+
+fn named_fields(input: &DeriveInput) -> Result<impl Iterator<Item = &Field>> {
+    let name = &input.ident;
+    if !input.generics.params.is_empty() {
+        return Err(Error::new(
+            input.generics.span(),
+            format!("`{name}` is generic: its layout depends on its parameters. Write a struct for each"),
+        ));
+    }
+    match &input.data {
+        Data::Struct(data) => match &data.fields {
+            Fields::Named(fields) if !fields.named.is_empty() => Ok(fields.named.iter()),
+            Fields::Unnamed(fields) => {
+                Err(Error::new(fields.span(), format!("the fields of `{name}` need names: C headers and error messages print them")))
+            }
+            _ => Err(Error::new(name.span(), format!("`{name}` has no fields, so there is nothing to share"))),
+        },
+        Data::Enum(_) => {
+            Err(Error::new(name.span(), format!("`{name}` is an enum: not every value is valid. Share its discriminant as an integer")))
+        }
+        Data::Union(_) => Err(Error::new(name.span(), format!("`{name}` is a union: its bytes have no single layout. Share a struct"))),
+    }
+}
+
+fn is_repr_c(input: &DeriveInput) -> Result<()> {
+    let mut fixed = false;
+    for attribute in input.attrs.iter().filter(|attribute| attribute.path().is_ident("repr")) {
+        attribute.parse_nested_meta(|meta| {
+            fixed |= meta.path.is_ident("C") || meta.path.is_ident("transparent");
+            // `align(16)`, `packed(2)`.
+            if meta.input.peek(syn::token::Paren) {
+                meta.parse_args_tokens()?;
+            }
+            Ok(())
+        })?;
+    }
+    match fixed {
+        true => Ok(()),
+        false => Err(Error::new(
+            input.ident.span(),
+            format!("`{}` needs #[repr(C)]: without it the compiler may reorder its fields", input.ident),
+        )),
+    }
+}
+
+/// Skips the tokens in parentheses after an attribute's name.
+trait ParseArguments {
+    fn parse_args_tokens(&self) -> Result<()>;
+}
+
+impl ParseArguments for ParseNestedMeta<'_> {
+    fn parse_args_tokens(&self) -> Result<()> {
+        let content;
+        syn::parenthesized!(content in self.input);
+        content.parse::<TokenStream>().map(drop)
+    }
+}
+
+fn of_struct(attributes: &[Attribute]) -> Result<OfStruct> {
+    let mut options = OfStruct::default();
+    each(attributes, |meta| {
+        if meta.path.is_ident("size") {
+            options.size = Some(meta.value()?.parse()?);
+        } else if meta.path.is_ident("align") {
+            options.align = Some(meta.value()?.parse()?);
+        } else if meta.path.is_ident("message") {
+            options.message = Some(meta.value()?.parse()?);
+        } else if meta.path.is_ident("writer") {
+            options.writer = Some(meta.value()?.parse()?);
+        } else if meta.path.is_ident("crate") {
+            options.path = Some(meta.value()?.parse()?);
+        } else {
+            return Err(meta.error("expected one of: size, align, message, writer, crate"));
+        }
+        Ok(())
+    })?;
+    Ok(options)
+}
+
+fn of_field(attributes: &[Attribute]) -> Result<OfField> {
+    let mut options = OfField::default();
+    each(attributes, |meta| {
+        if meta.path.is_ident("at") {
+            options.at = Some(meta.value()?.parse()?);
+        } else if meta.path.is_ident("writer") {
+            options.writer = Some(meta.value()?.parse()?);
+        } else {
+            return Err(meta.error("expected one of: at, writer"));
+        }
+        Ok(())
+    })?;
+    Ok(options)
+}
+
+fn each(attributes: &[Attribute], mut parse: impl FnMut(ParseNestedMeta<'_>) -> Result<()>) -> Result<()> {
+    attributes
+        .iter()
+        .filter(|attribute| attribute.path().is_ident("layout"))
+        .try_for_each(|attribute| attribute.parse_nested_meta(&mut parse))
+}
+
+/// Refuses types that host and device never share, with the type to use instead.
+fn shareable(ty: &Type) -> Result<()> {
+    let refuse =
+        |what: &str, instead: &str| Err(Error::new(ty.span(), format!("{what} is not a type that host and device share: use {instead}")));
+    match ty {
+        Type::Array(array) => shareable(&array.elem),
+        Type::Group(group) => shareable(&group.elem),
+        Type::Paren(paren) => shareable(&paren.elem),
+        Type::Reference(_) | Type::Ptr(_) => refuse("a pointer", "u64 for a device address, or an index"),
+        Type::BareFn(_) => refuse("a function pointer", "a number that selects the function"),
+        Type::Tuple(_) => refuse("a tuple", "a struct with #[repr(C)]: the compiler may reorder a tuple"),
+        Type::Slice(_) => refuse("a slice", "an array of fixed length and a count"),
+        Type::Path(named) => match named.path.segments.last().map(|segment| &segment.ident) {
+            Some(name) if name == "bool" => refuse("bool", "u8"),
+            Some(name) if name == "char" => refuse("char", "u32"),
+            Some(name) if name == "usize" => refuse("usize", "u64: its size depends on the target"),
+            Some(name) if name == "isize" => refuse("isize", "i64: its size depends on the target"),
+            Some(name) if name == "u128" || name == "i128" => refuse(&name.to_string(), "[u64; 2]: its alignment depends on the target"),
+            Some(name) if name == "String" || name == "str" => refuse(&name.to_string(), "[u8; N] and a length"),
+            Some(name) if name == "Vec" || name == "Box" => refuse(&name.to_string(), "an array, or the device address of a buffer"),
+            Some(name) if name == "Option" => refuse("Option", "a value that means none"),
+            _ => Ok(()),
+        },
+        _ => Ok(()),
+    }
+}
+
+/// The same path with another span: an error about a call points at the span of its first token.
+fn spanned(path: &TokenStream, span: Span) -> TokenStream {
+    let spanned = |mut token: TokenTree| {
+        token.set_span(span);
+        token
+    };
+    path.clone().into_iter().map(spanned).collect()
+}
+
+fn optional(declared: Option<&LitInt>) -> TokenStream {
+    match declared {
+        Some(declared) => quote!(Some(#declared)),
+        None => quote!(None),
+    }
+}
+
+/// The name without `r#`.
+fn unraw(ident: &Ident) -> String {
+    let text = ident.to_string();
+    text.strip_prefix("r#").map(str::to_owned).unwrap_or(text)
+}

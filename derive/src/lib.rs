@@ -1,0 +1,28 @@
+//! The procedural macros of [ringmem](https://docs.rs/ringmem). Use them by the names that its crates export: the expansion refers to the crate that
+//! exported the macro.
+#![deny(missing_docs, unsafe_code)]
+
+mod layout;
+
+use proc_macro::TokenStream;
+use quote::quote;
+
+macro_rules! shared_layout {
+    ($($(#[$attribute:meta])* $name:ident($trait:ident): [$($path:tt)*];)+) => {$(
+        $(#[$attribute])*
+        #[proc_macro_derive($trait, attributes(layout))]
+        pub fn $name(input: TokenStream) -> TokenStream {
+            layout::derive(input.into(), quote!($($path)*)).unwrap_or_else(syn::Error::into_compile_error).into()
+        }
+    )+};
+}
+
+// A derive macro cannot see the path by which it was imported, so each crate exports its own, under the same name.
+shared_layout! {
+    /// As exported by `ringmem-layouts`.
+    shared_layout(SharedLayout): [::ringmem_layouts];
+    /// As exported by `ringmem`.
+    shared_layout_of_ringmem(SharedLayoutOfRingmem): [::ringmem::__layouts];
+    /// As exported by `ringmem-kernels`.
+    shared_layout_of_kernels(SharedLayoutOfKernels): [::ringmem_kernels::__layouts];
+}

@@ -1,0 +1,82 @@
+//! The checks of a layout, for [`SharedLayout`](crate::SharedLayout) and [`layout_table!`](crate::layout_table): evaluated by the compiler.
+//!
+//! `#[track_caller]`: the compiler's error points at the macro's call, which has the span of the field, and not into this file.
+
+/// A message made in a constant; longer ones are cut off.
+struct Text {
+    bytes: [u8; 512],
+    length: usize,
+}
+
+impl Text {
+    const fn new() -> Self {
+        Self { bytes: [0; 512], length: 0 }
+    }
+
+    const fn text(mut self, text: &str) -> Self {
+        let mut i = 0;
+        while i < text.len() && self.length < self.bytes.len() {
+            self.bytes[self.length] = text.as_bytes()[i];
+            self.length += 1;
+            i += 1;
+        }
+        self
+    }
+
+    const fn number(self, value: usize) -> Self {
+        const DIGITS: [&str; 10] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"];
+        let before = if value >= 10 { self.number(value / 10) } else { self };
+        before.text(DIGITS[value % 10])
+    }
+
+    const fn bytes(self, count: usize) -> Self {
+        self.number(count).text(if count == 1 { " byte" } else { " bytes" })
+    }
+
+    #[track_caller]
+    const fn fail(&self) -> ! {
+        match core::str::from_utf8(self.bytes.split_at(self.length).0) {
+            Ok(text) => panic!("{}", text),
+            // A name that is cut off within a character.
+            Err(_) => panic!("the layout of a shared struct is not as declared"),
+        }
+    }
+}
+
+/// Checks that a field is at the declared offset.
+#[track_caller]
+pub const fn offset(name: &str, field: &str, at: usize, declared: usize) {
+    if at != declared {
+        Text::new().text(name).text(".").text(field).text(" is at offset ").number(at).text(", declared ").number(declared).fail();
+    }
+}
+
+/// Checks that the field that ends at `end` is followed by the next one, or by the end of the struct, at `next`.
+#[track_caller]
+pub const fn no_padding(name: &str, field: &str, end: usize, next: usize) {
+    let text = Text::new();
+    if next > end {
+        let text = text.bytes(next - end).text(" of padding after ").text(name).text(".").text(field);
+        text.text(": add a field _reserved: [u8; ").number(next - end).text("]").fail();
+    }
+    if next < end {
+        text.text("the field after ").text(name).text(".").text(field).text(" is before it: list fields in order of offset").fail();
+    }
+}
+
+/// Checks the size and the alignment of a struct, where they are declared.
+#[track_caller]
+pub const fn size_and_align<T>(name: &str, size: Option<usize>, align: Option<usize>) {
+    match size {
+        Some(declared) if declared != size_of::<T>() => {
+            Text::new().text(name).text(" has a size of ").bytes(size_of::<T>()).text(", declared ").number(declared).fail();
+        }
+        _ => {}
+    }
+    match align {
+        Some(declared) if declared != align_of::<T>() => {
+            Text::new().text(name).text(" is aligned to ").bytes(align_of::<T>()).text(", declared ").number(declared).fail();
+        }
+        _ => {}
+    }
+}
