@@ -2,6 +2,7 @@
 //! exported the macro.
 #![deny(missing_docs, unsafe_code)]
 
+mod kernels;
 mod layout;
 
 use proc_macro::TokenStream;
@@ -25,4 +26,10 @@ shared_layout! {
     shared_layout_of_ringmem(SharedLayoutOfRingmem): [::ringmem::__layouts];
     /// As exported by `ringmem-kernels`.
     shared_layout_of_kernels(SharedLayoutOfKernels): [::ringmem_kernels::__layouts];
+}
+
+/// As exported by `ringmem-kernels`.
+#[proc_macro]
+pub fn kernels(input: TokenStream) -> TokenStream {
+    kernels::expand(input.into()).unwrap_or_else(syn::Error::into_compile_error).into()
 }

@@ -2,15 +2,13 @@
 
 use core::ptr::NonNull;
 
-use ringmem_layouts::kernel::{DevicePointer, Kernel};
+use ringmem_layouts::kernel::DevicePointer;
 use ringmem_layouts::{Machine, Word};
 
 use crate::Lanes;
 
-/// Two words.
-pub const HOLD: Kernel<(DevicePointer<[u64; 2]>,)> = Kernel::new("hold");
-/// Bytes, and how many.
-pub const INCREMENT: Kernel<(DevicePointer<u8>, u64)> = Kernel::new("increment");
+#[cfg(not(target_os = "cuda"))]
+pub use crate::image::{HOLD, INCREMENT};
 
 /// However it is held, a kernel leaves after so many nanoseconds: longer than any check takes.
 const LONGEST_NS: u64 = 90_000_000_000;
@@ -21,8 +19,8 @@ const LONGEST_NS: u64 = 90_000_000_000;
 ///
 /// Two words are mapped at the address, live until this returns.
 #[inline(always)]
-pub unsafe fn hold<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: u64) {
-    let Some(place) = machine.at(words, 2 * size_of::<M::Word>() as u64, align_of::<M::Word>() as u64) else { return };
+pub unsafe fn hold<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: DevicePointer<[u64; 2]>) {
+    let Some(place) = machine.at(words.address(), 2 * size_of::<M::Word>() as u64, align_of::<M::Word>() as u64) else { return };
     if lanes.lane() != 0 {
         return;
     }
@@ -45,8 +43,8 @@ pub unsafe fn hold<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: u64) {
 ///
 /// The bytes are mapped at the address, live until this returns, and nobody else's.
 #[inline(always)]
-pub unsafe fn increment<M: Machine, L: Lanes>(machine: &M, lanes: &L, bytes: u64, count: u64) {
-    let Some(first): Option<NonNull<u8>> = machine.at(bytes, count, 1) else { return };
+pub unsafe fn increment<M: Machine, L: Lanes>(machine: &M, lanes: &L, bytes: DevicePointer<u8>, count: u64) {
+    let Some(first): Option<NonNull<u8>> = machine.at(bytes.address(), count, 1) else { return };
     let mut i = u64::from(lanes.lane());
     while i < count {
         // SAFETY: within the bytes.

@@ -4,9 +4,6 @@
 //!    intrinsics, because inline assembly is not marked convergent.
 //! 2. Rust-CUDA (feature `rust-cuda`): its compiler turns an atomic load into a read-modify-write, so words go through `cuda_std`'s
 //!    intrinsics. One lane runs there. Type-checked on the host; never run.
-#[cfg(all(feature = "entries", not(feature = "rust-cuda")))]
-mod entries;
-
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 
@@ -284,7 +281,9 @@ pub mod rust_cuda {
     use cuda_std::atomic::intrinsics;
     use ringmem_layouts::Word;
 
-    use crate::{Lanes, Launch, back_off_ns, echo, histogram};
+    use ringmem_layouts::kernel::DevicePointer;
+
+    use crate::{ABI, Lanes, Launch, back_off_ns, echo, histogram, persistent};
 
     use super::Device;
 
@@ -374,9 +373,9 @@ pub mod rust_cuda {
     /// As [`crate::persistent`].
     #[cfg_attr(target_os = "cuda", cuda_std::kernel)]
     pub unsafe fn echo(controls: u64, epoch: u64, idle_ns: u64, batch: u64) {
-        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None };
+        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None, abi: ABI.hash };
         // SAFETY: the promise of whoever launches.
-        unsafe { echo::echo(&Device, &Warp, &launch) }
+        unsafe { persistent(&Device, &Warp, &launch, &mut echo::Handle::<true>) }
     }
 
     /// The kernel `histogram`.
@@ -386,8 +385,8 @@ pub mod rust_cuda {
     /// As [`crate::histogram::histogram`].
     #[cfg_attr(target_os = "cuda", cuda_std::kernel)]
     pub unsafe fn histogram(controls: u64, epoch: u64, idle_ns: u64, batch: u64, data: u64, length: u64, work: u64) {
-        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None };
+        let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None, abi: ABI.hash };
         // SAFETY: the promise of whoever launches.
-        unsafe { histogram::histogram(&Device, &Warp, &launch, data, length, work) }
+        unsafe { histogram::histogram(&Device, &Warp, &launch, DevicePointer::new(data), length, DevicePointer::new(work)) }
     }
 }

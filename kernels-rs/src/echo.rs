@@ -1,10 +1,10 @@
 //! `echo`: answers each message with itself, over each kind of ring.
 
-use ringmem_layouts::kernel::{DevicePointer, Epoch, Kernel};
+use ringmem_layouts::kernel::DevicePointer;
 use ringmem_layouts::ring::aggregate::Aggregate;
-use ringmem_layouts::{ControlBlock, Counter, Machine, RingHeader, SharedLayout};
+use ringmem_layouts::{Counter, Machine, RingHeader, SharedLayout};
 
-use crate::{Batch, Handler, Lanes, Launch, persistent, persistent_aggregated, persistent_flagged};
+use crate::{Batch, Handler, Lanes, Launch, Split, persistent, persistent_aggregated};
 
 /// A message of one cache line, its bytes the sender's business.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
@@ -15,23 +15,11 @@ pub struct Echo {
     pub words: [u64; 8],
 }
 
-/// What every persistent kernel takes first: the first control block of a row, one for each group; epoch; idle nanoseconds; most messages a batch.
-pub const ECHO: Kernel<(Controls, Epoch, u64, u64)> = Kernel::new("echo");
-/// [`ECHO`]'s, then the addresses of a [`Split`](crate::Split): input peer header, input slots, output peer header, output slots.
-pub const ECHO_SPLIT: Kernel<SplitArguments> = Kernel::new("echo_split");
-/// As [`ECHO`], between rings with a flag in each slot.
-pub const ECHO_FLAGGED: Kernel<(Controls, Epoch, u64, u64)> = Kernel::new("echo_flagged");
-/// [`ECHO`]'s, then what the groups share who all answer into one ring.
-pub const ECHO_AGGREGATED: Kernel<AggregatedArguments> = Kernel::new("echo_aggregated");
-/// As [`ECHO`], without counters, clock, heartbeat and telemetry while there is work: what those cost is the difference.
-pub const ECHO_BARE: Kernel<(Controls, Epoch, u64, u64)> = Kernel::new("echo_bare");
+#[cfg(not(target_os = "cuda"))]
+pub use crate::image::{ECHO, ECHO_AGGREGATED, ECHO_BARE, ECHO_FLAGGED, ECHO_SPLIT};
 
-type Controls = DevicePointer<ControlBlock<u64>>;
-type Header = DevicePointer<RingHeader<u64>>;
-type AggregatedArguments = (Controls, Epoch, u64, u64, DevicePointer<Aggregate<u64>>);
-type SplitArguments = (Controls, Epoch, u64, u64, Header, DevicePointer<Echo>, Header, DevicePointer<Echo>);
-
-struct Handle<const ACCOUNTS: bool>;
+/// Answers each message with itself; `ACCOUNTS` as in [`Handler`].
+pub struct Handle<const ACCOUNTS: bool>;
 
 impl<const ACCOUNTS: bool, M: Machine, L: Lanes> Handler<M, L> for Handle<ACCOUNTS> {
     type Input = Echo;
@@ -46,46 +34,43 @@ impl<const ACCOUNTS: bool, M: Machine, L: Lanes> Handler<M, L> for Handle<ACCOUN
     }
 }
 
-/// The kernels [`ECHO`] and [`ECHO_SPLIT`], for any machine.
+/// The kernel `echo_split`, for any machine.
 ///
 /// # Safety
 ///
 /// As [`persistent`].
 #[inline(always)]
-pub unsafe fn echo<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch) {
+pub unsafe fn echo_split<M: Machine, L: Lanes>(
+    machine: &M,
+    lanes: &L,
+    launch: &Launch,
+    input_peer: DevicePointer<RingHeader<u64>>,
+    input_slots: DevicePointer<Echo>,
+    output_peer: DevicePointer<RingHeader<u64>>,
+    output_slots: DevicePointer<Echo>,
+) {
+    let split = Split {
+        input_peer: input_peer.address(),
+        input_slots: input_slots.address(),
+        output_peer: output_peer.address(),
+        output_slots: output_slots.address(),
+    };
     // SAFETY: the caller's promise.
-    unsafe { persistent(machine, lanes, launch, &mut Handle::<true>) }
+    unsafe { persistent(machine, lanes, &Launch { split: Some(split), ..*launch }, &mut Handle::<true>) }
 }
 
-/// The kernel [`ECHO_BARE`], for any machine.
-///
-/// # Safety
-///
-/// As [`persistent`].
-#[inline(always)]
-pub unsafe fn echo_bare<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch) {
-    // SAFETY: the caller's promise.
-    unsafe { persistent(machine, lanes, launch, &mut Handle::<false>) }
-}
-
-/// The kernel [`ECHO_FLAGGED`], for any machine.
-///
-/// # Safety
-///
-/// As [`persistent_flagged`].
-#[inline(always)]
-pub unsafe fn echo_flagged<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch) {
-    // SAFETY: the caller's promise.
-    unsafe { persistent_flagged(machine, lanes, launch, &mut Handle::<true>) }
-}
-
-/// The kernel [`ECHO_AGGREGATED`], for any machine.
+/// The kernel `echo_aggregated`, for any machine.
 ///
 /// # Safety
 ///
 /// As [`persistent_aggregated`].
 #[inline(always)]
-pub unsafe fn echo_aggregated<M: Machine<Word: Counter>, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, shared: u64) {
+pub unsafe fn echo_aggregated<M: Machine<Word: Counter>, L: Lanes>(
+    machine: &M,
+    lanes: &L,
+    launch: &Launch,
+    shared: DevicePointer<Aggregate<u64>>,
+) {
     // SAFETY: the caller's promise.
-    unsafe { persistent_aggregated(machine, lanes, launch, shared, &mut Handle::<true>) }
+    unsafe { persistent_aggregated(machine, lanes, launch, shared.address(), &mut Handle::<true>) }
 }

@@ -7,18 +7,12 @@
 //!    it launches.
 
 use ringmem_layouts::Machine;
-use ringmem_layouts::kernel::{DevicePointer, Kernel};
+use ringmem_layouts::kernel::DevicePointer;
 
 use crate::Lanes;
 
-/// Target, source, bytes; the two are apart.
-pub const COPY: Kernel<(DevicePointer<u8>, DevicePointer<u8>, u64)> = Kernel::new("copy");
-/// Target, words, the word that each becomes.
-pub const FILL: Kernel<(DevicePointer<u64>, u64, u64)> = Kernel::new("fill");
-/// Sums, both summands, elements of each; the sums may be one of the summands.
-pub const VECTOR_ADD: Kernel<(Elements, Elements, Elements, u64)> = Kernel::new("vector_add");
-
-type Elements = DevicePointer<f32>;
+#[cfg(not(target_os = "cuda"))]
+pub use crate::image::{COPY, FILL, VECTOR_ADD};
 
 /// Four loads before the first store: enough to have a bus busy, and few enough to stay in registers.
 const UNROLL: u64 = 4;
@@ -69,7 +63,8 @@ const fn is_wide(places: u64) -> bool {
 ///
 /// What is mapped at both places is initialised, live until every group has returned, and used by nobody else; the two do not overlap.
 #[inline(always)]
-pub unsafe fn copy<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: u64, from: u64, bytes: u64) {
+pub unsafe fn copy<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePointer<u8>, from: DevicePointer<u8>, bytes: u64) {
+    let (to, from) = (to.address(), from.address());
     let (Some(target), Some(source)) = (machine.at(to, bytes, 1), machine.at(from, bytes, 1)) else { return };
     let whole = if is_wide(to | from) { bytes / 16 } else { 0 };
     let (wide_target, wide_source) = (target.cast::<Words>(), source.cast::<Words>());
@@ -94,7 +89,8 @@ pub unsafe fn copy<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: u64, from: 
 ///
 /// What is mapped at the place is live until every group has returned, and used by nobody else.
 #[inline(always)]
-pub unsafe fn fill<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: u64, count: u64, value: u64) {
+pub unsafe fn fill<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePointer<u64>, count: u64, value: u64) {
+    let to = to.address();
     let Some(bytes) = count.checked_mul(8) else { return };
     let Some(target) = machine.at(to, bytes, 8) else { return };
     let target = target.cast::<u64>();
@@ -125,7 +121,15 @@ pub unsafe fn fill<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: u64, count:
 /// What is mapped at the three places is initialised, live until every group has returned, and used by nobody else; the sums are one of the
 /// summands or apart from both.
 #[inline(always)]
-pub unsafe fn vector_add<M: Machine, L: Lanes>(machine: &M, lanes: &L, sums: u64, a: u64, b: u64, count: u64) {
+pub unsafe fn vector_add<M: Machine, L: Lanes>(
+    machine: &M,
+    lanes: &L,
+    sums: DevicePointer<f32>,
+    a: DevicePointer<f32>,
+    b: DevicePointer<f32>,
+    count: u64,
+) {
+    let (sums, a, b) = (sums.address(), a.address(), b.address());
     let Some(bytes) = count.checked_mul(4) else { return };
     let places = (machine.at(sums, bytes, 4), machine.at(a, bytes, 4), machine.at(b, bytes, 4));
     let (Some(to), Some(left), Some(right)) = places else { return };

@@ -11,15 +11,13 @@
 use core::ptr::NonNull;
 
 use ringmem_layouts::control::Fault;
-use ringmem_layouts::kernel::{DevicePointer, Epoch, Kernel};
-use ringmem_layouts::{ControlBlock, Machine, SharedLayout};
+use ringmem_layouts::kernel::DevicePointer;
+use ringmem_layouts::{Machine, SharedLayout};
 
 use crate::{Batch, Handler, Lanes, Launch, persistent, refuse};
 
-/// [`ECHO`](crate::echo::ECHO)'s, then the data, its length in bytes, and where to work.
-pub const HISTOGRAM: Kernel<Arguments> = Kernel::new("histogram");
-
-type Arguments = (DevicePointer<ControlBlock<u64>>, Epoch, u64, u64, DevicePointer<u64>, u64, DevicePointer<Work>);
+#[cfg(not(target_os = "cuda"))]
+pub use crate::image::HISTOGRAM;
 
 /// "Count these bytes", 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
@@ -232,8 +230,16 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
 /// As [`persistent`]; data and work are live until this returns, the work is zeroed and used by nobody else, and a chunk is not written
 /// between its message and its answer.
 #[inline(always)]
-pub unsafe fn histogram<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, data: u64, length: u64, work: u64) {
-    let (Some(data), Some(work)) = (machine.at(data, length, 8), machine.at(work, size_of::<Work>() as u64, 128)) else {
+pub unsafe fn histogram<M: Machine, L: Lanes>(
+    machine: &M,
+    lanes: &L,
+    launch: &Launch,
+    data: DevicePointer<u64>,
+    length: u64,
+    work: DevicePointer<Work>,
+) {
+    let (Some(data), Some(work)) = (machine.at(data.address(), length, 8), machine.at(work.address(), size_of::<Work>() as u64, 128))
+    else {
         // SAFETY: the caller's promise.
         return unsafe { refuse(machine, lanes, launch, Fault::Address) };
     };

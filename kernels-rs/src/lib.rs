@@ -48,11 +48,14 @@
 #![no_std]
 #![cfg_attr(
     all(target_os = "cuda", not(feature = "rust-cuda")),
-    feature(abi_ptx, abi_unadjusted, asm_experimental_arch, link_llvm_intrinsics, stdarch_nvptx),
+    feature(abi_unadjusted, asm_experimental_arch, link_llvm_intrinsics, stdarch_nvptx),
     // Warp intrinsics have no other name: inline assembly is not marked convergent.
     allow(internal_features)
 )]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+
+// `kernels!` and `SharedLayout` name this crate by its name.
+extern crate self as ringmem_kernels;
 
 pub mod checks;
 #[cfg(any(target_os = "cuda", feature = "rust-cuda"))]
@@ -62,6 +65,9 @@ pub mod grid;
 pub mod histogram;
 #[cfg(not(target_os = "cuda"))]
 mod host;
+// A crate with kernels of its own leaves these out of its device image.
+#[cfg(any(not(target_os = "cuda"), all(feature = "entries", not(feature = "rust-cuda"))))]
+mod image;
 mod lanes;
 mod persistent;
 pub mod probe;
@@ -69,10 +75,15 @@ pub mod reduce;
 pub mod transform;
 
 #[cfg(not(target_os = "cuda"))]
-pub use host::{IMAGE, Simulated, Single};
+pub use host::{Simulated, Single};
+#[cfg(not(target_os = "cuda"))]
+pub use image::*;
 pub use lanes::{LONGEST_NAP_NS, Lanes, back_off_ns};
-pub use persistent::{Batch, Handler, Launch, Split, persistent, persistent_aggregated, persistent_flagged, refuse};
+pub use persistent::{Batch, Each, Handler, Launch, Split, Typed, persistent, persistent_aggregated, persistent_flagged, refuse};
 
+pub use ringmem_derive::{SharedLayoutOfKernels as SharedLayout, kernels};
+#[doc(hidden)]
+pub use ringmem_layouts as __layouts;
 use ringmem_layouts::ring::aggregate::Aggregate;
 use ringmem_layouts::{Abi, LAYOUTS, layout_set};
 

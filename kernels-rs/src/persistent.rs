@@ -15,6 +15,7 @@
 //!    says, and on a fault, which it names.
 
 mod batch;
+mod each;
 mod rings;
 
 use core::marker::PhantomData;
@@ -25,9 +26,10 @@ use ringmem_layouts::kernel::{DevicePointer, Epoch};
 use ringmem_layouts::telemetry::{self, Recorder};
 use ringmem_layouts::{ControlBlock, Counter, Machine, RingMessage, Word};
 
-use crate::{ABI, Lanes};
+use crate::Lanes;
 
 pub use batch::Batch;
+pub use each::{Each, Typed};
 use rings::{Aggregated, Flagged, Indexed, Patience, Rings};
 
 /// How many rounds, batches or dry polls, pass between two looks at the command word, and between dryness and what can wait.
@@ -45,9 +47,6 @@ pub trait Handler<M: Machine, L: Lanes> {
     type Input: RingMessage;
     /// What it answers.
     type Output: RingMessage;
-    /// Hash of what it was compiled with; a control block that asks for another is refused with [`Fault::Abi`]. A crate with messages
-    /// of its own names the hash of its own set, the one in its image.
-    const ABI: u64 = ABI.hash;
     /// Whether counters, clock, heartbeat and telemetry are kept while there is work. Without them nobody sees how it goes: for kernels that
     /// measure what they cost.
     const ACCOUNTS: bool = true;
@@ -69,14 +68,16 @@ pub struct Launch {
     pub batch: u64,
     /// Where the rings lie if not in one piece each; for a launch of one group.
     pub split: Option<Split>,
+    /// Hash of the layouts that the kernel was compiled with. A control block with another is refused with [`Fault::Abi`].
+    pub abi: u64,
 }
 
 impl Launch {
-    /// Of the arguments that every persistent kernel takes first, rings in one piece each.
+    /// Of the arguments that every persistent kernel takes first, and the hash of its layouts; rings in one piece each.
     #[must_use]
     #[inline(always)]
-    pub const fn new(controls: DevicePointer<ControlBlock<u64>>, epoch: Epoch, idle_ns: u64, batch: u64) -> Self {
-        Self { controls: controls.address(), epoch: epoch.get(), idle_ns, batch, split: None }
+    pub const fn new(controls: DevicePointer<ControlBlock<u64>>, epoch: Epoch, idle_ns: u64, batch: u64, abi: u64) -> Self {
+        Self { controls: controls.address(), epoch: epoch.get(), idle_ns, batch, split: None, abi }
     }
 }
 
@@ -181,7 +182,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     let unwinding = Unwinding { block, epoch: launch.epoch };
     // Lane 0 decides for all; whoever comes after its epoch is over writes nothing, not even why.
     let verdict = match leader && control.is_current() {
-        true if control.agree(H::ABI) => Verdict::Run,
+        true if control.agree(launch.abi) => Verdict::Run,
         true => Verdict::OtherAbi,
         false => Verdict::OtherEpoch,
     };

@@ -4,10 +4,13 @@
 
 use core::ptr::NonNull;
 
-use ringmem_layouts::kernel::{DevicePointer, Kernel};
+use ringmem_layouts::kernel::DevicePointer;
 use ringmem_layouts::{Machine, Word};
 
 use crate::Lanes;
+
+#[cfg(not(target_os = "cuda"))]
+pub use crate::image::{ORDER_OF_LOADS, ORDER_OF_STORES, PING_PONG, PUBLISH};
 
 /// Words that the host writes lie here, bytes from the start.
 pub const HOST_LINE: u64 = 0;
@@ -18,15 +21,6 @@ pub const BYTES: u64 = 512;
 
 /// A probe's [`BYTES`].
 pub type Words = DevicePointer<[u64; BYTES as usize / 8]>;
-
-/// Words, first number, rounds, idle nanoseconds, [`mode`].
-pub const PING_PONG: Kernel<(Words, u64, u64, u64, u64)> = Kernel::new("ping_pong");
-/// Words, count, [`mode`].
-pub const PUBLISH: Kernel<(Words, u64, u64)> = Kernel::new("publish");
-/// Words, count, [`mode`].
-pub const ORDER_OF_STORES: Kernel<(Words, u64, u64)> = Kernel::new("order_of_stores");
-/// Words, last number, idle nanoseconds, [`mode`].
-pub const ORDER_OF_LOADS: Kernel<(Words, u64, u64, u64)> = Kernel::new("order_of_loads");
 
 /// How a probe stores.
 pub mod mode {
@@ -57,8 +51,8 @@ struct Lines<'a, W> {
 ///
 /// What is mapped at `words` is live for `'a` and made of words.
 #[inline(always)]
-unsafe fn lines<'a, M: Machine>(machine: &M, words: u64) -> Option<Lines<'a, M::Word>> {
-    let base = machine.at(words, BYTES, 128)?;
+unsafe fn lines<'a, M: Machine>(machine: &M, words: Words) -> Option<Lines<'a, M::Word>> {
+    let base = machine.at(words.address(), BYTES, 128)?;
     // SAFETY: both lines are within `BYTES`.
     let pair = |offset: u64| unsafe { base.add(offset as usize).cast::<[M::Word; 2]>() };
     let (host, device): (NonNull<_>, NonNull<_>) = (pair(HOST_LINE), pair(DEVICE_LINE));
@@ -73,7 +67,7 @@ unsafe fn lines<'a, M: Machine>(machine: &M, words: u64) -> Option<Lines<'a, M::
 ///
 /// What is mapped at `words` is live until this returns and made of words.
 #[inline(always)]
-pub unsafe fn ping_pong<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: u64, start: u64, rounds: u64, idle_ns: u64, mode: u64) {
+pub unsafe fn ping_pong<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words, start: u64, rounds: u64, idle_ns: u64, mode: u64) {
     // SAFETY: the caller's promise.
     let Some(lines) = (unsafe { lines(machine, words) }) else { return };
     if lanes.lane() != 0 {
@@ -120,7 +114,7 @@ pub unsafe fn ping_pong<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: u64, 
 ///
 /// As [`ping_pong`].
 #[inline(always)]
-pub unsafe fn publish<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: u64, count: u64, mode: u64) {
+pub unsafe fn publish<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words, count: u64, mode: u64) {
     // SAFETY: the caller's promise.
     let Some(lines) = (unsafe { lines(machine, words) }) else { return };
     if lanes.lane() != 0 {
@@ -148,7 +142,7 @@ pub unsafe fn publish<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: u64, co
 ///
 /// As [`ping_pong`].
 #[inline(always)]
-pub unsafe fn order_of_stores<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: u64, count: u64, mode: u64) {
+pub unsafe fn order_of_stores<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: Words, count: u64, mode: u64) {
     // SAFETY: the caller's promise.
     let Some(lines) = (unsafe { lines(machine, words) }) else { return };
     if lanes.lane() != 0 {
@@ -174,7 +168,7 @@ pub unsafe fn order_of_stores<M: Machine, L: Lanes>(machine: &M, lanes: &L, word
 ///
 /// As [`ping_pong`].
 #[inline(always)]
-pub unsafe fn order_of_loads<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: u64, last: u64, idle_ns: u64, mode: u64) {
+pub unsafe fn order_of_loads<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: Words, last: u64, idle_ns: u64, mode: u64) {
     // SAFETY: the caller's promise.
     let Some(lines) = (unsafe { lines(machine, words) }) else { return };
     if lanes.lane() != 0 {

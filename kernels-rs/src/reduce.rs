@@ -8,15 +8,13 @@
 use core::ptr::NonNull;
 
 use ringmem_layouts::control::Fault;
-use ringmem_layouts::kernel::{DevicePointer, Epoch, Kernel};
-use ringmem_layouts::{ControlBlock, Machine, SharedLayout};
+use ringmem_layouts::kernel::DevicePointer;
+use ringmem_layouts::{Machine, SharedLayout};
 
 use crate::{Batch, Handler, Lanes, Launch, persistent, refuse};
 
-/// [`ECHO`](crate::echo::ECHO)'s, then the data, its length in bytes, and where to work.
-pub const REDUCE: Kernel<Arguments> = Kernel::new("reduce");
-
-type Arguments = (DevicePointer<ControlBlock<u64>>, Epoch, u64, u64, DevicePointer<u64>, u64, DevicePointer<Rows>);
+#[cfg(not(target_os = "cuda"))]
+pub use crate::image::REDUCE;
 
 /// Rows that are summed up beside each other.
 pub const WIDTH: usize = 32;
@@ -293,8 +291,16 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
 /// As [`persistent`]; data and rows are live until this returns, the rows are used by nobody else, and a chunk is not written between its message and its
 /// answer.
 #[inline(always)]
-pub unsafe fn reduce<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, data: u64, length: u64, rows: u64) {
-    let (Some(data), Some(rows)) = (machine.at(data, length, 8), machine.at(rows, size_of::<Rows>() as u64, 128)) else {
+pub unsafe fn reduce<M: Machine, L: Lanes>(
+    machine: &M,
+    lanes: &L,
+    launch: &Launch,
+    data: DevicePointer<u64>,
+    length: u64,
+    rows: DevicePointer<Rows>,
+) {
+    let (Some(data), Some(rows)) = (machine.at(data.address(), length, 8), machine.at(rows.address(), size_of::<Rows>() as u64, 128))
+    else {
         // SAFETY: the caller's promise.
         return unsafe { refuse(machine, lanes, launch, Fault::Address) };
     };

@@ -6,15 +6,13 @@
 use core::ptr::NonNull;
 
 use ringmem_layouts::control::Fault;
-use ringmem_layouts::kernel::{DevicePointer, Epoch, Kernel};
-use ringmem_layouts::{ControlBlock, Machine, SharedLayout};
+use ringmem_layouts::kernel::DevicePointer;
+use ringmem_layouts::{Machine, SharedLayout};
 
 use crate::{Batch, Handler, Lanes, Launch, persistent, refuse};
 
-/// [`ECHO`](crate::echo::ECHO)'s, then the data and its length in bytes.
-pub const TRANSFORM: Kernel<Arguments> = Kernel::new("transform");
-
-type Arguments = (DevicePointer<ControlBlock<u64>>, Epoch, u64, u64, DevicePointer<u8>, u64);
+#[cfg(not(target_os = "cuda"))]
+pub use crate::image::TRANSFORM;
 
 /// What becomes of a byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,8 +173,8 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
 ///
 /// As [`persistent`]; the data is live until this returns, and a chunk is used by nobody else between its message and its answer.
 #[inline(always)]
-pub unsafe fn transform<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, data: u64, length: u64) {
-    let Some(data) = machine.at(data, length, 16) else {
+pub unsafe fn transform<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, data: DevicePointer<u8>, length: u64) {
+    let Some(data) = machine.at(data.address(), length, 16) else {
         // SAFETY: the caller's promise.
         return unsafe { refuse(machine, lanes, launch, Fault::Address) };
     };

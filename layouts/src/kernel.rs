@@ -20,7 +20,8 @@
 use core::fmt;
 use core::marker::PhantomData;
 
-use crate::image::{Entry, KernelHost};
+use crate::image::{Entry, Image, KernelHost};
+use crate::{ControlBlock, RingMessage};
 
 /// A kernel of an image, by name, and what it takes: a tuple of [`Argument`]s.
 pub struct Kernel<A> {
@@ -71,6 +72,68 @@ impl<A: Arguments> Kernel<A> {
 impl<A: Arguments> fmt::Debug for Kernel<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Kernel").field("name", &self.name).field("takes", &A::COUNT).finish()
+    }
+}
+
+/// A persistent kernel that pops messages `I` from one ring and pushes answers `O` to another, and accesses no other memory.
+///
+/// `ringmem_kernels::kernels!` makes one for each such kernel. A channel opens it without further promises.
+pub struct Persistent<I, O> {
+    name: &'static str,
+    image: Image,
+    is_flagged: bool,
+    _messages: PhantomData<fn(I) -> O>,
+}
+
+impl<I, O> Clone for Persistent<I, O> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<I, O> Copy for Persistent<I, O> {}
+
+impl<I: RingMessage, O: RingMessage> Persistent<I, O> {
+    /// The kernel of this name in an image. `is_flagged` if its rings have a flag in each slot.
+    ///
+    /// # Safety
+    ///
+    /// The image has such a kernel with the [arguments](Self::kernel) of every persistent kernel. It accesses its control block, its telemetry and its
+    /// rings by their protocols, and no other memory.
+    #[must_use]
+    pub const unsafe fn new(name: &'static str, image: Image, is_flagged: bool) -> Self {
+        Self { name, image, is_flagged, _messages: PhantomData }
+    }
+
+    /// Returns its name in the image.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Returns its image.
+    #[must_use]
+    pub const fn image(&self) -> &Image {
+        &self.image
+    }
+
+    /// Returns whether its rings have a flag in each slot.
+    #[must_use]
+    pub const fn is_flagged(&self) -> bool {
+        self.is_flagged
+    }
+
+    /// Returns it with the types of its arguments, for a launch without a channel: address of its control block, epoch, nanoseconds without work after
+    /// which it leaves, most messages a batch.
+    #[must_use]
+    pub const fn kernel(&self) -> Kernel<(DevicePointer<ControlBlock<u64>>, Epoch, u64, u64)> {
+        Kernel::new(self.name)
+    }
+}
+
+impl<I, O> fmt::Debug for Persistent<I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Persistent").field("name", &self.name).field("is_flagged", &self.is_flagged).finish_non_exhaustive()
     }
 }
 

@@ -27,8 +27,8 @@
 //! # }
 //! ```
 //!
-//! The crate is `no_std`, has a panic handler when it is compiled for `target_os = "cuda"`, and its kernels are `extern "ptx-kernel"`. Its workspace's release
-//! profile has `lto = "fat"` and `codegen-units = 1`, or what it calls stays outside of the PTX.
+//! The crate is `no_std`, has a panic handler when it is compiled for `target_os = "cuda"`, and its kernels are `extern "ptx-kernel"`, for which it
+//! needs no feature attribute. `ringmem_kernels::kernels!` provides both. The library of the package is compiled, with the release profile.
 #![deny(missing_docs, unsafe_code)]
 
 mod compiler;
@@ -111,7 +111,10 @@ impl Builder {
             .env("CARGO_TARGET_DIR", &target)
             // Tests on the host unwind, a device cannot.
             .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
-            .args(["rustc", "--quiet", "--release", "--crate-type", "cdylib", "-Z", "build-std=core", "--target", TARGET])
+            // One unit with all that the kernels call.
+            .env("CARGO_PROFILE_RELEASE_LTO", "fat")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
+            .args(["rustc", "--lib", "--quiet", "--release", "--crate-type", "cdylib", "-Z", "build-std=core", "--target", TARGET])
             .args(["--package", &self.package, "--manifest-path"])
             .arg(&self.manifest)
             .args(["--", "--emit=asm"]);
@@ -125,8 +128,11 @@ impl Builder {
 
     fn flags(&self) -> String {
         let Self { processor, version, .. } = self;
-        // `true` stands in for the bitcode linker; places in source would bring this machine's paths into the PTX.
-        format!("-C target-cpu={processor} -C target-feature=+ptx{version} -C linker=true -Z location-detail=none")
+        // `true` stands in for the bitcode linker; places in source would bring this machine's paths into the PTX. The calling convention of kernels
+        // is unstable: with the attribute here, no crate has to name it.
+        format!(
+            "-C target-cpu={processor} -C target-feature=+ptx{version} -C linker=true -Z location-detail=none -Z crate-attr=feature(abi_ptx)"
+        )
     }
 }
 

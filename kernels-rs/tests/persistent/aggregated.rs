@@ -7,6 +7,7 @@ use ringmem_kernels::echo::{self, Echo};
 use ringmem_kernels::{Batch, Handler, Simulated, Single, persistent_aggregated};
 use ringmem_layouts::control::{Command, Fault, State};
 use ringmem_layouts::image::KernelHost;
+use ringmem_layouts::kernel::DevicePointer;
 use ringmem_layouts::ring::aggregate::Aggregate;
 use ringmem_layouts::ring::spsc::{Consumer, PopError};
 use ringmem_layouts::{Host, HostWord, Machine, RingHeader, RingLayout, Word};
@@ -130,7 +131,7 @@ fn groups_that_answer_into_one_ring_lose_double_and_tear_nothing() {
                 scope.spawn(move || {
                     let host = Group { device, number };
                     // SAFETY: rigs and ring outlive it, and this test is the only other side.
-                    unsafe { echo::echo_aggregated(&Simulated(&host), &Single(&host), &launch, counters) }
+                    unsafe { echo::echo_aggregated(&Simulated(&host), &Single(&host), &launch, DevicePointer::new(counters)) }
                 });
             }
             converse(&mut rigs, &shared, 500);
@@ -157,7 +158,9 @@ fn two_warps_answer_into_one_ring() {
             let (device, counters) = (&device, shared.memory.address());
             scope.spawn(move || {
                 // SAFETY: rigs and ring outlive it, and this test is the only other side.
-                on_a_warp(device, group, |machine, lanes| unsafe { echo::echo_aggregated(machine, lanes, &launch, counters) })
+                on_a_warp(device, group, |machine, lanes| unsafe {
+                    echo::echo_aggregated(machine, lanes, &launch, DevicePointer::new(counters))
+                })
             });
         }
         converse(&mut rigs, &shared, 100);

@@ -4,14 +4,14 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use ringmem_kernels::echo::Echo;
 use ringmem_kernels::histogram::Chunk;
-use ringmem_kernels::{ABI, Batch, Handler, Lanes, Single};
+use ringmem_kernels::{ABI, Batch, Handler, Lanes, Launch, Single, persistent};
 use ringmem_layouts::control::{Command, Fault, State};
 use ringmem_layouts::{ControlBlock, HostWord, Machine, RingHeader, RingLayout};
 
 use crate::echo::message;
 use crate::memory::Device;
 use crate::rig::{LIMIT, Rig, Shape, run_image, until};
-use crate::traced::{self, handled, trace};
+use crate::traced::{self, Traced, handled, trace};
 
 /// How `echo` ends that finds its memory spoilt.
 fn end_of(spoil: impl FnOnce(&Rig<'_, Echo, Echo>)) -> (State, u32, Option<Fault>) {
@@ -246,7 +246,6 @@ struct Foreign;
 impl<M: Machine> Handler<M, Single<'_>> for Foreign {
     type Input = Echo;
     type Output = Echo;
-    const ABI: u64 = !ABI.hash;
 
     fn answer(&mut self, _: &Single<'_>, _: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
         unreachable!("it is sent nothing")
@@ -260,10 +259,18 @@ fn a_handler_with_layouts_of_its_own_starts_on_its_own_abi_alone() {
         let memory = shape.memory::<Echo, Echo>();
         let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
         rig.block.abi.store(asked, Relaxed);
-        trace(&mut rig, &Device::new([memory.range()]), handled(Foreign), |rig| {
-            // Not waited for: one that refuses reads no command.
-            rig.control.command(Command::TERMINATE);
-        });
+        trace(
+            &mut rig,
+            &Device::new([memory.range()]),
+            |machine: &Traced<'_>, lanes: &Single<'_>, launch: &Launch| {
+                // SAFETY: as `handled`.
+                unsafe { persistent(machine, lanes, &Launch { abi: !ABI.hash, ..*launch }, &mut Foreign) }
+            },
+            |rig| {
+                // Not waited for: one that refuses reads no command.
+                rig.control.command(Command::TERMINATE);
+            },
+        );
         assert_eq!((rig.end(), rig.snapshot().abi_seen), (end, !ABI.hash));
     }
 }

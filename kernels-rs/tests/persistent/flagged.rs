@@ -1,7 +1,7 @@
 //! `echo_flagged`: the same kernel between rings with a flag in each slot.
 
 use ringmem_kernels::echo::{self, Echo};
-use ringmem_kernels::{Launch, Simulated};
+use ringmem_kernels::{Launch, Simulated, persistent_flagged};
 use ringmem_layouts::control::{Command, Fault, State};
 use ringmem_layouts::ring::RingFlags;
 use ringmem_layouts::ring::flagged::{Consumer, Producer};
@@ -84,7 +84,9 @@ fn the_lanes_of_a_warp_each_poll_a_slot() {
         let mut rings = Rings::new(&of_rings, shape, &rig);
         let device = Device::new([of_rig.range(), of_rings.range()]);
         // SAFETY: rig and rings outlive it, and this test is the only other side.
-        let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| unsafe { echo::echo_flagged(machine, lanes, launch) };
+        let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| unsafe {
+            persistent_flagged(machine, lanes, launch, &mut echo::Handle::<true>)
+        };
         let panicked = with_a_warp(&mut rig, &device, kernel, |rig| {
             rig.command(Command::ACTIVATE);
             rings.converse(200, slice);

@@ -5,6 +5,7 @@ use std::thread;
 
 use ringmem_kernels::{LONGEST_NAP_NS, Lanes, Simulated, back_off_ns, grid};
 use ringmem_layouts::image::KernelHost;
+use ringmem_layouts::kernel::DevicePointer;
 
 use crate::memory::{Bytes, Device};
 use crate::rig::run_image;
@@ -127,7 +128,16 @@ fn four_elements_at_once_are_added_where_all_places_are_aligned_and_the_sums_are
         let places = [sums.address() + to, a.address() + left, b.address() + right];
         let add = |machine: &Simulated<'_>, lanes: &Lane<'_>| {
             // SAFETY: all outlive the warp, and nobody else has them.
-            unsafe { grid::vector_add(machine, lanes, places[0], places[1], places[2], COUNT as u64) }
+            unsafe {
+                grid::vector_add(
+                    machine,
+                    lanes,
+                    DevicePointer::new(places[0]),
+                    DevicePointer::new(places[1]),
+                    DevicePointer::new(places[2]),
+                    COUNT as u64,
+                )
+            }
         };
         on_a_warp(&device, 0, |machine: &Simulated<'_>, lanes: &Lane<'_>| {
             if lanes.lane() == 0 {
@@ -164,7 +174,9 @@ fn the_lanes_of_a_warp_share_a_copy() {
         let device = Device::new([target.range(), data.range()]);
         let (to, from) = (target.address() + offset, data.address());
         // SAFETY: both outlive the warp, apart from each other and nobody else's.
-        let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>| unsafe { grid::copy(machine, lanes, to, from, length as u64) };
+        let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>| unsafe {
+            grid::copy(machine, lanes, DevicePointer::new(to), DevicePointer::new(from), length as u64)
+        };
         assert_eq!(on_a_warp(&device, 0, kernel), 0);
         assert_eq!(bytes_of(&target, length + MARGIN)[offset as usize..][..length], source);
     }

@@ -112,6 +112,7 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
                 idle_ns: LIMIT.as_nanos() as u64,
                 batch: shape.batch,
                 split: None,
+                abi: ABI.hash,
             },
         }
     }

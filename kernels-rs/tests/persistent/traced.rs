@@ -91,7 +91,7 @@ where
 pub fn echo() -> impl Kernel {
     |machine: &Traced<'_>, lanes: &Single<'_>, launch: &Launch| {
         // SAFETY: the rig that this runs on outlives it and is the only other side.
-        unsafe { ringmem_kernels::echo::echo(machine, lanes, launch) }
+        unsafe { ringmem_kernels::persistent(machine, lanes, launch, &mut ringmem_kernels::echo::Handle::<true>) }
     }
 }
 

@@ -13,6 +13,7 @@ use ringmem_kernels::transform::{self, Applied, Apply, Operation};
 use ringmem_kernels::{Batch, Handler, Lanes, Launch, Simulated, persistent};
 use ringmem_layouts::control::{Command, Fault, State};
 use ringmem_layouts::image::KernelHost;
+use ringmem_layouts::kernel::DevicePointer;
 use ringmem_layouts::ring::spsc::Producer;
 use ringmem_layouts::{Host, Machine, RingMessage};
 
@@ -161,7 +162,7 @@ pub fn with_a_warp<I: RingMessage, O: RingMessage>(
 /// The kernel `echo`, for a lane.
 fn echo(machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch) {
     // SAFETY: the rig that this runs on outlives it and is the only other side.
-    unsafe { echo::echo(machine, lanes, launch) }
+    unsafe { persistent(machine, lanes, launch, &mut echo::Handle::<true>) }
 }
 
 #[test]
@@ -246,7 +247,7 @@ fn a_warp_counts_what_one_thread_counts() {
         let mut rig = Rig::<Chunk, Counted>::new(&memory, shape);
         let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
             // SAFETY: the rig and the ground outlive it, and nobody else uses them meanwhile.
-            unsafe { histogram::histogram(machine, lanes, launch, data_at, length, work) }
+            unsafe { histogram::histogram(machine, lanes, launch, DevicePointer::new(data_at), length, DevicePointer::new(work)) }
         };
         let panicked = with_a_warp(&mut rig, &device, kernel, |rig| {
             for &chunk in &chunks {
@@ -271,7 +272,7 @@ fn a_warp_changes_what_one_thread_changes() {
     let mut rig = Rig::<Apply, Applied>::new(&memory, shape);
     let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
         // SAFETY: the rig and the ground outlive it, and nobody else uses them meanwhile.
-        unsafe { transform::transform(machine, lanes, launch, ground.address(), 5000) }
+        unsafe { transform::transform(machine, lanes, launch, DevicePointer::new(ground.address()), 5000) }
     };
     let panicked = with_a_warp(&mut rig, &device, kernel, |rig| {
         for (id, &(offset, length)) in chunks.iter().enumerate() {
@@ -299,7 +300,9 @@ fn a_warp_sums_up_in_the_order_of_one_thread() {
         let mut rig = Rig::<Reduce, Reduced>::new(&memory, shape);
         let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
             // SAFETY: the rig, the ground and the rows outlive it, and nobody else uses them meanwhile.
-            unsafe { reduce::reduce(machine, lanes, launch, ground.address(), 8000, rows.address()) }
+            unsafe {
+                reduce::reduce(machine, lanes, launch, DevicePointer::new(ground.address()), 8000, DevicePointer::new(rows.address()))
+            }
         };
         let panicked = with_a_warp(&mut rig, &device, kernel, |rig| {
             for (id, &length) in lengths.iter().enumerate() {

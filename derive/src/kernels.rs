@@ -1,0 +1,351 @@
+//! `kernels!`: the device entries, the host functions, the image and the ABI of a list of kernels.
+//!
+//! 1. What runs is written once, generic over the machine; the expansion calls it with the machine and the lanes of each side.
+//! 2. A kernel is a constant with the types of its messages or arguments. The constants and the image exist on the host, the entries on the device.
+//! 3. Function bodies and expressions are passed on as they are: the compiler's errors point into them.
+
+use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
+use quote::{ToTokens, format_ident, quote, quote_spanned};
+use syn::parse::{Parse, ParseStream};
+use syn::punctuated::Punctuated;
+use syn::spanned::Spanned;
+use syn::{Attribute, Error, Expr, LitStr, Result, Token, Type, Visibility, braced, parenthesized};
+
+mod keyword {
+    syn::custom_keyword!(persistent);
+    syn::custom_keyword!(flagged);
+    syn::custom_keyword!(grid);
+    syn::custom_keyword!(layouts);
+    syn::custom_keyword!(abi);
+    syn::custom_keyword!(ptx);
+}
+
+struct Kernels {
+    /// Layouts besides those of the messages.
+    layouts: Vec<Type>,
+    /// An `Abi` that was made elsewhere, with all layouts.
+    abi: Option<Expr>,
+    /// The file with the PTX; without it, the one that the build script compiles.
+    ptx: Option<LitStr>,
+    list: Vec<Kernel>,
+}
+
+struct Kernel {
+    attributes: Vec<Attribute>,
+    visibility: Visibility,
+    name: Ident,
+    form: Form,
+}
+
+/// Which rings a persistent kernel serves.
+#[derive(Clone, Copy, PartialEq)]
+enum Rings {
+    Indexed,
+    Flagged,
+}
+
+enum Form {
+    /// `persistent fn step(now: &Particle, then: &mut Particle) { .. }`
+    Each { rings: Rings, input: (Ident, Type), output: (Ident, Type), body: Group },
+    /// `persistent fn step(Particle) -> Particle = HANDLER;`
+    Handler { rings: Rings, input: Type, output: Type, handler: TokenStream },
+    /// `persistent fn count(data: DevicePointer<u8>, length: u64) = FUNCTION;`
+    Launched { arguments: Vec<(Ident, Type)>, function: TokenStream },
+    /// `grid fn scale(data: DevicePointer<f32>, length: u64) = FUNCTION;`
+    Grid { arguments: Vec<(Ident, Type)>, function: TokenStream },
+}
+
+impl Parse for Kernels {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let (mut layouts, mut abi, mut ptx) = (Vec::new(), None, None);
+        loop {
+            if take(input, input.peek(keyword::layouts))? {
+                layouts = Punctuated::<Type, Token![,]>::parse_separated_nonempty(input)?.into_iter().collect();
+            } else if take(input, input.peek(keyword::abi))? {
+                abi = Some(input.parse()?);
+            } else if take(input, input.peek(keyword::ptx))? {
+                ptx = Some(input.parse()?);
+            } else {
+                break;
+            }
+            input.parse::<Token![;]>()?;
+        }
+        let mut list = Vec::new();
+        while !input.is_empty() {
+            list.push(input.parse()?);
+        }
+        match list.is_empty() {
+            true => Err(input.error("expected a kernel: `persistent fn step(now: &Particle, then: &mut Particle) { .. }`")),
+            false => Ok(Self { layouts, abi, ptx, list }),
+        }
+    }
+}
+
+/// Takes `NAME:` if that follows.
+fn take(input: ParseStream<'_>, is_name: bool) -> Result<bool> {
+    let follows = is_name && input.peek2(Token![:]);
+    if follows {
+        input.parse::<Ident>()?;
+        input.parse::<Token![:]>()?;
+    }
+    Ok(follows)
+}
+
+impl Parse for Kernel {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let attributes = input.call(Attribute::parse_outer)?;
+        let visibility = input.parse()?;
+        let rings = if input.peek(keyword::persistent) {
+            input.parse::<keyword::persistent>()?;
+            Some(Rings::Indexed)
+        } else if input.peek(keyword::flagged) {
+            input.parse::<keyword::flagged>()?;
+            Some(Rings::Flagged)
+        } else if input.peek(keyword::grid) {
+            input.parse::<keyword::grid>()?;
+            None
+        } else {
+            return Err(input.error("expected `persistent fn`, `flagged fn` or `grid fn`"));
+        };
+        input.parse::<Token![fn]>()?;
+        let name: Ident = input.parse()?;
+        let content;
+        let parentheses = parenthesized!(content in input);
+        let form = match rings {
+            Some(rings) if content.peek2(Token![:]) && content.peek3(Token![&]) => each(rings, &content, input)?,
+            Some(rings) if !content.is_empty() && !is_named(&content) => {
+                let taken = content.parse()?;
+                if !content.is_empty() {
+                    return Err(content.error("a persistent kernel has one type of message"));
+                }
+                input.parse::<Token![->]>()?;
+                Form::Handler { rings, input: taken, output: input.parse()?, handler: after_equals(input)? }
+            }
+            Some(Rings::Flagged) => {
+                let message = "a flagged kernel takes messages: `flagged fn step(now: &Particle, then: &mut Particle) { .. }`";
+                return Err(Error::new(parentheses.span.join(), message));
+            }
+            Some(Rings::Indexed) => Form::Launched { arguments: arguments(&content)?, function: after_equals(input)? },
+            None => Form::Grid { arguments: arguments(&content)?, function: after_equals(input)? },
+        };
+        Ok(Self { attributes, visibility, name, form })
+    }
+}
+
+/// Whether an argument with a name follows: `data: ..`, but not `path::To`.
+fn is_named(content: ParseStream<'_>) -> bool {
+    content.peek2(Token![:]) && !content.peek2(Token![::])
+}
+
+/// `(now: &Particle, then: &mut Particle) { .. }`, inside and after the parentheses.
+fn each(rings: Rings, content: ParseStream<'_>, input: ParseStream<'_>) -> Result<Form> {
+    let parameter = |mutable: bool| -> Result<(Ident, Type)> {
+        let name = content.parse()?;
+        content.parse::<Token![:]>()?;
+        content.parse::<Token![&]>()?;
+        if mutable {
+            content.parse::<Token![mut]>().map_err(|error| Error::new(error.span(), "the answer is `&mut`"))?;
+        }
+        Ok((name, content.parse()?))
+    };
+    let taken = parameter(false)?;
+    content
+        .parse::<Token![,]>()
+        .map_err(|_| content.error("expected the answer: `persistent fn step(now: &Particle, then: &mut Particle) { .. }`"))?;
+    let given = parameter(true)?;
+    content.parse::<Option<Token![,]>>()?;
+    if !content.is_empty() {
+        return Err(content.error(
+            "a kernel takes one message and writes one answer: for state, name a handler: `persistent fn step(In) -> Out = HANDLER;`",
+        ));
+    }
+    let body;
+    let braces = braced!(body in input);
+    let mut group = Group::new(proc_macro2::Delimiter::Brace, body.parse()?);
+    group.set_span(braces.span.join());
+    Ok(Form::Each { rings, input: taken, output: given, body: group })
+}
+
+fn arguments(content: ParseStream<'_>) -> Result<Vec<(Ident, Type)>> {
+    let argument = |input: ParseStream<'_>| {
+        let name: Ident = input.parse()?;
+        input.parse::<Token![:]>()?;
+        Ok((name, input.parse()?))
+    };
+    Ok(content.parse_terminated(argument, Token![,])?.into_iter().collect())
+}
+
+/// The expression between `=` and `;`.
+fn after_equals(input: ParseStream<'_>) -> Result<TokenStream> {
+    input.parse::<Token![=]>()?;
+    let mut expression = TokenStream::new();
+    while !input.peek(Token![;]) {
+        expression.extend([input.parse::<TokenTree>()?]);
+    }
+    input.parse::<Token![;]>()?;
+    Ok(expression)
+}
+
+pub(crate) fn expand(input: TokenStream) -> Result<TokenStream> {
+    let Kernels { layouts, abi, ptx, list } = syn::parse2(input)?;
+    let path = quote!(::ringmem_kernels);
+    let mut types: Vec<String> = Vec::new();
+    let mut set = Vec::new();
+    let messages = list.iter().flat_map(|kernel| match &kernel.form {
+        Form::Each { input: (_, input), output: (_, output), .. } => vec![input, output],
+        Form::Handler { input, output, .. } => vec![input, output],
+        Form::Launched { .. } | Form::Grid { .. } => Vec::new(),
+    });
+    for layout in layouts.iter().chain(messages) {
+        let text = quote!(#layout).to_string();
+        if !types.contains(&text) {
+            types.push(text);
+            set.push(layout);
+        }
+    }
+    let built = || std::path::Path::new(&std::env::var_os("OUT_DIR")?).join("kernels.ptx").to_str().map(str::to_owned);
+    let ptx = match ptx.map(|file| file.value()).or_else(|| built().filter(|file| std::path::Path::new(file).exists())) {
+        Some(file) => quote!(include_bytes!(#file)),
+        None => quote!(b""),
+    };
+    let (abi, own) = match abi {
+        Some(abi) => (quote!((#abi)), None),
+        None => {
+            let own = quote! {
+                /// The layouts that the host and these kernels share.
+                pub const ABI: #path::__layouts::Abi =
+                    #path::__layouts::Abi::of(#path::__layouts::layout_set!(#path::__layouts::LAYOUTS; #(#set),*));
+            };
+            (quote!(ABI), Some(own))
+        }
+    };
+    let (mut items, mut entries) = (TokenStream::new(), TokenStream::new());
+    for kernel in &list {
+        let (item, entry) = kernel.expand(&path, &abi);
+        items.extend(item);
+        entries.extend(entry);
+    }
+    Ok(quote! {
+        #own
+
+        /// The kernels, as a backend loads them.
+        #[cfg(not(target_os = "cuda"))]
+        pub const IMAGE: #path::__layouts::Image = #path::__layouts::Image { ptx: #ptx, host: &[#entries], abi: #abi };
+
+        #[cfg(target_os = "cuda")]
+        const _: () = {
+            // The host compares it when it loads the image.
+            #[unsafe(no_mangle)]
+            #[used]
+            static RINGMEM_ABI: u64 = #abi.hash;
+        };
+
+        #items
+    })
+}
+
+impl Kernel {
+    /// The items of a kernel, and its entry in the image.
+    fn expand(&self, path: &TokenStream, abi: &TokenStream) -> (TokenStream, TokenStream) {
+        let Self { attributes, visibility, name, form } = self;
+        let text = name.to_string();
+        let constant = Ident::new(&text.to_uppercase(), name.span());
+        let (entry, host) = (format_ident!("__{name}_on_the_device"), format_ident!("__{name}_on_the_host"));
+        // Names that an expression of the user's cannot meet.
+        let [machine, lanes, words, controls, epoch, idle_ns, batch] =
+            ["machine", "lanes", "words", "controls", "epoch", "idle_ns", "batch"].map(|name| Ident::new(name, Span::mixed_site()));
+        let kernel = quote!(#path::__layouts::kernel);
+        let launch = quote!(&#path::Launch::new(#controls, #epoch, #idle_ns, #batch, #abi.hash));
+
+        let (own, call) = match form {
+            Form::Each { rings, .. } => {
+                let run = rings.run(path);
+                (Vec::new(), quote!(#run(#machine, #lanes, #launch, &mut #path::Each::new(#name))))
+            }
+            Form::Handler { rings, input, output, handler } => {
+                let run = rings.run(path);
+                (Vec::new(), quote!(#run(#machine, #lanes, #launch, &mut #path::Typed::<#input, #output, _>::new(#handler))))
+            }
+            Form::Launched { arguments, function } => {
+                let names = arguments.iter().map(|(name, _)| name);
+                (arguments.clone(), quote_spanned!(function.span()=> #function(#machine, #lanes, #launch, #(#names),*)))
+            }
+            Form::Grid { arguments, function } => {
+                let names = arguments.iter().map(|(name, _)| name);
+                (arguments.clone(), quote_spanned!(function.span()=> #function(#machine, #lanes, #(#names),*)))
+            }
+        };
+        let (mut names, mut types) = (Vec::new(), Vec::new());
+        if !matches!(form, Form::Grid { .. }) {
+            names = vec![controls, epoch, idle_ns, batch];
+            let control = quote!(#kernel::DevicePointer<#path::__layouts::ControlBlock<u64>>);
+            types = vec![control, quote!(#kernel::Epoch), quote!(u64), quote!(u64)];
+        }
+        for (name, ty) in own {
+            names.push(name);
+            types.push(ty.into_token_stream());
+        }
+        let untyped = quote!(#kernel::Kernel<(#(#types,)*)>);
+        let value = quote!(<#untyped>::new(#text));
+
+        let mut items = TokenStream::new();
+        let (documented, constant_type, constant_value) = match form {
+            Form::Each { rings, input: (taken, input), output: (given, output), body } => {
+                items = quote! {
+                    #(#attributes)*
+                    #[inline(always)]
+                    #visibility fn #name(#taken: &#input, #given: &mut #output) #body
+                };
+                let link = format!("The kernel [`{text}`](fn@{text}).");
+                let (ty, value) = rings.persistent(&kernel, input, output, &text);
+                (quote!(#[doc = #link]), ty, value)
+            }
+            Form::Handler { rings, input, output, .. } => {
+                let (ty, value) = rings.persistent(&kernel, input, output, &text);
+                (quote!(#(#attributes)*), ty, value)
+            }
+            Form::Launched { .. } | Form::Grid { .. } => (quote!(#(#attributes)*), untyped.clone(), value.clone()),
+        };
+        items.extend(quote! {
+            #documented
+            #[cfg(not(target_os = "cuda"))]
+            #visibility const #constant: #constant_type = #constant_value;
+
+            #[cfg(not(target_os = "cuda"))]
+            #[doc(hidden)]
+            unsafe fn #host(host: &dyn #path::__layouts::image::KernelHost, #words: &[u64]) {
+                let Some((#(#names,)*)) = #value.arguments(#words) else { return };
+                let (#machine, #lanes) = (&#path::Simulated(host), &#path::Single(host));
+                // The promise of `Entry::run`'s caller.
+                unsafe { #call }
+            }
+
+            #[cfg(target_os = "cuda")]
+            #[unsafe(export_name = #text)]
+            unsafe extern "ptx-kernel" fn #entry(#(#names: #types),*) {
+                let (#machine, #lanes) = (&#path::device::Device, &#path::device::Warp);
+                // The promise of the launch.
+                unsafe { #call }
+            }
+        });
+        (items, quote!(#value.entry(#host),))
+    }
+}
+
+impl Rings {
+    /// The function that serves them.
+    fn run(self, path: &TokenStream) -> TokenStream {
+        match self {
+            Self::Indexed => quote!(#path::persistent),
+            Self::Flagged => quote!(#path::persistent_flagged),
+        }
+    }
+
+    /// The type and the value of the constant of a kernel that serves them.
+    fn persistent(self, kernel: &TokenStream, input: &Type, output: &Type, name: &str) -> (TokenStream, TokenStream) {
+        let ty = quote!(#kernel::Persistent<#input, #output>);
+        let is_flagged = self == Self::Flagged;
+        // Safe: the image is that of this list, in which the kernel of this name uses its rings and nothing else.
+        (ty.clone(), quote!(unsafe { <#ty>::new(#name, IMAGE, #is_flagged) }))
+    }
+}
