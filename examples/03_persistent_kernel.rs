@@ -15,12 +15,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // Refused here if the kernels were compiled with other layouts than this program.
     let module = Module::load(&backend, &IMAGE, &ABI)?;
     // SAFETY: `echo` takes no arguments of its own, so it uses nothing but the channel's memory.
-    let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("echo")) }?;
+    let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("echo")) }?;
     for id in 0..1000 {
         channel.send(Echo { words: [id; 8] })?;
     }
     for id in 0..1000 {
-        assert_eq!(channel.receive_timeout(Duration::from_secs(10))?.words, [id; 8]);
+        assert_eq!(channel.recv_timeout(Duration::from_secs(10))?.words, [id; 8]);
     }
     println!("{}", channel.dump()?);
     let telemetry = channel.close()?.telemetry;

@@ -156,7 +156,7 @@ fn one_launch_serves_many_rings_one_for_each_group() {
     }
     let arguments = (DevicePointer::new(address), Epoch::new(3), LIMIT.as_nanos() as u64, 8);
     // SAFETY: the region outlives the launch, which is waited for below; this test is the only other side.
-    let launch = unsafe { stream.start(&module, &ECHO, arguments, GROUPS as u32) }.expect("queued");
+    let launch = unsafe { stream.start(&module, &ECHO.kernel(), arguments, GROUPS as u32) }.expect("queued");
     for (group, (control, sender, receiver)) in ends.iter_mut().enumerate() {
         control.command(Command::ACTIVATE);
         for id in 0..100 {

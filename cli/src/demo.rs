@@ -50,7 +50,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
     let place = arguments.backend.open(HostBackend::builder().device_memory(1 << 20), err)?;
     let module = Module::load(&place.backend, image, &ringmem_kernels::ABI)?;
     // SAFETY: `echo` takes no arguments of its own.
-    let mut channel = unsafe { Channel::<Echo, Echo>::open(&place.backend, 0, &module, &Options::new("echo"))? };
+    let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&place.backend, 0, &module, &Options::new("echo"))? };
 
     let mut tally = Tally { sent: 0, expected: 0, lost: 0, doubled: 0, wrong: 0 };
     let mut round_trips = Vec::new();
@@ -59,7 +59,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
     exchange(&mut channel, &mut tally, together, together)?;
     while tally.sent < arguments.messages {
         let sent = Instant::now();
-        channel.send(message(tally.sent)).map_err(unsent)?;
+        channel.try_send(message(tally.sent)).map_err(unsent)?;
         tally.sent += 1;
         let answered = tally.expected + 1;
         exchange(&mut channel, &mut tally, answered, answered)?;
@@ -68,7 +68,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
     let elapsed = begun.elapsed();
     channel.drain()?;
     // Nothing is to come any more: an answer now is one too many.
-    while let Ok(answer) = channel.receive() {
+    while let Ok(answer) = channel.try_recv() {
         tally.account(&answer);
     }
     channel.close()?;
@@ -134,7 +134,7 @@ fn exchange(channel: &mut Channel<Echo, Echo>, tally: &mut Tally, send_to: u64, 
         }
         drop(receiver);
         if !has_moved {
-            tally.account(&channel.receive_timeout(STALL)?);
+            tally.account(&channel.recv_timeout(STALL)?);
         }
     }
     Ok(())

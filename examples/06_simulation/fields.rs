@@ -29,7 +29,7 @@ pub struct Field<T> {
     element: fn(u32) -> T,
 }
 
-impl<T: DeviceBytes + IntoBytes> Field<T> {
+impl<T: DeviceBytes> Field<T> {
     fn new(manager: &Manager, name: &str, config: BufferConfig, element: fn(u32) -> T) -> Result<Self> {
         Ok(Self { id: manager.create(name, 0, config)?, plain: Vec::new(), element })
     }
@@ -56,7 +56,7 @@ pub trait AnyField {
     fn checksums(&self, manager: &Manager, pools: &Pools) -> Result<[u64; 2]>;
 }
 
-impl<T: DeviceBytes + IntoBytes> AnyField for Field<T> {
+impl<T: DeviceBytes> AnyField for Field<T> {
     fn id(&self) -> AnyBuffer {
         self.id.into()
     }

@@ -41,7 +41,7 @@ pub fn by(strategy: TransferStrategy) -> Options<'static> {
 pub fn open(backend: &Arc<CudaBackend>, options: &Options<'_>) -> Result<Echoes, Failure> {
     let module = Module::load(backend, &IMAGE, &ABI)?;
     // SAFETY: the echoes take no arguments of their own but those that the channel gives them.
-    Ok(unsafe { Channel::open(backend, 0, &module, options) }?)
+    Ok(unsafe { Channel::open_raw(backend, 0, &module, options) }?)
 }
 
 /// The message of a number: no word of it is another's.
@@ -56,13 +56,13 @@ pub fn exchange(channel: &mut Echoes, first: u64, count: u64) -> Result<(), Fail
     let (mut sent, mut received, mut moved) = (first, first, Instant::now());
     while received < last {
         while sent < last {
-            match channel.send(message(sent)) {
+            match channel.try_send(message(sent)) {
                 Ok(()) => sent += 1,
                 Err(SendError::Full(_)) => break,
                 Err(error) => return Err(error.to_string().into()),
             }
         }
-        match channel.receive() {
+        match channel.try_recv() {
             Ok(answer) if answer == message(received) => (received, moved) = (received + 1, Instant::now()),
             Ok(answer) => return Err(format!("message {received} came back as {:?}", answer.words).into()),
             Err(ReceiveError::Empty) if moved.elapsed() > PATIENCE => {

@@ -232,7 +232,7 @@ fn deadline(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     let begun = Instant::now();
     loop {
         // SAFETY: `echo` takes no arguments of its own.
-        match unsafe { channel.restart() } {
+        match unsafe { channel.restart_raw() } {
             // It has said that it leaves, and is leaving.
             Err(Error::Busy { .. }) if begun.elapsed() < SHORT * 20 => std::thread::yield_now(),
             restarted => break restarted?,

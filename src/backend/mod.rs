@@ -22,7 +22,7 @@ mod ranges;
 mod recent;
 mod taint;
 mod ticket;
-mod watch;
+pub(crate) mod watch;
 
 use core::alloc::Layout;
 use core::fmt;

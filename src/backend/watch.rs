@@ -15,10 +15,11 @@ const LEAST: Duration = Duration::from_micros(20);
 /// And when nothing has for long.
 const MOST: Duration = Duration::from_millis(1);
 
-/// A task that waits for a ticket.
+/// A task that waits for a ticket, or polls by itself.
 struct Watched {
-    backend: Arc<dyn Backend>,
-    ticket: Ticket,
+    ticket: Option<(Arc<dyn Backend>, Ticket)>,
+    /// Looks of the thread until a task without a ticket is woken.
+    looks: u32,
     waker: Waker,
 }
 
@@ -31,10 +32,19 @@ struct Watch {
 
 static WATCH: Mutex<Watch> = Mutex::new(Watch { new: Vec::new(), runs: false });
 
-/// Wakes a task when a ticket is reached. Where the system gives no thread it is woken at once, to ask again.
+/// Wakes a task when a ticket is reached. Without a thread it is woken at once, to poll again.
 pub(super) fn watch(backend: Arc<dyn Backend>, ticket: Ticket, waker: Waker) {
+    add(Watched { ticket: Some((backend, ticket)), looks: 0, waker });
+}
+
+/// Wakes a task after some looks of the thread, to poll memory whose writer wakes nobody: after 20 µs, and after about twice as long for each look more.
+pub(crate) fn soon(waker: Waker, looks: u32) {
+    add(Watched { ticket: None, looks, waker });
+}
+
+fn add(watched: Watched) {
     let mut watch = state();
-    watch.new.push(Watched { backend, ticket, waker });
+    watch.new.push(watched);
     if !watch.runs {
         watch.runs = thread::Builder::new().name("ringmem-watch".into()).spawn(run).is_ok();
     }
@@ -57,7 +67,7 @@ fn run() {
             }
         }
         let is_new = watched.len() > known;
-        let over: Vec<_> = watched.extract_if(.., |watched| watched.backend.reached(watched.ticket)).collect();
+        let over: Vec<_> = watched.extract_if(.., Watched::is_over).collect();
         pause = if is_new || !over.is_empty() { LEAST } else { MOST.min(pause * 2) };
         over.into_iter().for_each(Watched::wake);
         thread::sleep(pause);
@@ -65,10 +75,21 @@ fn run() {
 }
 
 impl Watched {
+    fn is_over(&mut self) -> bool {
+        match &self.ticket {
+            Some((backend, ticket)) => backend.reached(*ticket),
+            None => {
+                let is_over = self.looks == 0;
+                self.looks = self.looks.saturating_sub(1);
+                is_over
+            }
+        }
+    }
+
     /// A panic on the way is the task's, or the backend's that goes with it: the next is woken all the same.
     fn wake(self) {
         caught(|| self.waker.wake());
-        caught(|| drop(self.backend));
+        caught(|| drop(self.ticket));
     }
 }
 

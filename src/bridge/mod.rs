@@ -59,10 +59,10 @@
 //! let module = Module::load(&backend, &IMAGE, &ABI)?;
 //! let options = Options { strategy: Some(TransferStrategy::Async), ..Options::new("echo") };
 //! // SAFETY: `echo` takes no arguments of its own.
-//! let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &options) }?;
+//! let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &options) }?;
 //! channel.send(Echo { words: [7; 8] }).expect("room");
 //! let answer = loop {
-//!     match channel.receive() {
+//!     match channel.try_recv() {
 //!         Ok(answer) => break answer,
 //!         // An error if the kernel has left.
 //!         Err(_) => channel.check()?,

@@ -5,7 +5,7 @@ use core::fmt;
 use crate::Error;
 use crate::attach::Corrupt;
 
-/// Why [`send`](super::Channel::send) failed.
+/// Why [`send`](super::Channel::send) or [`try_send`](super::Channel::try_send) failed.
 #[derive(thiserror::Error)]
 pub enum SendError<T> {
     /// The ring is full.
@@ -23,13 +23,22 @@ pub enum SendError<T> {
         /// The message that was not sent; `None` if it is in the ring, and the next flush moves it: do not send it again.
         message: Option<T>,
     },
+    /// The kernel has left.
+    #[error("the kernel has left")]
+    Kernel {
+        /// How it ended.
+        #[source]
+        error: Error,
+        /// The message that was not sent.
+        message: T,
+    },
 }
 
 impl<T> SendError<T> {
     /// The message that was not sent.
     pub fn into_inner(self) -> Option<T> {
         match self {
-            Self::Full(message) | Self::Corrupt(message) => Some(message),
+            Self::Full(message) | Self::Corrupt(message) | Self::Kernel { message, .. } => Some(message),
             Self::Flush { message, .. } => message,
         }
     }
@@ -41,6 +50,7 @@ impl<T> fmt::Debug for SendError<T> {
         match self {
             Self::Full(_) => f.write_str("Full(..)"),
             Self::Corrupt(_) => f.write_str("Corrupt(..)"),
+            Self::Kernel { error, .. } => f.debug_struct("Kernel").field("error", error).finish_non_exhaustive(),
             Self::Flush { error, message } => {
                 f.debug_struct("Flush").field("error", error).field("is_sent", &message.is_none()).finish_non_exhaustive()
             }
@@ -48,7 +58,7 @@ impl<T> fmt::Debug for SendError<T> {
     }
 }
 
-/// Why [`receive`](super::Channel::receive) failed.
+/// Why [`try_recv`](super::Channel::try_recv) failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
     /// There is no answer yet.

@@ -4,7 +4,7 @@ use core::mem::replace;
 use std::boxed::Box;
 use std::time::{Duration, Instant};
 
-use super::{Channel, PATIENCE, nanoseconds, pause};
+use super::{Channel, nanoseconds, pause};
 use crate::bridge::MOST_FAILURES;
 use crate::control::{Command, Fault, State};
 use crate::dump::{Dump, Twins};
@@ -108,7 +108,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
 
     /// Lets the kernel answer all messages that were sent, also if it is paused, and waits until it has left. The answers can still be received.
     ///
-    /// The kernel waits for free slots for its answers, so receive before as many as do not fit. The deadline is ten seconds after the last message that it
+    /// The kernel waits for free slots for its answers, so receive before as many as do not fit. The deadline is the [`timeout`](super::Options::timeout) after the last message that it
     /// counts as processed. A kernel that was terminated before answers no more, which is no error: the messages that it did not pop are there for a
     /// [`restart`](Self::restart).
     ///
@@ -152,12 +152,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     pub fn close(mut self) -> Result<Closed> {
         self.drain_with(|channel| while channel.receiver.pop().is_ok() {})?;
         if let Some(kernel) = self.kernel.take() {
-            match kernel.wait_timeout(PATIENCE) {
+            match kernel.wait_timeout(self.timeout) {
                 Ok(ended) => ended?,
                 // Its state says that it has ended, and it still runs.
                 Err(kernel) => {
                     self.kernel = Some(kernel);
-                    return Err(self.fault(PATIENCE));
+                    return Err(self.fault(self.timeout));
                 }
             }
         }
@@ -166,12 +166,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         Ok(Closed { control: self.control(), telemetry })
     }
 
-    /// Flushes until `done`, the kernel has left, or patience is over.
+    /// Flushes until `done`, the kernel has left, or the time is up.
     pub(super) fn wait(&mut self, done: impl Fn(&Self) -> bool) -> Result<()> {
         self.wait_while(|_| false, done).map(drop)
     }
 
-    /// As [`wait`](Self::wait); patience begins anew whenever it `gets_on`. Returns the error of the last flush, if flushes still fail.
+    /// As [`wait`](Self::wait); the time begins anew whenever it `gets_on`. Returns the error of the last flush, if flushes still fail.
     fn wait_while(&mut self, mut gets_on: impl FnMut(&mut Self) -> bool, done: impl Fn(&Self) -> bool) -> Result<Option<Error>> {
         let mut begun = Instant::now();
         let mut times = 0_u32;
@@ -182,7 +182,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
                 begun = Instant::now();
             }
             // The fact may have come true while we looked at the state, or did not run.
-            if (self.has_left() || begun.elapsed() > PATIENCE) && !done(self) {
+            if (self.has_left() || begun.elapsed() > self.timeout) && !done(self) {
                 return Err(self.fault(begun.elapsed()));
             }
             pause(&mut times);

@@ -1,21 +1,52 @@
 //! Messages to the kernel and back.
 
+use core::future::poll_fn;
+use core::iter;
+use core::task::Poll;
 use std::time::{Duration, Instant};
 
 use super::error::{ReceiveError, SendError};
 use super::{Channel, pause};
 use crate::attach::AttachError;
+use crate::backend::watch;
 use crate::bridge::{BatchReceiver, BatchSender, MOST_FAILURES};
 use crate::ring::spsc::{PopError, PushError};
-use crate::{Result, RingMessage};
+use crate::{Error, Result, RingMessage};
+
+/// How many looks of the watching thread pass between two polls of a future that has waited long: about half a millisecond.
+const MOST_LOOKS: u32 = 5;
 
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
+    /// Pushes a message and flushes it to the device; waits while the ring is full, up to the [timeout](super::Options::timeout).
+    ///
+    /// A kernel pops no message while its ring of answers is full: receive before as many messages are in flight as fit into the rings.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_send`](Self::try_send); [`SendError::Kernel`] if the kernel has left.
+    pub fn send(&mut self, message: I) -> Result<(), SendError<I>> {
+        let (begun, mut times, mut message) = (Instant::now(), 0, message);
+        loop {
+            message = match self.try_send(message) {
+                Err(SendError::Full(message)) => message,
+                sent => return sent,
+            };
+            if self.has_left() {
+                return Err(SendError::Kernel { error: self.fault(begun.elapsed()), message });
+            }
+            if begun.elapsed() > self.timeout {
+                return Err(SendError::Full(message));
+            }
+            pause(&mut times);
+        }
+    }
+
     /// Pushes a message and flushes it to the device; never waits. [`check`](Self::check) returns whether the kernel still runs.
     ///
     /// # Errors
     ///
     /// [`SendError`]: with the message unless it is in the ring.
-    pub fn send(&mut self, message: I) -> Result<(), SendError<I>> {
+    pub fn try_send(&mut self, message: I) -> Result<(), SendError<I>> {
         let pushed = match self.sender.push(message) {
             Err(PushError::Full(message)) if self.bridge.moves() => match self.bridge.poll() {
                 Ok(_) => self.sender.push(message),
@@ -31,12 +62,56 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
+    /// Pops an answer; waits for it until the kernel has left. A flush that fails is repeated meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// [`Kernel`](crate::Error::Kernel): the kernel has left and all its answers were received. The error of the last flush, if flushes keep failing after the
+    /// kernel has left; [`Attach`](crate::Error::Attach) for a ring that is corrupt.
+    pub fn recv(&mut self) -> Result<O> {
+        self.recv_until(None)
+    }
+
+    /// As [`recv`](Self::recv), no longer than `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// As [`recv`](Self::recv), also if the time is up.
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<O> {
+        self.recv_until(Some(timeout))
+    }
+
+    fn recv_until(&mut self, timeout: Option<Duration>) -> Result<O> {
+        let (mut receiving, mut times) = (Receiving::new(), 0);
+        loop {
+            if let Some(received) = receiving.step(self, timeout) {
+                return received;
+            }
+            pause(&mut times);
+        }
+    }
+
+    /// As [`recv`](Self::recv), as a future. Dropping it loses no answer.
+    ///
+    /// A kernel wakes no task, so a thread of this process wakes it to poll again, while there are such futures: at least every millisecond.
+    pub fn recv_async(&mut self) -> impl Future<Output = Result<O>> {
+        let (mut receiving, mut times) = (Receiving::new(), 0_u32);
+        poll_fn(move |context| match receiving.step(self, None) {
+            Some(received) => Poll::Ready(received),
+            None => {
+                watch::soon(context.waker().clone(), times.min(MOST_LOOKS));
+                times = times.saturating_add(1);
+                Poll::Pending
+            }
+        })
+    }
+
     /// Pops an answer; flushes if there is none; never waits.
     ///
     /// # Errors
     ///
     /// [`ReceiveError`]; no answer is lost.
-    pub fn receive(&mut self) -> Result<O, ReceiveError> {
+    pub fn try_recv(&mut self) -> Result<O, ReceiveError> {
         let popped = match self.receiver.pop() {
             Err(PopError::Empty) if self.bridge.moves() => {
                 self.bridge.poll().map_err(ReceiveError::Flush)?;
@@ -50,34 +125,14 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         })
     }
 
-    /// Pops an answer; waits for it no longer than `timeout`. A flush that fails is repeated meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// [`Kernel`](crate::Error::Kernel): the kernel has left and all its answers were received, or the time is up. The error of the last flush, if flushes fail until then or
-    /// keep failing after the kernel has left; [`Attach`](crate::Error::Attach) for a ring that is corrupt.
-    pub fn receive_timeout(&mut self, timeout: Duration) -> Result<O> {
-        let begun = Instant::now();
-        let (mut times, mut polls, mut failed) = (0, None, None);
-        loop {
-            match self.receive() {
-                Ok(answer) => return Ok(answer),
-                Err(ReceiveError::Corrupt(corrupt)) => return Err(AttachError::Corrupt(corrupt).into()),
-                Err(ReceiveError::Flush(error)) => failed = Some(error),
-                // While it only waits until a poll is due or complete, the failure stands.
-                Err(ReceiveError::Empty) => failed = failed.filter(|_| self.bridge.failing() != [0; 2]),
-            }
-            // Answers that the kernel had published when it left may have been in flight then, or be where they can no longer be read.
-            let is_lost = failed.is_some() && self.bridge.failing()[1] >= MOST_FAILURES;
-            if polls.is_some_and(|polls| is_lost || self.bridge.has_brought_all(polls)) || begun.elapsed() > timeout {
-                return Err(failed.unwrap_or_else(|| self.fault(begun.elapsed())));
-            }
-            if polls.is_none() && self.has_left() {
-                polls = Some(self.bridge.polls());
-            } else {
-                pause(&mut times);
-            }
-        }
+    /// Iterates over answers; waits for each as [`recv`](Self::recv) does. Ends when `recv` fails: after the kernel has left.
+    pub fn iter(&mut self) -> impl Iterator<Item = O> {
+        iter::from_fn(|| self.recv().ok())
+    }
+
+    /// Iterates over the answers that have arrived; never waits.
+    pub fn try_iter(&mut self) -> impl Iterator<Item = O> {
+        iter::from_fn(|| self.try_recv().ok())
     }
 
     /// Pushes and publishes every `every` messages: see [`BatchSender`]. Call [`flush`](Self::flush) after it.
@@ -126,5 +181,44 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     pub fn output_waiting(&mut self) -> Result<u64> {
         self.flush()?;
         Ok(self.receiver.refresh().map_err(AttachError::Corrupt)?)
+    }
+}
+
+/// An answer that is waited for.
+struct Receiving {
+    begun: Instant,
+    /// The polls that the bridge had begun when the kernel was seen to have left.
+    polls: Option<u64>,
+    /// The last flush failed.
+    failed: Option<Error>,
+}
+
+impl Receiving {
+    fn new() -> Self {
+        Self { begun: Instant::now(), polls: None, failed: None }
+    }
+
+    /// Polls once; `None` if there is an answer to be waited for.
+    fn step<I: RingMessage, O: RingMessage>(&mut self, channel: &mut Channel<I, O>, timeout: Option<Duration>) -> Option<Result<O>> {
+        loop {
+            match channel.try_recv() {
+                Ok(answer) => return Some(Ok(answer)),
+                Err(ReceiveError::Corrupt(corrupt)) => return Some(Err(AttachError::Corrupt(corrupt).into())),
+                Err(ReceiveError::Flush(error)) => self.failed = Some(error),
+                // While it only waits until a poll is due or complete, the failure stands.
+                Err(ReceiveError::Empty) => self.failed = self.failed.take().filter(|_| channel.bridge.failing() != [0; 2]),
+            }
+            // Answers that the kernel had published when it left may have been in flight then, or be where they can no longer be read.
+            let is_lost = self.failed.is_some() && channel.bridge.failing()[1] >= MOST_FAILURES;
+            let is_over = self.polls.is_some_and(|polls| is_lost || channel.bridge.has_brought_all(polls));
+            let waited = self.begun.elapsed();
+            if is_over || timeout.is_some_and(|timeout| waited > timeout) {
+                return Some(Err(self.failed.take().unwrap_or_else(|| channel.fault(waited))));
+            }
+            if self.polls.is_some() || !channel.has_left() {
+                return None;
+            }
+            self.polls = Some(channel.bridge.polls());
+        }
     }
 }

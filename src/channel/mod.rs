@@ -18,24 +18,20 @@
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! use std::time::Duration;
-//!
 //! use ringmem::backend::host::HostBackend;
-//! use ringmem::channel::{Channel, Options};
-//! use ringmem::stream::Module;
-//! use ringmem_kernels::{ABI, IMAGE, echo::Echo};
+//! use ringmem::channel::Channel;
+//! use ringmem_kernels::echo::{ECHO, Echo};
 //!
 //! let backend = HostBackend::builder().build()?;
-//! let module = Module::load(&backend, &IMAGE, &ABI)?;
-//! // SAFETY: `echo` takes no arguments of its own: it uses nothing but the channel's memory.
-//! let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("echo")) }?;
+//! let mut channel = Channel::open(&backend, 0, ECHO)?;
 //! channel.send(Echo { words: [7; 8] })?;
-//! assert_eq!(channel.receive_timeout(Duration::from_secs(10))?.words, [7; 8]);
+//! assert_eq!(channel.recv()?.words, [7; 8]);
 //! assert_eq!(channel.close()?.control.processed, 1);
 //! # Ok(())
 //! # }
 //! ```
 
+mod builder;
 mod error;
 mod kernel;
 mod messages;
@@ -53,6 +49,7 @@ use std::vec::Vec;
 use crate::backend::{Backend, Uses};
 use crate::bridge::{self, Opened, Placement, Receiver, RingBufferBridge, Sender, TransferStrategy};
 use crate::control::{Capabilities, Command, HostSide, Launch, Shared, State};
+use crate::kernel::Persistent;
 use crate::memory::{Page, Pinned, PinnedBuffer};
 use crate::region::{Plan, kind};
 use crate::stream::{Module, Pending, Stream};
@@ -60,6 +57,7 @@ use crate::telemetry;
 use crate::watchdog::Watchdog;
 use crate::{ControlBlock, Error, HostWord, MemoryVisibility, Result, RingMessage, TelemetryBuffer};
 
+pub use builder::Builder;
 pub use error::{ReceiveError, SendError};
 pub use kernel::Closed;
 pub use options::Options;
@@ -75,6 +73,9 @@ pub struct Channel<I: RingMessage, O: RingMessage> {
     telemetry: &'static telemetry::Shared<HostWord>,
     opened: Instant,
     watchdog: Watchdog,
+    timeout: Duration,
+    /// Opened by `open_raw`: what the kernel uses is its caller's promise.
+    is_raw: bool,
     launch: Relaunch,
     kernel: Option<Pending<()>>,
     kept: Vec<Box<dyn Send>>,
@@ -90,11 +91,24 @@ struct Relaunch {
     prepared: Launch,
 }
 
-/// How long a channel waits for a kernel to start, to acknowledge a command and to leave.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 impl<I: RingMessage, O: RingMessage> Channel<I, O> {
-    /// Launches a kernel and waits until it is active.
+    /// Loads a kernel's image, launches the kernel with the default settings and waits until it is active.
+    ///
+    /// # Errors
+    ///
+    /// No memory; the image was compiled with other layouts or cannot be loaded; [`Error::Residency`]; the error of the launch, also of its execution;
+    /// [`Error::Kernel`] if the kernel faulted, returned or did not start in time. [`Error::Unsupported`] if host and kernel do not see each other's
+    /// stores to pinned memory, or if the device has managed memory without concurrent access: there [`open_raw`](Self::open_raw) has a promise to be made.
+    pub fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, kernel: Persistent<I, O>) -> Result<Self> {
+        Self::builder(kernel).open(backend, device)
+    }
+
+    /// Returns the default settings of a channel to a kernel, to be changed.
+    pub fn builder(kernel: Persistent<I, O>) -> Builder<I, O> {
+        Builder::new(kernel)
+    }
+
+    /// Launches a kernel by its name, with arguments of its own, and waits until it is active.
     ///
     /// # Errors
     ///
@@ -108,7 +122,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     /// - the memory that `options.arguments` name is live and used only as the kernel's documentation allows: let the channel [`keep`](Self::keep) it;
     /// - if the device has no [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), there is no host slice of managed memory, of any
     ///   buffer.
-    pub unsafe fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, module: &Module, options: &Options<'_>) -> Result<Self> {
+    pub unsafe fn open_raw<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, module: &Module, options: &Options<'_>) -> Result<Self> {
         let backend = &Arc::clone(backend).erased();
         let capabilities = backend.capabilities(device)?;
         if !capabilities.system_scope {
@@ -169,6 +183,8 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
             telemetry,
             opened: Instant::now(),
             watchdog: Watchdog::new(nanoseconds(options.stuck_after)),
+            timeout: options.timeout,
+            is_raw: true,
             launch: Relaunch { module: module.clone(), kernel: options.kernel.into(), arguments, prepared },
             kernel: None,
             kept: Vec::new(),
@@ -217,12 +233,25 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) if it has not left; as [`open`](Self::open).
+    /// [`Busy`](Error::Busy) if it has not left; [`Unsupported`](Error::Unsupported) after [`open_raw`](Self::open_raw); as [`open`](Self::open).
+    pub fn restart(&mut self) -> Result<()> {
+        if self.is_raw {
+            return Err(Error::Unsupported { what: "Channel::restart after Channel::open_raw: use Channel::restart_raw" });
+        }
+        // SAFETY: as in `Builder::open`, which opened this channel.
+        unsafe { self.restart_raw() }
+    }
+
+    /// As [`restart`](Self::restart), after [`open_raw`](Self::open_raw).
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`](Error::Busy) if it has not left; as [`open_raw`](Self::open_raw).
     ///
     /// # Safety
     ///
-    /// The promise of [`open`](Self::open), for the new launch.
-    pub unsafe fn restart(&mut self) -> Result<()> {
+    /// The promise of [`open_raw`](Self::open_raw), for the new launch.
+    pub unsafe fn restart_raw(&mut self) -> Result<()> {
         if self.kernel.as_ref().is_some_and(|kernel| !kernel.is_done()) {
             return Err(Error::Busy { what: "the kernel has not left" });
         }
@@ -262,7 +291,7 @@ impl<I: RingMessage, O: RingMessage> Drop for Channel<I, O> {
         if !kernel.is_done() {
             self.control.command(Command::TERMINATE);
             let begun = Instant::now();
-            while !kernel.is_done() && begun.elapsed() < PATIENCE {
+            while !kernel.is_done() && begun.elapsed() < self.timeout {
                 std::thread::sleep(Duration::from_micros(50));
             }
         }

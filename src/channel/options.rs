@@ -5,7 +5,7 @@ use core::time::Duration;
 use crate::bridge::{Placement, TransferStrategy};
 use crate::telemetry::STUCK_AFTER_NS;
 
-/// Settings of a channel.
+/// Settings of a channel, and the kernel of [`open_raw`](super::Channel::open_raw) by its name.
 #[derive(Clone, Debug)]
 pub struct Options<'a> {
     /// Entry point in the image.
@@ -30,10 +30,12 @@ pub struct Options<'a> {
     pub placement: [Placement; 2],
     /// How long the heartbeat may stand still before [`watch`](super::Channel::watch) reports the kernel as stuck: longer than its longest batch takes.
     pub stuck_after: Duration,
+    /// How long the channel waits for the kernel to start, to acknowledge a command and to leave.
+    pub timeout: Duration,
 }
 
 impl<'a> Options<'a> {
-    /// 1024 slots each way, batches of up to 128, an idle limit of a minute, indices from 0, a second for a heartbeat.
+    /// 1024 slots each way, batches of up to 128, an idle limit of a minute, indices from 0, a second for a heartbeat, a timeout of ten seconds.
     #[must_use]
     pub const fn new(kernel: &'a str) -> Self {
         Self {
@@ -47,6 +49,7 @@ impl<'a> Options<'a> {
             strategy: None,
             placement: [Placement::DEVICE; 2],
             stuck_after: Duration::from_nanos(STUCK_AFTER_NS),
+            timeout: Duration::from_secs(10),
         }
     }
 }

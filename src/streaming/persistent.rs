@@ -58,15 +58,15 @@ impl<D: Dialogue> Persistent<D> {
     ///
     /// # Errors
     ///
-    /// As [`Channel::open`].
+    /// As [`Channel::open_raw`].
     ///
     /// # Safety
     ///
-    /// As [`Channel::open`], also for host slices of managed memory. The arguments may name the [streamer's memory](Streamer::address), which is kept. Of that
+    /// As [`Channel::open_raw`], also for host slices of managed memory. The arguments may name the [streamer's memory](Streamer::address), which is kept. Of that
     /// memory the kernel uses only chunks that were requested and that it has not answered, whatever a `dialogue` of that type requests.
     pub unsafe fn open(streamer: &Streamer, module: &Module, options: &Options<'_>, dialogue: D) -> Result<Self> {
         // SAFETY: the caller's promise; the streamer's memory is kept below, and no chunk is written before its answer.
-        let mut channel = unsafe { Channel::open(streamer.backend(), streamer.device(), module, options)? };
+        let mut channel = unsafe { Channel::open_raw(streamer.backend(), streamer.device(), module, options)? };
         channel.keep(streamer.memory());
         Ok(Self { channel, dialogue, question: None, high_water: [0; 2], unanswered: 0..0, home: streamer.address() })
     }
@@ -138,7 +138,7 @@ impl<D: Dialogue> Persistent<D> {
         // Flushes, so that an error of a poll that is rarely due is returned here.
         let waiting = self.channel.output_waiting().map_err(|error| cause("output", error))?;
         self.high_water[1] = self.high_water[1].max(waiting);
-        match self.channel.receive() {
+        match self.channel.try_recv() {
             Ok(answer) => Ok(Some(answer)),
             Err(ReceiveError::Empty) => Ok(None),
             Err(ReceiveError::Corrupt(corrupt)) => Err(Cause::Ring { ring: "output", corrupt }),
@@ -180,13 +180,14 @@ impl<D: Dialogue> Requests for Persistent<D> {
         };
         // Sending may panic when the kernel has the message already.
         self.unanswered.end = chunk.index + 1;
-        let (question, outcome) = match self.channel.send(question) {
+        let (question, outcome) = match self.channel.try_send(question) {
             // What is in the ring may reach the kernel. If flushes keep failing, the next receive returns the error.
             Ok(()) | Err(SendError::Flush { message: None, .. }) => {
                 self.high_water[0] = self.high_water[0].max(self.channel.input_waiting().unwrap_or(0));
                 return Ok(true);
             }
             Err(SendError::Full(question)) => (question, Ok(false)),
+            Err(SendError::Kernel { error, message }) => (message, Err(error.into())),
             Err(SendError::Flush { error, message: Some(question) }) => (question, Err(error.into())),
             Err(SendError::Corrupt(question)) => {
                 (question, self.channel.input_waiting().map(|_| false).map_err(|error| cause("input", error)))

@@ -32,7 +32,14 @@ unsafe fn dies(host: &dyn KernelHost, arguments: &[u64]) {
             0
         }
     }
-    let launch = Launch { controls: arguments[0], epoch: arguments[1] as u32, idle_ns: arguments[2], batch: arguments[3], split: None };
+    let launch = Launch {
+        controls: arguments[0],
+        epoch: arguments[1] as u32,
+        idle_ns: arguments[2],
+        batch: arguments[3],
+        split: None,
+        abi: ABI.hash,
+    };
     // SAFETY: the channel's promise, which is that of a launch.
     unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Dies) }
 }
@@ -40,7 +47,7 @@ unsafe fn dies(host: &dyn KernelHost, arguments: &[u64]) {
 fn channel(backend: &Arc<HostBackend>, image: &Image, options: &Options<'_>) -> Channel<Echo, Echo> {
     let module = Module::load(backend, image, &ABI).expect("our ABI");
     // SAFETY: these kernels take no arguments of their own.
-    unsafe { Channel::open(backend, 0, &module, options) }.expect("a channel")
+    unsafe { Channel::open_raw(backend, 0, &module, options) }.expect("a channel")
 }
 
 #[test]
@@ -53,14 +60,14 @@ fn a_kernel_that_dies_is_launched_again_and_nothing_that_was_under_way_is_lost_o
         let (mut sent, mut received, mut deaths) = (1, 1, 0);
         DEADLY.store(30, Relaxed);
         until("all have come back", || {
-            sent += u64::from(sent < 200 && channel.send(message(sent)).is_ok());
-            while let Ok(answer) = channel.receive() {
+            sent += u64::from(sent < 200 && channel.try_send(message(sent)).is_ok());
+            while let Ok(answer) = channel.try_recv() {
                 assert_eq!(answer, message(received), "{strategy:?}");
                 received += 1;
             }
             if channel.check().is_err() {
                 // SAFETY: this kernel takes no arguments of its own.
-                until("it is launched again", || unsafe { channel.restart() }.is_ok());
+                until("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
                 deaths += 1;
                 DEADLY.store(30 + 40 * deaths, Relaxed);
             }
@@ -80,7 +87,7 @@ fn what_waits_for_a_kernel_is_what_it_has_not_taken() {
         let mut channel = channel(&backend, &IMAGE, &Options { strategy: Some(strategy), ..Options::new("echo") });
         channel.command(Command::PAUSE).expect("it is acted on");
         for number in 0..10 {
-            channel.send(message(number)).expect("room");
+            channel.try_send(message(number)).expect("room");
         }
         for _ in 0..100 {
             channel.check().expect("it runs");

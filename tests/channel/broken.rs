@@ -137,7 +137,7 @@ fn a_kernel_that_leaves_before_it_is_active_is_an_error_at_once() {
         ("speaks nonsense", None, "in no known state"),
     ] {
         // SAFETY: these kernels take no arguments of their own.
-        let error = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new(kernel)) }.expect_err("no channel");
+        let error = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new(kernel)) }.expect_err("no channel");
         assert!(error.to_string().contains(words), "{kernel}: {error}");
         let Error::Kernel { state, fault: None, waited, .. } = error else { panic!("{kernel}: {error:?}") };
         assert_eq!(state, expected, "{kernel}");
@@ -152,7 +152,7 @@ fn a_kernel_that_goes_without_a_word_is_told_by_what_its_launch_failed_with() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
     // SAFETY: these kernels take no arguments of their own.
-    let open = |kernel| unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new(kernel)) };
+    let open = |kernel| unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new(kernel)) };
     let error = open("panics").expect_err("no channel");
     assert!(matches!(error, Error::KernelPanicked { name: "panics" }), "{error:?}");
     assert_eq!(backend.counters().pinned_live.bytes, 0);
@@ -180,7 +180,14 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Panics {
 }
 
 unsafe fn handler_panics(host: &dyn KernelHost, arguments: &[u64]) {
-    let launch = Launch { controls: arguments[0], epoch: arguments[1] as u32, idle_ns: arguments[2], batch: arguments[3], split: None };
+    let launch = Launch {
+        controls: arguments[0],
+        epoch: arguments[1] as u32,
+        idle_ns: arguments[2],
+        batch: arguments[3],
+        split: None,
+        abi: ABI.hash,
+    };
     // SAFETY: the channel's promise, which is that of a launch.
     unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Panics) }
 }
@@ -191,8 +198,9 @@ fn a_kernel_that_has_said_how_it_ended_is_told_by_that() {
     let module = load(&backend, &BROKEN);
     for panics in 1..=5 {
         // SAFETY: this kernel takes no arguments of its own.
-        let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("handler panics")) }.expect("a channel");
-        channel.send(message(0)).expect("room");
+        let mut channel =
+            unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("handler panics")) }.expect("a channel");
+        channel.try_send(message(0)).expect("room");
         until("it has panicked", || backend.counters().kernel_panics == panics);
         // So that its launch is over in some of these runs, and known to have failed.
         thread::sleep(Duration::from_millis(panics));
@@ -208,7 +216,7 @@ fn a_kernel_that_says_that_it_leaves_has_left_when_its_launch_is_over() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
     // SAFETY: this kernel takes no arguments of its own.
-    let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("lingers")) }.expect("a channel");
+    let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("lingers")) }.expect("a channel");
     channel.drain().expect("it says so");
     assert_eq!(channel.check().expect_err("it takes no more").to_string(), "the kernel is leaving, Terminated, after 0 ms");
     SENT_AWAY.store(true, Release);
@@ -220,7 +228,7 @@ fn a_kernel_that_leaves_half_a_record_of_telemetry_is_told_by_that() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
     // SAFETY: this kernel takes no arguments of its own.
-    let channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("stops writing")) }.expect("a channel");
+    let channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("stops writing")) }.expect("a channel");
     let error = channel.close().expect_err("there is no last record");
     assert!(matches!(error, Error::Busy { what } if what.contains("telemetry")), "{error:?}");
 }
@@ -230,7 +238,7 @@ fn a_kernel_that_never_obeys_is_an_error_and_keeps_its_memory_until_it_has_left(
     let backend = backend();
     let module = load(&backend, &BROKEN);
     // SAFETY: this kernel takes no arguments of its own.
-    let error = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("deaf")) }.expect_err("no channel");
+    let error = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("deaf")) }.expect_err("no channel");
     assert!(matches!(error, Error::Kernel { state: Some(State::Created), is_over: false, fault: None, .. }), "{error:?}");
     assert!(backend.counters().pinned_live.bytes > 0, "its memory is never pulled away from under it");
     DISMISSED.store(true, Release);

@@ -47,7 +47,7 @@ fn a_hundred_messages_are_a_hundred_transfers_there_and_one_back() {
         settled(&backend);
         let before = backend.counters();
         for id in 0..100 {
-            channel.send(message(id)).expect("room");
+            channel.try_send(message(id)).expect("room");
         }
         until("all are answered", || channel.control().processed == 100);
         settled(&backend);
@@ -89,11 +89,11 @@ fn who_sends_looks_back_where_nothing_moves_or_nothing_more_fits() {
     channel.command(Command::PAUSE).expect("it is acted on");
     let before = backend.counters();
     for (id, expected) in (0..8).zip([[1, 0, 1], [2, 0, 2], [3, 0, 3], [4, 0, 4], [4, 2, 4], [4, 4, 4], [4, 6, 4], [4, 8, 4]]) {
-        channel.send(message(id)).expect("room");
+        channel.try_send(message(id)).expect("room");
         assert_eq!(moved(&backend, &before), expected, "message {id}: a look at each index where the kernel's ring is full");
     }
     for times in 1..=3 {
-        assert!(channel.send(message(8)).is_err(), "both are full");
+        assert!(channel.try_send(message(8)).is_err(), "both are full");
         assert_eq!(moved(&backend, &before), [4, 8 + 2 * times, 4]);
     }
 }
@@ -104,13 +104,13 @@ fn who_sends_looks_back_in_time_for_a_kernel_that_answers_each_message() {
     channel.command(Command::PAUSE).expect("it is acted on");
     let before = backend.counters();
     for id in 0..100 {
-        channel.send(message(id)).expect("room");
+        channel.try_send(message(id)).expect("room");
     }
     assert_eq!(moved(&backend, &before), [100, 12, 100], "a look at every eighth");
 
     let (_backend, mut channel) = blocking(Options { output_capacity: 16, ..Options::new("echo") });
     for id in 0..32 {
-        channel.send(message(id)).expect("room");
+        channel.try_send(message(id)).expect("room");
         // As many as fit into the kernel's ring and the host's.
         until("it is answered, though nobody receives", || channel.control().processed == id + 1);
     }
@@ -129,7 +129,7 @@ fn who_receives_looks_for_answers_first() {
         log.iter().filter(|call| call.verb == Verb::Copy && call.phase == Phase::Called).map(|call| call.bytes).collect()
     };
     let before = copies(&backend).len();
-    assert!(matches!(channel.receive(), Err(ReceiveError::Empty)));
+    assert!(matches!(channel.try_recv(), Err(ReceiveError::Empty)));
     assert_eq!(copies(&backend)[before..], [INDEX, 10 * SLOT], "and then what waits to be sent goes");
     assert_eq!(receive(&mut channel), message(0));
 }

@@ -17,14 +17,14 @@ fn a_drain_leaves_all_answers_to_be_received() {
             channel.command(Command::PAUSE).expect("it is acted on");
         }
         for id in 0..500 {
-            channel.send(message(id)).expect("room");
+            channel.try_send(message(id)).expect("room");
         }
         channel.drain().expect("it leaves");
         assert_eq!(channel.state(), Some(State::Terminated));
         for id in 0..500 {
-            assert_eq!(channel.receive().expect("an answer"), message(id));
+            assert_eq!(channel.try_recv().expect("an answer"), message(id));
         }
-        assert!(matches!(channel.receive(), Err(ReceiveError::Empty)));
+        assert!(matches!(channel.try_recv(), Err(ReceiveError::Empty)));
         assert!(channel.check().is_err(), "it runs no more");
         let closed = channel.close().expect("closing what has drained is no failure");
         assert_eq!(closed.telemetry.processed, 500);
@@ -52,7 +52,7 @@ fn paused_and_full(way: &Options<'static>) -> (Clean, Channel<Echo, Echo>, u64) 
     let all = if matches!(way.strategy, None | Some(TransferStrategy::Flagged)) { 4 } else { 8 };
     let mut sent = 0;
     until("nothing more fits", || {
-        sent += u64::from(channel.send(message(sent)).is_ok());
+        sent += u64::from(channel.try_send(message(sent)).is_ok());
         sent == all
     });
     (backend, channel, all)
@@ -103,7 +103,7 @@ fn closing_makes_room_for_answers_that_nobody_has_received() {
         let options = Options { output_capacity: 2, ..way };
         let mut channel = open(&backend, &options).expect("a channel");
         for id in 0..8 {
-            channel.send(message(id)).expect("room");
+            channel.try_send(message(id)).expect("room");
         }
         assert_eq!(channel.close().expect("it ends").control.processed, 8, "{options:?}");
     }
@@ -122,7 +122,14 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Slow {
 }
 
 unsafe fn slow(host: &dyn KernelHost, arguments: &[u64]) {
-    let launch = Launch { controls: arguments[0], epoch: arguments[1] as u32, idle_ns: arguments[2], batch: arguments[3], split: None };
+    let launch = Launch {
+        controls: arguments[0],
+        epoch: arguments[1] as u32,
+        idle_ns: arguments[2],
+        batch: arguments[3],
+        split: None,
+        abi: ABI.hash,
+    };
     // SAFETY: the channel's promise, which is that of a launch.
     unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Slow) }
 }
@@ -133,10 +140,10 @@ fn a_kernel_that_gets_on_is_not_given_up() {
     let backend = backend();
     let module = load(&backend, &Image { host: &[Entry { name: "slow", arguments: 4, run: slow }], ..IMAGE });
     // SAFETY: this kernel takes no arguments of its own.
-    let channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options { batch: 1, ..Options::new("slow") }) };
+    let channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options { batch: 1, ..Options::new("slow") }) };
     let mut channel = channel.expect("a channel");
     for id in 0..18 {
-        channel.send(message(id)).expect("room");
+        channel.try_send(message(id)).expect("room");
     }
     assert_eq!(channel.close().expect("it ends").control.processed, 18);
 }

@@ -37,7 +37,14 @@ unsafe fn stuck_while(is_stuck: &'static AtomicBool, host: &dyn KernelHost, argu
             0
         }
     }
-    let launch = Launch { controls: arguments[0], epoch: arguments[1] as u32, idle_ns: arguments[2], batch: arguments[3], split: None };
+    let launch = Launch {
+        controls: arguments[0],
+        epoch: arguments[1] as u32,
+        idle_ns: arguments[2],
+        batch: arguments[3],
+        split: None,
+        abi: ABI.hash,
+    };
     // SAFETY: the channel's promise, which is that of a launch.
     unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut Waits(is_stuck)) }
 }
@@ -64,10 +71,10 @@ fn a_kernel_that_is_stuck_in_its_handler_is_found_and_said_to_be() {
     let module = load(&backend, &Image { host: &[Entry { name: "stuck", arguments: 4, run: stuck }], ..IMAGE });
     let options = Options { batch: 2, stuck_after: Duration::from_millis(5), ..Options::new("stuck") };
     // SAFETY: this kernel takes no arguments of its own.
-    let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &options) }.expect("a channel");
+    let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &options) }.expect("a channel");
     let release = LetGo(&STUCK);
     for id in 0..5 {
-        channel.send(message(id)).expect("room");
+        channel.try_send(message(id)).expect("room");
     }
     until("it has taken messages", || channel.control().in_flight > 0);
     until("it is stuck", || matches!(channel.watch(), Verdict::Stuck { .. }));
@@ -94,12 +101,12 @@ fn a_dump_of_moved_rings_shows_both_halves_also_of_a_kernel_that_is_stuck() {
             ..Options::new("stuck")
         };
         // SAFETY: this kernel takes no arguments of its own.
-        let mut channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &options) }.expect("a channel");
+        let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &options) }.expect("a channel");
         STUCK_TOO.store(true, Release);
         let release = LetGo(&STUCK_TOO);
         let mut sent = 0;
         until("the kernel's ring is full, and the host's behind it", || {
-            sent += u64::from(channel.send(message(sent)).is_ok());
+            sent += u64::from(channel.try_send(message(sent)).is_ok());
             sent == 8 && channel.input_waiting().expect("no fault") == 8
         });
         until("it has taken messages", || channel.control().in_flight > 0);
@@ -161,7 +168,7 @@ fn a_dump_finds_the_kernel_s_indices_wherever_they_are() {
         let backend = backend();
         let mut channel = open(&backend, &Options { start: u64::MAX - 3, ..way }).expect("a channel");
         for id in 0..10 {
-            channel.send(message(id)).expect("room");
+            channel.try_send(message(id)).expect("room");
         }
         for id in 0..10 {
             assert_eq!(receive(&mut channel), message(id));
@@ -180,7 +187,7 @@ fn a_paused_kernel_says_by_whom_and_what_waits() {
     let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
     channel.command(Command::PAUSE).expect("paused");
     for id in 0..37 {
-        channel.send(message(id)).expect("room");
+        channel.try_send(message(id)).expect("room");
     }
     let (conclusion, all) = dumped(&mut channel);
     assert!(conclusion.ends_with("paused by the host: input ring has 37 messages, command PAUSE seen"), "{all}");

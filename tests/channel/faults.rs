@@ -25,7 +25,7 @@ impl Life {
         let begun = Instant::now();
         loop {
             while self.sent < send {
-                let outcome = self.channel.send(message(self.sent));
+                let outcome = self.channel.try_send(message(self.sent));
                 self.sent += u64::from(matches!(outcome, Ok(()) | Err(SendError::Flush { message: None, .. })));
                 match outcome {
                     Ok(()) => {}
@@ -34,7 +34,7 @@ impl Life {
                 }
             }
             loop {
-                match self.channel.receive() {
+                match self.channel.try_recv() {
                     Ok(answer) => assert_eq!(answer, message(self.received), "each once, in order"),
                     Err(ReceiveError::Flush(error)) => break self.errors.push(error),
                     Err(_) => break,
@@ -65,7 +65,7 @@ impl Life {
 fn live(backend: &Arc<HostBackend>, way: &Options<'_>) -> Vec<Error> {
     let options = Options { input_capacity: 2, output_capacity: 2, batch: 2, start: u64::MAX - 2, ..way.clone() };
     // SAFETY: `echo` takes no arguments of its own.
-    let opened = Module::load(backend, &IMAGE, &ABI).and_then(|module| unsafe { Channel::open(backend, 0, &module, &options) });
+    let opened = Module::load(backend, &IMAGE, &ABI).and_then(|module| unsafe { Channel::open_raw(backend, 0, &module, &options) });
     let channel = match opened {
         Ok(channel) => channel,
         Err(error) => return vec![error],
@@ -77,9 +77,9 @@ fn live(backend: &Arc<HostBackend>, way: &Options<'_>) -> Vec<Error> {
     life.again("it has left", Channel::drain);
     life.exchange(7, 7);
     // SAFETY: `echo` takes no arguments of its own.
-    life.again("it is launched again", |channel| unsafe { channel.restart() });
+    life.again("it is launched again", |channel| unsafe { channel.restart_raw() });
     life.exchange(9, 9);
-    match life.channel.receive() {
+    match life.channel.try_recv() {
         Err(ReceiveError::Empty) => {}
         Err(ReceiveError::Flush(error)) => life.errors.push(error),
         other => panic!("none twice: {other:?}"),
@@ -147,20 +147,20 @@ fn a_flush_that_fails_is_returned_by_the_call_that_made_it_and_loses_no_message(
         let mut channel = open(&backend, &Options { input_capacity: 2, ..way.clone() }).expect("a channel");
         backend.set_faults(&Faults::new().on(Verb::Copy, Fault::from(1)).on(Verb::Publish, Fault::from(1)));
         for id in 0..2 {
-            let sent = channel.send(message(id));
+            let sent = channel.try_send(message(id));
             assert!(matches!(sent, Err(SendError::Flush { error: Error::Injected { .. }, message: None })), "{way:?}: {sent:?}");
         }
-        let full = channel.send(message(2));
+        let full = channel.try_send(message(2));
         let is_returned = |error: &SendError<Echo>| matches!(error, SendError::Flush { error: Error::Injected { .. }, .. });
         assert!(full.as_ref().is_err_and(is_returned), "{way:?}: {full:?}");
         assert_eq!(full.expect_err("it is full").into_inner(), Some(message(2)), "{way:?}");
         for _ in 0..2 {
-            let received = channel.receive();
+            let received = channel.try_recv();
             assert!(matches!(received, Err(ReceiveError::Flush(Error::Injected { .. }))), "{way:?}: {received:?}");
         }
         assert!(matches!(channel.flush(), Err(Error::Injected { .. })), "{way:?}");
         assert!(matches!(channel.input_waiting(), Err(Error::Injected { .. })), "{way:?}");
-        let waited = channel.receive_timeout(Duration::from_millis(5));
+        let waited = channel.recv_timeout(Duration::from_millis(5));
         assert!(matches!(waited, Err(Error::Injected { .. })), "{way:?}: {waited:?}");
         channel.check().expect("the kernel runs");
         backend.set_faults(&Faults::new());

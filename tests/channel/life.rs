@@ -16,13 +16,13 @@ fn an_open_channel_is_active_and_answers_in_order() {
         assert_eq!(channel.indices(), (start, start), "both rings begin where they were told to");
         let (mut sent, mut received) = (0, 0);
         while received < 200 {
-            while sent < 200 && channel.send(message(sent)).is_ok() {
+            while sent < 200 && channel.try_send(message(sent)).is_ok() {
                 sent += 1;
             }
             assert_eq!(receive(&mut channel), message(received));
             received += 1;
         }
-        assert!(matches!(channel.receive(), Err(ReceiveError::Empty)));
+        assert!(matches!(channel.try_recv(), Err(ReceiveError::Empty)));
         channel.check().expect("it runs");
         let closed = channel.close().expect("it ends as told");
         assert_eq!((closed.control.processed, closed.telemetry.processed, closed.telemetry.dropped), (200, 200, 0));
@@ -54,7 +54,7 @@ fn close_answers_what_was_sent() {
     let backend = backend();
     let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
     for id in 0..300 {
-        channel.send(message(id)).expect("room");
+        channel.try_send(message(id)).expect("room");
     }
     let closed = channel.close().expect("it ends as told");
     assert_eq!((closed.control.processed, closed.control.in_flight, closed.telemetry.output_depth()), (300, 0, 300));
@@ -67,7 +67,7 @@ fn channels_of_one_backend_have_an_epoch_each() {
     let epochs: Vec<u64> = channels.iter().map(|channel| channel.control().epoch).collect();
     assert!(epochs[0] != 0 && epochs[0] < epochs[1] && epochs[1] < epochs[2], "{epochs:?}");
     for (id, channel) in channels.iter_mut().enumerate() {
-        channel.send(message(id as u64)).expect("room");
+        channel.try_send(message(id as u64)).expect("room");
     }
     for (id, channel) in channels.iter_mut().enumerate() {
         assert_eq!(receive(channel), message(id as u64));
@@ -84,7 +84,7 @@ fn dropping_a_channel_ends_its_kernel_and_frees_its_memory() {
                 channel.command(command).expect("it is acted on");
             }
             for id in 0..sent {
-                channel.send(message(id)).expect("room");
+                channel.try_send(message(id)).expect("room");
             }
             assert!(backend.counters().pinned_live.bytes > 0);
             drop(channel);
@@ -100,14 +100,14 @@ fn a_kernel_that_has_ended_is_launched_again_and_goes_on_where_the_last_one_stop
         let backend = backend();
         let mut channel = open(&backend, &way).expect("a channel");
         // SAFETY: `echo` takes no arguments of its own.
-        assert!(matches!(unsafe { channel.restart() }, Err(Error::Busy { .. })), "it runs");
+        assert!(matches!(unsafe { channel.restart_raw() }, Err(Error::Busy { .. })), "it runs");
         let mut received = 0;
         for round in 0..3_u64 {
             for id in 0..10 {
-                channel.send(message(round * 10 + id)).expect("room");
+                channel.try_send(message(round * 10 + id)).expect("room");
             }
             until("all have come back", || {
-                while let Ok(answer) = channel.receive() {
+                while let Ok(answer) = channel.try_recv() {
                     assert_eq!(answer.words[0], received);
                     received += 1;
                 }
@@ -115,10 +115,10 @@ fn a_kernel_that_has_ended_is_launched_again_and_goes_on_where_the_last_one_stop
             });
             channel.drain().expect("it leaves");
             until("it has left", || channel.check().is_err());
-            channel.send(message((round + 1) * 10)).expect("there is room while nobody takes it");
+            channel.try_send(message((round + 1) * 10)).expect("there is room while nobody takes it");
             // SAFETY: as above.
-            until("it is launched again", || unsafe { channel.restart() }.is_ok());
-            until("what was sent meanwhile is answered", || channel.receive().is_ok_and(|answer| answer.words[0] == (round + 1) * 10));
+            until("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
+            until("what was sent meanwhile is answered", || channel.try_recv().is_ok_and(|answer| answer.words[0] == (round + 1) * 10));
             received = (round + 1) * 10;
         }
     }
@@ -132,10 +132,10 @@ fn a_kernel_is_launched_again_however_often_also_one_that_was_paused() {
         let epoch = channel.control().epoch;
         for id in 0..100 {
             channel.command(Command::PAUSE).expect("it is acted on");
-            channel.send(message(id)).expect("room");
+            channel.try_send(message(id)).expect("room");
             channel.command(Command::TERMINATE).expect("it is acted on");
             // SAFETY: `echo` takes no arguments of its own.
-            until("it is launched again", || unsafe { channel.restart() }.is_ok());
+            until("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
             assert_eq!((channel.state(), receive(&mut channel).words[0]), (Some(State::Active), id), "{way:?}");
         }
         assert!(channel.control().epoch >= epoch + 100, "a launch each");
@@ -148,9 +148,9 @@ fn whole_life(backend: &Arc<HostBackend>, way: &Options<'_>) -> Result<(), Error
     let mut received = 0;
     for round in 0..2 {
         for id in round * 10..(round + 1) * 10 {
-            until("there is room", || matches!(channel.send(message(id)), Ok(()) | Err(SendError::Flush { message: None, .. })));
+            until("there is room", || matches!(channel.try_send(message(id)), Ok(()) | Err(SendError::Flush { message: None, .. })));
             until("it is answered", || {
-                let answer = channel.receive();
+                let answer = channel.try_recv();
                 received += u64::from(answer.as_ref().is_ok_and(|answer| answer.words[0] == id));
                 answer.is_ok()
             });
@@ -160,7 +160,7 @@ fn whole_life(backend: &Arc<HostBackend>, way: &Options<'_>) -> Result<(), Error
         until("it has left", || channel.check().is_err_and(|error| matches!(error, Error::Kernel { .. })));
         until("it is launched again", || {
             // SAFETY: `echo` takes no arguments of its own.
-            let launched = unsafe { channel.restart() };
+            let launched = unsafe { channel.restart_raw() };
             let is_known = |error: &Error| matches!(error, Error::Busy { .. } | Error::Injected { .. } | Error::Kernel { .. });
             assert!(launched.as_ref().err().is_none_or(is_known), "{way:?}: {launched:?}");
             launched.is_ok()

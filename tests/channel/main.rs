@@ -41,7 +41,7 @@ fn load(backend: &Arc<HostBackend>, image: &Image) -> Module {
 /// A channel to `echo`.
 fn open(backend: &Arc<HostBackend>, options: &Options<'_>) -> Result<Channel<Echo, Echo>, Error> {
     // SAFETY: `echo` takes no arguments of its own.
-    unsafe { Channel::open(backend, 0, &load(backend, &IMAGE), options) }
+    unsafe { Channel::open_raw(backend, 0, &load(backend, &IMAGE), options) }
 }
 
 fn message(id: u64) -> Echo {
@@ -58,7 +58,7 @@ fn until(fact: &str, mut holds: impl FnMut() -> bool) {
 
 fn receive(channel: &mut Channel<Echo, Echo>) -> Echo {
     let mut answer = None;
-    until("there is an answer", || match channel.receive() {
+    until("there is an answer", || match channel.try_recv() {
         Ok(value) => {
             answer = Some(value);
             true

@@ -16,8 +16,8 @@ fn a_full_ring_gives_the_message_back() {
     let backend = backend();
     let mut channel = open(&backend, &options).expect("a channel");
     channel.command(Command::PAUSE).expect("it is acted on");
-    assert!(channel.send(message(0)).is_ok() && channel.send(message(1)).is_ok());
-    assert!(matches!(channel.send(message(2)), Err(SendError::Full(back)) if back == message(2)));
+    assert!(channel.try_send(message(0)).is_ok() && channel.try_send(message(1)).is_ok());
+    assert!(matches!(channel.try_send(message(2)), Err(SendError::Full(back)) if back == message(2)));
     channel.command(Command::ACTIVATE).expect("it is acted on");
     assert_eq!((receive(&mut channel), receive(&mut channel)), (message(0), message(1)));
 }
@@ -51,10 +51,10 @@ fn a_paused_channel_takes_nothing_until_it_is_active_again() {
     let mut channel = open(&backend, &Options::new("echo")).expect("a channel");
     channel.command(Command::PAUSE).expect("it is acted on");
     assert_eq!(channel.state(), Some(State::Paused));
-    channel.send(message(1)).expect("room");
+    channel.try_send(message(1)).expect("room");
     let beat = channel.control().heartbeat;
     until("the kernel has gone round a hundred times", || channel.control().heartbeat > beat + 100);
-    assert!(matches!((channel.receive(), channel.control().processed), (Err(ReceiveError::Empty), 0)));
+    assert!(matches!((channel.try_recv(), channel.control().processed), (Err(ReceiveError::Empty), 0)));
     channel.command(Command::ACTIVATE).expect("it is acted on");
     assert_eq!(channel.state(), Some(State::Active));
     assert_eq!(receive(&mut channel), message(1));
@@ -68,7 +68,7 @@ fn who_asks_what_waits_causes_no_more_looks_than_the_interval_allows() {
     let mut channel = open(&backend, &Options { strategy: Some(strategy), ..Options::new("echo") }).expect("a channel");
     channel.command(Command::PAUSE).expect("it is acted on");
     for id in 0..3 {
-        channel.send(message(id)).expect("room");
+        channel.try_send(message(id)).expect("room");
     }
     // From now on its calls are counted.
     backend.set_faults(&Faults::new());
@@ -91,11 +91,11 @@ fn every_way_to_a_kernel_carries_every_message_there_and_back() {
         let mut channel = open(&backend, &options).expect("a channel");
         let (mut sent, mut received) = (0, 0);
         until("all have come back", || {
-            if sent < 500 && channel.send(message(sent)).is_ok() {
+            if sent < 500 && channel.try_send(message(sent)).is_ok() {
                 sent += 1;
             }
             channel.check().expect("it runs");
-            while let Ok(answer) = channel.receive() {
+            while let Ok(answer) = channel.try_recv() {
                 assert_eq!(answer.words[0], message(received).words[0], "{options:?}");
                 received += 1;
             }
@@ -158,7 +158,7 @@ fn a_batch_moves_also_with_who_asks_for_answers() {
         let (_backend, mut channel) = with_a_batch(&way);
         until("all are answered", || channel.output_waiting().expect("no fault") == 10);
         for id in 0..10 {
-            assert_eq!(channel.receive().expect("an answer"), message(id), "{way:?}");
+            assert_eq!(channel.try_recv().expect("an answer"), message(id), "{way:?}");
         }
     }
 }
@@ -173,13 +173,13 @@ fn who_receives_nothing_stops_the_kernel_and_loses_nothing() {
         let all = if matches!(way.strategy, None | Some(TransferStrategy::Flagged)) { 8 } else { 16 };
         let mut sent = 0;
         until("everything is full", || {
-            sent += u64::from(channel.send(message(sent)).is_ok());
+            sent += u64::from(channel.try_send(message(sent)).is_ok());
             channel.check().expect("it runs");
             sent == all
         });
         let beat = channel.control().heartbeat;
         until("the kernel has gone round a hundred times", || {
-            assert!(channel.send(message(sent)).is_err(), "{way:?}");
+            assert!(channel.try_send(message(sent)).is_err(), "{way:?}");
             channel.control().heartbeat > beat + 100
         });
         for id in 0..sent {
@@ -200,7 +200,7 @@ fn a_batch_that_is_forgotten_goes_with_the_next_message_and_is_received_once() {
             batch.push(message(id)).expect("room");
         }
         std::mem::forget(batch);
-        channel.send(message(4)).expect("room");
+        channel.try_send(message(4)).expect("room");
         until("all are answered", || channel.flush().is_ok() && waiting(&mut channel).1 == 5);
         let mut batch = channel.receive_batch(64);
         for id in 0..3 {
@@ -208,6 +208,6 @@ fn a_batch_that_is_forgotten_goes_with_the_next_message_and_is_received_once() {
         }
         std::mem::forget(batch);
         assert_eq!([receive(&mut channel), receive(&mut channel)], [message(3), message(4)], "{way:?}");
-        assert!(matches!(channel.receive(), Err(ReceiveError::Empty)), "{way:?}: none twice");
+        assert!(matches!(channel.try_recv(), Err(ReceiveError::Empty)), "{way:?}: none twice");
     }
 }

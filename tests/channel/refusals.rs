@@ -42,12 +42,12 @@ fn a_kernel_that_cannot_start_says_which_fault() {
     let module = load(&backend, &IMAGE);
     // SAFETY: `echo` takes no arguments of its own.
     let error =
-        unsafe { Channel::<Chunk, Counted>::open(&backend, 0, &module, &Options::new("echo")) }.expect_err("rings of other messages");
+        unsafe { Channel::<Chunk, Counted>::open_raw(&backend, 0, &module, &Options::new("echo")) }.expect_err("rings of other messages");
     assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Ring), faults: 1, .. }), "{error:?}");
 
     let options = Options { arguments: &[0, 8, 0], ..Options::new("histogram") };
     // SAFETY: nothing is mapped at null, and the kernel looks before it reads.
-    let error = unsafe { Channel::<Chunk, Counted>::open(&backend, 0, &module, &options) }.expect_err("no data");
+    let error = unsafe { Channel::<Chunk, Counted>::open_raw(&backend, 0, &module, &options) }.expect_err("no data");
     assert!(matches!(error, Error::Kernel { state: Some(State::Faulted), fault: Some(Fault::Address), .. }), "{error:?}");
     assert_eq!(backend.counters().pinned_live.bytes, 0);
 }
@@ -68,7 +68,7 @@ fn a_launch_that_fails_when_it_is_executed_says_what_it_failed_with() {
         let mut error = None;
         until("it is launched again", || {
             // SAFETY: `echo` takes no arguments of its own.
-            error = unsafe { channel.restart() }.err();
+            error = unsafe { channel.restart_raw() }.err();
             !matches!(error, Some(Error::Busy { .. }))
         });
         assert!(matches!(error, Some(Error::Injected { call: "launch", .. })), "{way:?}: {error:?}");
@@ -76,8 +76,8 @@ fn a_launch_that_fails_when_it_is_executed_says_what_it_failed_with() {
         let error = channel.check().expect_err("no kernel");
         assert!(matches!(error, Error::Kernel { state: Some(State::Created), is_over: true, .. }), "{way:?}: {error:?}");
         // SAFETY: as above.
-        unsafe { channel.restart() }.expect("nothing keeps it from another try");
-        channel.send(message(0)).expect("room");
+        unsafe { channel.restart_raw() }.expect("nothing keeps it from another try");
+        channel.try_send(message(0)).expect("room");
         assert_eq!(receive(&mut channel), message(0), "{way:?}");
     }
 }
@@ -116,14 +116,14 @@ fn a_full_device_refuses_another_channel_and_the_one_that_is_there_goes_on() {
         let mut channel = open(&backend, &small).expect("room for both");
         for id in 0..20 {
             assert!(matches!(open(&backend, &small), Err(Error::OutOfMemory { .. })), "{way:?}");
-            channel.send(message(id)).expect("room");
+            channel.try_send(message(id)).expect("room");
             assert_eq!(receive(&mut channel), message(id), "{way:?}");
         }
         // Also another launch takes no room.
         channel.drain().expect("it leaves");
         // SAFETY: `echo` takes no arguments of its own.
-        until("it is launched again", || unsafe { channel.restart() }.is_ok());
-        channel.send(message(20)).expect("room");
+        until("it is launched again", || unsafe { channel.restart_raw() }.is_ok());
+        channel.try_send(message(20)).expect("room");
         assert_eq!(receive(&mut channel), message(20), "{way:?}");
     }
 }

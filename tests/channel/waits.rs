@@ -15,21 +15,21 @@ fn who_waits_for_an_answer_gets_it_or_is_told_why_none_will_come() {
         let backend = backend();
         let mut channel = open(&backend, &way).expect("a channel");
         for id in 0..20 {
-            channel.send(message(id)).expect("room");
+            channel.try_send(message(id)).expect("room");
         }
         for id in 0..20 {
-            assert_eq!(channel.receive_timeout(LIMIT).expect("in time"), message(id), "{way:?}");
+            assert_eq!(channel.recv_timeout(LIMIT).expect("in time"), message(id), "{way:?}");
         }
-        let error = channel.receive_timeout(Duration::ZERO).expect_err("nothing was sent");
+        let error = channel.recv_timeout(Duration::ZERO).expect_err("nothing was sent");
         assert!(matches!(error, Error::Kernel { state: Some(State::Active), fault: None, .. }), "{error:?}");
         for id in 20..40 {
-            channel.send(message(id)).expect("room");
+            channel.try_send(message(id)).expect("room");
         }
         channel.drain().expect("it leaves");
         for id in 20..40 {
-            assert_eq!(channel.receive_timeout(LIMIT).expect("it had answered"), message(id), "{way:?}");
+            assert_eq!(channel.recv_timeout(LIMIT).expect("it had answered"), message(id), "{way:?}");
         }
-        let error = channel.receive_timeout(LIMIT).expect_err("it has left");
+        let error = channel.recv_timeout(LIMIT).expect_err("it has left");
         assert!(matches!(error, Error::Kernel { state: Some(State::Terminated), waited, .. } if waited < LIMIT), "{error:?}");
     }
 }
@@ -41,11 +41,11 @@ fn answers_that_are_on_their_way_when_the_kernel_leaves_are_waited_for() {
     let backend = backend();
     let mut channel = open(&backend, &Options { strategy, ..Options::new("echo") }).expect("a channel");
     for id in 0..10 {
-        channel.send(message(id)).expect("room");
+        channel.try_send(message(id)).expect("room");
     }
     channel.drain().expect("it leaves");
     for id in 0..10 {
-        assert_eq!(channel.receive_timeout(LIMIT).expect("it had answered"), message(id));
+        assert_eq!(channel.recv_timeout(LIMIT).expect("it had answered"), message(id));
     }
 }
 
@@ -55,7 +55,7 @@ fn who_waits_without_end_is_told_when_nothing_can_come_any_more() {
         let backend = backend();
         let mut channel = open(&backend, &Options { strategy: Some(strategy), ..Options::new("echo") }).expect("a channel");
         for id in 0..10 {
-            channel.send(message(id)).expect("room");
+            channel.try_send(message(id)).expect("room");
         }
         channel.drain().expect("it leaves");
         // The context is broken, say.
@@ -63,7 +63,7 @@ fn who_waits_without_end_is_told_when_nothing_can_come_any_more() {
         // Not joined before it has ended: else the test would wait without end too.
         let waits = thread::spawn(move || {
             loop {
-                if let Err(error) = channel.receive_timeout(Duration::MAX) {
+                if let Err(error) = channel.recv_timeout(Duration::MAX) {
                     return error;
                 }
             }
@@ -80,11 +80,11 @@ fn who_waits_for_an_answer_is_told_what_moving_it_fails_with() {
     let backend = backend();
     let mut channel = open(&backend, &options).expect("a channel");
     backend.set_faults(&Faults::new().on(Verb::Copy, host::Fault::from(1)));
-    let error = channel.receive_timeout(Duration::from_millis(1)).expect_err("no look gets through");
+    let error = channel.recv_timeout(Duration::from_millis(1)).expect_err("no look gets through");
     assert!(matches!(error, Error::Injected { .. }), "{error:?}");
     backend.set_faults(&Faults::new());
-    channel.send(message(1)).expect("room");
-    assert_eq!(channel.receive_timeout(LIMIT).expect("nothing is lost"), message(1));
+    channel.try_send(message(1)).expect("room");
+    assert_eq!(channel.recv_timeout(LIMIT).expect("nothing is lost"), message(1));
 }
 
 /// More than ten seconds, which is what a kernel has for a command.

@@ -30,11 +30,11 @@ fn beside_a_kernel() {
     let (one, other) = (Stream::new(&backend, 0).expect("a stream"), Stream::new(&backend, 0).expect("a stream"));
     let options = Options { strategy: Some(TransferStrategy::Async), ..Options::new("echo") };
     // SAFETY: `echo` takes no arguments of its own.
-    let mut channel: Channel<Echo, Echo> = unsafe { Channel::open(&backend, 0, &module, &options) }.expect("a channel");
+    let mut channel: Channel<Echo, Echo> = unsafe { Channel::open_raw(&backend, 0, &module, &options) }.expect("a channel");
     let before = allocations(&double);
     for round in 0..3 {
-        while channel.send(Echo { words: [round; 8] }).is_err() {}
-        while channel.receive().is_err() {}
+        while channel.try_send(Echo { words: [round; 8] }).is_err() {}
+        while channel.try_recv().is_err() {}
         there_and_back(&backend, &one, &other, round as u8);
         words(&backend, &one);
         thread::scope(|scope| {
@@ -105,7 +105,7 @@ alone! {
         let module = Module::load(&backend, &IMAGE, &ABI).expect("our ABI");
         let streams = [(); 40].map(|()| Stream::new(&backend, 0).expect("a stream"));
         // SAFETY: `echo` takes no arguments of its own.
-        let channel: Channel<Echo, Echo> = unsafe { Channel::open(&backend, 0, &module, &Options::new("echo")) }.expect("a channel");
+        let channel: Channel<Echo, Echo> = unsafe { Channel::open_raw(&backend, 0, &module, &Options::new("echo")) }.expect("a channel");
         let mut ends = (Buffer::<u8, _>::new(Device::new(&backend, 0), 100).expect("room"), Buffer::<u8, _>::new(Host::new(&backend, 0), 100).expect("room"));
         let before = allocations(&double);
         for stream in &streams {

@@ -24,7 +24,7 @@ const FEWER: &[Entry] = IMAGE.host.split_at(1).0;
 fn open(backend: &Arc<CudaBackend>, options: &Options<'_>) -> Channel<Echo, Echo> {
     let module = Module::load(backend, &IMAGE, &ABI).expect("our ABI");
     // SAFETY: `echo` takes no arguments of its own.
-    unsafe { Channel::open(backend, 0, &module, options) }.expect("a channel")
+    unsafe { Channel::open_raw(backend, 0, &module, options) }.expect("a channel")
 }
 
 fn message(id: u64) -> Echo {
@@ -35,10 +35,10 @@ fn message(id: u64) -> Echo {
 fn exchange(channel: &mut Channel<Echo, Echo>, first: u64, count: u64) {
     let (mut sent, mut received, begun) = (first, first, Instant::now());
     while received < first + count {
-        while sent < first + count && channel.send(message(sent)).is_ok() {
+        while sent < first + count && channel.try_send(message(sent)).is_ok() {
             sent += 1;
         }
-        match channel.receive() {
+        match channel.try_recv() {
             Ok(answer) => {
                 assert_eq!(answer, message(received));
                 received += 1;

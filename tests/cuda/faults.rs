@@ -61,9 +61,9 @@ pub fn work(stream_ordered: bool) -> Result<(), Error> {
     for strategy in [TransferStrategy::Unified, TransferStrategy::Async] {
         // SAFETY: `echo` takes no arguments of its own.
         let mut channel: Channel<Echo, Echo> =
-            unsafe { Channel::open(&backend, 0, &module, &Options { strategy: Some(strategy), ..Options::new("echo") }) }?;
+            unsafe { Channel::open_raw(&backend, 0, &module, &Options { strategy: Some(strategy), ..Options::new("echo") }) }?;
         // A full ring and a broken kernel show in the close.
-        let _ = channel.send(Echo { words: [1; 8] });
+        let _ = channel.try_send(Echo { words: [1; 8] });
         channel.close()?;
     }
     Ok(())

@@ -60,7 +60,7 @@ alone! {
         // SAFETY: no byte is touched.
         assert_eq!(refused(unsafe { streams[2].launch(&module, "increment", &[0, 0]) }), [1, 0, MOST, 64]);
         // SAFETY: `echo` takes no arguments of its own.
-        assert_eq!(refused(unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("echo")) }), [1, 0, MOST, 64]);
+        assert_eq!(refused(unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("echo")) }), [1, 0, MOST, 64]);
         // Behind one it comes when that has left, and has the place of that one.
         assert_eq!(refused(stay(&backend, &held, 41, &streams[0])), [41, 40, MOST, 24]);
         let behind = stay(&backend, &held, 40, &streams[0]).expect("it comes after the first");
@@ -81,13 +81,13 @@ alone! {
         let [stream, other]: [Stream; 2] = std::array::from_fn(|_| Stream::new(&backend, 0).expect("a stream"));
         let unused = words(&backend);
         // SAFETY: `echo` takes no arguments of its own.
-        let channel = unsafe { Channel::<Echo, Echo>::open(&backend, 0, &module, &Options::new("echo")) }.expect("a channel");
+        let channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("echo")) }.expect("a channel");
         assert_eq!(refused(stay(&backend, &unused, 64, &other)), [64, 63, MOST, 1]);
         channel.close().expect("it ends as told");
         let held = Held::on(&stream);
         // Without a control block it leaves at once; but it waits for the kernel in front of it, of which nobody has said that it stays.
         // SAFETY: it touches nothing.
-        let queued = unsafe { stream.start(&module, &ECHO, (DevicePointer::new(0), Epoch::new(1), 0, 1), 5) }.expect("a launch");
+        let queued = unsafe { stream.start(&module, &ECHO.kernel(), (DevicePointer::new(0), Epoch::new(1), 0, 1), 5) }.expect("a launch");
         assert_eq!(refused(stay(&backend, &unused, 64, &other)), [64, 59, MOST, 5]);
         drop(held);
         queued.wait().expect("done");

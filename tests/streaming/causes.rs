@@ -89,7 +89,7 @@ fn an_answer_after_the_last_is_named_when_the_stage_is_closed() {
     let mut stage = transforming(&backend, &streamer, 0);
     let unasked = Apply { id: 9, offset: 0, length: 0, operation: Operation::Add(7).word() };
     // SAFETY: it stays where it is, and no bytes are touched for that.
-    unsafe { stage.channel_mut() }.send(unasked).expect("room");
+    unsafe { stage.channel_mut() }.try_send(unasked).expect("room");
     let refused = stage.close().map(drop);
     assert!(matches!(refused, Err(Cause::Order { got: 9, expected: None })), "{refused:?}");
 }

@@ -273,7 +273,7 @@ fn an_answer_that_nobody_asked_for_is_not_taken_for_that_of_the_next_job() {
     let once_more = Apply { id: 0, offset: 0, length: 0, operation: Operation::Add(0).word() };
     // SAFETY: it stays where it is, and no bytes are touched for that.
     let channel = unsafe { stage.channel_mut() };
-    assert!(channel.send(once_more).is_ok());
+    assert!(channel.try_send(once_more).is_ok());
     let begun = Instant::now();
     while channel.output_waiting().expect("no fault") == 0 {
         assert!(begun.elapsed() < Duration::from_secs(30), "no answer");
@@ -296,12 +296,12 @@ fn what_was_to_be_said_in_one_job_is_not_said_in_the_next() {
     stage.command(Command::PAUSE).expect("it takes nothing from here on");
     let nothing = Apply { id: 9, offset: 0, length: 0, operation: Operation::Add(0).word() };
     // SAFETY: it stays where it is, and no bytes are touched for that.
-    unsafe { stage.channel_mut() }.send(nothing).expect("room for one");
+    unsafe { stage.channel_mut() }.try_send(nothing).expect("room for one");
     let stopped = streamer.run(Job::new(&mut &bytes[..]), &mut stage).expect_err("no room for another");
     assert!(matches!(stopped.cause, Cause::Stalled { working: 0, .. }), "{stopped:?}");
     stage.command(Command::ACTIVATE).expect("it goes on");
     // SAFETY: as above.
-    unsafe { stage.channel_mut() }.receive_timeout(Duration::from_secs(30)).expect("the answer to that");
+    unsafe { stage.channel_mut() }.recv_timeout(Duration::from_secs(30)).expect("the answer to that");
     stage.dialogue.operation = Operation::Add(100);
     let mut sink = Vec::new();
     streamer.run(Job::new(&mut &bytes[..]).to(&mut sink), &mut stage).expect("no fault");

@@ -29,7 +29,7 @@ type Echoes = Channel<Echo, Echo>;
 
 fn open(rig: &Rig, options: &Options<'_>) -> Result<Echoes, Failure> {
     // SAFETY: none of the echoes that are opened here takes arguments of its own.
-    Ok(unsafe { Channel::open(&rig.backend, rig.device, &rig.module, options) }?)
+    Ok(unsafe { Channel::open_raw(&rig.backend, rig.device, &rig.module, options) }?)
 }
 
 /// One message there and back: `round-trip`, `round-trip-p99` or `flagged-trip`.
@@ -69,9 +69,9 @@ fn one_by_one(channel: &mut Echoes) -> Result<Vec<u64>, Failure> {
     let mut times = Vec::with_capacity(ALONE as usize);
     for id in 0..ALONE {
         let begun = Instant::now();
-        channel.send(Echo { words: [id; 8] }).map_err(Failure::fact)?;
+        channel.try_send(Echo { words: [id; 8] }).map_err(Failure::fact)?;
         let answer = loop {
-            match channel.receive() {
+            match channel.try_recv() {
                 Ok(answer) => break answer,
                 Err(ReceiveError::Empty) if begun.elapsed().as_nanos() as u64 > IDLE_NS => channel.check()?,
                 Err(ReceiveError::Empty) => std::hint::spin_loop(),

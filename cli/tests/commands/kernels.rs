@@ -100,7 +100,14 @@ impl<'m, 'l, F: FnMut(&mut Count, Chunk) -> Counted> Handler<Simulated<'m>, Sing
 ///
 /// As [`Entry::run`].
 pub unsafe fn counting(host: &dyn KernelHost, arguments: &[u64], answer: impl FnMut(&mut Count, Chunk) -> Counted) {
-    let launch = Launch { controls: arguments[0], epoch: arguments[1] as u32, idle_ns: arguments[2], batch: arguments[3], split: None };
+    let launch = Launch {
+        controls: arguments[0],
+        epoch: arguments[1] as u32,
+        idle_ns: arguments[2],
+        batch: arguments[3],
+        split: None,
+        abi: ABI.hash,
+    };
     // SAFETY: the caller's promise.
     let mut handler = Counting { count: unsafe { Count::new(host, arguments) }, answer };
     // SAFETY: the caller's promise.

@@ -1,0 +1,105 @@
+//! [`Builder`]: a channel with settings of its own.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use super::{Channel, Options};
+use crate::backend::Backend;
+use crate::bridge::{Placement, TransferStrategy};
+use crate::kernel::Persistent;
+use crate::stream::Module;
+use crate::{Error, Result, RingMessage};
+
+/// Settings of a channel to a [`Persistent`] kernel: [`Channel::builder`]. The defaults are those of [`Options::new`].
+#[derive(Debug)]
+#[must_use = "it opens no channel until `open`"]
+pub struct Builder<I, O> {
+    kernel: Persistent<I, O>,
+    options: Options<'static>,
+}
+
+impl<I: RingMessage, O: RingMessage> Builder<I, O> {
+    pub(super) fn new(kernel: Persistent<I, O>) -> Self {
+        let strategy = kernel.is_flagged().then_some(TransferStrategy::Flagged);
+        Self { options: Options { strategy, ..Options::new(kernel.name()) }, kernel }
+    }
+
+    /// Sets the slots of the ring to the kernel, a power of two.
+    pub const fn input_capacity(mut self, slots: u64) -> Self {
+        self.options.input_capacity = slots;
+        self
+    }
+
+    /// Sets the slots of the ring from the kernel, a power of two.
+    pub const fn output_capacity(mut self, slots: u64) -> Self {
+        self.options.output_capacity = slots;
+        self
+    }
+
+    /// Sets the most messages that the kernel pops at once.
+    pub const fn batch(mut self, messages: u64) -> Self {
+        self.options.batch = messages;
+        self
+    }
+
+    /// Sets how long the kernel waits for a message, a command or a free slot before it leaves with a fault.
+    pub const fn idle(mut self, limit: Duration) -> Self {
+        self.options.idle = limit;
+        self
+    }
+
+    /// Sets how messages move between the host's rings and the kernel's.
+    pub const fn strategy(mut self, strategy: TransferStrategy) -> Self {
+        self.options.strategy = Some(strategy);
+        self
+    }
+
+    /// Sets the memory of the kernel's input and output rings, if they are not shared with the host.
+    pub const fn placement(mut self, placement: [Placement; 2]) -> Self {
+        self.options.placement = placement;
+        self
+    }
+
+    /// Sets how long the heartbeat may stand still before [`watch`](Channel::watch) reports the kernel as stuck.
+    pub const fn stuck_after(mut self, limit: Duration) -> Self {
+        self.options.stuck_after = limit;
+        self
+    }
+
+    /// Sets how long the channel waits for the kernel to start, to acknowledge a command and to leave.
+    pub const fn timeout(mut self, limit: Duration) -> Self {
+        self.options.timeout = limit;
+        self
+    }
+
+    /// Loads the kernel's image, launches the kernel and waits until it is active.
+    ///
+    /// # Errors
+    ///
+    /// As [`Channel::open`].
+    pub fn open<B: Backend + ?Sized>(self, backend: &Arc<B>, device: u32) -> Result<Channel<I, O>> {
+        let Self { kernel, options } = self;
+        let is_flagged = options.strategy == Some(TransferStrategy::Flagged);
+        if is_flagged != kernel.is_flagged() {
+            return Err(Error::Unsupported {
+                what: match is_flagged {
+                    true => "TransferStrategy::Flagged for a kernel that is not declared as `flagged fn`",
+                    false => "any strategy but TransferStrategy::Flagged for a kernel that is declared as `flagged fn`",
+                },
+            });
+        }
+        // A kernel that runs while the host has a slice of managed memory is undefined behaviour there, and no type rules it out.
+        let capabilities = backend.capabilities(device)?;
+        if capabilities.unified && !capabilities.concurrent_managed_access {
+            return Err(Error::Unsupported {
+                what: "Channel::open on a device without concurrent managed access: use Channel::open_raw, and hold no host slice of managed memory",
+            });
+        }
+        let module = Module::load(backend, kernel.image(), &kernel.image().abi)?;
+        // SAFETY: `Persistent` promises that the kernel uses its control block, telemetry and rings alone. No host slice of managed memory is in its
+        // way, as checked.
+        let mut channel = unsafe { Channel::open_raw(backend, device, &module, &options) }?;
+        channel.is_raw = false;
+        Ok(channel)
+    }
+}
