@@ -14,6 +14,7 @@ mod gpu;
 #[path = "no_gpu.rs"]
 mod gpu;
 mod layout;
+mod new;
 mod place;
 mod replay;
 mod size;
@@ -52,6 +53,8 @@ enum Verb {
     Bench(bench::Arguments),
     /// Run a trace of allocations on a pool; print hits, peak, fragmentation, waste and time
     Replay(replay::Arguments),
+    /// Create a package with a shared struct, a kernel, a host program and a test
+    New(new::Arguments),
 }
 
 /// Why a command failed.
@@ -107,6 +110,7 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, image: &Image, out: &m
             Verb::Doctor(arguments) => doctor::run(&arguments, out),
             Verb::Bench(arguments) => bench::run(&arguments, image, out, err),
             Verb::Replay(arguments) => replay::run(&arguments, out),
+            Verb::New(arguments) => new::run(&arguments, out),
         },
         Err(error) if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) => {
             write!(out, "{}", error.render()).map_err(Failure::Print)

@@ -9,6 +9,7 @@ mod demo;
 mod doctor;
 mod kernels;
 mod layout;
+mod new;
 mod out;
 mod planted;
 mod program;

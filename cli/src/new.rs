@@ -1,0 +1,67 @@
+//! `ringmem new`: a package with a shared struct, a kernel, a host program and a test.
+
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use super::{Failure, Outcome, shown};
+
+#[derive(clap::Args)]
+pub(super) struct Arguments {
+    /// The folder to create; its last part is the name of the package
+    folder: PathBuf,
+    /// The checkout of ringmem that the package uses; by default the one that this program was built from
+    #[arg(long, value_name = "CHECKOUT")]
+    path: Option<PathBuf>,
+}
+
+/// The files of a package. `NAME` is its name, `CRATE` its name in Rust, `CHECKOUT` the path to ringmem.
+const FILES: [(&str, &str); 6] = [
+    ("Cargo.toml", include_str!("new/manifest.txt")),
+    ("README.md", include_str!("new/readme.txt")),
+    ("build.rs", include_str!("new/build.txt")),
+    ("src/lib.rs", include_str!("new/lib.txt")),
+    ("src/main.rs", include_str!("new/main.txt")),
+    ("tests/step.rs", include_str!("new/test.txt")),
+];
+
+pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
+    let folder = &arguments.folder;
+    let name = folder.file_name().and_then(|name| name.to_str()).filter(|name| is_package(name)).ok_or_else(|| {
+        Failure::Usage(format!("{} is not the name of a package: use letters, digits, - and _, and begin with a letter", shown(folder)))
+    })?;
+    if folder.exists() {
+        return Err(Failure::Fact(format!("{} exists", shown(folder))));
+    }
+    let checkout = checkout(arguments.path.as_deref())?;
+    let checkout = checkout.to_str().ok_or_else(|| Failure::Usage(format!("{} is not UTF-8, as a manifest must be", shown(&checkout))))?;
+    for (file, text) in FILES {
+        let path = folder.join(file);
+        let text = text.replace("CHECKOUT", &escaped(checkout)).replace("CRATE", &name.replace('-', "_")).replace("NAME", name);
+        let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&path, text));
+        written.map_err(|error| Failure::Fact(format!("cannot write {}: {error}", shown(&path))))?;
+    }
+    writeln!(out, "created {}: run `cargo run` in it", shown(folder)).map_err(Failure::Print)
+}
+
+/// The folder of ringmem.
+fn checkout(named: Option<&Path>) -> Result<PathBuf, Failure> {
+    let folder = named.unwrap_or(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")));
+    let is_checkout = folder.join("kernels-rs/Cargo.toml").is_file() && folder.join("ptx-builder/Cargo.toml").is_file();
+    match folder.canonicalize() {
+        Ok(folder) if is_checkout => Ok(folder),
+        _ => Err(Failure::Usage(format!("{} is not a checkout of ringmem: name one with --path", shown(folder)))),
+    }
+}
+
+/// In a string of TOML.
+fn escaped(path: &str) -> String {
+    path.replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+/// Cargo takes it for a name, and Rust for a crate.
+fn is_package(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphabetic())
+        && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_')
+        && !["test", "core", "std", "alloc", "ringmem", "ringmem-kernels", "ringmem-ptx-builder"].contains(&name)
+}

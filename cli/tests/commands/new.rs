@@ -1,0 +1,51 @@
+//! `ringmem new`: a package that compiles and runs.
+
+use std::fs;
+use std::path::Path;
+
+use ringmem_kernels::IMAGE;
+
+use crate::program::call;
+
+const FILES: [&str; 6] = ["Cargo.toml", "README.md", "build.rs", "src/lib.rs", "src/main.rs", "tests/step.rs"];
+
+#[test]
+fn its_files_are_those_of_the_example() {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the checkout");
+    let folder = tempfile::tempdir().expect("a folder");
+    let package = folder.path().join("particles");
+    let ran = call(&IMAGE, ["new".as_ref(), package.as_os_str()]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
+    for file in FILES {
+        let written = fs::read_to_string(package.join(file)).expect("a file");
+        let written = written.replace(&format!("path = \"{}", repository.display()), "path = \"../..");
+        let example = fs::read_to_string(repository.join("examples/workspace").join(file)).expect("a file");
+        assert_eq!(written, example, "{file}");
+    }
+}
+
+#[test]
+fn the_package_has_the_name_of_its_folder() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let package = folder.path().join("my-kernels");
+    let ran = call(&IMAGE, ["new".as_ref(), package.as_os_str()]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
+    let read = |file: &str| fs::read_to_string(package.join(file)).expect("a file");
+    assert!(read("Cargo.toml").contains("name = \"my-kernels\""));
+    assert!(read("src/main.rs").starts_with("use my_kernels::"));
+}
+
+#[test]
+fn names_that_cargo_refuses_existing_folders_and_other_checkouts_are_errors() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    for name in ["7up", "test", "a b", "übung"] {
+        call(&IMAGE, ["new".as_ref(), path(name).as_os_str()]).refuses(2, &[name, "not the name of a package"]);
+        assert!(!path(name).exists(), "{name}");
+    }
+    call(&IMAGE, ["new".as_ref(), folder.path().as_os_str()]).refuses(1, &["exists"]);
+    let elsewhere = folder.path().as_os_str();
+    call(&IMAGE, ["new".as_ref(), path("ours").as_os_str(), "--path".as_ref(), elsewhere])
+        .refuses(2, &["not a checkout of ringmem", "--path"]);
+    assert!(!path("ours").exists());
+}
