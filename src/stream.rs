@@ -219,7 +219,7 @@ impl Stream {
         let first = Copy { to: place, from: Place::Host(NonNull::from(&mut *element).cast()), bytes: size };
         // SAFETY: as above; the source is kept until this operation is complete.
         let queued = self.queue(&uses, Work::copy(None, to.device(), size), |backend, id| unsafe { backend.copy(&first, id) })?;
-        self.backend().keep(element, &Uses::of(queued));
+        self.backend().keep(element, &Uses::of(queued), None);
         *ticket = Some(queued);
         for doubling in place.doublings(size, count) {
             let work = Work::copy(to.device(), to.device(), doubling.bytes);
@@ -244,7 +244,8 @@ impl Stream {
             self.owns(buffer.memory())?;
             let Some(address) = buffer.device_address() else { return Ok(None) };
             let prefetch = Prefetch { address, bytes: buffer.size_bytes() as u64, to };
-            self.queue(&[buffer.uses()], Work::prefetch(prefetch.bytes), |backend, id| backend.prefetch(&prefetch, id)).map(Some)
+            self.queue(&[buffer.uses()], Work::prefetch(prefetch.bytes), |backend, id| backend.extension().prefetch(&prefetch, id))
+                .map(Some)
         })();
         self.pending(queued, buffer)
     }

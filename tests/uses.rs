@@ -221,7 +221,7 @@ fn what_a_stream_is_about_to_give_back_to_an_arena_is_there() {
     let shut = Arc::new(Shut(Mutex::default()));
     let gate = shut.0.lock().expect("nobody panicked");
     let ticket = backend.mark(stream.id()).expect("a live stream");
-    Arc::clone(&backend).notify(ticket, Waker::from(Arc::clone(&shut)));
+    backend.extension().notify(ticket, Waker::from(Arc::clone(&shut))).expect("the backend notifies");
     drop(buffer);
     held.let_go();
     // It is executed, and its stream has not come to what waits for that.

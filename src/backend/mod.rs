@@ -14,6 +14,7 @@ mod counters;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod ended;
+mod extension;
 mod failures;
 pub mod host;
 pub(crate) mod panic;
@@ -30,11 +31,9 @@ use core::ptr::{self, NonNull};
 use core::slice;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
-use core::task::Waker;
 use core::time::Duration;
 use std::boxed::Box;
-use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::sync::Arc;
 
 use ringmem_layouts::image::Entry;
 use ringmem_layouts::{Abi, Image};
@@ -42,126 +41,111 @@ use ringmem_layouts::{Abi, Image};
 use crate::{DeviceBytes, Result};
 
 pub use block::{Block, DeviceAddress, MemoryLocation, Options};
+pub use extension::Extension;
 pub use taint::Taints;
 pub use ticket::{StreamId, Ticket, Uses};
 
-/// What runs kernels and gives the memory for them: a driver, or the simulation of one.
+/// A source of devices, memory, streams and kernels: a driver, or a simulation of one.
 ///
-/// Every method may be called from any thread, also while a kernel runs. `device` is an ordinal, from 0.
+/// Every method may be called from any thread, also while a kernel runs. `device` is an ordinal, from 0. What a backend may lack is in its
+/// [`Extension`].
 ///
 /// # Safety
 ///
-/// An implementation gives blocks that are as long and aligned as asked for, initialised where the host can read them, and nobody else's until
-/// they are freed; it frees a block after its uses, and executes what is queued on a stream in order.
+/// An implementation returns blocks with the requested size and alignment, initialised where the host can read them, and not shared with any other
+/// live block. It frees a block after its uses, and executes the operations of a stream in order.
 pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
-    /// Its number in this process, from [`next_id`].
+    /// Returns the backend's number, unique in this process, from [`next_id`].
     fn id(&self) -> u64;
 
-    /// The same backend, its type forgotten.
+    /// Returns the same backend as a trait object.
     fn erased(self: Arc<Self>) -> Arc<dyn Backend>;
 
-    /// What kind of backend it is, in a word.
+    /// Returns the kind of backend in one word.
     fn name(&self) -> &'static str;
 
-    /// Whether its devices are simulated: what is called device memory is then the host's, and nothing is quicker there. No call falls back from a
-    /// driver to a simulation; whoever wants one makes one.
+    /// Returns true if the devices are simulated: device memory is host memory, and nothing is faster there.
+    ///
+    /// No call falls back from a driver to a simulation.
     fn is_simulated(&self) -> bool {
         false
     }
 
-    /// How many devices it drives.
+    /// Returns the number of devices.
     fn devices(&self) -> u32;
 
-    /// What a device can do.
+    /// Returns the features of a device.
     ///
     /// # Errors
     ///
     /// [`NoDevice`](crate::Error::NoDevice).
     fn capabilities(&self, device: u32) -> Result<Capabilities>;
 
-    /// What time it is for who measures its work, in ns from some moment: the process's clock, unless the devices are simulated and keep another.
-    fn now_ns(&self) -> u64 {
-        static BEGUN: OnceLock<Instant> = OnceLock::new();
-        u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    /// How much memory a device has; `None` where nobody knows.
+    /// Returns the size of a device's memory, or `None` if it is unknown.
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](crate::Error::NoDevice), or what the driver said.
+    /// [`NoDevice`](crate::Error::NoDevice), the driver's error.
     fn memory_info(&self, device: u32) -> Result<Option<MemoryInfo>>;
 
-    /// Memory, to be used by whoever waits for its [`ready`](Block::ready) ticket, if it has one.
+    /// Allocates memory, stream-ordered if `on` is a stream. Wait for its [`ready`](Block::ready) ticket, if it has one, before using it elsewhere.
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) for no bytes, [`Align`](crate::Error::Align), [`Unsupported`](crate::Error::Unsupported) for an option that this location does
-    /// not have, [`OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Size`](crate::Error::Size) for no bytes, [`Align`](crate::Error::Align), [`Unsupported`](crate::Error::Unsupported) for an option that the
+    /// location does not have, [`OutOfMemory`](crate::Error::OutOfMemory).
     fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block>;
 
-    /// Frees a block after its uses. It does not wait for them.
+    /// Frees a block after its uses, without waiting for them.
     ///
     /// # Errors
     ///
-    /// [`Foreign`](crate::Error::Foreign) for what is no live block of this backend, and with both layouts for one that was allocated
-    /// otherwise and stays; what the driver said, and then the block is gone all the same.
+    /// [`Foreign`](crate::Error::Foreign) if it is not a live block of this backend; with both layouts if the block is live but was allocated with
+    /// another layout, and it stays allocated. The driver's error; the block is freed anyway.
     ///
     /// # Safety
     ///
-    /// The block is freed once, and nobody uses it but the operations that `uses` names.
+    /// The block is freed once, and only the operations in `uses` still use it.
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()>;
 
-    /// Whether a block, which is live, would not go when it is freed: where a driver's free waits for every kernel, and one is queued or running, it is
-    /// put off.
-    fn puts_off(&self, block: &Block) -> bool {
-        let _ = block;
-        false
-    }
-
-    /// Whether a block that was freed after its uses, or one that it was a part of, has not gone yet because its free was [put off](Self::puts_off), or
-    /// something that is [kept beyond](Self::keep_beyond) it has not been dropped yet.
-    fn has_put_off(&self, block: &Block) -> bool {
-        let _ = block;
-        false
-    }
-
-    /// Copies at once, and returns when it is done. Waits for no stream. A copy of one word, 8 bytes at multiples of 8, is one load with all that
-    /// was published by it, and one store with all that was done before: others may load and store those words meanwhile.
+    /// Copies and returns when the copy is complete. Waits for no stream.
+    ///
+    /// A copy of one word, 8 bytes aligned to 8, is one acquire load and one release store: other threads and kernels may load and store those words
+    /// meanwhile.
     ///
     /// # Errors
     ///
-    /// [`Foreign`](crate::Error::Foreign) or [`Range`](crate::Error::Range) for a place that is not in live memory; what the driver said.
+    /// [`Foreign`](crate::Error::Foreign) or [`Range`](crate::Error::Range) for a place that is not in live memory; the driver's error.
     ///
     /// # Safety
     ///
-    /// Both places are valid for so many bytes and do not overlap, and a source of one word is valid for writes, too, since others may store to it; nobody
-    /// else writes to the source or uses the target meanwhile.
+    /// Both places are valid for `bytes` bytes and do not overlap. A source of one word is valid for writes too, since others may store to it. No
+    /// other code writes to the source or accesses the target meanwhile.
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()>;
 
-    /// Fills at once, and returns when it is done. Waits for no stream.
+    /// Fills and returns when the fill is complete. Waits for no stream.
     ///
     /// # Errors
     ///
-    /// As [`copy_now`](Self::copy_now); [`Cast`](crate::Error::Cast) for a place that is not aligned to the elements,
-    /// [`Unsupported`](crate::Error::Unsupported) for elements of another size than 1, 2, 4 or 8.
+    /// As [`copy_now`](Self::copy_now); [`Cast`](crate::Error::Cast) for a place that is not aligned to the elements;
+    /// [`Unsupported`](crate::Error::Unsupported) for an element size other than 1, 2, 4 or 8 bytes.
     ///
     /// # Safety
     ///
-    /// The place is valid for so many elements, and nobody uses it meanwhile.
+    /// The place is valid for all elements, and no other code accesses it meanwhile.
     unsafe fn fill_now(&self, fill: &Fill) -> Result<()>;
 
-    /// A stream of a device, running.
+    /// Opens a stream on a device.
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](crate::Error::NoDevice), [`System`](crate::Error::System), what the driver said.
+    /// [`NoDevice`](crate::Error::NoDevice), [`System`](crate::Error::System), the driver's error.
     fn open_stream(&self, device: u32) -> Result<StreamId>;
 
-    /// Ends a stream after what is queued on it. Does not wait for it if a kernel is queued or running there.
+    /// Closes a stream after its queued operations. Does not wait for them if a kernel is queued or running there.
     fn close_stream(&self, stream: StreamId);
 
-    /// Queues a copy; its ticket. The source is read when it is executed.
+    /// Queues a copy and returns its ticket. The source is read when the copy is executed.
     ///
     /// # Errors
     ///
@@ -172,19 +156,18 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// As [`copy_now`](Self::copy_now), until it has been executed.
     unsafe fn copy(&self, copy: &Copy, on: StreamId) -> Result<Ticket>;
 
-    /// Queues a fill; its ticket.
+    /// Queues a fill and returns its ticket.
     ///
     /// # Errors
     ///
-    /// As [`copy`](Self::copy).
+    /// As [`fill_now`](Self::fill_now), and [`Closed`](crate::Error::Closed); nothing was queued.
     ///
     /// # Safety
     ///
     /// As [`fill_now`](Self::fill_now), until it has been executed.
     unsafe fn fill(&self, fill: &Fill, on: StreamId) -> Result<Ticket>;
 
-    /// Stores a word that others may be reading: with all that was done before on the host, and by calls that have returned, visible to
-    /// whoever sees it.
+    /// Stores a word that others may be reading. An acquire load of it also sees all earlier writes of the host and of calls that have returned.
     ///
     /// # Errors
     ///
@@ -192,11 +175,11 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     ///
     /// # Safety
     ///
-    /// The place is valid for 8 bytes, and others only load from it meanwhile, or store words.
+    /// The place is valid for 8 bytes, and others access it meanwhile only by loads and stores of the word.
     unsafe fn publish_now(&self, word: Place, value: u64) -> Result<()>;
 
-    /// Copies at once, and then stores a word: as [`copy_now`](Self::copy_now) of each and [`publish_now`](Self::publish_now), with one wait for all of it where a
-    /// driver has an order for them. Where a copy fails nothing is stored.
+    /// Copies, and then stores a word: like [`copy_now`](Self::copy_now) of each and [`publish_now`](Self::publish_now), with one wait for all if the
+    /// driver can order them. If a copy fails, nothing is stored.
     ///
     /// # Errors
     ///
@@ -214,98 +197,70 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
         unsafe { self.publish_now(word, value) }
     }
 
-    /// Queues the store of a word that others may be reading: with all that was executed before on this stream visible to whoever sees
-    /// it, and only if nothing has failed there from the ticket `since` on. Its ticket.
+    /// Queues the store of a word that others may be reading, and returns its ticket. An acquire load of it also sees all earlier operations of the
+    /// stream. The word is stored only if no operation of the stream has failed from the ticket `since` on.
     ///
     /// # Errors
     ///
-    /// As [`fill`](Self::fill). What comes from waiting: [`Operation`](crate::Error::Operation), if something had failed.
+    /// As [`fill`](Self::fill). If an operation had failed, waiting returns [`Operation`](crate::Error::Operation).
     ///
     /// # Safety
     ///
     /// As [`publish_now`](Self::publish_now), until it has been executed; `since` is of this stream.
     unsafe fn publish(&self, word: Place, value: u64, since: Ticket, on: StreamId) -> Result<Ticket>;
 
-    /// Makes what is queued on `stream` from now on wait for a ticket of another.
+    /// Makes later operations of `stream` wait for a ticket of another stream.
     ///
     /// # Errors
     ///
-    /// [`Closed`](crate::Error::Closed), what the driver said.
+    /// [`Closed`](crate::Error::Closed), the driver's error.
     fn after(&self, ticket: Ticket, stream: StreamId) -> Result<()>;
 
-    /// A ticket of its own, reached when everything that was queued before on a stream is.
+    /// Returns a ticket that is reached when all earlier operations of a stream are complete.
     ///
     /// # Errors
     ///
-    /// [`Closed`](crate::Error::Closed), what the driver said.
+    /// [`Closed`](crate::Error::Closed), the driver's error.
     fn mark(&self, stream: StreamId) -> Result<Ticket>;
 
-    /// A ticket as [`mark`](Self::mark) gives one, of which is remembered when it was reached, until it is [forgotten](Self::forget). Whoever waits for it
-    /// is told what the first operation before it failed with that nobody was told of, as by [`synchronize`](Self::synchronize).
-    ///
-    /// With a driver: an event with timing (`cuEventCreate`, `cuEventRecord`), kept under the ticket. Where nothing is timed, a mark.
-    ///
-    /// # Errors
-    ///
-    /// As [`mark`](Self::mark).
-    fn record(&self, stream: StreamId) -> Result<Ticket> {
-        self.mark(stream)
-    }
-
-    /// How long after one recorded ticket another was reached, on any stream: nothing if it was reached before. With a driver `cuEventElapsedTime`.
-    ///
-    /// # Errors
-    ///
-    /// [`Operation`](crate::Error::Operation), also for one that failed; [`Unsupported`](crate::Error::Unsupported) for one that was not recorded, or was
-    /// forgotten, and where nothing is timed.
-    fn elapsed(&self, from: Ticket, to: Ticket) -> Result<Duration> {
-        let _ = (from, to);
-        Err(crate::Error::Unsupported { what: "the time of a ticket that was not recorded" })
-    }
-
-    /// Forgets when a recorded ticket was reached, or will be. With a driver `cuEventDestroy`.
-    fn forget(&self, ticket: Ticket) {
-        let _ = ticket;
-    }
-
-    /// Whether everything before a ticket was executed. A stream that was closed and has ended has reached all its tickets.
+    /// Returns true if every operation up to a ticket is complete. A stream that was closed and has ended has reached all its tickets.
     fn reached(&self, ticket: Ticket) -> bool;
 
-    /// Waits until a ticket is reached, not longer than `timeout` if there is one: whether it was.
+    /// Waits until a ticket is reached, or until the timeout; returns whether it was reached.
     ///
     /// # Errors
     ///
-    /// What the ticket's operation failed with. It is told once, also of a stream that was closed and has ended, as long as the backend remembers it: those
-    /// here remember the last 64 that ended with something to tell.
+    /// The error of the ticket's operation, once. For a stream that was closed and has ended, only while the backend remembers it: the backends of
+    /// this crate remember the last 64 that ended with an unreported error.
     fn wait(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool>;
 
-    /// The same for who relies on what the ticket's operation has done, and holds its stream: it is an error also where somebody else was told what that
-    /// failed with.
+    /// Like [`wait`](Self::wait), for a caller that relies on the operation's effect and holds its stream: also fails if the operation's error was
+    /// already reported to another waiter.
     ///
     /// # Errors
     ///
-    /// As [`wait`](Self::wait), and [`Operation`](crate::Error::Operation). The backends here remember some hundred runs of failures of each stream; of older
-    /// ones they say so too many, and never too few.
+    /// As [`wait`](Self::wait), and [`Operation`](crate::Error::Operation). The backends of this crate remember some hundred runs of failures of each
+    /// stream. Of older ones they may report a success as a failure, and never the reverse.
     fn outcome(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool>;
 
-    /// Waits until everything that was queued on a stream so far has been executed.
+    /// Waits until all operations queued on a stream so far are complete.
     ///
     /// # Errors
     ///
-    /// What the first operation failed with that nobody was told of; it and its successors are told now.
+    /// The first unreported error of those operations; all of them count as reported then.
     fn synchronize(&self, stream: StreamId) -> Result<()>;
 
-    /// The kernels of an image, if it was compiled with the layouts that are expected.
+    /// Loads the kernels of an image, if it was compiled with the expected layouts.
     ///
     /// # Errors
     ///
-    /// [`Abi`](crate::Error::Abi) with both sides' tables; what the driver said.
+    /// [`Abi`](crate::Error::Abi) with both layouts; the driver's error.
     fn load(&self, image: &Image, expected: &Abi) -> Result<ModuleId>;
 
-    /// Forgets a module after the launches of it.
+    /// Unloads a module after its queued launches.
     fn unload(&self, module: ModuleId);
 
-    /// Queues a kernel; its ticket.
+    /// Queues a kernel and returns its ticket.
     ///
     /// # Errors
     ///
@@ -317,90 +272,16 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The promise of [`Stream::launch`](crate::stream::Stream::launch).
     unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket>;
 
-    /// Holds on to a value until its uses are over, and drops it then.
-    fn keep(&self, value: Box<dyn Send>, uses: &Uses);
+    /// Keeps a value until its uses are complete, then drops it; if a block that was freed is named, not before the memory of that block is free
+    /// (see [`Extension::is_deferred`]). Others may [wait](Extension::free_deferred) for the drop, so it must not block.
+    fn keep(&self, value: Box<dyn Send>, uses: &Uses, beyond: Option<&Block>);
 
-    /// Holds on to a value until a block that was freed has gone, and drops it then: after its uses, also where it is [put off](Self::puts_off). Others may
-    /// [wait](Self::catch_up) for it meanwhile: dropping it waits for nobody.
-    fn keep_beyond(&self, value: Box<dyn Send>, block: &Block, uses: &Uses) {
-        let _ = block;
-        self.keep(value, uses);
-    }
-
-    /// Gives back what was freed, and drops what is kept [beyond](Self::keep_beyond) a block, as far as their uses are over; and waits for other threads that
-    /// are about to. Until then it counts against limits.
-    fn catch_up(&self) {}
-
-    /// Wakes a task when a ticket is reached, at once if it has been, and drops its waker then. Nobody need call the backend for that.
-    ///
-    /// A backend that has nobody to do so leaves it to a thread of this process, which looks whether the ticket is [`reached`](Self::reached), first often
-    /// and at last every millisecond, while there is any to look for. With a driver: `cuLaunchHostFunc` after the ticket's event, on a stream of its own.
-    fn notify(self: Arc<Self>, ticket: Ticket, waker: Waker) {
-        watch::watch(self.erased(), ticket, waker);
-    }
-
-    /// Counts an error that nobody was there to be told of: a free in a destructor.
+    /// Counts an error that could not be returned: of a free in a destructor.
     fn unreported(&self, error: crate::Error);
 
-    /// Returns the memory that failed operations have left invalid, or `None` if the backend does not track it.
-    ///
-    /// The backend's operations check and update [`Taints`] when they are executed.
-    fn taints(&self) -> Option<&Taints> {
-        None
-    }
-
-    /// Refuses the host's touching a block of managed memory where a kernel that runs must not meet it there.
-    ///
-    /// # Errors
-    ///
-    /// [`Busy`](crate::Error::Busy).
-    fn host_access(&self, block: &Block) -> Result<()> {
-        let _ = block;
-        Ok(())
-    }
-
-    /// Queues that managed memory moves to a device, or home to the host; its ticket. A hint: what is touched elsewhere moves there anyway.
-    ///
-    /// # Errors
-    ///
-    /// [`Unsupported`](crate::Error::Unsupported) where nothing can be moved ahead or the memory is not managed; as [`copy`](Self::copy).
-    fn prefetch(&self, prefetch: &Prefetch, on: StreamId) -> Result<Ticket> {
-        let _ = (prefetch, on);
-        Err(crate::Error::Unsupported { what: "a prefetch" })
-    }
-
-    /// Lets a device reach another's memory: its kernels do, and copies between the two need no host. Nothing happens the second time, nor for a
-    /// device and itself.
-    ///
-    /// # Errors
-    ///
-    /// [`NoDevice`](crate::Error::NoDevice), [`Unsupported`](crate::Error::Unsupported) where [`Capabilities::peers`] does not list it, what the driver said.
-    fn enable_peer(&self, device: u32, peer: u32) -> Result<()> {
-        no_peers(self.devices(), device, peer)
-    }
-
-    /// Takes that back. Wait for what uses it first.
-    ///
-    /// # Errors
-    ///
-    /// As [`enable_peer`](Self::enable_peer).
-    fn disable_peer(&self, device: u32, peer: u32) -> Result<()> {
-        no_peers(self.devices(), device, peer)
-    }
-
-    /// Waits until uses are over.
-    ///
-    /// # Errors
-    ///
-    /// As [`wait`](Self::wait), the first of several.
-    fn settle(&self, uses: &Uses) -> Result<()> {
-        let mut outcome = Ok(());
-        // All of them, also after one has failed.
-        for ticket in uses.iter() {
-            let waited = self.wait(ticket, None).map(drop);
-            outcome = outcome.and(waited);
-        }
-        outcome
+    /// Returns the features that a backend may lack. The default has none of them.
+    fn extension(&self) -> &dyn Extension {
+        &()
     }
 }
 
@@ -599,7 +480,7 @@ pub struct Capabilities {
     pub stream_ordered: bool,
     /// The largest alignment that can be asked for, bytes.
     pub largest_align: u64,
-    /// The devices whose memory this one can [reach](Backend::enable_peer), by ordinal; itself is not among them.
+    /// The devices whose memory this one can [access](Extension::set_peer), by ordinal; itself is not among them.
     pub peers: std::vec::Vec<u32>,
 }
 
@@ -617,15 +498,6 @@ impl MemoryInfo {
     #[must_use]
     pub const fn used(&self) -> u64 {
         self.total.saturating_sub(self.free)
-    }
-}
-
-/// Where no device reaches another.
-fn no_peers(devices: u32, device: u32, peer: u32) -> Result<()> {
-    match [device, peer].into_iter().find(|&asked| asked >= devices) {
-        Some(asked) => Err(crate::Error::NoDevice { asked, devices }),
-        None if device == peer => Ok(()),
-        None => Err(crate::Error::Unsupported { what: "reaching that device's memory from this one" }),
     }
 }
 

@@ -136,6 +136,20 @@ impl Uses {
         Ok(())
     }
 
+    /// Waits until all are complete, even after one has failed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Backend::wait`], the first of several.
+    pub fn settle(&self, backend: &dyn Backend) -> Result<()> {
+        let mut outcome = Ok(());
+        for ticket in self.iter() {
+            let waited = backend.wait(ticket, None).map(drop);
+            outcome = outcome.and(waited);
+        }
+        outcome
+    }
+
     /// Takes a ticket off, and every earlier one of its stream.
     pub fn remove(&mut self, ticket: Ticket) {
         for place in &mut self.tickets {

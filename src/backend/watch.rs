@@ -33,7 +33,7 @@ struct Watch {
 static WATCH: Mutex<Watch> = Mutex::new(Watch { new: Vec::new(), runs: false });
 
 /// Wakes a task when a ticket is reached. Without a thread it is woken at once, to poll again.
-pub(super) fn watch(backend: Arc<dyn Backend>, ticket: Ticket, waker: Waker) {
+pub(crate) fn watch(backend: Arc<dyn Backend>, ticket: Ticket, waker: Waker) {
     add(Watched { ticket: Some((backend, ticket)), looks: 0, waker });
 }
 
@@ -149,7 +149,8 @@ mod tests {
         let dynamic = Arc::clone(&backend).erased();
         for _ in 0..3 {
             let held = gate.lock().expect("nobody panicked");
-            let (ticket, task) = (backend.record(stream.id()).expect("it is queued"), Arc::new(Task::default()));
+            let (ticket, task) =
+                (backend.extension().record(stream.id()).expect("it is queued").expect("timed"), Arc::new(Task::default()));
             watch(Arc::clone(&dynamic), ticket, Waker::from(Arc::new(Panics)));
             watch(Arc::clone(&dynamic), ticket, Waker::from(Arc::clone(&task)));
             thread::sleep(MOST * 5);

@@ -63,7 +63,7 @@ impl Drop for Pair {
         let backend = self.carrier.backend();
         match self.carrier.last().filter(|last| !backend.reached(*last)) {
             // Queued operations still read one ring and write the other.
-            Some(last) => backend.keep(Box::new((far, Arc::clone(&self.near))), &Uses::of(last)),
+            Some(last) => backend.keep(Box::new((far, Arc::clone(&self.near))), &Uses::of(last), None),
             None => drop(far),
         }
     }

@@ -59,7 +59,7 @@ impl<E: NearEnd> Way<E> {
     pub fn used(&mut self, backend: &dyn Backend, ticket: Ticket) -> Result<()> {
         match &mut self.mover {
             Some(mover) => mover.pair.far.used(ticket)?,
-            None => backend.keep(Box::new(Arc::clone(&self.near)), &Uses::of(ticket)),
+            None => backend.keep(Box::new(Arc::clone(&self.near)), &Uses::of(ticket), None),
         }
         Ok(())
     }

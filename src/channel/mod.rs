@@ -299,7 +299,7 @@ impl<I: RingMessage, O: RingMessage> Drop for Channel<I, O> {
             // The region lists the launch as a use, so it lives for as long as the kernel writes there.
             self.control.abandon();
             if let Some(ticket) = kernel.ticket() {
-                self.stream.backend().keep(Box::new(take(&mut self.kept)), &Uses::of(ticket));
+                self.stream.backend().keep(Box::new(take(&mut self.kept)), &Uses::of(ticket), None);
             }
         }
     }

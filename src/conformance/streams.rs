@@ -219,13 +219,13 @@ pub fn a_value_that_is_kept_is_dropped_after_its_uses(subject: &Subject) {
     let mut held = subject.hold(&stream);
     let launch = held.take();
     let (value, alive) = tell_tale();
-    subject.backend.keep(value, &launch.ticket().map_or(Uses::NONE, Uses::of));
+    subject.backend.keep(value, &launch.ticket().map_or(Uses::NONE, Uses::of), None);
     assert_eq!(Arc::strong_count(&alive), 2, "a kernel uses it");
     drop(held);
     done(launch);
     eventually("the value is dropped", || Arc::strong_count(&alive) == 1);
     let (value, alive) = tell_tale();
-    subject.backend.keep(value, &Uses::NONE);
+    subject.backend.keep(value, &Uses::NONE, None);
     assert_eq!(Arc::strong_count(&alive), 1, "nobody uses it");
 }
 

@@ -45,7 +45,7 @@ pub struct Bandwidth {
 const TIMES: usize = 4;
 
 /// Measures copies of `bytes` bytes between the host and a stream's device, one at a time. The clock is
-/// [`Backend::now_ns`](crate::backend::Backend::now_ns): in a link model, that of the model.
+/// [`Extension::now_ns`](crate::backend::Extension::now_ns): in a link model, that of the model.
 ///
 /// # Errors
 ///
@@ -77,9 +77,9 @@ fn measure<A: Memory, B: Memory>(stream: &Stream, from: Buffer<u8, A>, to: Buffe
     let mut both = (from, to);
     let mut least = u64::MAX;
     for time in 0..=TIMES {
-        let begun = backend.now_ns();
+        let begun = backend.extension().now_ns();
         both = stream.copy(both.0, both.1).and_then(Pending::wait).map_err(Rejected::into_error)?;
-        let took = backend.now_ns().saturating_sub(begun);
+        let took = backend.extension().now_ns().saturating_sub(begun);
         // The first one includes page faults.
         if time > 0 {
             least = least.min(took);

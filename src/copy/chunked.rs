@@ -100,7 +100,7 @@ impl Drop for Flights {
             let _ = uses.add(ticket);
         }
         if !uses.is_empty() {
-            self.backend.keep(Box::new(place), &uses);
+            self.backend.keep(Box::new(place), &uses, None);
         }
     }
 }

@@ -63,7 +63,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
     /// Returns whether a buffer of `bytes` bytes could be created now: within the limit, and in one piece of the memory at an alignment of 8.
     ///
     /// It allocates such a block and frees it at once, so it takes as long as [`create`](Self::create), which may wait for pending frees. If a running
-    /// kernel [defers](crate::backend::Backend::puts_off) the free, the bytes count as used until that kernel ends; a [`Pool`](crate::pool::Pool) defers
+    /// kernel [defers](crate::backend::Extension::defers_free) the free, the bytes count as used until that kernel ends; a [`Pool`](crate::pool::Pool) defers
     /// none. Another thread may allocate the bytes before the caller does: [`reserve`](Self::reserve) reserves them within the limit.
     #[must_use]
     #[track_caller]

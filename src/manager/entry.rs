@@ -73,8 +73,8 @@ impl<M: Memory> Drop for Held<M> {
 impl Drop for Room {
     fn drop(&mut self) {
         let Some(reservation) = self.reservation.take() else { return };
-        if !self.uses.is_empty() || self.backend.has_put_off(&self.block) {
-            self.backend.keep_beyond(Box::new(reservation), &self.block, &self.uses);
+        if !self.uses.is_empty() || self.backend.extension().is_deferred(&self.block) {
+            self.backend.keep(Box::new(reservation), &self.uses, Some(&self.block));
         }
     }
 }

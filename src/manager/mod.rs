@@ -238,7 +238,7 @@ impl<M: Memory> MemoryManager<M> {
             return Statistics::default();
         }
         let Shared { names, memory, budget, counts, .. } = &*self.shared;
-        memory.backend().catch_up();
+        memory.backend().extension().free_deferred();
         let (all, look) = (names.all(), self.shared.look());
         all.iter().for_each(|named| named.card.look(look));
         let now = self.shared.now();
@@ -298,7 +298,7 @@ impl<M: Memory> Shared<M> {
     /// Bytes of the budget, also those that somebody is about to give back.
     fn reserve(&self, bytes: u64) -> Result<Reservation> {
         self.budget.reserve(bytes).or_else(|_| {
-            self.memory.backend().catch_up();
+            self.memory.backend().extension().free_deferred();
             self.budget.reserve(bytes)
         })
     }

@@ -56,7 +56,7 @@ impl<M: Memory> Arena<M> {
     /// Bytes that no block holds; not necessarily in one piece.
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
-        self.backend().catch_up();
+        self.backend().extension().free_deferred();
         self.shared.free_list().free()
     }
 }
@@ -94,7 +94,7 @@ unsafe impl<M: Memory> Memory for Arena<M> {
         let take = || self.shared.free_list().allocate(requested, layout.align() as u64);
         // What a stream is about to give back is there for it.
         let taken = take().or_else(|_| {
-            self.backend().catch_up();
+            self.backend().extension().free_deferred();
             take()
         });
         let offset = taken.map_err(|Shortage { free, largest }| Error::OutOfMemory { requested, free, largest })?;
@@ -117,7 +117,7 @@ unsafe impl<M: Memory> Memory for Arena<M> {
         } else {
             let block = Block { ready: None, ..block };
             let part = Part { arena: Arc::clone(&self.shared), block: Block { ..block } };
-            self.backend().keep_beyond(Box::new(part), &block, uses);
+            self.backend().keep(Box::new(part), uses, Some(&block));
         }
         Ok(())
     }

@@ -429,7 +429,7 @@ impl<T, M: Memory> Buffer<T, M> {
     fn with_taints(&self, change: impl FnOnce(&Taints, Place, u64)) {
         // SAFETY: the start is within the block.
         let place = unsafe { self.block.place(0) };
-        if let (Some(taints), Some(place)) = (self.memory.backend().taints(), place) {
+        if let (Some(taints), Some(place)) = (self.memory.backend().extension().taints(), place) {
             change(taints, place, self.block.layout.size() as u64);
         }
     }

@@ -17,7 +17,7 @@ use crate::stream::Stream;
 /// 1. Bytes are reserved before the memory is asked and given back if it refuses: [`used`](Self::used) is above the limit at no instant, whatever
 ///    the number of threads.
 /// 2. A block counts until the memory below has it back *and* its listed uses are over, since until then nobody else can have its bytes; and as long
-///    as the backend has [put off](Backend::puts_off) to free it.
+///    as the backend [defers](crate::backend::Extension::defers_free) its free.
 /// 3. What counts is what is asked for here. An [`Aligned`](super::Aligned) below may take more.
 ///
 /// ```
@@ -61,7 +61,7 @@ impl<M: Memory> Limited<M> {
     /// The bytes that count now.
     #[must_use]
     pub fn used(&self) -> u64 {
-        self.shared.memory.backend().catch_up();
+        self.shared.memory.backend().extension().free_deferred();
         self.shared.budget.used()
     }
 
@@ -92,7 +92,7 @@ unsafe impl<M: Memory> Memory for Limited<M> {
         let Shared { memory, budget } = &*self.shared;
         let bytes = layout.size() as u64;
         budget.take(bytes).or_else(|_| {
-            memory.backend().catch_up();
+            memory.backend().extension().free_deferred();
             budget.take(bytes)
         })?;
         let taken = Taken { budget, bytes };
@@ -107,10 +107,10 @@ unsafe impl<M: Memory> Memory for Limited<M> {
         let mut outcome = Ok(());
         let give = |_| {
             let backend = memory.backend();
-            if uses.is_empty() && !backend.has_put_off(&left) {
+            if uses.is_empty() && !backend.extension().is_deferred(&left) {
                 budget.give(bytes);
             } else {
-                backend.keep_beyond(Box::new(budget.taken(bytes)), &left, uses);
+                backend.keep(Box::new(budget.taken(bytes)), uses, Some(&left));
             }
         };
         // SAFETY: the caller's promise.

@@ -38,12 +38,12 @@ impl Listed {
     ///
     /// # Errors
     ///
-    /// As [`Backend::settle`]; the next who waits asks again.
+    /// As [`Uses::settle`]; the next who waits asks again.
     pub fn settle(&self, backend: &dyn Backend) -> Result<()> {
         if self.is_settled() {
             return Ok(());
         }
-        backend.settle(&self.uses)?;
+        self.uses.settle(backend)?;
         // SYNC POINT: settled. Pairs with is_settled: what was executed is visible to whoever sees this.
         self.are_over.store(true, Release);
         Ok(())

@@ -448,11 +448,13 @@ impl<M: Memory> View<'_, M> {
         // SAFETY: the offset is within the block, by the invariant of whoever has this view.
         let first = unsafe { host.add(self.offset) };
         let (place, bytes) = (Place::Host(first), (len * size_of::<T>()) as u64);
-        let taints = if Taints::are_none() { None } else { backend.taints() };
+        let taints = if Taints::are_none() { None } else { backend.extension().taints() };
         if let (Contents::Kept, Some(taints)) = (contents, taints) {
             taints.check(place, bytes)?;
         }
-        backend.host_access(self.block)?;
+        if self.block.location == MemoryLocation::Unified {
+            backend.extension().host_access(self.block)?;
+        }
         if let (Contents::Overwritten, Some(taints)) = (contents, taints) {
             taints.remove(place, bytes);
         }

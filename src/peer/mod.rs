@@ -172,7 +172,7 @@ impl Peers {
         if from == to || self.is_enabled(from, to) == enabled {
             return Ok(());
         }
-        if enabled { self.backend.enable_peer(from, to) } else { self.backend.disable_peer(from, to) }?;
+        self.backend.extension().set_peer(from, to, enabled)?;
         self.enabled.set(from, to, enabled);
         Ok(())
     }

@@ -127,7 +127,7 @@ impl<M: Memory> Pool<M> {
 
     /// Gives empty slabs back to the memory, those first that are empty for the longest, until no more than `bytes` are held; how many bytes
     /// that gave back. Blocks that threads have cached go back to their slabs before. A slab stays as long as its backend would
-    /// [put its free off](Backend::puts_off).
+    /// [deferred its free](crate::backend::Extension::defers_free).
     pub fn trim_to(&self, bytes: u64) -> u64 {
         self.here().map_or(0, |shared| shared.trim(bytes, Duration::ZERO))
     }

@@ -106,7 +106,7 @@ impl<T, M: Memory> Drop for Lease<'_, T, M> {
         if let Some(ticket) = self.used {
             let stored = stored.into_owned();
             let backend = stored.buffer.memory().backend().clone();
-            backend.keep(Box::new(stored), &Uses::of(ticket));
+            backend.keep(Box::new(stored), &Uses::of(ticket), None);
         }
     }
 }

@@ -11,6 +11,7 @@ use std::task::Wake;
 
 use super::{Pending, Queued};
 use crate::Rejected;
+use crate::backend::watch::watch;
 use crate::backend::{Backend, Ticket};
 
 /// A [`Pending`] that is awaited, on any executor: the operation is under way already, whether anybody polls this or not.
@@ -111,7 +112,9 @@ impl Listener {
             None => {
                 let bell = Arc::new(Bell { waker: Mutex::new(waker) });
                 self.bell = Arc::downgrade(&bell);
-                Arc::clone(backend).notify(ticket, Waker::from(bell));
+                if let Err(waker) = backend.extension().notify(ticket, Waker::from(bell)) {
+                    watch(Arc::clone(backend), ticket, waker);
+                }
             }
         }
         Poll::Pending

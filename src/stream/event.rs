@@ -7,7 +7,7 @@ use core::time::Duration;
 use super::Stream;
 use super::completion::Listener;
 use crate::Result;
-use crate::backend::Ticket;
+use crate::backend::{Backend, StreamId, Ticket};
 use crate::memory::same_backend;
 
 /// A moment in a stream: reached when everything that was queued before has been executed. It holds the stream.
@@ -46,7 +46,7 @@ impl Stream {
     ///
     /// What the driver said.
     pub fn record(&self) -> Result<Event> {
-        let ticket = self.backend().record(self.id())?;
+        let ticket = record(&**self.backend(), self.id())?;
         Ok(Event { ticket, stream: self.clone() })
     }
 
@@ -59,6 +59,14 @@ impl Stream {
         same_backend(&**self.backend(), &**event.stream.backend())?;
         // In its own stream it is behind it as it is.
         if event.ticket.stream == self.id() { Ok(()) } else { self.backend().after(event.ticket, self.id()) }
+    }
+}
+
+/// Records a timed event, or a mark if the backend has no timed events.
+pub(super) fn record(backend: &dyn Backend, stream: StreamId) -> Result<Ticket> {
+    match backend.extension().record(stream)? {
+        Some(ticket) => Ok(ticket),
+        None => backend.mark(stream),
     }
 }
 
@@ -107,13 +115,13 @@ impl Event {
     /// [`Unsupported`](crate::Error::Unsupported) where nothing is timed.
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
         same_backend(&**self.stream.backend(), &**earlier.stream.backend())?;
-        self.stream.backend().elapsed(earlier.ticket, self.ticket)
+        self.stream.backend().extension().elapsed(earlier.ticket, self.ticket)
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
-        self.stream.backend().forget(self.ticket);
+        self.stream.backend().extension().forget(self.ticket);
     }
 }
 

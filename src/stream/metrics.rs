@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::Stream;
+use super::event::record;
 use crate::backend::panic::caught;
 use crate::backend::{Backend, StreamId, Ticket};
 use crate::{Error, Result};
@@ -173,7 +174,7 @@ struct Moment<'a> {
 
 impl<'a> Moment<'a> {
     fn record(backend: &'a dyn Backend, id: StreamId) -> Result<Self> {
-        Ok(Self { backend, ticket: backend.record(id)? })
+        Ok(Self { backend, ticket: record(backend, id)? })
     }
 
     fn keep(self) -> Ticket {
@@ -183,7 +184,7 @@ impl<'a> Moment<'a> {
 
 impl Drop for Moment<'_> {
     fn drop(&mut self) {
-        self.backend.forget(self.ticket);
+        self.backend.extension().forget(self.ticket);
     }
 }
 
@@ -228,7 +229,7 @@ impl Books {
     /// Counts what is over.
     fn settle(&mut self, backend: &dyn Backend) {
         while let Some(open) = self.open.pop_front_if(|open| backend.reached(open.end)) {
-            match (backend.elapsed(open.begin, open.end), open.work) {
+            match (backend.extension().elapsed(open.begin, open.end), open.work) {
                 (Ok(took), Work::Bytes(way, bytes)) => way(&mut self.metrics).add(bytes, took),
                 (Ok(took), Work::Kernel) => self.metrics.kernels.add(took),
                 (Err(_), _) => self.metrics.lost += 1,
@@ -240,7 +241,7 @@ impl Books {
 
 impl Open {
     fn forget(&self, backend: &dyn Backend) {
-        backend.forget(self.begin);
-        backend.forget(self.end);
+        backend.extension().forget(self.begin);
+        backend.extension().forget(self.end);
     }
 }

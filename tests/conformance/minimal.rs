@@ -10,6 +10,9 @@ use ringmem::backend::{
     Ticket, Uses,
 };
 use ringmem::image::{Entry, KernelHost};
+use ringmem::memory::Pinned;
+use ringmem::peer::Peers;
+use ringmem::stream::Stream;
 use ringmem::{Abi, Error, Image, Result};
 
 #[derive(Debug)]
@@ -100,8 +103,8 @@ unsafe impl Backend for Minimal {
         // SAFETY: as above.
         unsafe { self.0.launch(launch, on) }
     }
-    fn keep(&self, value: Box<dyn Send>, uses: &Uses) {
-        self.0.keep(value, uses);
+    fn keep(&self, value: Box<dyn Send>, uses: &Uses, beyond: Option<&Block>) {
+        self.0.keep(value, uses, beyond);
     }
     fn unreported(&self, error: Error) {
         self.0.unreported(error);
@@ -183,21 +186,31 @@ fn default_copies_are_followed_by_the_published_word() {
 fn defaults_refuse_features_that_a_backend_lacks() {
     let backend = minimal();
     let (stream, block) = (backend.open_stream(0).expect("device 0"), words(&backend));
-    assert!(!backend.is_simulated() && backend.taints().is_none());
-    assert!(!backend.puts_off(&block) && !backend.has_put_off(&block));
-    backend.host_access(&block).expect("nothing is in the way");
+    let extension = backend.extension();
+    assert!(!backend.is_simulated() && extension.taints().is_none());
+    assert!(!extension.defers_free(&block) && !extension.is_deferred(&block));
+    extension.host_access(&block).expect("nothing is in the way");
     let prefetch = Prefetch { address: block.device_address.expect("pinned"), bytes: 16, to: Some(0) };
-    assert!(matches!(backend.prefetch(&prefetch, stream), Err(Error::Unsupported { .. })));
-    for set in [Minimal::enable_peer, Minimal::disable_peer] {
-        set(&backend, 0, 0).expect("a device reaches itself");
-        assert!(matches!(set(&backend, 0, 3), Err(Error::NoDevice { asked: 3, devices: 1 })));
-        assert!(matches!(set(&backend, 4, 0), Err(Error::NoDevice { asked: 4, devices: 1 })));
+    assert!(matches!(extension.prefetch(&prefetch, stream), Err(Error::Unsupported { .. })));
+    for enabled in [true, false] {
+        extension.set_peer(0, 0, enabled).expect("a device reaches itself");
+        assert!(matches!(extension.set_peer(0, 1, enabled), Err(Error::Unsupported { .. })));
     }
-    let ticket = backend.record(stream).expect("a mark");
-    assert!(backend.wait(ticket, None).expect("nothing failed"));
-    assert!(matches!(backend.elapsed(ticket, ticket), Err(Error::Unsupported { .. })));
-    backend.forget(ticket);
-    assert!(backend.now_ns() <= backend.now_ns());
+    let mut peers = Peers::new(Pinned::new(&backend, 0)).expect("streams");
+    for set in [Peers::enable, Peers::disable] {
+        set(&mut peers, 0, 0).expect("a device reaches itself");
+        assert!(matches!(set(&mut peers, 0, 3), Err(Error::NoDevice { asked: 3, devices: 1 })));
+        assert!(matches!(set(&mut peers, 4, 0), Err(Error::NoDevice { asked: 4, devices: 1 })));
+    }
+    assert!(extension.record(stream).expect("no event").is_none());
+    let timed = Stream::new(&backend, 0).expect("device 0");
+    let event = timed.record().expect("a mark");
+    event.wait().expect("nothing failed");
+    assert!(matches!(event.elapsed_since(&event), Err(Error::Unsupported { .. })));
+    let ticket = backend.mark(stream).expect("a mark");
+    assert!(matches!(extension.elapsed(ticket, ticket), Err(Error::Unsupported { .. })));
+    extension.forget(ticket);
+    assert!(extension.now_ns() <= extension.now_ns());
     backend.close_stream(stream);
     // SAFETY: no other code uses the block.
     unsafe { backend.free(&block, &Uses::NONE) }.expect("once");
@@ -229,11 +242,11 @@ fn a_default_settle_waits_for_every_use_and_returns_the_first_error() {
             std::thread::sleep(Duration::from_millis(20));
             held.let_go();
         });
-        let outcome = backend.settle(&uses);
+        let outcome = uses.settle(&backend);
         assert!(uses.iter().all(|ticket| backend.reached(ticket)), "also after the first has failed");
         assert!(matches!(outcome, Err(Error::Injected { call: "fill", number: 1 })));
     });
-    backend.settle(&uses).expect("reported");
+    uses.settle(&backend).expect("reported");
     streams.into_iter().for_each(|stream| backend.close_stream(stream));
     // SAFETY: the uses of the block are complete.
     unsafe { backend.free(&block, &Uses::NONE) }.expect("once");
@@ -252,8 +265,8 @@ fn a_value_kept_beyond_a_block_is_dropped_after_its_uses() {
     let (held, block) = (Held::new(&backend), words(&backend));
     let (sender, dropped) = std::sync::mpsc::channel();
     let ticket = backend.mark(held.stream).expect("a live stream");
-    backend.keep_beyond(Box::new(Tell(sender)), &block, &Uses::of(ticket));
-    backend.catch_up();
+    backend.keep(Box::new(Tell(sender)), &Uses::of(ticket), Some(&block));
+    backend.extension().free_deferred();
     assert!(dropped.try_recv().is_err() && !backend.reached(ticket), "its use is not complete");
     held.let_go();
     dropped.recv_timeout(Duration::from_secs(30)).expect("its use is complete");

@@ -36,7 +36,7 @@ fn in_a_link_model_they_are_the_model_s() {
     assert_eq!([up, down, pageable_up, pageable_down, on_device].map(ns), [101_000, 101_000, 201_000, 201_000, 10_000]);
     let locked = ringmem::memory::PinnedBuffer::<u8>::new(super::pinned(&backend), 1_000_000).expect("room").is_pinned();
     assert_eq!(is_pinned, locked, "as the system says of as many bytes");
-    assert_eq!(backend.now_ns(), backend.model_now().expect("a model"));
+    assert_eq!(backend.extension().now_ns(), backend.model_now().expect("a model"));
 }
 
 #[test]

@@ -201,19 +201,19 @@ lacking! {
     fn without_the_function_that_lets_a_device_reach_another_none_does() without("cuCtxEnablePeerAccess") with("RINGMEM_DOUBLE_DEVICES" = 2) {
         let backend = rig::open();
         assert!(backend.capabilities(0).expect("device 0").peers.is_empty());
-        unsupported(backend.enable_peer(0, 1), "reaching");
+        unsupported(backend.extension().set_peer(0, 1, true), "reaching");
     }
 
     fn without_the_function_that_asks_whether_it_can_none_does() without("cuDeviceCanAccessPeer") with("RINGMEM_DOUBLE_DEVICES" = 2) {
         let backend = rig::open();
         assert!(backend.capabilities(0).expect("device 0").peers.is_empty());
-        unsupported(backend.enable_peer(0, 1), "reaching");
+        unsupported(backend.extension().set_peer(0, 1, true), "reaching");
     }
 
     fn without_the_function_that_takes_it_back_it_stays() without("cuCtxDisablePeerAccess") with("RINGMEM_DOUBLE_DEVICES" = 2) {
         let backend = rig::open();
-        backend.enable_peer(0, 1).expect("it can");
-        unsupported(backend.disable_peer(0, 1), "cuCtxDisablePeerAccess");
+        backend.extension().set_peer(0, 1, true).expect("it can");
+        unsupported(backend.extension().set_peer(0, 1, false), "cuCtxDisablePeerAccess");
         assert_eq!((backend.counters().peer_enables, backend.counters().peer_disables), (1, 0));
     }
 

@@ -363,7 +363,7 @@ alone! {
         // What is dropped before the limit has its bytes back, by whoever looks on.
         let (begun, has_begun) = mpsc::channel();
         let (go, told) = mpsc::channel();
-        backend.keep_beyond(Box::new(Slow(begun, told)), &Block::empty(MemoryLocation::Device, 1), &Uses::of(backend.mark(stream.id()).expect("a ticket")));
+        backend.keep(Box::new(Slow(begun, told)), &Uses::of(backend.mark(stream.id()).expect("a ticket")), Some(&Block::empty(MemoryLocation::Device, 1)));
         drop(whole);
         drop(held);
         has_begun.recv_timeout(rig::LIMIT).expect("its use is over");
@@ -386,7 +386,7 @@ alone! {
             let mut whole = Buffer::<u8, _>::new(limited.clone(), 1000).expect("the limit");
             whole.used_by(&stream).expect("its backend's");
             // Over no sooner than the buffer's use, and first in the row.
-            backend.keep(Box::new(Asks(limited.clone())), &Uses::of(backend.mark(stream.id()).expect("a ticket")));
+            backend.keep(Box::new(Asks(limited.clone())), &Uses::of(backend.mark(stream.id()).expect("a ticket")), None);
             drop(whole);
             drop(held);
             stream.synchronize().expect("done");

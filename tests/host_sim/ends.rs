@@ -36,7 +36,7 @@ fn a_stream_that_goes_on_another_s_thread_is_not_waited_for_there() {
         let ticket = backend.mark(first.id()).expect("a live stream");
         let last = first.fill(gpu(&backend, 4), .., 7).expect("it is queued");
         second.wait_for(&first).expect("it is queued");
-        backend.keep(Box::new(second), &Uses::of(ticket));
+        backend.keep(Box::new(second), &Uses::of(ticket), None);
         drop(done(long));
         drop(done(last));
     });
@@ -49,8 +49,8 @@ fn a_kept_value_that_panics_ends_neither_its_stream_nor_what_goes_with_it() {
     let held = Held::new(&backend, &stream);
     let ticket = backend.mark(stream.id()).expect("a live stream");
     let alive = Arc::new(());
-    backend.keep(Box::new(Bomb), &Uses::of(ticket));
-    backend.keep(Box::new(Arc::clone(&alive)), &Uses::of(ticket));
+    backend.keep(Box::new(Bomb), &Uses::of(ticket), None);
+    backend.keep(Box::new(Arc::clone(&alive)), &Uses::of(ticket), None);
     drop(stream.fill(gpu(&backend, 4096), .., 1).expect("it is queued"));
     held.release(&stream);
     drop(done(stream.fill(gpu(&backend, 64), .., 1).expect("it is queued")));

@@ -119,7 +119,7 @@ fn memory_whose_uses_are_over_does_not_wait_for_a_kept_value() {
     let held = Held::new(&backend, &stream);
     let ticket = backend.mark(stream.id()).expect("a live stream");
     let slow = Arc::new([const { AtomicBool::new(false) }; 2]);
-    backend.keep(Box::new(Slow(Arc::clone(&slow))), &Uses::of(ticket));
+    backend.keep(Box::new(Slow(Arc::clone(&slow))), &Uses::of(ticket), None);
     let mut buffer = buffer;
     buffer.used_by(&stream).expect("a live stream");
     let mark = backend.mark(stream.id()).expect("a live stream");
@@ -140,7 +140,7 @@ fn a_mark_behind_an_operation_does_not_wait_for_what_goes_after_that() {
     let filled = stream.fill(gpu(&backend, 64), .., 1).expect("it is queued");
     let mark = backend.mark(stream.id()).expect("a live stream");
     let slow = Arc::new([const { AtomicBool::new(false) }; 2]);
-    backend.keep(Box::new(Slow(Arc::clone(&slow))), &Uses::of(ringmem::backend::Ticket { number: ticket.number + 1, ..ticket }));
+    backend.keep(Box::new(Slow(Arc::clone(&slow))), &Uses::of(ringmem::backend::Ticket { number: ticket.number + 1, ..ticket }), None);
     held.word(1).store(1, Release);
     drop(done(filled));
     let reached = backend.reached(mark);
@@ -179,7 +179,7 @@ fn a_kept_value_that_asks_for_memory_waits_for_nobody() {
     for _ in 0..100 {
         for stream in &streams {
             let buffer = stream.fill(gpu(&backend, 200_000), .., 1).expect("it is queued").ordered();
-            backend.keep(Box::new(Greedy(Arc::clone(&backend))), &Uses::of(backend.mark(stream.id()).expect("a live stream")));
+            backend.keep(Box::new(Greedy(Arc::clone(&backend))), &Uses::of(backend.mark(stream.id()).expect("a live stream")), None);
             drop(buffer);
         }
         streams.iter().for_each(synchronize);
@@ -203,7 +203,7 @@ fn a_kept_value_that_asks_what_is_used_of_a_limit_waits_for_nobody() {
         let stream = Stream::new(&backend, 0).expect("a stream");
         let limited = Limited::new(Device::new(&backend, 0), 4096);
         let held = Held::new(&backend, &stream);
-        backend.keep(Box::new(Asks(limited.clone())), &Uses::of(backend.mark(stream.id()).expect("a live stream")));
+        backend.keep(Box::new(Asks(limited.clone())), &Uses::of(backend.mark(stream.id()).expect("a live stream")), None);
         let mut buffer = Buffer::<u8, _>::new(limited.clone(), 4096).expect("the limit");
         buffer.used_by(&stream).expect("a live stream");
         drop(buffer);

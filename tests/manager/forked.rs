@@ -85,7 +85,7 @@ fn a_manager_that_goes_in_a_fork_frees_nothing_and_waits_for_no_lock() {
         scope.spawn(|| {
             while !stop.load(Relaxed) {
                 drop(Buffer::<u8, _>::new(Device::new(&backend, 0), 1000).expect("room"));
-                backend.keep(Box::new(()), &Uses::NONE);
+                backend.keep(Box::new(()), &Uses::NONE, None);
             }
         });
         let outcomes: Vec<bool> = (0..20)
@@ -95,7 +95,7 @@ fn a_manager_that_goes_in_a_fork_frees_nothing_and_waits_for_no_lock() {
                     let before = backend.counters().device_frees;
                     // SAFETY: the child leaves without dropping it again.
                     drop(unsafe { std::ptr::read(&raw const manager) });
-                    backend.keep(Box::new(Tells(&IS_DROPPED)), &Uses::NONE);
+                    backend.keep(Box::new(Tells(&IS_DROPPED)), &Uses::NONE, None);
                     backend.counters().device_frees == before && !IS_DROPPED.load(Relaxed)
                 })
             })

@@ -139,10 +139,10 @@ fn what_a_limit_below_is_about_to_get_back_is_waited_for() {
         // What the stream drops before it gives the limit its bytes.
         let (begun, has_begun) = mpsc::channel();
         let (go, told) = mpsc::channel();
-        backend.keep_beyond(
+        backend.keep(
             Box::new(Slow(begun, told)),
-            &Block::empty(MemoryLocation::Device, 1),
             &Uses::of(backend.mark(stream.id()).unwrap()),
+            Some(&Block::empty(MemoryLocation::Device, 1)),
         );
         drop(whole);
         held.release_only();

@@ -45,7 +45,7 @@ fn each_direction_has_its_count_its_bytes_its_time_and_its_bandwidth() {
     }
     let (near, next) = stream.copy(near, gpu(&backend, 10_000)).expect("it is queued").ordered();
     let (near, other) = stream.copy_range(near, ..8000, other, 0).expect("it is queued").ordered();
-    backend.enable_peer(0, 1).expect("it can be reached");
+    backend.extension().set_peer(0, 1, true).expect("it can be reached");
     let (near, other) = stream.copy_range(near, ..8000, other, 0).expect("it is queued").ordered();
     let (host, second) = stream.copy(host, pinned(&backend, 10_000)).expect("it is queued").ordered();
     let near = stream.fill(near, ..200, 1).expect("it is queued").ordered();
@@ -72,7 +72,7 @@ fn a_peer_enabled_after_the_call_changes_nothing_of_a_copy() {
     let held = Held::new(&backend, &stream);
     let other = GpuBuffer::<u8>::new(Device::new(&backend, 1), 64).expect("room");
     let (near, other) = stream.copy(gpu(&backend, 64), other).expect("it is queued").ordered();
-    backend.enable_peer(0, 1).expect("it can be reached");
+    backend.extension().set_peer(0, 1, true).expect("it can be reached");
     held.let_go();
     stream.synchronize().expect("nothing failed");
     let counters = backend.counters();
@@ -155,7 +155,7 @@ fn moments_are_forgotten_when_they_were_read_and_with_the_stream() {
     stream.measure().expect("the host backend has a clock");
     let filled = stream.fill(gpu(&backend, 64), .., 1).expect("it is queued").ordered();
     stream.synchronize().expect("nothing failed");
-    assert!(backend.elapsed(first[0], first[1]).is_ok());
+    assert!(backend.extension().elapsed(first[0], first[1]).is_ok());
     assert_eq!(stream.metrics().map(|metrics| metrics.fills.count), Some(1));
     assert!(first.iter().all(|&ticket| is_forgotten(&backend, ticket)));
     let other = super::stream(&backend);
@@ -163,7 +163,7 @@ fn moments_are_forgotten_when_they_were_read_and_with_the_stream() {
     stream.wait_for(&other).expect("one backend");
     let filled = stream.fill(filled, .., 2).expect("it is queued").ordered();
     assert!(
-        matches!(backend.elapsed(second[0], second[1]), Err(Error::Operation { what: OperationFault::NotReached, .. })),
+        matches!(backend.extension().elapsed(second[0], second[1]), Err(Error::Operation { what: OperationFault::NotReached, .. })),
         "a kernel is in front of it"
     );
     drop(stream);
@@ -210,7 +210,7 @@ fn whichever_call_panics_no_moment_stays_recorded_and_what_is_queued_is_had() {
 }
 
 fn is_forgotten(backend: &Clean, ticket: Ticket) -> bool {
-    matches!(backend.elapsed(ticket, ticket), Err(Error::Unsupported { .. }))
+    matches!(backend.extension().elapsed(ticket, ticket), Err(Error::Unsupported { .. }))
 }
 
 #[test]

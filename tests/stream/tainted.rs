@@ -107,7 +107,7 @@ fn memory_that_is_allocated_again_is_valid() {
     let block = device.alloc(std::alloc::Layout::new::<[u8; BYTES]>(), None).expect("room");
     // SAFETY: within the block.
     let place = unsafe { block.place(0) }.expect("it has bytes");
-    assert!(backend.taints().expect("tracked").check(place, BYTES as u64).is_ok(), "also below the buffers");
+    assert!(backend.extension().taints().expect("tracked").check(place, BYTES as u64).is_ok(), "also below the buffers");
     // SAFETY: allocated just now, and no other code uses it.
     unsafe { device.free(block, &ringmem::backend::Uses::NONE) }.expect("once");
 }

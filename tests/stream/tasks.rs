@@ -86,11 +86,11 @@ fn a_task_is_woken_once_when_its_operation_has_been_executed_and_not_before() {
 fn who_asks_too_late_is_woken_at_once() {
     let backend = build(builder());
     let stream = stream(&backend);
-    let ticket = backend.record(stream.id()).expect("it is queued");
+    let ticket = backend.extension().record(stream.id()).expect("it is queued").expect("timed");
     assert!(backend.wait(ticket, Some(LIMIT)).expect("nothing failed"));
     let is_woken = || {
         let task = Task::new();
-        Arc::clone(&*backend).notify(ticket, Waker::from(Arc::clone(&task)));
+        backend.extension().notify(ticket, Waker::from(Arc::clone(&task))).expect("the backend notifies");
         (task.woken(), Arc::strong_count(&task)) == (1, 1)
     };
     assert!(is_woken() && is_woken());

@@ -4,15 +4,13 @@ use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use std::boxed::Box;
 use std::sync::Arc;
-use std::thread;
 
 use ringmem_layouts::{Abi, Image};
 
 use super::queue::{Lasts, Queue};
 use super::{CudaBackend, process};
 use crate::backend::{
-    Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Place, Prefetch, Request, StreamId, Taints,
-    Ticket, Uses,
+    Backend, Block, Capabilities, Copy, Extension, Fill, Launch, MemoryInfo, ModuleId, Place, Request, StreamId, Ticket, Uses,
 };
 use crate::{Error, Result};
 
@@ -61,19 +59,6 @@ unsafe impl Backend for CudaBackend {
         let outcome = self.shared.deferred.free(&self.shared, uses, Block { ready: None, ..*block });
         self.shared.tidy();
         outcome
-    }
-
-    fn puts_off(&self, block: &Block) -> bool {
-        process::is_home() && self.shared.puts_off(block)
-    }
-
-    fn has_put_off(&self, block: &Block) -> bool {
-        // Most often nothing waits at all.
-        if !process::is_home() || self.shared.deferred.len() == 0 {
-            return false;
-        }
-        self.shared.tidy();
-        self.shared.deferred.has(&self.shared, block)
     }
 
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
@@ -142,22 +127,6 @@ unsafe impl Backend for CudaBackend {
         Ok(Ticket { stream, number: self.shared.stream(stream)?.mark()? })
     }
 
-    fn record(&self, stream: StreamId) -> Result<Ticket> {
-        self.shared.record_moment(stream)
-    }
-
-    fn elapsed(&self, from: Ticket, to: Ticket) -> Result<Duration> {
-        self.shared.elapsed_between(from, to)
-    }
-
-    fn forget(&self, ticket: Ticket) {
-        // In a fork somebody who is not there may hold the lock, here and below.
-        if !process::is_home() {
-            return;
-        }
-        self.shared.forget_moment(ticket);
-    }
-
     fn reached(&self, ticket: Ticket) -> bool {
         self.shared.is_reached(ticket)
     }
@@ -209,51 +178,19 @@ unsafe impl Backend for CudaBackend {
         unsafe { self.shared.launch_queued(launch, on) }
     }
 
-    fn keep(&self, value: Box<dyn Send>, uses: &Uses) {
-        self.shared.deferred.keep(&self.shared, uses, None, value);
-        self.shared.tidy();
-        self.shared.watch();
+    fn unreported(&self, _error: Error) {
+        self.shared.counts.unreported.fetch_add(1, Relaxed);
     }
 
-    fn keep_beyond(&self, value: Box<dyn Send>, block: &Block, uses: &Uses) {
-        // In a fork nothing has been put off.
-        let beyond = process::is_home().then_some(block);
+    fn keep(&self, value: Box<dyn Send>, uses: &Uses, beyond: Option<&Block>) {
+        // In a fork no free is deferred.
+        let beyond = beyond.filter(|_| process::is_home());
         self.shared.deferred.keep(&self.shared, uses, beyond, value);
         self.shared.tidy();
         self.shared.watch();
     }
 
-    fn catch_up(&self) {
-        self.shared.tidy();
-        while process::is_home() && self.shared.deferred.is_giving_back() {
-            thread::yield_now();
-        }
-    }
-
-    fn unreported(&self, _error: Error) {
-        self.shared.counts.unreported.fetch_add(1, Relaxed);
-    }
-
-    fn taints(&self) -> Option<&Taints> {
-        Some(self.shared.ranges.taints())
-    }
-
-    fn host_access(&self, block: &Block) -> Result<()> {
-        if block.location != MemoryLocation::Unified {
-            return Ok(());
-        }
-        self.shared.host_may_touch(self.shared.device(block.device)?)
-    }
-
-    fn prefetch(&self, prefetch: &Prefetch, on: StreamId) -> Result<Ticket> {
-        self.shared.prefetch_queued(prefetch, on)
-    }
-
-    fn enable_peer(&self, device: u32, peer: u32) -> Result<()> {
-        self.shared.set_peer(device, peer, true)
-    }
-
-    fn disable_peer(&self, device: u32, peer: u32) -> Result<()> {
-        self.shared.set_peer(device, peer, false)
+    fn extension(&self) -> &dyn Extension {
+        self
     }
 }

@@ -163,13 +163,13 @@ impl Waiting {
 impl Shared {
     /// Whether a block that was freed now would have to wait for kernels: of any device, since pinned memory is everybody's, and the others are as
     /// seldom freed under a kernel.
-    pub(super) fn puts_off(&self, block: &Block) -> bool {
+    pub(super) fn defers_free(&self, block: &Block) -> bool {
         waits(block, self) && self.has_kernels()
     }
 }
 
 fn may_go(block: &Block, backend: &Shared, uses: &Uses) -> bool {
-    backend.are_over(uses) && !backend.puts_off(block)
+    backend.are_over(uses) && !backend.defers_free(block)
 }
 
 /// What the driver says; nothing, and it stays, if a kernel was launched since it might go.

@@ -37,6 +37,7 @@ mod deferred;
 mod device;
 mod driver;
 mod event;
+mod extension;
 mod facts;
 mod fill;
 mod interop;

@@ -2,9 +2,7 @@
 
 use core::cell::Cell;
 use core::mem;
-use core::ops::Range;
 use core::sync::atomic::Ordering::Relaxed;
-use core::task::Waker;
 use core::time::Duration;
 use std::boxed::Box;
 use std::sync::{Arc, PoisonError};
@@ -14,15 +12,14 @@ use ringmem_layouts::{Abi, Image};
 use super::HostBackend;
 use super::deferred::Held;
 use super::faults::Verb;
-use super::link::{Route, Work};
+use super::link::Work;
 use super::log::{Facts, Phase};
 use super::operation::{self, Operation};
 use super::queue::Queue;
 use crate::backend::panic::both;
 use crate::backend::ranges::{address, addresses};
 use crate::backend::{
-    Backend, Block, Capabilities, Copy, Fill, Launch, MemoryInfo, MemoryLocation, ModuleId, Place, Prefetch, Request, StreamId, Taints,
-    Ticket, Uses, entry,
+    Backend, Block, Capabilities, Copy, Extension, Fill, Launch, MemoryInfo, ModuleId, Place, Request, StreamId, Ticket, Uses, entry,
 };
 use crate::{Error, Result};
 
@@ -52,11 +49,6 @@ unsafe impl Backend for HostBackend {
     fn capabilities(&self, device: u32) -> Result<Capabilities> {
         self.shared.arena(device)?;
         Ok(Capabilities { peers: self.shared.peers.of(device), ..self.shared.capabilities.clone() })
-    }
-
-    /// In a link model the model's: there wall time has no part in any figure.
-    fn now_ns(&self) -> u64 {
-        self.model_now().unwrap_or_else(|| self.shared.now_ns())
     }
 
     fn memory_info(&self, device: u32) -> Result<Option<MemoryInfo>> {
@@ -106,10 +98,6 @@ unsafe impl Backend for HostBackend {
             None => go(killed)?,
         }
         struck.map_or(Ok(()), |struck| Err(struck.error()))
-    }
-
-    fn has_put_off(&self, block: &Block) -> bool {
-        self.shared.process.is_this() && self.shared.deferred.keeps_beyond(&self.shared, block)
     }
 
     unsafe fn copy_now(&self, copy: &Copy) -> Result<()> {
@@ -176,25 +164,6 @@ unsafe impl Backend for HostBackend {
         })
     }
 
-    fn prefetch(&self, prefetch: &Prefetch, on: StreamId) -> Result<Ticket> {
-        let Prefetch { address, bytes, to } = *prefetch;
-        let facts = Facts { bytes, from: Some(address.get()), ..Facts::of(Verb::Prefetch, Some(on)) };
-        self.queue(facts, on, |stream| {
-            if self.shared.ranges.read().find(address.get(), bytes, false, Verb::Prefetch.name())?.location != MemoryLocation::Unified {
-                return Err(Error::Unsupported { what: "a prefetch of memory that is not managed" });
-            }
-            let route = match to {
-                _ if !self.shared.capabilities.concurrent_managed_access => {
-                    return Err(Error::Unsupported { what: "a prefetch where host and device have managed memory in turns" });
-                }
-                _ if self.shared.capabilities.shared_memory => None,
-                Some(device) => self.shared.arena(device).map(|_| Some(Route::Upload { to: device, pageable: false }))?,
-                None => Some(Route::Download { from: stream.device, pageable: false }),
-            };
-            Ok((Operation::Prefetch(*prefetch), route.map_or(Work::Nothing, |route| Work::Bytes(route, bytes))))
-        })
-    }
-
     fn after(&self, ticket: Ticket, stream: StreamId) -> Result<()> {
         let facts = Facts::of(Verb::After, Some(stream));
         let model = || self.shared.model.iter().for_each(|model| model.after(ticket, stream));
@@ -219,25 +188,6 @@ unsafe impl Backend for HostBackend {
                 Ok(Ticket { stream, number: self.stream(stream)?.mark(model)? })
             },
         )
-    }
-
-    fn record(&self, stream: StreamId) -> Result<Ticket> {
-        self.queue(Facts::of(Verb::Record, Some(stream)), stream, |_| Ok((Operation::Record(Arc::default()), Work::Nothing)))
-    }
-
-    fn elapsed(&self, from: Ticket, to: Ticket) -> Result<Duration> {
-        let (from, to) = (self.recorded(from)?, self.recorded(to)?);
-        Ok(Duration::from_nanos(to.saturating_sub(from)))
-    }
-
-    fn forget(&self, ticket: Ticket) {
-        if !self.shared.process.is_this() {
-            return;
-        }
-        // A stream that is not there has forgotten all.
-        if let Some(stream) = self.shared.stream(ticket.stream) {
-            stream.forget(ticket.number);
-        }
     }
 
     fn reached(&self, ticket: Ticket) -> bool {
@@ -297,68 +247,20 @@ unsafe impl Backend for HostBackend {
         })
     }
 
-    fn keep(&self, value: Box<dyn Send>, uses: &Uses) {
-        self.hold(value, None, uses);
-    }
-
-    fn keep_beyond(&self, value: Box<dyn Send>, block: &Block, uses: &Uses) {
-        self.hold(value, Some(addresses(block)), uses);
-    }
-
-    fn catch_up(&self) {
-        self.shared.deferred.catch_up_beyond(&self.shared);
-    }
-
-    fn notify(self: Arc<Self>, ticket: Ticket, waker: Waker) {
-        match self.shared.stream(ticket.stream) {
-            Some(stream) => stream.notify(&self.shared, ticket.number, waker),
-            // It has executed all that it had.
-            None => waker.wake(),
-        }
-    }
-
     fn unreported(&self, _error: Error) {
         self.shared.counts.unreported.fetch_add(1, Relaxed);
     }
 
-    fn taints(&self) -> Option<&Taints> {
-        Some(self.shared.ranges.taints())
-    }
-
-    fn host_access(&self, block: &Block) -> Result<()> {
-        if block.location != MemoryLocation::Unified {
-            return Ok(());
-        }
-        let facts = Facts { bytes: block.layout.size() as u64, from: Some(address(block)), ..Facts::of(Verb::HostAccess, None) };
-        let kernels = || self.shared.streams.read().unwrap_or_else(PoisonError::into_inner).values().any(|stream| stream.has_kernels());
-        self.call(
-            || facts,
-            || {
-                if !self.shared.capabilities.concurrent_managed_access && kernels() {
-                    return Err(Error::Busy { what: "a kernel is queued or running, and the host may not touch managed memory meanwhile" });
-                }
-                self.shared.come_home(block, &facts);
-                Ok(())
-            },
-        )
-    }
-
-    fn enable_peer(&self, device: u32, peer: u32) -> Result<()> {
-        self.set_peer(Verb::EnablePeer, device, peer, true)
-    }
-
-    fn disable_peer(&self, device: u32, peer: u32) -> Result<()> {
-        self.set_peer(Verb::DisablePeer, device, peer, false)
-    }
-}
-
-impl HostBackend {
-    /// Drops a value after its uses. In a fork they are over for nobody.
-    fn hold(&self, value: Box<dyn Send>, beyond: Option<Range<u64>>, uses: &Uses) {
+    fn keep(&self, value: Box<dyn Send>, uses: &Uses, beyond: Option<&Block>) {
         if self.shared.process.is_this() {
-            self.shared.deferred.after(&self.shared, uses, Held::Value(value, beyond));
+            self.shared.deferred.after(&self.shared, uses, Held::Value(value, beyond.map(addresses)));
         } else {
+            // In a fork no use is ever complete.
             mem::forget(value);
         }
+    }
+
+    fn extension(&self) -> &dyn Extension {
+        self
     }
 }

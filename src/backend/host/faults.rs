@@ -28,7 +28,7 @@ pub enum Verb {
     Fill,
     /// [`publish`](crate::backend::Backend::publish) and [`publish_now`](crate::backend::Backend::publish_now).
     Publish,
-    /// [`prefetch`](crate::backend::Backend::prefetch).
+    /// [`prefetch`](crate::backend::Extension::prefetch).
     Prefetch,
     /// [`launch`](crate::backend::Backend::launch).
     Launch,
@@ -44,13 +44,13 @@ pub enum Verb {
     Synchronize,
     /// [`load`](crate::backend::Backend::load).
     Load,
-    /// [`enable_peer`](crate::backend::Backend::enable_peer).
+    /// [`set_peer`](crate::backend::Extension::set_peer), to enable.
     EnablePeer,
-    /// [`disable_peer`](crate::backend::Backend::disable_peer).
+    /// [`set_peer`](crate::backend::Extension::set_peer), to disable.
     DisablePeer,
-    /// [`host_access`](crate::backend::Backend::host_access) to managed memory.
+    /// [`host_access`](crate::backend::Extension::host_access) to managed memory.
     HostAccess,
-    /// [`record`](crate::backend::Backend::record).
+    /// [`record`](crate::backend::Extension::record).
     Record,
 }
 

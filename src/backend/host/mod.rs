@@ -20,6 +20,7 @@ mod arena;
 mod backend;
 mod builder;
 mod deferred;
+mod extension;
 mod faults;
 mod link;
 mod log;

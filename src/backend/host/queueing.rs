@@ -1,6 +1,5 @@
 //! How a call is made: counted, struck if the plan says so, timed by the model, written down.
 
-use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 use super::HostBackend;
@@ -116,20 +115,6 @@ impl HostBackend {
             self.shared.log(&facts, Phase::Called, None, false);
         }
         queued.map(|number| Ticket { stream: on, number })
-    }
-
-    /// A peer enabled or disabled, if it was not.
-    pub(super) fn set_peer(&self, verb: Verb, device: u32, peer: u32, enabled: bool) -> Result<()> {
-        self.call(
-            || Facts::of(verb, None),
-            || {
-                let (shared, counts) = (&self.shared, &self.shared.counts);
-                if shared.peers.set(device, peer, enabled)? {
-                    if enabled { &counts.peer_enables } else { &counts.peer_disables }.fetch_add(1, Relaxed);
-                }
-                Ok(())
-            },
-        )
     }
 }
 

@@ -24,7 +24,7 @@ impl<M: Memory> Remains<M> {
         let mut uses = Uses::NONE;
         self.open.retain(|&ticket| !backend.reached(ticket) && uses.add(ticket).is_err());
         if !self.open.is_empty() {
-            backend.keep(Box::new(Kept(Some(self), Process::this())), &uses);
+            backend.keep(Box::new(Kept(Some(self), Process::this())), &uses, None);
             return;
         }
         each(self.slabs, |slab| {

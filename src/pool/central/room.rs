@@ -459,7 +459,8 @@ impl<M: Memory> Central<M> {
         let empty = |(number, slab): (u32, &Slab)| (number, Block { ready: None, ..slab.block });
         let empty: Vec<(u32, Block)> = self.settled().empty_slabs().map(empty).collect();
         let count = empty.len();
-        let going: HashSet<u32> = empty.into_iter().filter(|(_, block)| !backend.puts_off(block)).map(|(number, _)| number).collect();
+        let going: HashSet<u32> =
+            empty.into_iter().filter(|(_, block)| !backend.extension().defers_free(block)).map(|(number, _)| number).collect();
         let has_others = going.len() < count;
         (going, has_others)
     }
@@ -475,7 +476,7 @@ impl<M: Memory> Central<M> {
     /// What the memory has back is not reserved any more, when its uses are over and it has gone. Nobody does anything with it but ask about it.
     fn left(&self, block: Block, uses: &Uses) {
         let backend = self.memory.backend();
-        let has_gone = uses.iter().all(|ticket| backend.reached(ticket)) && !backend.has_put_off(&block);
+        let has_gone = uses.iter().all(|ticket| backend.reached(ticket)) && !backend.extension().is_deferred(&block);
         let mut state = self.lock();
         if has_gone {
             state.reserved -= block.layout.size() as u64;

@@ -1,0 +1,117 @@
+//! [`Extension`]: the features that a backend may lack.
+
+use core::task::Waker;
+use core::time::Duration;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use super::{Block, Prefetch, StreamId, Taints, Ticket};
+use crate::{Error, Result};
+
+/// The features that a [`Backend`](super::Backend) may lack. Each default is that of a backend without the feature.
+pub trait Extension {
+    /// Returns the time in ns since an unspecified start, for measuring the backend's work: the process's clock, unless simulated devices have their own.
+    fn now_ns(&self) -> u64 {
+        static BEGUN: OnceLock<Instant> = OnceLock::new();
+        u64::try_from(BEGUN.get_or_init(Instant::now).elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// Like [`mark`](super::Backend::mark), but also records a timestamp when the ticket is reached (a timed event); `None` if the backend has no timed
+    /// events. Release it with [`forget`](Self::forget).
+    ///
+    /// [Waiting](super::Backend::wait) for the ticket returns the first unreported error of any earlier operation of the stream.
+    ///
+    /// # Errors
+    ///
+    /// As [`mark`](super::Backend::mark).
+    fn record(&self, stream: StreamId) -> Result<Option<Ticket>> {
+        let _ = stream;
+        Ok(None)
+    }
+
+    /// Returns the time between two recorded tickets of any streams; zero if `to` was reached first.
+    ///
+    /// # Errors
+    ///
+    /// [`Operation`](Error::Operation) for a ticket that is not reached or failed; [`Unsupported`](Error::Unsupported) for one that was not recorded or
+    /// was forgotten.
+    fn elapsed(&self, from: Ticket, to: Ticket) -> Result<Duration> {
+        let _ = (from, to);
+        Err(Error::Unsupported { what: "the time of a ticket that was not recorded" })
+    }
+
+    /// Releases the timestamp of a recorded ticket.
+    fn forget(&self, ticket: Ticket) {
+        let _ = ticket;
+    }
+
+    /// Wakes a task when a ticket is reached, at once if it has been, and drops the waker. The backend does so without further calls.
+    ///
+    /// # Errors
+    ///
+    /// The waker, if the backend cannot. A thread of this process then polls [`reached`](super::Backend::reached).
+    fn notify(&self, ticket: Ticket, waker: Waker) -> Result<(), Waker> {
+        let _ = ticket;
+        Err(waker)
+    }
+
+    /// Returns true if freeing this live block now would be deferred, because the driver's free synchronises with a queued or running kernel.
+    fn defers_free(&self, block: &Block) -> bool {
+        let _ = block;
+        false
+    }
+
+    /// Returns true if a block was freed and its uses are complete, but its memory is not free yet: its free, or that of the block that it is a part
+    /// of, was [deferred](Self::defers_free), or a value [kept](super::Backend::keep) beyond it is not dropped yet.
+    fn is_deferred(&self, block: &Block) -> bool {
+        let _ = block;
+        false
+    }
+
+    /// Frees deferred blocks and drops values kept beyond them, if their uses are complete, and waits for other threads that are doing so. Until then
+    /// they count against limits.
+    fn free_deferred(&self) {}
+
+    /// Returns the memory that failed operations have left invalid, or `None` if the backend does not track it.
+    ///
+    /// The backend's operations check and update [`Taints`] when they are executed.
+    fn taints(&self) -> Option<&Taints> {
+        None
+    }
+
+    /// Checks that the host may access a block of managed memory now.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`](Error::Busy) while a kernel is queued or running on a device without
+    /// [`concurrent_managed_access`](super::Capabilities::concurrent_managed_access).
+    fn host_access(&self, block: &Block) -> Result<()> {
+        let _ = block;
+        Ok(())
+    }
+
+    /// Queues the move of managed memory to a device or to the host, and returns its ticket. A hint: an access from elsewhere moves the pages anyway.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](Error::Unsupported) if the device cannot prefetch or the memory is not managed; as [`copy`](super::Backend::copy).
+    fn prefetch(&self, prefetch: &Prefetch, on: StreamId) -> Result<Ticket> {
+        let _ = (prefetch, on);
+        Err(Error::Unsupported { what: "a prefetch" })
+    }
+
+    /// Enables or disables a device's access to the memory of another: by its kernels, and by copies between the two without the host. Does nothing if
+    /// it is so already, or for a device and itself. Wait for the uses of that memory before disabling.
+    ///
+    /// # Errors
+    ///
+    /// [`NoDevice`](Error::NoDevice); [`Unsupported`](Error::Unsupported) if [`Capabilities::peers`](super::Capabilities::peers) does not list the peer;
+    /// the driver's error.
+    fn set_peer(&self, device: u32, peer: u32, enabled: bool) -> Result<()> {
+        let _ = enabled;
+        if device == peer { Ok(()) } else { Err(Error::Unsupported { what: "reaching that device's memory from this one" }) }
+    }
+}
+
+/// No feature.
+impl Extension for () {}
