@@ -1,4 +1,4 @@
-//! A piece of memory, as backends give it.
+//! [`Block`], a piece of allocated memory, and the [`Request`] for one.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -93,6 +93,19 @@ impl Options {
         }
         Ok(())
     }
+}
+
+/// A request for memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// The kind of memory.
+    pub location: MemoryLocation,
+    /// The device that owns the memory, or is near it.
+    pub device: u32,
+    /// The size, at least one byte, and the alignment.
+    pub layout: Layout,
+    /// Other properties.
+    pub options: Options,
 }
 
 /// A piece of memory that is somebody's until it is freed. Only numbers: freeing is [`Memory::free`](crate::memory::Memory::free)'s.

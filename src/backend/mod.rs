@@ -1,22 +1,25 @@
-//! Backends: who gives memory, moves bytes and runs kernels.
+//! Backends: allocate memory, copy bytes and run kernels.
 //!
-//! 1. [`Backend`] has only the verbs that differ from one backend to another. They are raw: addresses, numbers, promises. The safe types are
-//!    [`memory`](crate::memory) and [`Stream`](crate::stream::Stream), once, above all backends.
-//! 2. Device memory has addresses, not references: the host never reads it, it copies it.
-//! 3. What is queued on a stream is executed in order, and has a [`Ticket`]; numbers of streams are never used twice.
-//! 4. Bad input is an error before anything is done, and names the facts.
+//! 1. [`Backend`] has the operations that differ between backends, with raw addresses. [`memory`](crate::memory) and
+//!    [`Stream`](crate::stream::Stream) are the safe types, the same over every backend.
+//! 2. Device memory has addresses, not references: the host copies it, and never reads it in place.
+//! 3. The operations of a stream are executed in order, and each has a [`Ticket`]. A stream number is never reused.
+//! 4. Bad input is an error before anything is done.
 //!
-//! There are two: [`host`], whose device is simulated, and with the feature `cuda` one over NVIDIA's driver, `cuda`, which no GPU has run yet.
+//! There are two: [`host`], whose devices are simulated, and `cuda` over NVIDIA's driver, with the feature `cuda`, which no GPU has run yet.
 
 mod block;
 mod bytes;
+mod capabilities;
 mod counters;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod ended;
 mod extension;
 mod failures;
+pub(crate) mod fill;
 pub mod host;
+mod operation;
 pub(crate) mod panic;
 mod ranges;
 #[cfg(feature = "cuda")]
@@ -25,23 +28,23 @@ mod taint;
 mod ticket;
 pub(crate) mod watch;
 
-use core::alloc::Layout;
 use core::fmt;
-use core::ptr::{self, NonNull};
-use core::slice;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
 use std::boxed::Box;
 use std::sync::Arc;
 
-use ringmem_layouts::image::Entry;
 use ringmem_layouts::{Abi, Image};
 
-use crate::{DeviceBytes, Result};
+use crate::Result;
 
-pub use block::{Block, DeviceAddress, MemoryLocation, Options};
+pub use block::{Block, DeviceAddress, MemoryLocation, Options, Request};
+pub use capabilities::{Capabilities, MemoryInfo};
 pub use extension::Extension;
+pub use fill::Fill;
+pub use operation::{Copy, Launch, ModuleId, Operand, Place, Prefetch};
+pub(crate) use operation::{entry, names};
 pub use taint::Taints;
 pub use ticket::{StreamId, Ticket, Uses};
 
@@ -285,234 +288,9 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     }
 }
 
-/// A module that a backend has loaded; never used twice in a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ModuleId(u64);
-
-impl ModuleId {
-    /// A number that no module has had.
-    #[must_use]
-    pub fn next() -> Self {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self(NEXT.fetch_add(1, Relaxed))
-    }
-}
-
-/// A number that no backend of this process has had.
+/// Returns a number that no backend of this process has had.
 #[must_use]
 pub fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Relaxed)
-}
-
-/// Memory that is asked for.
-#[derive(Clone, Copy, Debug)]
-pub struct Request {
-    /// Where.
-    pub location: MemoryLocation,
-    /// Whose, or near whom.
-    pub device: u32,
-    /// Bytes, at least one, and their alignment.
-    pub layout: Layout,
-    /// What else.
-    pub options: Options,
-}
-
-/// One end of a copy.
-#[derive(Clone, Copy, Debug)]
-pub enum Place {
-    /// In a device's memory.
-    Device(DeviceAddress),
-    /// In the host's: pinned, managed or any other.
-    Host(NonNull<u8>),
-}
-
-// SAFETY: a place is a number with provenance. Whoever copies to it promises that it may be used.
-unsafe impl Send for Place {}
-// SAFETY: as above.
-unsafe impl Sync for Place {}
-
-/// A copy of `bytes` bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct Copy {
-    /// Where it is written.
-    pub to: Place,
-    /// Where it is read.
-    pub from: Place,
-    /// Bytes.
-    pub bytes: u64,
-}
-
-/// `count` elements of `size` bytes each, all with the same bytes.
-#[derive(Clone, Copy, Debug)]
-pub struct Fill {
-    /// Where the first is written; aligned to `size`.
-    pub to: Place,
-    /// The element's bytes, in the low bytes.
-    pub pattern: u64,
-    /// 1, 2, 4 or 8.
-    pub size: u8,
-    /// Elements.
-    pub count: u64,
-}
-
-impl Fill {
-    /// `count` times this element. It has 1, 2, 4 or 8 bytes: others do not compile.
-    pub fn of<T: DeviceBytes>(to: Place, value: T, count: u64) -> Self {
-        const { assert!(matches!(size_of::<T>(), 1 | 2 | 4 | 8), "a fill takes elements of 1, 2, 4 or 8 bytes") };
-        let mut bytes = [0; 8];
-        // SAFETY: so many initialised bytes, by the promise of `DeviceBytes`, fit into eight.
-        unsafe { ptr::copy_nonoverlapping((&raw const value).cast::<u8>(), bytes.as_mut_ptr(), size_of::<T>()) };
-        Self { to, pattern: u64::from_le_bytes(bytes), size: size_of::<T>() as u8, count }
-    }
-
-    /// Returns a fill with `count` copies of an element. `None` unless it has 1, 2, 4 or 8 bytes, or its bytes repeat within its alignment: zeroes,
-    /// or equal numbers.
-    pub(crate) fn repeating<T: DeviceBytes>(to: Place, value: &T, count: u64) -> Option<Self> {
-        // SAFETY: `DeviceBytes` promises that these bytes are initialised; they are borrowed with the value.
-        let bytes = unsafe { slice::from_raw_parts((&raw const *value).cast::<u8>(), size_of::<T>()) };
-        let repeats = |&size: &usize| bytes.len().is_multiple_of(size) && bytes.chunks(size).all(|chunk| chunk == &bytes[..size]);
-        let size = match bytes.len() {
-            size @ (1 | 2 | 4 | 8) => size,
-            _ => [1, 2, 4, 8].into_iter().filter(|&size| size <= align_of::<T>()).find(repeats)?,
-        };
-        let mut pattern = [0; 8];
-        pattern[..size].copy_from_slice(&bytes[..size]);
-        let count = count.checked_mul((bytes.len() / size) as u64)?;
-        Some(Self { to, pattern: u64::from_le_bytes(pattern), size: size as u8, count })
-    }
-
-    /// Bytes in all.
-    #[must_use]
-    pub const fn bytes(&self) -> u64 {
-        self.count.saturating_mul(self.size as u64)
-    }
-}
-
-/// Managed memory that is wanted somewhere.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Prefetch {
-    /// From where on.
-    pub address: DeviceAddress,
-    /// Bytes.
-    pub bytes: u64,
-    /// The device; `None` for the host.
-    pub to: Option<u32>,
-}
-
-impl Place {
-    /// Returns the place `bytes` bytes after this one.
-    pub(crate) fn further(self, bytes: u64) -> Self {
-        match self {
-            Self::Device(address) => Self::Device(DeviceAddress::new(address.get() + bytes)),
-            Self::Host(host) => match NonNull::new(host.as_ptr().wrapping_add(bytes as usize)) {
-                Some(further) => Self::Host(further),
-                // No memory wraps around the end of the address space.
-                None => self,
-            },
-        }
-    }
-
-    /// Returns the copies that spread the first of `count` elements over all of them. Each writes as many elements as precede its target, or one less,
-    /// and reads the elements right before it. So if one fails, the contents of the last target are invalid too.
-    pub(crate) fn doublings(self, size: u64, count: u64) -> impl Iterator<Item = Copy> {
-        let written = move |step: u32| count.div_ceil(1 << step);
-        (0..count.next_power_of_two().trailing_zeros()).rev().map(move |step| {
-            let (before, after) = (written(step + 1), written(step));
-            let len = after - before;
-            Copy { to: self.further(before * size), from: self.further((before - len) * size), bytes: len * size }
-        })
-    }
-
-    /// Returns the device or host address.
-    pub(crate) fn address(self) -> u64 {
-        match self {
-            Self::Device(address) => address.get(),
-            Self::Host(host) => host.as_ptr().addr() as u64,
-        }
-    }
-}
-
-/// Memory that a kernel accesses, as declared by its launch.
-#[derive(Clone, Copy, Debug)]
-pub struct Operand {
-    /// Where it begins.
-    pub place: Place,
-    /// Its size in bytes.
-    pub bytes: u64,
-    /// Whether the kernel may write to it.
-    pub is_written: bool,
-}
-
-/// A kernel that is asked for.
-#[derive(Clone, Copy, Debug)]
-pub struct Launch<'a> {
-    /// Whose kernel.
-    pub module: ModuleId,
-    /// As in the image.
-    pub name: &'a str,
-    /// Integers and device addresses.
-    pub arguments: &'a [u64],
-    /// Groups of lanes: blocks. At least 1.
-    pub groups: u32,
-    /// It stays until it is told to leave: nobody else has its groups' places meanwhile.
-    pub stays: bool,
-    /// The memory that the kernel accesses; may be incomplete. [Tainted](Taints) memory is refused. A launch that fails taints the operands that it may
-    /// have written.
-    pub operands: &'a [Operand],
-}
-
-/// What a device can do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Capabilities {
-    /// Has managed memory.
-    pub unified: bool,
-    /// The host may touch managed memory while a kernel runs.
-    pub concurrent_managed_access: bool,
-    /// Loads and stores of host and kernel on pinned memory are visible to the other at system scope.
-    pub system_scope: bool,
-    /// Read-modify-write operations of host and kernel on one word of pinned memory are atomic.
-    pub host_native_atomics: bool,
-    /// Host and device share one memory: nothing is gained by a copy.
-    pub shared_memory: bool,
-    /// Allocations take effect in the order of a stream.
-    pub stream_ordered: bool,
-    /// The largest alignment that can be asked for, bytes.
-    pub largest_align: u64,
-    /// The devices whose memory this one can [access](Extension::set_peer), by ordinal; itself is not among them.
-    pub peers: std::vec::Vec<u32>,
-}
-
-/// A device's memory, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct MemoryInfo {
-    /// All of it.
-    pub total: u64,
-    /// What neither an allocation nor a page of managed memory holds; not necessarily in one piece.
-    pub free: u64,
-}
-
-impl MemoryInfo {
-    /// What is not free.
-    #[must_use]
-    pub const fn used(&self) -> u64 {
-        self.total.saturating_sub(self.free)
-    }
-}
-
-/// The names in a table of kernels.
-pub(crate) fn names(entries: &[Entry]) -> Box<[&'static str]> {
-    entries.iter().map(|entry| entry.name).collect()
-}
-
-/// The kernel of a name that takes so many arguments, in a table of them.
-pub(crate) fn entry(entries: &'static [Entry], name: &str, arguments: usize) -> Result<&'static Entry> {
-    let Some(entry) = entries.iter().find(|entry| entry.name == name) else {
-        return Err(crate::Error::NotFound { what: "kernel", name: name.into(), known: names(entries) });
-    };
-    if entry.arguments != arguments {
-        return Err(crate::Error::Arguments { name: entry.name, expected: entry.arguments, got: arguments });
-    }
-    Ok(entry)
 }

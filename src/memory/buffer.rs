@@ -15,6 +15,7 @@ use super::listed::Listed;
 use super::slice::{self, View};
 use super::{DeviceReadable, HostReadable, Memory, Slice, SliceMut};
 use crate::DeviceBytes;
+use crate::backend::fill::takes;
 use crate::backend::{Block, DeviceAddress, MemoryLocation, Place, Taints, Ticket, Uses};
 use crate::stream::Stream;
 use crate::{Error, Rejected, Result};
@@ -244,7 +245,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
 pub(crate) fn layout<T: DeviceBytes>(len: usize) -> Result<Layout> {
     const { T::CHECKED };
     // Elements that a fill takes are aligned for it.
-    let align = if matches!(size_of::<T>(), 2 | 4 | 8) { size_of::<T>() } else { 1 };
+    let align = if takes(size_of::<T>()) { size_of::<T>() } else { 1 };
     Layout::array::<T>(len).and_then(|layout| layout.align_to(align)).map_err(|_| {
         let asked = (len as u64).saturating_mul(size_of::<T>() as u64);
         Error::Size { what: "size in bytes", asked, least: 0, most: isize::MAX as u64 }

@@ -1,8 +1,8 @@
 //! Fills and published words: the driver call that writes each.
 //!
-//! The driver fills with bytes and with words of 32 bits. Other patterns, of up to 8 bytes, are written once and then copied, twice as far each
-//! time. Longer elements do not come here: their callers copy in the same way ([`Place::doublings`]). A word is published by the stream itself,
-//! after all earlier work; where a device cannot do that, by a copy of a word that belongs to that operation alone.
+//! A [`Fill`] whose pattern repeats every byte or every 4 aligned bytes is one memset. Any other pattern, of up to 8 bytes, is copied once and doubled.
+//! `backend/fill.rs` says how wider elements are filled. The stream itself publishes a word, after all earlier operations; a device without that
+//! operation copies a word that belongs to the operation.
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
@@ -17,7 +17,8 @@ use super::process;
 use super::queue::Lasts;
 use super::tally::Done;
 use crate::Result;
-use crate::backend::bytes::{aligned, filled};
+use crate::backend::bytes::aligned;
+use crate::backend::fill::filled;
 use crate::backend::ranges::Found;
 use crate::backend::{Fill, MemoryLocation, Place, StreamId, Ticket};
 

@@ -1,0 +1,42 @@
+//! [`Capabilities`] and [`MemoryInfo`] of a device.
+
+use std::vec::Vec;
+
+/// The features of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// The device has managed memory.
+    pub unified: bool,
+    /// The host may access managed memory while a kernel runs.
+    pub concurrent_managed_access: bool,
+    /// Loads and stores of pinned memory by the host and by a kernel are visible to the other at system scope.
+    pub system_scope: bool,
+    /// Read-modify-write operations of host and kernel on one word of pinned memory are atomic.
+    pub host_native_atomics: bool,
+    /// Host and device share one memory: a copy gains nothing.
+    pub shared_memory: bool,
+    /// Allocations are stream-ordered.
+    pub stream_ordered: bool,
+    /// The largest alignment of an allocation, in bytes.
+    pub largest_align: u64,
+    /// The devices whose memory this one can [access](super::Extension::set_peer), by ordinal, without itself.
+    pub peers: Vec<u32>,
+}
+
+/// A device's memory, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryInfo {
+    /// The total size.
+    pub total: u64,
+    /// Bytes that neither an allocation nor a page of managed memory holds; may be fragmented.
+    pub free: u64,
+}
+
+impl MemoryInfo {
+    /// Returns the bytes that are not free.
+    #[must_use]
+    pub const fn used(&self) -> u64 {
+        self.total.saturating_sub(self.free)
+    }
+}

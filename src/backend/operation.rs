@@ -1,0 +1,127 @@
+//! The operations that a stream executes: [`Copy`], [`Prefetch`] and [`Launch`], and the [`Place`]s they access. [`Fill`](super::Fill) has its own file.
+
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Relaxed;
+use std::boxed::Box;
+
+use ringmem_layouts::image::Entry;
+
+use super::DeviceAddress;
+use crate::{Error, Result};
+
+/// The start of a copy's source or target, of a fill or of an operand.
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    /// In device memory.
+    Device(DeviceAddress),
+    /// In host memory: pinned, managed or pageable.
+    Host(NonNull<u8>),
+}
+
+// SAFETY: a place is a number with provenance. Accessing it is unsafe.
+unsafe impl Send for Place {}
+// SAFETY: as above.
+unsafe impl Sync for Place {}
+
+impl Place {
+    /// Returns the place `bytes` bytes after this one.
+    pub(crate) fn further(self, bytes: u64) -> Self {
+        match self {
+            Self::Device(address) => Self::Device(DeviceAddress::new(address.get() + bytes)),
+            Self::Host(host) => match NonNull::new(host.as_ptr().wrapping_add(bytes as usize)) {
+                Some(further) => Self::Host(further),
+                // No memory wraps around the end of the address space.
+                None => self,
+            },
+        }
+    }
+
+    /// Returns the device or host address.
+    pub(crate) fn address(self) -> u64 {
+        match self {
+            Self::Device(address) => address.get(),
+            Self::Host(host) => host.as_ptr().addr() as u64,
+        }
+    }
+}
+
+/// A copy of `bytes` bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Copy {
+    /// The target.
+    pub to: Place,
+    /// The source.
+    pub from: Place,
+    /// The size in bytes.
+    pub bytes: u64,
+}
+
+/// A move of managed memory to a device or to the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prefetch {
+    /// The start.
+    pub address: DeviceAddress,
+    /// The size in bytes.
+    pub bytes: u64,
+    /// The target device; `None` for the host.
+    pub to: Option<u32>,
+}
+
+/// The number of a module that a backend has loaded; never reused in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ModuleId(u64);
+
+impl ModuleId {
+    /// Returns a number that no module has had.
+    #[must_use]
+    pub fn next() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Relaxed))
+    }
+}
+
+/// Memory that a kernel accesses, as declared by its launch.
+#[derive(Clone, Copy, Debug)]
+pub struct Operand {
+    /// The start.
+    pub place: Place,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Whether the kernel may write to it.
+    pub is_written: bool,
+}
+
+/// A launch of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub struct Launch<'a> {
+    /// The kernel's module.
+    pub module: ModuleId,
+    /// The kernel's name in the image.
+    pub name: &'a str,
+    /// Integers and device addresses.
+    pub arguments: &'a [u64],
+    /// The number of blocks, at least 1.
+    pub groups: u32,
+    /// The kernel is persistent: its blocks stay resident until it is told to end.
+    pub stays: bool,
+    /// The memory that the kernel accesses; may be incomplete. [Tainted](super::Taints) memory is refused. A launch that fails taints the operands that it may
+    /// have written.
+    pub operands: &'a [Operand],
+}
+
+/// Returns the names in a table of kernels.
+pub(crate) fn names(entries: &[Entry]) -> Box<[&'static str]> {
+    entries.iter().map(|entry| entry.name).collect()
+}
+
+/// Returns the kernel with a name and number of arguments from a table.
+pub(crate) fn entry(entries: &'static [Entry], name: &str, arguments: usize) -> Result<&'static Entry> {
+    let Some(entry) = entries.iter().find(|entry| entry.name == name) else {
+        return Err(Error::NotFound { what: "kernel", name: name.into(), known: names(entries) });
+    };
+    if entry.arguments != arguments {
+        return Err(Error::Arguments { name: entry.name, expected: entry.arguments, got: arguments });
+    }
+    Ok(entry)
+}
