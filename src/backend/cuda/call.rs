@@ -6,12 +6,12 @@
 //!    here depends on the version that cudarc was built for.
 //! 4. In a process that is ending, and in a fork, no call reaches the driver.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uchar, c_uint, c_ushort, c_void};
 
 use cudarc::driver::sys::{CUcontext, CUdevice, CUdeviceptr, CUevent, CUfunction, CUmemoryPool, CUmodule, CUresult, CUstream};
 use libloading::Library;
 
-use super::code::name;
+use super::code::checked;
 use super::process;
 use crate::{Error, Result};
 
@@ -22,13 +22,6 @@ use crate::{Error, Result};
 /// [`Error::Driver`] with the call, the number and its name.
 pub fn check(call: &'static str, said: CUresult) -> Result<()> {
     checked(call, said as u32)
-}
-
-pub(super) const fn checked(call: &'static str, code: u32) -> Result<()> {
-    match code {
-        0 => Ok(()),
-        code => Err(Error::Driver { call, code, name: name(code), log: None }),
-    }
 }
 
 macro_rules! functions {
@@ -81,6 +74,29 @@ macro_rules! functions {
         }
     };
 }
+
+/// `CUmemPoolProps`, which grew names for its reserved bytes from release to release, and no byte.
+#[repr(C)]
+pub(super) struct Properties {
+    pub allocation: c_int,
+    pub handles: c_int,
+    pub location: c_int,
+    pub device: c_int,
+    pub security: *mut c_void,
+    pub most: usize,
+    pub usage: c_ushort,
+    pub reserved: [c_uchar; 54],
+}
+
+/// `CUmemAccessDesc`.
+#[repr(C)]
+pub(super) struct Access {
+    pub location: c_int,
+    pub device: c_int,
+    pub flags: c_int,
+}
+
+const _: () = assert!(size_of::<Properties>() == 88 && size_of::<Access>() == 12);
 
 /// What `cuLaunchHostFunc` calls.
 pub(super) type HostFunction = unsafe extern "C" fn(*mut c_void);
@@ -143,11 +159,11 @@ functions! {
     may lack {
         fn cuMemAllocFromPoolAsync(address: *mut CUdeviceptr, bytes: usize, pool: CUmemoryPool, stream: CUstream);
         fn cuMemFreeAsync(address: CUdeviceptr, stream: CUstream);
-        fn cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const super::pool::Properties);
+        fn cuMemPoolCreate(pool: *mut CUmemoryPool, properties: *const Properties);
         fn cuMemPoolDestroy(pool: CUmemoryPool);
         fn cuMemPoolSetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void);
         fn cuMemPoolGetAttribute(pool: CUmemoryPool, attribute: c_int, value: *mut c_void);
-        fn cuMemPoolSetAccess(pool: CUmemoryPool, access: *const super::pool::Access, count: usize);
+        fn cuMemPoolSetAccess(pool: CUmemoryPool, access: *const Access, count: usize);
         fn cuMemPoolTrimTo(pool: CUmemoryPool, bytes: usize);
         fn cuMemAllocManaged(address: *mut CUdeviceptr, bytes: usize, flags: c_uint);
         fn cuMemPrefetchAsync(address: CUdeviceptr, bytes: usize, device: CUdevice, stream: CUstream);

@@ -1,6 +1,6 @@
-//! The names of what a driver answers, so that nobody has to ask it: in a process that is ending it could not be asked.
+//! Result codes of the driver and their names. A table, because the driver cannot be called in a process that is ending.
 
-use crate::Error;
+use crate::{Error, Result};
 
 /// A number that several places look for.
 pub(super) mod number {
@@ -18,6 +18,14 @@ pub(super) const fn is_final(error: &Error) -> bool {
     const GONE: [u32; 2] = [number::NOT_INITIALIZED, number::DEINITIALIZED];
     matches!(error, Error::Driver { code, .. }
         if *code == GONE[0] || *code == GONE[1] || matches!(*code, 214 | 220 | 226 | 700 | 702 | 709 | 710 | 714..=719 | 721 | 911))
+}
+
+/// Returns the error for a number that a call returned, unless it is 0.
+pub(super) const fn checked(call: &'static str, code: u32) -> Result<()> {
+    match code {
+        0 => Ok(()),
+        code => Err(Error::Driver { call, code, name: name(code), log: None }),
+    }
 }
 
 /// The name of a driver's answer.

@@ -20,7 +20,6 @@ use cudarc::driver::sys::CUstream;
 
 use super::Shared;
 use super::device::{Device, STAGING};
-use super::fill::WITH_BARRIER;
 use super::process;
 use super::queue::{Lasts, Making, Queue};
 use super::tally::{Done, Way};
@@ -30,10 +29,10 @@ use crate::backend::ranges::Found;
 use crate::backend::{Copy, MemoryLocation, Place, StreamId, Ticket};
 
 /// Both ends of a copy that were found, and the way between them.
-struct Ends {
-    to: Found,
-    from: Found,
-    way: Way,
+pub(super) struct Ends {
+    pub to: Found,
+    pub from: Found,
+    pub way: Way,
 }
 
 impl Ends {
@@ -41,7 +40,7 @@ impl Ends {
         [&self.to, &self.from].iter().any(|end| end.location == MemoryLocation::Host)
     }
 
-    fn done(&self, bytes: u64) -> Done {
+    pub fn done(&self, bytes: u64) -> Done {
         Done::copy(self.way, self.is_pageable(), bytes)
     }
 }
@@ -53,7 +52,7 @@ pub(super) fn address(found: &Found) -> u64 {
 impl Shared {
     // For the reason that `Ranges::end` gives.
     #[inline(always)]
-    fn ends(&self, copy: &Copy) -> Result<Ends> {
+    pub(super) fn ends(&self, copy: &Copy) -> Result<Ends> {
         let to = self.ranges.end(copy.to, copy.bytes, "copy")?;
         let from = self.ranges.end(copy.from, copy.bytes, "copy")?;
         self.ranges.taints().check(copy.from, copy.bytes)?;
@@ -78,7 +77,7 @@ impl Shared {
     }
 
     /// The call that copies where no pageable memory is waited for.
-    fn issue(&self, ends: &Ends, bytes: usize, home: &Device, stream: CUstream) -> Result<()> {
+    pub(super) fn issue(&self, ends: &Ends, bytes: usize, home: &Device, stream: CUstream) -> Result<()> {
         let Ends { to, from, way } = ends;
         let (target, source) = (address(to), address(from));
         let calls = home.calls;
@@ -134,49 +133,6 @@ impl Shared {
         }
         self.ranges.taints().remove(copy.to, copy.bytes);
         ends.done(copy.bytes).count(&self.counts);
-        Ok(())
-    }
-
-    /// # Safety
-    ///
-    /// The promise of `Backend::copy_and_publish_now`.
-    pub(super) unsafe fn copy_and_publish_at_once(&self, copies: &[Copy], word: Place, value: u64) -> Result<()> {
-        process::takes_locks("cuStreamWriteValue64_v2")?;
-        let found = self.word(word)?;
-        // A word elsewhere is no device's to be opened for.
-        let home = if found.location == MemoryLocation::Device { Some(self.device(found.device)?) } else { None };
-        let mut ends = [None, None];
-        for (ends, copy) in ends.iter_mut().zip(copies) {
-            *ends = Some((self.ends(copy)?, copy.bytes));
-        }
-        // A word goes through a lane's own.
-        let is_alike = |(ends, bytes): &(Ends, u64)| {
-            let is_home = match ends.way {
-                Way::Up => ends.to.device == found.device,
-                Way::Down => ends.from.device == found.device,
-                _ => false,
-            };
-            is_home && !is_word(address(&ends.to), address(&ends.from), *bytes)
-        };
-        let in_order = home.filter(|home| home.facts.writes_words && copies.len() <= ends.len() && ends.iter().flatten().all(is_alike));
-        let Some(home) = in_order else {
-            for copy in copies {
-                // SAFETY: the caller's promise.
-                unsafe { self.copy_at_once(copy) }?;
-            }
-            // SAFETY: the caller's promise.
-            return unsafe { self.publish_at_once(word, value) };
-        };
-        home.now(|lane| {
-            for (ends, bytes) in ends.iter().flatten() {
-                self.issue(ends, *bytes as usize, home, lane.stream())?;
-            }
-            // SAFETY: a live word of the device, aligned: checked, and the caller's promise.
-            unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), address(&found), value, WITH_BARRIER) }
-        })?;
-        copies.iter().for_each(|copy| self.ranges.taints().remove(copy.to, copy.bytes));
-        ends.iter().flatten().for_each(|(ends, bytes)| ends.done(*bytes).count(&self.counts));
-        Done::PUBLICATION.count(&self.counts);
         Ok(())
     }
 

@@ -24,13 +24,14 @@ use super::facts::Facts;
 use super::pieces::{Piece, Pieces};
 use super::pool::Pool;
 use super::process;
-use super::progress::TRIES;
 use super::residents::Residents;
 use crate::{Error, Result};
 
 /// `CU_STREAM_NON_BLOCKING`: it does not wait for the legacy stream, nor that for it.
 const NON_BLOCKING: u32 = 1;
 
+/// Queries in a row that the driver may fail to answer before a waiter returns its error.
+pub(super) const TRIES: u32 = 1000;
 /// As many copies at once as a device has engines for, and one to follow each of the two that most have.
 const LANES: usize = 4;
 

@@ -1,29 +1,22 @@
-//! Fills and published words: the driver call that writes each.
+//! Fills: the driver calls for a pattern.
 //!
 //! A [`Fill`] whose pattern repeats every byte or every 4 aligned bytes is one memset. Any other pattern, of up to 8 bytes, is copied once and doubled.
-//! `backend/fill.rs` says how wider elements are filled. The stream itself publishes a word, after all earlier operations; a device without that
-//! operation copies a word that belongs to the operation.
+//! `backend/fill.rs` says how wider elements are filled.
 
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU64;
-use core::sync::atomic::Ordering::Release;
 
 use cudarc::driver::sys::CUstream;
 
 use super::Shared;
-use super::copy::{Spot, address, drain};
+use super::copy::{Spot, address};
 use super::device::Device;
 use super::process;
-use super::queue::Lasts;
 use super::tally::Done;
 use crate::Result;
 use crate::backend::bytes::aligned;
 use crate::backend::fill::filled;
 use crate::backend::ranges::Found;
-use crate::backend::{Fill, MemoryLocation, Place, StreamId, Ticket};
-
-/// The default of `cuStreamWriteValue64_v2`: what is before it in the stream is visible before it.
-pub(super) const WITH_BARRIER: u32 = 0;
+use crate::backend::{Fill, StreamId, Ticket};
 
 impl Shared {
     fn target(&self, fill: &Fill) -> Result<Found> {
@@ -71,83 +64,6 @@ impl Shared {
             spread(&queue.device, fill, address(&found), pattern, |call| making.call(call))
         })
     }
-
-    /// Where a word is to be published.
-    pub(super) fn word(&self, word: Place) -> Result<Found> {
-        let bytes = size_of::<u64>() as u64;
-        let found = self.ranges.end(word, bytes, "publish")?;
-        aligned(address(&found), bytes, bytes)?;
-        Ok(found)
-    }
-
-    /// # Safety
-    ///
-    /// The promise of `Backend::publish_now`.
-    pub(super) unsafe fn publish_at_once(&self, word: Place, value: u64) -> Result<()> {
-        process::takes_locks("cuStreamWriteValue64_v2")?;
-        let found = self.word(word)?;
-        if self.is_far(&found)? {
-            let home = self.device(found.device)?;
-            home.now(|lane| {
-                if home.facts.writes_words && found.location != MemoryLocation::Unified {
-                    // SAFETY: a live word of the device, aligned: checked, and the caller's promise.
-                    return unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), address(&found), value, WITH_BARRIER) };
-                }
-                // SAFETY: the lane's own word.
-                unsafe { lane.word().write(value) };
-                // SAFETY: as above; the lane is synchronised before anybody else has it.
-                unsafe { home.calls.cuMemcpyHtoDAsync_v2(address(&found), lane.word().as_ptr().cast(), size_of::<u64>(), lane.stream()) }
-            })?;
-        } else {
-            store(Spot::new(found.place), value);
-        }
-        Done::PUBLICATION.count(&self.counts);
-        Ok(())
-    }
-
-    /// # Safety
-    ///
-    /// The promise of `Backend::publish`.
-    pub(super) unsafe fn publish_queued(&self, word: Place, value: u64, since: u64, on: StreamId) -> Result<Ticket> {
-        let queue = self.stream(on)?;
-        let found = self.word(word)?;
-        let (bytes, is_far) = (size_of::<u64>(), self.is_far(&found)?);
-        let number = queue.push_since(
-            Some(Ticket { stream: on, number: since }),
-            Lasts::Bytes(bytes as u64),
-            Some(Done::PUBLICATION),
-            |making| {
-                let device = &queue.device;
-                let is_managed = found.location == MemoryLocation::Unified;
-                if found.location == MemoryLocation::Host || is_managed && !is_far {
-                    let spot = Spot::new(found.place);
-                    return self.host(making, move || store(spot, value));
-                }
-                if device.facts.writes_words && !is_managed {
-                    // SAFETY: a live word that the device sees, aligned: checked, and the caller's promise.
-                    return making
-                        .call(|stream| unsafe { device.calls.cuStreamWriteValue64_v2(stream, address(&found), value, WITH_BARRIER) });
-                }
-                let own = making.word()?;
-                // SAFETY: this operation's own.
-                unsafe { own.write(value) };
-                // SAFETY: as above; the word is this operation's until it is over.
-                making.call(|stream| unsafe { device.calls.cuMemcpyHtoDAsync_v2(address(&found), own.as_ptr().cast(), bytes, stream) })
-            },
-        )?;
-        Ok(Ticket { stream: on, number })
-    }
-}
-
-/// Stores a word that others may be reading.
-///
-/// It is live and aligned, and others access it as a word: whoever calls this has checked the one, and was promised the other.
-fn store(spot: Spot, value: u64) {
-    drain();
-    // SAFETY: as the function says.
-    let word = unsafe { AtomicU64::from_ptr(spot.get().as_ptr().cast()) };
-    // SYNC POINT: published. Pairs with whatever acquires that word.
-    word.store(value, Release);
 }
 
 /// A pattern in eight bytes, the element's again and again.

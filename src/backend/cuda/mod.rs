@@ -51,6 +51,7 @@ mod pool;
 mod prefetch;
 mod process;
 mod progress;
+mod publish;
 mod queue;
 mod residents;
 mod tally;

@@ -4,35 +4,12 @@
 //! each synchronisation.
 
 use core::ptr;
-use std::ffi::{c_int, c_uchar, c_ushort, c_void};
+use std::ffi::c_int;
 
 use cudarc::driver::sys::{CUdeviceptr, CUmemPoolHandle_st, CUstream};
 
-use super::call::{Calls, Handle};
+use super::call::{Access, Calls, Handle, Properties};
 use crate::{Error, Result};
-
-/// `CUmemPoolProps`, which grew names for its reserved bytes from release to release, and no byte.
-#[repr(C)]
-pub(super) struct Properties {
-    allocation: c_int,
-    handles: c_int,
-    location: c_int,
-    device: c_int,
-    security: *mut c_void,
-    most: usize,
-    usage: c_ushort,
-    reserved: [c_uchar; 54],
-}
-
-/// `CUmemAccessDesc`.
-#[repr(C)]
-pub(super) struct Access {
-    location: c_int,
-    device: c_int,
-    flags: c_int,
-}
-
-const _: () = assert!(size_of::<Properties>() == 88 && size_of::<Access>() == 12);
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
 const PINNED: c_int = 1;

@@ -8,8 +8,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
-use super::call::checked;
-use super::code::number;
+use super::code::{checked, number};
 use crate::Result;
 use crate::fork::Process;
 

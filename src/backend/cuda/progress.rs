@@ -6,14 +6,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use super::call::checked;
-use super::code::{is_final, number};
+use super::code::{checked, is_final, number};
+use super::device::TRIES;
 use super::event::Event;
 use super::queue::{OWN_EVENTS, Queue, State};
 use crate::{Error, Result};
-
-/// So often in a row a driver may fail to say whether something is over before nobody waits for it any more.
-pub(super) const TRIES: u32 = 1000;
 
 /// How long a waiter looks before it sleeps: who sleeps in the driver is woken tens of microseconds late, and 256 MiB are copied within a device in some 125.
 const AWAKE: Duration = Duration::from_micros(300);

@@ -1,0 +1,142 @@
+//! Published words: an acquire load of the word also sees all earlier writes.
+//!
+//! The stream itself stores a word of device memory after all earlier operations. A device without that operation copies a word that belongs to the
+//! operation.
+
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::Ordering::Release;
+
+use super::Shared;
+use super::copy::{Ends, Spot, address, drain};
+use super::process;
+use super::queue::Lasts;
+use super::tally::{Done, Way};
+use crate::Result;
+use crate::backend::bytes::{aligned, is_word};
+use crate::backend::ranges::Found;
+use crate::backend::{Copy, MemoryLocation, Place, StreamId, Ticket};
+
+/// The default of `cuStreamWriteValue64_v2`: what is before it in the stream is visible before it.
+const WITH_BARRIER: u32 = 0;
+
+impl Shared {
+    /// Where a word is to be published.
+    fn word(&self, word: Place) -> Result<Found> {
+        let bytes = size_of::<u64>() as u64;
+        let found = self.ranges.end(word, bytes, "publish")?;
+        aligned(address(&found), bytes, bytes)?;
+        Ok(found)
+    }
+
+    /// # Safety
+    ///
+    /// The promise of `Backend::publish_now`.
+    pub(super) unsafe fn publish_at_once(&self, word: Place, value: u64) -> Result<()> {
+        process::takes_locks("cuStreamWriteValue64_v2")?;
+        let found = self.word(word)?;
+        if self.is_far(&found)? {
+            let home = self.device(found.device)?;
+            home.now(|lane| {
+                if home.facts.writes_words && found.location != MemoryLocation::Unified {
+                    // SAFETY: a live word of the device, aligned: checked, and the caller's promise.
+                    return unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), address(&found), value, WITH_BARRIER) };
+                }
+                // SAFETY: the lane's own word.
+                unsafe { lane.word().write(value) };
+                // SAFETY: as above; the lane is synchronised before anybody else has it.
+                unsafe { home.calls.cuMemcpyHtoDAsync_v2(address(&found), lane.word().as_ptr().cast(), size_of::<u64>(), lane.stream()) }
+            })?;
+        } else {
+            store(Spot::new(found.place), value);
+        }
+        Done::PUBLICATION.count(&self.counts);
+        Ok(())
+    }
+
+    /// # Safety
+    ///
+    /// The promise of `Backend::publish`.
+    pub(super) unsafe fn publish_queued(&self, word: Place, value: u64, since: u64, on: StreamId) -> Result<Ticket> {
+        let queue = self.stream(on)?;
+        let found = self.word(word)?;
+        let (bytes, is_far) = (size_of::<u64>(), self.is_far(&found)?);
+        let number = queue.push_since(
+            Some(Ticket { stream: on, number: since }),
+            Lasts::Bytes(bytes as u64),
+            Some(Done::PUBLICATION),
+            |making| {
+                let device = &queue.device;
+                let is_managed = found.location == MemoryLocation::Unified;
+                if found.location == MemoryLocation::Host || is_managed && !is_far {
+                    let spot = Spot::new(found.place);
+                    return self.host(making, move || store(spot, value));
+                }
+                if device.facts.writes_words && !is_managed {
+                    // SAFETY: a live word that the device sees, aligned: checked, and the caller's promise.
+                    return making
+                        .call(|stream| unsafe { device.calls.cuStreamWriteValue64_v2(stream, address(&found), value, WITH_BARRIER) });
+                }
+                let own = making.word()?;
+                // SAFETY: this operation's own.
+                unsafe { own.write(value) };
+                // SAFETY: as above; the word is this operation's until it is over.
+                making.call(|stream| unsafe { device.calls.cuMemcpyHtoDAsync_v2(address(&found), own.as_ptr().cast(), bytes, stream) })
+            },
+        )?;
+        Ok(Ticket { stream: on, number })
+    }
+
+    /// # Safety
+    ///
+    /// The promise of `Backend::copy_and_publish_now`.
+    pub(super) unsafe fn copy_and_publish_at_once(&self, copies: &[Copy], word: Place, value: u64) -> Result<()> {
+        process::takes_locks("cuStreamWriteValue64_v2")?;
+        let found = self.word(word)?;
+        // A word elsewhere is no device's to be opened for.
+        let home = if found.location == MemoryLocation::Device { Some(self.device(found.device)?) } else { None };
+        let mut ends = [None, None];
+        for (ends, copy) in ends.iter_mut().zip(copies) {
+            *ends = Some((self.ends(copy)?, copy.bytes));
+        }
+        // A word goes through a lane's own.
+        let is_alike = |(ends, bytes): &(Ends, u64)| {
+            let is_home = match ends.way {
+                Way::Up => ends.to.device == found.device,
+                Way::Down => ends.from.device == found.device,
+                _ => false,
+            };
+            is_home && !is_word(address(&ends.to), address(&ends.from), *bytes)
+        };
+        let in_order = home.filter(|home| home.facts.writes_words && copies.len() <= ends.len() && ends.iter().flatten().all(is_alike));
+        let Some(home) = in_order else {
+            for copy in copies {
+                // SAFETY: the caller's promise.
+                unsafe { self.copy_at_once(copy) }?;
+            }
+            // SAFETY: the caller's promise.
+            return unsafe { self.publish_at_once(word, value) };
+        };
+        home.now(|lane| {
+            for (ends, bytes) in ends.iter().flatten() {
+                self.issue(ends, *bytes as usize, home, lane.stream())?;
+            }
+            // SAFETY: a live word of the device, aligned: checked, and the caller's promise.
+            unsafe { home.calls.cuStreamWriteValue64_v2(lane.stream(), address(&found), value, WITH_BARRIER) }
+        })?;
+        copies.iter().for_each(|copy| self.ranges.taints().remove(copy.to, copy.bytes));
+        ends.iter().flatten().for_each(|(ends, bytes)| ends.done(*bytes).count(&self.counts));
+        Done::PUBLICATION.count(&self.counts);
+        Ok(())
+    }
+}
+
+/// Stores a word that others may be reading.
+///
+/// It is live and aligned, and others access it as a word: whoever calls this has checked the one, and was promised the other.
+fn store(spot: Spot, value: u64) {
+    drain();
+    // SAFETY: as the function says.
+    let word = unsafe { AtomicU64::from_ptr(spot.get().as_ptr().cast()) };
+    // SYNC POINT: published. Pairs with whatever acquires that word.
+    word.store(value, Release);
+}
