@@ -294,3 +294,9 @@ pub fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     NEXT.fetch_add(1, Relaxed)
 }
+
+/// Returns an error unless both are the same backend.
+pub(crate) fn same_backend(expected: &dyn Backend, got: &dyn Backend) -> Result<()> {
+    let (expected, got) = (expected.id(), got.id());
+    if expected == got { Ok(()) } else { Err(crate::Error::OtherBackend { expected, got }) }
+}

@@ -5,7 +5,8 @@ use core::fmt;
 use core::mem::swap;
 use std::vec::Vec;
 
-use crate::memory::{Buffer, Device, HostReadable, Memory, Pinned, end, same_backend};
+use crate::backend::same_backend;
+use crate::memory::{Buffer, Device, HostReadable, Memory, Pinned, end};
 use crate::{DeviceBytes, Error, Rejected, Result};
 
 /// Collects writes to one buffer in a staging buffer, and copies them on [`flush`](Self::flush) or when the staging buffer is full.

@@ -54,7 +54,7 @@ pub(crate) use origin::Origin;
 pub(crate) use pages::{Page, Pages};
 pub use prefetching::Prefetching;
 pub use slice::{Slice, SliceMut};
-pub(crate) use slice::{View, end, on_the_host, range, same_backend, same_size};
+pub(crate) use slice::{View, end, on_the_host, range, same_size};
 pub use statistics::{Figures, Scope, Statistics};
 pub use trace::{Event, Outcome, Trace, TraceError};
 pub use tracked::{AtExit, Leak, Named, Report, Tracked};

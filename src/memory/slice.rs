@@ -11,7 +11,7 @@ use std::vec::Vec;
 
 use super::listed::Listed;
 use super::{DeviceReadable, HostReadable, Memory};
-use crate::backend::{Backend, Block, Copy, DeviceAddress, Fill, MemoryLocation, Place, Taints, Uses};
+use crate::backend::{Block, Copy, DeviceAddress, Fill, MemoryLocation, Place, Taints, Uses, same_backend};
 use crate::{DeviceBytes, Error, Result};
 
 /// Where some bytes of a buffer are, and who has to be waited for.
@@ -53,7 +53,7 @@ impl<'a, M: Memory> View<'a, M> {
     ///
     /// # Safety
     ///
-    /// As [`Backend::copy_now`].
+    /// As [`copy_now`](crate::backend::Backend::copy_now).
     unsafe fn copy(&self, to: Place, from: Place, bytes: usize) -> Result<()> {
         self.settle()?;
         // SAFETY: the caller's promise; what was queued is over.
@@ -83,12 +83,6 @@ pub(crate) enum Contents {
     Kept,
     /// The caller writes all of them.
     Overwritten,
-}
-
-/// Refuses what belongs to another backend.
-pub(crate) fn same_backend(expected: &dyn Backend, got: &dyn Backend) -> Result<()> {
-    let (expected, got) = (expected.id(), got.id());
-    if expected == got { Ok(()) } else { Err(Error::OtherBackend { expected, got }) }
 }
 
 /// Elements of a buffer, to read.

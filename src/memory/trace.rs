@@ -7,8 +7,8 @@ use std::boxed::Box;
 use std::collections::HashMap;
 use std::vec::Vec;
 
-use super::{LARGEST_ALIGN, Memory, check_align, most_bytes, same_backend};
-use crate::backend::{Block, Uses};
+use super::{LARGEST_ALIGN, Memory, check_align, most_bytes};
+use crate::backend::{Block, Uses, same_backend};
 use crate::stream::Stream;
 use crate::{Error, Result};
 

@@ -1,8 +1,9 @@
 //! The device's side: views for calls that block.
 
 use super::{Access, MirroredBuffer, Side, State};
+use crate::backend::same_backend;
 use crate::error::MirrorFault;
-use crate::memory::{Buffer, DeviceReadable, HostReadable, Memory, Slice, SliceMut, View, same_backend};
+use crate::memory::{Buffer, DeviceReadable, HostReadable, Memory, Slice, SliceMut, View};
 use crate::{DeviceBytes, Error, Result};
 
 impl<T, H, D> MirroredBuffer<T, H, D>

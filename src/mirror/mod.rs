@@ -74,7 +74,8 @@ use core::alloc::Layout;
 use core::any::TypeId;
 use core::fmt;
 
-use crate::memory::{Both, Buffer, Device, DeviceReadable, HostReadable, Memory, Origin, Pinned, same_backend};
+use crate::backend::same_backend;
+use crate::memory::{Both, Buffer, Device, DeviceReadable, HostReadable, Memory, Origin, Pinned};
 use crate::{DeviceBytes, Error, Result};
 
 pub use state::{Access, Side, State};

@@ -43,9 +43,9 @@ use core::fmt;
 use std::boxed::Box;
 use std::sync::Arc;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, same_backend};
 use crate::copy::{Chunked, Chunks, Ended, Lent, Plan, Progress, Way};
-use crate::memory::{Both, Budget, Buffer, DeviceOnly, Memory, Origin, Slice, SliceMut, same_backend, same_size};
+use crate::memory::{Both, Budget, Buffer, DeviceOnly, Memory, Origin, Slice, SliceMut, same_size};
 use crate::stream::{Source, Stream, Target};
 use crate::{DeviceBytes, Error, Rejected, Result};
 

@@ -3,8 +3,9 @@
 use ringmem_layouts::message::crc32c;
 
 use super::Peers;
+use crate::backend::same_backend;
 use crate::copy::Chunks;
-use crate::memory::{Both, Buffer, DeviceOnly, Memory, Slice, same_backend, same_size};
+use crate::memory::{Both, Buffer, DeviceOnly, Memory, Slice, same_size};
 use crate::{DeviceBytes, Error, Result};
 
 /// Bytes that are read back at a time.

@@ -7,8 +7,7 @@ use core::time::Duration;
 use super::Stream;
 use super::completion::Listener;
 use crate::Result;
-use crate::backend::{Backend, StreamId, Ticket};
-use crate::memory::same_backend;
+use crate::backend::{Backend, StreamId, Ticket, same_backend};
 
 /// A moment in a stream: reached when everything that was queued before has been executed. It holds the stream.
 ///

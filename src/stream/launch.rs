@@ -1,13 +1,15 @@
-//! Launches that own what they work on: a chain of kernels over buffers that never leave the device.
+//! Kernel launches of a [`Stream`]: by name, typed, and with operands that the launch owns.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use std::vec::Vec;
 
+use ringmem_layouts::kernel::{Arguments, Kernel};
+
 use super::metrics::Work;
-use super::{Module, Operand, Queue, Queued, Stream};
+use super::{Module, Operand, Pending, Queue, Queued, Stream};
 use crate::Result;
-use crate::backend::{DeviceAddress, Launch, Uses};
-use crate::memory::{DeviceReadable, Memory, same_backend};
+use crate::backend::{DeviceAddress, Launch, Uses, same_backend};
+use crate::memory::{DeviceReadable, Memory};
 use sealed::Shown;
 
 /// What a launch owns while it is queued: buffers and leases that devices see, alone or in pairs of pairs.
@@ -22,6 +24,96 @@ impl<A: Operand> Operands for A where A::Memory: Memory<Visibility: DeviceReadab
 impl<A: Operands, B: Operands> Operands for (A, B) {}
 
 impl Stream {
+    /// Queues a kernel with one group, by its name and with arguments as numbers. [`start`](Self::start) is the typed form, and
+    /// [`launch_with`](Self::launch_with) owns the buffers that it works on.
+    ///
+    /// # Errors
+    ///
+    /// [`NotFound`](crate::Error::NotFound), [`Arguments`](crate::Error::Arguments), [`OtherBackend`](crate::Error::OtherBackend),
+    /// [`Residency`](crate::Error::Residency) or what the driver said; nothing was queued. What comes from waiting: [`KernelPanicked`](crate::Error::KernelPanicked), after which the stream goes on.
+    ///
+    /// # Safety
+    ///
+    /// Until the kernel has left, which a wait for the launch shows and dropping the stream does not:
+    ///
+    /// - the arguments are what the kernel takes, and memory that it finds by them or otherwise is live: wait before you free a buffer,
+    ///   or list the launch with [`Buffer::used_by`](crate::memory::Buffer::used_by) after this call;
+    /// - nothing else touches the bytes that it touches, neither host code nor a transfer on any stream, except as the kernel's own
+    ///   protocol says;
+    /// - where the device has no [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), nobody holds a host slice of
+    ///   managed memory.
+    pub unsafe fn launch(&self, module: &Module, name: &str, arguments: &[u64]) -> Result<Pending<()>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.queue_launch(module, name, arguments, 1, false) }
+    }
+
+    /// As [`launch`](Self::launch), of a kernel that stays until it is told to leave.
+    ///
+    /// # Safety
+    ///
+    /// As [`launch`](Self::launch).
+    pub(crate) unsafe fn launch_to_stay(&self, module: &Module, name: &str, arguments: &[u64]) -> Result<Pending<()>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.queue_launch(module, name, arguments, 1, true) }
+    }
+
+    /// # Safety
+    ///
+    /// As [`launch`](Self::launch).
+    unsafe fn queue_launch(&self, module: &Module, name: &str, arguments: &[u64], groups: u32, stays: bool) -> Result<Pending<()>> {
+        same_backend(&*self.shared.backend, &**module.backend())?;
+        let launch = Launch { module: module.id(), name, arguments, groups, stays, operands: &[] };
+        // SAFETY: the caller's promise.
+        let ticket = self.queue(&[], Work::Kernel, |backend, id| unsafe { backend.launch(&launch, id) })?;
+        Ok(Pending::new((), Some(ticket), self.clone()))
+    }
+
+    /// Queues a kernel with so many groups: the typed form of [`launch`](Self::launch). Arguments of other types than the
+    /// [kernel](ringmem_layouts::kernel)'s, or another number of them, do not compile.
+    ///
+    /// ```
+    /// use ringmem::backend::host::HostBackend;
+    /// use ringmem::kernel::{DevicePointer, Kernel};
+    /// use ringmem::memory::{Device, GpuBuffer};
+    /// use ringmem::stream::{Module, Stream};
+    /// # use ringmem::{Abi, Image, image::KernelHost};
+    ///
+    /// /// Adds one to so many words from the first on.
+    /// const INCREMENT: Kernel<(DevicePointer<u64>, u64)> = Kernel::new("increment");
+    /// # unsafe fn run(host: &dyn KernelHost, words: &[u64]) {
+    /// #     let Some((first, count)) = INCREMENT.arguments(words) else { return };
+    /// #     for place in (0..count).filter_map(|i| host.translate(first.add(i).address(), 8)) {
+    /// #         // SAFETY: a live word, the launch's alone.
+    /// #         unsafe { *place.cast::<u64>().as_mut() += 1 };
+    /// #     }
+    /// # }
+    /// # const ABI: Abi = Abi::of(&[]);
+    /// # const IMAGE: Image = Image { ptx: b"", host: &[INCREMENT.entry(run)], abi: ABI };
+    ///
+    /// let backend = HostBackend::builder().device_memory(1 << 20).build()?;
+    /// let module = Module::load(&backend, &IMAGE, &ABI)?;
+    /// let stream = Stream::new(&backend, 0)?;
+    /// let words = GpuBuffer::<u64>::from_slice(Device::new(&backend, 0), &[1, 2, 3])?;
+    /// let first = words.device_pointer().expect("it has bytes");
+    /// // SAFETY: the words live until the launch has been waited for, and nobody else touches them meanwhile.
+    /// unsafe { stream.start(&module, &INCREMENT, (first, 3), 1) }?.wait()?;
+    /// assert_eq!(words.to_vec()?, [2, 3, 4]);
+    /// # Ok::<(), ringmem::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`launch`](Self::launch), [`Size`](crate::Error::Size) for no groups or more than the device can run at once, and [`Residency`](crate::Error::Residency) for more than
+    /// fit beside kernels that stay. A kernel that takes an [`Epoch`](crate::kernel::Epoch) is one.
+    ///
+    /// # Safety
+    ///
+    /// As [`launch`](Self::launch); a pointer's type says what its elements are, not that they are there.
+    pub unsafe fn start<A: Arguments>(&self, module: &Module, kernel: &Kernel<A>, arguments: A, groups: u32) -> Result<Pending<()>> {
+        // SAFETY: the caller's promise.
+        unsafe { self.queue_launch(module, kernel.name(), arguments.words().as_ref(), groups, A::STAYS) }
+    }
+
     /// Queues a kernel with one group that works on `operands`. The stream owns them until it has left, and gives them back: the next launch of a chain
     /// takes them as they come, on this stream or another, and nothing is copied in between.
     ///

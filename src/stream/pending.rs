@@ -103,6 +103,19 @@ impl<T: Queued> Pending<T> {
     }
 }
 
+/// The result of queueing: the operation, or its operands and the error.
+pub type Queue<T> = Result<Pending<T>, Rejected<T>>;
+
+impl Stream {
+    /// What was queued, or what was refused. `queued` has no ticket where there was nothing to do.
+    pub(crate) fn pending<T: Queued>(&self, queued: Result<Option<Ticket>>, value: T) -> Queue<T> {
+        match queued {
+            Ok(ticket) => Ok(Pending::new(value, ticket, self.clone())),
+            Err(error) => Err(Rejected { error, value }),
+        }
+    }
+}
+
 impl<T: Queued> fmt::Debug for Pending<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pending").field("ticket", &self.ticket).field("is_done", &self.is_done()).finish_non_exhaustive()

@@ -1,0 +1,172 @@
+//! Copies, fills and prefetches of a [`Stream`].
+
+use core::ops::RangeBounds;
+use core::ptr::NonNull;
+use std::boxed::Box;
+
+use super::metrics::Work;
+use super::{Pending, Queue, Source, Stream, Target};
+use crate::backend::{Copy, Fill, Place, Prefetch, Ticket, Uses, same_backend};
+use crate::memory::{Buffer, DeviceReadable, Memory, Slice, end};
+use crate::{DeviceBytes, Error, Rejected, Result};
+
+impl Stream {
+    /// Queues a copy of all of `from` to all of `to`.
+    ///
+    /// # Errors
+    ///
+    /// The buffers, with [`Size`](Error::Size) or [`OtherBackend`](Error::OtherBackend) or what the backend said; nothing was queued.
+    pub fn copy<A: Source, B: Target<Element = A::Element>>(&self, from: A, to: B) -> Queue<(A, B)> {
+        let lengths = [to.elements().len(), from.elements().len()];
+        if lengths[0] != lengths[1] {
+            let [expected, got] = lengths.map(|len| (len * size_of::<A::Element>()) as u64);
+            return Err(Rejected {
+                error: Error::Size { what: "length in bytes", asked: got, least: expected, most: expected },
+                value: (from, to),
+            });
+        }
+        self.copy_range(from, .., to, 0)
+    }
+
+    /// Queues a copy of some elements of `from` to those of `to` from `at` on. The source is read when it is executed.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy`](Self::copy), and [`Range`](Error::Range).
+    pub fn copy_range<A: Source, B: Target<Element = A::Element>>(
+        &self,
+        from: A,
+        range: impl RangeBounds<usize>,
+        to: B,
+        at: usize,
+    ) -> Queue<(A, B)> {
+        let queued = (|| {
+            let (source, target) = (from.elements().slice(range)?, to.elements());
+            let target = target.slice(at..end::<A::Element>(at, source.len(), target.len())?)?;
+            // SAFETY: what this operation has alone, or in common with others that read, until it is executed: whoever drops them frees them after it.
+            unsafe { self.queue_copy(source, target, [from.last(), to.last()]) }
+        })();
+        self.pending(queued, (from, to))
+    }
+
+    /// Queues a fill of a range of elements with `value`.
+    ///
+    /// Elements of 1, 2, 4 or 8 bytes, and others whose bytes repeat (all zero, or equal numbers), take one fill. Any other element is copied once from
+    /// the host; then each copy doubles the written range: log2(n) + 1 copies, rounded up.
+    ///
+    /// # Errors
+    ///
+    /// The buffer, as [`copy_range`](Self::copy_range). If one of several copies is refused, those before it are queued: the buffer lists them, and
+    /// the contents of the range are unspecified.
+    pub fn fill<B: Target>(&self, to: B, range: impl RangeBounds<usize>, value: B::Element) -> Queue<B> {
+        let (ticket, outcome) = match to.elements().slice(range) {
+            // SAFETY: what is this operation's own until it is executed.
+            Ok(target) => unsafe { self.queue_fill(target, value, to.last()) },
+            Err(error) => (None, Err(error)),
+        };
+        let pending = Pending::new(to, ticket, self.clone());
+        match outcome {
+            Ok(()) => Ok(pending),
+            Err(error) => Err(Rejected { error, value: pending.ordered() }),
+        }
+    }
+
+    /// Queues a copy of as many elements as both slices have, after their uses and `last`; `None` where there was nothing to do.
+    ///
+    /// # Safety
+    ///
+    /// The target is the caller's alone and apart from the source, and the ticket is listed as a use of both buffers before anything else is
+    /// done with them.
+    pub(crate) unsafe fn queue_copy<T: DeviceBytes, A: Memory, B: Memory>(
+        &self,
+        from: Slice<'_, T, A>,
+        to: Slice<'_, T, B>,
+        last: [Option<Ticket>; 2],
+    ) -> Result<Option<Ticket>> {
+        self.owns(from.memory())?;
+        self.owns(to.memory())?;
+        let bytes = (from.len().min(to.len()) * size_of::<T>()) as u64;
+        let (Some(source), Some(target), 1..) = (from.place(), to.place(), bytes) else { return Ok(None) };
+        let copy = Copy { to: target, from: source, bytes };
+        let last = last.map(Uses::from);
+        let work = Work::copy(from.device(), to.device(), bytes);
+        // SAFETY: both within their buffers, by the slices' invariant; the caller's promise.
+        self.queue(&[from.uses(), to.uses(), &last[0], &last[1]], work, |backend, id| unsafe { backend.copy(&copy, id) }).map(Some)
+    }
+
+    /// Queues a fill of elements with `value`, after their uses and `last`. Returns the last operation that was queued, if any, and whether all were.
+    /// The outcome of the last one is that of all.
+    ///
+    /// # Safety
+    ///
+    /// As [`queue_copy`](Self::queue_copy).
+    pub(crate) unsafe fn queue_fill<T: DeviceBytes, M: Memory>(
+        &self,
+        to: Slice<'_, T, M>,
+        value: T,
+        last: Option<Ticket>,
+    ) -> (Option<Ticket>, Result<()>) {
+        let mut ticket = None;
+        // SAFETY: the caller's promise.
+        let outcome = unsafe { self.queue_filling(to, value, last, &mut ticket) };
+        (ticket, outcome)
+    }
+
+    /// # Safety
+    ///
+    /// As [`queue_copy`](Self::queue_copy).
+    unsafe fn queue_filling<T: DeviceBytes, M: Memory>(
+        &self,
+        to: Slice<'_, T, M>,
+        value: T,
+        last: Option<Ticket>,
+        ticket: &mut Option<Ticket>,
+    ) -> Result<()> {
+        self.owns(to.memory())?;
+        let size = size_of::<T>() as u64;
+        let (Some(place), count @ 1.., 1..) = (to.place(), to.len() as u64, size) else { return Ok(()) };
+        let uses = [to.uses(), &Uses::from(last)];
+        if let Some(fill) = Fill::repeating(place, &value, count) {
+            // SAFETY: the place is within the buffer, by the slice's invariant; otherwise the caller's promise.
+            *ticket = Some(self.queue(&uses, Work::fill(fill.bytes()), |backend, id| unsafe { backend.fill(&fill, id) })?);
+            return Ok(());
+        }
+        let mut element = Box::new(value);
+        let first = Copy { to: place, from: Place::Host(NonNull::from(&mut *element).cast()), bytes: size };
+        // SAFETY: as above; the source is kept until this operation is complete.
+        let queued = self.queue(&uses, Work::copy(None, to.device(), size), |backend, id| unsafe { backend.copy(&first, id) })?;
+        self.backend().keep(element, &Uses::of(queued), None);
+        *ticket = Some(queued);
+        for doubling in place.doublings(size, count) {
+            let work = Work::copy(to.device(), to.device(), doubling.bytes);
+            // SAFETY: both are within the buffer and do not overlap; otherwise the caller's promise.
+            *ticket = Some(self.queue(&[], work, |backend, id| unsafe { backend.copy(&doubling, id) })?);
+        }
+        Ok(())
+    }
+
+    /// Queues that managed memory is moved to a device, or to the host for `None`: a hint that changes no byte.
+    ///
+    /// # Errors
+    ///
+    /// The buffer, with [`OtherBackend`](Error::OtherBackend), or [`Unsupported`](Error::Unsupported) for memory that does not move, and on a device without
+    /// [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access).
+    pub fn prefetch<T: DeviceBytes, M: Memory<Visibility: DeviceReadable>>(
+        &self,
+        buffer: Buffer<T, M>,
+        to: Option<u32>,
+    ) -> Queue<Buffer<T, M>> {
+        let queued = (|| {
+            self.owns(buffer.memory())?;
+            let Some(address) = buffer.device_address() else { return Ok(None) };
+            let prefetch = Prefetch { address, bytes: buffer.size_bytes() as u64, to };
+            self.queue(&[buffer.uses()], Work::prefetch(prefetch.bytes), |backend, id| backend.extension().prefetch(&prefetch, id))
+                .map(Some)
+        })();
+        self.pending(queued, buffer)
+    }
+
+    fn owns(&self, memory: &impl Memory) -> Result<()> {
+        same_backend(&*self.shared.backend, &**memory.backend())
+    }
+}
