@@ -228,7 +228,7 @@ pub enum Error {
         call: &'static str,
         /// The file.
         path: Option<Box<Path>>,
-        /// The system's error, which the message includes.
+        /// The system's error. The message includes it, so `source` returns `None`: a printed chain would show it twice.
         answer: io::Error,
     },
     /// The image was compiled with other layouts than the host. The message shows both tables where they differ.

@@ -22,8 +22,6 @@ pub mod host;
 mod operation;
 pub(crate) mod panic;
 mod ranges;
-#[cfg(feature = "cuda")]
-mod recent;
 mod taint;
 mod ticket;
 pub(crate) mod watch;
@@ -43,8 +41,8 @@ pub use block::{Block, DeviceAddress, MemoryLocation, Options, Request};
 pub use capabilities::{Capabilities, MemoryInfo};
 pub use extension::Extension;
 pub use fill::Fill;
+pub(crate) use operation::entry;
 pub use operation::{Copy, Launch, ModuleId, Operand, Place, Prefetch};
-pub(crate) use operation::{entry, names};
 pub use taint::Taints;
 pub use ticket::{StreamId, Ticket, Uses};
 

@@ -8,8 +8,6 @@ use std::collections::btree_map::Entry;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::vec::Vec;
 
-#[cfg(feature = "cuda")]
-use super::recent::{self, Stamp};
 use super::{Block, MemoryLocation, Options, Place, Taints};
 use crate::{Error, Result};
 
@@ -17,9 +15,6 @@ use crate::{Error, Result};
 pub(crate) struct Ranges<O> {
     by_address: RwLock<BTreeMap<u64, Range<O>>>,
     taints: Taints,
-    /// Since when none has died.
-    #[cfg(feature = "cuda")]
-    stamp: Stamp,
 }
 
 /// One allocation.
@@ -67,16 +62,11 @@ pub(crate) struct Found {
 }
 
 /// The ranges, while nobody adds or removes one.
-pub(crate) struct Listed<'a, O>(RwLockReadGuard<'a, BTreeMap<u64, Range<O>>>);
+pub(crate) struct Listed<'a, O>(pub(super) RwLockReadGuard<'a, BTreeMap<u64, Range<O>>>);
 
 impl<O> Default for Ranges<O> {
     fn default() -> Self {
-        Self {
-            by_address: RwLock::default(),
-            taints: Taints::default(),
-            #[cfg(feature = "cuda")]
-            stamp: Stamp::default(),
-        }
+        Self { by_address: RwLock::default(), taints: Taints::default() }
     }
 }
 
@@ -96,8 +86,6 @@ impl<O> Ranges<O> {
         let range = ranges.get_mut(&address(block)).ok_or_else(|| foreign(block))?;
         range.is_live_as(block)?;
         range.is_dead = true;
-        #[cfg(feature = "cuda")]
-        self.stamp.renew();
         Ok(())
     }
 
@@ -106,8 +94,6 @@ impl<O> Ranges<O> {
         let mut ranges = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
         let Entry::Occupied(entry) = ranges.entry(address(block)) else { return Err(foreign(block)) };
         entry.get().is_live_as(block)?;
-        #[cfg(feature = "cuda")]
-        self.stamp.renew();
         let range = entry.remove();
         self.forget(block);
         Ok(range)
@@ -134,29 +120,6 @@ impl<O> Ranges<O> {
     /// What a live block was asked to be.
     pub fn options(&self, block: &Block) -> Option<Options> {
         self.read().0.get(&address(block)).filter(|range| !range.is_dead).map(|range| range.options)
-    }
-
-    /// The place of `bytes` live bytes, for a call; a host's address that is in no range is the caller's own memory. Without a lock where this thread has found
-    /// the range before.
-    #[cfg(feature = "cuda")]
-    // What is found is kept in registers: returned through memory it is stored in bytes and read back in words, which waits for the stores.
-    #[inline(always)]
-    pub fn end(&self, place: Place, bytes: u64, call: &'static str) -> Result<Found> {
-        let address = place.address();
-        match recent::span(self.stamp.now(), address) {
-            Some(span) => span.found(address, bytes),
-            None => self.look(place, address, bytes, call),
-        }
-    }
-
-    #[cfg(feature = "cuda")]
-    #[inline(never)]
-    fn look(&self, place: Place, address: u64, bytes: u64, call: &'static str) -> Result<Found> {
-        let ranges = self.read();
-        if let Some((range, offset)) = ranges.at(address).filter(|(range, _)| !range.is_dead) {
-            recent::remember(self.stamp.now(), range.span(address - offset));
-        }
-        ranges.end(place, bytes, None, call)
     }
 
     pub fn read(&self) -> Listed<'_, O> {
@@ -186,21 +149,8 @@ impl<O> Listed<'_, O> {
         }
     }
 
-    /// What goes when a block goes; `None` for what is only a part of one.
-    #[cfg(feature = "cuda")]
-    pub fn owner(&self, block: &Block) -> Option<&O> {
-        self.0.get(&address(block)).filter(|range| range.layout == block.layout).map(|range| &range.owner)
-    }
-
-    /// Whether a range has one of these bytes.
-    #[cfg(feature = "cuda")]
-    pub fn overlaps(&self, address: u64, bytes: u64) -> bool {
-        let before = self.0.range(..address.saturating_add(bytes)).next_back();
-        before.is_some_and(|(&start, range)| start.saturating_add(range.bytes()) > address)
-    }
-
     /// The range that an address is in, and how far in.
-    fn at(&self, address: u64) -> Option<(&Range<O>, u64)> {
+    pub(super) fn at(&self, address: u64) -> Option<(&Range<O>, u64)> {
         let (&start, range) = self.0.range(..=address).next_back()?;
         let offset = address - start;
         (offset < range.bytes()).then_some((range, offset))
@@ -234,7 +184,7 @@ impl<O> Range<O> {
         self.span(address - offset).found(address, bytes)
     }
 
-    fn span(&self, start: u64) -> Span {
+    pub(super) fn span(&self, start: u64) -> Span {
         Span { start, bytes: self.bytes(), place: self.place, location: self.location, device: self.device }
     }
 }
@@ -272,70 +222,5 @@ pub(crate) fn addresses(block: &Block) -> ops::Range<u64> {
 pub(crate) fn strike(from: &mut Vec<ops::Range<u64>>, one: &ops::Range<u64>) {
     if let Some(index) = from.iter().position(|other| other == one) {
         from.swap_remove(index);
-    }
-}
-
-#[cfg(all(test, feature = "cuda"))]
-mod tests {
-    use super::*;
-    use crate::backend::DeviceAddress;
-
-    const START: u64 = 0x1000;
-
-    fn layout(bytes: usize) -> Layout {
-        Layout::from_size_align(bytes, 1).expect("a layout")
-    }
-
-    fn range(bytes: usize) -> Range<()> {
-        let (options, place) = (Options::empty(), NonNull::without_provenance(core::num::NonZero::new(START as usize).expect("not 0")));
-        Range { layout: layout(bytes), location: MemoryLocation::Device, options, device: 0, place, owner: (), is_dead: false }
-    }
-
-    fn block(bytes: usize) -> Block {
-        Block {
-            device_address: Some(DeviceAddress::new(START)),
-            host: None,
-            layout: layout(bytes),
-            location: MemoryLocation::Device,
-            device: 0,
-            is_pinned: false,
-            ready: None,
-            tag: 0,
-        }
-    }
-
-    fn found(ranges: &Ranges<()>, offset: u64, bytes: u64) -> Result<u64> {
-        ranges.end(Place::Device(DeviceAddress::new(START + offset)), bytes, "copy").map(|found| found.offset)
-    }
-
-    #[test]
-    fn a_range_that_another_thread_has_freed_is_found_no_more_by_who_remembers_it() {
-        let ranges = Ranges::default();
-        ranges.insert(START, range(100));
-        for _ in 0..3 {
-            assert!(matches!(found(&ranges, 60, 40), Ok(60)));
-            assert!(matches!(found(&ranges, 60, 41), Err(Error::Range { offset: 60, len: 41, size: 100 })));
-            assert!(matches!(found(&ranges, 100, 1), Err(Error::Foreign { .. })));
-        }
-        std::thread::scope(|scope| {
-            scope.spawn(|| ranges.kill(&block(100)).expect("it is there"));
-        });
-        assert!(matches!(found(&ranges, 60, 40), Err(Error::Foreign { call: "copy", .. })), "dead");
-        ranges.remove(&block(100)).expect("it was killed");
-        ranges.insert(START, range(50));
-        assert!(matches!(found(&ranges, 60, 40), Err(Error::Foreign { .. })), "another, shorter one is there now");
-        assert!(matches!(found(&ranges, 10, 40), Ok(10)));
-        ranges.take(&block(50)).expect("it is there");
-        assert!(matches!(found(&ranges, 10, 40), Err(Error::Foreign { .. })), "taken out");
-    }
-
-    #[test]
-    fn what_is_remembered_of_one_backend_is_no_others() {
-        let (ranges, others) = (Ranges::default(), Ranges::default());
-        ranges.insert(START, range(100));
-        assert!(matches!((found(&ranges, 0, 1), found(&others, 0, 1)), (Ok(0), Err(Error::Foreign { .. }))));
-        drop(ranges);
-        let later = Ranges::default();
-        assert!(found(&later, 0, 1).is_err());
     }
 }

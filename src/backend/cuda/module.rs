@@ -21,8 +21,8 @@ use super::Shared;
 use super::call::{Calls, Handle};
 use super::device::Device;
 use super::queue::Lasts;
+use super::recent::{Recent, Remembered};
 use super::residents::{Fit, Resident};
-use crate::backend::recent::{Recent, Remembered};
 use crate::backend::{Launch, ModuleId, StreamId, Ticket, entry};
 use crate::{Error, Result};
 
@@ -173,7 +173,7 @@ impl Shared {
         let loaded = self.modules.get(module);
         let entries = loaded.as_ref().map_or(&[][..], |loaded| loaded.image.host);
         let entry = entry(entries, name, arguments)?;
-        let unknown = || Error::NotFound { what: "kernel", name: name.into(), known: crate::backend::names(entries) };
+        let unknown = || Error::NotFound { what: "kernel", name: name.into(), known: crate::backend::operation::names(entries) };
         let there = loaded.as_ref().ok_or_else(unknown)?.on(self, device)?;
         let place = entries.iter().position(|other| ptr::eq(other, entry));
         let kernel = *place.and_then(|place| there.kernels.get(place)).ok_or_else(unknown)?;
@@ -185,7 +185,7 @@ impl Shared {
     }
 }
 
-/// A kernel that a thread has found, and the [stamp](crate::backend::recent::Stamp) of the modules then.
+/// A kernel that a thread has found, and the [stamp](super::recent::Stamp) of the modules then.
 #[derive(Clone, Copy)]
 struct Known {
     stamp: u64,

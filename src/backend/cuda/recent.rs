@@ -16,8 +16,8 @@ use std::thread::LocalKey;
 
 use foldhash::fast::RandomState;
 
-use super::MemoryLocation;
-use super::ranges::Span;
+use crate::backend::MemoryLocation;
+use crate::backend::ranges::Span;
 
 /// How many a thread remembers: both ends of a copy, and a word beside each.
 const MANY: usize = 4;
@@ -43,7 +43,8 @@ impl Stamp {
         self.0.load(Acquire)
     }
 
-    /// Something goes. Whoever calls this holds the lock of the place for writing, and whoever remembers something holds it for reading.
+    /// Makes everything remembered so far old. Called before what goes is freed or its key is reused. What is remembered has a stamp that was taken
+    /// before the lookup, or under the lock that renewing takes.
     pub fn renew(&self) {
         // SYNC POINT: gone. Pairs with now.
         self.0.store(next(), Release);

@@ -1,0 +1,155 @@
+//! [`Ranges`] whose live ranges each thread remembers, so that a call finds its places without a lock.
+
+use super::recent::{self, Stamp};
+use crate::Result;
+use crate::backend::ranges::{self, Found, Listed, Range, address};
+use crate::backend::{Block, Place, Taints};
+
+/// The live memory of this backend.
+pub(super) struct Ranges<O> {
+    ranges: ranges::Ranges<O>,
+    /// Renewed after each kill, before the killed memory is freed: a remembered range with the current stamp is live.
+    stamp: Stamp,
+}
+
+impl<O> Default for Ranges<O> {
+    fn default() -> Self {
+        Self { ranges: ranges::Ranges::default(), stamp: Stamp::default() }
+    }
+}
+
+impl<O> Ranges<O> {
+    pub fn insert(&self, address: u64, range: Range<O>) {
+        self.ranges.insert(address, range);
+    }
+
+    /// Marks a block as freed: calls made after this do not find it.
+    ///
+    /// # Errors
+    ///
+    /// [`Foreign`](crate::Error::Foreign), as [`ranges::Ranges::kill`].
+    pub fn kill(&self, block: &Block) -> Result<()> {
+        self.ranges.kill(block)?;
+        self.stamp.renew();
+        Ok(())
+    }
+
+    /// Removes a killed block, before its memory is freed.
+    pub fn remove(&self, block: &Block) -> Option<Range<O>> {
+        self.ranges.remove(block)
+    }
+
+    /// Returns the memory whose contents are invalid.
+    pub fn taints(&self) -> &Taints {
+        self.ranges.taints()
+    }
+
+    pub fn read(&self) -> Listed<'_, O> {
+        self.ranges.read()
+    }
+
+    /// Returns the place of `bytes` live bytes; a host address outside every range is pageable memory. Takes no lock if this thread has found the range
+    /// before.
+    // Inlined so that the result stays in registers: returned through memory it is stored in bytes and read in words, which stalls store forwarding.
+    #[inline(always)]
+    pub fn end(&self, place: Place, bytes: u64, call: &'static str) -> Result<Found> {
+        let address = place.address();
+        match recent::span(self.stamp.now(), address) {
+            Some(span) => span.found(address, bytes),
+            None => self.look(place, address, bytes, call),
+        }
+    }
+
+    #[inline(never)]
+    fn look(&self, place: Place, address: u64, bytes: u64, call: &'static str) -> Result<Found> {
+        // Before the lock: a range that is killed after it was found here makes the stamp old.
+        let stamp = self.stamp.now();
+        let ranges = self.read();
+        if let Some((range, offset)) = ranges.at(address).filter(|(range, _)| !range.is_dead) {
+            recent::remember(stamp, range.span(address - offset));
+        }
+        ranges.end(place, bytes, None, call)
+    }
+}
+
+impl<O> Listed<'_, O> {
+    /// Returns the owner of a block's memory; `None` for a part of a block.
+    pub(super) fn owner(&self, block: &Block) -> Option<&O> {
+        self.0.get(&address(block)).filter(|range| range.layout == block.layout).map(|range| &range.owner)
+    }
+
+    /// Returns true if a range has one of these bytes.
+    pub(super) fn overlaps(&self, address: u64, bytes: u64) -> bool {
+        let before = self.0.range(..address.saturating_add(bytes)).next_back();
+        before.is_some_and(|(&start, range)| start.saturating_add(range.bytes()) > address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::alloc::Layout;
+    use core::ptr::NonNull;
+
+    use super::*;
+    use crate::Error;
+    use crate::backend::{DeviceAddress, MemoryLocation, Options};
+
+    const START: u64 = 0x1000;
+
+    fn layout(bytes: usize) -> Layout {
+        Layout::from_size_align(bytes, 1).expect("a layout")
+    }
+
+    fn range(bytes: usize) -> Range<()> {
+        let (options, place) = (Options::empty(), NonNull::without_provenance(core::num::NonZero::new(START as usize).expect("not 0")));
+        Range { layout: layout(bytes), location: MemoryLocation::Device, options, device: 0, place, owner: (), is_dead: false }
+    }
+
+    fn block(bytes: usize) -> Block {
+        Block {
+            device_address: Some(DeviceAddress::new(START)),
+            host: None,
+            layout: layout(bytes),
+            location: MemoryLocation::Device,
+            device: 0,
+            is_pinned: false,
+            ready: None,
+            tag: 0,
+        }
+    }
+
+    fn found(ranges: &Ranges<()>, offset: u64, bytes: u64) -> Result<u64> {
+        ranges.end(Place::Device(DeviceAddress::new(START + offset)), bytes, "copy").map(|found| found.offset)
+    }
+
+    #[test]
+    fn a_range_that_another_thread_has_freed_is_found_no_more_by_who_remembers_it() {
+        let ranges = Ranges::default();
+        ranges.insert(START, range(100));
+        for _ in 0..3 {
+            assert!(matches!(found(&ranges, 60, 40), Ok(60)));
+            assert!(matches!(found(&ranges, 60, 41), Err(Error::Range { offset: 60, len: 41, size: 100 })));
+            assert!(matches!(found(&ranges, 100, 1), Err(Error::Foreign { .. })));
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| ranges.kill(&block(100)).expect("it is there"));
+        });
+        assert!(matches!(found(&ranges, 60, 40), Err(Error::Foreign { call: "copy", .. })), "dead");
+        ranges.remove(&block(100)).expect("it was killed");
+        ranges.insert(START, range(50));
+        assert!(matches!(found(&ranges, 60, 40), Err(Error::Foreign { .. })), "another, shorter one is there now");
+        assert!(matches!(found(&ranges, 10, 40), Ok(10)));
+        ranges.kill(&block(50)).expect("it is there");
+        assert!(matches!(found(&ranges, 10, 40), Err(Error::Foreign { .. })), "dead");
+    }
+
+    #[test]
+    fn what_is_remembered_of_one_backend_is_no_others() {
+        let (ranges, others) = (Ranges::default(), Ranges::default());
+        ranges.insert(START, range(100));
+        assert!(matches!((found(&ranges, 0, 1), found(&others, 0, 1)), (Ok(0), Err(Error::Foreign { .. }))));
+        drop(ranges);
+        let later = Ranges::default();
+        assert!(found(&later, 0, 1).is_err());
+    }
+}
