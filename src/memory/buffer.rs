@@ -5,15 +5,14 @@ use core::alloc::Layout;
 use core::fmt;
 use core::marker::PhantomData;
 use core::mem::{ManuallyDrop, replace};
-use core::ops::RangeBounds;
-use core::ptr::{self, NonNull};
-use std::vec::Vec;
+use core::ptr;
 
 use ringmem_layouts::kernel::DevicePointer;
 
+use super::bounds::recount;
 use super::listed::Listed;
-use super::slice::{self, View};
-use super::{DeviceReadable, HostReadable, Memory, Slice, SliceMut};
+use super::view::View;
+use super::{DeviceReadable, Memory};
 use crate::DeviceBytes;
 use crate::backend::fill::takes;
 use crate::backend::{Block, DeviceAddress, MemoryLocation, Place, Taints, Ticket, Uses};
@@ -115,117 +114,6 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         Ok(buffer)
     }
 
-    /// Copies elements in, as many as there are, and returns when that is done.
-    ///
-    /// # Errors
-    ///
-    /// [`Size`](Error::Size) before anything is done; what a use of this buffer that is not over fails with.
-    pub fn copy_from(&mut self, elements: &[T]) -> Result<()> {
-        self.as_view_mut().copy_from(elements)
-    }
-
-    /// Copies elements in, from the element at `at` on.
-    ///
-    /// # Errors
-    ///
-    /// [`Range`](Error::Range) before anything is done; as [`copy_from`](Self::copy_from).
-    pub fn copy_from_at(&mut self, at: usize, elements: &[T]) -> Result<()> {
-        self.slice_mut(at..slice::end::<T>(at, elements.len(), self.len)?)?.copy_from(elements)
-    }
-
-    /// Copies all elements out, and returns when that is done.
-    ///
-    /// # Errors
-    ///
-    /// [`Size`](Error::Size) before anything is done; what a use of this buffer that is not over fails with.
-    pub fn copy_to(&self, elements: &mut [T]) -> Result<()> {
-        self.as_view().copy_to(elements)
-    }
-
-    /// Copies elements out, from the element at `at` on.
-    ///
-    /// # Errors
-    ///
-    /// [`Range`](Error::Range) before anything is done; as [`copy_to`](Self::copy_to).
-    pub fn copy_to_at(&self, at: usize, elements: &mut [T]) -> Result<()> {
-        self.slice(at..slice::end::<T>(at, elements.len(), self.len)?)?.copy_to(elements)
-    }
-
-    /// The elements, copied.
-    ///
-    /// # Errors
-    ///
-    /// As [`copy_to`](Self::copy_to).
-    pub fn to_vec(&self) -> Result<Vec<T>> {
-        self.as_view().to_vec()
-    }
-
-    /// Fills all elements with `value`, on the device for device memory, as [`SliceMut::fill`] does.
-    ///
-    /// # Errors
-    ///
-    /// As [`copy_from`](Self::copy_from); [`Cast`](Error::Cast) for elements that a cast has left on no multiple of their size.
-    pub fn fill(&mut self, value: T) -> Result<()> {
-        self.as_view_mut().fill(value)
-    }
-
-    /// Makes every byte 0.
-    ///
-    /// # Errors
-    ///
-    /// As [`copy_from`](Self::copy_from).
-    pub fn zero(&mut self) -> Result<()> {
-        self.as_view_mut().zero()
-    }
-
-    /// Copies elements of this buffer to another place in it.
-    ///
-    /// # Errors
-    ///
-    /// [`Range`](Error::Range) or [`Overlap`](Error::Overlap) before anything is done; as [`copy_from`](Self::copy_from).
-    pub fn copy_within(&mut self, from: impl RangeBounds<usize>, to: usize) -> Result<()> {
-        let from = slice::range::<T>(from, self.len)?;
-        slice::end::<T>(to, from.len(), self.len)?;
-        let size = size_of::<T>() as u64;
-        // Elements without bytes share none.
-        if from.start < to + from.len() && to < from.end && size > 0 {
-            return Err(Error::Overlap { from: from.start as u64 * size, to: to as u64 * size, len: from.len() as u64 * size });
-        }
-        let view = self.view();
-        // SAFETY: both within the buffer, apart from each other, and the buffer is borrowed mutably.
-        unsafe { view.part::<T>(from.start).copy_to_view(&view.part::<T>(to), from.len() * size_of::<T>()) }
-    }
-
-    /// All elements, to read.
-    pub fn as_view(&self) -> Slice<'_, T, M> {
-        // SAFETY: the invariant.
-        unsafe { Slice::new(self.view(), self.len) }
-    }
-
-    /// All elements, to write.
-    pub fn as_view_mut(&mut self) -> SliceMut<'_, T, M> {
-        // SAFETY: the invariant; borrowed mutably.
-        unsafe { SliceMut::new(self.view(), self.len) }
-    }
-
-    /// Some of the elements, to read.
-    ///
-    /// # Errors
-    ///
-    /// [`Range`](Error::Range).
-    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T, M>> {
-        self.as_view().slice(range)
-    }
-
-    /// Some of the elements, to write.
-    ///
-    /// # Errors
-    ///
-    /// [`Range`](Error::Range).
-    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<SliceMut<'_, T, M>> {
-        self.as_view_mut().slice(range)
-    }
-
     /// The same bytes as elements of another type.
     ///
     /// # Errors
@@ -233,7 +121,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     /// The buffer, with [`Cast`](Error::Cast) if they are no whole number of those, or not aligned for them.
     pub fn cast<U: DeviceBytes>(self) -> Result<Buffer<U, M>, Rejected<Self>> {
         let bytes = self.size_bytes();
-        match slice::recount::<U>(bytes, self.block.layout.align()) {
+        match recount::<U>(bytes, self.block.layout.align()) {
             // SAFETY: checked just now.
             Ok(_) => Ok(unsafe { self.retyped() }),
             Err(error) => Err(Rejected { error, value: self }),
@@ -460,45 +348,6 @@ impl<T, M: Memory> Buffer<T, M> {
 
     pub(crate) fn settled(&mut self, ticket: Ticket) {
         self.uses.uses_mut().remove(ticket);
-    }
-}
-
-// On the methods, not on the block: so the compiler says what `HostReadable` asks it to say.
-impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
-    /// The elements.
-    ///
-    /// # Errors
-    ///
-    /// [`Busy`](Error::Busy) while a queued operation uses the buffer, or a kernel runs that must not meet the host in managed memory.
-    pub fn as_slice(&self) -> Result<&[T]>
-    where
-        M::Visibility: HostReadable,
-    {
-        self.as_view().as_slice()
-    }
-
-    /// Where the elements are, for memory that a protocol shares with a kernel: good for reads and writes as long as this lives. `None` without bytes.
-    ///
-    /// Whoever uses it while a slice of it is borrowed, or while something queued owns the buffer, must see to it that no byte is written that
-    /// another may be reading. No function here checks that.
-    #[must_use]
-    pub fn as_ptr(&self) -> Option<NonNull<T>>
-    where
-        M::Visibility: HostReadable,
-    {
-        self.block.host.map(NonNull::cast)
-    }
-
-    /// The elements, to write.
-    ///
-    /// # Errors
-    ///
-    /// As [`as_slice`](Self::as_slice).
-    pub fn as_mut_slice(&mut self) -> Result<&mut [T]>
-    where
-        M::Visibility: HostReadable,
-    {
-        self.as_view_mut().into_mut_slice()
     }
 }
 

@@ -11,7 +11,8 @@
 use core::slice;
 use std::vec::Vec;
 
-use super::slice::{Contents, on_the_host};
+use super::bounds::on_the_host;
+use super::view::Contents;
 use super::{Buffer, Memory, Slice, SliceMut};
 use crate::DeviceBytes;
 use crate::Result;

@@ -16,8 +16,10 @@
 
 mod aligned;
 mod arena;
+mod bounds;
 mod budget;
 mod buffer;
+mod contents;
 mod failing;
 mod kinds;
 mod limited;
@@ -31,6 +33,7 @@ mod slice;
 mod statistics;
 mod trace;
 mod tracked;
+mod view;
 mod visibility;
 
 use core::alloc::Layout;
@@ -43,6 +46,7 @@ use crate::stream::Stream;
 
 pub use aligned::Aligned;
 pub use arena::Arena;
+pub(crate) use bounds::{end, on_the_host, range, same_size};
 pub use budget::{Budget, Reservation};
 pub use buffer::Buffer;
 pub(crate) use buffer::layout;
@@ -54,10 +58,10 @@ pub(crate) use origin::Origin;
 pub(crate) use pages::{Page, Pages};
 pub use prefetching::Prefetching;
 pub use slice::{Slice, SliceMut};
-pub(crate) use slice::{View, end, on_the_host, range, same_size};
 pub use statistics::{Figures, Scope, Statistics};
 pub use trace::{Event, Outcome, Trace, TraceError};
 pub use tracked::{AtExit, Leak, Named, Report, Tracked};
+pub(crate) use view::View;
 pub use visibility::{Both, DeviceOnly, DeviceReadable, HostOnly, HostReadable, Visibility};
 
 /// Elements in a device's memory.

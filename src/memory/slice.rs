@@ -1,89 +1,17 @@
 //! [`Slice`] and [`SliceMut`]: some elements of a buffer, without a copy.
 
-use core::alloc::Layout;
 use core::iter;
 use core::marker::PhantomData;
-use core::ops::{Bound, Range, RangeBounds};
+use core::ops::RangeBounds;
 use core::ptr::NonNull;
 use core::slice;
-use std::alloc;
 use std::vec::Vec;
 
-use super::listed::Listed;
+use super::bounds::{on_the_host, range, recount, same_size};
+use super::view::{Contents, View};
 use super::{DeviceReadable, HostReadable, Memory};
-use crate::backend::{Block, Copy, DeviceAddress, Fill, MemoryLocation, Place, Taints, Uses, same_backend};
-use crate::{DeviceBytes, Error, Result};
-
-/// Where some bytes of a buffer are, and who has to be waited for.
-pub(crate) struct View<'a, M> {
-    pub memory: &'a M,
-    pub block: &'a Block,
-    pub uses: &'a Listed,
-    /// Bytes from the block's beginning.
-    pub offset: usize,
-}
-
-impl<M> Clone for View<'_, M> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<M> core::marker::Copy for View<'_, M> {}
-
-impl<'a, M: Memory> View<'a, M> {
-    /// The part from element `at` on, which the caller has checked.
-    pub fn part<T>(&self, at: usize) -> Self {
-        Self { offset: self.offset + at * size_of::<T>(), ..*self }
-    }
-
-    /// # Safety
-    ///
-    /// The offset is within the block.
-    pub unsafe fn place(&self) -> Option<Place> {
-        // SAFETY: the caller's promise.
-        unsafe { self.block.place(self.offset as u64) }
-    }
-
-    pub fn settle(&self) -> Result<()> {
-        self.uses.settle(&**self.memory.backend())
-    }
-
-    /// Copies to or from the host, or between two places of one backend.
-    ///
-    /// # Safety
-    ///
-    /// As [`copy_now`](crate::backend::Backend::copy_now).
-    unsafe fn copy(&self, to: Place, from: Place, bytes: usize) -> Result<()> {
-        self.settle()?;
-        // SAFETY: the caller's promise; what was queued is over.
-        unsafe { self.memory.backend().copy_now(&Copy { to, from, bytes: bytes as u64 }) }
-    }
-
-    /// # Safety
-    ///
-    /// Both views have so many bytes, apart from each other, and nobody else may use the target.
-    pub unsafe fn copy_to_view<N: Memory>(&self, to: &View<'_, N>, bytes: usize) -> Result<()> {
-        if bytes == 0 {
-            return Ok(());
-        }
-        same_backend(&**to.memory.backend(), &**self.memory.backend())?;
-        to.settle()?;
-        // SAFETY: both within their blocks: the caller's promise.
-        let (Some(to), Some(from)) = (unsafe { to.place() }, unsafe { self.place() }) else { return Ok(()) };
-        // SAFETY: the caller's promise.
-        unsafe { self.copy(to, from, bytes) }
-    }
-}
-
-/// The caller's access to the contents of a host slice.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Contents {
-    /// The caller may read them.
-    Kept,
-    /// The caller writes all of them.
-    Overwritten,
-}
+use crate::backend::{Copy, DeviceAddress, Fill, MemoryLocation, Place, Uses};
+use crate::{DeviceBytes, Result};
 
 /// Elements of a buffer, to read.
 ///
@@ -162,7 +90,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Range`](Error::Range).
+    /// [`Range`](crate::Error::Range).
     pub fn slice(self, part: impl RangeBounds<usize>) -> Result<Self> {
         let part = range::<T>(part, self.len)?;
         Ok(Self { view: self.view.part::<T>(part.start), len: part.len(), _elements: PhantomData })
@@ -172,7 +100,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Range`](Error::Range).
+    /// [`Range`](crate::Error::Range).
     pub fn split_at(self, at: usize) -> Result<(Self, Self)> {
         Ok((self.slice(..at)?, self.slice(at..)?))
     }
@@ -181,7 +109,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Cast`](Error::Cast).
+    /// [`Cast`](crate::Error::Cast).
     pub fn cast<U: DeviceBytes>(self) -> Result<Slice<'a, U, M>> {
         let len = recount::<U>(self.len * size_of::<T>(), self.view.align())?;
         Ok(Slice { view: self.view, len, _elements: PhantomData })
@@ -191,7 +119,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) before anything is done; what an operation on the buffer that is not over fails with.
+    /// [`Size`](crate::Error::Size) before anything is done; what an operation on the buffer that is not over fails with.
     pub fn copy_to(&self, elements: &mut [T]) -> Result<()> {
         same_size::<T>(self.len, elements.len())?;
         let bytes = size_of_val(elements);
@@ -228,7 +156,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy), as [`Buffer::as_slice`](super::Buffer::as_slice).
+    /// [`Busy`](crate::Error::Busy), as [`Buffer::as_slice`](super::Buffer::as_slice).
     pub fn as_slice(&self) -> Result<&'a [T]>
     where
         M::Visibility: HostReadable,
@@ -276,7 +204,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Range`](Error::Range).
+    /// [`Range`](crate::Error::Range).
     pub fn slice(self, part: impl RangeBounds<usize>) -> Result<Self> {
         let part = range::<T>(part, self.len)?;
         Ok(Self { view: self.view.part::<T>(part.start), len: part.len(), _elements: PhantomData })
@@ -286,7 +214,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Range`](Error::Range).
+    /// [`Range`](crate::Error::Range).
     pub fn split_at(self, at: usize) -> Result<(Self, Self)> {
         let rest = range::<T>(at.., self.len)?;
         let after = Self { view: self.view.part::<T>(at), len: rest.len(), _elements: PhantomData };
@@ -297,7 +225,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Cast`](Error::Cast).
+    /// [`Cast`](crate::Error::Cast).
     pub fn cast<U: DeviceBytes>(self) -> Result<SliceMut<'a, U, M>> {
         let len = recount::<U>(self.len * size_of::<T>(), self.view.align())?;
         Ok(SliceMut { view: self.view, len, _elements: PhantomData })
@@ -307,7 +235,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) before anything is done; what an operation on the buffer that is not over fails with.
+    /// [`Size`](crate::Error::Size) before anything is done; what an operation on the buffer that is not over fails with.
     pub fn copy_from(&mut self, elements: &[T]) -> Result<()> {
         same_size::<T>(self.len, elements.len())?;
         let bytes = size_of_val(elements);
@@ -334,7 +262,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) or [`OtherBackend`](Error::OtherBackend) before anything is done; as [`copy_from`](Self::copy_from).
+    /// [`Size`](crate::Error::Size) or [`OtherBackend`](crate::Error::OtherBackend) before anything is done; as [`copy_from`](Self::copy_from).
     pub fn copy_from_view<N: Memory>(&mut self, from: Slice<'_, T, N>) -> Result<()> {
         same_size::<T>(self.len, from.len)?;
         // SAFETY: so many bytes on both sides; what is written is this value's alone, so the other is apart from it.
@@ -391,7 +319,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy), as [`Buffer::as_slice`](super::Buffer::as_slice).
+    /// [`Busy`](crate::Error::Busy), as [`Buffer::as_slice`](super::Buffer::as_slice).
     pub fn into_mut_slice(self) -> Result<&'a mut [T]>
     where
         M::Visibility: HostReadable,
@@ -421,115 +349,8 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     }
 }
 
-impl<M: Memory> View<'_, M> {
-    /// What every part of the block at this offset is aligned to.
-    fn align(&self) -> usize {
-        let align = self.block.layout.align();
-        if self.offset == 0 { align } else { align.min(1 << self.offset.trailing_zeros()) }
-    }
-
-    /// Returns the first of `len` elements, or `None` without bytes. Fails while a queued operation may write them, and if kept contents are invalid.
-    pub fn host<T>(&self, len: usize, contents: Contents) -> Result<Option<NonNull<T>>> {
-        let Some(host) = self.block.host else { return Ok(None) };
-        let backend = self.memory.backend();
-        if !self.uses.is_settled() {
-            if self.uses.uses().iter().any(|ticket| !backend.reached(ticket)) {
-                return Err(Error::Busy { what: "a queued operation uses the buffer" });
-            }
-            // All uses are complete, so this does not wait.
-            self.settle()?;
-        }
-        // SAFETY: the offset is within the block, by the invariant of whoever has this view.
-        let first = unsafe { host.add(self.offset) };
-        let (place, bytes) = (Place::Host(first), (len * size_of::<T>()) as u64);
-        let taints = if Taints::are_none() { None } else { backend.extension().taints() };
-        if let (Contents::Kept, Some(taints)) = (contents, taints) {
-            taints.check(place, bytes)?;
-        }
-        if self.block.location == MemoryLocation::Unified {
-            backend.extension().host_access(self.block)?;
-        }
-        if let (Contents::Overwritten, Some(taints)) = (contents, taints) {
-            taints.remove(place, bytes);
-        }
-        Ok(Some(first.cast()))
-    }
-}
-
-/// So many elements in the host's own memory, 0.
-pub(crate) fn on_the_host<T: DeviceBytes>(len: usize) -> Result<Vec<T>> {
-    let short = || Error::Map { bytes: bytes::<T>(len), source: std::io::ErrorKind::OutOfMemory.into() };
-    let layout = Layout::array::<T>(len).map_err(|_| short())?;
-    if layout.size() == 0 {
-        return Ok(std::vec![T::zeroed(); len]);
-    }
-    // SAFETY: the layout has bytes.
-    let first = NonNull::new(unsafe { alloc::alloc_zeroed(layout) }).ok_or_else(short)?;
-    // SAFETY: from the global allocator, with the layout of `len` elements; any bytes are valid elements, by the promise of `Layout`.
-    Ok(unsafe { Vec::from_raw_parts(first.cast::<T>().as_ptr(), len, len) })
-}
-
 /// `len` elements without bytes.
 fn zeroes<'a, T: DeviceBytes>(len: usize) -> &'a [T] {
     // SAFETY: only a buffer without bytes has no place, so the elements have no bytes or there are none: any aligned place holds them.
     unsafe { slice::from_raw_parts(NonNull::dangling().as_ptr(), len) }
-}
-
-/// Refuses another number of elements.
-pub(crate) fn same_size<T>(expected: usize, got: usize) -> Result<()> {
-    if expected == got {
-        return Ok(());
-    }
-    Err(Error::Size { what: "length in bytes", asked: bytes::<T>(got), least: bytes::<T>(expected), most: bytes::<T>(expected) })
-}
-
-/// `at + len`, if that is within `size` elements.
-pub(crate) fn end<T>(at: usize, len: usize, size: usize) -> Result<usize> {
-    match at.checked_add(len) {
-        Some(end) if end <= size => Ok(end),
-        _ => Err(outside::<T>(at, len, size)),
-    }
-}
-
-/// A range within `size` elements.
-pub(crate) fn range<T>(range: impl RangeBounds<usize>, size: usize) -> Result<Range<usize>> {
-    let start = match range.start_bound() {
-        Bound::Included(&start) => Some(start),
-        Bound::Excluded(&start) => start.checked_add(1),
-        Bound::Unbounded => Some(0),
-    };
-    let end = match range.end_bound() {
-        Bound::Included(&end) => end.checked_add(1),
-        Bound::Excluded(&end) => Some(end),
-        Bound::Unbounded => Some(size),
-    };
-    match (start, end) {
-        (Some(start), Some(end)) if start <= end && end <= size => Ok(start..end),
-        // One without an end begins too late.
-        (Some(start), Some(end)) if start > end && !matches!(range.end_bound(), Bound::Unbounded) => {
-            Err(Error::Size { what: "range end in bytes", asked: bytes::<T>(end), least: bytes::<T>(start), most: bytes::<T>(size) })
-        }
-        (start, end) => {
-            let start = start.unwrap_or(usize::MAX);
-            Err(outside::<T>(start, end.unwrap_or(usize::MAX).saturating_sub(start), size))
-        }
-    }
-}
-
-fn outside<T>(at: usize, len: usize, size: usize) -> Error {
-    Error::Range { offset: bytes::<T>(at), len: bytes::<T>(len), size: bytes::<T>(size) }
-}
-
-/// Of so many elements, for an error; those without bytes are counted as one each, or nothing would be said.
-fn bytes<T>(elements: usize) -> u64 {
-    (elements as u64).saturating_mul(size_of::<T>().max(1) as u64)
-}
-
-/// How many `U` so many bytes at a place of this alignment are.
-pub(crate) fn recount<U>(bytes: usize, align: usize) -> Result<usize> {
-    let (size, needed) = (size_of::<U>(), align_of::<U>());
-    if size == 0 || !bytes.is_multiple_of(size) || align < needed {
-        return Err(Error::Cast { bytes: bytes as u64, align: align as u64, size: size as u64, needed: needed as u64 });
-    }
-    Ok(bytes / size)
 }

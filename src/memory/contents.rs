@@ -1,0 +1,162 @@
+//! The contents of a [`Buffer`]: views of it, copies and fills.
+
+use core::ops::RangeBounds;
+use core::ptr::NonNull;
+use std::vec::Vec;
+
+use super::bounds::{end, range};
+use super::{Buffer, HostReadable, Memory, Slice, SliceMut};
+use crate::DeviceBytes;
+use crate::{Error, Result};
+
+impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
+    /// Copies all elements in, and returns when the copy is complete.
+    ///
+    /// # Errors
+    ///
+    /// [`Size`](Error::Size) before anything is done; the error of a use of this buffer that is not complete.
+    pub fn copy_from(&mut self, elements: &[T]) -> Result<()> {
+        self.as_view_mut().copy_from(elements)
+    }
+
+    /// Copies elements in, from the element at `at` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Range`](Error::Range) before anything is done; as [`copy_from`](Self::copy_from).
+    pub fn copy_from_at(&mut self, at: usize, elements: &[T]) -> Result<()> {
+        self.slice_mut(at..end::<T>(at, elements.len(), self.len())?)?.copy_from(elements)
+    }
+
+    /// Copies all elements out, and returns when the copy is complete.
+    ///
+    /// # Errors
+    ///
+    /// [`Size`](Error::Size) before anything is done; the error of a use of this buffer that is not complete.
+    pub fn copy_to(&self, elements: &mut [T]) -> Result<()> {
+        self.as_view().copy_to(elements)
+    }
+
+    /// Copies elements out, from the element at `at` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Range`](Error::Range) before anything is done; as [`copy_to`](Self::copy_to).
+    pub fn copy_to_at(&self, at: usize, elements: &mut [T]) -> Result<()> {
+        self.slice(at..end::<T>(at, elements.len(), self.len())?)?.copy_to(elements)
+    }
+
+    /// Returns a copy of the elements.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_to`](Self::copy_to).
+    pub fn to_vec(&self) -> Result<Vec<T>> {
+        self.as_view().to_vec()
+    }
+
+    /// Fills all elements with `value`, on the device for device memory, as [`SliceMut::fill`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_from`](Self::copy_from); [`Cast`](Error::Cast) for elements that a cast has left on no multiple of their size.
+    pub fn fill(&mut self, value: T) -> Result<()> {
+        self.as_view_mut().fill(value)
+    }
+
+    /// Sets every byte to 0.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_from`](Self::copy_from).
+    pub fn zero(&mut self) -> Result<()> {
+        self.as_view_mut().zero()
+    }
+
+    /// Copies elements of this buffer to another place in it.
+    ///
+    /// # Errors
+    ///
+    /// [`Range`](Error::Range) or [`Overlap`](Error::Overlap) before anything is done; as [`copy_from`](Self::copy_from).
+    pub fn copy_within(&mut self, from: impl RangeBounds<usize>, to: usize) -> Result<()> {
+        let from = range::<T>(from, self.len())?;
+        end::<T>(to, from.len(), self.len())?;
+        let size = size_of::<T>() as u64;
+        // Elements without bytes share none.
+        if from.start < to + from.len() && to < from.end && size > 0 {
+            return Err(Error::Overlap { from: from.start as u64 * size, to: to as u64 * size, len: from.len() as u64 * size });
+        }
+        let view = self.view();
+        // SAFETY: both within the buffer, apart from each other, and the buffer is borrowed mutably.
+        unsafe { view.part::<T>(from.start).copy_to_view(&view.part::<T>(to), from.len() * size_of::<T>()) }
+    }
+
+    /// Borrows all elements, to read.
+    pub fn as_view(&self) -> Slice<'_, T, M> {
+        // SAFETY: the invariant.
+        unsafe { Slice::new(self.view(), self.len()) }
+    }
+
+    /// Borrows all elements, to write.
+    pub fn as_view_mut(&mut self) -> SliceMut<'_, T, M> {
+        // SAFETY: the invariant; borrowed mutably.
+        unsafe { SliceMut::new(self.view(), self.len()) }
+    }
+
+    /// Borrows some of the elements, to read.
+    ///
+    /// # Errors
+    ///
+    /// [`Range`](Error::Range).
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T, M>> {
+        self.as_view().slice(range)
+    }
+
+    /// Borrows some of the elements, to write.
+    ///
+    /// # Errors
+    ///
+    /// [`Range`](Error::Range).
+    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<SliceMut<'_, T, M>> {
+        self.as_view_mut().slice(range)
+    }
+
+    // The bounds of `HostReadable` are on the methods, not on an impl block, so that the compiler prints its message.
+
+    /// Borrows the elements in host memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Busy`](Error::Busy) while a queued operation uses the buffer, or a kernel runs that must not meet the host in managed memory.
+    pub fn as_slice(&self) -> Result<&[T]>
+    where
+        M::Visibility: HostReadable,
+    {
+        self.as_view().as_slice()
+    }
+
+    /// Returns the host address of the elements, for memory that a protocol shares with a kernel; `None` without bytes. Valid for reads and writes until
+    /// the buffer is dropped.
+    ///
+    /// While a slice of the buffer is borrowed, or a queued operation owns it, the caller must not write a byte that another may be reading. No
+    /// function here checks that.
+    #[must_use]
+    pub fn as_ptr(&self) -> Option<NonNull<T>>
+    where
+        M::Visibility: HostReadable,
+    {
+        self.block().host.map(NonNull::cast)
+    }
+
+    /// Borrows the elements in host memory, to write.
+    ///
+    /// # Errors
+    ///
+    /// As [`as_slice`](Self::as_slice).
+    pub fn as_mut_slice(&mut self) -> Result<&mut [T]>
+    where
+        M::Visibility: HostReadable,
+    {
+        self.as_view_mut().into_mut_slice()
+    }
+}

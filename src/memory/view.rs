@@ -1,0 +1,112 @@
+//! [`View`]: bytes of a buffer, without their type. The slices are typed views.
+
+use core::ptr::NonNull;
+
+use super::Memory;
+use super::listed::Listed;
+use crate::backend::{Block, Copy, MemoryLocation, Place, Taints, same_backend};
+use crate::{Error, Result};
+
+/// Bytes of a buffer: their place, and the uses to wait for.
+pub(crate) struct View<'a, M> {
+    pub memory: &'a M,
+    pub block: &'a Block,
+    pub uses: &'a Listed,
+    /// The offset in the block, in bytes.
+    pub offset: usize,
+}
+
+impl<M> Clone for View<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> core::marker::Copy for View<'_, M> {}
+
+impl<'a, M: Memory> View<'a, M> {
+    /// Returns the part from element `at` on. The caller has checked that it is within the view.
+    pub fn part<T>(&self, at: usize) -> Self {
+        Self { offset: self.offset + at * size_of::<T>(), ..*self }
+    }
+
+    /// # Safety
+    ///
+    /// The offset is within the block.
+    pub unsafe fn place(&self) -> Option<Place> {
+        // SAFETY: the caller's promise.
+        unsafe { self.block.place(self.offset as u64) }
+    }
+
+    pub fn settle(&self) -> Result<()> {
+        self.uses.settle(&**self.memory.backend())
+    }
+
+    /// Waits for the uses, then copies between two places of one backend or of the host.
+    ///
+    /// # Safety
+    ///
+    /// As [`copy_now`](crate::backend::Backend::copy_now).
+    pub unsafe fn copy(&self, to: Place, from: Place, bytes: usize) -> Result<()> {
+        self.settle()?;
+        // SAFETY: the caller's promise; what was queued is over.
+        unsafe { self.memory.backend().copy_now(&Copy { to, from, bytes: bytes as u64 }) }
+    }
+
+    /// # Safety
+    ///
+    /// Both views have `bytes` bytes and do not overlap, and no other code accesses the target.
+    pub unsafe fn copy_to_view<N: Memory>(&self, to: &View<'_, N>, bytes: usize) -> Result<()> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        same_backend(&**to.memory.backend(), &**self.memory.backend())?;
+        to.settle()?;
+        // SAFETY: both within their blocks: the caller's promise.
+        let (Some(to), Some(from)) = (unsafe { to.place() }, unsafe { self.place() }) else { return Ok(()) };
+        // SAFETY: the caller's promise.
+        unsafe { self.copy(to, from, bytes) }
+    }
+
+    /// Returns the alignment of the first byte.
+    pub fn align(&self) -> usize {
+        let align = self.block.layout.align();
+        if self.offset == 0 { align } else { align.min(1 << self.offset.trailing_zeros()) }
+    }
+
+    /// Returns the first of `len` elements, or `None` without bytes. Fails while a queued operation may write them, and if kept contents are invalid.
+    pub fn host<T>(&self, len: usize, contents: Contents) -> Result<Option<NonNull<T>>> {
+        let Some(host) = self.block.host else { return Ok(None) };
+        let backend = self.memory.backend();
+        if !self.uses.is_settled() {
+            if self.uses.uses().iter().any(|ticket| !backend.reached(ticket)) {
+                return Err(Error::Busy { what: "a queued operation uses the buffer" });
+            }
+            // All uses are complete, so this does not wait.
+            self.settle()?;
+        }
+        // SAFETY: the offset is within the block, by the invariant of whoever has this view.
+        let first = unsafe { host.add(self.offset) };
+        let (place, bytes) = (Place::Host(first), (len * size_of::<T>()) as u64);
+        let taints = if Taints::are_none() { None } else { backend.extension().taints() };
+        if let (Contents::Kept, Some(taints)) = (contents, taints) {
+            taints.check(place, bytes)?;
+        }
+        if self.block.location == MemoryLocation::Unified {
+            backend.extension().host_access(self.block)?;
+        }
+        if let (Contents::Overwritten, Some(taints)) = (contents, taints) {
+            taints.remove(place, bytes);
+        }
+        Ok(Some(first.cast()))
+    }
+}
+
+/// The caller's access to the contents of a host slice.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Contents {
+    /// The caller may read them.
+    Kept,
+    /// The caller writes all of them.
+    Overwritten,
+}
