@@ -2,6 +2,7 @@
 
 use core::alloc::Layout;
 use core::fmt;
+use core::ops::Range;
 use core::ptr::NonNull;
 
 use bitflags::bitflags;
@@ -159,5 +160,19 @@ impl Block {
             Some(host) => Some(Place::Host(unsafe { host.add(offset as usize) })),
             None => self.device_address.and_then(|address| address.offset(offset)).map(Place::Device),
         }
+    }
+
+    /// Returns the address that distinguishes it from every live block of its memory: the host's if the host sees it.
+    pub(crate) fn address(&self) -> u64 {
+        match (self.host, self.device_address) {
+            (Some(host), _) => host.as_ptr().addr() as u64,
+            (None, address) => address.map_or(0, DeviceAddress::get),
+        }
+    }
+
+    /// Returns the range of its addresses.
+    pub(crate) fn addresses(&self) -> Range<u64> {
+        let start = self.address();
+        start..start.saturating_add(self.layout.size() as u64)
     }
 }

@@ -83,7 +83,7 @@ impl<O> Ranges<O> {
     /// Marks a block as freed: it is there once. One that is not what was allocated is refused, and what was allocated stays.
     pub fn kill(&self, block: &Block) -> Result<()> {
         let mut ranges = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
-        let range = ranges.get_mut(&address(block)).ok_or_else(|| foreign(block))?;
+        let range = ranges.get_mut(&block.address()).ok_or_else(|| foreign(block))?;
         range.is_live_as(block)?;
         range.is_dead = true;
         Ok(())
@@ -92,7 +92,7 @@ impl<O> Ranges<O> {
     /// Takes out a block that is freed and used by nobody. What [`kill`](Self::kill) refuses is refused.
     pub fn take(&self, block: &Block) -> Result<Range<O>> {
         let mut ranges = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
-        let Entry::Occupied(entry) = ranges.entry(address(block)) else { return Err(foreign(block)) };
+        let Entry::Occupied(entry) = ranges.entry(block.address()) else { return Err(foreign(block)) };
         entry.get().is_live_as(block)?;
         let range = entry.remove();
         self.forget(block);
@@ -101,7 +101,7 @@ impl<O> Ranges<O> {
 
     /// Takes out a block that was killed, before the memory itself goes.
     pub fn remove(&self, block: &Block) -> Option<Range<O>> {
-        let range = self.by_address.write().unwrap_or_else(PoisonError::into_inner).remove(&address(block));
+        let range = self.by_address.write().unwrap_or_else(PoisonError::into_inner).remove(&block.address());
         self.forget(block);
         range
     }
@@ -113,13 +113,13 @@ impl<O> Ranges<O> {
 
     fn forget(&self, block: &Block) {
         if !Taints::are_none() {
-            self.taints.remove_range(address(block), block.layout.size() as u64);
+            self.taints.remove_range(block.address(), block.layout.size() as u64);
         }
     }
 
     /// What a live block was asked to be.
     pub fn options(&self, block: &Block) -> Option<Options> {
-        self.read().0.get(&address(block)).filter(|range| !range.is_dead).map(|range| range.options)
+        self.read().0.get(&block.address()).filter(|range| !range.is_dead).map(|range| range.options)
     }
 
     pub fn read(&self) -> Listed<'_, O> {
@@ -158,7 +158,7 @@ impl<O> Listed<'_, O> {
 }
 
 fn foreign(block: &Block) -> Error {
-    Error::Foreign { call: "free", address: address(block), layouts: None }
+    Error::Foreign { call: "free", address: block.address(), layouts: None }
 }
 
 impl<O> Range<O> {
@@ -172,7 +172,7 @@ impl<O> Range<O> {
         match (self.is_dead, expected == got) {
             (true, _) => Err(foreign(block)),
             (false, true) => Ok(()),
-            (false, false) => Err(Error::Foreign { call: "free", address: address(block), layouts: Some(Box::new([expected, got])) }),
+            (false, false) => Err(Error::Foreign { call: "free", address: block.address(), layouts: Some(Box::new([expected, got])) }),
         }
     }
 
@@ -202,20 +202,6 @@ impl Span {
         let place = NonNull::new(place.as_ptr().wrapping_add(offset as usize)).unwrap_or(place);
         Ok(Found { place, location, device, start, offset, in_no_range: false })
     }
-}
-
-/// What a block is listed under.
-pub(crate) fn address(block: &Block) -> u64 {
-    match (block.host, block.device_address) {
-        (Some(host), _) => host.as_ptr().addr() as u64,
-        (None, address) => address.map_or(0, |address| address.get()),
-    }
-}
-
-/// All of a block's addresses.
-pub(crate) fn addresses(block: &Block) -> ops::Range<u64> {
-    let start = address(block);
-    start..start.saturating_add(block.layout.size() as u64)
 }
 
 /// Takes one of such out of others, if it is among them.

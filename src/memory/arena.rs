@@ -6,7 +6,7 @@ use std::boxed::Box;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::{Memory, check_align, most_bytes, raised};
-use crate::backend::{Backend, Block, DeviceAddress, MemoryLocation, Uses};
+use crate::backend::{Block, DeviceAddress, MemoryLocation, Uses};
 use crate::free_list::{FreeList, Shortage};
 use crate::stream::Stream;
 use crate::{Error, Result};
@@ -122,17 +122,7 @@ unsafe impl<M: Memory> Memory for Arena<M> {
         Ok(())
     }
 
-    fn backend(&self) -> &Arc<dyn Backend> {
-        self.shared.memory.backend()
-    }
-
-    fn device(&self) -> u32 {
-        self.shared.memory.device()
-    }
-
-    fn least_align(&self) -> usize {
-        self.shared.memory.least_align()
-    }
+    of_upstream!(shared.memory);
 }
 
 impl<M: Memory> Shared<M> {

@@ -7,7 +7,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::sync::Arc;
 
 use super::Memory;
-use crate::backend::{Backend, Block, Uses};
+use crate::backend::{Block, Uses};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
@@ -132,17 +132,7 @@ unsafe impl<M: Memory> Memory for Failing<M> {
         unsafe { self.shared.memory.free(block, uses) }.and(injected)
     }
 
-    fn backend(&self) -> &Arc<dyn Backend> {
-        self.shared.memory.backend()
-    }
-
-    fn device(&self) -> u32 {
-        self.shared.memory.device()
-    }
-
-    fn least_align(&self) -> usize {
-        self.shared.memory.least_align()
-    }
+    of_upstream!(shared.memory);
 }
 
 impl<M> Clone for Failing<M> {

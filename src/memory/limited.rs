@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::{Budget, Memory};
 use crate::Result;
 use crate::backend::panic::both;
-use crate::backend::{Backend, Block, Uses};
+use crate::backend::{Block, Uses};
 use crate::stream::Stream;
 
 /// Refuses what would make it hold more than a limit. Clones share the limit.
@@ -118,17 +118,7 @@ unsafe impl<M: Memory> Memory for Limited<M> {
         outcome
     }
 
-    fn backend(&self) -> &Arc<dyn Backend> {
-        self.shared.memory.backend()
-    }
-
-    fn device(&self) -> u32 {
-        self.shared.memory.device()
-    }
-
-    fn least_align(&self) -> usize {
-        self.shared.memory.least_align()
-    }
+    of_upstream!(shared.memory);
 }
 
 impl<M> Clone for Limited<M> {

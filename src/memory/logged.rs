@@ -6,9 +6,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::vec::Vec;
 
-use super::{Event, Memory, Trace, address};
+use super::{Event, Memory, Trace};
 use crate::Result;
-use crate::backend::{Backend, Block, StreamId, Uses};
+use crate::backend::{Block, StreamId, Uses};
 use crate::stream::Stream;
 
 /// Keeps a [`Trace`] of every allocation and free, in an order that could have happened on one thread. Clones write one trace.
@@ -102,7 +102,7 @@ unsafe impl<M: Memory> Memory for Logged<M> {
             Ok(block) => {
                 let number = log.next;
                 log.next += 1;
-                log.blocks.insert(address(block), number);
+                log.blocks.insert(block.address(), number);
                 Event::Alloc { block: number, size, align, on }
             }
             Err(_) => Event::Refused { size, align, on },
@@ -116,7 +116,7 @@ unsafe impl<M: Memory> Memory for Logged<M> {
             // Before the memory has it back: an allocation that gets its place is written down after this.
             let mut log = self.log();
             let after = uses.iter().map(|ticket| log.stream(ticket.stream)).collect();
-            if let Some(block) = log.blocks.remove(&address(&block)) {
+            if let Some(block) = log.blocks.remove(&block.address()) {
                 log.events.push(Event::Free { block, after });
             }
         }
@@ -124,17 +124,7 @@ unsafe impl<M: Memory> Memory for Logged<M> {
         unsafe { self.shared.memory.free(block, uses) }
     }
 
-    fn backend(&self) -> &Arc<dyn Backend> {
-        self.shared.memory.backend()
-    }
-
-    fn device(&self) -> u32 {
-        self.shared.memory.device()
-    }
-
-    fn least_align(&self) -> usize {
-        self.shared.memory.least_align()
-    }
+    of_upstream!(shared.memory);
 }
 
 impl<M> Clone for Logged<M> {

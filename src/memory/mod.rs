@@ -14,6 +14,24 @@
 //! program that keeps its memory as long as it runs: buffers of it count no owner. If the upstream memory fails to free a block, the adaptor still
 //! removes the block from its accounting.
 
+/// The facts of the upstream memory, as an adaptor's own.
+macro_rules! of_upstream {
+    ($($field:ident).+) => {
+        fn backend(&self) -> &std::sync::Arc<dyn crate::backend::Backend> {
+            self.$($field).+.backend()
+        }
+
+        fn device(&self) -> u32 {
+            self.$($field).+.device()
+        }
+
+        fn least_align(&self) -> usize {
+            self.$($field).+.least_align()
+        }
+    };
+}
+pub(crate) use of_upstream;
+
 mod aligned;
 mod arena;
 mod bounds;
@@ -169,15 +187,6 @@ pub(crate) fn raised(layout: Layout, align: usize) -> Result<Layout> {
 fn aligned_to(layout: Layout, align: usize) -> Result<Layout> {
     let refused = |_| crate::Error::Size { what: "size in bytes", asked: layout.size() as u64, least: 1, most: most_bytes(align) as u64 };
     layout.align_to(align).map_err(refused)
-}
-
-/// What tells a block from all that live at the same time in its memory.
-pub(crate) fn address(block: &Block) -> u64 {
-    match (block.device_address, block.host) {
-        (Some(address), _) => address.get(),
-        (None, Some(host)) => host.as_ptr().addr() as u64,
-        (None, None) => 0,
-    }
 }
 
 macro_rules! forwards {

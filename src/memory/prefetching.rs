@@ -1,11 +1,10 @@
 //! [`Prefetching`]: managed memory whose pages are on their way before anybody touches them.
 
 use core::alloc::Layout;
-use std::sync::Arc;
 
 use super::Memory;
 use crate::backend::panic::both;
-use crate::backend::{Backend, Block, MemoryLocation, Prefetch, Uses};
+use crate::backend::{Block, MemoryLocation, Prefetch, Uses};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
@@ -100,15 +99,5 @@ unsafe impl<M: Memory> Memory for Prefetching<M> {
         unsafe { self.memory.free(block, uses) }
     }
 
-    fn backend(&self) -> &Arc<dyn Backend> {
-        self.memory.backend()
-    }
-
-    fn device(&self) -> u32 {
-        self.memory.device()
-    }
-
-    fn least_align(&self) -> usize {
-        self.memory.least_align()
-    }
+    of_upstream!(memory);
 }

@@ -7,7 +7,7 @@ use std::vec::Vec;
 
 use super::Memory;
 use crate::Result;
-use crate::backend::{Backend, Block, Uses};
+use crate::backend::{Block, Uses};
 use crate::stream::Stream;
 
 /// Counts what passes through it, in scopes that nest. Clones share the counts.
@@ -170,17 +170,7 @@ unsafe impl<M: Memory> Memory for Statistics<M> {
         unsafe { self.shared.memory.free(block, uses) }
     }
 
-    fn backend(&self) -> &Arc<dyn Backend> {
-        self.shared.memory.backend()
-    }
-
-    fn device(&self) -> u32 {
-        self.shared.memory.device()
-    }
-
-    fn least_align(&self) -> usize {
-        self.shared.memory.least_align()
-    }
+    of_upstream!(shared.memory);
 }
 
 impl<M> Clone for Statistics<M> {

@@ -114,7 +114,7 @@ struct State {
     slabs: Vec<Option<Slab>>,
     /// Given back, and not over.
     pending: Vec<(Uses, Entry)>,
-    /// By [`address`](crate::memory::address), the tags that the memory below knows direct blocks by: out there they have ours.
+    /// By [`address`](crate::backend::Block::address), the tags that the memory below knows direct blocks by: out there they have ours.
     direct: HashMap<u64, u64>,
     /// What the memory has back and frees after its uses, or has put off to free.
     leaving: Vec<(Uses, Block)>,

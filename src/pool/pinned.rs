@@ -3,10 +3,9 @@
 use core::alloc::Layout;
 use core::fmt;
 use core::time::Duration;
-use std::sync::Arc;
 
 use super::{Builder, Classes, Pool, Statistics};
-use crate::backend::{Backend, Block, Uses};
+use crate::backend::{Block, Uses};
 use crate::error::LimitOf;
 use crate::memory::{Both, Limited, Memory, Pinned};
 use crate::stream::Stream;
@@ -175,17 +174,7 @@ unsafe impl Memory for PinnedPool {
         unsafe { self.pools(block.layout).0.free(block, uses) }
     }
 
-    fn backend(&self) -> &Arc<dyn Backend> {
-        self.budget.backend()
-    }
-
-    fn device(&self) -> u32 {
-        self.budget.device()
-    }
-
-    fn least_align(&self) -> usize {
-        self.budget.least_align()
-    }
+    crate::memory::of_upstream!(budget);
 }
 
 impl Clone for PinnedPool {
@@ -206,6 +195,7 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::backend::Backend;
     use crate::backend::Ticket;
     use crate::backend::host::HostBackend;
 

@@ -15,7 +15,7 @@ use super::Shared;
 use super::memory::Owner;
 use crate::Result;
 use crate::backend::panic::caught;
-use crate::backend::ranges::{address, addresses, strike};
+use crate::backend::ranges::strike;
 use crate::backend::{Block, Uses};
 
 #[derive(Default)]
@@ -59,7 +59,7 @@ impl Deferred {
 
     /// Drops a value after its uses, and after a block that was freed has gone.
     pub fn keep(&self, backend: &Shared, uses: &Uses, beyond: Option<&Block>, value: Box<dyn Send>) {
-        let beyond = beyond.map(addresses);
+        let beyond = beyond.map(Block::addresses);
         if backend.are_over(uses) && beyond.as_ref().is_none_or(|beyond| !self.waiting().has(beyond.start)) {
             return drop(value);
         }
@@ -77,14 +77,14 @@ impl Deferred {
             let mut waiting = self.waiting();
             let Waiting { blocks, going, .. } = &mut *waiting;
             let over: Vec<Block> = blocks.extract_if(.., |(uses, block)| may_go(block, backend, uses)).map(|(_, block)| block).collect();
-            going.extend(over.iter().map(addresses));
+            going.extend(over.iter().map(Block::addresses));
             over
         };
         // Outside the lock: what goes may free more.
         for block in going {
             let given = caught(|| let_go(&block, backend));
             let mut waiting = self.waiting();
-            strike(&mut waiting.going, &addresses(&block));
+            strike(&mut waiting.going, &block.addresses());
             match given {
                 Some(Some(Ok(()))) => {}
                 Some(None) => waiting.blocks.push((Uses::NONE, block)),
@@ -119,7 +119,7 @@ impl Deferred {
     /// Whether a block that was freed, or what it is a part of, has not gone, or something that is to go is kept beyond it. What has uses left may be
     /// kept beyond another block, which is there now.
     pub fn has(&self, backend: &Shared, part: &Block) -> bool {
-        let (waiting, address) = (self.waiting(), address(part));
+        let (waiting, address) = (self.waiting(), part.address());
         let is_beyond = |beyond: &Range<u64>| beyond.contains(&address);
         let is_kept = |value: &Value| value.beyond.as_ref().is_some_and(is_beyond) && backend.are_over(&value.uses);
         waiting.has(address) || waiting.dropping.iter().any(is_beyond) || waiting.values.iter().any(is_kept)
@@ -156,7 +156,7 @@ impl Deferred {
 impl Waiting {
     /// Whether an address is in a block that has not gone.
     fn has(&self, address: u64) -> bool {
-        self.blocks.iter().map(|(_, block)| addresses(block)).chain(self.going.iter().cloned()).any(|place| place.contains(&address))
+        self.blocks.iter().map(|(_, block)| block.addresses()).chain(self.going.iter().cloned()).any(|place| place.contains(&address))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::recent::{self, Stamp};
 use crate::Result;
-use crate::backend::ranges::{self, Found, Listed, Range, address};
+use crate::backend::ranges::{self, Found, Listed, Range};
 use crate::backend::{Block, Place, Taints};
 
 /// The live memory of this backend.
@@ -75,7 +75,7 @@ impl<O> Ranges<O> {
 impl<O> Listed<'_, O> {
     /// Returns the owner of a block's memory; `None` for a part of a block.
     pub(super) fn owner(&self, block: &Block) -> Option<&O> {
-        self.0.get(&address(block)).filter(|range| range.layout == block.layout).map(|range| &range.owner)
+        self.0.get(&block.address()).filter(|range| range.layout == block.layout).map(|range| &range.owner)
     }
 
     /// Returns true if a range has one of these bytes.

@@ -17,7 +17,6 @@ use super::log::{Facts, Phase};
 use super::operation::{self, Operation};
 use super::queue::Queue;
 use crate::backend::panic::both;
-use crate::backend::ranges::{address, addresses};
 use crate::backend::{
     Backend, Block, Capabilities, Copy, Extension, Fill, Launch, MemoryInfo, ModuleId, Place, Request, StreamId, Ticket, Uses, entry,
 };
@@ -63,11 +62,11 @@ unsafe impl Backend for HostBackend {
             None => self.give_or_wait(request, on),
             Some(_) => Err(self.shortage(request)),
         };
-        let facts = Facts { to: outcome.as_ref().ok().map(address), ..facts };
+        let facts = Facts { to: outcome.as_ref().ok().map(Block::address), ..facts };
         let is_given = outcome.is_ok();
         // Where the user's clock panics nobody gets the block.
         let give = |has_panicked: bool| match &outcome {
-            Ok(block) if has_panicked => self.shared.ranges.take(block).map(|range| self.shared.release(address(block), range)),
+            Ok(block) if has_panicked => self.shared.ranges.take(block).map(|range| self.shared.release(block.address(), range)),
             _ => Ok(()),
         };
         both(|| self.shared.log(&facts, Phase::Called, None, is_given), give)?;
@@ -81,14 +80,14 @@ unsafe impl Backend for HostBackend {
             return Ok(());
         }
         let watched =
-            shared.watched(|| Facts { bytes: block.layout.size() as u64, from: Some(address(block)), ..Facts::of(Verb::Free, None) });
+            shared.watched(|| Facts { bytes: block.layout.size() as u64, from: Some(block.address()), ..Facts::of(Verb::Free, None) });
         let struck = watched.and_then(|facts| shared.plan.next(facts.verb));
         let is_over = shared.are_over(uses);
         let killed = if is_over { shared.ranges.take(block).map(Some) } else { shared.ranges.kill(block).map(|()| None) };
         let is_ok = killed.is_ok() && struck.is_none();
         let go = |killed: Result<Option<_>>| -> Result<()> {
             match killed? {
-                Some(range) => shared.release(address(block), range),
+                Some(range) => shared.release(block.address(), range),
                 None => shared.deferred.after(shared, uses, Held::Block(Block { ready: None, ..*block })),
             }
             Ok(())
@@ -253,7 +252,7 @@ unsafe impl Backend for HostBackend {
 
     fn keep(&self, value: Box<dyn Send>, uses: &Uses, beyond: Option<&Block>) {
         if self.shared.process.is_this() {
-            self.shared.deferred.after(&self.shared, uses, Held::Value(value, beyond.map(addresses)));
+            self.shared.deferred.after(&self.shared, uses, Held::Value(value, beyond.map(Block::addresses)));
         } else {
             // In a fork no use is ever complete.
             mem::forget(value);

@@ -9,7 +9,7 @@ use std::vec::Vec;
 
 use super::shared::Shared;
 use crate::backend::panic::caught;
-use crate::backend::ranges::{address, strike};
+use crate::backend::ranges::strike;
 use crate::backend::{Block, Uses};
 
 /// Streams look here after each operation; so what waits goes right after its last use.
@@ -132,7 +132,7 @@ impl Deferred {
         if self.count.load(Acquire) == 0 {
             return false;
         }
-        let (waiting, address) = (self.waiting(), address(block));
+        let (waiting, address) = (self.waiting(), block.address());
         let is_kept = |(uses, held): &(Uses, Held)| held.beyond().is_some_and(|beyond| beyond.contains(&address)) && shared.are_over(uses);
         waiting.dropping.iter().any(|beyond| beyond.contains(&address)) || waiting.held.iter().any(is_kept)
     }
@@ -151,7 +151,7 @@ impl Held {
         match self {
             Self::Block(block) => {
                 if let Some(range) = shared.ranges.remove(&block) {
-                    shared.release(address(&block), range);
+                    shared.release(block.address(), range);
                 }
             }
             Self::Value(value, _) => drop(value),

@@ -10,7 +10,6 @@ use super::faults::Verb;
 use super::link::{Route, Work};
 use super::log::Facts;
 use super::operation::Operation;
-use crate::backend::ranges::address;
 use crate::backend::{Block, Extension, MemoryLocation, Prefetch, StreamId, Taints, Ticket};
 use crate::{Error, Result};
 
@@ -61,7 +60,7 @@ impl Extension for HostBackend {
     }
 
     fn host_access(&self, block: &Block) -> Result<()> {
-        let facts = Facts { bytes: block.layout.size() as u64, from: Some(address(block)), ..Facts::of(Verb::HostAccess, None) };
+        let facts = Facts { bytes: block.layout.size() as u64, from: Some(block.address()), ..Facts::of(Verb::HostAccess, None) };
         let kernels = || self.shared.streams.read().unwrap_or_else(PoisonError::into_inner).values().any(|stream| stream.has_kernels());
         self.call(
             || facts,

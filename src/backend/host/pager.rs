@@ -19,7 +19,7 @@ use super::shared::Shared;
 use crate::Result;
 use crate::backend::Block;
 use crate::backend::panic::{both, each};
-use crate::backend::ranges::{Found, address};
+use crate::backend::ranges::Found;
 
 /// What of managed memory moves between host and devices.
 pub(super) struct Pager {
@@ -112,7 +112,7 @@ impl Shared {
         if self.pager.resident.load(Relaxed) == 0 {
             return;
         }
-        let found = self.ranges.read().find(address(block), facts.bytes, false, Verb::HostAccess.name());
+        let found = self.ranges.read().find(block.address(), facts.bytes, false, Verb::HostAccess.name());
         if let Ok(found) = found {
             self.touch(&found, facts.bytes, None, facts);
         }

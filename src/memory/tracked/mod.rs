@@ -18,8 +18,8 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::vec::Vec;
 
-use super::{Memory, Origin, address};
-use crate::backend::{Backend, Block, Uses};
+use super::{Memory, Origin};
+use crate::backend::{Block, Uses};
 use crate::stream::Stream;
 use crate::{CacheLineAligned, Error, Result};
 
@@ -267,7 +267,7 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
             since,
             bytes: layout.size() as u64,
             align: layout.align() as u64,
-            address: address(&block),
+            address: block.address(),
             tag: block.tag,
             stream: on.map(Stream::id),
             location: block.location,
@@ -292,17 +292,7 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
         unsafe { shared.memory.free(block, uses) }
     }
 
-    fn backend(&self) -> &Arc<dyn Backend> {
-        self.shared.memory.backend()
-    }
-
-    fn device(&self) -> u32 {
-        self.shared.memory.device()
-    }
-
-    fn least_align(&self) -> usize {
-        self.shared.memory.least_align()
-    }
+    of_upstream!(shared.memory);
 }
 
 impl<M> Clone for Tracked<M> {

@@ -14,7 +14,7 @@ use super::{Central, GRAIN, Moving, Slab, State, UNDATED, Wanted};
 use crate::backend::panic::{both, each};
 use crate::backend::{Block, Uses};
 use crate::error::LimitOf;
-use crate::memory::{Memory, Origin, address};
+use crate::memory::{Memory, Origin};
 use crate::pool::cache::Entry;
 use crate::pool::heap::{Base, UNIT};
 use crate::pool::tag::Tag;
@@ -173,7 +173,7 @@ impl<M: Memory> Central<M> {
             true => Error::Limit { of: LimitOf::Memory, requested, used: self.lock().reserved, limit: self.limit },
             false => Error::OutOfMemory { requested, free, largest },
         })?;
-        self.lock().direct.insert(address(&block), block.tag);
+        self.lock().direct.insert(block.address(), block.tag);
         block.tag = Tag::direct(&block).0;
         self.counts.misses.fetch_add(1, Relaxed);
         self.counts.requested.fetch_add(requested, Relaxed);
@@ -198,7 +198,7 @@ impl<M: Memory> Central<M> {
     pub unsafe fn forget_direct(&self, mut block: Block, uses: &Uses) -> Result<()> {
         let bytes = block.layout.size() as u64;
         // Before the memory has it back: then another block may be at this address.
-        block.tag = self.lock().direct.remove(&address(&block)).unwrap_or(block.tag);
+        block.tag = self.lock().direct.remove(&block.address()).unwrap_or(block.tag);
         self.counts.requested.fetch_sub(bytes, Relaxed);
         // SAFETY: the caller's promise, and the block is again as the memory gave it.
         unsafe { self.free_below(block, uses) }
