@@ -8,7 +8,7 @@ use std::collections::btree_map::Entry;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 use std::vec::Vec;
 
-use super::{Block, MemoryLocation, Options, Place, Taints};
+use super::{Block, DeviceAddress, MemoryLocation, Options, Place, Request, Taints};
 use crate::{Error, Result};
 
 /// INVARIANT: ranges do not overlap, and each is there until it is removed: mapped at its place, or a device's at the address that is its place.
@@ -162,6 +162,27 @@ fn foreign(block: &Block) -> Error {
 }
 
 impl<O> Range<O> {
+    /// Returns the live range that was allocated for a request.
+    pub fn of(request: &Request, place: NonNull<u8>, owner: O) -> Self {
+        let Request { location, device, layout, options } = *request;
+        Self { layout, location, options, device, place, owner, is_dead: false }
+    }
+
+    /// Returns the block of this range at its address.
+    pub fn block(&self, address: u64) -> Block {
+        let Self { layout, location, device, place, .. } = *self;
+        Block {
+            device_address: (location != MemoryLocation::Host).then_some(DeviceAddress::new(address)),
+            host: (location != MemoryLocation::Device).then_some(place),
+            layout,
+            location,
+            device,
+            is_pinned: location == MemoryLocation::Pinned,
+            ready: None,
+            tag: 0,
+        }
+    }
+
     pub fn bytes(&self) -> u64 {
         self.layout.size() as u64
     }

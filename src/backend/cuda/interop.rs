@@ -15,7 +15,7 @@ use super::memory::Owner;
 use super::queue::Queue;
 use super::{CudaBackend, Shared, process};
 use crate::backend::ranges::Range;
-use crate::backend::{Backend, Block, DeviceAddress, MemoryLocation, Options, StreamId, Uses};
+use crate::backend::{Backend, Block, DeviceAddress, MemoryLocation, Options, Request, StreamId, Uses};
 use crate::{Error, Result};
 
 /// `CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP`.
@@ -107,12 +107,8 @@ impl CudaBackend {
             return Err(Error::Size { what: "size in bytes", asked: layout.size() as u64, least: 1, most: isize::MAX as u64 });
         };
         self.shared.is_new(address.get(), layout)?;
-        let (location, options) = (MemoryLocation::Device, Options::empty());
-        let owner = Owner::Adopted(keeps);
-        self.shared.ranges.insert(address.get(), Range { layout, location, options, device, place, owner, is_dead: false });
-        self.shared.counts.of(location).allocated(layout.size() as u64);
-        let device_address = Some(address);
-        Ok(Block { device_address, host: None, layout, location, device, is_pinned: false, ready: None, tag: 0 })
+        let request = Request { location: MemoryLocation::Device, device, layout, options: Options::empty() };
+        Ok(self.shared.list_range(address.get(), Range::of(&request, place, Owner::Adopted(keeps))))
     }
 
     /// Locks memory that somebody else has allocated, and lets every device see it: copies to and from it are then as quick as of pinned memory.
@@ -140,20 +136,8 @@ impl CudaBackend {
             self.shared.budget.give(bytes as u64);
             return Err(error);
         }
-        let (location, options) = (MemoryLocation::Pinned, Options::empty());
-        let owner = Owner::Registered(Handle(place.as_ptr()));
-        self.shared.ranges.insert(start, Range { layout, location, options, device, place, owner, is_dead: false });
-        self.shared.counts.of(location).allocated(bytes as u64);
-        let block = Block {
-            device_address: Some(DeviceAddress::new(start)),
-            host: Some(place),
-            layout,
-            location,
-            device,
-            is_pinned: true,
-            ready: None,
-            tag: 0,
-        };
+        let request = Request { location: MemoryLocation::Pinned, device, layout, options: Options::empty() };
+        let block = self.shared.list_range(start, Range::of(&request, place, Owner::Registered(Handle(place.as_ptr()))));
         Ok(Registered { backend: Arc::clone(self), block, uses: Uses::NONE })
     }
 }

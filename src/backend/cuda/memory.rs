@@ -17,7 +17,7 @@ use super::pieces::locked;
 use super::process;
 use super::queue::Lasts;
 use crate::backend::ranges::Range;
-use crate::backend::{Block, DeviceAddress, MemoryLocation, Options, Request, StreamId, Ticket};
+use crate::backend::{Block, MemoryLocation, Options, Request, StreamId, Ticket};
 use crate::{Error, Result};
 
 /// What goes when a range goes, and how.
@@ -89,18 +89,15 @@ impl Shared {
             _ => ptr::without_provenance_mut(start as usize),
         };
         let Some(place) = NonNull::new(place) else { return Err(Error::Unsupported { what: "memory at address 0" }) };
-        self.ranges.insert(start, Range { layout, location, options, device, place, owner: given.owner, is_dead: false });
-        self.counts.of(location).allocated(size);
-        Ok(Block {
-            device_address: (location != MemoryLocation::Host).then_some(DeviceAddress::new(start)),
-            host: (location != MemoryLocation::Device).then_some(place),
-            layout,
-            location,
-            device,
-            is_pinned: location == MemoryLocation::Pinned,
-            ready: given.ready,
-            tag: 0,
-        })
+        Ok(Block { ready: given.ready, ..self.list_range(start, Range::of(request, place, given.owner)) })
+    }
+
+    /// Lists and counts new memory; returns its block.
+    pub(super) fn list_range(&self, start: u64, range: Range<Owner>) -> Block {
+        self.counts.of(range.location).allocated(range.bytes());
+        let block = range.block(start);
+        self.ranges.insert(start, range);
+        block
     }
 
     fn give_device(&self, home: &Device, request: &Request, bytes: usize, on: Option<StreamId>) -> Result<Given> {

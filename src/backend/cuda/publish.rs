@@ -60,8 +60,11 @@ impl Shared {
         let queue = self.stream(on)?;
         let found = self.word(word)?;
         let (bytes, is_far) = (size_of::<u64>(), self.is_far(&found)?);
-        let number = queue.push_since(
-            Some(Ticket { stream: on, number: since }),
+        let since = Some(Ticket { stream: on, number: since });
+        let number = queue.push_bound(
+            &queue.device.bind()?,
+            queue.state(),
+            since,
             Lasts::Bytes(bytes as u64),
             Some(Done::PUBLICATION),
             |making| {

@@ -188,24 +188,12 @@ impl Queue {
         }
     }
 
-    /// Queues an operation that `make` makes the calls of; its number.
+    /// Queues the operation whose calls `make` makes, and returns its number.
     pub fn push(&self, lasts: Lasts, done: Option<Done>, make: impl FnOnce(&mut Making<'_>) -> Result<()>) -> Result<u64> {
-        self.push_since(None, lasts, done, make)
+        self.push_bound(&self.device.bind()?, self.state(), None, lasts, done, make)
     }
 
-    /// Queues an operation, but where something has failed from the number `since` on: then it fails in its turn.
-    pub fn push_since(
-        &self,
-        since: Option<Ticket>,
-        lasts: Lasts,
-        done: Option<Done>,
-        make: impl FnOnce(&mut Making<'_>) -> Result<()>,
-    ) -> Result<u64> {
-        let bound = self.device.bind()?;
-        self.push_bound(&bound, self.state(), since, lasts, done, make)
-    }
-
-    /// The same, where the context is bound and the state is there.
+    /// Like [`push`](Self::push), with the bound context and the locked state. If an operation has failed from the ticket `since` on, this one fails too.
     pub fn push_bound(
         &self,
         _bound: &Bound,

@@ -45,16 +45,15 @@ impl HostBackend {
             MemoryLocation::Device => self.carve(request, on)?,
             MemoryLocation::Pinned | MemoryLocation::Host | MemoryLocation::Unified => self.map(request)?,
         };
-        let host = (location != MemoryLocation::Device).then_some(range.place);
+        let block = Block { is_pinned, ..range.block(address.get()) };
         self.shared.ranges.insert(address.get(), range);
         self.shared.counts.of(location).allocated(layout.size() as u64);
-        let device_address = (location != MemoryLocation::Host).then_some(address);
-        Ok(Block { device_address, host, layout, location, device, is_pinned, ready: None, tag: 0 })
+        Ok(block)
     }
 
     /// A part of a device's arena.
     fn carve(&self, request: &Request, on: Option<StreamId>) -> Result<(Range<Owner>, DeviceAddress, bool)> {
-        let Request { location, device, layout, options } = *request;
+        let Request { device, layout, options, .. } = *request;
         let arena = self.shared.arena(device)?;
         let (bytes, align) = (layout.size() as u64, layout.align() as u64);
         let offset = match arena.take(bytes, align)? {
@@ -65,13 +64,12 @@ impl HostBackend {
         unsafe { arena.overwrite(offset, bytes, if options.contains(Options::ZEROED) { 0 } else { POISON }) };
         // SAFETY: just taken.
         let place = unsafe { arena.place(offset) };
-        let range = Range { layout, location, options, device, place: place.0, owner: Owner::Arena(offset), is_dead: false };
-        Ok((range, arena.address(offset), false))
+        Ok((Range::of(request, place.0, Owner::Arena(offset)), arena.address(offset), false))
     }
 
     /// Pages of the host's; whether they are locked.
     fn map(&self, request: &Request) -> Result<(Range<Owner>, DeviceAddress, bool)> {
-        let Request { location, device, layout, options } = *request;
+        let Request { location, layout, options, .. } = *request;
         if layout.align() as u64 > ALIGN {
             return Err(Error::Align { asked: layout.align() as u64, most: ALIGN });
         }
@@ -88,7 +86,7 @@ impl HostBackend {
         }
         let place = mapping.place().0;
         let address = DeviceAddress::new(place.addr().get() as u64);
-        Ok((Range { layout, location, options, device, place, owner: Owner::Mapping(mapping), is_dead: false }, address, is_pinned))
+        Ok((Range::of(request, place, Owner::Mapping(mapping)), address, is_pinned))
     }
 
     /// What is said where memory is short: of the host's by the system, of a device's by the device.
