@@ -10,7 +10,7 @@ use bitflags::bitflags;
 use super::{Place, Ticket};
 use crate::{Error, Result};
 
-/// A place in a device's memory. The host cannot follow it: it is a number, not a pointer, and not convertible to one.
+/// An address in device memory: a number that the host cannot dereference or convert to a pointer.
 ///
 /// ```compile_fail
 /// fn read(address: ringmem::backend::DeviceAddress) -> u8 {
@@ -27,19 +27,19 @@ use crate::{Error, Result};
 pub struct DeviceAddress(u64);
 
 impl DeviceAddress {
-    /// The place with this number. Whether anything is there is not checked, here or anywhere that does not say so.
+    /// Returns the address with this number. Does not check that memory is allocated there.
     #[must_use]
     pub const fn new(address: u64) -> Self {
         Self(address)
     }
 
-    /// The number, as kernels take it.
+    /// Returns the number, as an argument of a kernel.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0
     }
 
-    /// The address `bytes` further on; `None` past the end of the numbers. Whether anything is there is not checked.
+    /// Returns the address `bytes` further on; `None` on overflow. Does not check that memory is allocated there.
     #[must_use]
     pub const fn offset(self, bytes: u64) -> Option<Self> {
         match self.0.checked_add(bytes) {
@@ -55,30 +55,30 @@ impl fmt::Debug for DeviceAddress {
     }
 }
 
-/// Where memory is.
+/// A kind of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryLocation {
-    /// Pageable host memory, which a device does not see.
+    /// Pageable host memory, which devices cannot access.
     Host,
-    /// A device's own, which the host does not see.
+    /// Device memory, which the host cannot access.
     Device,
-    /// Page-locked host memory that devices see.
+    /// Page-locked host memory that devices can access.
     Pinned,
-    /// Managed: one address on both sides, and pages that move.
+    /// Managed memory: one address for host and devices, and pages that migrate.
     Unified,
 }
 
 bitflags! {
     /// Properties of an allocation other than its size and alignment. An unknown bit, or an option that the location does not support, is an error.
     ///
-    /// Pinned memory is always portable and mapped: every device of the backend sees it, and kernels reach it at a device address.
+    /// Pinned memory is always portable and mapped: every device of the backend can access it, and it has a device address.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
     pub struct Options: u32 {
-        /// All bytes 0. Host-visible memory is so anyway.
+        /// Zeroed memory. Host-readable memory always is.
         const ZEROED = 1;
-        /// Pinned: quick for the device to read, slow for the host to read, and stores to it are not ordered by a release store.
+        /// Pinned: fast to read for the device, slow for the host. A release store does not order earlier stores to it.
         const WRITE_COMBINED = 2;
-        /// Pinned: an error where the system locks no pages, instead of pageable memory that says so.
+        /// Pinned: fails if the system cannot lock the pages, instead of returning pageable memory with `is_pinned` false.
         const MUST_PIN = 4;
     }
 }
@@ -109,24 +109,24 @@ pub struct Request {
     pub options: Options,
 }
 
-/// A piece of memory that is somebody's until it is freed. Only numbers: freeing is [`Memory::free`](crate::memory::Memory::free)'s.
+/// A piece of allocated memory. Plain numbers: dropping it frees nothing, [`Memory::free`](crate::memory::Memory::free) does.
 #[derive(Debug)]
 pub struct Block {
-    /// Where kernels find it; `None` where no device sees it.
+    /// The device address; `None` if devices cannot access it.
     pub device_address: Option<DeviceAddress>,
-    /// Where the host finds it; `None` where it does not see it.
+    /// The host address; `None` if the host cannot access it.
     pub host: Option<NonNull<u8>>,
-    /// Bytes and alignment, as asked for.
+    /// The requested size and alignment.
     pub layout: Layout,
-    /// Where it is.
+    /// The kind of memory.
     pub location: MemoryLocation,
-    /// Whose, or near whom.
+    /// The device that owns the memory, or is near it.
     pub device: u32,
-    /// The pages are locked into memory.
+    /// The pages are page-locked.
     pub is_pinned: bool,
-    /// From when on it may be used; `None` for now.
+    /// The ticket after which it may be used; `None` if it may be used now.
     pub ready: Option<Ticket>,
-    /// A number of the memory's own, for its bookkeeping. Whoever passes a block on leaves it as it is.
+    /// A number for the accounting of the memory that allocated it. Others must not change it.
     pub tag: u64,
 }
 
@@ -136,7 +136,7 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// No memory: what a buffer of no bytes has. It is not to be freed.
+    /// Returns the block of a buffer without bytes. It must not be freed.
     #[must_use]
     pub const fn empty(location: MemoryLocation, align: usize) -> Self {
         let align = if align.is_power_of_two() { align } else { 1 };
@@ -148,7 +148,7 @@ impl Block {
         Self { device_address: None, host: None, layout, location, device: 0, is_pinned: false, ready: None, tag: 0 }
     }
 
-    /// The place `offset` bytes in, as a backend copies to and from it; `None` for a block of no memory.
+    /// Returns the place at an offset in bytes, for copies; `None` for a block without memory.
     ///
     /// # Safety
     ///

@@ -1,4 +1,4 @@
-//! What was queued on which stream, and who still uses a block.
+//! [`Ticket`]: an operation of a stream. [`Uses`]: the operations that still use a block.
 
 use core::fmt;
 use core::num::NonZeroU64;
@@ -9,12 +9,12 @@ use super::Backend;
 use crate::error::OperationFault;
 use crate::{Error, Result};
 
-/// A stream's number, never used twice in a process: a handle of the driver's may be.
+/// The number of a stream, never reused in a process, unlike a handle of the driver.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(NonZeroU64);
 
 impl StreamId {
-    /// A number that no stream has had.
+    /// Returns a number that no stream has had.
     #[must_use]
     pub fn next() -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
@@ -22,13 +22,13 @@ impl StreamId {
         Self(NonZeroU64::MIN.saturating_add(NEXT.fetch_add(1, Relaxed)))
     }
 
-    /// The number.
+    /// Returns the number.
     #[must_use]
     pub const fn get(self) -> u64 {
         self.0.get()
     }
 
-    /// The one that has this number; none has 0.
+    /// Returns the stream with this number; `None` for 0.
     pub(crate) const fn numbered(number: u64) -> Option<Self> {
         match NonZeroU64::new(number) {
             Some(number) => Some(Self(number)),
@@ -43,69 +43,69 @@ impl fmt::Debug for StreamId {
     }
 }
 
-/// An operation in a stream: reached when it and all before it have been executed.
+/// An operation in a stream, reached when it and all earlier ones are complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ticket {
-    /// Whose.
+    /// The stream.
     pub stream: StreamId,
-    /// Goes up with each operation, from 1; 0 is before the first.
+    /// The number in the stream, from 1; 0 is before the first operation.
     pub number: u64,
 }
 
 impl Ticket {
-    /// What is said of its failure to who comes second.
+    /// Returns the error for a waiter after the one that received the original.
     pub(super) const fn already_told(self) -> Error {
         Error::Operation { what: OperationFault::AlreadyReported, stream: self.stream.get(), number: self.number }
     }
 }
 
-/// How many streams a block may be used by at once before one has to wait for another.
+/// The number of streams that may use a block at once before one has to wait for another.
 const MOST: usize = 4;
 
 /// The operations that may still use a block: at most one ticket of each of a few streams.
 ///
-/// Empty means that nobody does. More is listed than is so: a ticket stays until somebody has seen that it was reached.
+/// A ticket may stay listed after it was reached, until a caller checks it. Empty means that no operation uses the block.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Uses {
     tickets: [Option<Ticket>; MOST],
 }
 
 impl Uses {
-    /// How many streams can be listed.
+    /// The maximum number of listed streams.
     pub const MOST: usize = MOST;
 
-    /// None.
+    /// No uses.
     pub const NONE: Self = Self { tickets: [None; MOST] };
 
-    /// One.
+    /// Returns the uses of one ticket.
     #[must_use]
     pub const fn of(ticket: Ticket) -> Self {
         Self { tickets: [Some(ticket), None, None, None] }
     }
 
-    /// Whether there is none.
+    /// Returns true if there are no uses.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.tickets.iter().all(Option::is_none)
     }
 
-    /// The tickets, in no order.
+    /// Iterates over the tickets, in no order.
     pub fn iter(&self) -> impl Iterator<Item = Ticket> + '_ {
         self.tickets.iter().flatten().copied()
     }
 
-    /// The only one; `None` for none and for several.
+    /// Returns the ticket if there is exactly one.
     pub(crate) fn only(&self) -> Option<Ticket> {
         let mut tickets = self.iter();
         tickets.next().filter(|_| tickets.next().is_none())
     }
 
-    /// Adds one. A later ticket of a stream stands for the earlier ones.
+    /// Adds a ticket. A later ticket of a stream replaces the earlier one.
     ///
     /// # Errors
     ///
-    /// The ticket, if that is one stream too many. Let its stream wait for one that is listed, [`remove`](Self::remove) that one, and add it again.
+    /// The ticket, if that is one stream too many. Make its stream wait for a listed ticket, [`remove`](Self::remove) that one, and add a new mark.
     pub fn add(&mut self, ticket: Ticket) -> core::result::Result<(), Ticket> {
         if let Some(listed) = self.tickets.iter_mut().flatten().find(|listed| listed.stream == ticket.stream) {
             listed.number = listed.number.max(ticket.number);
@@ -120,11 +120,11 @@ impl Uses {
         }
     }
 
-    /// Adds one whatever the number of streams: where there are too many, its stream waits for another's, and stands for both.
+    /// Adds a ticket for any number of streams: if there are too many, its stream waits for a listed ticket and replaces it.
     ///
     /// # Errors
     ///
-    /// What the backend said; nothing is added, and nothing taken off.
+    /// The backend's error; nothing is changed.
     pub(crate) fn add_after(&mut self, ticket: Ticket, backend: &dyn Backend) -> Result<()> {
         let Err(ticket) = self.add(ticket) else { return Ok(()) };
         let Some(other) = self.iter().next() else { return Ok(()) };
@@ -150,7 +150,7 @@ impl Uses {
         outcome
     }
 
-    /// Takes a ticket off, and every earlier one of its stream.
+    /// Removes a ticket, and every earlier one of its stream.
     pub fn remove(&mut self, ticket: Ticket) {
         for place in &mut self.tickets {
             if place.is_some_and(|listed| listed.stream == ticket.stream && listed.number <= ticket.number) {
@@ -159,7 +159,7 @@ impl Uses {
         }
     }
 
-    /// Keeps those that `is_open` says yes to.
+    /// Keeps the tickets for which `is_open` returns true.
     pub fn retain(&mut self, mut is_open: impl FnMut(Ticket) -> bool) {
         for place in &mut self.tickets {
             if place.is_some_and(|ticket| !is_open(ticket)) {

@@ -216,7 +216,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         unsafe { self.telemetry.reset() };
         // SAFETY: the region and the rings, which hold all that the control block names, list the launch as a use below, and this channel keeps
         // them; the rest is the caller's promise.
-        let kernel = unsafe { self.stream.launch_to_stay(module, kernel, arguments) }?;
+        let kernel = unsafe { self.stream.queue_launch(module, kernel, arguments, 1, true) }?;
         let ticket = kernel.ticket();
         // First: if anything fails from here on, dropping the channel terminates the kernel.
         self.kernel = Some(kernel);

@@ -1,4 +1,4 @@
-//! [`Buffer`]: elements that somebody owns, in some memory.
+//! [`Buffer`]: the owner of elements in a memory.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::alloc::Layout;
@@ -19,10 +19,9 @@ use crate::backend::{Block, DeviceAddress, MemoryLocation, Place, Taints, Ticket
 use crate::stream::Stream;
 use crate::{Error, Rejected, Result};
 
-/// `len` elements in a memory, freed when this is dropped and its uses are over.
+/// `len` elements in a memory, freed after the drop of the buffer and its uses.
 ///
-/// It is moved into what is queued on a stream and comes back from it. A borrow of it never outlives a call, so forgetting anything is
-/// harmless.
+/// A queued operation takes the buffer by value and returns it. No borrow outlives a call, so forgetting any value is sound.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -52,19 +51,19 @@ pub struct Buffer<T, M: Memory> {
 }
 
 impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
-    /// `len` elements that may be used at once. What is in them is unspecified in device memory. Where the host can read them they are
-    /// initialised: 0, or what was last there in a memory that gives bytes out again, as an [`Arena`](super::Arena) does.
+    /// Allocates `len` elements, ready for use. Their contents are unspecified in device memory. Host-readable elements are initialised: zero, or
+    /// the previous contents in a memory that reuses its bytes, such as an [`Arena`](super::Arena).
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for more bytes than an address can span; what the memory refuses.
+    /// [`Size`](Error::Size) for more bytes than an address can span; the error of the memory.
     #[track_caller]
     #[inline(always)]
     pub fn new(memory: M, len: usize) -> Result<Self> {
         Self::allocate(memory, len, None)
     }
 
-    /// The same in the order of a stream: allocated there after what is queued, and waited for wherever else it is used.
+    /// Allocates in stream order, after the operations queued on `stream`. Uses elsewhere wait for the allocation.
     ///
     /// # Errors
     ///
@@ -74,7 +73,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         Self::allocate(memory, len, Some(stream))
     }
 
-    /// A buffer that holds these elements.
+    /// Allocates a buffer and copies the elements in.
     ///
     /// # Errors
     ///
@@ -94,7 +93,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         Self::of_layout(memory, layout, len, on)
     }
 
-    /// `len` elements that have this layout's bytes.
+    /// Allocates `len` elements with this layout.
     #[track_caller]
     #[inline(always)]
     fn of_layout(memory: M, layout: Layout, len: usize, on: Option<&Stream>) -> Result<Self> {
@@ -114,11 +113,11 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         Ok(buffer)
     }
 
-    /// The same bytes as elements of another type.
+    /// Reinterprets the bytes as elements of another type.
     ///
     /// # Errors
     ///
-    /// The buffer, with [`Cast`](Error::Cast) if they are no whole number of those, or not aligned for them.
+    /// The buffer, with [`Cast`](Error::Cast) if the bytes are not a whole number of elements, or not aligned for them.
     pub fn cast<U: DeviceBytes>(self) -> Result<Buffer<U, M>, Rejected<Self>> {
         let bytes = self.size_bytes();
         match recount::<U>(bytes, self.block.layout.align()) {
@@ -129,7 +128,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     }
 }
 
-/// What `len` elements take.
+/// Returns the layout of `len` elements.
 pub(crate) fn layout<T: DeviceBytes>(len: usize) -> Result<Layout> {
     const { T::CHECKED };
     // Elements that a fill takes are aligned for it.
@@ -141,63 +140,63 @@ pub(crate) fn layout<T: DeviceBytes>(len: usize) -> Result<Layout> {
 }
 
 impl<M: Memory> Buffer<u8, M> {
-    /// The bytes of a layout, for elements whose type is not known where they are allocated.
+    /// Allocates the bytes of a layout, for elements of a type that is unknown here.
     pub(crate) fn bytes(memory: M, layout: Layout, on: Option<&Stream>) -> Result<Self> {
         Self::of_layout(memory, layout, layout.size(), on)
     }
 }
 
 impl<T, M: Memory> Buffer<T, M> {
-    /// Elements.
+    /// Returns the number of elements.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no elements.
+    /// Returns true if there are no elements.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Elements that fit into what was allocated: [`len`](Self::len).
+    /// Returns the number of allocated elements: [`len`](Self::len).
     #[must_use]
     pub const fn capacity(&self) -> usize {
         self.len
     }
 
-    /// Bytes.
+    /// Returns the size in bytes.
     #[must_use]
     pub const fn size_bytes(&self) -> usize {
         // Cannot overflow: it was a layout.
         self.len * size_of::<T>()
     }
 
-    /// Who gave it.
+    /// Returns the memory that allocated it.
     #[must_use]
     pub const fn memory(&self) -> &M {
         &self.memory
     }
 
-    /// Where it is. A buffer without bytes is nowhere and says [`MemoryLocation::Host`].
+    /// Returns the kind of memory; [`MemoryLocation::Host`] for a buffer without bytes.
     #[must_use]
     pub const fn location(&self) -> MemoryLocation {
         self.block.location
     }
 
-    /// Whether its pages are really locked into memory.
+    /// Returns true if its pages are page-locked.
     #[must_use]
     pub const fn is_pinned(&self) -> bool {
         self.block.is_pinned
     }
 
-    /// Whether the bytes are in the own memory of a device that is there: not where its backend is [simulated](crate::backend::Backend::is_simulated).
+    /// Returns true if the bytes are in the memory of a real device: false if the backend is [simulated](crate::backend::Backend::is_simulated).
     #[must_use]
     pub fn is_device_backed(&self) -> bool {
         matches!(self.block.location, MemoryLocation::Device) && !self.memory.backend().is_simulated()
     }
 
-    /// Where kernels find it; `None` without bytes.
+    /// Returns its device address; `None` without bytes.
     #[must_use]
     pub fn device_address(&self) -> Option<DeviceAddress>
     where
@@ -206,7 +205,7 @@ impl<T, M: Memory> Buffer<T, M> {
         self.block.device_address
     }
 
-    /// Where kernels find its first element; `None` without bytes. What a [typed launch](crate::stream::Stream::start) takes.
+    /// Returns the device address of its first element, for a [typed launch](crate::stream::Stream::start); `None` without bytes.
     #[must_use]
     pub fn device_pointer(&self) -> Option<DevicePointer<T>>
     where
@@ -215,22 +214,22 @@ impl<T, M: Memory> Buffer<T, M> {
         self.block.device_address.map(|address| DevicePointer::new(address.get()))
     }
 
-    /// Frees it after its uses, and says what the driver said. Dropping does the same and counts an error as unreported.
+    /// Frees it after its uses. Dropping does the same and counts an error as unreported.
     ///
     /// # Errors
     ///
-    /// What the driver said.
+    /// The driver's error.
     pub fn close(self) -> Result<()> {
         let (memory, block, uses) = self.into_parts();
         // SAFETY: of this memory by the invariant, and its uses are listed; nobody has it now.
         unsafe { give_back(&memory, block, &uses) }
     }
 
-    /// Waits until nothing queued uses it.
+    /// Waits for its uses.
     ///
     /// # Errors
     ///
-    /// What the first of those operations failed with; what the driver said where it does not say that one is over, which stays listed then.
+    /// The error of the first failed use. The driver's error if it does not report a use as complete; that use stays listed.
     pub fn settle(&mut self) -> Result<()> {
         let backend = self.memory.backend();
         let outcome = self.uses.settle(&**backend);
@@ -239,34 +238,34 @@ impl<T, M: Memory> Buffer<T, M> {
         outcome
     }
 
-    /// Makes what is queued on a stream from now on wait for everything that is listed as a use: for launches, which name memory by its address and are to be
-    /// [listed](Self::used_by) then.
+    /// Makes later operations of a stream wait for the uses of this buffer. For launches, which pass memory by address; list the launch with
+    /// [`used_by`](Self::used_by).
     ///
     /// # Errors
     ///
-    /// [`OtherBackend`](Error::OtherBackend), what the driver said; the stream may then wait for some of them.
+    /// [`OtherBackend`](Error::OtherBackend), the driver's error; the stream may then wait for some of them.
     pub fn ready_on(&self, stream: &Stream) -> Result<()> {
         let backend = self.memory.backend();
         let id = stream.on(&**backend)?;
         self.uses().iter().filter(|ticket| ticket.stream != id).try_for_each(|ticket| backend.after(ticket, id))
     }
 
-    /// Lists what is queued on a stream now as a use, so that the memory outlives it and other operations wait for it: for launches, which name memory
-    /// by its address.
+    /// Lists the operations queued on a stream so far as a use: the memory outlives them, and other operations wait for them. For launches, which pass
+    /// memory by address.
     ///
-    /// Whatever else is then done with the buffer waits for that: blocking copies, too, and for a kernel that nobody tells to end, for ever.
-    /// Memory that a running kernel shares belongs to its [`Channel`](crate::channel::Channel::keep) instead.
+    /// Later operations on the buffer wait for that use, blocking copies too: without end if it is a persistent kernel that is not told to end. Give
+    /// memory that a running kernel shares to its [`Channel`](crate::channel::Channel::keep) instead.
     ///
     /// # Errors
     ///
-    /// [`OtherBackend`](Error::OtherBackend), what the driver said; nothing is listed.
+    /// [`OtherBackend`](Error::OtherBackend), the driver's error; nothing is listed.
     pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
         let backend = self.memory.backend();
         stream.on(&**backend)?;
         self.uses.uses_mut().add_after(stream.mark()?, &**backend)
     }
 
-    /// Frees it after its uses, which stay listed; it has no memory then.
+    /// Frees the memory after its uses, which stay listed, and leaves a block without bytes.
     pub(crate) fn give_back(&mut self) -> Result<()> {
         let empty = Block::empty(self.block.location, 1);
         let block = replace(&mut self.block, empty);
@@ -281,27 +280,27 @@ impl<T, M: Memory> Buffer<T, M> {
         (memory, Block { ..this.block }, *this.uses.uses())
     }
 
-    /// The same bytes as elements of another type.
+    /// Reinterprets the bytes as elements of another type.
     ///
     /// # Safety
     ///
-    /// They are a whole number of those, which have bytes, and aligned for them.
+    /// The bytes are a whole number of elements, which are not zero-sized, and are aligned for them.
     pub(crate) unsafe fn retyped<U>(self) -> Buffer<U, M> {
         let len = self.size_bytes() / size_of::<U>();
         let (memory, block, uses) = self.into_parts();
         Buffer { memory, block, len, uses: Listed::new(uses), _elements: PhantomData }
     }
 
-    /// What its memory knows its block by.
+    /// Returns its block.
     pub(crate) fn block(&self) -> &Block {
         &self.block
     }
 
-    /// Puts another block in the place of its own, which is the caller's from here on. Its uses are over.
+    /// Replaces its block and returns the old one to the caller. The uses are complete.
     ///
     /// # Safety
     ///
-    /// The block is of the buffer's memory, nobody else's, ready, as long and aligned as the one that it replaces, and visible to the same.
+    /// The block is of the buffer's memory, owned by the caller, ready, and has the layout and visibility of the block that it replaces.
     pub(crate) unsafe fn put_in(&mut self, block: Block) -> Block {
         replace(&mut self.block, block)
     }
@@ -331,12 +330,12 @@ impl<T, M: Memory> Buffer<T, M> {
         self.uses.uses()
     }
 
-    /// A queued operation uses the buffer, after every use listed so far: so it stands for them all.
+    /// Lists a queued operation that comes after every listed use, in place of them.
     pub(crate) fn used(&mut self, ticket: Ticket) {
         *self.uses.uses_mut() = Uses::of(ticket);
     }
 
-    /// A queued operation uses the buffer beside others: it was not made to wait for them. The ticket, if that is one stream too many at once.
+    /// Lists a queued operation in addition to the others, for which it does not wait. Returns the ticket if that is one stream too many.
     pub(crate) fn used_too(&mut self, ticket: Ticket) -> core::result::Result<(), Ticket> {
         let uses = self.uses.uses_mut();
         uses.add(ticket).or_else(|ticket| {
@@ -361,7 +360,7 @@ impl<T, M: Memory> Drop for Buffer<T, M> {
     }
 }
 
-/// Gives a block back, if it is one.
+/// Frees a block, unless it has no bytes.
 ///
 /// # Safety
 ///

@@ -1,4 +1,4 @@
-//! The memories of a backend: device, pinned, managed; and pageable host memory beside them.
+//! The memories of a backend: device, pinned, managed and pageable host memory.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -20,13 +20,13 @@ macro_rules! kinds {
         }
 
         impl $name {
-            /// The memory of a device, without options.
+            /// Returns the memory of a device, without options.
             #[must_use]
             pub fn new<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> Self {
                 Self { backend: Arc::clone(backend).erased(), device, options: Options::empty() }
             }
 
-            /// The same with options for every allocation.
+            /// Sets the options of every allocation.
             #[must_use]
             pub fn with(mut self, options: Options) -> Self {
                 self.options = options;
@@ -67,11 +67,11 @@ macro_rules! kinds {
 }
 
 kinds! {
-    /// A device's own memory.
+    /// Device memory.
     Device: DeviceOnly;
-    /// Page-locked host memory, at an address that devices see.
+    /// Page-locked host memory that devices can access.
     Pinned: Both;
-    /// Managed memory: one address on both sides, pages that move.
+    /// Managed memory: one address for host and devices, and pages that migrate.
     Unified: Both;
     /// Pageable host memory: transfers from it are staged.
     Host: HostOnly;

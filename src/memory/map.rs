@@ -1,4 +1,4 @@
-//! Closures that see the elements of any memory as a slice: the memory itself where the host sees it, a copy where it does not.
+//! Closures over the elements of any memory as a slice: the memory itself if the host can read it, else a copy.
 //!
 //! | form | before the closure | after it |
 //! |---|---|---|
@@ -6,7 +6,7 @@
 //! | `write` | nothing | copied to the device |
 //! | `update` | copied to the host | copied to the device |
 //!
-//! Nothing is copied where the host sees the memory. All wait first for what is queued. A closure that panics writes nothing to a device.
+//! Host-readable memory is not copied. All wait first for the uses of the buffer. A closure that panics writes nothing to a device.
 
 use core::slice;
 use std::vec::Vec;
@@ -18,11 +18,11 @@ use crate::DeviceBytes;
 use crate::Result;
 
 impl<T: DeviceBytes, M: Memory> Slice<'_, T, M> {
-    /// Lets `look` see the elements.
+    /// Calls `look` with the elements.
     ///
     /// # Errors
     ///
-    /// As [`copy_to`](Self::copy_to), or [`Busy`](crate::Error::Busy) where a kernel that runs must not meet the host; `look` was not called.
+    /// As [`copy_to`](Self::copy_to), or [`Busy`](crate::Error::Busy) while a running kernel excludes the host from managed memory; `look` was not called.
     pub fn read<R>(&self, look: impl FnOnce(&[T]) -> R) -> Result<R> {
         self.view.settle()?;
         match self.view.host::<T>(self.len(), Contents::Kept)? {
@@ -34,21 +34,21 @@ impl<T: DeviceBytes, M: Memory> Slice<'_, T, M> {
 }
 
 impl<T: DeviceBytes, M: Memory> SliceMut<'_, T, M> {
-    /// Lets `make` write the elements. What it finds in them is unspecified, and what it does not write is so afterwards: nothing is copied
-    /// from a device.
+    /// Calls `make` to write the elements. Their contents before are unspecified, and stay so where it does not write: nothing is copied from a
+    /// device.
     ///
     /// # Errors
     ///
-    /// As [`copy_from`](Self::copy_from), or [`Busy`](crate::Error::Busy) where a kernel that runs must not meet the host.
+    /// As [`copy_from`](Self::copy_from), or [`Busy`](crate::Error::Busy) while a running kernel excludes the host from managed memory.
     pub fn write<R>(&mut self, make: impl FnOnce(&mut [T]) -> R) -> Result<R> {
         self.staged(Contents::Overwritten, |view| on_the_host(view.len()), make)
     }
 
-    /// Lets `change` see and write the elements.
+    /// Calls `change` to read and write the elements.
     ///
     /// # Errors
     ///
-    /// As [`copy_from`](Self::copy_from), or [`Busy`](crate::Error::Busy) where a kernel that runs must not meet the host.
+    /// As [`copy_from`](Self::copy_from), or [`Busy`](crate::Error::Busy) while a running kernel excludes the host from managed memory.
     pub fn update<R>(&mut self, change: impl FnOnce(&mut [T]) -> R) -> Result<R> {
         self.staged(Contents::Kept, |view| view.as_view().to_vec(), change)
     }
@@ -72,7 +72,7 @@ impl<T: DeviceBytes, M: Memory> SliceMut<'_, T, M> {
 }
 
 impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
-    /// Lets `look` see the elements: the memory itself where the host sees it, else a copy.
+    /// Calls `look` with the elements: the memory itself if the host can read it, else a copy.
     ///
     /// # Errors
     ///
@@ -81,7 +81,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         self.as_view().read(look)
     }
 
-    /// Lets `make` write all elements, copying nothing from a device.
+    /// Calls `make` to write all elements, copying nothing from a device.
     ///
     /// # Errors
     ///
@@ -90,7 +90,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         self.as_view_mut().write(make)
     }
 
-    /// Lets `change` see and write the elements.
+    /// Calls `change` to read and write the elements.
     ///
     /// # Errors
     ///

@@ -1,20 +1,20 @@
-//! Memory that kernels use: one buffer type over any [`Memory`].
+//! Memory for kernels: one buffer type over any [`Memory`].
 //!
-//! 1. [`Buffer<T, M>`](Buffer) owns elements; what may be done with it follows from `M::Visibility` when it is compiled. Reading device memory from
-//!    the host does not compile.
-//! 2. What outlives its call takes buffers by value and gives them back ([`Stream`]). What takes a borrow has ended when it returns.
-//! 3. A buffer that is dropped with work queued on it is freed after that work; one that is forgotten is never freed. Neither is ever wrong.
+//! 1. [`Buffer<T, M>`](Buffer) owns elements. `M::Visibility` decides at compile time which methods it has: reading device memory from the host does
+//!    not compile.
+//! 2. An operation that outlives its call takes buffers by value and returns them ([`Stream`]). One that borrows is complete when it returns.
+//! 3. A buffer that is dropped with operations queued on it is freed after them; one that is forgotten is never freed. Both are sound.
 //! 4. A mismatch is an error before any call of the backend.
-//! 5. Elements are [`DeviceBytes`](crate::DeviceBytes): any bytes are valid, and nothing points.
-//! 6. No bytes, no calls: a buffer without bytes is valid and asks no backend for anything.
+//! 5. Elements are [`DeviceBytes`](crate::DeviceBytes): any bytes are valid, and there are no pointers.
+//! 6. A buffer without bytes is valid and calls no backend.
 //!
 //! Adaptors: [`Limited`], [`Logged`], [`Failing`], [`Statistics`], [`Aligned`], [`Tracked`], [`Arena`]. Each is a [`Memory`] over another, forwards
 //! its visibility and its [alignment](Memory::least_align), and composes with every other in any order, as [`Pool`](crate::pool::Pool) does.
 //! `Arc<dyn Memory<Visibility = V>>` is also a memory, chosen at run time; its visibility is still checked at compile time. So is `&'static M`, for a
-//! program that keeps its memory as long as it runs: buffers of it count no owner. If the upstream memory fails to free a block, the adaptor still
+//! program that keeps its memory as long as it runs: its buffers hold no reference count. If the upstream memory fails to free a block, the adaptor still
 //! removes the block from its accounting.
 
-/// The facts of the upstream memory, as an adaptor's own.
+/// Implements the properties of an adaptor by those of its upstream memory.
 macro_rules! of_upstream {
     ($($field:ident).+) => {
         fn backend(&self) -> &std::sync::Arc<dyn crate::backend::Backend> {
@@ -82,7 +82,7 @@ pub use tracked::{AtExit, Leak, Named, Report, Tracked};
 pub(crate) use view::View;
 pub use visibility::{Both, DeviceOnly, DeviceReadable, HostOnly, HostReadable, Visibility};
 
-/// Elements in a device's memory.
+/// Elements in device memory.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -102,45 +102,46 @@ pub use visibility::{Both, DeviceOnly, DeviceReadable, HostOnly, HostReadable, V
 pub type GpuBuffer<T> = Buffer<T, Device>;
 /// Elements in page-locked host memory.
 pub type PinnedBuffer<T> = Buffer<T, Pinned>;
-/// Elements in managed memory: one address on both sides.
+/// Elements in managed memory: one address for host and devices.
 pub type UnifiedBuffer<T> = Buffer<T, Unified>;
 
-/// Who gives memory and takes it back.
+/// A source of memory: an allocator.
 ///
 /// # Safety
 ///
-/// An implementation gives blocks that are as long and aligned as asked for, at a host address exactly where `Visibility` is [`HostReadable`] and
-/// initialised there, at a device address exactly where it is [`DeviceReadable`], of the backend that [`backend`](Self::backend) names, and nobody else's until they are freed.
+/// An implementation returns blocks of [`backend`](Self::backend) with the requested size and alignment, not shared with any other live block. They
+/// have a host address, and are initialised, exactly if `Visibility` is [`HostReadable`]. They have a device address exactly if it is
+/// [`DeviceReadable`].
 pub unsafe trait Memory: Send + Sync + 'static {
-    /// Who may touch the bytes.
+    /// Which side can access the bytes.
     type Visibility: Visibility;
 
-    /// Memory for a layout of at least one byte. On a stream, it may be used there at once, elsewhere after [`Block::ready`].
+    /// Allocates at least one byte. With a stream, the block may be used there at once, and elsewhere after [`Block::ready`].
     ///
-    /// By this declaration every implementation is `#[track_caller]`: an adaptor that calls the memory below in its own `alloc`, and in no closure there,
-    /// passes on where it was called from. So does `dyn Memory`.
+    /// This declaration makes every implementation `#[track_caller]`. An adaptor that calls its upstream memory in its own `alloc`, outside any closure,
+    /// forwards the caller's location. So does `dyn Memory`.
     ///
     /// # Errors
     ///
-    /// [`OutOfMemory`](crate::Error::OutOfMemory), or what the backend or an adaptor refuses.
+    /// [`OutOfMemory`](crate::Error::OutOfMemory), or the error of the backend or of an adaptor.
     #[track_caller]
     fn alloc(&self, layout: Layout, on: Option<&Stream>) -> Result<Block>;
 
-    /// Takes a block back; it is reused or freed after every use that is listed.
+    /// Frees a block after its listed uses; the memory may reuse it then.
     ///
     /// # Errors
     ///
-    /// What the driver said. The block is gone all the same.
+    /// The driver's error; the block is freed anyway.
     ///
     /// # Safety
     ///
-    /// The block is of this memory, is given back once, and only the operations that `uses` names still use it.
+    /// The block is of this memory and is freed once, and only the operations in `uses` still use it.
     unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()>;
 
-    /// Who copies and fills it.
+    /// Returns the backend that copies and fills it.
     fn backend(&self) -> &Arc<dyn Backend>;
 
-    /// Whose memory it is, or near whom: an ordinal.
+    /// Returns the ordinal of the device that owns the memory, or is near it.
     fn device(&self) -> u32;
 
     /// Returns the minimum alignment of every block in bytes: a power of two, 1 unless an [`Aligned`] is among the memories below.

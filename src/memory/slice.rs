@@ -1,4 +1,4 @@
-//! [`Slice`] and [`SliceMut`]: some elements of a buffer, without a copy.
+//! [`Slice`] and [`SliceMut`]: views of a part of a buffer.
 
 use core::iter;
 use core::marker::PhantomData;
@@ -13,7 +13,7 @@ use super::{DeviceReadable, HostReadable, Memory};
 use crate::backend::{Copy, DeviceAddress, Fill, MemoryLocation, Place, Uses};
 use crate::{DeviceBytes, Result};
 
-/// Elements of a buffer, to read.
+/// A read-only view of elements of a buffer.
 ///
 /// INVARIANT: `len` elements from the view on are in its block, aligned for `T`.
 pub struct Slice<'a, T, M> {
@@ -22,7 +22,7 @@ pub struct Slice<'a, T, M> {
     _elements: PhantomData<&'a T>,
 }
 
-/// Elements of a buffer, to write: nobody else has them.
+/// An exclusive view of elements of a buffer.
 ///
 /// INVARIANT: as [`Slice`]'s, and the elements are this value's alone.
 pub struct SliceMut<'a, T, M> {
@@ -47,46 +47,46 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         Self { view, len, _elements: PhantomData }
     }
 
-    /// Where a backend finds them.
+    /// Returns the place of the first element; `None` without bytes.
     pub(crate) fn place(&self) -> Option<Place> {
         // SAFETY: the invariant.
         unsafe { self.view.place() }
     }
 
-    /// The device in whose own memory they are; `None` where the host sees them.
+    /// Returns the device if they are in device memory.
     pub(crate) fn device(&self) -> Option<u32> {
         let block = self.view.block;
         (block.location == MemoryLocation::Device).then_some(block.device)
     }
 
-    /// Whose they are.
+    /// Returns the memory that allocated them.
     pub(crate) fn memory(&self) -> &'a M {
         self.view.memory
     }
 
-    /// Who has to be waited for.
+    /// Returns the uses of the buffer.
     pub(crate) fn uses(&self) -> &'a Uses {
         self.view.uses.uses()
     }
 
-    /// Waits until nothing queued uses them.
+    /// Waits for the uses of the buffer.
     pub(crate) fn settle(&self) -> Result<()> {
         self.view.settle()
     }
 
-    /// Elements.
+    /// Returns the number of elements.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no elements.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Some of them.
+    /// Returns a part of the view.
     ///
     /// # Errors
     ///
@@ -96,7 +96,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         Ok(Self { view: self.view.part::<T>(part.start), len: part.len(), _elements: PhantomData })
     }
 
-    /// Those before `at` and those from `at` on.
+    /// Splits the view into the elements before `at` and those from `at` on.
     ///
     /// # Errors
     ///
@@ -105,7 +105,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         Ok((self.slice(..at)?, self.slice(at..)?))
     }
 
-    /// The same bytes as elements of another type.
+    /// Reinterprets the bytes as elements of another type.
     ///
     /// # Errors
     ///
@@ -115,11 +115,11 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         Ok(Slice { view: self.view, len, _elements: PhantomData })
     }
 
-    /// Copies them to the host, and returns when that is done.
+    /// Copies them to the host, and returns when the copy is complete.
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) before anything is done; what an operation on the buffer that is not over fails with.
+    /// [`Size`](crate::Error::Size) before anything is done; the error of a use of the buffer that is not complete.
     pub fn copy_to(&self, elements: &mut [T]) -> Result<()> {
         same_size::<T>(self.len, elements.len())?;
         let bytes = size_of_val(elements);
@@ -132,7 +132,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         unsafe { self.view.copy(to, from, bytes) }
     }
 
-    /// The elements, copied to the host.
+    /// Returns a copy of the elements.
     ///
     /// # Errors
     ///
@@ -143,7 +143,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         Ok(elements)
     }
 
-    /// Where kernels find the first; `None` without bytes.
+    /// Returns the device address of the first element; `None` without bytes.
     #[must_use]
     pub fn device_address(&self) -> Option<DeviceAddress>
     where
@@ -152,7 +152,7 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         self.view.block.device_address?.offset(self.view.offset as u64)
     }
 
-    /// The elements, by reference.
+    /// Borrows the elements in host memory.
     ///
     /// # Errors
     ///
@@ -176,31 +176,31 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         Self { view, len, _elements: PhantomData }
     }
 
-    /// Elements.
+    /// Returns the number of elements.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns true if there are no elements.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The same elements, to read.
+    /// Borrows the same elements, to read.
     #[must_use]
     pub fn as_view(&self) -> Slice<'_, T, M> {
         Slice { view: self.view, len: self.len, _elements: PhantomData }
     }
 
-    /// The same elements for a shorter time.
+    /// Borrows the same elements for a shorter lifetime.
     #[must_use]
     pub fn reborrow(&mut self) -> SliceMut<'_, T, M> {
         SliceMut { view: self.view, len: self.len, _elements: PhantomData }
     }
 
-    /// Some of them.
+    /// Returns a part of the view.
     ///
     /// # Errors
     ///
@@ -210,7 +210,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         Ok(Self { view: self.view.part::<T>(part.start), len: part.len(), _elements: PhantomData })
     }
 
-    /// Those before `at` and those from `at` on.
+    /// Splits the view into the elements before `at` and those from `at` on.
     ///
     /// # Errors
     ///
@@ -221,7 +221,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         Ok((Self { view: self.view, len: at, _elements: PhantomData }, after))
     }
 
-    /// The same bytes as elements of another type.
+    /// Reinterprets the bytes as elements of another type.
     ///
     /// # Errors
     ///
@@ -231,11 +231,11 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         Ok(SliceMut { view: self.view, len, _elements: PhantomData })
     }
 
-    /// Copies elements in from the host, and returns when that is done.
+    /// Copies elements in from the host, and returns when the copy is complete.
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) before anything is done; what an operation on the buffer that is not over fails with.
+    /// [`Size`](crate::Error::Size) before anything is done; the error of a use of the buffer that is not complete.
     pub fn copy_from(&mut self, elements: &[T]) -> Result<()> {
         same_size::<T>(self.len, elements.len())?;
         let bytes = size_of_val(elements);
@@ -258,7 +258,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         unsafe { self.view.copy(to, Place::Host(from), bytes) }
     }
 
-    /// Copies elements in from another buffer of the same backend, on the device where both are there.
+    /// Copies elements in from another buffer of the same backend, on the device if both are in device memory.
     ///
     /// # Errors
     ///
@@ -287,7 +287,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         iter::once(first).chain(to.doublings(size, count)).try_for_each(|copy| unsafe { backend.copy_now(&copy) })
     }
 
-    /// Makes every byte 0.
+    /// Sets every byte to 0.
     ///
     /// # Errors
     ///
@@ -306,7 +306,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         Ok(Some((to, count)))
     }
 
-    /// Where kernels find the first; `None` without bytes.
+    /// Returns the device address of the first element; `None` without bytes.
     #[must_use]
     pub fn device_address(&self) -> Option<DeviceAddress>
     where
@@ -315,7 +315,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         self.as_view().device_address()
     }
 
-    /// The elements, by reference, to write.
+    /// Borrows the elements in host memory, to write.
     ///
     /// # Errors
     ///
@@ -349,7 +349,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     }
 }
 
-/// `len` elements without bytes.
+/// Returns `len` elements without bytes.
 fn zeroes<'a, T: DeviceBytes>(len: usize) -> &'a [T] {
     // SAFETY: only a buffer without bytes has no place, so the elements have no bytes or there are none: any aligned place holds them.
     unsafe { slice::from_raw_parts(NonNull::dangling().as_ptr(), len) }

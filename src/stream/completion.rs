@@ -14,13 +14,13 @@ use crate::Rejected;
 use crate::backend::watch::watch;
 use crate::backend::{Backend, Ticket};
 
-/// A [`Pending`] that is awaited, on any executor: the operation is under way already, whether anybody polls this or not.
+/// A future of a [`Pending`], for any executor. The operation is executed even if the future is never polled.
 ///
-/// 1. The task that polled last is woken once, when the operation has been executed, and need not poll meanwhile.
-/// 2. Dropped before that, it is the [`Pending`] dropped: the operation is executed, its operands go after it, and nobody is woken. So a branch of a
-///    `select!` that loses has freed nothing that is in use; poll it by reference to go on with it later.
-/// 3. Forgotten, the operands are never freed.
-/// 4. Polled again after it was ready, it is pending for ever.
+/// 1. The task that polled last is woken once, when the operation is complete.
+/// 2. Dropping it earlier drops the [`Pending`]: the operation is executed, its operands are dropped after it, and no task is woken. A losing branch of
+///    `select!` frees nothing that is in use; poll by reference to continue later.
+/// 3. If it is forgotten, the operands are never freed.
+/// 4. After it was ready, it stays pending.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -42,7 +42,7 @@ use crate::backend::{Backend, Ticket};
 /// ```
 #[must_use = "dropping it drops the buffers of the operation"]
 pub struct Completion<T: Queued> {
-    /// `None` once it was ready.
+    /// `None` after it was ready.
     pending: Option<Pending<T>>,
     listener: Listener,
 }

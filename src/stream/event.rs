@@ -1,4 +1,4 @@
-//! [`Event`]: a moment in a stream, and the time between two.
+//! [`Event`]: a timed point in a stream.
 
 use core::fmt;
 use core::future::poll_fn;
@@ -9,10 +9,10 @@ use super::completion::Listener;
 use crate::Result;
 use crate::backend::{Backend, StreamId, Ticket, same_backend};
 
-/// A moment in a stream: reached when everything that was queued before has been executed. It holds the stream.
+/// A timed point in a stream, reached when all earlier operations are complete. It keeps the stream open.
 ///
-/// What is told who waits for one is what the first operation before it failed with that nobody was told of, as by [`Stream::synchronize`]: wait for
-/// the [`Pending`](super::Pending) of an operation first, if its error is to be found there.
+/// Waiting on an event returns the first unreported error of any operation queued before it, as [`Stream::synchronize`] does. Wait for the
+/// [`Pending`](super::Pending) of an operation first to receive its error there.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -32,31 +32,31 @@ use crate::backend::{Backend, StreamId, Ticket, same_backend};
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "dropping it forgets the moment"]
+#[must_use = "dropping it releases the event"]
 pub struct Event {
     ticket: Ticket,
     stream: Stream,
 }
 
 impl Stream {
-    /// This moment in the stream, timed.
+    /// Records a timed event after the operations queued so far.
     ///
     /// # Errors
     ///
-    /// What the driver said.
+    /// The driver's error.
     pub fn record(&self) -> Result<Event> {
         let ticket = record(&**self.backend(), self.id())?;
         Ok(Event { ticket, stream: self.clone() })
     }
 
-    /// Makes what is queued here from now on wait for a moment in any stream.
+    /// Makes later operations of this stream wait for an event of any stream.
     ///
     /// # Errors
     ///
-    /// [`OtherBackend`](crate::Error::OtherBackend), what the driver said.
+    /// [`OtherBackend`](crate::Error::OtherBackend), the driver's error.
     pub fn wait_for_event(&self, event: &Event) -> Result<()> {
         same_backend(&**self.backend(), &**event.stream.backend())?;
-        // In its own stream it is behind it as it is.
+        // Operations of one stream are ordered already.
         if event.ticket.stream == self.id() { Ok(()) } else { self.backend().after(event.ticket, self.id()) }
     }
 }
@@ -70,22 +70,22 @@ pub(super) fn record(backend: &dyn Backend, stream: StreamId) -> Result<Ticket> 
 }
 
 impl Event {
-    /// Whether it was reached, or never will be.
+    /// Returns true if it was reached, or never will be.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.stream.backend().reached(self.ticket)
     }
 
-    /// Waits as long as it takes: for a kernel that nobody tells to end, for ever.
+    /// Waits until it is reached. Never returns if it waits for a persistent kernel that is not told to end.
     ///
     /// # Errors
     ///
-    /// What the first operation before it failed with that nobody was told of; it and the others before the event are told now.
+    /// The first unreported error of an operation before it. All errors before the event count as reported then.
     pub fn wait(&self) -> Result<()> {
         self.stream.backend().wait(self.ticket, None).map(drop)
     }
 
-    /// Waits no longer than `timeout`: whether it was reached.
+    /// Waits until it is reached, or until the timeout; returns whether it was reached.
     ///
     /// # Errors
     ///
@@ -94,7 +94,7 @@ impl Event {
         self.stream.backend().wait(self.ticket, Some(timeout))
     }
 
-    /// Waits as a task of any executor, which is woken once. Dropping the future takes nothing back.
+    /// Waits as a task of any executor, which is woken once. Cancel-safe.
     ///
     /// # Errors
     ///
@@ -105,13 +105,13 @@ impl Event {
         self.wait()
     }
 
-    /// How long after another event, of any stream of the backend, this one was reached; nothing if it was before. On the host backend by its
-    /// clock, or in the virtual time of its [`Link`](crate::backend::host::Link) if it has one; by a driver's clock to about half a microsecond.
+    /// Returns the time from another event, of any stream of the backend, to this one; zero if this one was reached first. The host backend uses its
+    /// clock, or the virtual time of its [`Link`](crate::backend::host::Link); a driver's clock has a resolution of about 0.5 us.
     ///
     /// # Errors
     ///
-    /// [`Operation`](crate::Error::Operation) where either was not, or failed: it never waits. [`OtherBackend`](crate::Error::OtherBackend);
-    /// [`Unsupported`](crate::Error::Unsupported) where nothing is timed.
+    /// [`Operation`](crate::Error::Operation) if either is not reached, or failed: it never waits. [`OtherBackend`](crate::Error::OtherBackend);
+    /// [`Unsupported`](crate::Error::Unsupported) if the backend has no timed events.
     pub fn elapsed_since(&self, earlier: &Self) -> Result<Duration> {
         same_backend(&**self.stream.backend(), &**earlier.stream.backend())?;
         self.stream.backend().extension().elapsed(earlier.ticket, self.ticket)

@@ -12,7 +12,7 @@ use crate::backend::{DeviceAddress, Launch, Uses, same_backend};
 use crate::memory::{DeviceReadable, Memory};
 use sealed::Shown;
 
-/// What a launch owns while it is queued: buffers and leases that devices see, alone or in pairs of pairs.
+/// The operands that a launch owns while it is queued: device-readable buffers and leases, alone or in nested pairs.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be given to a launch",
     label = "the stream takes it by value and gives it back",
@@ -24,43 +24,42 @@ impl<A: Operand> Operands for A where A::Memory: Memory<Visibility: DeviceReadab
 impl<A: Operands, B: Operands> Operands for (A, B) {}
 
 impl Stream {
-    /// Queues a kernel with one group, by its name and with arguments as numbers. [`start`](Self::start) is the typed form, and
+    /// Queues a kernel with one block, by its name and with arguments as numbers. [`start`](Self::start) is the typed form, and
     /// [`launch_with`](Self::launch_with) owns the buffers that it works on.
     ///
     /// # Errors
     ///
     /// [`NotFound`](crate::Error::NotFound), [`Arguments`](crate::Error::Arguments), [`OtherBackend`](crate::Error::OtherBackend),
-    /// [`Residency`](crate::Error::Residency) or what the driver said; nothing was queued. What comes from waiting: [`KernelPanicked`](crate::Error::KernelPanicked), after which the stream goes on.
+    /// [`Residency`](crate::Error::Residency) or the driver's error; nothing was queued. Waiting returns
+    /// [`KernelPanicked`](crate::Error::KernelPanicked) if the kernel panicked; the stream continues.
     ///
     /// # Safety
     ///
-    /// Until the kernel has left, which a wait for the launch shows and dropping the stream does not:
+    /// Until the kernel has ended, which a wait for the launch shows and dropping the stream does not:
     ///
-    /// - the arguments are what the kernel takes, and memory that it finds by them or otherwise is live: wait before you free a buffer,
+    /// - the arguments are those of the kernel, and all memory that it accesses is live: wait before you free a buffer,
     ///   or list the launch with [`Buffer::used_by`](crate::memory::Buffer::used_by) after this call;
-    /// - nothing else touches the bytes that it touches, neither host code nor a transfer on any stream, except as the kernel's own
-    ///   protocol says;
-    /// - where the device has no [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), nobody holds a host slice of
-    ///   managed memory.
+    /// - no host code and no transfer on any stream accesses the bytes that it accesses, except by the kernel's own protocol;
+    /// - where the device has no [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), no host slice of
+    ///   managed memory is borrowed.
     pub unsafe fn launch(&self, module: &Module, name: &str, arguments: &[u64]) -> Result<Pending<()>> {
         // SAFETY: the caller's promise.
         unsafe { self.queue_launch(module, name, arguments, 1, false) }
     }
 
-    /// As [`launch`](Self::launch), of a kernel that stays until it is told to leave.
+    /// Queues a kernel with `groups` blocks; a persistent one if it `stays`.
     ///
     /// # Safety
     ///
     /// As [`launch`](Self::launch).
-    pub(crate) unsafe fn launch_to_stay(&self, module: &Module, name: &str, arguments: &[u64]) -> Result<Pending<()>> {
-        // SAFETY: the caller's promise.
-        unsafe { self.queue_launch(module, name, arguments, 1, true) }
-    }
-
-    /// # Safety
-    ///
-    /// As [`launch`](Self::launch).
-    unsafe fn queue_launch(&self, module: &Module, name: &str, arguments: &[u64], groups: u32, stays: bool) -> Result<Pending<()>> {
+    pub(crate) unsafe fn queue_launch(
+        &self,
+        module: &Module,
+        name: &str,
+        arguments: &[u64],
+        groups: u32,
+        stays: bool,
+    ) -> Result<Pending<()>> {
         same_backend(&*self.shared.backend, &**module.backend())?;
         let launch = Launch { module: module.id(), name, arguments, groups, stays, operands: &[] };
         // SAFETY: the caller's promise.
@@ -68,7 +67,7 @@ impl Stream {
         Ok(Pending::new((), Some(ticket), self.clone()))
     }
 
-    /// Queues a kernel with so many groups: the typed form of [`launch`](Self::launch). Arguments of other types than the
+    /// Queues a kernel with `groups` blocks: the typed form of [`launch`](Self::launch). Arguments of other types than the
     /// [kernel](ringmem_layouts::kernel)'s, or another number of them, do not compile.
     ///
     /// ```
@@ -104,18 +103,18 @@ impl Stream {
     /// # Errors
     ///
     /// As [`launch`](Self::launch), [`Size`](crate::Error::Size) for no groups or more than the device can run at once, and [`Residency`](crate::Error::Residency) for more than
-    /// fit beside kernels that stay. A kernel that takes an [`Epoch`](crate::kernel::Epoch) is one.
+    /// fit next to persistent kernels. A kernel that takes an [`Epoch`](crate::kernel::Epoch) is persistent.
     ///
     /// # Safety
     ///
-    /// As [`launch`](Self::launch); a pointer's type says what its elements are, not that they are there.
+    /// As [`launch`](Self::launch); the type of a pointer does not show that its elements are live.
     pub unsafe fn start<A: Arguments>(&self, module: &Module, kernel: &Kernel<A>, arguments: A, groups: u32) -> Result<Pending<()>> {
         // SAFETY: the caller's promise.
         unsafe { self.queue_launch(module, kernel.name(), arguments.words().as_ref(), groups, A::STAYS) }
     }
 
-    /// Queues a kernel with one group that works on `operands`. The stream owns them until it has left, and gives them back: the next launch of a chain
-    /// takes them as they come, on this stream or another, and nothing is copied in between.
+    /// Queues a kernel with one block that works on `operands`. The stream owns them until it has ended, and returns them: the next launch of a chain
+    /// takes them without a copy, on this stream or another.
     ///
     /// The kernel's arguments are the operands' device addresses in their order, 0 for one without bytes, and then `arguments`.
     ///

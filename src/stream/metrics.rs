@@ -1,4 +1,4 @@
-//! [`Metrics`]: what a stream's operations were and took, where somebody asks for it.
+//! [`Metrics`]: counts, bytes and times of a stream's operations, on request.
 
 use core::mem::ManuallyDrop;
 use core::time::Duration;
@@ -11,54 +11,54 @@ use crate::backend::panic::caught;
 use crate::backend::{Backend, StreamId, Ticket};
 use crate::{Error, Result};
 
-/// Operations of a stream that have been executed since [`Stream::measure`], each direction's with the time between a recorded moment before each and
-/// one after it. One that failed when it was executed counts as any other: who waits for it is told.
+/// Completed operations of a stream since [`Stream::measure`], by direction, with the time between a timed event before each and one after it. A failed
+/// operation counts like any other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metrics {
-    /// Copies to a device's own memory from memory that the host sees.
+    /// Copies from host-readable memory to device memory.
     pub uploads: Traffic,
-    /// Copies from a device's own memory to memory that the host sees.
+    /// Copies from device memory to host-readable memory.
     pub downloads: Traffic,
     /// Copies within one device.
     pub device_copies: Traffic,
-    /// Copies from one device to another, whichever way they go.
+    /// Copies from one device to another, directly or through the host.
     pub peer_copies: Traffic,
-    /// Copies between two places that the host sees.
+    /// Copies within host-readable memory.
     pub host_copies: Traffic,
     /// Fills.
     pub fills: Traffic,
     /// Prefetches.
     pub prefetches: Traffic,
-    /// Kernels that have left.
+    /// Completed kernels.
     pub kernels: Kernels,
-    /// Operations whose end could not be recorded: they are in no other figure.
+    /// Operations without a recorded time. No other figure includes them.
     pub lost: u64,
 }
 
 /// Operations that move or set bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// How many.
+    /// The count.
     pub count: u64,
-    /// Bytes in all.
+    /// The total bytes.
     pub bytes: u64,
-    /// Time in all.
+    /// The total time.
     pub time: Duration,
 }
 
 /// Kernels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Kernels {
-    /// How many.
+    /// The count.
     pub count: u64,
-    /// Time in all.
+    /// The total time.
     pub time: Duration,
     last: VecDeque<Duration>,
 }
 
 impl Traffic {
-    /// Bytes per nanosecond, which is GB/s; `None` where no time has passed.
+    /// Returns the bandwidth in bytes per nanosecond (GB/s); `None` if no time has passed.
     #[must_use]
     pub fn bandwidth(&self) -> Option<f64> {
         let ns = self.time.as_nanos();
@@ -73,10 +73,10 @@ impl Traffic {
 }
 
 impl Kernels {
-    /// How many single times are remembered.
+    /// The number of kernels whose times are kept.
     pub const LAST: usize = 100;
 
-    /// The time of each of the last [`LAST`](Self::LAST), the oldest first.
+    /// Iterates over the times of the last [`LAST`](Self::LAST) kernels, oldest first.
     pub fn last(&self) -> impl ExactSizeIterator<Item = Duration> {
         self.last.iter().copied()
     }
@@ -92,11 +92,11 @@ impl Kernels {
 }
 
 impl Stream {
-    /// Measures what is queued here from now on, by whichever clone. Nothing happens the second time. Each operation then costs two recorded moments.
+    /// Measures later operations of this stream, from any clone. Does nothing the second time. Each operation then costs two timed events.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](Error::Unsupported) where nothing is timed, what the driver said.
+    /// [`Unsupported`](Error::Unsupported) if the backend has no timed events, the driver's error.
     pub fn measure(&self) -> Result<()> {
         let probe = self.record()?;
         match probe.elapsed_since(&probe) {
@@ -109,7 +109,7 @@ impl Stream {
         }
     }
 
-    /// What has been executed of what was measured; `None` where [nothing is](Self::measure).
+    /// Returns the metrics so far; `None` if the stream is not [measured](Self::measure).
     #[must_use]
     pub fn metrics(&self) -> Option<Metrics> {
         self.shared.meter.get().map(|meter| meter.read(&**self.backend()))

@@ -1,4 +1,4 @@
-//! What a queued operation gives back when it is done.
+//! [`Pending`]: a queued operation and its operands.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::fmt;
@@ -10,14 +10,14 @@ use crate::backend::{Backend, Ticket};
 use crate::memory::{Buffer, Memory};
 use crate::{Error, Rejected, Result};
 
-/// An operation that was queued, and the `T` that comes back from it. To be waited for, or [awaited](super::Completion).
+/// A queued operation and its operands `T`, to wait for or to [await](super::Completion).
 ///
-/// Dropped, the operation is executed all the same and its `T` goes after it; forgotten, the `T` is never freed, nor the stream closed. An error that
-/// nobody was told of comes out of [`Stream::synchronize`].
+/// If it is dropped, the operation is still executed and `T` is dropped after it. If it is forgotten, `T` is never freed and the stream never closed.
+/// [`Stream::synchronize`] returns an unreported error.
 #[must_use = "dropping it drops the buffers of the operation"]
 pub struct Pending<T: Queued> {
     value: T,
-    /// `None` where there was nothing to do.
+    /// `None` if there was nothing to do.
     ticket: Option<Ticket>,
     stream: Stream,
 }
@@ -30,17 +30,17 @@ impl<T: Queued> Pending<T> {
         Self { value, ticket, stream }
     }
 
-    /// Whether it has been executed, or never will be.
+    /// Returns true if it has been executed, or never will be.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.ticket.is_none_or(|ticket| self.stream.backend().reached(ticket))
     }
 
-    /// Waits as long as it takes: for a kernel that nobody tells to end, for ever.
+    /// Waits until it is complete. Never returns if it waits for a persistent kernel that is not told to end.
     ///
     /// # Errors
     ///
-    /// What the operation failed with, and its operands; [`Operation`](Error::Operation) where another who waited for the stream was told that.
+    /// The error of the operation, with its operands; [`Operation`](Error::Operation) if an earlier waiter received that error.
     pub fn wait(self) -> Result<T, Rejected<T>> {
         match self.wait_until(None) {
             Ok(outcome) => outcome,
@@ -49,25 +49,25 @@ impl<T: Queued> Pending<T> {
         }
     }
 
-    /// Waits no longer than `timeout`.
+    /// Waits until it is complete, or until the timeout.
     ///
     /// # Errors
     ///
-    /// `self` when the time is up. Inside, as [`wait`](Self::wait).
+    /// `self` after the timeout. Inside, as [`wait`](Self::wait).
     pub fn wait_timeout(self, timeout: Duration) -> Result<Result<T, Rejected<T>>, Self> {
         self.wait_until(Some(timeout))
     }
 
-    /// Does not wait.
+    /// Returns the operands if it is complete.
     ///
     /// # Errors
     ///
-    /// `self` when it is not done. Inside, as [`wait`](Self::wait).
+    /// `self` if it is not complete. Inside, as [`wait`](Self::wait).
     pub fn try_take(self) -> Result<Result<T, Rejected<T>>, Self> {
         self.wait_until(Some(Duration::ZERO))
     }
 
-    /// What comes back, at once: to be queued again, after this operation wherever that is. The host sees nothing of it before it is done.
+    /// Returns the operands at once, to queue them again on any stream, after this operation. The host cannot access them before it is complete.
     ///
     /// The error of this operation is reported once. The first blocking operation on one of the buffers reports it if nothing else was queued on
     /// that buffer, even if the stream was dropped; else [`Stream::synchronize`] does. Operations that read the target of a failed operation fail with
@@ -107,7 +107,7 @@ impl<T: Queued> Pending<T> {
 pub type Queue<T> = Result<Pending<T>, Rejected<T>>;
 
 impl Stream {
-    /// What was queued, or what was refused. `queued` has no ticket where there was nothing to do.
+    /// Returns the queued operation, or the operands of the refused one. `queued` has no ticket if there was nothing to do.
     pub(crate) fn pending<T: Queued>(&self, queued: Result<Option<Ticket>>, value: T) -> Queue<T> {
         match queued {
             Ok(ticket) => Ok(Pending::new(value, ticket, self.clone())),
@@ -122,7 +122,7 @@ impl<T: Queued> fmt::Debug for Pending<T> {
     }
 }
 
-/// What an operation takes and gives back: buffers, leases, or nothing.
+/// The operands that an operation owns while it is queued: buffers, leases, or none.
 pub trait Queued: sealed::Settle {}
 
 impl Queued for () {}
@@ -133,9 +133,9 @@ pub(crate) mod sealed {
     use super::{Buffer, Memory, Ticket};
 
     pub trait Settle {
-        /// The operation is over.
+        /// Notes that the operation is complete.
         fn settled(&mut self, ticket: Ticket);
-        /// The operation is queued.
+        /// Notes that the operation is queued.
         fn used(&mut self, ticket: Ticket);
     }
 

@@ -15,7 +15,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// The buffers, with [`Size`](Error::Size) or [`OtherBackend`](Error::OtherBackend) or what the backend said; nothing was queued.
+    /// The buffers, with [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend) or the backend's error; nothing was queued.
     pub fn copy<A: Source, B: Target<Element = A::Element>>(&self, from: A, to: B) -> Queue<(A, B)> {
         let lengths = [to.elements().len(), from.elements().len()];
         if lengths[0] != lengths[1] {
@@ -28,7 +28,7 @@ impl Stream {
         self.copy_range(from, .., to, 0)
     }
 
-    /// Queues a copy of some elements of `from` to those of `to` from `at` on. The source is read when it is executed.
+    /// Queues a copy of a range of `from` to the elements of `to` from `at` on. The source is read when the copy is executed.
     ///
     /// # Errors
     ///
@@ -71,12 +71,12 @@ impl Stream {
         }
     }
 
-    /// Queues a copy of as many elements as both slices have, after their uses and `last`; `None` where there was nothing to do.
+    /// Queues a copy of as many elements as both slices have, after their uses and `last`; `None` if there was nothing to do.
     ///
     /// # Safety
     ///
-    /// The target is the caller's alone and apart from the source, and the ticket is listed as a use of both buffers before anything else is
-    /// done with them.
+    /// The target is exclusively the caller's and does not overlap the source. The caller lists the ticket as a use of both buffers before any other
+    /// access.
     pub(crate) unsafe fn queue_copy<T: DeviceBytes, A: Memory, B: Memory>(
         &self,
         from: Slice<'_, T, A>,
@@ -145,11 +145,11 @@ impl Stream {
         Ok(())
     }
 
-    /// Queues that managed memory is moved to a device, or to the host for `None`: a hint that changes no byte.
+    /// Queues the move of managed memory to a device, or to the host for `None`: a hint that changes no byte.
     ///
     /// # Errors
     ///
-    /// The buffer, with [`OtherBackend`](Error::OtherBackend), or [`Unsupported`](Error::Unsupported) for memory that does not move, and on a device without
+    /// The buffer, with [`OtherBackend`](Error::OtherBackend), or [`Unsupported`](Error::Unsupported) for other memory, and on a device without
     /// [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access).
     pub fn prefetch<T: DeviceBytes, M: Memory<Visibility: DeviceReadable>>(
         &self,
