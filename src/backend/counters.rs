@@ -1,12 +1,12 @@
-//! What a device has done, counted.
+//! [`Counters`] of completed operations.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
 
 use super::MemoryLocation;
 
-/// What a backend has done. Each is counted when it has been done and before anybody is told so: whoever has waited for an operation
-/// sees it here. Several threads' figures are each exact, and read one after the other.
+/// Counts of completed operations of a backend. An operation is counted before any waiter returns. Each figure is exact; the figures are read one
+/// after the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
@@ -40,11 +40,11 @@ pub struct Counters {
     pub downloads: Tally,
     /// Copies within one device.
     pub device_copies: Tally,
-    /// Copies from one device to another, of which one reaches the other. Those over the host are a download and an upload.
+    /// Direct copies from one device to another. A copy through the host counts as a download and an upload.
     pub peer_copies: Tally,
-    /// Those of the uploads and downloads whose host memory is pageable: where the device is real, its driver copies them a second time.
+    /// Uploads and downloads with pageable host memory, which a real driver copies twice.
     pub staged: Tally,
-    /// Copies on the host, managed memory's included.
+    /// Copies within host memory, managed memory included.
     pub host_copies: Tally,
     /// Fills.
     pub fills: Tally,
@@ -52,34 +52,34 @@ pub struct Counters {
     pub publications: u64,
     /// Prefetches.
     pub prefetches: Tally,
-    /// Pages of managed memory that came to a device.
+    /// Pages of managed memory that migrated to a device.
     pub pages_in: Tally,
-    /// Pages of managed memory that left a device because the host or another touched them.
+    /// Pages of managed memory that left a device because the host or another device accessed them.
     pub pages_out: Tally,
-    /// Pages of managed memory that left a device to make room.
+    /// Pages of managed memory that were evicted from a device.
     pub pages_evicted: Tally,
-    /// Kernels begun.
+    /// Kernels started.
     pub launches: u64,
-    /// Kernels that panicked, also those that nobody waited for.
+    /// Kernels that panicked, with or without a waiter.
     pub kernel_panics: u64,
-    /// Streams synchronized with.
+    /// Synchronizations of streams.
     pub synchronizations: u64,
-    /// Streams made.
+    /// Streams opened.
     pub streams: u64,
-    /// Peers enabled that were not.
+    /// Peer accesses enabled.
     pub peer_enables: u64,
-    /// Peers disabled that were enabled.
+    /// Peer accesses disabled.
     pub peer_disables: u64,
-    /// Errors that nobody was there to be told of.
+    /// Errors that were not returned to any caller.
     pub unreported: u64,
 }
 
-/// How often, and how many bytes in all.
+/// A count and its total bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// How often.
+    /// The count.
     pub count: u64,
-    /// Bytes in all.
+    /// The total bytes.
     pub bytes: u64,
 }
 
@@ -92,9 +92,9 @@ impl Tally {
 /// Bytes held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Live {
-    /// Now.
+    /// The current bytes.
     pub bytes: u64,
-    /// The most at any instant.
+    /// The high-water mark.
     pub peak: u64,
 }
 

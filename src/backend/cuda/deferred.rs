@@ -1,7 +1,7 @@
-//! What must wait before it goes: for its uses, and where its end would wait for a kernel, for every kernel of its device.
+//! Deferred frees and drops: after their uses, and if the driver's free synchronises with kernels, after every kernel.
 //!
-//! Nobody is woken: a driver's stream calls nobody who may call the driver. So whoever waits for an operation, allocates, frees, closes a stream or
-//! asks for the counters lets go of what may go, and while values wait, [`Watch`](super::watch::Watch) does.
+//! CUDA host callbacks must not call the driver, so deferred frees are drained lazily by the next wait, allocate, free, close or read of the counters, and
+//! by [`Watch`](super::watch::Watch) while values are kept.
 
 use core::mem;
 use core::ops::Range;

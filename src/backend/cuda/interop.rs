@@ -1,4 +1,4 @@
-//! cudarc's contexts, streams and memory as this backend's, and the other way round; memory of the host that others have allocated.
+//! Interoperation with cudarc: its contexts, streams and memory in this backend, and the reverse. Registration of host memory.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -27,11 +27,11 @@ const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 
 impl CudaBackend {
-    /// The ordinal of a context of cudarc's that is a device's primary one, as this backend's are.
+    /// Returns the ordinal of a cudarc context, which must be a device's primary context.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](Error::Unsupported) for another context; [`NoDevice`](Error::NoDevice), what the driver said.
+    /// [`Unsupported`](Error::Unsupported) for another context; [`NoDevice`](Error::NoDevice), the driver's error.
     pub fn ordinal_of(&self, context: &CudaContext) -> Result<u32> {
         let ordinal = u32::try_from(context.ordinal()).unwrap_or(u32::MAX);
         if self.shared.device(ordinal)?.context().0 != context.cu_ctx() {
@@ -40,11 +40,11 @@ impl CudaBackend {
         Ok(ordinal)
     }
 
-    /// A device's context as cudarc's: the same one, retained once more.
+    /// Returns a device's primary context as a cudarc context.
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](Error::NoDevice), what the driver said.
+    /// [`NoDevice`](Error::NoDevice), the driver's error.
     pub fn context(&self, device: u32) -> Result<Arc<CudaContext>> {
         self.shared.device(device)?;
         match CudaContext::new(device as usize) {
@@ -53,7 +53,7 @@ impl CudaBackend {
         }
     }
 
-    /// The driver's handle of a device's context, which is valid while this backend is.
+    /// Returns the driver's handle of a device's context, valid while this backend lives.
     ///
     /// # Errors
     ///
@@ -62,9 +62,9 @@ impl CudaBackend {
         Ok(self.shared.device(device)?.context().0)
     }
 
-    /// A stream of cudarc's as one of this backend's. Closing it waits as for any other, and destroys nothing.
+    /// Adopts a cudarc stream. Closing it waits as for any other stream, and does not destroy it.
     ///
-    /// What is queued on it elsewhere is ordered with what is queued here, and not waited for by a [`Ticket`](crate::backend::Ticket) of before.
+    /// Operations queued on it through cudarc are ordered with those queued here. An earlier [`Ticket`](crate::backend::Ticket) does not cover them.
     ///
     /// # Errors
     ///
@@ -80,7 +80,7 @@ impl CudaBackend {
         Queue::adopt(home, &self.shared.counts, Arc::clone(stream)).map(|queue| self.shared.list(queue))
     }
 
-    /// The driver's handle of a stream, which is valid until it is closed.
+    /// Returns the driver's handle of a stream, valid until it is closed.
     ///
     /// # Errors
     ///
@@ -91,15 +91,15 @@ impl CudaBackend {
         if queue.is_closed() { Err(Error::Closed { what: "stream" }) } else { Ok(queue.handle()) }
     }
 
-    /// Device memory of somebody else's as a block, which may be copied and filled like any other. Freeing it drops `keeps`, after its uses.
+    /// Adopts device memory as a block, which may be copied and filled like any other. Freeing it drops `keeps`, after its uses.
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](Error::NoDevice), what the driver said; [`Size`](Error::Size) for no bytes, [`Unsupported`](Error::Unsupported) for what is known already.
+    /// [`NoDevice`](Error::NoDevice), the driver's error; [`Size`](Error::Size) for no bytes, [`Unsupported`](Error::Unsupported) for memory that is listed already.
     ///
     /// # Safety
     ///
-    /// So many bytes at the address are that device's memory until `keeps` is dropped, and nobody else touches them but in an order that streams see to.
+    /// The bytes are that device's memory until `keeps` is dropped, and other accesses are ordered with those of this backend by streams.
     pub unsafe fn adopt(&self, device: u32, address: DeviceAddress, layout: Layout, keeps: Box<dyn Send + Sync>) -> Result<Block> {
         self.shared.device(device)?;
         let place = NonNull::new(ptr::without_provenance_mut(address.get() as usize));
@@ -111,17 +111,17 @@ impl CudaBackend {
         Ok(self.shared.list_range(address.get(), Range::of(&request, place, Owner::Adopted(keeps))))
     }
 
-    /// Locks memory that somebody else has allocated, and lets every device see it: copies to and from it are then as quick as of pinned memory.
+    /// Page-locks host memory of another allocator and maps it for every device. Copies are then as fast as those of pinned memory.
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](Error::NoDevice), [`Size`](Error::Size), [`Limit`](Error::Limit), what the driver said; [`Unsupported`](Error::Unsupported) for what is
-    /// known already, or where a device sees it at another address.
+    /// [`NoDevice`](Error::NoDevice), [`Size`](Error::Size), [`Limit`](Error::Limit), the driver's error; [`Unsupported`](Error::Unsupported) for memory
+    /// that is listed already, or that has another address on the device.
     ///
     /// # Safety
     ///
-    /// The bytes are valid until they are unlocked: what is returned has gone, all that was queued with them is over, and no kernel of this backend runs.
-    /// [`waiting`](Self::waiting) says whether something is still to be unlocked.
+    /// The bytes are valid until they are unlocked: after the drop of the returned value, its uses, and every running kernel of this backend.
+    /// [`waiting`](Self::waiting) returns 0 when nothing is left to unlock.
     pub unsafe fn register(self: &Arc<Self>, device: u32, place: NonNull<u8>, bytes: usize) -> Result<Registered> {
         let home = self.shared.device(device)?;
         let layout = Layout::from_size_align(bytes, 1).ok().filter(|layout| layout.size() > 0);
@@ -172,7 +172,7 @@ impl Shared {
     }
 }
 
-/// Memory of the host that is locked for as long as this is there, and longer where a kernel runs.
+/// Host memory that stays page-locked until this is dropped, and longer while a kernel runs.
 pub struct Registered {
     backend: Arc<CudaBackend>,
     block: Block,
@@ -180,13 +180,13 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// The memory, as pinned memory of the backend's.
+    /// Returns the memory as a block of pinned memory.
     #[must_use]
     pub const fn block(&self) -> &Block {
         &self.block
     }
 
-    /// Where operations that use it are listed; it is unlocked after them.
+    /// Returns the list of its uses; it is unlocked after them.
     pub const fn uses(&mut self) -> &mut Uses {
         &mut self.uses
     }

@@ -1,22 +1,22 @@
 //! CUDA: a backend over NVIDIA's driver.
 //!
-//! **It has not run on a GPU yet.** What is said here is shown on a test double of the driver (`tests/driver-double`) and by the driver's
-//! documentation; no figure of it exists.
+//! **It has not run on a GPU yet.** It is tested with a test double of the driver (`tests/driver-double`), written from the driver's documentation. There
+//! are no measurements.
 //!
-//! 1. Asking for a driver never panics, and neither does any call: [`Driver::load`] opens the library, looks every function up, and says what is
-//!    missing. Every answer becomes an [`Error`] at once, with call, number and name: even printing cudarc's own error asks the driver.
-//! 2. Streams are the driver's, and wait for no other. A [`Ticket`] is a number of its stream, and events say which are over.
-//! 3. Nothing is freed, loaded or copied while a kernel runs by a call that may wait for it: device memory comes from a pool, functions are loaded with their
-//!    modules, and the frees that would wait go to a list that is emptied later, by who next waits, allocates, frees or closes a stream. But what the driver
-//!    itself allocates, it allocates when it is asked for, and may wait: pinned and managed memory, streams, and device memory where there is no pool. Kernels of
-//!    others on the same device are not known here. A thread looks while a value is kept for its uses, and only then.
-//! 4. A block is in a table until it is freed, so an address that is nobody's, or too many bytes, is an error before the driver is asked.
-//! 5. In a process that is ending and in a fork no call reaches the driver.
+//! 1. No call panics without a driver: [`Driver::load`] opens the library, looks up every function, and reports what is missing. Every result code
+//!    becomes an [`Error`] with call, number and name: printing cudarc's own error calls the driver.
+//! 2. Streams are non-blocking streams of the driver. A [`Ticket`] is a number in its stream, and events show which are complete.
+//! 3. No free, load or copy synchronises with a running kernel. Device memory comes from a pool, functions are loaded with their modules, and a free that
+//!    would synchronise is deferred to the next wait, allocate, free or close. Pinned and managed memory, streams, and device memory without a pool are
+//!    allocated by the driver on demand, which may block while a kernel runs. Kernels of other processes or libraries are unknown here. A thread polls only
+//!    while a value is kept for its uses.
+//! 4. A table lists every block until it is freed, so an unknown address or too many bytes is an error before the driver is called.
+//! 5. No call reaches the driver in a fork or in a process that is ending.
 //!
-//! Streams share the driver's queues to a device, 8 unless told: what is behind a kernel in one stream can hold another stream up. A program with a persistent
-//! kernel and more streams than that sets `CUDA_DEVICE_MAX_CONNECTIONS=32` before the driver is loaded.
+//! Streams share the hardware queues of a device, 8 by default: an operation behind a kernel in one stream can block another stream. A program with a
+//! persistent kernel and more streams than that sets `CUDA_DEVICE_MAX_CONNECTIONS=32` before the driver is loaded.
 //!
-//! [`cudarc`] is here so that a program calls the same driver, and its contexts, streams and memory can be [adopted](CudaBackend::adopt_stream).
+//! [`cudarc`] is re-exported so that a program uses the same version. Its contexts, streams and memory can be [adopted](CudaBackend::adopt_stream).
 //!
 //! ```no_run
 //! use ringmem::backend::cuda::CudaBackend;
@@ -91,7 +91,7 @@ pub use self::interop::Registered;
 pub use self::prefetch::Advice;
 pub use crate::backend::counters::{Counters, Live, Tally};
 
-/// The GPUs of this machine. A device's context is retained at its first use, and let go with the last reference to this.
+/// The GPUs of this machine. A device's primary context is retained at its first use, and released with the last reference to the backend.
 pub struct CudaBackend {
     shared: Arc<Shared>,
 }
@@ -123,36 +123,36 @@ struct Shared {
 /// How long a kernel may take to leave when the backend goes, until the memory is left to it.
 const LEAVING: Duration = Duration::from_secs(2);
 
-/// What a backend is made with.
+/// The settings of a backend.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Device memory comes from a stream-ordered pool of this backend's where driver and device have them: allocating and freeing then waits for no
-    /// kernel. Otherwise each block is the driver's.
+    /// Use a stream-ordered memory pool of this backend if the driver and the device have them: allocate and free then wait for no kernel. Otherwise each
+    /// block is a `cuMemAlloc`.
     pub stream_ordered: bool,
-    /// Bytes that the pool of a device keeps when they are freed, instead of giving them back to the system at the next synchronisation.
+    /// The freed bytes that the pool of a device keeps, instead of releasing them to the system at the next synchronisation.
     pub threshold: u64,
-    /// Bytes that may be pinned at once: allocated or registered, and not really given back yet. What the backend keeps for itself is not among them.
+    /// The bytes that may be pinned at once: allocated or registered, deferred frees included. The backend's own pinned memory does not count.
     pub pinned_budget: u64,
 }
 
 impl Default for Settings {
-    /// A pool that keeps everything, and the [budget](host::pinned_budget) of this machine's memory.
+    /// Returns a pool that keeps everything, and the [budget](host::pinned_budget) of this machine's memory.
     fn default() -> Self {
         Self { stream_ordered: true, threshold: u64::MAX, pinned_budget: host::pinned_budget(host::host_memory()) }
     }
 }
 
 impl CudaBackend {
-    /// The GPUs of this machine.
+    /// Opens the GPUs of this machine with the default settings.
     ///
     /// # Errors
     ///
-    /// [`NoDriver`](Error::NoDriver), [`NoDevice`](Error::NoDevice) where the driver drives none, [`Driver`](Error::Driver) with what it said.
+    /// [`NoDriver`](Error::NoDriver), [`NoDevice`](Error::NoDevice) if there is none, [`Driver`](Error::Driver).
     pub fn open() -> Result<Arc<Self>> {
         Self::with(Settings::default())
     }
 
-    /// The GPUs of this machine.
+    /// Opens the GPUs of this machine.
     ///
     /// # Errors
     ///
@@ -185,14 +185,13 @@ impl CudaBackend {
         Ok(Arc::new(Self { shared: Arc::new(shared) }))
     }
 
-    /// The driver.
+    /// Returns the driver.
     #[must_use]
     pub fn driver(&self) -> &Driver {
         &self.shared.driver
     }
 
-    /// What has been done so far, as [`Counters`] of the host backend: an operation is counted when it is seen to be over. What this backend does for
-    /// itself is not counted, nor are pages.
+    /// Returns the counters. An operation is counted when the backend sees that it is complete. Internal operations and pages are not counted.
     #[must_use]
     pub fn counters(&self) -> Counters {
         if !process::is_home() {
@@ -207,18 +206,18 @@ impl CudaBackend {
         Counters { unreported: counters.unreported + self.shared.ended.untold(), ..counters }
     }
 
-    /// Blocks and values that wait for their uses, or for a kernel to end, before they go.
+    /// Returns the number of deferred frees and kept values.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.shared.tidy();
         self.shared.deferred.len()
     }
 
-    /// Gives the system back what the pool of a device keeps and nobody uses.
+    /// Releases the unused memory of a device's pool to the system.
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](Error::NoDevice), what the driver said.
+    /// [`NoDevice`](Error::NoDevice), the driver's error.
     pub fn trim(&self, device: u32) -> Result<()> {
         let home = self.shared.device(device)?;
         let _bound = home.bind()?;

@@ -1,4 +1,4 @@
-//! Managed memory that is moved ahead, and advice about it.
+//! Prefetches of managed memory, and advice about it.
 
 use super::queue::Lasts;
 use super::tally::Done;
@@ -6,21 +6,21 @@ use super::{CudaBackend, Shared};
 use crate::backend::{Block, MemoryLocation, Prefetch, StreamId, Ticket};
 use crate::{Error, Result};
 
-/// What a device may be told of managed memory: `CUmem_advise`. Advice changes where pages lie and how they are mapped, and no byte.
+/// Advice about managed memory: `CUmem_advise`. It changes where pages are and how they are mapped, and no byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Advice {
-    /// Mostly read: each side keeps a copy.
+    /// Mostly read: each side may keep a copy.
     ReadMostly,
-    /// The same no more.
+    /// Reverts [`ReadMostly`](Self::ReadMostly).
     NotReadMostly,
-    /// The pages stay there if they can: on a device, or on the host for `None`.
+    /// Prefers a location of the pages: a device, or the host for `None`.
     Prefer(Option<u32>),
-    /// The pages stay nowhere in particular.
+    /// Reverts [`Prefer`](Self::Prefer).
     NoPreference,
-    /// That side maps the pages wherever they are, and they do not move for it.
+    /// Maps the pages for a device, or for the host for `None`: its accesses do not migrate them.
     MappedBy(Option<u32>),
-    /// That side does so no more.
+    /// Reverts [`MappedBy`](Self::MappedBy).
     NotMappedBy(Option<u32>),
 }
 
@@ -54,11 +54,11 @@ impl Shared {
 }
 
 impl CudaBackend {
-    /// Tells the driver how a block of managed memory will be used.
+    /// Advises the driver how a block of managed memory will be used.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](Error::Unsupported) for other memory, [`Foreign`](Error::Foreign) for another backend's, [`NoDevice`](Error::NoDevice), what the driver said.
+    /// [`Unsupported`](Error::Unsupported) for other memory, [`Foreign`](Error::Foreign) for another backend's, [`NoDevice`](Error::NoDevice), the driver's error.
     pub fn advise(&self, block: &Block, advice: Advice) -> Result<()> {
         let Some(address) = block.device_address.filter(|_| block.location == MemoryLocation::Unified) else {
             return Err(Error::Unsupported { what: "advice about memory that is not managed" });

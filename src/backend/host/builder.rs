@@ -1,4 +1,4 @@
-//! [`Builder`]: what a host backend will be.
+//! [`Builder`]: the configuration of a host backend.
 
 use core::fmt;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use super::{Clock, HostBackend};
 use crate::backend::Capabilities;
 use crate::{Error, Result};
 
-/// More devices than any machine has.
+/// The maximum number of devices.
 const DEVICES: u32 = 64;
 
-/// What a host backend will be.
+/// The configuration of a host backend.
 #[derive(Clone)]
 #[must_use]
 pub struct Builder {
-    /// Each device's memory, where they differ; else so many have `device_memory`.
+    /// The memory of each device in bytes, if they differ; else `devices` have `device_memory`.
     pub(super) memories: Vec<u64>,
     device_memory: u64,
     devices: u32,
-    /// Of every device, but for the peers.
+    /// The capabilities of every device, without its peers.
     pub(super) capabilities: Capabilities,
     pub(super) peers: Vec<(u32, u32)>,
     /// None for nobody asks.
@@ -67,117 +67,117 @@ impl Builder {
         }
     }
 
-    /// Each device's memory in bytes; 256 MiB unless set. The process pays for the pages that allocations touch, not for this.
+    /// Sets the memory of each device in bytes; default 256 MiB. The process uses only the pages that allocations touch.
     pub const fn device_memory(mut self, bytes: u64) -> Self {
         self.device_memory = bytes;
         self
     }
 
-    /// How many devices, at most 64; 1 unless set.
+    /// Sets the number of devices, at most 64; default 1.
     pub const fn devices(mut self, devices: u32) -> Self {
         self.devices = devices;
         self
     }
 
-    /// A device for each of these, with a memory of so many bytes: instead of [`device_memory`](Self::device_memory) and [`devices`](Self::devices).
+    /// Sets one device for each element, with a memory of so many bytes: instead of [`device_memory`](Self::device_memory) and [`devices`](Self::devices).
     pub fn device_memories(mut self, bytes: impl IntoIterator<Item = u64>) -> Self {
         self.memories = bytes.into_iter().collect();
         self
     }
 
-    /// How many groups of one launch a device can run at once: a launch of more is refused before it is queued, since groups may wait for each
-    /// other. Any number unless set; then a launch that gets not as many threads fails when it is executed.
+    /// Sets the number of blocks of one launch that a device can run at once. A launch of more is refused, since blocks may wait for each other.
+    /// Default: no limit; a launch that does not get enough threads fails when it is executed.
     pub const fn resident_groups(mut self, groups: u32) -> Self {
         self.resident_groups = groups;
         self
     }
 
-    /// Device `from` can reach the memory of device `to`, which says nothing of the way back; none can unless set.
+    /// Lets device `from` access the memory of device `to`, in this direction only. Default: none.
     pub fn peer(mut self, from: u32, to: u32) -> Self {
         self.peers.push((from, to));
         self
     }
 
-    /// Calls that fail; none unless set. With a plan, also one of nothing, [calls are counted](HostBackend::calls).
+    /// Sets the calls that fail; default none. With a plan, even an empty one, [calls are counted](HostBackend::calls).
     pub fn faults(mut self, faults: Faults) -> Self {
         self.faults = Some(faults);
         self
     }
 
-    /// Whether every call is [written down](HostBackend::call_log); not unless set. It costs a lock and about a hundred bytes for each.
+    /// Enables the [log](HostBackend::call_log) of calls; default off. It costs a lock and about 100 bytes per call.
     pub const fn log(mut self, log: bool) -> Self {
         self.log = log;
         self
     }
 
-    /// A link whose time is modelled; none unless set. What is queued is remembered, eight bytes for each operation.
+    /// Sets a link whose time is modelled; default none. The model keeps 8 bytes per queued operation.
     pub fn link(mut self, link: Link) -> Self {
         self.link = Some(link);
         self
     }
 
-    /// What time it is for kernels and the log, in ns; that since the backend was built unless set. It must not call the backend.
+    /// Sets the clock of kernels and the log, in ns; default: the time since the backend was built. It must not call the backend.
     pub fn clock(mut self, clock: Clock) -> Self {
         self.clock = Some(clock);
         self
     }
 
-    /// Bytes of a page of managed memory; 64 KiB unless set.
+    /// Sets the page size of managed memory in bytes; default 64 KiB.
     pub const fn page_size(mut self, bytes: u64) -> Self {
         self.page = bytes;
         self
     }
 
-    /// Bytes that may be pinned at once; what [`pinned_budget`] says of the machine's memory unless set.
+    /// Sets the bytes that may be pinned at once; default: [`pinned_budget`] of the machine's memory.
     pub const fn pinned_budget(mut self, bytes: u64) -> Self {
         self.pinned_budget = Some(bytes);
         self
     }
 
-    /// The machine's memory, for the default of [`pinned_budget`](Self::pinned_budget); what the system says unless set.
+    /// Sets the machine's memory, for the default of [`pinned_budget`](Self::pinned_budget); default: as the system reports.
     pub const fn host_memory(mut self, bytes: u64) -> Self {
         self.host_memory = Some(bytes);
         self
     }
 
-    /// Whether devices have managed memory; they do unless set.
+    /// Sets whether devices have managed memory; default true.
     pub const fn unified(mut self, unified: bool) -> Self {
         self.capabilities.unified = unified;
         self
     }
 
-    /// Whether the host may touch managed memory while a kernel runs; it may unless set.
+    /// Sets whether the host may access managed memory while a kernel runs; default true.
     pub const fn concurrent_managed_access(mut self, concurrent: bool) -> Self {
         self.capabilities.concurrent_managed_access = concurrent;
         self
     }
 
-    /// Whether stores to pinned memory are visible to the other side while a kernel runs; they are unless set. Only what is said: here they always are.
+    /// Sets whether the backend reports that stores to pinned memory are visible to the other side while a kernel runs; default true. They always are.
     pub const fn system_scope(mut self, system_scope: bool) -> Self {
         self.capabilities.system_scope = system_scope;
         self
     }
 
-    /// Whether atomics of both sides on one word are atomic; they are unless set. Only what is said: here they always are.
+    /// Sets whether the backend reports that host and device atomics on one word are atomic; default true. They always are.
     pub const fn host_native_atomics(mut self, native: bool) -> Self {
         self.capabilities.host_native_atomics = native;
         self
     }
 
-    /// Whether host and devices share one memory, so that pages of managed memory never move; they do not unless set. Device memory stays apart,
-    /// and a copy to it a copy.
+    /// Sets whether host and devices share one memory, so that pages of managed memory never migrate; default false. Device memory stays separate, and
+    /// copies to it are still copies.
     pub const fn shared_memory(mut self, shared: bool) -> Self {
         self.capabilities.shared_memory = shared;
         self
     }
 
-    /// Whether nobody knows how much memory a device has; the backend does unless set.
+    /// Sets whether `memory_info` of a device is unknown; default false.
     pub const fn unknown_memory_info(mut self, unknown: bool) -> Self {
         self.knows_memory = !unknown;
         self
     }
 
-    /// The backend.
+    /// Builds the backend.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Calls that a test makes fail.
+//! Fault injection for tests.
 //!
 //! 1. A plan says which calls of which verb fail: the n-th, all from the n-th on, or some by chance. Chance comes from a seed and the call's number, so a
 //!    run can be repeated.
@@ -14,7 +14,7 @@ use std::vec::Vec;
 
 use crate::Error;
 
-/// What a backend is asked to do.
+/// A method of the backend, for faults and the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Verb {
@@ -101,7 +101,7 @@ impl Verb {
     }
 }
 
-/// Which calls of a verb fail, and when.
+/// The calls of a verb that fail, and when.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fault {
     which: Which,
@@ -117,19 +117,19 @@ enum Which {
 }
 
 impl Fault {
-    /// The n-th call from now on, counted from 1.
+    /// Fails the n-th call from now on, counted from 1.
     #[must_use]
     pub const fn nth(n: u64) -> Self {
         Self { which: Which::Nth(n), when_executed: false, flips: None }
     }
 
-    /// The n-th call from now on and all after it.
+    /// Fails the n-th call from now on and all later ones.
     #[must_use]
     pub const fn from(n: u64) -> Self {
         Self { which: Which::From(n), when_executed: false, flips: None }
     }
 
-    /// Each call with a probability from 0 to 1. The same seed strikes the same calls.
+    /// Fails each call with a probability from 0 to 1. The same seed selects the same calls.
     #[must_use]
     pub fn random(probability: f64, seed: u64) -> Self {
         // Saturates at both ends, and is 0 for what is no number.
@@ -137,7 +137,7 @@ impl Fault {
         Self { which: Which::Chance { below, seed }, when_executed: false, flips: None }
     }
 
-    /// Not at the call: the operation is queued, and fails when it would be executed. What is not queued fails at its call as ever.
+    /// Lets the operation be queued and fail when it is executed. A blocking call fails at the call.
     #[must_use]
     pub const fn when_executed(self) -> Self {
         Self { when_executed: true, ..self }
@@ -162,7 +162,7 @@ impl Fault {
     }
 }
 
-/// A plan of faults. Of several for one verb, the first that strikes counts.
+/// A plan of faults. Of several for one verb, the first that applies counts.
 ///
 /// ```
 /// use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
