@@ -1,4 +1,4 @@
-//! [`Aligned`]: blocks that begin on, and take up, multiples of something.
+//! [`Aligned`]: a memory with a minimum alignment, and sizes rounded up.
 
 use core::alloc::Layout;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use crate::backend::{Backend, Block, Uses};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
-/// Raises the alignment of what is asked for, and its size if told so: for rows of textures, for huge pages, for memory below that likes few sizes.
+/// Raises the alignment of each request, and optionally its size: for rows of textures, for huge pages, for an upstream memory with few sizes.
 ///
-/// Other memories above and below keep the alignment: a pool or an arena over this memory aligns each of its blocks to it. Rounding applies to
-/// requests to the memory below: a pool or an arena above divides those blocks at its own sizes.
+/// A pool or an arena over this memory aligns each of its blocks to it. Rounding applies to the upstream requests only: a pool or an arena above
+/// divides those blocks at its own sizes.
 ///
-/// A buffer is as long as was asked for and knows its better alignment: a cast to larger elements may count on it. What a size was rounded up to
-/// belongs to the buffer and is not seen.
+/// A buffer has the requested length and the raised alignment, on which a cast to larger elements may rely. Padding belongs to the buffer and is not
+/// visible.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -39,17 +39,17 @@ pub struct Aligned<M> {
 }
 
 impl<M: Memory> Aligned<M> {
-    /// Blocks aligned to at least `align`.
+    /// Aligns blocks to at least `align`.
     ///
     /// # Errors
     ///
-    /// [`Align`](Error::Align) unless `align` is a power of two. The memory below refuses sizes that are too large for it at each allocation.
+    /// [`Align`](Error::Align) unless `align` is a power of two. Each allocation fails if the upstream memory refuses its size.
     pub fn new(memory: M, align: usize) -> Result<Self> {
         check_align(align)?;
         Ok(Self { memory, align, multiple: 1 })
     }
 
-    /// The same, and every size rounded up to a multiple of this many bytes.
+    /// Rounds every size up to a multiple of this many bytes.
     ///
     /// # Errors
     ///
@@ -63,13 +63,13 @@ impl<M: Memory> Aligned<M> {
         Ok(self)
     }
 
-    /// The memory below.
+    /// Returns the upstream memory.
     #[must_use]
     pub const fn inner(&self) -> &M {
         &self.memory
     }
 
-    /// What the memory below is asked for. The same for a layout and for one of its size and of the alignment that came out: so `free` finds it again.
+    /// Returns the layout of the upstream request. Equal for a layout and for one with its size and the resulting alignment, so that `free` finds it.
     fn raised(&self, layout: Layout) -> Result<Layout> {
         let (rounded, align) = (layout.size().checked_next_multiple_of(self.multiple), layout.align().max(self.align));
         rounded.and_then(|size| Layout::from_size_align(size, align).ok()).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! [`Arena`]: many small blocks out of one large one.
+//! [`Arena`]: small blocks from one large block.
 
 use core::alloc::Layout;
 use core::{fmt, mem};
@@ -11,23 +11,23 @@ use crate::free_list::{FreeList, Shortage};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
-/// Carves blocks from one block of another memory, first fit; neighbours that are free are one again. Clones are the same arena.
+/// Allocates blocks from one block of another memory, first fit; adjacent free blocks coalesce. Clones are the same arena.
 ///
-/// The large block goes when the arena and all that was carved from it have gone. Its addresses are in one range, so a kernel that knows where
-/// the arena begins can be told of a block by its offset.
+/// The large block is freed after the drop of the arena and of all its blocks. Its addresses are contiguous, so a kernel can find a block by its offset
+/// from the start of the arena.
 pub struct Arena<M: Memory> {
     shared: Arc<Shared<M>>,
 }
 
 struct Shared<M: Memory> {
     memory: M,
-    /// INVARIANT: of `memory`, given back when this is dropped.
+    /// INVARIANT: of `memory`, freed when this is dropped.
     block: Block,
     free_list: Mutex<FreeList>,
 }
 
 impl<M: Memory> Arena<M> {
-    /// An arena of `bytes` bytes, aligned to `align`: no block may ask for more.
+    /// Creates an arena of `bytes` bytes, aligned to `align`, the maximum alignment of its blocks.
     ///
     /// # Errors
     ///
@@ -41,19 +41,19 @@ impl<M: Memory> Arena<M> {
         Ok(Self { shared: Arc::new(Shared { memory, block, free_list: Mutex::new(FreeList::new(bytes as u64)) }) })
     }
 
-    /// Where kernels find its first byte; `None` where no device sees it.
+    /// Returns the device address of its first byte; `None` if devices cannot access it.
     #[must_use]
     pub fn device_address(&self) -> Option<DeviceAddress> {
         self.shared.block.device_address
     }
 
-    /// Bytes in all.
+    /// Returns the size in bytes.
     #[must_use]
     pub fn size(&self) -> usize {
         self.shared.block.layout.size()
     }
 
-    /// Bytes that no block holds; not necessarily in one piece.
+    /// Returns the free bytes; may be fragmented.
     #[must_use]
     pub fn free_bytes(&self) -> u64 {
         self.backend().extension().free_deferred();
@@ -130,7 +130,7 @@ impl<M: Memory> Shared<M> {
         self.free_list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes the place of a carved block, which nobody has any more, free.
+    /// Returns a freed block to the free list.
     fn give(&self, part: &Block) {
         let whole = &self.block;
         let offset = match (whole.device_address, part.device_address, whole.host, part.host) {
@@ -143,7 +143,7 @@ impl<M: Memory> Shared<M> {
     }
 }
 
-/// A carved block whose place is free when this is dropped.
+/// A block whose place is freed when this is dropped.
 struct Part<M: Memory> {
     arena: Arc<Shared<M>>,
     block: Block,

@@ -1,4 +1,4 @@
-//! [`Budget`]: so many bytes, and who has some of them.
+//! [`Budget`]: a limit in bytes, and reservations of it.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -8,12 +8,11 @@ use std::sync::Arc;
 use crate::error::LimitOf;
 use crate::{Error, Result};
 
-/// Bytes that may be taken up to a limit. Clones are the same budget.
+/// A limit in bytes, and the bytes in use. Clones are the same budget.
 ///
-/// 1. To look whether there is enough and to take it is one step: [`used`](Self::used) is above the limit at no instant, whatever the number of
-///    threads, and what was promised to one is not promised to another.
-/// 2. A [`Reservation`] gives its bytes back when it is dropped. One that is forgotten keeps them.
-/// 3. It counts and allocates nothing: whoever allocates reserves before, and lets go after the memory is really free.
+/// 1. The check and the reservation are one atomic step: [`used`](Self::used) never exceeds the limit, with any number of threads.
+/// 2. A [`Reservation`] releases its bytes when it is dropped. One that is forgotten keeps them.
+/// 3. It only counts: reserve before an allocation, and release after the memory is free.
 ///
 /// ```
 /// use ringmem::memory::Budget;
@@ -40,47 +39,47 @@ struct Shared {
 }
 
 impl Budget {
-    /// At most `limit` bytes.
+    /// Creates a budget of `limit` bytes.
     #[must_use]
     pub fn new(limit: u64) -> Self {
         Self { shared: Arc::new(Shared { limit, used: AtomicU64::new(0), peak: AtomicU64::new(0) }) }
     }
 
-    /// The most bytes.
+    /// Returns the limit in bytes.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.shared.limit
     }
 
-    /// The bytes that are taken now.
+    /// Returns the reserved bytes.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.shared.used.load(Relaxed)
     }
 
-    /// The most that were taken at any instant.
+    /// Returns the high-water mark of the reserved bytes.
     #[must_use]
     pub fn peak(&self) -> u64 {
         self.shared.peak.load(Relaxed)
     }
 
-    /// Whether so many bytes could be reserved now. Another thread may have them by the time they are asked for: reserve them instead.
+    /// Returns true if that many bytes are free now. Another thread may reserve them meanwhile: prefer to reserve.
     #[must_use]
     pub fn has(&self, bytes: u64) -> bool {
         self.used().checked_add(bytes).is_some_and(|used| used <= self.limit())
     }
 
-    /// Takes bytes, all of them or none.
+    /// Reserves bytes, all or none.
     ///
     /// # Errors
     ///
-    /// [`Limit`](Error::Limit) where fewer are left.
+    /// [`Limit`](Error::Limit) if fewer are free.
     pub fn reserve(&self, bytes: u64) -> Result<Reservation> {
         self.take(bytes)?;
         Ok(self.taken(bytes))
     }
 
-    /// Takes bytes; whoever calls gives them back.
+    /// Reserves bytes that the caller releases.
     pub(crate) fn take(&self, bytes: u64) -> Result<()> {
         let Shared { limit, used, peak } = &*self.shared;
         let add = |used: u64| used.checked_add(bytes).filter(|used| used <= limit);
@@ -96,12 +95,12 @@ impl Budget {
         }
     }
 
-    /// Gives bytes back that were taken.
+    /// Releases reserved bytes.
     pub(crate) fn give(&self, bytes: u64) {
         self.shared.used.fetch_sub(bytes, Relaxed);
     }
 
-    /// Bytes that were taken, to be given back when this is dropped.
+    /// Returns a reservation of bytes that are reserved already.
     pub(crate) fn taken(&self, bytes: u64) -> Reservation {
         Reservation { budget: self.clone(), bytes }
     }
@@ -113,7 +112,7 @@ impl fmt::Debug for Budget {
     }
 }
 
-/// Bytes of a [`Budget`] that are this value's until it is dropped.
+/// Reserved bytes of a [`Budget`], released on drop.
 #[derive(Debug)]
 #[must_use = "dropping it gives the bytes back"]
 pub struct Reservation {
@@ -123,17 +122,17 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// How many.
+    /// Returns the number of bytes.
     #[must_use]
     pub const fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Some of them, apart from the rest, which stay here.
+    /// Splits off some of the bytes.
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for more than there are; all stay here.
+    /// [`Size`](Error::Size) for more than there are; nothing is split off.
     pub fn split(&mut self, bytes: u64) -> Result<Self> {
         let Some(rest) = self.bytes.checked_sub(bytes) else {
             return Err(Error::Size { what: "size in bytes", asked: bytes, least: 0, most: self.bytes });
@@ -147,7 +146,7 @@ impl Reservation {
         self.bytes += mem::take(&mut other.bytes);
     }
 
-    /// Whether they are of this budget.
+    /// Returns true if they are of this budget.
     pub(crate) fn is_of(&self, budget: &Budget) -> bool {
         Arc::ptr_eq(&self.budget.shared, &budget.shared)
     }

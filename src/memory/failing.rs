@@ -1,4 +1,4 @@
-//! [`Failing`]: a memory that refuses when it is told to.
+//! [`Failing`]: a memory with injected failures.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -11,28 +11,28 @@ use crate::backend::{Block, Uses};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
-/// Which calls fail. The calls of all clones are numbered together, from 1.
+/// The calls that fail. The calls of all clones are numbered together, from 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum When {
-    /// None.
+    /// No call.
     Never,
-    /// The one of this number.
+    /// The call with this number.
     Call(u64),
-    /// Those of more bytes than this.
+    /// Calls for more bytes than this.
     Above(usize),
-    /// Each with this probability, from 0 to 1. Which ones follows from the seed and a call's number alone, whatever the threads do.
+    /// Each call with this probability, from 0 to 1. The seed and the number of a call decide alone, with any number of threads.
     Chance {
-        /// Another seed, other calls.
+        /// The seed.
         seed: u64,
-        /// How many of all calls, about.
+        /// The share of all calls.
         probability: f64,
     },
 }
 
-/// Fails as [`When`] says, with [`Error::Injected`]: for the error paths of those who allocate. Clones are the same memory.
+/// Fails calls with [`Error::Injected`] as [`When`] says, to test error paths. Clones are the same memory.
 ///
-/// 1. An allocation that fails asks the memory below for nothing.
-/// 2. A free that fails has freed all the same, as [`Memory::free`] says.
+/// 1. A failed allocation does not call the upstream memory.
+/// 2. A failed free has freed the block, as [`Memory::free`] says.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -60,34 +60,34 @@ struct Shared<M> {
 }
 
 impl<M: Memory> Failing<M> {
-    /// A memory that never fails of itself.
+    /// Wraps a memory, without failures.
     #[must_use]
     pub fn new(memory: M) -> Self {
         let shared = Shared { memory, allocs: AtomicU64::new(0), frees: AtomicU64::new(0) };
         Self { shared: Arc::new(shared), allocs: When::Never, frees: When::Never }
     }
 
-    /// The same where allocations fail.
+    /// Sets the allocations that fail.
     #[must_use]
     pub fn allocs(mut self, when: When) -> Self {
         self.allocs = when;
         self
     }
 
-    /// The same where frees fail.
+    /// Sets the frees that fail.
     #[must_use]
     pub fn frees(mut self, when: When) -> Self {
         self.frees = when;
         self
     }
 
-    /// Allocations asked for so far, refused ones included.
+    /// Returns the number of allocations so far, failed ones included.
     #[must_use]
     pub fn calls(&self) -> u64 {
         self.shared.allocs.load(Relaxed)
     }
 
-    /// The memory below.
+    /// Returns the upstream memory.
     #[must_use]
     pub fn inner(&self) -> &M {
         &self.shared.memory
@@ -95,7 +95,7 @@ impl<M: Memory> Failing<M> {
 }
 
 impl When {
-    /// Counts a call, and refuses it if it is one of those.
+    /// Counts a call, and returns an error if it is to fail.
     fn check(self, calls: &AtomicU64, call: &'static str, bytes: usize) -> Result<()> {
         let number = calls.fetch_add(1, Relaxed) + 1;
         let fails = match self {

@@ -1,4 +1,4 @@
-//! [`Limited`]: no more than so many bytes of a memory at once.
+//! [`Limited`]: a memory with a limit in bytes.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -12,13 +12,13 @@ use crate::backend::panic::both;
 use crate::backend::{Block, Uses};
 use crate::stream::Stream;
 
-/// Refuses what would make it hold more than a limit. Clones share the limit.
+/// Refuses allocations beyond a limit. Clones share the limit.
 ///
-/// 1. Bytes are reserved before the memory is asked and given back if it refuses: [`used`](Self::used) is above the limit at no instant, whatever
-///    the number of threads.
-/// 2. A block counts until the memory below has it back *and* its listed uses are over, since until then nobody else can have its bytes; and as long
+/// 1. Bytes are reserved before the upstream allocation and released if it fails: [`used`](Self::used) never exceeds the limit, with any number of
+///    threads.
+/// 2. A block counts until it is freed upstream *and* its listed uses are complete, since its bytes cannot be reused before; and as long
 ///    as the backend [defers](crate::backend::Extension::defers_free) its free.
-/// 3. What counts is what is asked for here. An [`Aligned`](super::Aligned) below may take more.
+/// 3. The requested size counts. An upstream [`Aligned`](super::Aligned) may take more.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -46,33 +46,33 @@ struct Shared<M> {
 }
 
 impl<M: Memory> Limited<M> {
-    /// At most `limit` bytes of a memory.
+    /// Limits a memory to `limit` bytes.
     #[must_use]
     pub fn new(memory: M, limit: u64) -> Self {
         Self { shared: Arc::new(Shared { memory, budget: Budget::new(limit) }) }
     }
 
-    /// The most bytes.
+    /// Returns the limit in bytes.
     #[must_use]
     pub fn limit(&self) -> u64 {
         self.shared.budget.limit()
     }
 
-    /// The bytes that count now.
+    /// Returns the bytes in use.
     #[must_use]
     pub fn used(&self) -> u64 {
         self.shared.memory.backend().extension().free_deferred();
         self.shared.budget.used()
     }
 
-    /// The memory below.
+    /// Returns the upstream memory.
     #[must_use]
     pub fn inner(&self) -> &M {
         &self.shared.memory
     }
 }
 
-/// Bytes for a block that has not come; when this is dropped, none has.
+/// Bytes reserved for a block; released if the allocation fails.
 struct Taken<'a> {
     budget: &'a Budget,
     bytes: u64,

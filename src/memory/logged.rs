@@ -1,4 +1,4 @@
-//! [`Logged`]: a memory that writes down what it is asked for.
+//! [`Logged`]: a memory that logs its calls.
 
 use core::alloc::Layout;
 use core::{fmt, mem};
@@ -11,7 +11,7 @@ use crate::Result;
 use crate::backend::{Block, StreamId, Uses};
 use crate::stream::Stream;
 
-/// Keeps a [`Trace`] of every allocation and free, in an order that could have happened on one thread. Clones write one trace.
+/// Records a [`Trace`] of every allocation and free, in a sequentially valid order. Clones share one trace.
 ///
 /// The trace grows with every call until it is [taken](Self::take). Written to a file, it runs on any pool by `ringmem replay`.
 ///
@@ -41,32 +41,32 @@ struct Log {
     events: Vec<Event>,
     /// The next block's number.
     next: u64,
-    /// Numbers of live blocks, by [`address`].
+    /// Numbers of live blocks, by [`Block::address`].
     blocks: HashMap<u64, u64>,
-    /// Streams in the order in which they were first seen: a process numbers them otherwise each time.
+    /// Streams in the order of their first use: their own numbers differ from run to run.
     streams: Vec<StreamId>,
 }
 
 impl<M: Memory> Logged<M> {
-    /// A memory with an empty trace.
+    /// Wraps a memory, with an empty trace.
     #[must_use]
     pub fn new(memory: M) -> Self {
         Self { shared: Arc::new(Shared { memory, log: Mutex::default() }) }
     }
 
-    /// The trace so far.
+    /// Returns the trace so far.
     #[must_use]
     pub fn trace(&self) -> Trace {
         Trace::of(self.log().events.clone())
     }
 
-    /// The trace so far, which is then empty. Blocks and streams keep their numbers.
+    /// Returns the trace so far and empties it. Blocks and streams keep their numbers.
     #[must_use]
     pub fn take(&self) -> Trace {
         Trace::of(mem::take(&mut self.log().events))
     }
 
-    /// The memory below.
+    /// Returns the upstream memory.
     #[must_use]
     pub fn inner(&self) -> &M {
         &self.shared.memory

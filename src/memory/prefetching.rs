@@ -1,4 +1,4 @@
-//! [`Prefetching`]: managed memory whose pages are on their way before anybody touches them.
+//! [`Prefetching`]: managed memory that is prefetched when it is allocated.
 
 use core::alloc::Layout;
 
@@ -8,11 +8,10 @@ use crate::backend::{Block, MemoryLocation, Prefetch, Uses};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
-/// Asks, at each allocation of managed memory, for its pages to be moved to a device or to the host. Other memory passes as it is, and so does this
-/// where nothing can be moved ahead.
+/// Prefetches each allocation of managed memory to a device or to the host. Passes on other memory, and devices without prefetches, unchanged.
 ///
-/// The move is queued: on the stream of the allocation, or else on the one given here. The buffer lists it as a use, so the host's slices of it say
-/// [`Busy`](crate::Error::Busy) until it is done or [`settle`](super::Buffer::settle)d.
+/// The prefetch is queued on the stream of the allocation, or else on the stream given here. The buffer lists it as a use, so borrowing a host slice
+/// returns [`Busy`](crate::Error::Busy) until it is complete or [`settle`](super::Buffer::settle)d.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -36,13 +35,13 @@ pub struct Prefetching<M> {
 }
 
 impl<M: Memory> Prefetching<M> {
-    /// Moves pages to a device, or to the host for `None`, on `stream` where an allocation names no other.
+    /// Prefetches to a device, or to the host for `None`, on `stream` unless an allocation names another.
     #[must_use]
     pub const fn new(memory: M, stream: Stream, to: Option<u32>) -> Self {
         Self { memory, stream, to }
     }
 
-    /// The memory below.
+    /// Returns the upstream memory.
     #[must_use]
     pub const fn inner(&self) -> &M {
         &self.memory
@@ -59,7 +58,7 @@ impl<M: Memory> Prefetching<M> {
         Ok(Some(Uses::of(backend.extension().prefetch(&prefetch, id)?)))
     }
 
-    /// Gives a block back whose move was not queued.
+    /// Frees a block whose prefetch was not queued.
     fn give_back(&self, block: &Block) {
         let uses = block.ready.map_or(Uses::NONE, Uses::of);
         // SAFETY: of this memory, given to nobody, and nothing was queued on it but what makes it ready.

@@ -1,4 +1,4 @@
-//! [`Statistics`]: what is held, has been held at most, and was asked for, by scope.
+//! [`Statistics`]: live, peak and total bytes and blocks of a memory, by scope.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -10,10 +10,10 @@ use crate::Result;
 use crate::backend::{Block, Uses};
 use crate::stream::Stream;
 
-/// Counts what passes through it, in scopes that nest. Clones share the counts.
+/// Counts allocations and frees in nested scopes. Clones share the counts.
 ///
-/// 1. Every figure is exact whatever the threads do: each call is counted under one lock, which is not held while the memory below is called.
-/// 2. A block counts from when it was given until it is given back, also if the memory below waits for its uses before it frees it.
+/// 1. Every figure is exact with any number of threads: each call is counted under one lock, which is not held during the upstream call.
+/// 2. A block counts from its allocation to its free, even if the upstream memory waits for its uses before it frees it.
 /// 3. A scope belongs to the memory, not to a thread: [`push`](Self::push) and [`pop`](Self::pop) around a phase of a program. Scopes nest as those of
 ///    RMM's `statistics_resource_adaptor`.
 ///
@@ -50,10 +50,10 @@ struct Scopes {
     around: Vec<Scope>,
 }
 
-/// What has happened since a scope was begun.
+/// The figures since the start of a scope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scope {
-    /// Bytes, as asked for.
+    /// Requested bytes.
     pub bytes: Figures,
     /// Blocks.
     pub blocks: Figures,
@@ -64,16 +64,16 @@ pub struct Scope {
 /// A quantity that goes up and down.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Now, less what there was when the scope was begun: below 0 if more went than came.
+    /// The current value minus that at the start of the scope: negative if more was freed than allocated.
     pub live: i64,
-    /// The most that `live` was.
+    /// The high-water mark of `live`.
     pub peak: i64,
-    /// All that came.
+    /// The sum of all allocations.
     pub total: u64,
 }
 
 impl<M: Memory> Statistics<M> {
-    /// A memory that counts, with one scope.
+    /// Counts a memory, in one scope.
     #[must_use]
     pub fn new(memory: M) -> Self {
         Self { shared: Arc::new(Shared { memory, scopes: Mutex::default() }) }
@@ -86,7 +86,7 @@ impl<M: Memory> Statistics<M> {
         scopes.around.push(around);
     }
 
-    /// Ends the innermost scope, whose figures then count in the one around it; `None` where only the first is left, which goes on.
+    /// Ends the innermost scope and adds its figures to the enclosing one; `None` if only the first is left, which stays open.
     pub fn pop(&self) -> Option<Scope> {
         let mut scopes = self.scopes();
         let around = scopes.around.pop()?;
@@ -95,20 +95,20 @@ impl<M: Memory> Statistics<M> {
         Some(ended)
     }
 
-    /// The innermost scope so far.
+    /// Returns the innermost scope so far.
     #[must_use]
     pub fn scope(&self) -> Scope {
         self.scopes().innermost
     }
 
-    /// Everything since this memory was made, as if all scopes ended now.
+    /// Returns the figures since the creation of this memory, as if all scopes ended now.
     #[must_use]
     pub fn overall(&self) -> Scope {
         let scopes = self.scopes();
         scopes.around.iter().rev().fold(scopes.innermost, |within, around| around.with(&within))
     }
 
-    /// The memory below.
+    /// Returns the upstream memory.
     #[must_use]
     pub fn inner(&self) -> &M {
         &self.shared.memory
@@ -122,7 +122,7 @@ impl<M> Statistics<M> {
 }
 
 impl Scope {
-    /// This scope with one in it that has ended.
+    /// Returns this scope with the figures of a nested scope that has ended.
     fn with(&self, within: &Self) -> Self {
         Self { bytes: self.bytes.with(&within.bytes), blocks: self.blocks.with(&within.blocks), refused: self.refused + within.refused }
     }

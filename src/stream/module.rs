@@ -1,4 +1,4 @@
-//! The kernels of an image, loaded.
+//! [`Module`]: the loaded kernels of an image.
 
 use core::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use ringmem_layouts::{Abi, Image};
 use crate::Result;
 use crate::backend::{Backend, ModuleId};
 
-/// An image's kernels, on the backend that loaded it. Clones are the same module.
+/// The kernels of an image, loaded by a backend. Clones are the same module.
 #[derive(Clone)]
 pub struct Module {
     shared: Arc<Shared>,
@@ -21,29 +21,29 @@ struct Shared {
 }
 
 impl Module {
-    /// Loads an image, if it was compiled with the layouts that are expected.
+    /// Loads an image, if it was compiled with the expected layouts.
     ///
     /// # Errors
     ///
-    /// [`Abi`](crate::Error::Abi) with both sides' tables; what the driver said.
+    /// [`Abi`](crate::Error::Abi) with both layouts; the driver's error.
     pub fn load<B: Backend + ?Sized>(backend: &Arc<B>, image: &Image, expected: &Abi) -> Result<Self> {
         let backend = Arc::clone(backend).erased();
         let id = backend.load(image, expected)?;
         Ok(Self { shared: Arc::new(Shared { backend, id, image: *image }) })
     }
 
-    /// The kernels' names.
+    /// Returns the names of the kernels.
     pub fn names(&self) -> impl ExactSizeIterator<Item = &'static str> {
         self.shared.image.host.iter().map(|entry| entry.name)
     }
 
-    /// What the image was compiled with.
+    /// Returns the layouts that the image was compiled with.
     #[must_use]
     pub fn abi(&self) -> &Abi {
         &self.shared.image.abi
     }
 
-    /// Who loaded it.
+    /// Returns the backend that loaded it.
     #[must_use]
     pub fn backend(&self) -> &Arc<dyn Backend> {
         &self.shared.backend

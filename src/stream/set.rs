@@ -1,4 +1,4 @@
-//! [`StreamSet`]: a device's streams by what they are for.
+//! [`StreamSet`]: a device's streams by role.
 
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
@@ -10,7 +10,7 @@ use super::Stream;
 use crate::backend::Backend;
 use crate::{Error, Result};
 
-/// What a stream is for.
+/// The role of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Role {
@@ -18,7 +18,7 @@ pub enum Role {
     Compute,
     /// Transfers.
     Memory,
-    /// What looks at results beside them.
+    /// Processing of results.
     Analysis,
 }
 
@@ -27,7 +27,7 @@ impl Role {
     pub const ALL: [Self; 3] = [Self::Compute, Self::Memory, Self::Analysis];
 }
 
-/// One stream for each role, and as many more as wanted, given out in turn.
+/// One stream for each role, and any number of others, used round-robin.
 ///
 /// ```
 /// use ringmem::backend::host::HostBackend;
@@ -50,12 +50,12 @@ pub struct StreamSet {
     turn: AtomicU32,
 }
 
-/// What streams of a set failed with: at least one.
+/// The errors of the streams of a set, at least one.
 #[derive(Debug)]
 pub struct Failures(Vec<(usize, Error)>);
 
 impl StreamSet {
-    /// The streams of the roles, and `others` more.
+    /// Opens the streams of the roles, and `others` more.
     ///
     /// # Errors
     ///
@@ -67,7 +67,7 @@ impl StreamSet {
         Ok(Self { roles, others, turn: AtomicU32::new(0) })
     }
 
-    /// The stream of a role.
+    /// Returns the stream of a role.
     #[must_use]
     pub const fn role(&self, role: Role) -> &Stream {
         match role {
@@ -77,7 +77,7 @@ impl StreamSet {
         }
     }
 
-    /// Those without a role in turn, whoever asks; where there are none, the one for kernels.
+    /// Returns the streams without a role round-robin; the stream for kernels if there are none.
     #[allow(clippy::should_implement_trait, reason = "it has no end")]
     pub fn next(&self) -> &Stream {
         let count = self.others.len() as u32;
@@ -89,12 +89,12 @@ impl StreamSet {
         &self.others[turn as usize]
     }
 
-    /// All of them: those with roles first, in the order of [`Role::ALL`].
+    /// Iterates over all streams: those with roles first, in the order of [`Role::ALL`].
     pub fn iter(&self) -> impl Iterator<Item = &Stream> {
         self.roles.iter().chain(&self.others)
     }
 
-    /// Makes `stream` wait for what is queued on all others now.
+    /// Makes later operations of `stream` wait for all operations queued on the others so far.
     ///
     /// # Errors
     ///
@@ -103,11 +103,11 @@ impl StreamSet {
         self.iter().filter(|other| other.id() != stream.id()).try_for_each(|other| stream.wait_for(other))
     }
 
-    /// Waits until everything queued on any of them has been executed. All are waited for, whatever some of them say.
+    /// Waits until all operations queued on any stream are complete, even after a stream has failed.
     ///
     /// # Errors
     ///
-    /// What each failed with whose operations failed and were not waited for.
+    /// The error of each stream with failed operations that were not waited for.
     pub fn synchronize(&self) -> Result<(), Failures> {
         let failures: Vec<_> = self.iter().enumerate().filter_map(|(index, stream)| Some((index, stream.synchronize().err()?))).collect();
         if failures.is_empty() { Ok(()) } else { Err(Failures(failures)) }

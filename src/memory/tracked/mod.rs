@@ -1,4 +1,4 @@
-//! [`Tracked`]: which blocks are out, whose, how large and since when.
+//! [`Tracked`]: a list of the live blocks with owner, size and age.
 
 mod clock;
 mod exit;
@@ -177,25 +177,25 @@ impl<M: Memory> Tracked<M> {
         AtExit::new(self.clone(), say)
     }
 
-    /// How many blocks are out.
+    /// Returns the number of live blocks.
     #[must_use]
     pub fn live_blocks(&self) -> usize {
         self.shared.slots.records().count()
     }
 
-    /// How many bytes they have, as asked for.
+    /// Returns their requested bytes.
     #[must_use]
     pub fn live_bytes(&self) -> u64 {
         self.shared.counts.bytes.load(Relaxed)
     }
 
-    /// The most bytes that were out at once.
+    /// Returns the high-water mark of live bytes.
     #[must_use]
     pub fn peak_bytes(&self) -> u64 {
         self.shared.counts.peak.load(Relaxed)
     }
 
-    /// The memory below.
+    /// Returns the upstream memory.
     #[must_use]
     pub fn inner(&self) -> &M {
         &self.shared.memory
