@@ -9,6 +9,7 @@ use super::{Block, Prefetch, StreamId, Taints, Ticket};
 use crate::{Error, Result};
 
 /// The features that a [`Backend`](super::Backend) may lack. Each default is that of a backend without the feature.
+#[allow(unused_variables, reason = "a default ignores its arguments")]
 pub trait Extension {
     /// Returns the time in ns since an unspecified start, for measuring the backend's work: the process's clock, unless simulated devices have their own.
     fn now_ns(&self) -> u64 {
@@ -25,7 +26,6 @@ pub trait Extension {
     ///
     /// As [`mark`](super::Backend::mark).
     fn record(&self, stream: StreamId) -> Result<Option<Ticket>> {
-        let _ = stream;
         Ok(None)
     }
 
@@ -36,14 +36,11 @@ pub trait Extension {
     /// [`Operation`](Error::Operation) for a ticket that is not reached or failed; [`Unsupported`](Error::Unsupported) for one that was not recorded or
     /// was forgotten.
     fn elapsed(&self, from: Ticket, to: Ticket) -> Result<Duration> {
-        let _ = (from, to);
         Err(Error::Unsupported { what: "the time of a ticket that was not recorded" })
     }
 
     /// Releases the timestamp of a recorded ticket.
-    fn forget(&self, ticket: Ticket) {
-        let _ = ticket;
-    }
+    fn forget(&self, ticket: Ticket) {}
 
     /// Wakes a task when a ticket is reached, at once if it has been, and drops the waker. The backend does so without further calls.
     ///
@@ -51,20 +48,17 @@ pub trait Extension {
     ///
     /// The waker, if the backend cannot. A thread of this process then polls [`reached`](super::Backend::reached).
     fn notify(&self, ticket: Ticket, waker: Waker) -> Result<(), Waker> {
-        let _ = ticket;
         Err(waker)
     }
 
     /// Returns true if freeing this live block now would be deferred, because the driver's free synchronises with a queued or running kernel.
     fn defers_free(&self, block: &Block) -> bool {
-        let _ = block;
         false
     }
 
     /// Returns true if a block was freed and its uses are complete, but its memory is not free yet: its free, or that of the block that it is a part
     /// of, was [deferred](Self::defers_free), or a value [kept](super::Backend::keep) beyond it is not dropped yet.
     fn is_deferred(&self, block: &Block) -> bool {
-        let _ = block;
         false
     }
 
@@ -86,7 +80,6 @@ pub trait Extension {
     /// [`Busy`](Error::Busy) while a kernel is queued or running on a device without
     /// [`concurrent_managed_access`](super::Capabilities::concurrent_managed_access).
     fn host_access(&self, block: &Block) -> Result<()> {
-        let _ = block;
         Ok(())
     }
 
@@ -96,7 +89,6 @@ pub trait Extension {
     ///
     /// [`Unsupported`](Error::Unsupported) if the device cannot prefetch or the memory is not managed; as [`copy`](super::Backend::copy).
     fn prefetch(&self, prefetch: &Prefetch, on: StreamId) -> Result<Ticket> {
-        let _ = (prefetch, on);
         Err(Error::Unsupported { what: "a prefetch" })
     }
 
@@ -108,7 +100,6 @@ pub trait Extension {
     /// [`NoDevice`](Error::NoDevice); [`Unsupported`](Error::Unsupported) if [`Capabilities::peers`](super::Capabilities::peers) does not list the peer;
     /// the driver's error.
     fn set_peer(&self, device: u32, peer: u32, enabled: bool) -> Result<()> {
-        let _ = enabled;
         if device == peer { Ok(()) } else { Err(Error::Unsupported { what: "reaching that device's memory from this one" }) }
     }
 }

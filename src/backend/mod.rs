@@ -273,8 +273,8 @@ pub unsafe trait Backend: fmt::Debug + Send + Sync + 'static {
     /// The promise of [`Stream::launch`](crate::stream::Stream::launch).
     unsafe fn launch(&self, launch: &Launch<'_>, on: StreamId) -> Result<Ticket>;
 
-    /// Keeps a value until its uses are complete, then drops it; if a block that was freed is named, not before the memory of that block is free
-    /// (see [`Extension::is_deferred`]). Others may [wait](Extension::free_deferred) for the drop, so it must not block.
+    /// Keeps a value until its uses are complete, then drops it. If `beyond` is a block that was freed, also keeps it until the memory of that block is
+    /// free ([`Extension::is_deferred`]); [`Extension::free_deferred`] waits for that drop, so it must not block.
     fn keep(&self, value: Box<dyn Send>, uses: &Uses, beyond: Option<&Block>);
 
     /// Counts an error that could not be returned: of a free in a destructor.
