@@ -38,17 +38,15 @@ mod bytes;
 mod error;
 mod future;
 #[cfg(feature = "futures")]
-mod futures_bytes;
+mod futures;
 mod park;
 mod waiting;
 
 pub use beside::{Follower, Publisher, beside, broadcast, follow};
 pub use error::{RecvError, SendError, WaitError};
-#[cfg(feature = "futures")]
-pub use future::{Messages, Outbox};
 pub use future::{Receive, Transmit};
 #[cfg(feature = "futures")]
-pub use futures_bytes::{ByteMessages, ByteOutbox};
+pub use futures::{ByteMessages, ByteOutbox, Messages, Outbox};
 pub(crate) use park::wake_sleepers;
 pub use park::{Os, Park, Shelf};
 pub use waiting::{How, Waiting, pair};

@@ -4,13 +4,11 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use super::WaitError;
-use super::bytes::{pop, push};
-use super::future::Place;
-use super::park::{Os, Park};
-use super::waiting::Waiting;
+use super::{Os, Park, Place, Waiting};
 use crate::ring::framed::{PopError, PushError};
 use crate::ring::{PopBytes, PushBytes};
+use crate::wait::WaitError;
+use crate::wait::bytes::{pop, push};
 
 impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
     /// Its messages as a [`Stream`](futures_core::Stream), which ends when the other side has left, or with an error that stays.
