@@ -169,12 +169,14 @@ impl Card {
     /// The figures, as [`last_used`](Self::last_used).
     pub fn read(&self, look: Look, now_ns: u64) -> BufferStatistics {
         let idle = now_ns.saturating_sub(self.last_used(look, now_ns));
+        // A concurrent resize writes the two one after the other.
+        let capacity = self.capacity();
         BufferStatistics {
             name: (&*self.name).into(),
             element: self.element.name,
             element_bytes: self.element.size as u64,
-            len: self.len() as u64,
-            capacity: self.capacity() as u64,
+            len: self.len().min(capacity) as u64,
+            capacity: capacity as u64,
             resizes: self.resizes.load(Relaxed),
             age: Duration::from_nanos(now_ns.saturating_sub(self.created_ns)),
             idle: Duration::from_nanos(idle),
@@ -222,5 +224,20 @@ impl BufferStatistics {
     #[must_use]
     pub fn utilisation(&self) -> f64 {
         if self.capacity == 0 { 1.0 } else { self.len as f64 / self.capacity as f64 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_read_during_a_resize_have_no_more_live_elements_than_capacity() {
+        let element = Element::of::<u32>().expect("a layout");
+        let metadata = Card::new("a".into(), Location::caller(), element, BufferConfig::default(), 4, 4, 0);
+        // The first store of a resize to 8 elements.
+        metadata.set_len(8);
+        let figures = metadata.read(Look::next(&AtomicU64::new(0)), 0);
+        assert_eq!((figures.len, figures.capacity, figures.utilisation()), (4, 4, 1.0));
     }
 }
