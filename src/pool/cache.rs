@@ -9,8 +9,8 @@ use std::vec::Vec;
 
 use ringmem_layouts::HostWord;
 
+use super::biased_lock::BiasedLock;
 use super::handles::Share;
-use super::seat::Seat;
 use crate::backend::{Block, DeviceAddress, Ticket};
 use crate::barrier::System;
 use crate::stream::Stream;
@@ -103,16 +103,16 @@ impl Bin {
         room
     }
 
-    /// Where there is no room, has the older half shelved, and takes out what was not; where there never was any, makes some. `shelve` says
+    /// Where there is no room, has the older half listed, and takes out what was not; where there never was any, makes some. `list` says
     /// how many it took of those that nobody uses.
-    pub fn make_room(&mut self, shelve: impl FnOnce(&[Entry]) -> usize) -> Vec<Entry> {
+    pub fn make_room(&mut self, list: impl FnOnce(&[Entry]) -> usize) -> Vec<Entry> {
         if self.room() > 0 {
             return Vec::new();
         }
         let half = self.most.div_ceil(2);
         let idle = self.entries.iter().take(half).take_while(|entry| entry.used.is_none()).count();
-        let shelved = self.entries.get(..idle).map_or(0, shelve);
-        let left = self.entries.get(shelved..half).unwrap_or_default().to_vec();
+        let listed = self.entries.get(..idle).map_or(0, list);
+        let left = self.entries.get(listed..half).unwrap_or_default().to_vec();
         self.entries.drain(..half);
         left
     }
@@ -162,10 +162,10 @@ impl Counted {
 /// A thread's cache of one pool. Its lines are no other's: two threads' caches are written all the time.
 #[repr(align(128))]
 pub(super) struct Cache {
-    seat: Seat<HostWord>,
-    /// Held by whoever asks for the seat.
-    askers: Mutex<()>,
-    // INVARIANT: touched by who sits on the seat, or by an asker while the seat is free.
+    lock: BiasedLock<HostWord>,
+    /// Held by the revoker.
+    revokers: Mutex<()>,
+    // INVARIANT: touched by the owner while it holds the lock, or by the revoker while the owner does not.
     kept: UnsafeCell<Kept>,
 }
 
@@ -183,7 +183,7 @@ impl Cache {
     /// One that keeps so many entries of each class at most.
     pub fn new(most: impl Iterator<Item = usize>, handles: Share) -> Self {
         let bins = most.map(|most| Bin { most, ..Bin::default() }).collect();
-        Self { seat: Seat::new(), askers: Mutex::new(()), kept: UnsafeCell::new(Kept { bins, handles }) }
+        Self { lock: BiasedLock::new(), revokers: Mutex::new(()), kept: UnsafeCell::new(Kept { bins, handles }) }
     }
 
     /// What it has, for the thread whose cache it is. `f` calls nothing that comes back here.
@@ -193,37 +193,37 @@ impl Cache {
     /// The calling thread is the cache's.
     #[inline(always)]
     pub unsafe fn own<R>(&self, f: impl FnOnce(&mut Kept) -> R) -> R {
-        while !self.seat.sit::<System>() {
+        while !self.lock.try_lock::<System>() {
             self.wait();
         }
-        let stand = Stand(&self.seat);
-        // SAFETY: the seat is ours.
+        let unlock = Unlock(&self.lock);
+        // SAFETY: the lock is held.
         let result = f(unsafe { &mut *self.kept.get() });
-        drop(stand);
+        drop(unlock);
         result
     }
 
-    /// Until the asker has done.
+    /// Until the revoker has done.
     #[cold]
     fn wait(&self) {
-        drop(self.askers.lock().unwrap_or_else(PoisonError::into_inner));
+        drop(self.revokers.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The same for another thread, while the cache's own is away; `None` where it cannot be told to stay away.
     pub fn ask<R>(&self, f: impl FnOnce(&mut Kept) -> R) -> Option<R> {
-        let _one = self.askers.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.seat.ask::<System>() {
+        let _one = self.revokers.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.lock.revoke::<System>() {
             return None;
         }
-        let back = GiveBack(&self.seat);
+        let restore = Restore(&self.lock);
         let mut times = 0_u32;
-        while !self.seat.is_free() {
+        while !self.lock.is_unlocked() {
             times += 1;
             if times < 100 { core::hint::spin_loop() } else { thread::yield_now() }
         }
-        // SAFETY: asked, and the seat is free; other askers wait for the lock.
+        // SAFETY: revoked, and the owner does not hold the lock; other revokers wait for the lock.
         let result = f(unsafe { &mut *self.kept.get() });
-        drop(back);
+        drop(restore);
         Some(result)
     }
 
@@ -238,19 +238,19 @@ impl Cache {
     }
 }
 
-struct Stand<'a>(&'a Seat<HostWord>);
+struct Unlock<'a>(&'a BiasedLock<HostWord>);
 
-impl Drop for Stand<'_> {
+impl Drop for Unlock<'_> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.0.stand();
+        self.0.unlock();
     }
 }
 
-struct GiveBack<'a>(&'a Seat<HostWord>);
+struct Restore<'a>(&'a BiasedLock<HostWord>);
 
-impl Drop for GiveBack<'_> {
+impl Drop for Restore<'_> {
     fn drop(&mut self) {
-        self.0.give_back();
+        self.0.restore();
     }
 }

@@ -1,6 +1,6 @@
 //! What all threads share: slabs, the heap over them, blocks whose last use is not over, and every thread's cache.
 //!
-//! Locks are taken in this order: `caches`, `ended`, a cache's own, a shelf's or `state`. None is held while the backend, the memory, the clock or the callback is
+//! Locks are taken in this order: `caches`, `ended`, a cache's own, a free list's or `state`. None is held while the backend, the memory, the clock or the callback is
 //! called.
 
 mod back;
@@ -25,10 +25,10 @@ use ringmem_layouts::HostWord;
 use super::Classes;
 use super::builder::{Builder, Hygiene};
 use super::cache::{Cache, Counted, Entry, Idle, Kept};
+use super::free_list::FreeList;
 use super::handles::{Handles, Share};
 use super::heap::{Given, Heap, LARGEST_ALIGN, Taken, UNIT};
 use super::local::{self, Home};
-use super::shelf::Shelf;
 use super::tag::Tag;
 use crate::backend::panic::both;
 use crate::backend::{Block, Fill, Ticket, Uses};
@@ -43,9 +43,9 @@ const GRAIN: u64 = 2 << 20;
 /// The most bytes that a thread caches of one class, and the most blocks.
 const CACHED_BYTES: u64 = 4 << 20;
 const CACHED_BLOCKS: u64 = 64;
-/// The most blocks of a class, of no more bytes, that lie on its shelf: as many as are on their way between a thread that takes them and one that
+/// The most blocks of a class, of no more bytes, that its central free list holds: as many as are on their way between a thread that takes them and one that
 /// gives them back. What does not fit goes through the heap, one by one.
-const SHELVED_BLOCKS: u64 = 1024;
+const LISTED_BLOCKS: u64 = 1024;
 
 pub(super) struct Central<M: Memory> {
     /// Of this process; never used twice.
@@ -76,7 +76,7 @@ pub(super) struct Central<M: Memory> {
     ended: Mutex<Vec<Counted>>,
     counts: CacheLineAligned<Counts>,
     /// What threads had too many of and nobody uses, by class.
-    shelves: Vec<Shelf>,
+    free_lists: Vec<FreeList>,
     /// How often threads have moved memory, where others did not see it.
     moves: CacheLineAligned<AtomicU64>,
 }
@@ -128,17 +128,17 @@ struct State {
 }
 
 impl State {
-    /// Takes a part back into the heap, which may do so [late](Heap::give_late); a slab that nothing is taken of any more by now, if there
+    /// Takes a part back into the heap, which may do so [deferred](Heap::free_deferred); a slab that nothing is taken of any more by now, if there
     /// is one to be [`dated`](Central::date).
     fn give(&mut self, entry: &Entry) -> Option<u32> {
-        let given = self.heap.give_late(Tag(entry.idle.tag).part()?)?;
+        let given = self.heap.free_deferred(Tag(entry.idle.tag).part()?)?;
         self.emptied(given)
     }
 
-    /// Has the heap take back what is late; the slabs that are to be dated.
+    /// Has the heap take back what is deferred; the slabs that are to be dated.
     fn settle(&mut self) -> Vec<u32> {
         let mut emptied = Vec::new();
-        while let Some(given) = self.heap.give_next() {
+        while let Some(given) = self.heap.free_next_deferred() {
             emptied.extend(self.emptied(given));
         }
         emptied
@@ -207,7 +207,7 @@ impl<M: Memory> Central<M> {
             handles: CacheLineAligned::new(Handles::new()),
             ended: Mutex::new(std::vec![Counted::default(); classes.count()]),
             counts: CacheLineAligned::default(),
-            shelves: (0..classes.count()).map(|_| Shelf::default()).collect(),
+            free_lists: (0..classes.count()).map(|_| FreeList::default()).collect(),
             moves: CacheLineAligned::default(),
         }
     }
@@ -281,7 +281,7 @@ impl<M: Memory> Central<M> {
     fn take(&self, bytes: u64, align: u64) -> Option<Entry> {
         let mut state = self.lock();
         let found = self.take_of(&mut state, bytes, align);
-        if found.is_some() || !state.heap.is_late() {
+        if found.is_some() || !state.heap.has_deferred() {
             return found;
         }
         drop(state);
@@ -398,7 +398,7 @@ impl<M: Memory> Central<M> {
         result
     }
 
-    /// What there is, with nothing late: for who reads the heap.
+    /// What there is, with nothing deferred: for who reads the heap.
     fn settled(&self) -> MutexGuard<'_, State> {
         loop {
             let mut state = self.lock();

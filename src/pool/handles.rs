@@ -79,12 +79,12 @@ mod tests {
     use super::*;
     use crate::barrier::tests::Both;
     use crate::loom_machine::{LoomWord, RMW_RELAXED, STRONG};
-    use crate::pool::seat::Seat;
+    use crate::pool::biased_lock::BiasedLock;
 
     struct Pool<const WEAK: u8> {
         handles: Handles<LoomWord<WEAK>>,
-        seat: Seat<LoomWord<STRONG>>,
-        askers: Mutex<()>,
+        lock: BiasedLock<LoomWord<STRONG>>,
+        revokers: Mutex<()>,
         share: UnsafeCell<Share>,
         /// Written by who lets go of it.
         is_there: UnsafeCell<bool>,
@@ -106,25 +106,25 @@ mod tests {
 
         /// Of the thread whose share it is.
         fn count(&self, more: u64) -> bool {
-            while !self.seat.sit::<Both>() {
-                drop(self.askers.lock().unwrap());
+            while !self.lock.try_lock::<Both>() {
+                drop(self.revokers.lock().unwrap());
             }
-            // SAFETY: the seat is taken.
+            // SAFETY: the lock is held.
             let is_counted = self.share.with_mut(|share| unsafe { (*share).add(more) });
-            self.seat.stand();
+            self.lock.unlock();
             is_counted
         }
 
         fn first_goes(&self) {
-            let asker = self.askers.lock().unwrap();
-            assert!(self.seat.ask::<Both>(), "there is a barrier");
-            while !self.seat.is_free() {
+            let revoker = self.revokers.lock().unwrap();
+            assert!(self.lock.revoke::<Both>(), "there is a barrier");
+            while !self.lock.is_unlocked() {
                 thread::yield_now();
             }
-            // SAFETY: asked for, and the seat is free.
+            // SAFETY: revoked, and the owner does not hold the lock.
             let others = self.share.with_mut(|share| unsafe { (*share).close() });
-            self.seat.give_back();
-            drop(asker);
+            self.lock.restore();
+            drop(revoker);
             if self.handles.first_leaves(others) {
                 self.goes();
             }
@@ -137,8 +137,8 @@ mod tests {
         loom::model(move || {
             let pool = Arc::new(Pool::<WEAK> {
                 handles: Handles::new(),
-                seat: Seat::new(),
-                askers: Mutex::new(()),
+                lock: BiasedLock::new(),
+                revokers: Mutex::new(()),
                 share: UnsafeCell::new(Share::new(true)),
                 is_there: UnsafeCell::new(true),
                 has_gone: AtomicBool::new(false),

@@ -5,7 +5,7 @@
 //! 2. A request is served from the first list whose parts are all long enough; if all of those are empty, from its own list, looked
 //!    through to the end. So a request fails only where no free part is long enough.
 //! 3. A part that is given back joins with the free parts before and after it at once. Two neighbours are never both free. One that is given
-//!    back [late](Heap::give_late) stays taken until then.
+//!    back [deferred](Heap::free_deferred) stays taken until then.
 //! 4. A request may specify an alignment. Bytes skipped at the front of a free part stay free. A request above one unit of alignment first searches
 //!    for a part that fits at any offset, then checks every free part. This takes constant time if much room is free, else linear time.
 //!
@@ -15,7 +15,7 @@
 use core::num::NonZeroU32;
 use std::vec::Vec;
 
-use super::late::{Due, Late, fetch};
+use super::deferred::{Deferred, Due, fetch};
 use crate::backend::Block;
 
 /// What sizes and offsets are multiples of, bytes: what a driver aligns to at least.
@@ -31,7 +31,7 @@ const LISTS: usize = OCTAVES * STEPS;
 /// The most parts there are: their numbers have 24 bits.
 const PARTS: usize = 1 << 24;
 
-/// From so many parts on, those that are given back late are joined late: fewer are near a processor anyway.
+/// From so many parts on, those that are given back late are joined deferred: fewer are near a processor anyway.
 const FAR: usize = 1 << 14;
 
 /// The largest alignment that is searched for in slabs, in bytes: the largest that backends give. The memory serves or refuses larger ones.
@@ -169,9 +169,9 @@ pub(super) struct Heap {
     slabs: Vec<Option<Ground>>,
     /// How many there may be, [`PARTS`] at most.
     most: usize,
-    /// From how many parts on parts may be late.
+    /// From how many parts on parts may be deferred.
     far: usize,
-    late: Late,
+    deferred: Deferred,
     /// Numbers that nobody has, linked by `next`.
     unused: Option<PartId>,
     /// By list, in no order: a part is taken from the end, and the last takes the place of one that leaves from elsewhere. Linked through
@@ -201,7 +201,7 @@ impl Heap {
             slabs: Vec::new(),
             most,
             far,
-            late: Late::default(),
+            deferred: Deferred::default(),
             unused: None,
             lists,
             steps: [0; OCTAVES],
@@ -352,12 +352,12 @@ impl Heap {
     }
 
     /// Gives a part back that was taken, now or when some others have come; what is given back now, if anything.
-    pub fn give_late(&mut self, part: PartId) -> Option<Given> {
+    pub fn free_deferred(&mut self, part: PartId) -> Option<Given> {
         if self.parts.len() < self.far {
             return Some(self.give(part));
         }
         fetch(&self.parts[part.index()]);
-        let Due { half_way, over } = self.late.pass(part);
+        let Due { half_way, over } = self.deferred.pass(part);
         if let Some(half_way) = half_way {
             let Part { before, after, .. } = self.parts[half_way.index()];
             [before, after].into_iter().flatten().for_each(|neighbour| fetch(&self.parts[neighbour.index()]));
@@ -365,15 +365,15 @@ impl Heap {
         over.map(|part| self.give(part))
     }
 
-    /// Gives one back that is late; `None` when none is.
-    pub fn give_next(&mut self) -> Option<Given> {
-        let part = self.late.take()?;
+    /// Gives one back that is deferred; `None` when none is.
+    pub fn free_next_deferred(&mut self) -> Option<Given> {
+        let part = self.deferred.take()?;
         Some(self.give(part))
     }
 
-    /// Some are late, which count as taken.
-    pub fn is_late(&self) -> bool {
-        !self.late.is_empty()
+    /// Some are deferred, which count as taken.
+    pub fn has_deferred(&self) -> bool {
+        !self.deferred.is_empty()
     }
 
     /// Takes out every slab of which nothing is taken and that `wanted` says yes to; their numbers.
@@ -578,172 +578,4 @@ const fn list_of(size: u32, all_fit: bool) -> Option<usize> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeMap;
-
-    /// Every free range of every slab, as a map that best fit could use.
-    fn holes(heap: &Heap) -> BTreeMap<(u32, u64), u64> {
-        heap.parts().filter(|part| part.4).map(|(_, slab, offset, size, _)| ((slab, offset), size)).collect()
-    }
-
-    fn check(heap: &Heap, slabs: &[u64]) {
-        let mut parts: Vec<_> = heap.parts().map(|(_, slab, offset, size, is_free)| (slab, offset, size, is_free)).collect();
-        parts.sort_unstable();
-        let mut at = BTreeMap::<u32, (u64, bool)>::new();
-        for (slab, offset, size, is_free) in parts {
-            let (end, was_free) = at.get(&slab).copied().unwrap_or((0, false));
-            assert_eq!(offset, end, "no gap and no overlap in slab {slab}");
-            assert!(!(is_free && was_free), "two free neighbours in slab {slab}");
-            at.insert(slab, (end + size, is_free));
-        }
-        for (slab, (end, _)) in at {
-            assert_eq!(end, slabs[slab as usize] / UNIT * UNIT, "slab {slab} is whole");
-        }
-        let holes = holes(heap);
-        assert_eq!((heap.free(), heap.pieces()), (holes.values().sum::<u64>(), holes.len() as u64));
-        assert_eq!(heap.largest(), holes.values().copied().max().unwrap_or(0));
-    }
-
-    #[test]
-    fn lists_are_in_order_of_size_and_a_list_that_fits_fits() {
-        /// The least size that a list holds.
-        fn least(list: usize) -> u32 {
-            let (octave, step) = (list / STEPS, (list % STEPS) as u32);
-            if octave == 0 { step } else { (STEPS as u32 + step) << (octave - 1) }
-        }
-        for list in 1..LISTS {
-            assert_eq!(list_of(least(list), false), Some(list));
-            assert_eq!(list_of(least(list), true), Some(list));
-            assert_eq!(list_of(least(list) - 1, false), Some(list - 1));
-        }
-        for size in (1..5000).chain((12..32).flat_map(|bits| [(1 << bits) - 1, 1 << bits, (1 << bits) + 1, 3 << (bits - 1)])) {
-            let own = list_of(size, false).unwrap();
-            assert!(least(own) <= size);
-            match list_of(size, true) {
-                Some(fits) => assert!(least(fits) >= size && least(fits - 1) < size, "size {size}"),
-                None => assert!(own == LISTS - 1, "size {size}"),
-            }
-        }
-        assert_eq!((list_of(u32::MAX, false), list_of(u32::MAX, true)), (Some(LISTS - 1), None));
-    }
-
-    /// Returns the most bytes of a free range at an alignment, by checking each range.
-    fn longest_at(heap: &Heap, align: u64, bases: &[Base]) -> u64 {
-        let usable = |((slab, offset), size): ((u32, u64), u64)| {
-            let base = bases[slab as usize];
-            let address = u64::from(base.units) * UNIT + offset;
-            let is_had = align <= u64::from(base.most) * UNIT;
-            if is_had { size.saturating_sub(address.next_multiple_of(align) - address) } else { 0 }
-        };
-        holes(heap).into_iter().map(usable).max().unwrap_or(0)
-    }
-
-    /// Joins what is late; how many slabs that emptied.
-    fn settle(heap: &mut Heap) -> usize {
-        core::iter::from_fn(|| heap.give_next()).filter(|given| given.is_empty).count()
-    }
-
-    /// Returns the base of a slab whose address is `units` units.
-    fn at(units: u32) -> Base {
-        Base { units, most: Base::TOP }
-    }
-
-    fn random_takes_and_gives(far: usize) {
-        let slabs = [1 << 20, 3 << 20, 70_000, 1 << 24];
-        // The last slab has two addresses that agree up to 1024 bytes.
-        let bases = [at(0), at(3), at(u32::MAX - 100), Base { units: 8, most: 4 }];
-        let mut heap = Heap::of(PARTS, far);
-        for (slab, (&bytes, base)) in slabs.iter().zip(bases).enumerate() {
-            assert!(heap.add(slab as u32, bytes, base));
-        }
-        let mut live = Vec::new();
-        let mut random = 9_u64;
-        let mut next = move |below: u64| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (random >> 33) % below
-        };
-        let (mut refused, mut late, mut emptied) = (0, 0, 0);
-        for round in 0..60_000 {
-            if next(5) < 3 {
-                let bits = 4 + next(17);
-                let bytes = 1 + next(1 << bits);
-                let align = [1, 256, 512, 4096, 64 << 10][next(5) as usize];
-                let found = heap.take(bytes, align).or_else(|| {
-                    settle(&mut heap);
-                    let longest = longest_at(&heap, align, &bases);
-                    assert_eq!(heap.largest_at(align), longest);
-                    let found = heap.take(bytes, align);
-                    assert!(found.is_some() || longest < bytes.div_ceil(UNIT) * UNIT, "{bytes} bytes refused with {longest} in one piece");
-                    found
-                });
-                match found {
-                    Some(taken) => {
-                        assert!(taken.size >= bytes && taken.size < bytes + UNIT);
-                        let base = bases[taken.slab as usize];
-                        let address = u64::from(base.units) * UNIT + taken.offset;
-                        assert!(address.is_multiple_of(align) && align <= u64::from(base.most) * UNIT, "{taken:?} at {align}");
-                        live.push(taken.part);
-                    }
-                    None => refused += 1,
-                }
-            } else if !live.is_empty() {
-                let part = live.swap_remove(next(live.len() as u64) as usize);
-                heap.give_late(part);
-                late += usize::from(heap.is_late());
-            }
-            if round % 1000 == 0 {
-                check(&heap, &slabs);
-            }
-        }
-        assert!(refused > 100, "the heap was full at times");
-        assert_eq!(late > 0, far == 0);
-        settle(&mut heap);
-        for part in live {
-            emptied += usize::from(heap.give_late(part).is_some_and(|given| given.is_empty));
-        }
-        emptied += settle(&mut heap);
-        assert!(emptied == slabs.len(), "each slab is said to be empty once: {emptied}");
-        check(&heap, &slabs);
-        assert_eq!(heap.free(), heap.total());
-        let mut removed = heap.remove_empty(|_| true);
-        removed.sort_unstable();
-        assert_eq!((removed, heap.total(), heap.free()), (std::vec![0, 1, 2, 3], 0, 0));
-    }
-
-    #[test]
-    fn random_takes_and_gives_keep_every_invariant_and_refuse_nothing_that_fits() {
-        random_takes_and_gives(usize::MAX);
-    }
-
-    #[test]
-    fn parts_that_are_given_back_late_do_so_as_well() {
-        random_takes_and_gives(0);
-    }
-
-    #[test]
-    fn no_part_gets_a_number_above_the_last() {
-        let mut heap = Heap::of(4, FAR);
-        assert!(heap.add(0, 10 * UNIT, at(0)));
-        let taken = [heap.take(1, 1).unwrap(), heap.take(1, 1).unwrap()];
-        assert_eq!((heap.take(1, 1), heap.add(1, 10 * UNIT, at(0))), (None, false), "the table, two that are taken, and the rest");
-        heap.give(taken[1].part);
-        assert_eq!(heap.take(1, 2 * UNIT), None, "the skipped unit, the part and the rest would be one number too many");
-        assert_eq!(heap.take(1, 1).map(|taken| taken.offset), Some(UNIT));
-        check(&heap, &[10 * UNIT]);
-    }
-
-    #[test]
-    fn bytes_skipped_for_an_alignment_stay_free_and_coalesce() {
-        let mut heap = Heap::new();
-        assert!(heap.add(0, 64 * UNIT, at(1)));
-        let aligned = heap.take(3 * UNIT, 16 * UNIT).unwrap();
-        assert_eq!((aligned.offset, heap.pieces(), heap.free()), (15 * UNIT, 2, 61 * UNIT));
-        let skipped = heap.take(15 * UNIT, UNIT).unwrap();
-        assert_eq!(skipped.offset, 0, "the list that fits best");
-        heap.give(aligned.part);
-        heap.give(skipped.part);
-        check(&heap, &[64 * UNIT]);
-        assert_eq!((heap.pieces(), heap.largest()), (1, 64 * UNIT));
-    }
-}
+mod tests;

@@ -12,20 +12,20 @@
 //!    or refuses the alignment. A pool over a memory that [raises alignments](Memory::least_align) raises them for each block.
 //! 8. In a forked process a pool refuses requests, and leaves blocks that are returned or dropped there to the parent.
 
+mod biased_lock;
 mod builder;
 mod cache;
 mod central;
 mod classes;
+mod deferred;
+mod free_list;
 mod global;
 mod handles;
 mod heap;
-mod late;
 mod local;
 mod pinned;
 mod placed;
 mod pools;
-mod seat;
-mod shelf;
 mod statistics;
 mod tag;
 mod thread;

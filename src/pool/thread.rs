@@ -46,10 +46,10 @@ impl<M: Memory> Pool<M> {
         Ok((entry, layout))
     }
 
-    /// An entry of this thread's cache, or of the shelf.
+    /// An entry of this thread's cache, or of the central free list.
     fn take_cached(&self, class: usize, align: u64, on: Option<&Stream>) -> Option<Entry> {
         let newest = self.bin(class, |bin| bin.pop(align, on)).flatten();
-        newest.or_else(|| self.take_over(class, align)).or_else(|| self.take_shelved(class, align, on))
+        newest.or_else(|| self.take_over(class, align)).or_else(|| self.take_listed(class, align, on))
     }
 
     /// Takes the oldest entry with this alignment, if its last use is complete. The cache is not locked while the backend is called.
@@ -69,13 +69,13 @@ impl<M: Memory> Pool<M> {
     }
 
     /// An entry of those that other threads had too many of, and some more for the cache.
-    fn take_shelved(&self, class: usize, align: u64, on: Option<&Stream>) -> Option<Entry> {
-        if !self.shared.has_shelved(class) {
+    fn take_listed(&self, class: usize, align: u64, on: Option<&Stream>) -> Option<Entry> {
+        if !self.shared.has_listed(class) {
             return None;
         }
         let fill = |bin: &mut Bin| {
             let count = bin.room().min(bin.most.div_ceil(2));
-            self.shared.unshelve(class, count, &mut bin.entries);
+            self.shared.unlist(class, count, &mut bin.entries);
             bin.pop(align, on)
         };
         self.bin(class, fill).flatten()
@@ -131,7 +131,7 @@ impl<M: Memory> Pool<M> {
 
     /// Takes the older half out of a bin that is full; who looks for that waits until it is shared.
     fn make_room(&self, class: usize, bin: &mut Bin) -> (Vec<Entry>, Option<Moving<'_, M>>) {
-        let older = bin.make_room(|entries| self.shared.shelve(class, entries));
+        let older = bin.make_room(|entries| self.shared.list(class, entries));
         let moving = if older.is_empty() { None } else { Some(self.shared.moving()) };
         (older, moving)
     }
@@ -186,7 +186,7 @@ mod tests {
         let class = pool.shared.class_of(last).expect("one of slabs");
         // As when one more is given back.
         let (older, moving) = pool.bin(class, |bin| pool.make_room(class, bin)).expect("a thread that runs");
-        assert!(!older.is_empty(), "it was full, and so was the shelf");
+        assert!(!older.is_empty(), "it was full, and so was the central free list");
         let (sender, receiver) = mpsc::channel();
         let theirs = pool.clone();
         thread::spawn(move || sender.send(Buffer::<u8, _>::new(theirs, 8 << 20).map(drop)));

@@ -1,19 +1,19 @@
-//! What comes back: it goes to the heap, waits for its last use, or lies on a shelf for the next who wants its class.
+//! What comes back: it goes to the heap, waits for its last use, or lies on a central free list for the next who wants its class.
 
 use core::{mem, ptr};
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 use std::vec::Vec;
 
-use super::{CACHED_BYTES, Central, Moving, SHELVED_BLOCKS, State, UNDATED, take_all};
+use super::{CACHED_BYTES, Central, LISTED_BLOCKS, Moving, State, UNDATED, take_all};
 use crate::backend::panic::at_most_one;
 use crate::backend::{Ticket, Uses};
 use crate::memory::Memory;
 use crate::pool::cache::Entry;
+use crate::pool::free_list::FreeList;
 use crate::pool::local;
-use crate::pool::shelf::Shelf;
 
-/// Takes all of them back, none of them late; the slabs that are to be dated.
+/// Takes all of them back, none of them deferred; the slabs that are to be dated.
 fn give_all<'a>(state: &mut State, entries: impl IntoIterator<Item = &'a Entry>) -> Vec<u32> {
     let mut emptied: Vec<u32> = entries.into_iter().filter_map(|entry| state.give(entry)).collect();
     emptied.extend(state.settle());
@@ -21,9 +21,9 @@ fn give_all<'a>(state: &mut State, entries: impl IntoIterator<Item = &'a Entry>)
 }
 
 impl<M: Memory> Central<M> {
-    /// How many blocks of a class lie on its shelf at most.
-    fn most_shelved(&self, class: usize) -> usize {
-        (CACHED_BYTES / self.classes.bytes_of(class)).min(SHELVED_BLOCKS) as usize
+    /// How many blocks of a class its central free list holds at most.
+    fn most_listed(&self, class: usize) -> usize {
+        (CACHED_BYTES / self.classes.bytes_of(class)).min(LISTED_BLOCKS) as usize
     }
 
     /// Takes entries back: into the heap what nobody uses any more, the others when they are asked for.
@@ -54,12 +54,12 @@ impl<M: Memory> Central<M> {
         self.date(emptied.as_slice());
     }
 
-    /// Takes entries that a thread has too many of, and was moving since it took them out of its cache: for all threads on the shelf of their
+    /// Takes entries that a thread has too many of, and was moving since it took them out of its cache: for all threads on the central free list of their
     /// class, and into the heap where that is full.
     pub fn share(&self, class: usize, mut entries: Vec<Entry>, moving: Moving<'_, M>) {
         let backend = self.memory.backend();
         let open: Vec<Entry> = entries.extract_if(.., |entry| entry.used.is_some_and(|ticket| !backend.reached(ticket))).collect();
-        let left = entries.split_off(self.shelve(class, &entries));
+        let left = entries.split_off(self.list(class, &entries));
         let emptied: Vec<u32> = {
             let mut state = self.lock();
             state.pending.extend(open.into_iter().map(|entry| (Uses::from(entry.used), entry)));
@@ -70,23 +70,23 @@ impl<M: Memory> Central<M> {
         self.date(&emptied);
     }
 
-    /// Puts entries that nobody uses on the shelf of their class; how many had room there.
-    pub fn shelve(&self, class: usize, entries: &[Entry]) -> usize {
-        let count = self.shelves.get(class).map_or(0, |shelf| shelf.add(self.most_shelved(class), entries));
+    /// Puts entries that nobody uses on the central free list of their class; how many had room there.
+    pub fn list(&self, class: usize, entries: &[Entry]) -> usize {
+        let count = self.free_lists.get(class).map_or(0, |list| list.add(self.most_listed(class), entries));
         if count > 0 {
             self.moved();
         }
         count
     }
 
-    pub fn has_shelved(&self, class: usize) -> bool {
-        self.shelves.get(class).is_some_and(Shelf::has_some)
+    pub fn has_listed(&self, class: usize) -> bool {
+        self.free_lists.get(class).is_some_and(FreeList::has_some)
     }
 
-    /// Takes so many entries of a class from its shelf, or as many as there are. A thread that looks for them meanwhile looks again.
-    pub fn unshelve(&self, class: usize, count: usize, to: &mut Vec<Entry>) {
-        if let Some(shelf) = self.shelves.get(class) {
-            shelf.take(count, to, || self.moved());
+    /// Takes so many entries of a class from its central free list, or as many as there are. A thread that looks for them meanwhile looks again.
+    pub fn unlist(&self, class: usize, count: usize, to: &mut Vec<Entry>) {
+        if let Some(list) = self.free_lists.get(class) {
+            list.take(count, to, || self.moved());
         }
     }
 
@@ -141,7 +141,7 @@ impl<M: Memory> Central<M> {
         has_moved
     }
 
-    /// Takes every thread's cached blocks back, and those on the shelves; how many.
+    /// Takes every thread's cached blocks back, and those on the central free lists; how many.
     pub(super) fn empty_caches(&self) -> usize {
         // Exact blocks are of no class, so in no cache: nobody is asked for any.
         if self.is_exact {
@@ -149,7 +149,7 @@ impl<M: Memory> Central<M> {
         }
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner).all.clone();
         let _moving = self.moving();
-        // The shelves last: what threads put there meanwhile is not missed.
+        // The central free lists last: what threads put there meanwhile is not missed.
         let own = local::lately(self.id, ptr::from_ref);
         let mut entries: Vec<Entry> = Vec::new();
         for cache in &caches {
@@ -159,15 +159,15 @@ impl<M: Memory> Central<M> {
                 false => cache.ask(take_all).unwrap_or_default(),
             });
         }
-        for shelf in self.shelves.iter().filter(|shelf| shelf.has_some()) {
-            shelf.take(usize::MAX, &mut entries, || ());
+        for list in self.free_lists.iter().filter(|list| list.has_some()) {
+            list.take(usize::MAX, &mut entries, || ());
         }
         let count = entries.len();
         self.put_back(entries);
         count
     }
 
-    /// Gives entries back that were in a cache or on a shelf.
+    /// Gives entries back that were in a cache or on a central free list.
     pub(super) fn put_back(&self, entries: Vec<Entry>) {
         if entries.is_empty() {
             return;

@@ -8,8 +8,8 @@ use std::vec::Vec;
 use super::Central;
 use crate::memory::Memory;
 use crate::pool::cache::{Counted, Idle};
+use crate::pool::free_list::FreeList;
 use crate::pool::heap::PartId;
-use crate::pool::shelf::Shelf;
 use crate::pool::statistics::{ClassStatistics, PartState, SlabView, Statistics};
 use crate::pool::tag::Tag;
 
@@ -46,7 +46,7 @@ impl Cached {
 impl<M: Memory> Central<M> {
     pub fn statistics(&self) -> Statistics {
         let mut sums = self.sums();
-        self.shelved().for_each(|idle| sums.cached.add(&idle));
+        self.listed().for_each(|idle| sums.cached.add(&idle));
         self.figures(&sums)
     }
 
@@ -113,9 +113,9 @@ impl<M: Memory> Central<M> {
         sums
     }
 
-    /// What lies on the shelves.
-    fn shelved(&self) -> impl Iterator<Item = Idle> {
-        self.shelves.iter().filter(|shelf| shelf.has_some()).flat_map(Shelf::read)
+    /// What lies on the central free lists.
+    fn listed(&self) -> impl Iterator<Item = Idle> {
+        self.free_lists.iter().filter(|list| list.has_some()).flat_map(FreeList::read)
     }
 
     pub fn snapshot(&self) -> Vec<SlabView> {
@@ -125,7 +125,7 @@ impl<M: Memory> Central<M> {
         for cache in caches {
             cache.ask(|kept| cached.extend(kept.bins.iter().flat_map(|bin| &bin.entries).map(|entry| &entry.idle).filter_map(part)));
         }
-        cached.extend(self.shelved().filter_map(|idle| part(&idle)));
+        cached.extend(self.listed().filter_map(|idle| part(&idle)));
         let state = self.settled();
         cached.extend(state.pending.iter().filter_map(|(_, entry)| part(&entry.idle)));
         let mut views: Vec<Option<SlabView>> = state

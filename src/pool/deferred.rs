@@ -1,4 +1,4 @@
-//! [`Late`]: parts on their way back to the heap, whose records are fetched meanwhile.
+//! [`Deferred`]: parts on their way back to the heap, whose records are fetched meanwhile.
 //!
 //! Of a hundred thousand parts a record is a line from far away, and joining reads a part's and then its neighbours': a processor that waits
 //! for one after the other does little else. So a part is joined some others later. Its record is asked for when it comes, and its neighbours'
@@ -11,7 +11,7 @@ const OTHERS: usize = 8;
 
 /// In the order in which they came.
 #[derive(Default)]
-pub(super) struct Late {
+pub(super) struct Deferred {
     parts: [Option<PartId>; OTHERS],
     /// The place of the oldest, which the next takes.
     next: usize,
@@ -25,7 +25,7 @@ pub(super) struct Due {
     pub over: Option<PartId>,
 }
 
-impl Late {
+impl Deferred {
     /// Adds one.
     pub fn pass(&mut self, part: PartId) -> Due {
         let over = self.parts[self.next % OTHERS].replace(part);
@@ -69,16 +69,16 @@ mod tests {
     #[test]
     fn each_is_half_way_once_and_over_once_and_none_is_lost() {
         let part = |index| PartId::from_index(index).expect("not 0");
-        let mut late = Late::default();
-        assert!(late.is_empty());
+        let mut deferred = Deferred::default();
+        assert!(deferred.is_empty());
         for number in 1..100 {
-            let due = late.pass(part(number));
+            let due = deferred.pass(part(number));
             let before = |others: usize| number.checked_sub(others as u32).and_then(PartId::from_index);
             assert_eq!((due.half_way, due.over), (before(OTHERS / 2), before(OTHERS)));
         }
-        let mut left: std::vec::Vec<_> = core::iter::from_fn(|| late.take()).map(PartId::index).collect();
+        let mut left: std::vec::Vec<_> = core::iter::from_fn(|| deferred.take()).map(PartId::index).collect();
         left.sort_unstable();
         assert_eq!(left, (100 - OTHERS..100).collect::<std::vec::Vec<_>>());
-        assert!(late.is_empty());
+        assert!(deferred.is_empty());
     }
 }

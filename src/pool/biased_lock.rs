@@ -1,8 +1,8 @@
-//! [`Seat`]: who may touch a thread's cache. Its thread pays nothing that the others do not ask for.
+//! [`BiasedLock`]: guards a thread's cache. Its owner executes no fence unless another thread revokes the bias.
 //!
-//! 1. The owner sits down and stands up with two plain stores. It never waits unless another thread has asked.
-//! 2. Another thread asks, makes every running thread's earlier stores visible (a barrier in the other threads, paid by the one that asks), and
-//!    waits until the owner is not sitting. Until it says that it is done, the owner waits at its next sitting down.
+//! 1. The owner locks and unlocks with two plain stores. It never waits unless another thread revokes the bias.
+//! 2. The other thread stores its request, makes every running thread's earlier stores visible (a barrier in the other threads, paid by the revoker), and
+//!    waits until the owner has unlocked. The owner's next lock waits until the bias is restored.
 //!
 //! Where the system has no such barrier, the owner pays for one itself. Source: Dice, Huang and Yang, "Asymmetric Dekker Synchronization" (2001).
 
@@ -11,58 +11,58 @@ use ringmem_layouts::Word;
 use crate::barrier::Barrier;
 
 /// The two words of it. What one side stores and then loads, the other loads and then stores: a barrier on each side keeps both from seeing the old.
-pub(super) struct Seat<W> {
+pub(super) struct BiasedLock<W> {
     /// 1 while its owner is at the cache. Owner.
-    taken: W,
+    locked: W,
     /// 1 while another thread wants the cache, or has it. That thread, one at a time.
-    asked: W,
+    revoked: W,
 }
 
-impl<W: Word> Seat<W> {
+impl<W: Word> BiasedLock<W> {
     pub fn new() -> Self {
-        Self { taken: W::new(0), asked: W::new(0) }
+        Self { locked: W::new(0), revoked: W::new(0) }
     }
 
-    /// Sits down, unless another thread has asked: whether it did. Owner.
+    /// Locks, unless another thread has revoked the bias. Returns whether it did. Owner.
     #[inline(always)]
-    pub fn sit<B: Barrier>(&self) -> bool {
-        self.taken.store(1);
+    pub fn try_lock<B: Barrier>(&self) -> bool {
+        self.locked.store(1);
         B::often();
-        // SYNC POINT: cache given back. Pairs with give_back. And seat asked for: the barriers put one side's store before the other's load.
-        if self.asked.load_acquire() == 0 {
+        // SYNC POINT: bias restored. Pairs with restore. And bias revoked: the barriers put one side's store before the other's load.
+        if self.revoked.load_acquire() == 0 {
             return true;
         }
-        self.stand();
+        self.unlock();
         false
     }
 
-    /// Stands up. Owner.
+    /// Unlocks. Owner.
     #[inline(always)]
-    pub fn stand(&self) {
-        // SYNC POINT: seat left. Pairs with is_free.
-        self.taken.store_release(0);
+    pub fn unlock(&self) {
+        // SYNC POINT: lock released. Pairs with is_unlocked.
+        self.locked.store_release(0);
     }
 
-    /// Asks for the cache: whether that can be done. Another thread, one at a time.
-    pub fn ask<B: Barrier>(&self) -> bool {
-        self.asked.store(1);
+    /// Revokes the bias; false without a system-wide barrier. Another thread, one at a time.
+    pub fn revoke<B: Barrier>(&self) -> bool {
+        self.revoked.store(1);
         let heard = B::seldom();
         if !heard {
-            self.give_back();
+            self.restore();
         }
         heard
     }
 
-    /// Whether the owner is away, and so the cache is the asker's.
-    pub fn is_free(&self) -> bool {
-        // SYNC POINT: seat left. Pairs with stand.
-        self.taken.load_acquire() == 0
+    /// Returns whether the owner has unlocked, so that the revoker has the cache.
+    pub fn is_unlocked(&self) -> bool {
+        // SYNC POINT: lock released. Pairs with unlock.
+        self.locked.load_acquire() == 0
     }
 
-    /// Gives the cache back. The other thread.
-    pub fn give_back(&self) {
-        // SYNC POINT: cache given back. Pairs with sit.
-        self.asked.store_release(0);
+    /// Restores the bias. The revoker.
+    pub fn restore(&self) {
+        // SYNC POINT: bias restored. Pairs with try_lock.
+        self.revoked.store_release(0);
     }
 }
 
@@ -75,25 +75,25 @@ mod tests {
     /// Two threads that touch what only one may have: loom's cell notices.
     fn scene<B: Barrier>() {
         loom::model(|| {
-            let shared = loom::sync::Arc::new((Seat::<LoomWord<STRONG>>::new(), loom::cell::UnsafeCell::new(0_u64)));
+            let shared = loom::sync::Arc::new((BiasedLock::<LoomWord<STRONG>>::new(), loom::cell::UnsafeCell::new(0_u64)));
             let owner = loom::thread::spawn({
                 let shared = loom::sync::Arc::clone(&shared);
                 move || {
                     for _ in 0..2 {
-                        if shared.0.sit::<B>() {
+                        if shared.0.try_lock::<B>() {
                             // SAFETY: what the scene is about.
                             shared.1.with_mut(|cache| unsafe { *cache += 1 });
-                            shared.0.stand();
+                            shared.0.unlock();
                         }
                     }
                 }
             });
-            if shared.0.ask::<B>() {
-                if shared.0.is_free() {
+            if shared.0.revoke::<B>() {
+                if shared.0.is_unlocked() {
                     // SAFETY: as above.
                     shared.1.with_mut(|cache| unsafe { *cache += 1 });
                 }
-                shared.0.give_back();
+                shared.0.restore();
             }
             owner.join().unwrap();
         });
@@ -110,31 +110,31 @@ mod tests {
         scene::<Weakened>();
     }
 
-    /// An owner that takes one after the other, and an asker that takes all there are: who got how many of three.
+    /// An owner that takes one after the other, and an revoker that takes all there are: who got how many of three.
     fn stealing<B: Barrier>() {
         loom::model(|| {
-            let shared = loom::sync::Arc::new((Seat::<LoomWord<STRONG>>::new(), loom::cell::UnsafeCell::new(std::vec![1_u32, 2, 4])));
+            let shared = loom::sync::Arc::new((BiasedLock::<LoomWord<STRONG>>::new(), loom::cell::UnsafeCell::new(std::vec![1_u32, 2, 4])));
             let owner = loom::thread::spawn({
                 let shared = loom::sync::Arc::clone(&shared);
                 move || {
                     let mut taken = 0;
                     for _ in 0..2 {
-                        if shared.0.sit::<B>() {
+                        if shared.0.try_lock::<B>() {
                             // SAFETY: what the scene is about.
                             taken += shared.1.with_mut(|entries| unsafe { (*entries).pop() }).unwrap_or(0);
-                            shared.0.stand();
+                            shared.0.unlock();
                         }
                     }
                     taken
                 }
             });
             let mut stolen = 0;
-            if shared.0.ask::<B>() {
-                if shared.0.is_free() {
+            if shared.0.revoke::<B>() {
+                if shared.0.is_unlocked() {
                     // SAFETY: as above.
                     stolen = shared.1.with_mut(|entries| core::mem::take(unsafe { &mut *entries })).into_iter().sum();
                 }
-                shared.0.give_back();
+                shared.0.restore();
             }
             let taken = owner.join().unwrap();
             // SAFETY: nobody else is left.

@@ -1,6 +1,6 @@
-//! [`Shelf`]: what threads have too many of, for the next thread that wants its class.
+//! [`FreeList`]: what threads have too many of, for the next thread that wants its class.
 //!
-//! A block that one thread takes and another gives back passes here. So each shelf has a lock and lines of its own: those who pass blocks of
+//! A block that one thread takes and another gives back passes here. So each central free list has a lock and lines of its own: those who pass blocks of
 //! one class wait for nobody else, and what every thread reads of the pool is not where they write.
 
 use core::sync::atomic::AtomicUsize;
@@ -12,13 +12,13 @@ use super::cache::{Entry, Idle};
 
 #[derive(Default)]
 #[repr(align(128))]
-pub(super) struct Shelf {
+pub(super) struct FreeList {
     idle: Mutex<Vec<Idle>>,
     /// How many lie there. Written under the lock; who reads it looks there if it says so.
     len: AtomicUsize,
 }
 
-impl Shelf {
+impl FreeList {
     /// Adds as many as there is room for beside those that are there, `most` in all; how many.
     pub fn add(&self, most: usize, entries: &[Entry]) -> usize {
         let mut there = self.lock();
@@ -30,7 +30,7 @@ impl Shelf {
 
     /// Whether there may be any.
     pub fn has_some(&self) -> bool {
-        // SYNC POINT: shelf emptied. Pairs with take: who finds it empty sees that something moved.
+        // SYNC POINT: central free list emptied. Pairs with take: who finds it empty sees that something moved.
         self.len.load(Acquire) > 0
     }
 
@@ -42,7 +42,7 @@ impl Shelf {
         there.truncate(left);
         // Before it is seen to be empty, which is looked at without the lock.
         says();
-        // SYNC POINT: shelf emptied. Pairs with has_some.
+        // SYNC POINT: central free list emptied. Pairs with has_some.
         self.len.store(left, Release);
     }
 
