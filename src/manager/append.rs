@@ -61,7 +61,7 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
     pub fn extend_from_slice(&mut self, elements: &[T]) -> Result<()> {
         let len = self.len();
         self.write_at(len, elements)?;
-        self.entry.card.set_len(len + elements.len());
+        self.entry.metadata.set_len(len + elements.len());
         Ok(())
     }
 
@@ -86,7 +86,7 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
         let written = write(&mut end)?;
         end.flush()?;
         let len = end.len;
-        self.entry.card.set_len(len);
+        self.entry.metadata.set_len(len);
         Ok(written)
     }
 
@@ -97,8 +97,8 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
             return Err(Error::Size {
                 what: "size in bytes",
                 asked: u64::MAX,
-                least: self.entry.card.config.min_bytes,
-                most: self.entry.card.config.most(),
+                least: self.entry.metadata.config.min_bytes,
+                most: self.entry.metadata.config.most(),
             });
         };
         let len = self.len();

@@ -35,22 +35,22 @@ impl<M: Memory> MemoryManager<M> {
     fn clean(&self, named: &Named, idle: Duration, goes: &mut impl FnMut(&BufferStatistics) -> bool) -> Option<Freed> {
         let shared = &*self.shared;
         let look = shared.look();
-        named.card.look(look);
+        named.metadata.look(look);
         let now = shared.now();
-        let figures = named.card.read(look, now);
+        let figures = named.metadata.read(look, now);
         if figures.idle < idle || !goes(&figures) {
             return None;
         }
         // Alone, for as long as a look takes: whoever asks meanwhile waits. Nothing of the caller's is called.
         let entry = shared.slots.briefly(named.index).ok()?;
         // Once more: whoever had it before may have used it after the look.
-        let figures = named.card.read(look, now);
+        let figures = named.metadata.read(look, now);
         if figures.idle < idle || entry.held.is_in_use() {
             return None;
         }
         // Nobody else removes what somebody is at so briefly.
         let (entry, _) = entry.remove()?;
-        shared.names.free(&named.card.name, named.index);
+        shared.names.free(&named.metadata.name, named.index);
         shared.counts.freed();
         drop(entry);
         Some(Freed { name: figures.name.clone(), bytes: figures.capacity_bytes() })

@@ -4,8 +4,8 @@ use core::panic::Location;
 use std::boxed::Box;
 use std::sync::Arc;
 
-use super::card::{Card, Element};
 use super::entry::{Entry, Held};
+use super::metadata::{Element, Metadata};
 use super::names::Named;
 use super::{BufferConfig, BufferId, MemoryManager};
 use crate::config::ConfigError;
@@ -74,12 +74,14 @@ impl<M: Memory + Clone> MemoryManager<M> {
     /// The buffer of that name, if it is what it should be; `None` for no buffer.
     fn found<T: DeviceBytes>(&self, name: &str, config: BufferConfig) -> Result<Option<BufferId<T>>> {
         self.here()?;
-        let Some((index, card)) = self.shared.names.find(name, |named| (named.index, Arc::clone(&named.card))) else { return Ok(None) };
-        card.element.check::<T>()?;
-        if card.config != config {
+        let Some((index, metadata)) = self.shared.names.find(name, |named| (named.index, Arc::clone(&named.metadata))) else {
+            return Ok(None);
+        };
+        metadata.element.check::<T>()?;
+        if metadata.config != config {
             return Err(Error::AlreadyExists {
                 name: name.into(),
-                configs: Some(Box::new([card.config, config].map(|config| format!("{config:?}")))),
+                configs: Some(Box::new([metadata.config, config].map(|config| format!("{config:?}")))),
             });
         }
         Ok(Some(BufferId::new(self.shared.number, index)))
@@ -105,11 +107,11 @@ impl<M: Memory + Clone> MemoryManager<M> {
         let coming = shared.names.take(name)?;
         let (caller, shown) = (Location::caller(), Arc::<str>::from(name));
         let origin = Origin { name: Some(Arc::clone(&shown)), caller };
-        let card = || Arc::new(Card::new(Arc::clone(&shown), caller, element, config, len, capacity, shared.now()));
-        let (held, card) = match &mut reservation {
+        let metadata = || Arc::new(Metadata::new(Arc::clone(&shown), caller, element, config, len, capacity, shared.now()));
+        let (held, metadata) = match &mut reservation {
             None => {
                 let reservation = shared.reserve(bytes)?;
-                (Held::new(shared.block(&element, capacity, None, &origin)?, reservation), card())
+                (Held::new(shared.block(&element, capacity, None, &origin)?, reservation), metadata())
             }
             // Its bytes count already: they are taken off when the memory is there, and after the last that may panic.
             Some(from) => {
@@ -120,18 +122,18 @@ impl<M: Memory + Clone> MemoryManager<M> {
                     return Err(Error::Size { what: "size in bytes", asked: bytes, least: 0, most: from.bytes() });
                 }
                 let block = shared.block(&element, capacity, None, &origin)?;
-                let card = card();
-                (Held::new(block, from.split(bytes)?), card)
+                let metadata = metadata();
+                (Held::new(block, from.split(bytes)?), metadata)
             }
         };
-        let entry = Entry { card: Arc::clone(&card), held };
+        let entry = Entry { metadata: Arc::clone(&metadata), held };
         let index = shared.slots.insert(entry).map_err(|Rejected { error, value }| {
             if let Some(from) = reservation {
                 value.held.go_back(from);
             }
             error
         })?;
-        coming.give(Named { index, card });
+        coming.give(Named { index, metadata });
         shared.counts.created();
         Ok(BufferId::new(shared.number, index))
     }

@@ -3,7 +3,7 @@
 use std::boxed::Box;
 use std::sync::Arc;
 
-use super::card::Card;
+use super::metadata::Metadata;
 use crate::Result;
 use crate::backend::{Backend, Block, Uses};
 use crate::memory::{Buffer, Memory, Reservation};
@@ -81,7 +81,7 @@ impl Drop for Room {
 
 /// A buffer in the table.
 pub(super) struct Entry<M: Memory> {
-    pub card: Arc<Card>,
-    // INVARIANT: as long as the card's capacity in elements, and aligned for them.
+    pub metadata: Arc<Metadata>,
+    // INVARIANT: as long as the metadata's capacity in elements, and aligned for them.
     pub held: Held<M>,
 }

@@ -40,7 +40,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
         steps.iter().for_each(Step::touch);
         let outcome = resize(&self.shared, &mut steps, on);
         let now = self.shared.now();
-        taken.iter().for_each(|(entry, _)| entry.card.used_at(now));
+        taken.iter().for_each(|(entry, _)| entry.metadata.used_at(now));
         outcome
     }
 }

@@ -7,8 +7,8 @@ use core::ops::RangeBounds;
 use std::vec::Vec;
 
 use super::Shared;
-use super::card::Card;
 use super::entry::Entry;
+use super::metadata::Metadata;
 use super::resize::{Step, resize};
 use crate::backend::DeviceAddress;
 use crate::backend::panic::caught;
@@ -69,15 +69,15 @@ impl<T, M: Memory> Lease<'_, T, M> {
         Lease { entry: ManuallyDrop::new(entry.into_owned()), _elements: PhantomData }
     }
 
-    fn card(&self) -> &Card {
-        &self.entry.card
+    fn metadata(&self) -> &Metadata {
+        &self.entry.metadata
     }
 }
 
 impl<T, M: Memory> Drop for Lease<'_, T, M> {
     #[inline]
     fn drop(&mut self) {
-        self.entry.card.touch();
+        self.entry.metadata.touch();
         // SAFETY: here only, or in `into_owned`, which does not drop.
         unsafe { ManuallyDrop::drop(&mut self.entry) };
     }
@@ -198,8 +198,8 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
     /// As [`ensure_capacity`](Self::ensure_capacity).
     pub fn shrink_to_fit(&mut self) -> Result<u64> {
         self.shared.here()?;
-        let (len, size) = (self.len(), self.entry.card.element.size as u64);
-        let capacity = self.entry.card.config.capacity_exact(len as u64, size)?;
+        let (len, size) = (self.len(), self.entry.metadata.element.size as u64);
+        let capacity = self.entry.metadata.config.capacity_exact(len as u64, size)?;
         let freed = (self.capacity() as u64).saturating_sub(capacity) * size;
         if freed > 0 {
             resize(self.shared, &mut [Step::to(&mut self.entry, capacity as usize, len)], None)?;
@@ -214,8 +214,8 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
 }
 
 impl<T, M: Memory> LeaseMut<'_, T, M> {
-    fn card(&self) -> &Card {
-        &self.entry.card
+    fn metadata(&self) -> &Metadata {
+        &self.entry.metadata
     }
 }
 
@@ -223,8 +223,8 @@ impl<T, M: Memory> Drop for LeaseMut<'_, T, M> {
     fn drop(&mut self) {
         // A clock that panics would end the process where something else has panicked.
         match caught(|| self.shared.now()) {
-            Some(now) => self.entry.card.used_at(now),
-            None => self.entry.card.touch(),
+            Some(now) => self.entry.metadata.used_at(now),
+            None => self.entry.metadata.touch(),
         }
     }
 }
@@ -235,13 +235,13 @@ macro_rules! figures {
             /// The buffer's name.
             #[must_use]
             pub fn name(&self) -> &str {
-                &self.card().name
+                &self.metadata().name
             }
 
             /// Elements that are live.
             #[must_use]
             pub fn len(&self) -> usize {
-                self.card().len()
+                self.metadata().len()
             }
 
             /// Whether none is.
@@ -253,7 +253,7 @@ macro_rules! figures {
             /// Elements that there is room for.
             #[must_use]
             pub fn capacity(&self) -> usize {
-                self.card().capacity()
+                self.metadata().capacity()
             }
 
             /// Where kernels find the first as long as this lives; `None` without room.
@@ -268,7 +268,7 @@ macro_rules! figures {
 
         impl<T, M: Memory> fmt::Debug for $lease<'_, T, M> {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($lease)).field("card", self.card()).finish_non_exhaustive()
+                f.debug_struct(stringify!($lease)).field("metadata", self.metadata()).finish_non_exhaustive()
             }
         }
     )+};

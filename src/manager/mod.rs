@@ -44,7 +44,6 @@
 mod any;
 mod append;
 mod builder;
-mod card;
 mod cleanup;
 mod config;
 mod create;
@@ -52,6 +51,7 @@ mod defragment;
 mod entry;
 mod group;
 mod lease;
+mod metadata;
 mod names;
 mod queued;
 mod resize;
@@ -62,8 +62,8 @@ use core::fmt;
 use core::sync::atomic::AtomicU64;
 use std::sync::Arc;
 
-use card::{Element, LATEST, Look};
 use entry::{Entry, Held};
+use metadata::{Element, LATEST, Look};
 use names::Names;
 use statistics::Counts;
 
@@ -77,10 +77,10 @@ use crate::{DeviceBytes, Error, Result};
 pub use any::AnyBuffer;
 pub use append::Append;
 pub use builder::Builder;
-pub use card::BufferStatistics;
 pub use cleanup::Freed;
 pub use config::{BufferConfig, Growth};
 pub use lease::{Lease, LeaseMut};
+pub use metadata::BufferStatistics;
 pub use statistics::Statistics;
 
 pub use crate::registry::BufferId;
@@ -148,7 +148,7 @@ impl<M: Memory> MemoryManager<M> {
     /// [`NotFound`](Error::NotFound); [`IdError::Elements`] where it has other elements, with both names.
     pub fn find<T: DeviceBytes>(&self, name: &str) -> Result<BufferId<T>> {
         self.here()?;
-        match self.shared.names.find(name, |named| named.card.element.check::<T>().map(|()| named.index)) {
+        match self.shared.names.find(name, |named| named.metadata.element.check::<T>().map(|()| named.index)) {
             Some(index) => Ok(BufferId::new(self.shared.number, index?)),
             None => Err(Error::NotFound { what: "buffer", name: name.into(), known: Box::default() }),
         }
@@ -195,7 +195,7 @@ impl<M: Memory> MemoryManager<M> {
         self.shared.counts.freed();
         match removed {
             Removed::Value(entry) => {
-                self.shared.names.free(&entry.card.name, index);
+                self.shared.names.free(&entry.metadata.name, index);
                 entry.held.close().map(|()| 0)
             }
             Removed::Leased(leases) => {
@@ -240,9 +240,9 @@ impl<M: Memory> MemoryManager<M> {
         let Shared { names, memory, budget, counts, .. } = &*self.shared;
         memory.backend().extension().free_deferred();
         let (all, look) = (names.all(), self.shared.look());
-        all.iter().for_each(|named| named.card.look(look));
+        all.iter().for_each(|named| named.metadata.look(look));
         let now = self.shared.now();
-        let buffers = all.iter().map(|named| named.card.read(look, now)).collect();
+        let buffers = all.iter().map(|named| named.metadata.read(look, now)).collect();
         let (used_bytes, peak_bytes, limit_bytes) = (budget.used(), budget.peak(), budget.limit());
         Statistics { buffers, used_bytes, peak_bytes, limit_bytes, ..counts.read() }
     }
@@ -253,10 +253,10 @@ impl<M: Memory> MemoryManager<M> {
             return;
         }
         let look = self.shared.look();
-        self.shared.names.each(|card| card.look(look));
+        self.shared.names.each(|metadata| metadata.look(look));
         let now = self.shared.now();
-        self.shared.names.each(|card| {
-            card.last_used(look, now);
+        self.shared.names.each(|metadata| {
+            metadata.last_used(look, now);
         });
     }
 

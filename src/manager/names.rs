@@ -11,7 +11,7 @@ use std::vec::Vec;
 
 use foldhash::fast::RandomState;
 
-use super::card::Card;
+use super::metadata::Metadata;
 use crate::registry::slots::Index;
 use crate::{Error, Result};
 
@@ -25,7 +25,7 @@ type Shard = HashMap<Box<str>, Option<Named>, RandomState>;
 #[derive(Clone, Debug)]
 pub(super) struct Named {
     pub index: Index,
-    pub card: Arc<Card>,
+    pub metadata: Arc<Metadata>,
 }
 
 #[derive(Debug, Default)]
@@ -87,15 +87,15 @@ impl Names {
             shard.values().flatten().cloned().collect()
         };
         let mut all: Vec<Named> = self.shards.iter().flat_map(here).collect();
-        all.sort_unstable_by(|a, b| a.card.name.cmp(&b.card.name));
+        all.sort_unstable_by(|a, b| a.metadata.name.cmp(&b.metadata.name));
         all
     }
 
-    /// Shows everybody's card, in no order, under a lock: `visit` calls nothing that is a user's.
-    pub fn each(&self, mut visit: impl FnMut(&Card)) {
+    /// Shows everybody's metadata, in no order, under a lock: `visit` calls nothing that is a user's.
+    pub fn each(&self, mut visit: impl FnMut(&Metadata)) {
         for shard in &self.shards {
             let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
-            shard.values().flatten().for_each(|named| visit(&named.card));
+            shard.values().flatten().for_each(|named| visit(&named.metadata));
         }
     }
 

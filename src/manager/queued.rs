@@ -96,7 +96,7 @@ impl<T: DeviceBytes, M: Memory> Lists<T> for LeaseMut<'_, T, M> {
         self.view()
     }
     fn may_queue(&self) -> Result<()> {
-        if self.entry.card.config.is_async {
+        if self.entry.metadata.config.is_async {
             Ok(())
         } else {
             Err(Error::Unsupported { what: "a queued transfer of a buffer that is not configured for them" })

@@ -30,14 +30,14 @@ pub(super) struct Step<'a, M: Memory> {
 impl<'a, M: Memory> Step<'a, M> {
     /// Room for `capacity` elements of which `len` will be live.
     pub fn to(entry: &'a mut Entry<M>, capacity: usize, len: usize) -> Self {
-        let kept = entry.card.len().min(len);
+        let kept = entry.metadata.len().min(len);
         Self { entry, kept, capacity, len }
     }
 
     /// Room for at least `needed` elements by the buffer's growth, of which `len` will be live.
     pub fn grow(entry: &'a mut Entry<M>, needed: usize, len: usize) -> Result<Self> {
-        let (held, size) = (entry.card.capacity() as u64, entry.card.element.size as u64);
-        let capacity = entry.card.config.capacity(held, needed as u64, size)?;
+        let (held, size) = (entry.metadata.capacity() as u64, entry.metadata.element.size as u64);
+        let capacity = entry.metadata.config.capacity(held, needed as u64, size)?;
         Ok(Self::to(entry, capacity as usize, len))
     }
 
@@ -49,16 +49,16 @@ impl<'a, M: Memory> Step<'a, M> {
 
     /// Its buffer is being used.
     pub fn touch(&self) {
-        self.entry.card.touch();
+        self.entry.metadata.touch();
     }
 
     fn is_new(&self) -> bool {
-        self.capacity != self.entry.card.capacity()
+        self.capacity != self.entry.metadata.capacity()
     }
 
     /// Bytes of so many elements, no more than there is room for: so the product cannot overflow.
     fn bytes(&self, elements: usize) -> usize {
-        elements * self.entry.card.element.size
+        elements * self.entry.metadata.element.size
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) fn resize<M: Memory + Clone>(shared: &Shared<M>, steps: &mut [Step<'_
     let mut total = 0_u64;
     for step in steps.iter().filter(|step| step.is_new()) {
         // Each was checked; a sum beyond 64 bits is beyond any limit.
-        total = total.saturating_add(step.entry.card.element.layout(step.capacity)?.size() as u64);
+        total = total.saturating_add(step.entry.metadata.element.layout(step.capacity)?.size() as u64);
     }
     let mut room = shared.reserve(total)?;
     let mut fresh = Vec::with_capacity(steps.len());
@@ -79,7 +79,7 @@ pub(super) fn resize<M: Memory + Clone>(shared: &Shared<M>, steps: &mut [Step<'_
         fresh.push(match step.is_new() {
             true => {
                 let reservation = room.split(step.bytes(step.capacity) as u64)?;
-                Some(Held::new(shared.block(&step.entry.card.element, step.capacity, on, &step.entry.card.origin())?, reservation))
+                Some(Held::new(shared.block(&step.entry.metadata.element, step.capacity, on, &step.entry.metadata.origin())?, reservation))
             }
             false => None,
         });
@@ -91,11 +91,11 @@ pub(super) fn resize<M: Memory + Clone>(shared: &Shared<M>, steps: &mut [Step<'_
     let mut old = Vec::with_capacity(steps.len());
     for (step, fresh) in steps.iter_mut().zip(fresh) {
         let Some(fresh) = fresh else {
-            step.entry.card.set_len(step.len);
+            step.entry.metadata.set_len(step.len);
             continue;
         };
         shared.counts.resized(step.bytes(step.kept) as u64);
-        step.entry.card.resized(step.len, step.capacity);
+        step.entry.metadata.resized(step.len, step.capacity);
         old.push(mem::replace(&mut step.entry.held, fresh));
     }
     each(old, drop);

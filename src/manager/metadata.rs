@@ -1,4 +1,4 @@
-//! [`Card`]: what is known of a buffer whoever has it.
+//! [`Metadata`]: what is known of a buffer whoever has it.
 
 use core::alloc::Layout;
 use core::any::{TypeId, type_name};
@@ -70,7 +70,7 @@ impl Look {
 
 /// A buffer's name and figures. Whoever has the buffer alone writes them; others read them without waiting, and each for itself.
 #[derive(Debug)]
-pub(super) struct Card {
+pub(super) struct Metadata {
     pub name: Arc<str>,
     /// The line that created it.
     caller: &'static Location<'static>,
@@ -84,7 +84,7 @@ pub(super) struct Card {
     used_ns: AtomicU64,
 }
 
-impl Card {
+impl Metadata {
     pub fn new(
         name: Arc<str>,
         caller: &'static Location<'static>,
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn figures_read_during_a_resize_have_no_more_live_elements_than_capacity() {
         let element = Element::of::<u32>().expect("a layout");
-        let metadata = Card::new("a".into(), Location::caller(), element, BufferConfig::default(), 4, 4, 0);
+        let metadata = Metadata::new("a".into(), Location::caller(), element, BufferConfig::default(), 4, 4, 0);
         // The first store of a resize to 8 elements.
         metadata.set_len(8);
         let figures = metadata.read(Look::next(&AtomicU64::new(0)), 0);
