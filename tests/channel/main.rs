@@ -11,6 +11,7 @@ mod faults;
 mod life;
 mod messages;
 mod refusals;
+mod typed;
 mod waits;
 
 use std::sync::Arc;
