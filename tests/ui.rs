@@ -92,11 +92,12 @@ struct Outcome {
 fn check(cases: &[Case]) -> HashMap<String, Outcome> {
     let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ui");
     fs::create_dir_all(&package).unwrap();
-    let (ringmem, layouts) = (repository(), repository().join("layouts"));
+    let (ringmem, layouts, kernels) = (repository(), repository().join("layouts"), repository().join("kernels-rs"));
     let mut manifest = format!(
         "[package]\nname = \"ringmem-ui\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\n[workspace]\n\n[dependencies]\n\
          ringmem = {{ path = {ringmem:?}, features = [\"std\"] }}\n\
          ringmem-layouts = {{ path = {layouts:?}, default-features = false }}\n\
+         ringmem-kernels = {{ path = {kernels:?}, default-features = false }}\n\
          zerocopy = {{ version = \"0.8\", default-features = false, features = [\"derive\"] }}\n"
     );
     let programs = package.join("programs");

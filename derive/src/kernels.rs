@@ -275,6 +275,18 @@ impl Kernel {
                 (arguments.clone(), quote_spanned!(function.span()=> #function(#machine, #lanes, #(#names),*)))
             }
         };
+        let messages = match form {
+            Form::Each { input: (_, input), output: (_, output), .. } => vec![input, output],
+            Form::Handler { input, output, .. } => vec![input, output],
+            Form::Launched { .. } | Form::Grid { .. } => Vec::new(),
+        };
+        let asserted = own.iter().map(|(_, ty)| (ty, "is_argument")).chain(messages.into_iter().map(|ty| (ty, "is_message")));
+        // With the span of the type, which the error points at.
+        let asserted = asserted.map(|(ty, what)| {
+            let (path, what) = (crate::spanned(path, ty.span()), Ident::new(what, ty.span()));
+            quote_spanned!(ty.span()=> #path::__layouts::__private::#what::<#ty>();)
+        });
+        let asserted: TokenStream = asserted.collect();
         let (mut names, mut types) = (Vec::new(), Vec::new());
         if !matches!(form, Form::Grid { .. }) {
             names = vec![controls, epoch, idle_ns, batch];
@@ -307,6 +319,8 @@ impl Kernel {
             Form::Launched { .. } | Form::Grid { .. } => (quote!(#(#attributes)*), untyped.clone(), value.clone()),
         };
         items.extend(quote! {
+            const _: () = { #asserted };
+
             #documented
             #[cfg(not(target_os = "cuda"))]
             #visibility const #constant: #constant_type = #constant_value;

@@ -4,7 +4,7 @@
 //! 2. Each check has the span of its field, so that its error points there.
 //! 3. Types that can never be shared are refused here by name. Others are refused by the trait `Layout`.
 
-use proc_macro2::{Span, TokenStream, TokenTree};
+use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned;
@@ -36,7 +36,7 @@ pub(crate) fn derive(input: TokenStream, path: TokenStream) -> Result<TokenStrea
     let path = options.path.as_ref().map_or(path, ToTokens::to_token_stream);
 
     let text = unraw(name);
-    let here = spanned(&path, name.span());
+    let here = crate::spanned(&path, name.span());
     let (size, align) = (optional(options.size.as_ref()), optional(options.align.as_ref()));
     let whole = quote_spanned!(name.span()=> #here::__private::size_and_align::<#name>(#text, #size, #align););
     let (mut checks, mut described) = (TokenStream::new(), TokenStream::new());
@@ -52,12 +52,12 @@ pub(crate) fn derive(input: TokenStream, path: TokenStream) -> Result<TokenStrea
             Some(next) => quote!(#path::__private::core::mem::offset_of!(#name, #next)),
             None => quote!(#path::__private::core::mem::size_of::<#name>()),
         };
-        let here = spanned(&path, ident.span());
+        let here = crate::spanned(&path, ident.span());
         if let Some(declared) = at {
             checks.extend(quote_spanned!(ident.span()=> #here::__private::offset(#text, #named, #offset, #declared);));
         }
         checks.extend(quote_spanned!(ident.span()=> #here::__private::no_padding(#text, #named, #offset + #size, #next);));
-        let here = spanned(&path, ty.span());
+        let here = crate::spanned(&path, ty.span());
         let layout = quote_spanned!(ty.span()=> <#ty as #here::Layout>::DESCRIPTOR);
         let writer = writer.or_else(|| options.writer.clone()).map_or_else(String::new, |writer| writer.value());
         described.extend(quote! {
@@ -216,15 +216,6 @@ fn shareable(ty: &Type) -> Result<()> {
         },
         _ => Ok(()),
     }
-}
-
-/// The same path with another span: an error about a call points at the span of its first token.
-fn spanned(path: &TokenStream, span: Span) -> TokenStream {
-    let spanned = |mut token: TokenTree| {
-        token.set_span(span);
-        token
-    };
-    path.clone().into_iter().map(spanned).collect()
 }
 
 fn optional(declared: Option<&LitInt>) -> TokenStream {

@@ -6,6 +6,7 @@ mod kernels;
 mod layout;
 
 use proc_macro::TokenStream;
+use proc_macro2::{Span, TokenTree};
 use quote::quote;
 
 macro_rules! shared_layout {
@@ -32,4 +33,13 @@ shared_layout! {
 #[proc_macro]
 pub fn kernels(input: TokenStream) -> TokenStream {
     kernels::expand(input.into()).unwrap_or_else(syn::Error::into_compile_error).into()
+}
+
+/// The same path with another span: an error about a call points at the span of its first token.
+fn spanned(path: &proc_macro2::TokenStream, span: Span) -> proc_macro2::TokenStream {
+    let spanned = |mut token: TokenTree| {
+        token.set_span(span);
+        token
+    };
+    path.clone().into_iter().map(spanned).collect()
 }

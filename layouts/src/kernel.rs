@@ -277,6 +277,14 @@ unsafe impl<T: 'static> Argument for DevicePointer<T> {
     }
 }
 
+/// Compiles if a kernel takes it as an argument.
+#[doc(hidden)]
+pub const fn is_argument<T: Argument>() {}
+
+/// Compiles if a ring carries it.
+#[doc(hidden)]
+pub const fn is_message<T: RingMessage>() {}
+
 /// What a kernel takes: a tuple of up to twelve [`Argument`]s.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` are no arguments of a kernel",

@@ -94,5 +94,6 @@ pub mod __private {
     pub use core;
 
     pub use crate::check::{no_padding, offset, size_and_align};
+    pub use crate::kernel::{is_argument, is_message};
     pub use crate::set::{join, members};
 }

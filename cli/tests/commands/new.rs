@@ -43,7 +43,8 @@ fn names_that_cargo_refuses_existing_folders_and_other_checkouts_are_errors() {
         call(&IMAGE, ["new".as_ref(), path(name).as_os_str()]).refuses(2, &[name, "not the name of a package"]);
         assert!(!path(name).exists(), "{name}");
     }
-    call(&IMAGE, ["new".as_ref(), folder.path().as_os_str()]).refuses(1, &["exists"]);
+    fs::create_dir(path("mine")).expect("a folder");
+    call(&IMAGE, ["new".as_ref(), path("mine").as_os_str()]).refuses(1, &["mine exists"]);
     let elsewhere = folder.path().as_os_str();
     call(&IMAGE, ["new".as_ref(), path("ours").as_os_str(), "--path".as_ref(), elsewhere])
         .refuses(2, &["not a checkout of ringmem", "--path"]);
