@@ -21,15 +21,15 @@ macro_rules! shared_layout {
 
 // A derive macro cannot see the path by which it was imported, so each crate exports its own, under the same name.
 shared_layout! {
-    /// As exported by `ringmem-layouts`.
+    #[doc = include_str!("shared_layout.md")]
     shared_layout(SharedLayout): [::ringmem_layouts];
-    /// As exported by `ringmem`.
+    #[doc = include_str!("shared_layout.md")]
     shared_layout_of_ringmem(SharedLayoutOfRingmem): [::ringmem::__layouts];
-    /// As exported by `ringmem-kernels`.
+    #[doc = include_str!("shared_layout.md")]
     shared_layout_of_kernels(SharedLayoutOfKernels): [::ringmem_kernels::__layouts];
 }
 
-/// As exported by `ringmem-kernels`.
+#[doc = include_str!("kernels.md")]
 #[proc_macro]
 pub fn kernels(input: TokenStream) -> TokenStream {
     kernels::expand(input.into()).unwrap_or_else(syn::Error::into_compile_error).into()
