@@ -10,19 +10,19 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut ring = Ring::<u64, 8>::new();
     let (mut producer, mut consumer) = ring.split();
 
-    // One at a time: visible at once, and a push that does not fit gives its value back.
+    // One at a time, published at once. `push` on a full ring returns the value.
     for value in 0..8 {
         producer.push(value)?;
     }
     assert!(matches!(producer.push(8), Err(PushError::Full(8))));
     assert_eq!(consumer.pop(), Ok(0));
 
-    // In place: look first, take as many as suit.
+    // In place: look at up to four messages, then release some of them.
     let seen = consumer.peek(4)?;
     println!("waiting: {:?}", seen.as_slices());
     seen.release(4);
 
-    // Several under one publish.
+    // Three messages with one publish.
     let mut grant = producer.reserve(3)?;
     grant.fill([100, 101, 102]);
     grant.commit();
@@ -32,7 +32,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!();
     assert!(matches!(consumer.pop(), Err(PopError::Empty)));
 
-    // Between threads, publishing every 16 messages: what counts where the link is slow.
+    // Between threads, publishing every 16 messages.
     const MESSAGES: u64 = 1_000_000;
     let sum = std::thread::scope(|scope| {
         scope.spawn(move || {

@@ -1,26 +1,19 @@
-//! A persistent kernel on the host backend, which is launched once and told everything else by messages.
+//! A persistent kernel on the host backend: launched once, it answers messages until the channel is closed.
 //!
 //! `cargo run --release --features std --example 03_persistent_kernel`
 
-use std::time::Duration;
-
 use ringmem::backend::host::HostBackend;
-use ringmem::channel::{Channel, Options};
-use ringmem::stream::Module;
-use ringmem_kernels::echo::Echo;
-use ringmem_kernels::{ABI, IMAGE};
+use ringmem::channel::Channel;
+use ringmem_kernels::echo::{ECHO, Echo};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let backend = HostBackend::builder().build()?;
-    // Refused here if the kernels were compiled with other layouts than this program.
-    let module = Module::load(&backend, &IMAGE, &ABI)?;
-    // SAFETY: `echo` takes no arguments of its own, so it uses nothing but the channel's memory.
-    let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("echo")) }?;
+    let mut channel = Channel::open(&backend, 0, ECHO)?;
     for id in 0..1000 {
         channel.send(Echo { words: [id; 8] })?;
     }
-    for id in 0..1000 {
-        assert_eq!(channel.recv_timeout(Duration::from_secs(10))?.words, [id; 8]);
+    for (id, answer) in (0..1000).zip(channel.iter()) {
+        assert_eq!(answer.words, [id; 8]);
     }
     println!("{}", channel.dump()?);
     let telemetry = channel.close()?.telemetry;
