@@ -131,7 +131,7 @@ impl Builder {
         // `true` stands in for the bitcode linker; places in source would bring this machine's paths into the PTX. The calling convention of kernels
         // is unstable: with the attribute here, no crate has to name it.
         format!(
-            "-C target-cpu={processor} -C target-feature=+ptx{version} -C linker=true -Z location-detail=none -Z crate-attr=feature(abi_ptx)"
+            "-C target-cpu={processor} -C target-feature=+ptx{version} -C linker=true -Z location-detail=none -Z crate-attr=feature(abi_ptx) -A duplicate_features"
         )
     }
 }

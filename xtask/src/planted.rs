@@ -22,7 +22,6 @@ codegen-units = 1
 
 const SOURCE: &str = r#"
 #![no_std]
-#![feature(abi_ptx)]
 
 use core::sync::atomic::{AtomicU64, Ordering::AcqRel};
 
