@@ -34,6 +34,24 @@ macro_rules! rings {
             /// A consumer that shares ownership of its ring.
             #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
             pub type OwnedConsumer<T> = crate::ring::Owned<super::Consumer<'static, T, crate::Host>>;
+
+            /// Allocates a ring of at least `capacity` slots (the next power of two), and returns its ends. They share ownership of it.
+            ///
+            /// ```
+            #[doc = concat!("let (mut producer, mut consumer) = ringmem_layouts::ring::", $module, "::bounded::<String>(100);")]
+            /// assert_eq!(producer.capacity(), 128);
+            /// std::thread::spawn(move || producer.push("hello".to_owned()).is_ok()).join().unwrap();
+            /// assert_eq!(consumer.pop().as_deref(), Ok("hello"));
+            /// ```
+            ///
+            /// # Panics
+            ///
+            /// If the slots exceed `isize::MAX` bytes, as `Vec::with_capacity`.
+            #[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+            #[must_use]
+            pub fn bounded<T: Send + 'static>(capacity: usize) -> (OwnedProducer<T>, OwnedConsumer<T>) {
+                Boxed::with_capacity(capacity).into_ends()
+            }
         }
 
         pub use crate::ring::error::{PopError, PushError, ReserveError};

@@ -222,6 +222,22 @@ impl<K: HostKind<T>, T, S: Storage<K::Slot>> RingIn<K, T, S> {
     }
 }
 
+#[cfg(feature = "alloc")]
+impl<K: HostKind<T>, T> RingIn<K, T, alloc::boxed::Box<[MaybeUninit<K::Slot>]>> {
+    /// Allocates an empty ring of at least `capacity` slots: of the next power of two, at least 1.
+    ///
+    /// # Panics
+    ///
+    /// If the slots exceed `isize::MAX` bytes, as `Vec::with_capacity`.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        match Self::over(alloc::boxed::Box::new_uninit_slice(super::power_of_two(capacity, 1))) {
+            Ok(ring) => ring,
+            Err(_) => unreachable!("the capacity is a power of two"),
+        }
+    }
+}
+
 /// How a ring gives out its ends: by `&mut` where an end is the only one of its sort.
 macro_rules! split {
     ($($kind:ident[$slot:ident]: ($($lend:tt)+) -> $module:ident, $ends:path;)+) => {$(

@@ -156,6 +156,34 @@ mod lent {
     }
 }
 
+/// The capacity of the rings of owned ends.
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
+mod bounded {
+    use super::*;
+    use crate::ring::owned::Bounded;
+
+    macro_rules! bounded {
+        ($([$($generic:tt)*] $end:ty;)+) => {$(
+            impl<$($generic)*> Bounded for $end {
+                #[allow(clippy::unnecessary_cast, reason = "some ends count in `u64`, for a peer with other words")]
+                fn capacity(&self) -> usize {
+                    // The ring is in this process's memory.
+                    <$end>::capacity(self) as usize
+                }
+            }
+        )+};
+    }
+
+    bounded! {
+        [K: OneProducer<T, M>, T, M: Machine] Producer<'_, K, T, M>;
+        [K: OneConsumer<T, M>, T, M: Machine] Consumer<'_, K, T, M>;
+        [T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool] mpmc::Handle<'_, T, M, KIND, FILLS>;
+        [M: Machine, const FILLS: bool] framed::End<'_, M, FILLS>;
+        [T: RingMessage, M: Machine] lossy::Writer<'_, T, M>;
+        [T: RingMessage, M: Machine] lossy::Reader<'_, T, M>;
+    }
+}
+
 /// A type, its name, and the methods whose answers are shown.
 macro_rules! shown {
     ($([$($generic:tt)*] $type:ty: $name:literal $($what:ident)*;)+) => {$(

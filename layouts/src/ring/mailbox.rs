@@ -267,6 +267,20 @@ impl<T: RingMessage, const N: usize> Mailbox<T, N> {
     }
 }
 
+/// Allocates a mailbox, and returns its writer and a reader. They share ownership of it; clone the reader for more.
+///
+/// ```
+/// let (mut writer, mut reader) = ringmem_layouts::ring::mailbox::channel::<u64>();
+/// writer.publish(1);
+/// writer.publish(2);
+/// assert_eq!(reader.follow().map(|new| new.value), Ok(2));
+/// ```
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
+#[must_use]
+pub fn channel<T: RingMessage>() -> (OwnedWriter<T>, OwnedReader<T>) {
+    Mailbox::<T>::new().into_ends()
+}
+
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 impl<T: RingMessage, const N: usize> Default for Mailbox<T, N> {
     fn default() -> Self {

@@ -67,6 +67,8 @@ pub use owned::{Lent, Owned};
 pub use policy::{Counts, Evict, Policed};
 pub use producer::Producer;
 pub use slots::{Row, Slot};
+#[cfg(all(feature = "alloc", any(target_has_atomic = "64", feature = "portable-atomic")))]
+use storage::power_of_two;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use storage::{BareSlot, Storage, WordSlot};
 pub use traits::{Bells, End, Follow, Pop, PopBytes, Publish, Push, PushBytes};

@@ -118,6 +118,71 @@ impl<E: Pop> Owned<E> {
     }
 }
 
+impl<E: PushBytes> Owned<E> {
+    /// Pushes a copy of `message` and publishes it.
+    ///
+    /// # Errors
+    ///
+    /// [`framed::PushError`]: full, too large, or corrupt.
+    #[inline]
+    pub fn push_bytes(&mut self, message: &[u8]) -> Result<(), framed::PushError> {
+        self.end.push_bytes(message)
+    }
+}
+
+impl<E: PopBytes> Owned<E> {
+    /// Pops one message into the beginning of `into`; returns its length in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`framed::PopError`]: empty, too small a buffer, or corrupt.
+    #[inline]
+    pub fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError> {
+        self.end.pop_bytes(into)
+    }
+}
+
+impl<E: Publish> Owned<E> {
+    /// Publishes one value over the oldest.
+    #[inline]
+    pub fn publish(&mut self, value: E::Item) {
+        self.end.publish(value);
+    }
+}
+
+impl<E: Follow> Owned<E> {
+    /// Reads the next new value.
+    ///
+    /// # Errors
+    ///
+    /// [`PopError`]: nothing new, or corrupt.
+    #[inline]
+    pub fn follow(&mut self) -> Result<E::Item, PopError> {
+        self.end.follow()
+    }
+}
+
+impl<E: Pop> Owned<E> {
+    /// Pops the values that are there, until the ring is empty.
+    pub fn try_iter(&mut self) -> impl Iterator<Item = E::Item> {
+        core::iter::from_fn(|| self.end.pop().ok())
+    }
+}
+
+/// An end that knows the capacity of its ring.
+#[doc(hidden)]
+pub trait Bounded {
+    fn capacity(&self) -> usize;
+}
+
+impl<E: Bounded> Owned<E> {
+    /// Returns the capacity of the ring: slots, or bytes for [`framed`].
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.end.capacity()
+    }
+}
+
 /// Another handle of an end that has many.
 impl<E: Clone> Clone for Owned<E> {
     fn clone(&self) -> Self {

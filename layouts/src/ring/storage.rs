@@ -48,3 +48,13 @@ pub(super) fn slots_of<C>(storage: &impl Storage<C>) -> (NonNull<C>, u64) {
     let slots = storage.as_ref();
     (NonNull::from(slots).cast(), slots.len() as u64)
 }
+
+/// Returns the next power of two, at least `least`; a size that no allocator has if there is none.
+#[cfg(feature = "alloc")]
+pub(super) const fn power_of_two(count: usize, least: usize) -> usize {
+    let count = if count < least { least } else { count };
+    match count.checked_next_power_of_two() {
+        Some(power) => power,
+        None => usize::MAX,
+    }
+}

@@ -73,7 +73,7 @@ pub use ring::Boxed;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use ring::{Inline, Ring, RingIn};
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-pub use ring::{OwnedConsumer, OwnedProducer};
+pub use ring::{OwnedConsumer, OwnedProducer, bounded};
 
 use super::layout::LayoutError;
 use super::{RingFlags, RingLayout};

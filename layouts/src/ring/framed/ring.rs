@@ -156,6 +156,41 @@ impl<S: Storage<BareSlot<u64>>> RingIn<S> {
     }
 }
 
+#[cfg(feature = "alloc")]
+impl Boxed {
+    /// Allocates a ring of at least `bytes` bytes: of the next power of two, at least 16.
+    ///
+    /// # Panics
+    ///
+    /// If that exceeds `isize::MAX`, as `Vec::with_capacity`.
+    #[must_use]
+    pub fn with_capacity(bytes: usize) -> Self {
+        match Self::over(alloc::boxed::Box::new_uninit_slice(crate::ring::power_of_two(bytes, 16) / 8)) {
+            Ok(ring) => ring,
+            Err(_) => unreachable!("the capacity is a power of two"),
+        }
+    }
+}
+
+/// Allocates a ring of at least `bytes` bytes (the next power of two), and returns its ends. They share ownership of it. A message takes its bytes,
+/// rounded up to 8, and 8 for its length; the largest is half of the ring.
+///
+/// ```
+/// let (mut producer, mut consumer) = ringmem_layouts::ring::framed::bounded(1000);
+/// producer.push_bytes(b"hello").unwrap();
+/// let mut message = [0; 16];
+/// assert_eq!((consumer.pop_bytes(&mut message), &message[..5]), (Ok(5), &b"hello"[..]));
+/// ```
+///
+/// # Panics
+///
+/// If that exceeds `isize::MAX`, as `Vec::with_capacity`.
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+#[must_use]
+pub fn bounded(bytes: usize) -> (OwnedProducer, OwnedConsumer) {
+    Boxed::with_capacity(bytes).into_ends()
+}
+
 // An end may move to another thread; it is never shared, and there are never two of it.
 static_assertions::assert_impl_all!(Producer<'static, Host>: Send);
 static_assertions::assert_impl_all!(Consumer<'static, Host>: Send);

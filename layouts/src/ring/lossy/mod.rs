@@ -56,5 +56,5 @@ pub use ring::Boxed;
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 pub use ring::{Inline, Ring, RingIn, words};
 #[cfg(all(feature = "alloc", target_has_atomic = "ptr", any(target_has_atomic = "64", feature = "portable-atomic")))]
-pub use ring::{OwnedReader, OwnedWriter};
+pub use ring::{OwnedReader, OwnedWriter, bounded};
 pub use writer::{BatchWriter, Writer};

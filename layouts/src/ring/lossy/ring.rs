@@ -181,6 +181,41 @@ impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
     }
 }
 
+#[cfg(feature = "alloc")]
+impl<T: RingMessage> Boxed<T> {
+    /// Allocates a ring of at least `capacity` messages: of the next power of two, at least 1.
+    ///
+    /// # Panics
+    ///
+    /// If the words exceed `isize::MAX` bytes, as `Vec::with_capacity`.
+    #[must_use]
+    pub fn with_capacity(capacity: usize) -> Self {
+        let words = crate::ring::power_of_two(capacity, 1).saturating_mul(words_of::<T>());
+        match Self::over(alloc::boxed::Box::new_uninit_slice(words)) {
+            Ok(ring) => ring,
+            Err(_) => unreachable!("the capacity is a power of two"),
+        }
+    }
+}
+
+/// Allocates a ring of at least `capacity` messages (the next power of two), and returns its writer and a reader. They share ownership of it; clone
+/// the reader for more.
+///
+/// ```
+/// let (mut writer, mut reader) = ringmem_layouts::ring::lossy::bounded::<u64>(100);
+/// writer.publish(7);
+/// assert_eq!((writer.capacity(), reader.follow()), (128, Ok(Ok(7))));
+/// ```
+///
+/// # Panics
+///
+/// If the words exceed `isize::MAX` bytes, as `Vec::with_capacity`.
+#[cfg(all(feature = "alloc", target_has_atomic = "ptr"))]
+#[must_use]
+pub fn bounded<T: RingMessage>(capacity: usize) -> (OwnedWriter<T>, OwnedReader<T>) {
+    Boxed::with_capacity(capacity).into_ends()
+}
+
 // An end may move to another thread; there is one writer, and as many readers as are wanted.
 static_assertions::assert_impl_all!(Writer<'static, u64, Host>: Send);
 static_assertions::assert_impl_all!(Reader<'static, u64, Host>: Send, Clone);
