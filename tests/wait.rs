@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures::executor::block_on;
 use ringmem::Host;
 use ringmem::ring::{Bells, End, Pop, PopError, Push, PushError, flagged, mpmc, mpsc, spsc};
-use ringmem::wait::{How, RecvError, SendError, Waiting, pair};
+use ringmem::wait::{self, How, RecvError, SendError, Waiting, pair};
 
 const HOWS: [How; 4] = [How::SpinYield { looks: 0 }, How::SpinYield { looks: 100 }, How::Sleep { looks: 0 }, How::Sleep { looks: 100 }];
 const MESSAGES: u64 = 20_000;
@@ -421,4 +421,75 @@ fn a_sink_that_is_closed_has_left() {
     assert!(matches!(block_on(messages.next()), Some(Ok(1))));
     assert!(block_on(messages.next()).is_none());
     block_on(sink.close()).unwrap();
+}
+
+#[test]
+fn rings_of_any_capacity_are_rounded_up_and_iterated() {
+    for (asked, capacity) in [(0, 1), (1, 1), (3, 4), (1000, 1024)] {
+        let (sender, receiver) = wait::bounded::<u64>(asked);
+        assert_eq!((sender.end().capacity(), receiver.end().capacity()), (capacity, capacity));
+    }
+    let (mut sender, mut receiver) = wait::bounded(4);
+    let producer = thread::spawn(move || (0..1000_u64).for_each(|number| sender.send(number).expect("a receiver")));
+    assert_eq!(receiver.iter().take(10).sum::<u64>(), 45);
+    assert_eq!(receiver.into_iter().sum::<u64>(), 499_500 - 45);
+    producer.join().expect("no panic");
+
+    let (mut sender, mut receiver) = wait::bounded_mpsc(8);
+    let mut other = sender.clone();
+    sender.send(1).expect("room");
+    other.send(2).expect("room");
+    assert_eq!(receiver.try_iter().collect::<Vec<_>>(), [1, 2]);
+    drop((sender, other));
+    assert_eq!(receiver.into_iter().next(), None);
+
+    let (mut sender, receiver) = wait::bounded_mpmc(8);
+    let mut other = receiver.clone();
+    sender.send(1).expect("room");
+    drop(sender);
+    assert_eq!((other.recv(), receiver.into_iter().next()), (Ok(1), None));
+}
+
+#[test]
+fn select_returns_the_message_of_a_thread_that_sends_later() {
+    let (ends, mut receivers): (Vec<_>, Vec<_>) = (0..4).map(|_| wait::bounded::<u64>(4)).unzip();
+    let mut senders = ends.into_iter();
+    let (mut quiet, mut loud) = (senders.next().expect("four"), senders.next_back().expect("four"));
+    let kept: Vec<_> = senders.collect();
+    let (go, gone) = std::sync::mpsc::channel();
+    let sends = thread::spawn(move || {
+        for number in 0..100 {
+            gone.recv().expect("the test");
+            loud.send(number).expect("a receiver");
+        }
+        loud
+    });
+    for number in 0..100 {
+        go.send(()).expect("the sender");
+        assert_eq!(wait::select(&mut receivers, Some(Instant::now() + LONG)), Some((3, Ok(number))));
+    }
+    let loud = sends.join().expect("no panic");
+    // A message of another receiver is there at the next call, whichever is first.
+    quiet.send(7).expect("room");
+    drop(loud);
+    // A receiver whose sender has left is ready for ever, and does not hide the other.
+    let mut seen: Vec<_> = (0..100).map(|_| wait::select(&mut receivers, None).expect("two are ready")).collect();
+    seen.sort_by_key(|(index, _)| *index);
+    seen.dedup();
+    assert_eq!(seen, [(0, Ok(7)), (3, Err(RecvError::Disconnected))]);
+    drop((quiet, kept));
+}
+
+#[test]
+fn select_ends_at_its_deadline_and_takes_nothing() {
+    let (mut sender, receiver) = wait::bounded::<u64>(4);
+    let (_other, second) = wait::bounded(4);
+    let mut receivers = [receiver, second];
+    let wait_for = Duration::from_millis(20);
+    let begun = Instant::now();
+    assert_eq!(wait::select(&mut receivers, Some(begun + wait_for)), None);
+    assert!(begun.elapsed() >= wait_for);
+    assert_eq!(wait::select(&mut receivers[..0], None), None);
+    sender.send(1).expect("room");
+    assert_eq!(wait::select(&mut receivers, Some(begun)), Some((0, Ok(1))));
 }

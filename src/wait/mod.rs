@@ -20,33 +20,36 @@
 //! a bell [beside](broadcast) them.
 //!
 //! ```
-//! use ringmem::ring::spsc::Ring;
-//! use ringmem::wait::{How, pair};
+//! use ringmem::wait;
 //!
-//! let mut ring = Ring::<u64, 8>::new();
-//! let (producer, consumer) = ring.split();
-//! let (mut sender, mut receiver) = pair(producer, consumer, How::default());
+//! let (mut sender, receiver) = wait::bounded(8);
 //! std::thread::scope(|scope| {
 //!     scope.spawn(move || (0..100).for_each(|number| sender.send(number).unwrap()));
-//!     let numbers: Vec<u64> = std::iter::from_fn(|| receiver.recv().ok()).collect();
+//!     let numbers: Vec<u64> = receiver.into_iter().collect();
 //!     assert_eq!(numbers, (0..100).collect::<Vec<_>>());
 //! });
 //! ```
 
 mod beside;
+mod bounded;
 mod bytes;
 mod error;
 mod future;
 #[cfg(feature = "futures")]
 mod futures;
+mod iter;
 mod park;
+mod select;
 mod waiting;
 
 pub use beside::{Follower, Publisher, beside, broadcast, follow};
+pub use bounded::{Receiver, Sender, bounded, bounded_mpmc, bounded_mpsc};
 pub use error::{RecvError, SendError, WaitError};
 pub use future::{Receive, Transmit};
 #[cfg(feature = "futures")]
 pub use futures::{ByteMessages, ByteOutbox, Messages, Outbox};
+pub use iter::IntoIter;
 pub(crate) use park::wake_sleepers;
 pub use park::{Os, Park, Shelf};
+pub use select::select;
 pub use waiting::{How, Waiting, pair};

@@ -1,0 +1,51 @@
+//! Rings of this process with ends that wait.
+
+use super::{How, Waiting, pair};
+use crate::ring::{mpmc, mpsc, spsc};
+
+/// The sender of [`bounded`].
+pub type Sender<T> = Waiting<spsc::OwnedProducer<T>>;
+/// The receiver of [`bounded`].
+pub type Receiver<T> = Waiting<spsc::OwnedConsumer<T>>;
+
+/// Allocates an SPSC ring of at least `capacity` slots (the next power of two), and returns ends that wait, [as `How` does by default](How::default).
+///
+/// ```
+/// use ringmem::wait;
+///
+/// let (mut sender, receiver) = wait::bounded(8);
+/// let producer = std::thread::spawn(move || (0..100).for_each(|number| sender.send(number).unwrap()));
+/// assert_eq!(receiver.into_iter().sum::<u64>(), 4950);
+/// producer.join().unwrap();
+/// ```
+///
+/// # Panics
+///
+/// If the slots exceed `isize::MAX` bytes, as `Vec::with_capacity`.
+#[must_use]
+pub fn bounded<T: Send + 'static>(capacity: usize) -> (Sender<T>, Receiver<T>) {
+    let (producer, consumer) = spsc::bounded(capacity);
+    pair(producer, consumer, How::default())
+}
+
+/// As [`bounded`], for any number of senders: clone the sender.
+///
+/// # Panics
+///
+/// As [`bounded`].
+#[must_use]
+pub fn bounded_mpsc<T: Send + 'static>(capacity: usize) -> (Waiting<mpsc::OwnedProducer<T>>, Waiting<mpsc::OwnedConsumer<T>>) {
+    let (producer, consumer) = mpsc::bounded(capacity);
+    pair(producer, consumer, How::default())
+}
+
+/// As [`bounded`], for any number of senders and receivers: clone them.
+///
+/// # Panics
+///
+/// As [`bounded`].
+#[must_use]
+pub fn bounded_mpmc<T: Send + 'static>(capacity: usize) -> (Waiting<mpmc::OwnedProducer<T>>, Waiting<mpmc::OwnedConsumer<T>>) {
+    let (producer, consumer) = mpmc::bounded(capacity);
+    pair(producer, consumer, How::default())
+}

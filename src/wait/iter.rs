@@ -1,0 +1,42 @@
+//! Iteration over the messages of a receiver.
+
+use core::iter;
+
+use super::{Park, Waiting};
+use crate::ring::Pop;
+
+impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
+    /// Iterates over messages; waits for each. Ends when [`recv`](Self::recv) fails: when the other side has left and nothing is left in the ring.
+    pub fn iter(&mut self) -> impl Iterator<Item = E::Item> {
+        iter::from_fn(|| self.recv().ok())
+    }
+
+    /// Iterates over the messages that are there; never waits.
+    pub fn try_iter(&mut self) -> impl Iterator<Item = E::Item> {
+        iter::from_fn(|| self.try_recv().ok())
+    }
+}
+
+impl<E: Pop, P: Park<E::Word>> IntoIterator for Waiting<E, P> {
+    type Item = E::Item;
+    type IntoIter = IntoIter<E, P>;
+
+    /// As [`iter`](Self::iter).
+    fn into_iter(self) -> IntoIter<E, P> {
+        IntoIter { receiver: self }
+    }
+}
+
+/// The messages of a receiver, until the other side has left.
+#[derive(Debug)]
+pub struct IntoIter<E: Pop, P: Park<E::Word>> {
+    receiver: Waiting<E, P>,
+}
+
+impl<E: Pop, P: Park<E::Word>> Iterator for IntoIter<E, P> {
+    type Item = E::Item;
+
+    fn next(&mut self) -> Option<E::Item> {
+        self.receiver.recv().ok()
+    }
+}

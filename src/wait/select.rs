@@ -1,0 +1,69 @@
+//! [`select`]: one of several receivers.
+
+use core::pin::Pin;
+use core::sync::atomic::AtomicUsize;
+use core::sync::atomic::Ordering::Relaxed;
+use core::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::thread::{self, Thread};
+use std::time::Instant;
+use std::vec::Vec;
+
+use super::{Park, RecvError, Waiting};
+use crate::ring::Pop;
+
+/// Waits until one of several receivers has a message, has lost its sender or is corrupt, until the deadline if there is one. Returns its index and what
+/// [`recv`](Waiting::recv) returns for it; `None` if the time is up, or without receivers.
+///
+/// No message of another receiver is lost: it is there at the next call. The search begins at another receiver in each call, so none is starved. Receivers whose sender is in another process are polled in a loop.
+///
+/// ```
+/// use ringmem::wait;
+///
+/// let (mut sender, first) = wait::bounded::<&str>(8);
+/// let (_idle, second) = wait::bounded(8);
+/// sender.send("hello")?;
+/// let mut receivers = [second, first];
+/// assert_eq!(wait::select(&mut receivers, None), Some((1, Ok("hello"))));
+/// # Ok::<(), wait::SendError<&str>>(())
+/// ```
+pub fn select<E: Pop, P: Park<E::Word>>(
+    receivers: &mut [Waiting<E, P>],
+    deadline: Option<Instant>,
+) -> Option<(usize, Result<E::Item, RecvError>)> {
+    static TURN: AtomicUsize = AtomicUsize::new(0);
+
+    let count = receivers.len();
+    if count == 0 {
+        return None;
+    }
+    let waker = Waker::from(Arc::new(Parked(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    // A future takes a message only in the poll that returns it, so the others can be dropped.
+    let mut waiting: Vec<_> = receivers.iter_mut().map(Waiting::recv_async).collect();
+    let first = TURN.fetch_add(1, Relaxed) % count;
+    loop {
+        for index in (first..count).chain(0..first) {
+            if let Poll::Ready(received) = Pin::new(&mut waiting[index]).poll(&mut context) {
+                return Some((index, received));
+            }
+        }
+        match deadline {
+            None => thread::park(),
+            Some(deadline) => match deadline.checked_duration_since(Instant::now()) {
+                Some(left) if !left.is_zero() => thread::park_timeout(left),
+                _ => return None,
+            },
+        }
+    }
+}
+
+/// The thread that waits. A wake-up before it parks is not lost: `unpark` leaves a token.
+struct Parked(Thread);
+
+impl Wake for Parked {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
