@@ -10,11 +10,12 @@ use ringmem_layouts::Word;
 
 use crate::barrier::Barrier;
 
-/// The two words of it. What one side stores and then loads, the other loads and then stores: a barrier on each side keeps both from seeing the old.
+/// The two words of the lock. Each side stores one word and then loads the other. A barrier on each side between the two prevents that both
+/// load old values.
 pub(super) struct BiasedLock<W> {
-    /// 1 while its owner is at the cache. Owner.
+    /// 1 while the owner accesses the cache. Written by the owner.
     locked: W,
-    /// 1 while another thread wants the cache, or has it. That thread, one at a time.
+    /// 1 while another thread waits for the cache or has it. Written by that thread, one at a time.
     revoked: W,
 }
 
@@ -23,12 +24,12 @@ impl<W: Word> BiasedLock<W> {
         Self { locked: W::new(0), revoked: W::new(0) }
     }
 
-    /// Locks, unless another thread has revoked the bias. Returns whether it did. Owner.
+    /// Locks, unless another thread has revoked the bias. Returns whether it locked. Owner only.
     #[inline(always)]
     pub fn try_lock<B: Barrier>(&self) -> bool {
         self.locked.store(1);
         B::often();
-        // SYNC POINT: bias restored. Pairs with restore. And bias revoked: the barriers put one side's store before the other's load.
+        // SYNC POINT: bias restored. Pairs with restore. Bias revoked: the barriers order each side's store before its load.
         if self.revoked.load_acquire() == 0 {
             return true;
         }
@@ -36,14 +37,14 @@ impl<W: Word> BiasedLock<W> {
         false
     }
 
-    /// Unlocks. Owner.
+    /// Unlocks. Owner only.
     #[inline(always)]
     pub fn unlock(&self) {
         // SYNC POINT: lock released. Pairs with is_unlocked.
         self.locked.store_release(0);
     }
 
-    /// Revokes the bias; false without a system-wide barrier. Another thread, one at a time.
+    /// Revokes the bias; false without a system-wide barrier. Other threads, one at a time.
     pub fn revoke<B: Barrier>(&self) -> bool {
         self.revoked.store(1);
         let heard = B::seldom();
@@ -59,7 +60,7 @@ impl<W: Word> BiasedLock<W> {
         self.locked.load_acquire() == 0
     }
 
-    /// Restores the bias. The revoker.
+    /// Restores the bias. Revoker only.
     pub fn restore(&self) {
         // SYNC POINT: bias restored. Pairs with try_lock.
         self.revoked.store_release(0);
@@ -72,7 +73,7 @@ mod tests {
     use crate::barrier::tests::{Both, Weakened};
     use crate::loom_machine::{LoomWord, STRONG};
 
-    /// Two threads that touch what only one may have: loom's cell notices.
+    /// Two threads access a cell that only one may access at a time; loom detects violations.
     fn scene<B: Barrier>() {
         loom::model(|| {
             let shared = loom::sync::Arc::new((BiasedLock::<LoomWord<STRONG>>::new(), loom::cell::UnsafeCell::new(0_u64)));
@@ -81,7 +82,7 @@ mod tests {
                 move || {
                     for _ in 0..2 {
                         if shared.0.try_lock::<B>() {
-                            // SAFETY: what the scene is about.
+                            // SAFETY: the property under test.
                             shared.1.with_mut(|cache| unsafe { *cache += 1 });
                             shared.0.unlock();
                         }
@@ -90,7 +91,7 @@ mod tests {
             });
             if shared.0.revoke::<B>() {
                 if shared.0.is_unlocked() {
-                    // SAFETY: as above.
+                    // SAFETY: the property under test.
                     shared.1.with_mut(|cache| unsafe { *cache += 1 });
                 }
                 shared.0.restore();
@@ -110,7 +111,7 @@ mod tests {
         scene::<Weakened>();
     }
 
-    /// An owner that takes one after the other, and an revoker that takes all there are: who got how many of three.
+    /// The owner takes entries one by one, and the revoker takes all. Checks that each of the three is taken once.
     fn stealing<B: Barrier>() {
         loom::model(|| {
             let shared = loom::sync::Arc::new((BiasedLock::<LoomWord<STRONG>>::new(), loom::cell::UnsafeCell::new(std::vec![1_u32, 2, 4])));
@@ -120,7 +121,7 @@ mod tests {
                     let mut taken = 0;
                     for _ in 0..2 {
                         if shared.0.try_lock::<B>() {
-                            // SAFETY: what the scene is about.
+                            // SAFETY: the property under test.
                             taken += shared.1.with_mut(|entries| unsafe { (*entries).pop() }).unwrap_or(0);
                             shared.0.unlock();
                         }
@@ -131,15 +132,15 @@ mod tests {
             let mut stolen = 0;
             if shared.0.revoke::<B>() {
                 if shared.0.is_unlocked() {
-                    // SAFETY: as above.
+                    // SAFETY: the property under test.
                     stolen = shared.1.with_mut(|entries| core::mem::take(unsafe { &mut *entries })).into_iter().sum();
                 }
                 shared.0.restore();
             }
             let taken = owner.join().unwrap();
-            // SAFETY: nobody else is left.
+            // SAFETY: no other thread is left.
             let left = shared.1.with_mut(|entries| unsafe { (*entries).iter().sum::<u32>() });
-            // Each is a bit: a sum of 7 has each once.
+            // Each entry is one bit, so a sum of 7 has each once.
             assert_eq!((taken + stolen + left, taken & stolen & left), (7, 0));
         });
     }

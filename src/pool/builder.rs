@@ -1,4 +1,4 @@
-//! What a pool will be.
+//! [`Builder`]: the options of a pool.
 
 use core::mem::ManuallyDrop;
 use core::time::Duration;
@@ -13,25 +13,25 @@ use crate::config::Pooling;
 use crate::memory::Memory;
 use crate::{Error, Result};
 
-/// What a pool does with a block's bytes before it hands the block out, the first time and every other.
+/// The contents of a block at allocation, for new and reused blocks.
 ///
-/// Unless it is asked for, nothing, in a debug build as in any other: poison costs a fill of each block that is used again, and that a program meets
-/// other bytes is no matter of how this crate was built. Tests, and whoever looks for such a fault, ask for [`Poison`](Self::Poison).
+/// The default is [`Leave`](Self::Leave) in debug builds too: a fill costs time for each reused block. Use [`Poison`](Self::Poison) in
+/// tests that look for reads of uninitialised memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Hygiene {
-    /// Nothing: what the last owner left is there, also where the memory below gives zeroes.
+    /// Unspecified: the bytes of the previous owner, even if the upstream memory zeroes its blocks.
     #[default]
     Leave,
-    /// They are 0.
+    /// All bytes are 0.
     Zero,
-    /// They are this byte, so that whoever reads what he has not written sees it.
+    /// All bytes have this value, which makes reads of unwritten bytes visible.
     Poison(u8),
 }
 
-/// Asked for memory when nothing is left: whether it has freed some, so that another try is worth it.
+/// An out-of-memory callback. It gets the requested bytes, and returns whether it freed memory, so that a retry may succeed.
 pub type OutOfMemory = Box<dyn Fn(u64) -> bool + Send + Sync>;
 
-/// A pool to be, with every default.
+/// Options of a pool, with a default for each.
 #[must_use]
 pub struct Builder<M: Memory> {
     pub(super) memory: M,
@@ -63,74 +63,78 @@ impl<M: Memory> Builder<M> {
         }
     }
 
-    /// The most bytes that it holds of its memory; 4 GiB unless set.
+    /// Sets the limit of the bytes that the pool reserves from its upstream memory. Default: 4 GiB.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.limit = bytes;
         self
     }
 
-    /// Bytes of a slab; 32 MiB unless set, rounded up to 2 MiB, or to 256 bytes if there are fewer. Longer blocks have slabs of their own; where so much is not to be had, a slab is as long as the request.
+    /// Sets the size of a slab in bytes. Default: 32 MiB. Sizes round up to multiples of 2 MiB; sizes below 2 MiB round up to multiples of
+    /// 256 bytes. A longer block gets a slab of its own. If the limit or the memory has no room for a whole slab, the slab is as long as
+    /// the request.
     pub fn slab(mut self, bytes: u64) -> Self {
         self.slab = bytes;
         self
     }
 
-    /// The size classes.
+    /// Sets the size classes.
     pub fn classes(mut self, classes: Classes) -> Self {
         self.classes = classes;
         self
     }
 
-    /// Blocks are as long as what was asked for, to 256 bytes, instead of as long as their class, and none is cached: what is given back
-    /// joins with what is free beside it at once. Less waste, for a lock at each call: for pools that are to be nearly full.
+    /// Sets whether blocks have the requested size, rounded up to 256 bytes, instead of the size of their class. Exact blocks are not
+    /// cached and coalesce when they are freed. This wastes less memory but takes a lock for each call. Use it for pools that run nearly
+    /// full.
     pub fn exact(mut self, is_exact: bool) -> Self {
         self.is_exact = is_exact;
         self
     }
 
-    /// `false`: every request goes to the memory, and nothing is kept.
+    /// Sets whether the pool keeps memory. If `false`, every request goes to the upstream memory, and every free too.
     pub fn enabled(mut self, is_enabled: bool) -> Self {
         self.is_enabled = is_enabled;
         self
     }
 
-    /// Whether anything is kept, and the most that is held, as a configuration says: no limit where it has pooling off. Its interval is for who
-    /// trims: [`Pools`](super::Pools) do.
+    /// Applies a configuration: whether the pool keeps memory, and its limit. With pooling off there is no limit. Ignores the trim
+    /// interval, which [`Pools::maintain`](super::Pools::maintain) applies.
     pub fn pooling(self, pooling: &Pooling) -> Self {
         self.enabled(pooling.enabled).limit(if pooling.enabled { pooling.max_bytes } else { u64::MAX })
     }
 
-    /// What is done with a block's bytes before it is used again; nothing unless set.
+    /// Sets the contents of a block at allocation. Default: [`Hygiene::Leave`].
     pub fn hygiene(mut self, hygiene: Hygiene) -> Self {
         self.hygiene = hygiene;
         self
     }
 
-    /// How long a request waits at most for frees whose last use is not over, when nothing else is left; 100 ms unless set.
+    /// Sets how long a request waits for pending frees when no other memory is left. Default: 100 ms.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Asked last, with the bytes that are missing. For a request that is made within, of whatever pool, nobody is asked.
+    /// Sets a callback that is called last, with the requested bytes. Requests that the callback itself makes, on any pool, call no
+    /// callback.
     pub fn on_out_of_memory(mut self, callback: impl Fn(u64) -> bool + Send + Sync + 'static) -> Self {
         self.out_of_memory = Some(Box::new(callback));
         self
     }
 
-    /// Nanoseconds of a clock that never goes back, for the ages of slabs.
+    /// Sets a monotonic clock in nanoseconds, which dates empty slabs.
     pub fn clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// The pool. It asks its memory for nothing yet.
+    /// Builds the pool. Allocates nothing from the upstream memory yet.
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for slabs of less than 64 KiB or more than 1 TiB.
+    /// [`Size`](Error::Size) for slabs of less than 64 KiB or more than 1 TiB - 2 MiB - 256 bytes.
     pub fn build(self) -> Result<Pool<M>> {
-        // Rounded up, it is still none that is too long.
+        // So that the rounded size stays within `LONGEST`.
         let (least, most) = (64 << 10, LONGEST - (2 << 20));
         if self.slab < least || self.slab > most {
             return Err(Error::Size { what: "slab size", asked: self.slab, least, most });

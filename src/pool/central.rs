@@ -1,7 +1,7 @@
-//! What all threads share: slabs, the heap over them, blocks whose last use is not over, and every thread's cache.
+//! The state that all threads share: slabs, the heap over them, pending frees, central free lists and the list of thread caches.
 //!
-//! Locks are taken in this order: `caches`, `ended`, a cache's own, a free list's or `state`. None is held while the backend, the memory, the clock or the callback is
-//! called.
+//! Lock order: `caches`, `ended`, a cache's own lock, a free list's lock or `state`. No lock is held during a call of the backend, the
+//! upstream memory, the clock or the callback.
 
 mod back;
 pub(crate) mod relocate;
@@ -38,30 +38,30 @@ use crate::memory::{Memory, raised};
 use crate::stream::Stream;
 use crate::{CacheLineAligned, Result};
 
-/// What slabs' sizes are multiples of where that fits the limit.
+/// Slab sizes are multiples of this, if the limit allows.
 const GRAIN: u64 = 2 << 20;
-/// The most bytes that a thread caches of one class, and the most blocks.
+/// The maximum of cached bytes and blocks per class and thread.
 const CACHED_BYTES: u64 = 4 << 20;
 const CACHED_BLOCKS: u64 = 64;
-/// The most blocks of a class, of no more bytes, that its central free list holds: as many as are on their way between a thread that takes them and one that
-/// gives them back. What does not fit goes through the heap, one by one.
+/// The maximum of blocks on a central free list, within `CACHED_BYTES`: enough for blocks in transit between an allocating and a freeing
+/// thread. Further blocks pass through the heap one by one.
 const LISTED_BLOCKS: u64 = 1024;
 
 pub(super) struct Central<M: Memory> {
-    /// Of this process; never used twice.
+    /// Unique in this process.
     pub id: u64,
-    /// The one that it is of: in a fork it does nothing.
+    /// The process that created the pool. The pool does nothing in a fork.
     pub process: Process,
-    // INVARIANT: there until this is dropped.
+    // INVARIANT: valid until `self` is dropped.
     pub memory: ManuallyDrop<M>,
-    /// The memory's. Not asked again: blocks are put together where nothing of anybody else's may be called.
+    /// The device of `memory`, cached so that building a block calls no foreign code.
     device: u32,
     classes: Classes,
     pub is_exact: bool,
     is_enabled: bool,
-    /// The minimum alignment of every block: the memory's.
+    /// The minimum alignment of every block: that of the upstream memory.
     pub least_align: usize,
-    /// Requests of up to so many bytes get any cached block of their class, as it is.
+    /// Requests of up to this many bytes can use any cached block of their class without further checks; 0 disables this.
     plain: u64,
     limit: u64,
     slab: u64,
@@ -72,12 +72,12 @@ pub(super) struct Central<M: Memory> {
     state: CacheLineAligned<Mutex<State>>,
     caches: Mutex<Caches>,
     pub handles: CacheLineAligned<Handles<HostWord>>,
-    /// What the caches of threads that have ended had counted, and those threads after them; by class.
+    /// The counts of threads that have ended, and of later operations on threads without a cache; by class.
     ended: Mutex<Vec<Counted>>,
     counts: CacheLineAligned<Counts>,
-    /// What threads had too many of and nobody uses, by class.
+    /// Surplus blocks of threads that have no open use; by class.
     free_lists: Vec<FreeList>,
-    /// How often threads have moved memory, where others did not see it.
+    /// Counts moves of memory that other threads may not have seen.
     moves: CacheLineAligned<AtomicU64>,
 }
 
@@ -90,7 +90,7 @@ pub(super) struct Wanted {
     pub align: u64,
 }
 
-/// What is counted outside the caches.
+/// Counts outside the thread caches.
 #[derive(Default)]
 struct Counts {
     misses: AtomicU64,
@@ -100,42 +100,42 @@ struct Counts {
     frees: AtomicU64,
 }
 
-/// Every running thread's.
+/// The caches of all running threads.
 #[derive(Default)]
 struct Caches {
     all: Vec<Arc<Cache>>,
-    /// The first handle has gone: no share is opened any more.
+    /// The first handle has been dropped: new caches get a closed share.
     are_closed: bool,
 }
 
 struct State {
     heap: Heap,
-    /// By number; `None` for a number that is free.
+    /// By number; `None` for an unused number.
     slabs: Vec<Option<Slab>>,
-    /// Given back, and not over.
+    /// Freed entries whose last uses are not complete.
     pending: Vec<(Uses, Entry)>,
-    /// By [`address`](crate::backend::Block::address), the tags that the memory below knows direct blocks by: out there they have ours.
+    /// By [`address`](crate::backend::Block::address): the upstream tags of direct blocks, which carry the pool's tags while they are live.
     direct: HashMap<u64, u64>,
-    /// What the memory has back and frees after its uses, or has put off to free.
+    /// Blocks that were freed upstream but still count as reserved: their uses are not complete, or their free is deferred.
     leaving: Vec<(Uses, Block)>,
-    /// Threads that have memory on its way from or to the memory below, or out of caches, where nobody else sees it.
+    /// The number of threads that move memory between the upstream memory, the heap and caches, out of sight of other threads.
     moving: u32,
-    /// How often the limit has refused some.
+    /// The number of reservations that the limit refused.
     refusals: u64,
-    /// Bytes of slabs and of direct blocks, those that are being allocated included: never above the limit.
+    /// Bytes of slabs and of direct blocks, including those that are being allocated. Never above the limit.
     reserved: u64,
     peak: u64,
 }
 
 impl State {
-    /// Takes a part back into the heap, which may do so [deferred](Heap::free_deferred); a slab that nothing is taken of any more by now, if there
-    /// is one to be [`dated`](Central::date).
+    /// Frees a part into the heap, possibly [deferred](Heap::free_deferred). Returns the slab that this emptied, which the caller must
+    /// [`date`](Central::date).
     fn give(&mut self, entry: &Entry) -> Option<u32> {
         let given = self.heap.free_deferred(Tag(entry.idle.tag).part()?)?;
         self.emptied(given)
     }
 
-    /// Has the heap take back what is deferred; the slabs that are to be dated.
+    /// Performs all deferred frees. Returns the slabs that this emptied, which the caller must date.
     fn settle(&mut self) -> Vec<u32> {
         let mut emptied = Vec::new();
         while let Some(given) = self.heap.free_next_deferred() {
@@ -152,18 +152,18 @@ impl State {
         Some(given.slab)
     }
 
-    /// The slabs that nothing is taken of, each with its number.
+    /// Returns the empty slabs with their numbers.
     fn empty_slabs(&self) -> impl Iterator<Item = (u32, &Slab)> {
         self.heap.empty_slabs().filter_map(|number| Some((number, self.slabs.get(number as usize)?.as_ref()?)))
     }
 }
 
-/// Of a slab that was emptied a moment ago: later than every time.
+/// The time of a slab that was just emptied: later than every clock value.
 const UNDATED: u64 = u64::MAX;
 
 struct Slab {
     block: Block,
-    /// When the last part of it was given back.
+    /// The time of the last free in this slab.
     empty_since: u64,
 }
 
@@ -173,7 +173,7 @@ impl<M: Memory> Central<M> {
         System::prepare();
         let Builder { memory, limit, slab, classes, is_exact, is_enabled, hygiene, patience, out_of_memory, clock } = builder;
         let least_align = memory.least_align();
-        // With raised alignments the layout of a block differs from its request.
+        // With raised alignments, the layout of a block differs from its request.
         let is_plain = is_enabled && !is_exact && matches!(hygiene, Hygiene::Leave) && least_align == 1;
         let state = State {
             heap: Heap::new(),
@@ -212,7 +212,7 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Counts for a thread that has no cache any more.
+    /// Counts an operation of a thread without a cache.
     #[cold]
     pub fn count(&self, class: usize, count: impl FnOnce(&mut Counted)) {
         let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
@@ -221,10 +221,10 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// The class whose cached blocks serve a request as they are; `None` where there is more to look at.
+    /// Returns the class whose cached blocks serve a request without further checks; `None` if it needs the slow path.
     #[inline(always)]
     pub fn plain_class_of(&self, layout: Layout) -> Option<usize> {
-        // One comparison for no bytes and too many.
+        // One comparison rejects both empty and too large requests.
         let last = (layout.size() as u64).wrapping_sub(1);
         if last < self.plain && layout.align() as u64 <= UNIT { Some(self.classes.class_to(last)) } else { None }
     }
@@ -235,7 +235,7 @@ impl<M: Memory> Central<M> {
         raised(layout, self.least_align)
     }
 
-    /// The class that serves a request; `None` where slabs do not.
+    /// Returns the class of a request; `None` if slabs do not serve it.
     pub fn class_of(&self, layout: Layout) -> Option<usize> {
         let is_pooled = self.is_enabled && layout.align() as u64 <= LARGEST_ALIGN;
         if is_pooled { self.classes.class_of(layout.size() as u64) } else { None }
@@ -245,17 +245,17 @@ impl<M: Memory> Central<M> {
         self.classes.count()
     }
 
-    /// The bytes of the block that a request of a class gets.
+    /// Returns the block size for a request of a class.
     pub fn whole(&self, class: usize, requested: u64) -> u64 {
         if self.is_exact { requested.max(1) } else { self.classes.bytes_of(class) }
     }
 
-    /// How many blocks of a class a thread caches.
+    /// Returns the maximum of cached blocks of a class per thread.
     fn most_cached(&self, class: usize) -> usize {
         (CACHED_BYTES / self.classes.bytes_of(class)).clamp(2, CACHED_BLOCKS) as usize
     }
 
-    /// An entry that is ready to be a block.
+    /// Prepares an entry for its next owner, as the hygiene option requires.
     pub fn reused(&self, entry: Entry, layout: Layout, on: Option<&Stream>) -> Result<Entry> {
         match self.hygiene {
             Hygiene::Leave => Ok(entry),
@@ -295,28 +295,29 @@ impl<M: Memory> Central<M> {
         Some(self.entry(&taken, &slab.block))
     }
 
-    /// What was taken of a slab, as an entry.
+    /// Returns the entry of a part that was taken from the slab `block`.
     fn entry(&self, taken: &Taken, block: &Block) -> Entry {
-        // What is shorter than its class serves the class before, or none; what is exact serves none.
+        // A part shorter than its class serves the class below, or none. Exact parts have no class.
         let class = if self.is_exact { None } else { self.classes.class_within(taken.size) };
         let device_address = block.device_address.and_then(|address| address.offset(taken.offset));
-        // SAFETY: the heap gives offsets within the slab.
+        // SAFETY: the heap returns offsets within the slab.
         let host = block.host.map(|host| unsafe { host.add(taken.offset as usize) });
         Entry { idle: Idle::new(Tag::new(taken.part, class, taken.size, block).0, device_address, host), used: None }
     }
 
-    /// Fills a block with a byte, as long as the request. One that cannot be cleaned is not handed out.
+    /// Fills the requested bytes of a block. If the fill fails, the pool takes the block back.
     #[cold]
     fn clean(&self, entry: Entry, layout: Layout, byte: u8, on: Option<&Stream>) -> Result<Entry> {
         let block = self.block(&entry, layout);
-        // SAFETY: the beginning is within the block.
+        // SAFETY: offset 0 is within the block.
         let Some(to) = (unsafe { block.place(0) }) else { return Ok(entry) };
         let fill = Fill { to, pattern: byte.into(), size: 1, count: layout.size() as u64 };
         let backend = self.memory.backend();
         let clean = || match on {
-            // SAFETY: the block is nobody's yet, and what is queued before on this stream is over by then: it was used last there, or nowhere.
+            // SAFETY: the block has no owner yet. Its last use, if any, was on this stream, so it completes before the fill.
             Some(stream) => unsafe { backend.fill(&fill, stream.id()) }.map(Some),
-            // SAFETY: as above, and its last use is over: without a stream no other is taken, and what the memory gave is waited for.
+            // SAFETY: the block has no owner yet. Without a stream, only entries without an open use are taken, and the `ready` ticket of
+            // an upstream block is waited for.
             None => block
                 .ready
                 .map_or(Ok(true), |ready| backend.wait(ready, None))
@@ -341,24 +342,24 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Takes back what could not be cleaned. Nothing was queued on it.
+    /// Takes back an entry that could not be filled. No operation is queued on it.
     fn refuse(&self, entry: &Entry, layout: Layout) {
         if !Tag(entry.idle.tag).is_direct() {
             self.give_one(&Uses::from(entry.used), entry);
             return;
         }
-        // It was neither had nor given back, as far as is counted.
+        // The request failed, so it does not count.
         self.counts.misses.fetch_sub(1, Relaxed);
         let block = self.block(entry, layout);
         let uses = Uses::from(block.ready);
-        // SAFETY: nobody's yet, and its only use is the one that makes it ready.
+        // SAFETY: the block has no owner, and `ready` is its only use.
         if let Err(error) = unsafe { self.forget_direct(block, &uses) } {
             self.memory.backend().unreported(error);
         }
     }
 
-    /// Closes every thread's share, since the first handle goes: what they had counted. `None` in a fork, or where a thread cannot be asked: the pool
-    /// stays.
+    /// Closes every thread's share when the first handle is dropped, and returns the sum of their counts. `None` in a fork, or if a cache
+    /// cannot be accessed: then the pool leaks.
     #[cold]
     pub fn close_shares(&self) -> Option<u64> {
         if !self.process.is_this() {
@@ -372,25 +373,25 @@ impl<M: Memory> Central<M> {
         caches.iter().try_fold(0_u64, |sum, cache| Some(sum.wrapping_add(cache.ask(|kept| kept.handles.close())?)))
     }
 
-    /// Says that this thread may move memory, until what this gives is dropped; what it has [moved](Self::moved) it says by then.
+    /// Marks that this thread may move memory, until the guard is dropped. Moves must be counted with [`moved`](Self::moved) before that.
     pub fn moving(&self) -> Moving<'_, M> {
         self.lock().moving += 1;
         Moving(self)
     }
 
-    /// Counts that this thread has moved memory. What makes others see what it moved has them see this.
+    /// Counts a move by this thread. The synchronisation that makes the moved memory visible also makes the count visible.
     fn moved(&self) {
         self.moves.fetch_add(1, Relaxed);
         MOVES.set(MOVES.get().wrapping_add(1));
     }
 
-    /// A number that stays the same while no other thread moves memory, here or in a pool beside this one.
+    /// Returns a number that changes only when another thread moves memory, here or in the pool `beside`.
     pub fn moved_by_others(&self, beside: Option<&Self>) -> u64 {
         let moves = |pool: &Self| pool.moves.load(Relaxed);
         moves(self).wrapping_add(beside.map_or(0, moves)).wrapping_sub(MOVES.get())
     }
 
-    /// Calls the memory below. What this thread moves there, in a pool, is not moved here.
+    /// Calls the upstream memory. If it is a pool, its moves do not count as moves here.
     fn below<R>(&self, call: impl FnOnce(&M) -> R) -> R {
         let moves = MOVES.get();
         let result = call(&self.memory);
@@ -398,7 +399,7 @@ impl<M: Memory> Central<M> {
         result
     }
 
-    /// What there is, with nothing deferred: for who reads the heap.
+    /// Locks the state with no deferred frees left, for readers of the heap.
     fn settled(&self) -> MutexGuard<'_, State> {
         loop {
             let mut state = self.lock();
@@ -419,7 +420,7 @@ impl<M: Memory> Central<M> {
 pub(super) struct Moving<'a, M: Memory>(&'a Central<M>);
 
 impl<M: Memory> Moving<'_, M> {
-    /// The same as to drop it, for who has the state.
+    /// Ends the move under the state's lock that the caller holds.
     fn end(self, state: &mut State) {
         state.moving -= 1;
         mem::forget(self);
@@ -433,7 +434,7 @@ impl<M: Memory> Drop for Moving<'_, M> {
 }
 
 thread_local! {
-    /// How often this thread has moved memory: what others have is the rest.
+    /// The moves of this thread, to subtract from the moves of all threads.
     static MOVES: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -458,13 +459,13 @@ impl<M: Memory> Home for Central<M> {
         // SAFETY: the caller's promise.
         let entries = unsafe { cache.own(take_all) };
         let leave = |_| {
-            // Counted once, whoever reads meanwhile.
+            // Under both locks, so that a concurrent reader counts this thread once.
             let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
             let mut ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
             // SAFETY: the caller's promise.
             unsafe { cache.own(|kept| ended.iter_mut().zip(&kept.bins).for_each(|(sum, bin)| sum.add(&bin.counted))) };
-            // Added before anybody can find it closed.
-            // SAFETY: as above.
+            // Added before another thread can find the share closed.
+            // SAFETY: the caller's promise.
             unsafe { cache.own(|kept| self.handles.add(kept.handles.close())) };
             caches.all.retain(|other| !Arc::ptr_eq(other, cache));
         };
@@ -474,16 +475,16 @@ impl<M: Memory> Home for Central<M> {
 
 impl<M: Memory> Drop for Central<M> {
     fn drop(&mut self) {
-        // SAFETY: once, and nobody comes to it after this.
+        // SAFETY: called once, and no other access follows.
         let memory = unsafe { ManuallyDrop::take(&mut self.memory) };
-        // What a fork has is its parent's to free.
+        // The parent process frees the memory.
         if !self.process.is_this() {
             return;
         }
-        // Every block was given back, since each holds the pool; but the last use of some may be open.
+        // Every block was freed, since each buffer holds the pool. But the last use of some may be incomplete.
         let mut open: Vec<Ticket> = Vec::new();
         for cache in mem::take(&mut *self.caches.lock().unwrap_or_else(PoisonError::into_inner)).all {
-            // SAFETY: who has the pool may touch its caches, and nobody has it any more.
+            // SAFETY: only holders of the pool access its caches, and none are left.
             unsafe { cache.alone(|kept| open.extend(kept.bins.iter().flat_map(|bin| &bin.entries).filter_map(|entry| entry.used))) };
         }
         let (slabs, pending) = {

@@ -1,17 +1,17 @@
 //! Size classes: octaves, each in equal steps.
 //!
-//! Octave 0 is everything up to the least block (4 KiB unless set otherwise); octave `k` goes from there times `2^(k-1)` to there times `2^k`. With more
-//! than one step, octave 0 has a class for each 256 bytes. So a block is never more than `1 + 1/steps` times as long as what was asked for,
-//! beyond the first 256 bytes.
+//! Octave 0 covers sizes up to the least block, by default 4 KiB. Octave `k` covers the sizes from `2^(k-1)` to `2^k` times the least
+//! block. With more than one step per octave, octave 0 has a class for every 256 bytes; with one step, it has a single class. Above the
+//! least block, a block is at most `1 + 1/steps` times as long as its request, plus 256 bytes.
 
 use super::heap::UNIT;
 use crate::config::ConfigError;
 use crate::{Error, Result};
 
-/// The longest least block, bytes.
+/// The maximum of the least block, in bytes.
 const LEAST_MOST: u64 = 1 << 32;
 
-/// How sizes are rounded up to what blocks have.
+/// The size classes of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Classes {
     /// Units of the least block, as a power of two.
@@ -19,8 +19,8 @@ pub struct Classes {
     octaves: u32,
     /// INVARIANT: at most `least_bits`.
     step_bits: u32,
-    /// Bytes of the largest block, units of the least, and what a class's number is more than its octave and step say, modulo 2^32:
-    /// computed from the others.
+    /// Derived from the fields above: the bytes of the largest block, the units of the least, and the offset from octave and step to the
+    /// class number, modulo 2^32.
     largest: u64,
     least_units: u64,
     shift: u32,
@@ -34,12 +34,13 @@ impl Default for Classes {
 }
 
 impl Classes {
-    /// Classes from `least` bytes on, a power of two of at least 256.
+    /// Creates size classes with a least block of `least` bytes, a power of two.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Bytes`] for a least block of less than 256 bytes or more than 4 GiB, [`Error::Unsupported`] for one that is no power of two, and for other
-    /// steps than 1, 2, 4 or 8. [`Error::Size`] for a least block of less than 256 bytes times the steps, a largest above 64 GiB, or more than 255 classes.
+    /// [`ConfigError::Bytes`] for a least block of less than 256 bytes or more than 4 GiB. [`Error::Unsupported`] for a least block that is
+    /// not a power of two, and for steps other than 1, 2, 4 or 8. [`Error::Size`] for a least block of less than 256 bytes times the steps,
+    /// for a largest block above 64 GiB, and for more than 255 classes.
     pub fn new(least: u64, octaves: u32, steps: u32) -> Result<Self> {
         if !(UNIT..=LEAST_MOST).contains(&least) {
             return Err(ConfigError::Bytes { field: "the least block of size classes", got: least, least: UNIT, most: LEAST_MOST }.into());
@@ -61,7 +62,7 @@ impl Classes {
         Ok(classes)
     }
 
-    /// How many there may be: a block's tag has a byte for its class, and one value says that it has none.
+    /// The maximum number of classes: the tag of a block has one byte for its class, and the value 255 means no class.
     const MOST: u64 = 255;
 
     const fn of(least_bits: u32, octaves: u32, step_bits: u32) -> Self {
@@ -70,19 +71,19 @@ impl Classes {
         Self { least_bits, octaves, step_bits, largest: UNIT << (least_bits + octaves - 1), least_units: 1 << least_bits, shift }
     }
 
-    /// How many classes there are.
+    /// Returns the number of classes.
     #[must_use]
     pub const fn count(&self) -> usize {
         (self.small() + ((self.octaves - 1) << self.step_bits)) as usize
     }
 
-    /// The largest block of a class, bytes. Longer requests are allocated exactly, outside the slabs.
+    /// Returns the largest block of a class in bytes. Longer requests are allocated exactly, outside the slabs.
     #[must_use]
     pub const fn largest(&self) -> u64 {
         self.largest
     }
 
-    /// The class of a request: the first whose blocks are long enough; `None` above the last.
+    /// Returns the class of a request: the first whose blocks are long enough. `None` above the last class.
     #[must_use]
     pub const fn class_of(&self, bytes: u64) -> Option<usize> {
         if bytes > self.largest {
@@ -91,16 +92,16 @@ impl Classes {
         Some(self.class_to(bytes.saturating_sub(1)))
     }
 
-    /// The class of a request whose last byte is at this offset, which is below the largest block.
+    /// Returns the class of a request whose last byte is at offset `last`, which must be below the largest block.
     #[inline(always)]
     pub(super) const fn class_to(&self, last: u64) -> usize {
         let last = last / UNIT;
         if last < self.least_units {
             return if self.step_bits == 0 { 0 } else { last as usize };
         }
-        // Not 0, which the compiler does not know.
+        // `last` is not 0 here, but the compiler cannot prove it.
         let bits = (last | 1).ilog2();
-        // The leading bit and the step below it; the invariant keeps what is shifted by from being negative.
+        // The leading bit and the step bits below it. By the invariant of `step_bits`, the shift is not negative.
         let step = (last >> (bits - self.step_bits)) as u32;
         self.shift.wrapping_add(bits << self.step_bits).wrapping_add(step) as usize
     }
@@ -122,7 +123,7 @@ impl Classes {
         whole + (((step as u64 + 1) * whole) >> self.step_bits)
     }
 
-    /// The class that a block of `bytes` bytes serves in full: the last whose blocks are no longer; `None` for less than the first.
+    /// Returns the largest class whose blocks fit in `bytes` bytes; `None` if none does.
     #[must_use]
     pub(super) const fn class_within(&self, bytes: u64) -> Option<usize> {
         let class = match self.class_of(bytes) {
@@ -132,7 +133,7 @@ impl Classes {
         if self.bytes_of(class) <= bytes { Some(class) } else { class.checked_sub(1) }
     }
 
-    /// Classes of octave 0.
+    /// Returns the number of classes in octave 0.
     const fn small(&self) -> u32 {
         if self.step_bits == 0 { 1 } else { 1 << self.least_bits }
     }

@@ -1,32 +1,32 @@
-//! [`Deferred`]: parts on their way back to the heap, whose records are fetched meanwhile.
+//! [`Deferred`]: deferred coalescing. Parts wait in a short queue while their records are prefetched.
 //!
-//! Of a hundred thousand parts a record is a line from far away, and joining reads a part's and then its neighbours': a processor that waits
-//! for one after the other does little else. So a part is joined some others later. Its record is asked for when it comes, and its neighbours'
-//! when it is half way.
+//! With 100 000 parts, each record is a cache miss, and coalescing reads the record of a part and then those of its neighbours. To overlap
+//! the misses, a part coalesces only after some later frees. Its record is prefetched when it enters the queue, and those of its neighbours
+//! halfway.
 
 use super::heap::PartId;
 
-/// How many others come before a part is joined.
+/// The number of later frees before a part coalesces.
 const OTHERS: usize = 8;
 
-/// In the order in which they came.
+/// A queue of parts in order of their frees.
 #[derive(Default)]
 pub(super) struct Deferred {
     parts: [Option<PartId>; OTHERS],
-    /// The place of the oldest, which the next takes.
+    /// The index of the oldest part, which the next one replaces.
     next: usize,
 }
 
-/// Whose turn it is when one comes.
+/// The parts to process after a new part enters the queue.
 pub(super) struct Due {
-    /// To have its neighbours asked for.
+    /// The part whose neighbours to prefetch.
     pub half_way: Option<PartId>,
-    /// To be joined.
+    /// The part to coalesce.
     pub over: Option<PartId>,
 }
 
 impl Deferred {
-    /// Adds one.
+    /// Adds a part.
     pub fn pass(&mut self, part: PartId) -> Due {
         let over = self.parts[self.next % OTHERS].replace(part);
         let half_way = self.parts[(self.next + OTHERS / 2) % OTHERS];
@@ -34,7 +34,7 @@ impl Deferred {
         Due { half_way, over }
     }
 
-    /// Takes one out; `None` when there is none.
+    /// Removes a part; `None` if the queue is empty.
     pub fn take(&mut self) -> Option<PartId> {
         self.parts.iter_mut().find_map(Option::take)
     }
@@ -44,17 +44,17 @@ impl Deferred {
     }
 }
 
-/// Asks for the line where something begins, and does not wait for it.
+/// Prefetches the cache line of `place`, without waiting.
 #[inline(always)]
 pub(super) fn fetch<T>(place: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: every such processor has the instruction, which changes nothing that a program sees.
+    // SAFETY: every x86-64 processor has the instruction, which has no architectural effect.
     unsafe {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(place).cast());
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
-    // SAFETY: as above.
+    // SAFETY: the same holds for every AArch64 processor.
     unsafe {
         core::arch::asm!("prfm pldl1keep, [{}]", in(reg) core::ptr::from_ref(place), options(nostack, preserves_flags, readonly));
     }

@@ -1,7 +1,7 @@
-//! [`FreeList`]: what threads have too many of, for the next thread that wants its class.
+//! [`FreeList`]: a central free list per size class, for the surplus blocks of threads.
 //!
-//! A block that one thread takes and another gives back passes here. So each central free list has a lock and lines of its own: those who pass blocks of
-//! one class wait for nobody else, and what every thread reads of the pool is not where they write.
+//! A block that one thread allocates and another frees passes through here. Each list has its own lock and its own cache lines. So traffic
+//! of one class does not delay other classes, and does not write to lines that every thread reads.
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -14,12 +14,12 @@ use super::cache::{Entry, Idle};
 #[repr(align(128))]
 pub(super) struct FreeList {
     idle: Mutex<Vec<Idle>>,
-    /// How many lie there. Written under the lock; who reads it looks there if it says so.
+    /// The number of entries. Written under the lock; readers use it as a hint without the lock.
     len: AtomicUsize,
 }
 
 impl FreeList {
-    /// Adds as many as there is room for beside those that are there, `most` in all; how many.
+    /// Adds entries up to a length of `most`, and returns how many it added.
     pub fn add(&self, most: usize, entries: &[Entry]) -> usize {
         let mut there = self.lock();
         let count = most.saturating_sub(there.len()).min(entries.len());
@@ -28,25 +28,25 @@ impl FreeList {
         count
     }
 
-    /// Whether there may be any.
+    /// Returns whether the list may have entries.
     pub fn has_some(&self) -> bool {
-        // SYNC POINT: central free list emptied. Pairs with take: who finds it empty sees that something moved.
+        // SYNC POINT: central free list emptied. Pairs with take: a thread that finds the list empty also sees the count of moves.
         self.len.load(Acquire) > 0
     }
 
-    /// Moves `most` of them, or as many as there are, the newest; says so before another can look.
+    /// Moves up to `most` entries, the newest, to `to`. Calls `says` before another thread can see the new length.
     pub fn take(&self, most: usize, to: &mut Vec<Entry>, says: impl FnOnce()) {
         let mut there = self.lock();
         let left = there.len().saturating_sub(most);
         to.extend(there.get(left..).unwrap_or_default().iter().map(|&idle| Entry { idle, used: None }));
         there.truncate(left);
-        // Before it is seen to be empty, which is looked at without the lock.
+        // Before the store of `len`, which other threads read without the lock.
         says();
         // SYNC POINT: central free list emptied. Pairs with has_some.
         self.len.store(left, Release);
     }
 
-    /// All of them, to read.
+    /// Returns a copy of all entries.
     pub fn read(&self) -> Vec<Idle> {
         self.lock().clone()
     }

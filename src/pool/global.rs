@@ -1,4 +1,4 @@
-//! The process's own [`Pools`], for programs in which handing them around is more than they are worth.
+//! The process-wide [`Pools`], for programs that do not pass pools as arguments.
 
 use std::boxed::Box;
 use std::sync::{Arc, OnceLock};
@@ -8,12 +8,12 @@ use crate::backend::Backend;
 use crate::config::Config;
 use crate::{Error, Result};
 
-/// Never dropped: the backend that they are of lives as long as the process.
+/// Never dropped, so its backend lives as long as the process.
 static POOLS: OnceLock<Pools> = OnceLock::new();
 
-/// Configures the process's pools, once: the same again gives the same pools, on any thread.
+/// Configures the process-wide pools, once. A later call with the same arguments returns the same pools, on any thread.
 ///
-/// They are of one device. A program with several makes a [`Pools`] for each.
+/// The pools are for one device. Use one [`Pools`] per device for several devices.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -34,12 +34,12 @@ static POOLS: OnceLock<Pools> = OnceLock::new();
 ///
 /// # Errors
 ///
-/// [`AlreadyExists`](Error::AlreadyExists) with both where they were configured otherwise; as [`PoolsBuilder::build`](super::PoolsBuilder::build), and then
-/// they are not configured.
+/// [`AlreadyExists`](Error::AlreadyExists), with both configurations, if the pools exist with other arguments. Those of
+/// [`PoolsBuilder::build`](super::PoolsBuilder::build), after which the pools are not configured.
 pub fn configure<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, config: &Config) -> Result<&'static Pools> {
     let pools = match POOLS.get() {
         Some(pools) => pools,
-        // Of several threads that come here one's pools stay; the others' hold nothing yet.
+        // If several threads reach this, the pools of one remain. The others hold no memory yet.
         None => {
             let pools = Pools::new(backend, device, config)?;
             POOLS.get_or_init(|| pools)
@@ -55,7 +55,7 @@ pub fn configure<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, config: &Co
     Err(Error::AlreadyExists { name: "process-wide pools".into(), configs: Some(Box::new(configs)) })
 }
 
-/// The process's pools; `None` before they are [configured](configure).
+/// Returns the process-wide pools; `None` before [`configure`].
 #[must_use]
 pub fn global() -> Option<&'static Pools> {
     POOLS.get()

@@ -1,39 +1,41 @@
-//! How many handles a pool has. Who makes or drops one writes to no word that another thread writes to, as long as the first handle lives.
+//! The handle count of a pool. While the first handle lives, cloning and dropping a handle writes to no word that another thread writes.
 //!
-//! 1. Each thread counts what it makes less what it drops, in a cache that is its own ([`Share`]). One that has none counts in the common word.
-//! 2. The first handle is many in the common word, so that it never says 0 while shares are counted. When it goes, every share is closed and
-//!    added, and then the many are taken off. A thread whose share is closed counts in the common word.
-//! 3. So the common word says 0 once: when no handle is left and no share is open. Who makes it say so lets go of the pool.
+//! 1. Each thread counts clones minus drops in its own [`Share`], in its cache. A thread without a share counts in the common word.
+//! 2. The first handle adds a large constant to the common word, so that it cannot reach 0 while shares are open. When the first handle
+//!    drops, it closes every share, adds their counts and subtracts the constant. A thread whose share is closed counts in the common word.
+//! 3. So the common word reaches 0 once: when no handle is left and no share is open. The thread that makes it 0 drops the pool.
 //!
-//! A share is touched as the cache that it is in is. Source: Choi, Shull and Torrellas, "Biased Reference Counting" (2018), with the bias of a
-//! thread's own count instead of an object's owner.
+//! The lock of the cache protects the share. Source: Choi, Shull and Torrellas, "Biased Reference Counting" (2018). Here the bias is per
+//! thread, not per object.
 
 use ringmem_layouts::RmwWord;
 
-/// The common word. Every thread.
+/// The common word, shared by all threads.
 pub(super) struct Handles<W>(W);
 
-/// As what the first handle counts: more than handles can pass from thread to thread, each of which takes one off here and has it on there.
+/// The count of the first handle. Larger than the number of handles that can move between threads, since each such move can subtract 1
+/// here.
 const FIRST: u64 = 1 << 62;
 
 impl<W: RmwWord> Handles<W> {
-    /// Those of a pool that has its first.
+    /// Returns the count of a pool that has its first handle.
     pub fn new() -> Self {
         Self(W::new(FIRST))
     }
 
-    /// Counts `more` of them; a share's may wrap.
+    /// Adds `more` handles; the sum of a share may be wrapped.
     pub fn add(&self, more: u64) {
         self.0.fetch_add(more);
     }
 
-    /// Counts one less: whether it was the last.
+    /// Subtracts a handle. Returns whether it was the last.
     pub fn leave(&self) -> bool {
-        // SYNC POINT: handle dropped. Pairs with itself: what was done by every other handle happens before the last is known to be.
+        // SYNC POINT: handle dropped. Pairs with itself: all actions of other handles happen before the drop of the last one returns true.
         self.0.fetch_add(1_u64.wrapping_neg()) == 1
     }
 
-    /// The first goes, and shares that had counted `others` are closed, as is every other: whether it was the last.
+    /// Subtracts the first handle, and adds the sum `others` of the closed shares. All shares must be closed. Returns whether no handle is
+    /// left.
     pub fn first_leaves(&self, others: u64) -> bool {
         let less = FIRST.wrapping_sub(others);
         // SYNC POINT: handle dropped. Pairs with leave.
@@ -41,9 +43,9 @@ impl<W: RmwWord> Handles<W> {
     }
 }
 
-/// What one thread has counted.
+/// The handle count of one thread.
 pub(super) struct Share {
-    /// Made less dropped, and wraps: others drop what this thread makes.
+    /// Clones minus drops; wraps, because other threads drop handles that this thread cloned.
     count: u64,
     is_open: bool,
 }
@@ -53,7 +55,7 @@ impl Share {
         Self { count: 0, is_open }
     }
 
-    /// Counts here, if it is open: whether it was.
+    /// Adds `more` if the share is open. Returns whether it is.
     #[inline(always)]
     pub fn add(&mut self, more: u64) -> bool {
         if self.is_open {
@@ -62,7 +64,7 @@ impl Share {
         self.is_open
     }
 
-    /// Closes it; what it had counted, which counts in the common word from then on.
+    /// Closes the share and returns its count. The caller adds the count to the common word.
     pub fn close(&mut self) -> u64 {
         self.is_open = false;
         core::mem::take(&mut self.count)
@@ -86,15 +88,15 @@ mod tests {
         lock: BiasedLock<LoomWord<STRONG>>,
         revokers: Mutex<()>,
         share: UnsafeCell<Share>,
-        /// Written by who lets go of it.
+        /// Written by the thread that drops the pool.
         is_there: UnsafeCell<bool>,
         has_gone: AtomicBool,
     }
 
     impl<const WEAK: u8> Pool<WEAK> {
-        /// A handle does something.
+        /// A handle uses the pool.
         fn used(&self) {
-            // SAFETY: what the scene is about: nobody lets go of what somebody uses.
+            // SAFETY: the property under test: no thread drops the pool while another uses it.
             assert!(self.is_there.with(|is_there| unsafe { *is_there }), "it has gone");
         }
 
@@ -104,7 +106,7 @@ mod tests {
             assert!(!self.has_gone.swap(true, Ordering::Relaxed), "it goes twice");
         }
 
-        /// Of the thread whose share it is.
+        /// Adds to the share, on its thread.
         fn count(&self, more: u64) -> bool {
             while !self.lock.try_lock::<Both>() {
                 drop(self.revokers.lock().unwrap());
@@ -131,8 +133,7 @@ mod tests {
         }
     }
 
-    /// A thread with a handle makes another and drops the one, and the other too unless it is left to be dropped elsewhere; meanwhile the
-    /// first goes.
+    /// A thread with a handle clones it and drops the original, and also the clone unless `is_left`. Meanwhile the first handle drops.
     fn scene<const WEAK: u8>(is_left: bool) {
         loom::model(move || {
             let pool = Arc::new(Pool::<WEAK> {
@@ -143,7 +144,7 @@ mod tests {
                 is_there: UnsafeCell::new(true),
                 has_gone: AtomicBool::new(false),
             });
-            // The thread's handle was made by one that has no share.
+            // The thread's handle was cloned by a thread without a share.
             pool.handles.add(1);
             let owner = thread::spawn({
                 let pool = Arc::clone(&pool);

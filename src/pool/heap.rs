@@ -1,16 +1,17 @@
-//! Who has which part of which slab: splitting and joining in constant time, with everything known about a part kept outside the pooled memory.
+//! The free and taken parts of slabs. Splits and coalesces in constant time, with all metadata outside the pooled memory.
 //!
-//! 1. Free parts are listed by size: 32 lists an octave, so a list's sizes differ by at most 1/32. A bitmap says which lists are not empty, and
-//!    another which words of the first are not.
-//! 2. A request is served from the first list whose parts are all long enough; if all of those are empty, from its own list, looked
-//!    through to the end. So a request fails only where no free part is long enough.
-//! 3. A part that is given back joins with the free parts before and after it at once. Two neighbours are never both free. One that is given
-//!    back [deferred](Heap::free_deferred) stays taken until then.
-//! 4. A request may specify an alignment. Bytes skipped at the front of a free part stay free. A request above one unit of alignment first searches
-//!    for a part that fits at any offset, then checks every free part. This takes constant time if much room is free, else linear time.
+//! 1. Free parts are in lists by size: 32 lists per octave, so the sizes in a list differ by at most 1/32. One bitmap marks the lists that
+//!    are not empty, and a second one the words of the first that are not 0.
+//! 2. A request takes a part from the first list whose parts are all long enough. If those lists are empty, it searches its own list to the
+//!    end. So a request fails only if no free part is long enough.
+//! 3. A freed part coalesces at once with free parts before and after it. Two free parts are never adjacent. A
+//!    [deferred](Heap::free_deferred) free counts as taken until it coalesces.
+//! 4. A request may specify an alignment. Bytes skipped at the front of a free part stay free. A request above one unit of alignment first
+//!    searches for a part that fits at any offset, then checks every free part. This takes constant time if much memory is free, else
+//!    linear time.
 //!
-//! Source: Masmano et al., "TLSF: a New Dynamic Memory Allocator for Real-Time Systems" (2004), with the metadata out of band and the look
-//! through the last list added.
+//! Source: Masmano et al., "TLSF: a New Dynamic Memory Allocator for Real-Time Systems" (2004). Changes: metadata is out of band, and the
+//! search of the own list is added.
 
 use core::num::NonZeroU32;
 use std::vec::Vec;
@@ -18,35 +19,35 @@ use std::vec::Vec;
 use super::deferred::{Deferred, Due, fetch};
 use crate::backend::Block;
 
-/// What sizes and offsets are multiples of, bytes: what a driver aligns to at least.
+/// The unit of sizes and offsets in bytes: the least alignment of a driver's allocations.
 pub(super) const UNIT: u64 = 256;
 
-/// Lists an octave, as bits.
+/// Lists per octave, as a power of two.
 const STEP_BITS: u32 = 5;
 const STEPS: usize = 1 << STEP_BITS;
 /// Octaves of sizes in units, which have 32 bits.
 const OCTAVES: usize = 32 - STEP_BITS as usize + 1;
 const LISTS: usize = OCTAVES * STEPS;
 
-/// The most parts there are: their numbers have 24 bits.
+/// The maximum number of parts: part numbers have 24 bits.
 const PARTS: usize = 1 << 24;
 
-/// From so many parts on, those that are given back late are joined deferred: fewer are near a processor anyway.
+/// The table size from which frees are deferred. The records of a smaller table mostly stay in the processor's caches.
 const FAR: usize = 1 << 14;
 
-/// The largest alignment that is searched for in slabs, in bytes: the largest that backends give. The memory serves or refuses larger ones.
+/// The largest alignment that slabs serve, in bytes: the largest that backends provide. The upstream memory serves or refuses larger ones.
 pub(super) const LARGEST_ALIGN: u64 = 2 << 20;
 
-/// The longest slab, bytes: offsets and sizes in units have 32 bits.
+/// The longest slab in bytes: offsets and sizes in units have 32 bits.
 pub(super) const LONGEST: u64 = u32::MAX as u64 * UNIT;
 
-/// A part of a slab, by a number below [`PARTS`], which is used again.
+/// The number of a part, below [`PARTS`]. Numbers are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PartId(NonZeroU32);
 
 impl PartId {
     const fn new(index: usize) -> Self {
-        // Index 0 is the table's own: no part has it.
+        // Index 0 belongs to no part.
         match NonZeroU32::new(index as u32) {
             Some(number) => Self(number),
             None => Self(NonZeroU32::MIN),
@@ -63,42 +64,42 @@ impl PartId {
     }
 }
 
-/// INVARIANT of the table: `before` and `after` link the parts of a slab in order of offset, without gaps; a free part is in the list of its
-/// size, and neither neighbour of it is free.
+/// INVARIANT of the table: `before` and `after` link the parts of a slab in order of offset, without gaps. A free part is in the list of
+/// its size, and its neighbours are not free.
 ///
-/// Half a cache line: with many parts, each that is looked at is a line from far away.
+/// Half a cache line, because with many parts each access is a cache miss.
 #[derive(Clone, Copy, Debug)]
 #[repr(align(32))]
 struct Part {
     slab: u32,
-    /// Units.
+    /// In units.
     offset: u32,
-    /// Units; 0 for a number that nobody has.
+    /// In units; 0 for an unused number.
     size: u32,
     is_free: bool,
     before: Option<PartId>,
     after: Option<PartId>,
-    /// Of a free part: its index in the list of its size.
+    /// For a free part: its index in the list of its size.
     place: u32,
-    /// Of a number that nobody has: the next such number.
+    /// For an unused number: the next unused number.
     next: Option<PartId>,
 }
 
 impl Part {
-    /// All of its slab, and nobody's.
+    /// Returns whether the part is free and covers its whole slab.
     fn is_whole(&self) -> bool {
         self.is_free && self.before.is_none() && self.after.is_none()
     }
 }
 
-/// A part that was taken.
+/// A part that was allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Taken {
     pub part: PartId,
     pub slab: u32,
-    /// Bytes from the slab's beginning.
+    /// In bytes from the beginning of the slab.
     pub offset: u64,
-    /// Bytes; at least what was asked for.
+    /// In bytes; at least the requested size.
     pub size: u64,
 }
 
@@ -131,7 +132,8 @@ impl Base {
         Self { units: one, most: if differs == 0 { Self::TOP } else { 1 << differs.trailing_zeros() } }
     }
 
-    /// Returns the units from `offset` to the next address with this alignment, a power of two; `None` if the slab's addresses disagree on it.
+    /// Returns the units from `offset` to the next address with this alignment, a power of two. `None` if the slab's addresses disagree on
+    /// it.
     const fn padding(self, offset: u32, align: u32) -> Option<u32> {
         if align > self.most {
             return None;
@@ -154,37 +156,37 @@ struct Ground {
     base: Base,
 }
 
-/// What giving a part back left.
+/// The result of a free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Given {
     pub slab: u32,
-    /// Nothing of the slab is taken any more.
+    /// No part of the slab is taken.
     pub is_empty: bool,
 }
 
-/// Free and taken parts of any number of slabs.
+/// The free and taken parts of any number of slabs.
 pub(super) struct Heap {
     parts: Vec<Part>,
-    /// By slab.
+    /// By slab number.
     slabs: Vec<Option<Ground>>,
-    /// How many there may be, [`PARTS`] at most.
+    /// The maximum number of entries in `parts`, at most [`PARTS`].
     most: usize,
-    /// From how many parts on parts may be deferred.
+    /// The number of entries in `parts` from which frees are deferred.
     far: usize,
     deferred: Deferred,
-    /// Numbers that nobody has, linked by `next`.
+    /// The first unused number; they are linked by `next`.
     unused: Option<PartId>,
-    /// By list, in no order: a part is taken from the end, and the last takes the place of one that leaves from elsewhere. Linked through
-    /// the parts, each step would touch a part or two more.
+    /// Free parts by list, unordered. A part is taken from the end; removal elsewhere moves the last part into the gap. Lists linked
+    /// through the parts would touch one or two more records per operation.
     lists: Vec<Vec<PartId>>,
-    /// Which lists are not empty.
+    /// Marks lists that are not empty.
     steps: [u32; OCTAVES],
-    /// Which words of `steps` are not 0.
+    /// Marks words of `steps` that are not 0.
     octaves: u64,
-    /// Units.
+    /// In units.
     free: u64,
     total: u64,
-    /// Free parts.
+    /// Number of free parts.
     pieces: u64,
 }
 
@@ -212,23 +214,23 @@ impl Heap {
         }
     }
 
-    /// Bytes of all slabs.
+    /// Returns the bytes of all slabs.
     pub const fn total(&self) -> u64 {
         self.total * UNIT
     }
 
-    /// Bytes that nobody has.
+    /// Returns the free bytes.
     pub const fn free(&self) -> u64 {
         self.free * UNIT
     }
 
-    /// How many pieces those are in.
+    /// Returns the number of free parts.
     pub const fn pieces(&self) -> u64 {
         self.pieces
     }
 
-    /// Adds a slab of `bytes` bytes, all of it free, unless there are too many parts or it is longer than [`LONGEST`]: whether it did. Less
-    /// than a unit at its end is left out.
+    /// Adds a free slab of `bytes` bytes, rounded down to units. Returns false if no part number is left, or the slab is shorter than a
+    /// unit or longer than [`LONGEST`].
     pub fn add(&mut self, slab: u32, bytes: u64, base: Base) -> bool {
         let size = u32::try_from(bytes / UNIT).unwrap_or(0);
         if size == 0 || !self.has_numbers(1) {
@@ -244,8 +246,8 @@ impl Heap {
         true
     }
 
-    /// Takes `bytes` bytes, at least one, at an address with this alignment, a power of two, from the list that fits best. `None` if no free part
-    /// has that many there.
+    /// Allocates `bytes` bytes, at least one, from the best-fitting list, at an alignment that is a power of two. `None` if no free part
+    /// fits.
     pub fn take(&mut self, bytes: u64, align: u64) -> Option<Taken> {
         let size = u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?;
         if align > UNIT {
@@ -267,7 +269,8 @@ impl Heap {
         Some(self.carve_after(part, padding, size).taken)
     }
 
-    /// Takes `bytes` bytes, at least one, at the first aligned address of a part, if the part is free, still at that offset and long enough.
+    /// Allocates `bytes` bytes, at least one, at the first aligned address of a part. `None` unless the part is free, still at that offset
+    /// and long enough.
     pub fn take_at(&mut self, part: PartId, slab: u32, offset: u64, bytes: u64, align: u64) -> Option<Carved> {
         let (size, align) = (u32::try_from(bytes.div_ceil(UNIT).max(1)).ok()?, align_units(align)?);
         let there = self.parts.get(part.index())?;
@@ -288,7 +291,7 @@ impl Heap {
         self.slabs[slab as usize]?.base.padding(offset, align)
     }
 
-    /// Takes `size` units of a free part after `padding` units; the part has that many. The rest before and after stays free.
+    /// Allocates `size` units of a free part after `padding` units; the part must be long enough. The rest before and after stays free.
     fn carve_after(&mut self, part: PartId, padding: u32, size: u32) -> Carved {
         if padding == 0 {
             let (taken, after) = self.carve(part, size);
@@ -303,8 +306,8 @@ impl Heap {
         Carved { taken, before: Some(part), after }
     }
 
-    /// Takes the beginning of a free part that is long enough, and lists the rest.
-    // Inline: for a request without an alignment this is all the work. Aligned requests call it elsewhere.
+    /// Allocates the beginning of a free part that is long enough, and lists the rest.
+    // Inlined: the whole work of a request without an alignment.
     #[inline(always)]
     fn carve(&mut self, part: PartId, size: u32) -> (Taken, Option<PartId>) {
         self.unlist(part);
@@ -333,7 +336,7 @@ impl Heap {
         rest
     }
 
-    /// Gives a part back that was taken.
+    /// Frees a part and coalesces it with free neighbours.
     pub fn give(&mut self, part: PartId) -> Given {
         let slab = self.parts[part.index()].slab;
         let mut whole = part;
@@ -351,7 +354,7 @@ impl Heap {
         Given { slab, is_empty: before.is_none() && after.is_none() }
     }
 
-    /// Gives a part back that was taken, now or when some others have come; what is given back now, if anything.
+    /// Frees a part, now or after some later frees. Returns the result of the free that this call performs, if any.
     pub fn free_deferred(&mut self, part: PartId) -> Option<Given> {
         if self.parts.len() < self.far {
             return Some(self.give(part));
@@ -365,18 +368,18 @@ impl Heap {
         over.map(|part| self.give(part))
     }
 
-    /// Gives one back that is deferred; `None` when none is.
+    /// Performs one deferred free; `None` if there is none.
     pub fn free_next_deferred(&mut self) -> Option<Given> {
         let part = self.deferred.take()?;
         Some(self.give(part))
     }
 
-    /// Some are deferred, which count as taken.
+    /// Returns whether frees are deferred. Deferred parts count as taken.
     pub fn has_deferred(&self) -> bool {
         !self.deferred.is_empty()
     }
 
-    /// Takes out every slab of which nothing is taken and that `wanted` says yes to; their numbers.
+    /// Removes the empty slabs for which `wanted` returns true, and returns their numbers.
     pub fn remove_empty(&mut self, mut wanted: impl FnMut(u32) -> bool) -> Vec<u32> {
         let empty: Vec<PartId> = self.whole().filter(|part| wanted(self.parts[part.index()].slab)).collect();
         empty
@@ -402,7 +405,7 @@ impl Heap {
         u64::from(self.lists.iter().flatten().copied().filter_map(usable).max().unwrap_or(0)) * UNIT
     }
 
-    /// Bytes of the longest free part.
+    /// Returns the bytes of the largest free part.
     pub fn largest(&self) -> u64 {
         let Some(octave) = self.octaves.checked_ilog2() else { return 0 };
         let Some(step) = self.steps[octave as usize].checked_ilog2() else { return 0 };
@@ -410,7 +413,7 @@ impl Heap {
         u64::from(longest.unwrap_or(0)) * UNIT
     }
 
-    /// Every part of every slab, in no order: its slab, offset and bytes, and whether it is free.
+    /// Returns every part of every slab, unordered: its number, slab, offset and size in bytes, and whether it is free.
     pub fn parts(&self) -> impl Iterator<Item = (PartId, u32, u64, u64, bool)> + '_ {
         let numbered = (0..).map(PartId::new).zip(&self.parts);
         let bytes = |units| u64::from(units) * UNIT;
@@ -419,7 +422,7 @@ impl Heap {
             .map(move |(id, part)| (id, part.slab, bytes(part.offset), bytes(part.size), part.is_free))
     }
 
-    /// The slabs of which nothing is taken.
+    /// Returns the empty slabs.
     pub fn empty_slabs(&self) -> impl Iterator<Item = u32> + '_ {
         self.whole().map(|part| self.parts[part.index()].slab)
     }
@@ -433,7 +436,7 @@ impl Heap {
         Some((*self.slabs.get(slab as usize)?)?.base)
     }
 
-    /// A free part of at least `size` units.
+    /// Returns a free part of at least `size` units.
     #[inline(always)]
     fn find(&self, size: u32) -> Option<PartId> {
         if let Some(part) = self.first_from(list_of(size, true)) {
@@ -451,7 +454,7 @@ impl Heap {
         sure.and_then(fits).or_else(|| (list_of(size, false)?..LISTS).flat_map(|list| self.walk(list)).find_map(fits))
     }
 
-    /// The first part of the first list from `list` on that has one.
+    /// Returns a part of the first list from `list` on that is not empty.
     #[inline(always)]
     fn first_from(&self, list: Option<usize>) -> Option<PartId> {
         let list = list?;
@@ -460,7 +463,7 @@ impl Heap {
         if here != 0 {
             return self.lists[octave * STEPS + here.trailing_zeros() as usize].last().copied();
         }
-        // Shifted twice: by all bits at once it would not be shifted at all.
+        // The octaves above this one.
         let octave = (self.octaves & (u64::MAX << octave << 1)).trailing_zeros() as usize;
         let steps = *self.steps.get(octave)?;
         self.lists[octave * STEPS + steps.trailing_zeros() as usize].last().copied()
@@ -476,7 +479,7 @@ impl Heap {
         // Every size has a list.
         let list = list_of(size, false).unwrap_or(LISTS - 1);
         self.parts[part.index()].is_free = true;
-        // No more than there are parts.
+        // Fits: there are at most [`PARTS`] parts.
         self.parts[part.index()].place = self.lists[list].len() as u32;
         self.lists[list].push(part);
         self.steps[list / STEPS] |= 1 << (list % STEPS);
@@ -485,7 +488,7 @@ impl Heap {
         self.pieces += 1;
     }
 
-    /// Takes a free part off its list.
+    /// Removes a free part from its list, and marks it as taken.
     fn unlist(&mut self, part: PartId) {
         let Part { size, place, .. } = self.parts[part.index()];
         let list = list_of(size, false).unwrap_or(LISTS - 1);
@@ -504,7 +507,7 @@ impl Heap {
         self.pieces -= 1;
     }
 
-    /// Adds a part to the one before it. Neither is listed.
+    /// Merges `after` into `part`, its predecessor. Neither is listed.
     fn join(&mut self, part: PartId, after: PartId) {
         let Part { size, after: next, .. } = self.parts[after.index()];
         self.parts[part.index()].size += size;
@@ -558,7 +561,8 @@ const fn align_units(align: u64) -> Option<u32> {
     }
 }
 
-/// The list of a size in units, or the first whose parts are all at least as long; `None` above the last.
+/// Returns the list of a size in units, or with `all_fit` the first list whose parts are all at least that long. `None` above the last
+/// list.
 const fn list_of(size: u32, all_fit: bool) -> Option<usize> {
     // Sizes below one octave of steps have a list each.
     let (octave, step) = if size < STEPS as u32 {
@@ -570,7 +574,7 @@ const fn list_of(size: u32, all_fit: bool) -> Option<usize> {
         let list = (shift as usize + 1) * STEPS + step + (all_fit && !exact) as usize;
         (list / STEPS, list % STEPS)
     };
-    // One past the last, where nothing that is long enough has a number.
+    // Past the last list, no size is long enough.
     if octave >= OCTAVES {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Which cache is this thread's, for each pool that it has used.
+//! The caches of the calling thread, one for each pool that it has used.
 
 use core::cell::{Cell, UnsafeCell};
 use core::ptr;
@@ -9,26 +9,26 @@ use super::cache::Cache;
 use crate::backend::panic::caught;
 use crate::fork;
 
-/// A pool, as threads remember it.
+/// A pool, as thread-local storage refers to it.
 pub(super) trait Home: Send + Sync {
-    /// A cache for the calling thread.
+    /// Returns a cache for the calling thread.
     fn admit(&self) -> Arc<Cache>;
-    /// The thread of a cache is ending: what is in it is for all.
+    /// Shares the entries of a cache whose thread ends.
     ///
     /// # Safety
     ///
-    /// The calling thread is the cache's, and does not use it again.
+    /// The cache belongs to the calling thread, which does not use it again.
     unsafe fn retire(&self, cache: &Arc<Cache>);
 }
 
-/// The first pool's number: no pool has 0.
+/// The number of the first pool: no pool has 0.
 pub(super) const FIRST: u64 = 1;
 
-/// As many pools as a thread uses in turn without looking for their caches.
+/// The size of the per-thread table of recently used caches.
 const RECENT: usize = 8;
 
 struct Local {
-    /// By the pool's number.
+    /// With the numbers of their pools.
     caches: Vec<(u64, Arc<Cache>, Weak<dyn Home>)>,
 }
 
@@ -37,8 +37,8 @@ impl Drop for Local {
         forget();
         for (_, cache, home) in self.caches.drain(..) {
             if let Some(home) = home.upgrade() {
-                // A panic of the user's clock that went on would end the process: this runs where the thread has ended.
-                // SAFETY: this thread's, which forgets it here.
+                // An uncaught panic of the user's clock here, in a thread-local destructor, would abort the process.
+                // SAFETY: the calling thread's cache, which is dropped here.
                 caught(|| unsafe { home.retire(&cache) });
             }
         }
@@ -47,37 +47,35 @@ impl Drop for Local {
 
 thread_local! {
     static LOCAL: UnsafeCell<Local> = const { UnsafeCell::new(Local { caches: Vec::new() }) };
-    /// A pool's number and its cache, where the number's last bits say. Nothing is dropped with it, so that looking here asks for nothing
-    /// else.
-    // INVARIANT: a cache whose pool is not gone is in `LOCAL`, and the pool is of this process.
+    /// Pool numbers and caches, indexed by pool number modulo the size. Has no destructor, so an access needs no registration check.
+    // INVARIANT: the cache of a live pool is in `LOCAL`, and the pool belongs to this process.
     static LATELY: [Cell<(u64, *const Cache)>; RECENT] = const { [const { Cell::new((0, ptr::null())) }; RECENT] };
 }
 
-/// Runs `f` with this thread's cache of a pool, which [`find`] gives where it was not used lately; `None` when the thread is ending. `f`
-/// does not come back here.
+/// Runs `f` with this thread's cache of a pool, calling `find` if it is not in the recent table. `None` if the thread is ending. `f` must
+/// not reenter this module.
 #[inline(always)]
 pub(super) fn with<R>(pool: u64, find: impl FnOnce() -> Option<*const Cache>, f: impl FnOnce(&Cache) -> R) -> Option<R> {
     let (number, mut cache) = LATELY.with(|lately| lately[pool as usize % RECENT].get());
     if number != pool {
         cache = find()?;
     }
-    // SAFETY: of a pool that is there, since its caller has it, so in `LOCAL`: until the pool is gone, or the thread, which forgets it
-    // before.
+    // SAFETY: the caller holds the pool, so the cache is in `LOCAL` while the thread runs. An ending thread clears the recent table first.
     Some(f(unsafe { &*cache }))
 }
 
-/// Runs `f` with this thread's cache of a pool, if it was used lately. `f` does not come back here.
+/// Runs `f` with this thread's cache of a pool, if it is in the recent table. `f` must not reenter this module.
 #[inline(always)]
 pub(super) fn lately<R>(pool: u64, f: impl FnOnce(&Cache) -> R) -> Option<R> {
     with(pool, || None, f)
 }
 
-/// A pool's cache, from now on where it is looked for first.
+/// Returns this thread's cache of a pool, creating it if needed, and enters it in the recent table.
 pub(super) fn find(pool: u64, home: Weak<dyn Home>) -> Option<*const Cache> {
     let look = |local: &UnsafeCell<Local>| {
-        // SAFETY: this thread's, and there is no other reference: nothing here comes back.
+        // SAFETY: thread-local, and no other reference exists: no call in here reenters.
         let caches = unsafe { &mut (*local.get()).caches };
-        // Those of pools that are gone.
+        // Drops caches of dropped pools.
         caches.retain(|(_, _, home)| home.strong_count() > 0);
         match caches.iter().find(|&&(id, ..)| id == pool) {
             Some((_, cache, _)) => Some(Arc::as_ptr(cache)),
@@ -91,8 +89,8 @@ pub(super) fn find(pool: u64, home: Weak<dyn Home>) -> Option<*const Cache> {
     };
     let cache = LOCAL.try_with(look).ok().flatten()?;
     static WATCHED: Once = Once::new();
-    // In a fork, caches are used without a test of the process.
-    // SAFETY: `forget_in_child` stores to words of the thread.
+    // Fast paths in a fork do not check the process, so the fork handler clears the recent table.
+    // SAFETY: `forget_in_child` only stores to words of the thread.
     WATCHED.call_once(|| unsafe { fork::in_child(forget_in_child) });
     LATELY.with(|lately| lately[pool as usize % RECENT].set((pool, cache)));
     Some(cache)
@@ -102,7 +100,7 @@ extern "C" fn forget_in_child() {
     forget();
 }
 
-/// Has every pool looked for again.
+/// Clears the recent table.
 fn forget() {
     LATELY.with(|lately| lately.iter().for_each(|place| place.set((0, ptr::null()))));
 }

@@ -1,16 +1,20 @@
-//! [`Pool`]: memory that is taken from its driver in slabs and handed out in blocks, over and over.
+//! [`Pool`]: a caching allocator that takes slabs from an upstream memory and serves blocks from them.
 //!
-//! 1. A block that was given back serves the next request of its class, on the thread that gave it back, without a lock and without a call of
-//!    the backend. What a thread has too many of serves the others.
-//! 2. A block is not used before its last use is over: on the stream of that use it may be taken at once, elsewhere after its ticket.
-//! 3. The slabs' bytes never exceed the limit, at any instant.
-//! 4. A request fails only when a driver and every way of making room have failed: this thread's cache, a shorter free part, all threads'
-//!    caches, empty slabs, pending frees, the callback. The error says how much is free, and how much in one piece.
-//! 5. No lock is held while a backend is called. All bookkeeping is outside the pooled memory.
-//! 6. What was handed out holds the pool: slabs go when the last block of them has.
-//! 7. A request may specify any alignment. Slabs serve alignments up to 2 MiB. Above that, and above the largest class, the memory serves the block
-//!    or refuses the alignment. A pool over a memory that [raises alignments](Memory::least_align) raises them for each block.
-//! 8. In a forked process a pool refuses requests, and leaves blocks that are returned or dropped there to the parent.
+//! Use [`Pool`] for one kind of memory, [`PinnedPool`] for page-locked memory, and [`Pools`] for all memory of a device.
+//!
+//! 1. A freed block serves the next request of its size class on the same thread, without a lock and without a backend call. Surplus blocks
+//!    of a thread serve other threads.
+//! 2. A block is not reused before its last use is complete. A request on the stream of that use may take it at once; other requests wait
+//!    for its ticket.
+//! 3. The bytes of the slabs never exceed the limit.
+//! 4. A request fails only after the upstream memory and every way to make room have failed: this thread's cache, a shorter free part, all
+//!    threads' caches, empty slabs, pending frees, the callback. The error reports the free bytes and the largest contiguous free bytes.
+//! 5. No lock is held during a backend call. All bookkeeping is outside the pooled memory.
+//! 6. Every buffer holds a handle to its pool. The slabs live at least as long as the last buffer.
+//! 7. A request may specify any alignment. Slabs serve alignments up to 2 MiB. Above that, and above the largest class, the upstream memory
+//!    serves the block or refuses the alignment. If the upstream memory [raises alignments](Memory::least_align), the pool raises them for
+//!    each block.
+//! 8. In a forked process, a pool refuses requests. Blocks that are freed or dropped there remain the parent's.
 
 mod biased_lock;
 mod builder;
@@ -53,11 +57,11 @@ pub use placed::{Placed, PlacedSlice, PlacedSliceMut};
 pub use pools::{Pools, PoolsBuilder};
 pub use statistics::{ClassStatistics, PartState, SlabView, Statistics};
 
-/// A pool over a memory. Clones are the same pool; each is a [`Memory`], so buffers are made of it.
+/// A pool over an upstream memory. Clones refer to the same pool. A pool is a [`Memory`], so buffers are allocated from it.
 ///
-/// As long as the one that was [built](Builder::build) lives, a clone is made and dropped without a locked instruction, and without writing to
-/// what another thread writes to: so keep that one, and give its clones to buffers and threads. It may go before them; from then on they
-/// count themselves in one place.
+/// While the handle that [`build`](Builder::build) returned lives, cloning and dropping other handles needs no atomic read-modify-write and
+/// no store to memory that other threads write. Keep that handle, and pass its clones to buffers and threads. It may be dropped before its
+/// clones; afterwards all handles share one atomic count.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -77,12 +81,12 @@ pub use statistics::{ClassStatistics, PartState, SlabView, Statistics};
 /// # }
 /// ```
 pub struct Pool<M: Memory> {
-    // INVARIANT: there as long as any handle is; one count of it is of all of them.
+    // INVARIANT: valid while any handle lives. All handles together own one reference count.
     shared: ManuallyDrop<Arc<Central<M>>>,
     handle: Handle,
 }
 
-/// Which handle it is. As long as a word: one that is written in part is not quick to be copied.
+/// Whether a handle is the first. Word-sized, because partial-word stores block store forwarding.
 #[derive(Clone, Copy)]
 #[repr(usize)]
 enum Handle {
@@ -91,61 +95,61 @@ enum Handle {
 }
 
 impl<M: Memory> Pool<M> {
-    /// A pool over `memory` to be.
+    /// Returns a builder for a pool over `memory`.
     pub fn builder(memory: M) -> Builder<M> {
         Builder::new(memory)
     }
 
-    /// What it has done and what it holds.
+    /// Returns the pool's counters and sizes.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         self.here().map_or_else(|_| Statistics::default(), Central::statistics)
     }
 
-    /// What was asked of each class, the smallest first.
+    /// Returns the requests of each size class, smallest class first.
     #[must_use]
     pub fn class_statistics(&self) -> std::vec::Vec<ClassStatistics> {
         self.here().map_or_else(|_| std::vec::Vec::new(), Central::classes)
     }
 
-    /// Every slab and every part of it.
+    /// Returns every slab and its parts.
     #[must_use]
     pub fn snapshot(&self) -> std::vec::Vec<SlabView> {
         self.here().map_or_else(|_| std::vec::Vec::new(), Central::snapshot)
     }
 
-    /// Reserves room for `count` blocks of `bytes` bytes in slabs, for all of them or for none. A failed call frees the slabs that it allocated.
+    /// Reserves slab space for `count` blocks of `bytes` bytes, for all of them or for none. A failed call frees the slabs that it
+    /// allocated.
     ///
     /// # Errors
     ///
-    /// As an allocation.
+    /// Those of an allocation.
     #[track_caller]
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
         let shared = self.here()?;
         Origin::current_or(Location::caller(), || shared.prewarm(bytes, count))
     }
 
-    /// Gives empty slabs back to the memory, those first that are empty for the longest, until no more than `bytes` are held; how many bytes
-    /// that gave back. Blocks that threads have cached go back to their slabs before. A slab stays as long as its backend would
-    /// [deferred its free](crate::backend::Extension::defers_free).
+    /// Frees empty slabs, those that have been empty longest first, until at most `bytes` are reserved. Returns the freed bytes. Flushes
+    /// all thread caches first. Keeps a slab if its backend would [defer the free](crate::backend::Extension::defers_free).
     pub fn trim_to(&self, bytes: u64) -> u64 {
         self.here().map_or(0, |shared| shared.trim(bytes, Duration::ZERO))
     }
 
-    /// Gives slabs back to the memory that have been empty for at least `age`; how many bytes that gave back. Blocks that threads have cached go
-    /// back to their slabs before, and a slab that this empties is empty from now on: what is idle in caches counts from the first look. So do
-    /// the last eight blocks that came back to slabs that have had more than 16 000 at once.
+    /// Frees slabs that have been empty for at least `age`. Returns the freed bytes. Flushes all thread caches first. The age of a slab
+    /// that this flush empties starts now, so idle cached blocks age from the first call. The same applies to the last eight frees of a
+    /// pool that has had more than 16 000 parts at once.
     pub fn trim_older_than(&self, age: Duration) -> u64 {
         self.here().map_or(0, |shared| shared.trim(0, age))
     }
 
-    /// Joins what is free and gives every empty slab back; how many bytes that gave back. No block is moved: a
-    /// [`Registry`](crate::registry::Registry::defragment) moves those that it has.
+    /// Coalesces free blocks and frees every empty slab. Returns the freed bytes. Moves no blocks: use
+    /// [`Registry::defragment`](crate::registry::Registry::defragment) for that.
     pub fn defragment(&self) -> u64 {
         self.trim_to(0)
     }
 
-    /// A block; where it `waits`, also for frees and by the callback.
+    /// Allocates a block. If `waits`, it may wait for frees and call the out-of-memory callback.
     #[track_caller]
     #[inline(always)]
     fn take_or_make(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<Block> {
@@ -158,26 +162,27 @@ impl<M: Memory> Pool<M> {
         }
     }
 
-    /// A leak report of a [`Tracked`](crate::memory::Tracked) below names `caller` for the slab, unless an [`Origin`] is set.
+    /// Allocates a block without the fast path. A leak report of an upstream [`Tracked`](crate::memory::Tracked) names `caller` for the
+    /// slab, unless an [`Origin`] is set.
     #[inline(never)]
     fn make(&self, layout: Layout, on: Option<&Stream>, waits: bool, caller: &'static Location<'static>) -> Result<Block> {
         Origin::current_or(caller, || self.allocate(layout, on, waits)).map(|(entry, layout)| self.shared.block(&entry, layout))
     }
 
-    /// Counts a handle more, or wraps for one less, where this thread does so: whether it does.
+    /// Adds `more` to this thread's share of the handle count; a wrapped -1 subtracts. Returns whether the share is open.
     #[inline(always)]
     fn counts_here(&self, more: u64) -> bool {
-        // SAFETY: `local::lately` gives this thread's.
+        // SAFETY: `local::lately` passes the calling thread's cache.
         local::lately(self.shared.id, |cache| unsafe { cache.own(|kept| kept.handles.add(more)) }) == Some(true)
     }
 
     #[cold]
     fn let_go(&mut self) {
-        // SAFETY: no other handle is left, and this one is not used again.
+        // SAFETY: no other handle exists, and this one is not used again.
         unsafe { ManuallyDrop::drop(&mut self.shared) };
     }
 
-    /// What its threads share, in its own process.
+    /// Returns the shared state; an error in a forked process.
     fn here(&self) -> Result<&Central<M>> {
         if self.shared.process.is_this() {
             Ok(&self.shared)
@@ -187,8 +192,8 @@ impl<M: Memory> Pool<M> {
     }
 }
 
-// SAFETY: a block is a part of a slab that the heap gives to nobody else before it comes back, as long as its class or what was asked for; slabs
-// live as long as the pool, which a block's buffer holds. Blocks whose last use may be open are handed out with it as `ready`.
+// SAFETY: a block is a part of a slab that the heap allocates to one owner at a time, at least as long as its class or the request. Slabs
+// live as long as the pool, which the block's buffer holds. A block whose last use may be incomplete carries that use as `ready`.
 unsafe impl<M: Memory> Memory for Pool<M> {
     type Visibility = M::Visibility;
 
@@ -225,7 +230,7 @@ impl<M: Memory> Clone for Pool<M> {
         if !self.counts_here(1) {
             self.shared.handles.add(1);
         }
-        // SAFETY: another handle, which was counted just now, of what is there since this one is.
+        // SAFETY: the new handle was counted above, and `self` keeps the shared state alive.
         let shared = unsafe { ptr::read(&raw const self.shared) };
         Self { shared, handle: Handle::Other }
     }
@@ -235,7 +240,7 @@ impl<M: Memory> Drop for Pool<M> {
     #[inline(always)]
     fn drop(&mut self) {
         let is_last = match self.handle {
-            // In two calls: once it has left, another thread may let go of what a method of the pool would still refer to.
+            // Two calls: after the first handle has left, another thread may drop the state that a single method would still borrow.
             Handle::First => self.shared.close_shares().is_some_and(|others| self.shared.handles.first_leaves(others)),
             Handle::Other => !self.counts_here(1_u64.wrapping_neg()) && self.shared.handles.leave(),
         };

@@ -1,4 +1,4 @@
-//! [`PinnedPool`]: page-locked memory with a budget of its own, of which hardly more is locked than was asked for.
+//! [`PinnedPool`]: a pool of page-locked memory with its own budget. It reserves little more than the requested bytes.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -11,18 +11,19 @@ use crate::memory::{Both, Limited, Memory, Pinned};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
-/// Bytes of a slab that blocks share, and of the longest block that does: a slab's end that is too short for a block is less than a sixteenth of it.
+/// Bytes of a shared slab, and of the longest block in one. An unusable tail of a shared slab is less than a sixteenth of it.
 const SLAB: u64 = 1 << 20;
 const MOST_SHARED: u64 = 64 << 10;
 
-/// A pool of page-locked memory. What is locked is lost to the whole machine, so it takes less ahead and rounds up less than a [`Pool`] does:
+/// A pool of page-locked memory. Locked pages are unavailable to the rest of the machine, so this pool reserves less ahead and rounds up
+/// less than a [`Pool`]:
 ///
-/// 1. Sizes have eight steps an octave: a block is longer than the request by less than an eighth of it, beyond 256 bytes.
-/// 2. A block of more than 64 KiB has a slab of its own, as long as itself; shorter ones share slabs of 1 MiB. So what is locked for `n` bytes of
-///    blocks of which none was given back is less than `9/8 * 16/15 * n`, 256 bytes for each block, and one slab.
-/// 3. What is locked never exceeds the budget, at any instant. Before a request fails, everything that is idle goes.
+/// 1. Sizes have eight classes per octave: a block exceeds its request by less than an eighth of it plus 256 bytes.
+/// 2. A block of more than 64 KiB has a slab of its own size; shorter blocks share slabs of 1 MiB. For live blocks of `n` bytes in total,
+///    with none freed, the locked bytes are less than `9/8 * 16/15 * n`, plus 256 bytes for each block, plus one slab.
+/// 3. The locked bytes never exceed the budget. Before a request fails, the pool frees all idle memory.
 ///
-/// What is given back stays locked for the next request until it is [trimmed](Self::trim_older_than).
+/// Freed blocks stay locked for later requests until they are [trimmed](Self::trim_older_than).
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -44,56 +45,56 @@ const MOST_SHARED: u64 = 64 << 10;
 /// # }
 /// ```
 pub struct PinnedPool {
-    /// What both pools take from.
+    /// The budget of both pools.
     budget: Limited<Pinned>,
-    /// Blocks that share slabs.
+    /// Blocks in shared slabs.
     shared: Rationed,
     /// Blocks with a slab each.
     own: Rationed,
 }
 
-/// A pool of a budget that another takes from as well.
+/// A pool that shares its budget with another pool.
 type Rationed = Pool<Limited<Pinned>>;
 
 impl PinnedPool {
-    /// A pool that locks at most `budget` bytes at once.
+    /// Creates a pool that locks at most `budget` bytes at once.
     ///
     /// # Errors
     ///
-    /// As [`Builder::build`].
+    /// Those of [`Builder::build`].
     pub fn new(memory: Pinned, budget: u64) -> Result<Self> {
         Self::with(memory, budget, |builder| builder)
     }
 
-    /// The same with something else about both pools.
+    /// Creates a pool, with further options for both inner pools.
     pub(super) fn with(memory: Pinned, budget: u64, set: impl Fn(Builder<Limited<Pinned>>) -> Builder<Limited<Pinned>>) -> Result<Self> {
         let memory = Limited::new(memory, budget);
         let eighths = Classes::new(4 << 10, 21, 8)?;
         let pool = |slab| set(Pool::builder(memory.clone())).limit(budget).slab(slab).classes(eighths).build();
-        // A slab is as long as the block where that is longer.
+        // A block longer than the slab size gets a slab of its own size.
         Ok(Self { shared: pool(SLAB)?, own: pool(MOST_SHARED)?, budget: memory })
     }
 
-    /// The most bytes that it locks at once.
+    /// Returns the maximum of locked bytes.
     #[must_use]
     pub fn budget(&self) -> u64 {
         self.budget.limit()
     }
 
-    /// The bytes that it has locked, in use or kept.
+    /// Returns the locked bytes, live or idle.
     #[must_use]
     pub fn locked(&self) -> u64 {
         self.budget.used()
     }
 
-    /// The bytes that could still be had: of the budget, what live blocks do not have.
+    /// Returns the bytes of the budget that live blocks do not use.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.budget().saturating_sub(self.statistics().held_bytes)
     }
 
-    /// What it has done and what it holds, blocks of both kinds together. Of `reserved_peak` each kind has its own instant: it is not less than
-    /// what was locked at once.
+    /// Returns the counters and sizes of both inner pools together. `reserved_peak` adds the peaks of both, which may be at different
+    /// times: it is at least the true peak.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let [shared, own] = [&self.shared, &self.own].map(Pool::statistics);
@@ -118,24 +119,24 @@ impl PinnedPool {
         }
     }
 
-    /// Unlocks everything that is idle; how many bytes. Under a kernel that is nothing where the driver's call would wait for it.
+    /// Unlocks all idle memory, and returns its bytes. While a kernel runs, memory stays locked if the driver would wait for that kernel.
     pub fn trim(&self) -> u64 {
         self.shared.trim_to(0) + self.own.trim_to(0)
     }
 
-    /// Unlocks what has been idle for at least `age`; how many bytes. As in [`Pool::trim_older_than`], what is idle in threads' caches counts from the
-    /// first look.
+    /// Unlocks memory that has been idle for at least `age`, and returns its bytes. As in [`Pool::trim_older_than`], blocks in thread
+    /// caches age from the first call.
     pub fn trim_older_than(&self, age: Duration) -> u64 {
         self.shared.trim_older_than(age) + self.own.trim_older_than(age)
     }
 
-    /// Who has blocks of a layout, and who has not.
+    /// Returns the pool that serves a layout, and the other pool.
     fn pools(&self, layout: Layout) -> (&Rationed, &Rationed) {
         if layout.size() as u64 <= MOST_SHARED { (&self.shared, &self.own) } else { (&self.own, &self.shared) }
     }
 }
 
-/// A block of a pool when what another keeps of the same budget has gone, and, if that is not enough, what comes back to either.
+/// Allocates a block after trimming the other pool of the same budget. If that does not suffice, waits for frees to either pool.
 #[cold]
 fn make_room(pool: &Rationed, other: &Rationed, layout: Layout, on: Option<&Stream>) -> Result<Block> {
     let seen = pool.shared.moved_by_others(Some(&other.shared));
@@ -151,7 +152,7 @@ fn make_room(pool: &Rationed, other: &Rationed, layout: Layout, on: Option<&Stre
     found.map_or_else(|| pool.take_or_make(layout, on, false), Ok)
 }
 
-// SAFETY: the blocks are a pool's, and go back to the one that gave them: a block keeps its layout.
+// SAFETY: an inner pool allocates the blocks, and the same pool frees them, because a block keeps its layout.
 unsafe impl Memory for PinnedPool {
     type Visibility = Both;
 
@@ -170,7 +171,7 @@ unsafe impl Memory for PinnedPool {
     }
 
     unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
-        // SAFETY: the caller's promise; the layout says whose it is.
+        // SAFETY: the caller's promise; the layout selects the pool that allocated the block.
         unsafe { self.pools(block.layout).0.free(block, uses) }
     }
 
@@ -207,13 +208,13 @@ mod tests {
         let memory = Pinned::new(&backend, 0);
         let patient = |builder: Builder<_>| builder.patience(Duration::from_secs(3600));
         let pool = PinnedPool::with(memory, 2 << 20, patient).expect("a pool");
-        // A stream that goes on when something is executed on another.
+        // `used` waits for the first operation on `other`.
         let [used, other] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
         backend.after(Ticket { stream: other.id(), number: 1 }, used.id()).expect("two streams");
         let layout = |bytes| Layout::from_size_align(bytes, 1).expect("a layout");
         let [short, long] = [1000, MIB].map(|bytes| pool.alloc(layout(bytes), None).expect("the budget"));
         let uses = Uses::of(backend.mark(used.id()).expect("a stream"));
-        // SAFETY: freed once; nobody uses the one but nobody, and the other but what is marked.
+        // SAFETY: each is freed once; no operation uses `short`, and `uses` lists the uses of `long`.
         unsafe { pool.free(short, &Uses::NONE).and_then(|()| pool.free(long, &uses)) }.expect("its own");
         let (sender, receiver) = mpsc::channel();
         thread::spawn({
@@ -224,7 +225,7 @@ mod tests {
         backend.mark(other.id()).expect("a stream");
         used.synchronize().expect("both are executed");
         let block = got.expect("nobody is waited for").expect("what the other kind had");
-        // SAFETY: freed once, and used by nobody.
+        // SAFETY: freed once, with no uses.
         unsafe { pool.free(block, &Uses::NONE) }.expect("its own");
     }
 
@@ -235,24 +236,24 @@ mod tests {
             let patient = |builder: Builder<_>| builder.patience(Duration::from_secs(3600));
             let pool = PinnedPool::with(Pinned::new(&backend, 0), 1 << 20, patient).expect("a pool");
             let [used, other] = [(); 2].map(|()| Stream::new(&backend, 0).expect("a stream"));
-            // Goes on when something is executed on the other.
+            // `used` waits for the first operation on `other`.
             backend.after(Ticket { stream: other.id(), number: 1 }, used.id()).expect("two streams");
             let layout = |bytes| Layout::from_size_align(bytes, 1).expect("a layout");
             let block = pool.alloc(layout(first), None).expect("the budget");
             let uses = Uses::of(backend.mark(used.id()).expect("a stream"));
-            // SAFETY: freed once, and used by what is marked.
+            // SAFETY: freed once; `uses` lists its uses.
             unsafe { pool.free(block, &uses) }.expect("its own");
             let (sender, receiver) = mpsc::channel();
             thread::spawn({
                 let pool = pool.clone();
                 move || sender.send(pool.alloc(layout(second), None))
             });
-            // Time to be refused, if it is not to wait.
+            // Enough time to fail, if the request does not wait.
             let early = receiver.recv_timeout(Duration::from_millis(50));
             backend.mark(other.id()).expect("a stream");
             let got = early.unwrap_or_else(|_| receiver.recv_timeout(Duration::from_secs(60)).expect("in time"));
             let block = got.expect("what the other kind had");
-            // SAFETY: freed once, and used by nobody.
+            // SAFETY: freed once, with no uses.
             unsafe { pool.free(block, &Uses::NONE) }.expect("its own");
         }
     }

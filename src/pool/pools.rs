@@ -1,4 +1,4 @@
-//! [`Pools`]: the memory of a device as a [`Config`] says.
+//! [`Pools`]: the pools of a device, set up from a [`Config`].
 
 use core::fmt;
 use core::sync::atomic::AtomicU64;
@@ -14,16 +14,16 @@ use crate::error::LimitOf;
 use crate::memory::{Buffer, Device, Host, Memory, Pinned, Unified};
 use crate::{DeviceBytes, Error, Result};
 
-/// A pool for each kind of memory that a device's buffers are in, configured once.
+/// One pool for each kind of memory of a device.
 ///
-/// | field of the [`Config`] | what it does here |
+/// | field of the [`Config`] | effect |
 /// |---|---|
-/// | `pooling.enabled` | `false`: every buffer is allocated and freed by the backend, and nothing but `pinning` limits them |
-/// | `pooling.max_bytes` | the most that the device's pool holds, and as much again the managed one |
-/// | `pooling.trim_interval` | what is idle for so long goes when [`maintain`](Self::maintain) looks |
-/// | `pinning.pool_bytes` | the most that is page-locked, or a quarter of the machine's memory where that is less |
+/// | `pooling.enabled` | `false`: the backend allocates and frees every buffer, and only `pinning` limits them |
+/// | `pooling.max_bytes` | the limit of the device pool, and separately of the managed pool |
+/// | `pooling.trim_interval` | [`maintain`](Self::maintain) frees memory that has been idle for this long |
+/// | `pinning.pool_bytes` | the limit of page-locked bytes; at most a quarter of the machine's memory |
 /// | `managed` | `false`: no managed memory |
-/// | `location` | where [`buffer`](Self::buffer) puts what nobody has placed |
+/// | `location` | the default location of [`buffer`](Self::buffer) |
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -50,14 +50,14 @@ pub struct Pools {
     unified: Pool<Unified>,
     host: Host,
     clock: Clock,
-    /// When idle memory was last looked for, by the clock.
+    /// The time of the last trim.
     looked: AtomicU64,
 }
 
-/// Nanoseconds of a clock that never goes back.
+/// A monotonic clock in nanoseconds.
 type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Pools to be, with every default.
+/// Options of [`Pools`], with a default for each.
 #[must_use]
 pub struct PoolsBuilder {
     backend: Arc<dyn Backend>,
@@ -68,16 +68,16 @@ pub struct PoolsBuilder {
 }
 
 impl Pools {
-    /// The pools of a device.
+    /// Creates the pools of a device.
     ///
     /// # Errors
     ///
-    /// As [`PoolsBuilder::build`].
+    /// Those of [`PoolsBuilder::build`].
     pub fn new<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, config: &Config) -> Result<Self> {
         Self::builder(backend, device).config(config).build()
     }
 
-    /// The pools of a device to be.
+    /// Returns a builder for the pools of a device.
     pub fn builder<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> PoolsBuilder {
         let born = Instant::now();
         PoolsBuilder {
@@ -89,41 +89,41 @@ impl Pools {
         }
     }
 
-    /// What it was made with.
+    /// Returns the configuration.
     #[must_use]
     pub const fn config(&self) -> &Config {
         &self.config
     }
 
-    /// Whose memory it is.
+    /// Returns the backend.
     #[must_use]
     pub fn backend(&self) -> &Arc<dyn Backend> {
         self.device.backend()
     }
 
-    /// The device's ordinal.
+    /// Returns the ordinal of the device.
     #[must_use]
     pub fn ordinal(&self) -> u32 {
         self.device.device()
     }
 
-    /// The device's own memory.
+    /// Returns the pool of device memory.
     #[must_use]
     pub const fn device(&self) -> &Pool<Device> {
         &self.device
     }
 
-    /// Page-locked memory.
+    /// Returns the pool of page-locked memory.
     #[must_use]
     pub const fn pinned(&self) -> &PinnedPool {
         &self.pinned
     }
 
-    /// Managed memory.
+    /// Returns the pool of managed memory.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](Error::Unsupported) where the configuration has it off.
+    /// [`Unsupported`](Error::Unsupported) if the configuration disables managed memory.
     pub fn unified(&self) -> Result<&Pool<Unified>> {
         if self.config.managed {
             Ok(&self.unified)
@@ -132,20 +132,20 @@ impl Pools {
         }
     }
 
-    /// `len` elements where the configuration puts what nobody has placed.
+    /// Allocates a buffer of `len` elements in the configured location.
     ///
     /// # Errors
     ///
-    /// As [`buffer_in`](Self::buffer_in).
+    /// Those of [`buffer_in`](Self::buffer_in).
     pub fn buffer<T: DeviceBytes>(&self, len: usize) -> Result<Placed<T>> {
         self.buffer_in(self.config.location, len)
     }
 
-    /// `len` elements in a memory of one's choice.
+    /// Allocates a buffer of `len` elements in `location`.
     ///
     /// # Errors
     ///
-    /// As [`Buffer::new`]; as [`unified`](Self::unified).
+    /// Those of [`Buffer::new`] and [`unified`](Self::unified).
     pub fn buffer_in<T: DeviceBytes>(&self, location: MemoryLocation, len: usize) -> Result<Placed<T>> {
         Ok(match location {
             MemoryLocation::Device => Placed::Device(Buffer::new(self.device.clone(), len)?),
@@ -155,16 +155,17 @@ impl Pools {
         })
     }
 
-    /// `len` elements on the host, to be copied so often: page-locked where that [pays](config::should_pin) and can be had, else pageable.
+    /// Allocates a host buffer of `len` elements for `transfers` copies. The buffer is page-locked if that [pays](config::should_pin) and
+    /// memory is available, else pageable.
     ///
     /// # Errors
     ///
-    /// As [`Buffer::new`].
+    /// Those of [`Buffer::new`].
     pub fn staging<T: DeviceBytes>(&self, len: usize, transfers: u64) -> Result<Placed<T>> {
         let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
         if config::should_pin(transfers, bytes, self.pinned.left()) {
             match self.buffer_in(MemoryLocation::Pinned, len) {
-                // Others were quicker, or the backend has less than the configuration.
+                // Another thread took the rest of the budget, or the backend's limit is lower than the budget.
                 Err(Error::Limit { of: LimitOf::Pinned, .. } | Error::OutOfMemory { .. }) => {}
                 outcome => return outcome,
             }
@@ -172,12 +173,12 @@ impl Pools {
         self.buffer_in(MemoryLocation::Host, len)
     }
 
-    /// How large a [batch](config::batch_size_hint) to make, bytes: what is available is what the device's pool may still give, and where anybody knows
-    /// what the device has, not more than is free there or idle in the pool.
+    /// Returns a [batch size](config::batch_size_hint) in bytes. The available bytes are those that the device pool may still allocate. If
+    /// the device reports its free memory, they are also at most that plus the idle bytes of the pool.
     ///
     /// # Errors
     ///
-    /// As [`Backend::memory_info`].
+    /// Those of [`Backend::memory_info`].
     pub fn batch_bytes(&self, requested: u64) -> Result<u64> {
         let statistics = self.device.statistics();
         let within = match self.config.pooling.enabled {
@@ -189,8 +190,9 @@ impl Pools {
         Ok(config::batch_size_hint(requested, within.min(there)))
     }
 
-    /// Frees what the pools have had idle for the configured interval; how many bytes. It looks once an interval and is nothing between, so it
-    /// belongs into a loop that the program has anyway: no thread does it. What is idle goes between one interval and two after its last use.
+    /// Frees memory that has been idle for the configured interval, and returns the freed bytes. Returns 0 at once if the last trim is less
+    /// than one interval ago. Call it from an existing loop of the program: no thread calls it. Called regularly, it frees idle memory one
+    /// to two intervals after the last use.
     pub fn maintain(&self) -> u64 {
         let (now, interval) = ((self.clock)(), self.config.pooling.trim_interval);
         let looked = self.looked.load(Relaxed);
@@ -203,29 +205,29 @@ impl Pools {
 }
 
 impl PoolsBuilder {
-    /// What they do; [`Config::default`] unless set.
+    /// Sets the configuration. Default: [`Config::default`].
     pub const fn config(mut self, config: &Config) -> Self {
         self.config = *config;
         self
     }
 
-    /// The machine's memory in bytes, of which no more than a quarter is page-locked; what the system says unless set.
+    /// Sets the machine's memory in bytes, of which at most a quarter is page-locked. Default: the size that the system reports.
     pub const fn host_memory(mut self, bytes: u64) -> Self {
         self.host_memory = Some(bytes);
         self
     }
 
-    /// Nanoseconds of a clock that never goes back, for the age of what is idle.
+    /// Sets a monotonic clock in nanoseconds, which dates idle memory.
     pub fn clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.clock = Arc::new(clock);
         self
     }
 
-    /// The pools. They ask the backend for no memory yet.
+    /// Builds the pools. Allocates no memory from the backend yet.
     ///
     /// # Errors
     ///
-    /// [`Config`](Error::Config) for one that makes no sense, [`NoDevice`](Error::NoDevice).
+    /// [`Config`](Error::Config) for an invalid configuration, [`NoDevice`](Error::NoDevice).
     pub fn build(self) -> Result<Pools> {
         let Self { backend, device, config, host_memory, clock } = self;
         config.validate()?;

@@ -1,10 +1,10 @@
-//! A pool in figures.
+//! The statistics of a pool.
 
 use std::vec::Vec;
 
 use crate::backend::DeviceAddress;
 
-/// What a pool has done and what it holds. Exact while no other thread uses it.
+/// Counters and sizes of a pool. Exact while no other thread uses the pool.
 ///
 /// During concurrent use, counts of different threads are read at different instants: `hits`, `misses`, `returns`, `live`, `requested_bytes`,
 /// `held_bytes` and `cached_bytes` are approximate. Their values are still possible: `requested_bytes <= held_bytes`, and `held_bytes`,
@@ -17,61 +17,61 @@ use crate::backend::DeviceAddress;
 pub struct Statistics {
     /// Requests that a cached block served.
     pub hits: u64,
-    /// Requests that went to the slabs or the memory.
+    /// Requests that the slabs or the upstream memory served.
     pub misses: u64,
-    /// Blocks given back.
+    /// Blocks that were freed.
     pub returns: u64,
-    /// Blocks handed out and not given back.
+    /// Blocks that were allocated and not freed.
     pub live: u64,
-    /// Bytes asked for by the live ones.
+    /// Requested bytes of the live blocks.
     pub requested_bytes: u64,
-    /// Bytes that the live ones have.
+    /// Allocated bytes of the live blocks.
     pub held_bytes: u64,
-    /// Bytes of slabs, and of blocks outside them.
+    /// Bytes of slabs and of blocks outside slabs.
     pub reserved_bytes: u64,
-    /// The most of them at any instant.
+    /// The high-water mark of `reserved_bytes`.
     pub reserved_peak: u64,
-    /// Slabs.
+    /// Number of slabs.
     pub slabs: u64,
-    /// Bytes of slabs that belong to no block. Those of [cached](Self::cached_bytes) blocks are not included.
+    /// Free bytes of slabs, without [cached](Self::cached_bytes) blocks.
     pub free_bytes: u64,
-    /// Pieces that they are in: no two of them are neighbours.
+    /// Contiguous free pieces; no two are adjacent.
     pub free_blocks: u64,
-    /// The most of them in one piece.
+    /// Bytes of the largest free piece.
     pub largest_free: u64,
     /// Bytes of blocks that were returned and have not coalesced: in thread caches, in transit between threads, or pending.
     pub cached_bytes: u64,
     /// The largest of these blocks, in bytes.
     pub largest_cached: u64,
-    /// Blocks given back whose last use is not over.
+    /// Freed blocks whose last use is not complete.
     pub pending: u64,
-    /// Allocations asked of the memory.
+    /// Allocations from the upstream memory.
     pub memory_allocations: u64,
-    /// Blocks given back to the memory.
+    /// Frees to the upstream memory.
     pub memory_frees: u64,
 }
 
 impl Statistics {
-    /// Requests.
+    /// Returns the number of requests.
     #[must_use]
     pub const fn acquires(&self) -> u64 {
         self.hits + self.misses
     }
 
-    /// The part of the requests that a cached block served; 0 before the first.
+    /// Returns the share of requests that a cached block served; 0 before the first request.
     #[must_use]
     pub fn hit_rate(&self) -> f64 {
         ratio(self.hits, self.acquires())
     }
 
-    /// The part of the reserved bytes that live blocks have; 0 where none is reserved.
+    /// Returns the share of the reserved bytes in live blocks; 0 if none are reserved.
     #[must_use]
     pub fn utilisation(&self) -> f64 {
         ratio(self.held_bytes, self.reserved_bytes)
     }
 
-    /// Returns how scattered the bytes without a live block are: 0 in one piece, towards 1 in many; 0 if there are none. Each cached block is a piece:
-    /// coalescing by a later flush of the caches, as in [`defragment`](super::Pool::defragment), is not anticipated.
+    /// Returns the fragmentation of the bytes outside live blocks: 0 for one piece, towards 1 for many; 0 if there are none. Each cached
+    /// block counts as one piece, even if a later flush, as in [`defragment`](super::Pool::defragment), would coalesce it.
     #[must_use]
     pub fn fragmentation(&self) -> f64 {
         match self.free_bytes + self.cached_bytes {
@@ -80,7 +80,7 @@ impl Statistics {
         }
     }
 
-    /// The part of the live blocks' bytes that nobody asked for; 0 where none lives.
+    /// Returns the share of the live blocks' bytes that was not requested; 0 without live blocks.
     #[must_use]
     pub fn internal_waste(&self) -> f64 {
         if self.held_bytes == 0 { 0.0 } else { 1.0 - ratio(self.requested_bytes, self.held_bytes) }
@@ -91,25 +91,25 @@ fn ratio(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// What was asked of a class, on all threads.
+/// The requests of a size class, on all threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassStatistics {
-    /// Its blocks' bytes.
+    /// The block size in bytes.
     pub bytes: u64,
-    /// Requests that it serves.
+    /// Requests of this class.
     pub requests: u64,
-    /// Those that a cached block served.
+    /// Requests that a cached block served.
     pub hits: u64,
 }
 
-/// What a part of a slab is at the moment.
+/// The state of a part of a slab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PartState {
-    /// Nobody's.
+    /// Free.
     Free,
-    /// A thread has it cached, or its last use is not over.
+    /// In a cache, or waiting for its last use.
     Cached,
-    /// Handed out.
+    /// In a live block.
     Live,
 }
 
@@ -118,10 +118,10 @@ pub enum PartState {
 pub struct SlabView {
     /// Its number in the pool.
     pub number: u32,
-    /// Where it begins for kernels.
+    /// The address of its first byte for kernels.
     pub device_address: Option<DeviceAddress>,
-    /// Bytes.
+    /// Its size in bytes.
     pub bytes: u64,
-    /// Offset, bytes and state of each part.
+    /// Offset, size in bytes and state of each part.
     pub parts: Vec<(u64, u64, PartState)>,
 }

@@ -1,10 +1,9 @@
-//! [`Tag`]: what a pool writes on a block, and reads when the block comes back.
+//! [`Tag`]: the pool's own data in the tag of a block.
 
 use super::heap::{PartId, UNIT};
 use crate::backend::{Block, MemoryLocation};
 
-/// What a pool knows a block by: its part in the low 24 bits, the class that it serves above, then its units, where it is, and whether its
-/// pages are locked.
+/// From the low bits: part number (24 bits), size class (8), size in units (29), location (2), and whether the pages are locked (1).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Tag(pub u64);
 
@@ -16,7 +15,7 @@ impl Tag {
     const UNITS: u64 = (1 << (Self::LOCATION_SHIFT - Self::UNITS_SHIFT)) - 1;
     const PINNED: u64 = 1 << 63;
 
-    /// A class that there is not: blocks of none are not cached.
+    /// The class value of blocks without a class, which are not cached.
     pub const NO_CLASS: u64 = 0xff;
 
     pub const fn new(part: PartId, class: Option<usize>, bytes: u64, slab: &Block) -> Self {
@@ -24,12 +23,12 @@ impl Tag {
             Some(class) => class as u64,
             None => Self::NO_CLASS,
         };
-        // Classes are fewer than 255, and end at 64 GiB.
+        // There are fewer than 255 classes, and the largest block is 64 GiB.
         let (class, units) = (class << Self::CLASS_SHIFT, ((bytes / UNIT) & Self::UNITS) << Self::UNITS_SHIFT);
         Self(part.index() as u64 | class | units | Self::place(slab))
     }
 
-    /// A block outside the slabs: no part has the number 0, and no bin its class.
+    /// Returns the tag of a block outside the slabs: part 0, which no part has, and no class.
     pub const fn direct(block: &Block) -> Self {
         Self(Self::NO_CLASS << Self::CLASS_SHIFT | Self::place(block))
     }
@@ -49,7 +48,7 @@ impl Tag {
         self.0 & Self::PARTS == 0
     }
 
-    /// The part's bytes.
+    /// Returns the size of the part in bytes.
     pub const fn bytes(self) -> u64 {
         (self.0 >> Self::UNITS_SHIFT & Self::UNITS) * UNIT
     }

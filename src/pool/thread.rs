@@ -1,4 +1,4 @@
-//! What a thread does with its cache of a pool: it takes from it and puts into it, and goes to what all share where that does not do.
+//! The operations of a thread on its cache of a pool, with the shared state as fallback.
 
 use core::alloc::Layout;
 use std::sync::{Arc, Weak};
@@ -15,8 +15,8 @@ use crate::memory::Memory;
 use crate::stream::Stream;
 
 impl<M: Memory> Pool<M> {
-    /// The block that this thread gave back last, where nobody uses it any more and it is handed out as it is. Its words are read and
-    /// written one by one: a copy of several would wait for those that were written alone. So `used` is not copied, which is known.
+    /// Takes the newest block of this thread's cache, if it has no open use and needs no preparation. Copies word by word: a wide load of
+    /// words that were stored one by one blocks store forwarding. So it does not copy `used`, which is known to be `None`.
     #[inline(always)]
     pub(super) fn take_newest(&self, layout: Layout) -> Option<Block> {
         let shared = &*self.shared;
@@ -30,7 +30,8 @@ impl<M: Memory> Pool<M> {
         self.bin(shared.plain_class_of(layout)?, take).flatten()
     }
 
-    /// Allocates a block in every other case, and returns it with its layout. If `waits`, it waits for frees and calls the callback where that makes room.
+    /// Allocates a block on the slow path, and returns it with its layout. If `waits`, it may wait for frees and call the out-of-memory
+    /// callback.
     #[inline(never)]
     pub(super) fn allocate(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<(Entry, Layout)> {
         let shared = self.here()?;
@@ -46,7 +47,7 @@ impl<M: Memory> Pool<M> {
         Ok((entry, layout))
     }
 
-    /// An entry of this thread's cache, or of the central free list.
+    /// Takes an entry from this thread's cache, or from the central free list.
     fn take_cached(&self, class: usize, align: u64, on: Option<&Stream>) -> Option<Entry> {
         let newest = self.bin(class, |bin| bin.pop(align, on)).flatten();
         newest.or_else(|| self.take_over(class, align)).or_else(|| self.take_listed(class, align, on))
@@ -60,7 +61,7 @@ impl<M: Memory> Pool<M> {
             return None;
         }
         let take = |bin: &mut Bin| {
-            // Others may have taken it meanwhile.
+            // Another thread may have taken it meanwhile.
             let index = bin.entries.iter().position(|entry| (entry.idle.tag, entry.used) == (oldest.idle.tag, oldest.used))?;
             Some(bin.entries.remove(index))
         };
@@ -68,7 +69,7 @@ impl<M: Memory> Pool<M> {
         Some(Entry { used: None, ..entry })
     }
 
-    /// An entry of those that other threads had too many of, and some more for the cache.
+    /// Takes an entry from the central free list, and refills this thread's cache from it.
     fn take_listed(&self, class: usize, align: u64, on: Option<&Stream>) -> Option<Entry> {
         if !self.shared.has_listed(class) {
             return None;
@@ -81,7 +82,7 @@ impl<M: Memory> Pool<M> {
         self.bin(class, fill).flatten()
     }
 
-    /// Puts a block that nobody uses into this thread's cache: whether there was room.
+    /// Adds a block without open uses to this thread's cache. Returns false if its bin is full or missing.
     #[inline(always)]
     pub(super) fn put(&self, block: &Block) -> bool {
         let put = |bin: &mut Bin| {
@@ -94,7 +95,7 @@ impl<M: Memory> Pool<M> {
         self.bin(Tag(block.tag).class(), put) == Some(true)
     }
 
-    /// Takes a block back in every other case: it may be in use, is of no class, or finds its bin full, whose older half makes room; or the
+    /// Frees a block on the slow path: it may be in use, have no class, or find its bin full, so that the older half is moved out; or the
     /// thread is ending.
     ///
     /// # Safety
@@ -106,7 +107,7 @@ impl<M: Memory> Pool<M> {
             return Ok(());
         }
         if Tag(block.tag).is_direct() {
-            // SAFETY: the caller's promise; such blocks are the memory's own.
+            // SAFETY: the caller's promise; the block came from the upstream memory.
             return unsafe { self.shared.free_direct(block, uses) };
         }
         let (class, requested) = (Tag(block.tag).class(), block.layout.size() as u64);
@@ -129,15 +130,14 @@ impl<M: Memory> Pool<M> {
         Ok(())
     }
 
-    /// Takes the older half out of a bin that is full; who looks for that waits until it is shared.
+    /// Moves the older half out of a full bin. Counts as a move until the caller has shared the entries, so waiters wait for them.
     fn make_room(&self, class: usize, bin: &mut Bin) -> (Vec<Entry>, Option<Moving<'_, M>>) {
         let older = bin.make_room(|entries| self.shared.list(class, entries));
         let moving = if older.is_empty() { None } else { Some(self.shared.moving()) };
         (older, moving)
     }
 
-    /// Counts in this thread's cache, or where it has none any more, because it is ending, for all. What is of no class is counted for the
-    /// first.
+    /// Counts in this thread's cache, or in the shared counts if the thread is ending. Blocks without a class count for class 0.
     fn count(&self, class: usize, count: impl Fn(&mut Counted)) {
         let class = if class < self.shared.class_count() { class } else { 0 };
         if self.bin(class, |bin| count(&mut bin.counted)).is_none() {
@@ -145,16 +145,16 @@ impl<M: Memory> Pool<M> {
         }
     }
 
-    /// What this thread has of a class; `None` for none, and when the thread is ending. `f` does not come back here.
+    /// Runs `f` with this thread's bin of a class; `None` without a class, and if the thread is ending. `f` must not access the cache.
     #[inline(always)]
     fn bin<R>(&self, class: usize, f: impl FnOnce(&mut Bin) -> R) -> Option<R> {
         let find = || self.find();
-        // SAFETY: `local::with` gives this thread's.
+        // SAFETY: `local::with` passes the calling thread's cache.
         let run = |cache: &Cache| unsafe { cache.own(|kept| kept.bins.get_mut(class).map(f)) };
         local::with(self.shared.id, find, run).flatten()
     }
 
-    /// This thread's cache, where it has not used the pool lately.
+    /// Returns this thread's cache if it is not in the recent table.
     #[cold]
     fn find(&self) -> Option<*const Cache> {
         if !self.shared.process.is_this() {
@@ -184,13 +184,13 @@ mod tests {
         let (blocks, last) = ([(); 8].map(|()| give(1 << 20)), Layout::from_size_align(1 << 20, 1).expect("a layout"));
         drop(blocks);
         let class = pool.shared.class_of(last).expect("one of slabs");
-        // As when one more is given back.
+        // As a further free does.
         let (older, moving) = pool.bin(class, |bin| pool.make_room(class, bin)).expect("a thread that runs");
         assert!(!older.is_empty(), "it was full, and so was the central free list");
         let (sender, receiver) = mpsc::channel();
         let theirs = pool.clone();
         thread::spawn(move || sender.send(Buffer::<u8, _>::new(theirs, 8 << 20).map(drop)));
-        // Time to be refused, if it is not to wait.
+        // Enough time to fail, if the request does not wait.
         let early = receiver.recv_timeout(Duration::from_millis(50));
         pool.shared.share(class, older, moving.expect("it is said"));
         let got = early.unwrap_or_else(|_| receiver.recv_timeout(Duration::from_secs(60)).expect("in time"));

@@ -1,4 +1,4 @@
-//! What comes back: it goes to the heap, waits for its last use, or lies on a central free list for the next who wants its class.
+//! Frees: a block returns to the heap, waits for its last use, or stays on a central free list for the next request of its class.
 
 use core::{mem, ptr};
 use std::collections::HashSet;
@@ -13,7 +13,7 @@ use crate::pool::cache::Entry;
 use crate::pool::free_list::FreeList;
 use crate::pool::local;
 
-/// Takes all of them back, none of them deferred; the slabs that are to be dated.
+/// Frees all entries into the heap, none of them deferred. Returns the emptied slabs, which the caller must date.
 fn give_all<'a>(state: &mut State, entries: impl IntoIterator<Item = &'a Entry>) -> Vec<u32> {
     let mut emptied: Vec<u32> = entries.into_iter().filter_map(|entry| state.give(entry)).collect();
     emptied.extend(state.settle());
@@ -21,12 +21,12 @@ fn give_all<'a>(state: &mut State, entries: impl IntoIterator<Item = &'a Entry>)
 }
 
 impl<M: Memory> Central<M> {
-    /// How many blocks of a class its central free list holds at most.
+    /// Returns the maximum length of the central free list of a class.
     fn most_listed(&self, class: usize) -> usize {
         (CACHED_BYTES / self.classes.bytes_of(class)).min(LISTED_BLOCKS) as usize
     }
 
-    /// Takes entries back: into the heap what nobody uses any more, the others when they are asked for.
+    /// Frees entries: into the heap if their uses are complete, else to the pending frees.
     pub fn give(&self, entries: impl IntoIterator<Item = (Uses, Entry)>) {
         let backend = self.memory.backend();
         let (over, open): (Vec<_>, Vec<_>) = entries.into_iter().partition(|(uses, _)| uses.iter().all(|ticket| backend.reached(ticket)));
@@ -38,7 +38,7 @@ impl<M: Memory> Central<M> {
         self.date(&emptied);
     }
 
-    /// The same for one.
+    /// Like [`give`](Self::give), for one entry.
     pub fn give_one(&self, uses: &Uses, entry: &Entry) {
         let backend = self.memory.backend();
         let is_over = uses.iter().all(|ticket| backend.reached(ticket));
@@ -54,8 +54,8 @@ impl<M: Memory> Central<M> {
         self.date(emptied.as_slice());
     }
 
-    /// Takes entries that a thread has too many of, and was moving since it took them out of its cache: for all threads on the central free list of their
-    /// class, and into the heap where that is full.
+    /// Takes surplus entries of a thread, which has been moving them since it removed them from its cache. They go to the central free list
+    /// of their class, or into the heap if the list is full.
     pub fn share(&self, class: usize, mut entries: Vec<Entry>, moving: Moving<'_, M>) {
         let backend = self.memory.backend();
         let open: Vec<Entry> = entries.extract_if(.., |entry| entry.used.is_some_and(|ticket| !backend.reached(ticket))).collect();
@@ -70,7 +70,7 @@ impl<M: Memory> Central<M> {
         self.date(&emptied);
     }
 
-    /// Puts entries that nobody uses on the central free list of their class; how many had room there.
+    /// Adds entries without open uses to the central free list of their class. Returns how many fitted.
     pub fn list(&self, class: usize, entries: &[Entry]) -> usize {
         let count = self.free_lists.get(class).map_or(0, |list| list.add(self.most_listed(class), entries));
         if count > 0 {
@@ -83,19 +83,19 @@ impl<M: Memory> Central<M> {
         self.free_lists.get(class).is_some_and(FreeList::has_some)
     }
 
-    /// Takes so many entries of a class from its central free list, or as many as there are. A thread that looks for them meanwhile looks again.
+    /// Takes up to `count` entries from the central free list of a class. Counts a move, so that a concurrent search retries.
     pub fn unlist(&self, class: usize, count: usize, to: &mut Vec<Entry>) {
         if let Some(list) = self.free_lists.get(class) {
             list.take(count, to, || self.moved());
         }
     }
 
-    /// Says from when on slabs are empty that nothing is taken of. The clock is read without the lock.
+    /// Records the time since which slabs are empty. Reads the clock without the lock.
     pub(super) fn date(&self, emptied: &[u32]) {
         if emptied.is_empty() {
             return;
         }
-        // Undated, they go when room is needed.
+        // Undated slabs are still freed when room is needed.
         let Some(now) = at_most_one(|| (self.clock)()) else { return };
         let mut state = self.lock();
         for &number in emptied {
@@ -107,7 +107,7 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Takes back what is pending and over; whether anything was.
+    /// Frees pending entries whose uses are complete, and releases reservations. Returns whether it did any of this.
     pub(super) fn collect(&self) -> bool {
         let (asked, leaving, _moving): (HashSet<Ticket>, _, _) = {
             let mut state = self.lock();
@@ -120,7 +120,7 @@ impl<M: Memory> Central<M> {
         if asked.is_empty() && leaving.is_empty() {
             return false;
         }
-        // Asked without the lock, and no block is taken out of sight meanwhile.
+        // Queries the backend without the lock. The pending entries stay in place meanwhile.
         let backend = self.memory.backend();
         let reached: HashSet<Ticket> = asked.into_iter().filter(|&ticket| backend.reached(ticket)).collect();
         let is_over = |uses: &Uses| uses.iter().all(|ticket| reached.contains(&ticket));
@@ -141,20 +141,20 @@ impl<M: Memory> Central<M> {
         has_moved
     }
 
-    /// Takes every thread's cached blocks back, and those on the central free lists; how many.
+    /// Takes all blocks from thread caches and central free lists, and frees them. Returns their number.
     pub(super) fn empty_caches(&self) -> usize {
-        // Exact blocks are of no class, so in no cache: nobody is asked for any.
+        // Exact blocks have no class, so no cache holds any.
         if self.is_exact {
             return 0;
         }
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner).all.clone();
         let _moving = self.moving();
-        // The central free lists last: what threads put there meanwhile is not missed.
+        // Central free lists last, to include blocks that threads move there meanwhile.
         let own = local::lately(self.id, ptr::from_ref);
         let mut entries: Vec<Entry> = Vec::new();
         for cache in &caches {
             entries.extend(match own == Some(Arc::as_ptr(cache)) {
-                // SAFETY: this thread's, and nothing above this is in it.
+                // SAFETY: the calling thread's cache, which no caller up the stack is accessing.
                 true => unsafe { cache.own(take_all) },
                 false => cache.ask(take_all).unwrap_or_default(),
             });
@@ -167,7 +167,7 @@ impl<M: Memory> Central<M> {
         count
     }
 
-    /// Gives entries back that were in a cache or on a central free list.
+    /// Frees entries that were in a cache or on a central free list.
     pub(super) fn put_back(&self, entries: Vec<Entry>) {
         if entries.is_empty() {
             return;

@@ -1,9 +1,9 @@
-//! [`Compaction`]: moving blocks together, so that what is free is in one piece and slabs become empty.
+//! [`Compaction`]: moves blocks together, so that free memory is contiguous and slabs become empty.
 //!
-//! 1. A block moves towards the front: to a free part of a slab that comes before its own, or of its own with a lower offset. The fullest
-//!    slabs come first, before them those with blocks that nobody may move: so the emptiest become empty.
-//! 2. Other threads allocate and free meanwhile. A part that is no longer free is passed over; nobody waits for a copy.
-//! 3. What is moved is neither asked for nor given back, as far as the pool counts.
+//! 1. A block moves towards the front: to a free part of an earlier slab, or to a lower offset in its own slab. Slabs with blocks that
+//!    cannot move come first, then the others; both from full to empty. So the emptiest slabs become empty.
+//! 2. Other threads allocate and free concurrently. A part that is no longer free is skipped; no thread waits for a copy.
+//! 3. Moves do not count as requests or returns in the statistics.
 
 use core::time::Duration;
 use std::cmp::Reverse;
@@ -17,15 +17,15 @@ use crate::pool::Pool;
 use crate::pool::heap::{Base, Carved, PartId};
 use crate::pool::tag::Tag;
 
-/// Where a part is, from the front.
+/// The position of a part in the order of the compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
-    /// Its slab's place among the slabs.
+    /// The rank of its slab.
     rank: u32,
     offset: u64,
 }
 
-/// A part that was free.
+/// A part that was free when the compaction began.
 struct Hole {
     part: PartId,
     slab: u32,
@@ -40,10 +40,10 @@ impl Hole {
     }
 }
 
-/// A pool's slabs as they were when this was made.
+/// A compaction of a pool, with a snapshot of its slabs.
 pub(crate) struct Compaction<'a, M: Memory> {
     central: &'a Central<M>,
-    /// Of the blocks that may be moved.
+    /// The blocks that may move.
     places: HashMap<PartId, Place>,
     holes: BTreeMap<Place, Hole>,
     slabs: usize,
@@ -51,17 +51,17 @@ pub(crate) struct Compaction<'a, M: Memory> {
 }
 
 impl<M: Memory> Pool<M> {
-    /// Whether a buffer of `other` is of this pool.
+    /// Returns whether `other` is the same pool.
     pub(crate) fn is(&self, other: &Self) -> bool {
         self.shared.id == other.shared.id
     }
 
-    /// Whether a block of this pool is in a slab, and so may be moved.
+    /// Returns whether a block of this pool is in a slab, so that it can move.
     pub(crate) fn is_in_a_slab(block: &Block) -> bool {
         block.layout.size() > 0 && Tag(block.tag).part().is_some()
     }
 
-    /// Begins to move blocks together, of which those may be moved. What threads have cached goes back to its slabs before.
+    /// Begins a compaction. `movable` has the tags of the blocks that may move. Flushes all thread caches first.
     pub(crate) fn compaction(&self, movable: impl IntoIterator<Item = u64>) -> Result<Compaction<'_, M>> {
         let central = self.here()?;
         let moving = central.moving();
@@ -98,20 +98,20 @@ impl<M: Memory> Pool<M> {
 }
 
 impl<M: Memory> Compaction<'_, M> {
-    /// Where a block is; `None` for one that was not there to be moved.
+    /// Returns the position of a block; `None` if it may not move.
     pub fn place(&self, tag: u64) -> Option<Place> {
         self.places.get(&Tag(tag).part()?).copied()
     }
 
-    /// Returns a block of the same size and alignment nearer to the front, if there is room. The caller owns it; no bytes are copied yet. Ask for
-    /// the last blocks first.
+    /// Returns a block of the same size and alignment nearer to the front, if there is room. The caller owns it; no bytes are copied yet.
+    /// Call this for the last blocks first.
     pub fn nearer(&mut self, block: &Block) -> Option<Block> {
         let (place, bytes, align) = (self.place(block.tag)?, Tag(block.tag).bytes(), block.layout.align() as u64);
         loop {
             let (&at, _) = self.holes.range(..place).find(|(at, hole)| hole.fits(**at, bytes, align))?;
             let hole = self.holes.remove(&at)?;
             let mut state = self.central.lock();
-            // Nobody's any more, or not as it was: passed over.
+            // Taken or changed since the snapshot: skip it.
             let Some(carved) = state.heap.take_at(hole.part, hole.slab, at.offset, bytes, align) else { continue };
             let Carved { taken, before, after } = carved;
             let Some(Some(slab)) = state.slabs.get(hole.slab as usize) else {
@@ -130,13 +130,13 @@ impl<M: Memory> Compaction<'_, M> {
         }
     }
 
-    /// Takes a block back that nobody uses.
+    /// Frees a block without uses.
     pub fn give(&self, block: &Block) {
         let entry = Entry { idle: Idle::new(block.tag, block.device_address, block.host), used: None };
         self.central.put_back(std::vec![entry]);
     }
 
-    /// Gives every empty slab back to the memory: how many, and their bytes.
+    /// Frees every empty slab. Returns the number of freed slabs, and their bytes.
     pub fn finish(self) -> (u64, u64) {
         let Self { central, slabs, _moving, .. } = self;
         let bytes = central.trim(0, Duration::ZERO);

@@ -1,4 +1,4 @@
-//! [`Remains`]: the slabs of a pool that has gone, until the last uses of its blocks are over. No stream is made to wait for another's.
+//! [`Remains`]: the slabs of a dropped pool, until the last uses of its blocks complete. No stream waits for another stream.
 
 use std::boxed::Box;
 use std::sync::Arc;
@@ -11,14 +11,15 @@ use crate::memory::Memory;
 
 pub(super) struct Remains<M: Memory> {
     pub memory: M,
-    /// Of this memory, and of no table any more.
+    /// Slabs of `memory` that no table lists any more.
     pub slabs: Vec<Block>,
-    /// Last uses that may be open; nobody else uses any part.
+    /// Last uses that may be incomplete. No other uses exist.
     pub open: Vec<Ticket>,
 }
 
 impl<M: Memory> Remains<M> {
-    /// Frees the slabs after the uses. Where those are of more streams than can be listed, some are waited for first, by nobody.
+    /// Frees the slabs after the uses. If [`Uses`] cannot list all streams, keeps the slabs until the listed uses complete, and then
+    /// repeats. Blocks no thread.
     pub fn go(mut self) {
         let backend = Arc::clone(self.memory.backend());
         let mut uses = Uses::NONE;
@@ -28,7 +29,7 @@ impl<M: Memory> Remains<M> {
             return;
         }
         each(self.slabs, |slab| {
-            // SAFETY: of this memory, given back here only, and in use by `uses` at most: those that are not listed are over.
+            // SAFETY: a slab of this memory, freed only here, and in use by `uses` at most: the other uses are complete.
             if let Err(error) = unsafe { self.memory.free(slab, &uses) } {
                 backend.unreported(error);
             }
@@ -36,7 +37,7 @@ impl<M: Memory> Remains<M> {
     }
 }
 
-/// What goes on when this is dropped; but in a fork, whose parent does it.
+/// Continues with the next uses when it is dropped. Does nothing in a fork: the parent frees the slabs.
 struct Kept<M: Memory>(Option<Remains<M>>, Process);
 
 impl<M: Memory> Drop for Kept<M> {

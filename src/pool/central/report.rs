@@ -1,4 +1,4 @@
-//! What a pool says of itself.
+//! The statistics of a pool, computed from all threads.
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::collections::HashSet;
@@ -88,7 +88,7 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// What was asked of each class.
+    /// Returns the requests of each size class.
     pub fn classes(&self) -> Vec<ClassStatistics> {
         let sizes = (0..).map_while(|class| self.classes.size_of(class));
         sizes
@@ -99,7 +99,7 @@ impl<M: Memory> Central<M> {
 
     /// Returns every class's counts, and the bytes in caches.
     fn sums(&self) -> Sums {
-        // Held, so that no thread that ends is counted twice or not at all.
+        // Held, so that a thread that ends meanwhile is counted exactly once.
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         let mut sums = Sums { classes: self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone(), cached: Cached::default() };
         for cache in &caches.all {
@@ -113,7 +113,7 @@ impl<M: Memory> Central<M> {
         sums
     }
 
-    /// What lies on the central free lists.
+    /// Returns the entries on the central free lists.
     fn listed(&self) -> impl Iterator<Item = Idle> {
         self.free_lists.iter().filter(|list| list.has_some()).flat_map(FreeList::read)
     }

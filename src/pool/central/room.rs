@@ -1,4 +1,4 @@
-//! Where memory comes from when no cache has any: the heap, the memory below, and everything that makes room, in the order of what it costs.
+//! Allocation after a cache miss: from the heap, from the upstream memory, and after each way to make room, cheapest first.
 
 use core::alloc::Layout;
 use core::cell::{Cell, RefCell};
@@ -21,11 +21,11 @@ use crate::pool::tag::Tag;
 use crate::stream::Stream;
 use crate::{Error, Result};
 
-/// How often whoever waits for frees looks for them.
+/// The polling interval of waits for frees.
 const GLANCE: Duration = Duration::from_micros(50);
 
 thread_local! {
-    /// This thread is in a pool's callback.
+    /// This thread is in an out-of-memory callback.
     static IS_CALLED_BACK: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -44,7 +44,7 @@ const fn whole_units(bytes: u64) -> u64 {
     bytes / UNIT * UNIT
 }
 
-/// What the first way finds that finds anything.
+/// Returns the result of the first way that finds memory.
 fn first<T>(ways: &[Way<'_, T>]) -> Result<Option<T>> {
     for way in ways {
         let found = way()?;
@@ -55,8 +55,8 @@ fn first<T>(ways: &[Way<'_, T>]) -> Result<Option<T>> {
     Ok(None)
 }
 
-/// What is free, and what in one piece, of a memory that refuses because it is short, or that may hold no more: it may do after frees. Any other
-/// error comes back.
+/// Returns the free bytes and the largest contiguous ones if the error means that memory is short for now: frees may help. Returns any
+/// other error.
 fn short(error: Error) -> Result<(u64, u64)> {
     match error {
         Error::OutOfMemory { free, largest, .. } => Ok((free, largest)),
@@ -64,7 +64,7 @@ fn short(error: Error) -> Result<(u64, u64)> {
             let left = limit.saturating_sub(used);
             Ok((left, left))
         }
-        // The system does not say.
+        // The system does not report free memory.
         Error::Map { .. } => Ok((0, 0)),
         error => Err(error),
     }
@@ -83,9 +83,9 @@ impl<M: Memory> Central<M> {
         let (refused, seen) = (Cell::new((0, 0)), self.moved_by_others(None));
         let grow = || self.grow(wanted, &refused);
         let fits = || self.take(whole, align).or_else(|| self.take(requested, align));
-        // Trimming takes back what is over by now: it may fit even where the memory has nothing.
+        // A trim also frees completed pending entries: a part may fit even if the upstream memory has none.
         let grow_or_fit = || grow().map(|found| found.or_else(fits));
-        // What threads have cached is had by then.
+        // The caches are already empty here.
         let after_trim = |bytes| if self.trim_idle(bytes, Duration::ZERO) > 0 { grow_or_fit() } else { Ok(fits()) };
         let again = || match fits() {
             None => {
@@ -97,13 +97,13 @@ impl<M: Memory> Central<M> {
         let ways: [Way<'_, Entry>; 8] = [
             &|| Ok(if self.collect() { self.take(whole, align) } else { None }),
             &grow,
-            // Shorter than its class, rather than what threads have cached.
+            // Prefers a part shorter than the class to a flush of all caches.
             &|| Ok(if requested < whole { self.take(requested, align) } else { None }),
             &|| {
                 self.empty_caches();
                 Ok(fits())
             },
-            // Within the limit the slabs that are empty for the longest make room; for the memory below, any.
+            // To get below the limit, free the slabs that have been empty longest. For the upstream memory, free any.
             &|| after_trim(self.limit.saturating_sub(whole.next_multiple_of(self.grain()))),
             &|| after_trim(0),
             &|| self.wait(None, seen, &again),
@@ -112,14 +112,14 @@ impl<M: Memory> Central<M> {
                 if !self.call_back(requested) {
                     return Ok(None);
                 }
-                // What it gave back here is in this thread's cache.
+                // The blocks that the callback freed here are in this thread's cache.
                 if self.empty_caches() == 0 {
                     self.collect();
                 }
                 first(&[&again, &|| self.wait(None, seen, &again)])
             },
         ];
-        // What is longer than the limit is not had by emptying everything.
+        // Freeing everything does not help a request above the limit.
         let count = if requested > self.limit { 0 } else { ways.len() - if waits { 0 } else { 2 } };
         let found = first(&ways[..count])?;
         found.ok_or_else(|| {
@@ -133,7 +133,7 @@ impl<M: Memory> Central<M> {
         })
     }
 
-    /// A block outside the slabs.
+    /// Allocates a block outside the slabs.
     #[cold]
     pub fn allocate_direct(&self, layout: Layout, on: Option<&Stream>, waits: bool) -> Result<Entry> {
         let requested = layout.size() as u64;
@@ -190,21 +190,21 @@ impl<M: Memory> Central<M> {
         unsafe { self.forget_direct(block, uses) }
     }
 
-    /// The same for one that nobody had.
+    /// Like [`free_direct`](Self::free_direct), for a block that no caller received.
     ///
     /// # Safety
     ///
     /// The promise of `Memory::free`.
     pub unsafe fn forget_direct(&self, mut block: Block, uses: &Uses) -> Result<()> {
         let bytes = block.layout.size() as u64;
-        // Before the memory has it back: then another block may be at this address.
+        // Before the upstream free, after which another block may have this address.
         block.tag = self.lock().direct.remove(&block.address()).unwrap_or(block.tag);
         self.counts.requested.fetch_sub(bytes, Relaxed);
-        // SAFETY: the caller's promise, and the block is again as the memory gave it.
+        // SAFETY: the caller's promise, and the block has its upstream tag again.
         unsafe { self.free_below(block, uses) }
     }
 
-    /// Has the memory take a block back, which it does also where it fails or panics.
+    /// Frees a block to the upstream memory, and updates the accounts even if that fails or panics.
     ///
     /// # Safety
     ///
@@ -221,7 +221,7 @@ impl<M: Memory> Central<M> {
         outcome
     }
 
-    /// Whether the callback has freed some. One that asks for memory is not called for that.
+    /// Calls the out-of-memory callback, and returns whether it freed memory. Returns false inside a callback.
     fn call_back(&self, requested: u64) -> bool {
         let Some(callback) = &self.out_of_memory else { return false };
         if IS_CALLED_BACK.replace(true) {
@@ -231,14 +231,14 @@ impl<M: Memory> Central<M> {
         callback(requested)
     }
 
-    /// Waits for uses of what was given back, for what other threads move, and for kernels that keep slabs from going, within patience. Looks again when something has come of it:
-    /// `seen` is what others had moved before the last look. A pool `beside` this one is looked at as well.
+    /// Waits, up to `patience`, for pending frees, for moves of other threads, and for kernels that defer the free of empty slabs. Calls
+    /// `again` after each progress. `seen` is the move count before the caller's last search. Watches the pool `beside` as well.
     pub fn wait<T>(&self, beside: Option<&Self>, mut seen: u64, again: Way<'_, T>) -> Result<Option<T>> {
         let begun = Instant::now();
         loop {
             let (mut is_something_left, mut has_come) = (false, false);
             for pool in iter::once(self).chain(beside) {
-                // Empty slabs go by looking, or when a kernel has ended.
+                // An empty slab becomes removable when a kernel ends.
                 let (going, is_put_off) = pool.removable();
                 is_something_left |= is_put_off || pool.is_something_left();
                 has_come |= !going.is_empty();
@@ -255,7 +255,7 @@ impl<M: Memory> Central<M> {
                     continue;
                 }
             }
-            // Their failure is their waiter's: the stream's synchronize tells it if nobody waits.
+            // A failed use is reported to its own waiters, or by the stream's `synchronize`.
             if is_late || !is_something_left {
                 return Ok(None);
             }
@@ -272,8 +272,8 @@ impl<M: Memory> Central<M> {
         if self.slab < GRAIN { UNIT } else { GRAIN }
     }
 
-    /// A part of another slab, as long as usual or as long as is needed; `None` where the limit leaves no room for it, or the memory is short: what
-    /// that says is in `refused`.
+    /// Allocates a slab of the usual length, or as short as needed, and returns a part of it. `None` if the limit or the memory has no
+    /// room; `refused` then has the free bytes.
     fn grow(&self, wanted: &Wanted, refused: &Cell<(u64, u64)>) -> Result<Option<Entry>> {
         let Wanted { whole, requested, align } = *wanted;
         let mut tried = 0;
@@ -313,7 +313,7 @@ impl<M: Memory> Central<M> {
         }
     }
 
-    /// Makes a block a slab, and takes a part of it before anybody else can.
+    /// Adds a block as a slab, and takes a part of it before other threads can.
     fn settle_in(&self, block: Block, bytes: u64, align: u64) -> Result<Option<Entry>> {
         if let Some(ready) = block.ready {
             let mut waited = Ok(true);
@@ -349,13 +349,13 @@ impl<M: Memory> Central<M> {
         Ok(self.take_of(&mut state, bytes, align))
     }
 
-    /// What the limit leaves, free and in one piece.
+    /// Returns the bytes below the limit, as total and as largest piece.
     fn room(&self) -> (u64, u64) {
         let left = self.limit - self.lock().reserved;
         (left, left)
     }
 
-    /// Adds to what is reserved, if that stays within the limit.
+    /// Reserves bytes, if the limit allows.
     fn reserve(&self, bytes: u64) -> Option<Reserved<'_, M>> {
         let mut state = self.lock();
         let Some(sum) = state.reserved.checked_add(bytes).filter(|&sum| sum <= self.limit) else {
@@ -367,7 +367,7 @@ impl<M: Memory> Central<M> {
         Some(Reserved { bytes, sum, refusals: state.refusals, is_had: false, moving: Moving(self) })
     }
 
-    /// A block of the memory, as long as was reserved.
+    /// Allocates a block of the reserved size from the upstream memory.
     fn ask(&self, reserved: &mut Reserved<'_, M>, align: usize, on: Option<&Stream>) -> Result<Block> {
         let (bytes, most) = (reserved.bytes, isize::MAX as u64);
         let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes, align).ok());
@@ -408,15 +408,15 @@ impl<M: Memory> Central<M> {
         outcome
     }
 
-    /// Gives slabs back that have been empty for `age`, the oldest first, while more than `bytes` are reserved; how many bytes. What the backend would put
-    /// off to free stays.
+    /// Frees slabs that have been empty for `age`, the oldest first, while more than `bytes` are reserved. Returns the freed bytes. Keeps
+    /// slabs whose free the backend would defer. Flushes all thread caches first.
     pub fn trim(&self, bytes: u64, age: Duration) -> u64 {
         let _moving = self.moving();
         self.empty_caches();
         self.trim_idle(bytes, age)
     }
 
-    /// The same of what nobody has cached.
+    /// Like [`trim`](Self::trim), without a flush of the caches.
     fn trim_idle(&self, bytes: u64, age: Duration) -> u64 {
         let _moving = self.moving();
         self.collect();
@@ -453,7 +453,7 @@ impl<M: Memory> Central<M> {
         bytes
     }
 
-    /// The empty slabs that would go if they were freed now, and whether there are others. Those stay, to be used.
+    /// Returns the empty slabs whose free the backend would not defer, and whether others exist.
     fn removable(&self) -> (HashSet<u32>, bool) {
         let backend = self.memory.backend();
         let empty = |(number, slab): (u32, &Slab)| (number, Block { ready: None, ..slab.block });
@@ -465,15 +465,16 @@ impl<M: Memory> Central<M> {
         (going, has_others)
     }
 
-    /// Gives a slab back to the memory.
+    /// Frees a slab to the upstream memory.
     fn give_back(&self, block: Block, uses: &Uses) {
-        // SAFETY: of this memory, out of the table, and nobody's part of it is in use but by `uses`.
+        // SAFETY: a slab of this memory, removed from the table, and in use by `uses` at most.
         if let Err(error) = unsafe { self.free_below(block, uses) } {
             self.memory.backend().unreported(error);
         }
     }
 
-    /// What the memory has back is not reserved any more, when its uses are over and it has gone. Nobody does anything with it but ask about it.
+    /// Releases the reservation of a block that was freed upstream. If its uses are incomplete or its free is deferred, a later
+    /// [`collect`](Self::collect) does so; the stored block only serves for queries.
     fn left(&self, block: Block, uses: &Uses) {
         let backend = self.memory.backend();
         let has_gone = uses.iter().all(|ticket| backend.reached(ticket)) && !backend.extension().is_deferred(&block);
@@ -487,14 +488,14 @@ impl<M: Memory> Central<M> {
     }
 }
 
-/// Bytes that are reserved for a block that may come. Whoever waits for what moves waits until this is dropped.
+/// A reservation for an upstream allocation. Counts as a move until it is dropped, so waiters wait for it.
 struct Reserved<'a, M: Memory> {
     bytes: u64,
-    /// What was reserved with them.
+    /// The reserved bytes including these.
     sum: u64,
-    /// How often the limit had refused some by then.
+    /// The number of refusals at that time.
     refusals: u64,
-    /// The block has come.
+    /// The allocation has succeeded.
     is_had: bool,
     moving: Moving<'a, M>,
 }
@@ -507,7 +508,7 @@ impl<M: Memory> Drop for Reserved<'_, M> {
             return;
         }
         state.reserved -= self.bytes;
-        // Somebody may have been refused for want of these.
+        // The limit may have refused another request because of these bytes.
         if state.refusals != self.refusals {
             self.moving.0.moved();
         }

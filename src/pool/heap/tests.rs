@@ -3,7 +3,7 @@
 use super::*;
 use std::collections::BTreeMap;
 
-/// Every free range of every slab, as a map that best fit could use.
+/// Returns every free range of every slab.
 fn holes(heap: &Heap) -> BTreeMap<(u32, u64), u64> {
     heap.parts().filter(|part| part.4).map(|(_, slab, offset, size, _)| ((slab, offset), size)).collect()
 }
@@ -28,7 +28,7 @@ fn check(heap: &Heap, slabs: &[u64]) {
 
 #[test]
 fn lists_are_in_order_of_size_and_a_list_that_fits_fits() {
-    /// The least size that a list holds.
+    /// Returns the least size in a list.
     fn least(list: usize) -> u32 {
         let (octave, step) = (list / STEPS, (list % STEPS) as u32);
         if octave == 0 { step } else { (STEPS as u32 + step) << (octave - 1) }
@@ -60,7 +60,7 @@ fn longest_at(heap: &Heap, align: u64, bases: &[Base]) -> u64 {
     holes(heap).into_iter().map(usable).max().unwrap_or(0)
 }
 
-/// Joins what is deferred; how many slabs that emptied.
+/// Performs all deferred frees. Returns the number of slabs that this empties.
 fn settle(heap: &mut Heap) -> usize {
     core::iter::from_fn(|| heap.free_next_deferred()).filter(|given| given.is_empty).count()
 }
