@@ -91,7 +91,7 @@ impl<M: Memory> Builder<M> {
         self
     }
 
-    /// Sets whether the pool keeps memory. If `false`, every request goes to the upstream memory, and every free too.
+    /// Sets whether the pool keeps memory. If `false`, the upstream memory serves every request and every free.
     pub fn enabled(mut self, is_enabled: bool) -> Self {
         self.is_enabled = is_enabled;
         self

@@ -1,4 +1,4 @@
-//! A thread's own blocks: taken and given back without a lock, and by others when they ask.
+//! The cache of a thread: its owner allocates and frees without a lock; other threads revoke the bias first.
 
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
@@ -15,11 +15,11 @@ use crate::backend::{Block, DeviceAddress, Ticket};
 use crate::barrier::System;
 use crate::stream::Stream;
 
-/// A part of a slab, ready to be a block.
+/// A part of a slab that can become a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entry {
     pub idle: Idle,
-    /// Its last use, if that may still be open.
+    /// Its last use, if that may be incomplete.
     pub used: Option<Ticket>,
 }
 
@@ -30,22 +30,22 @@ impl Entry {
     }
 }
 
-/// One that nobody uses. Three words, each moved by itself: what one processor writes another may read, and what is written word by word is
-/// not quick to be read in pairs.
+/// An entry without an open use. Three words, each copied separately: a wide load of words that were stored one by one blocks store
+/// forwarding.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Idle {
-    /// What the pool knows it by.
+    /// The pool's [`Tag`](super::tag::Tag).
     pub tag: u64,
     /// `NOWHERE` for none.
     device_address: u64,
     pub host: Option<NonNull<u8>>,
 }
 
-// SAFETY: numbers; whoever has it has the part.
+// SAFETY: plain addresses; the holder owns the part.
 unsafe impl Send for Idle {}
 
 impl Idle {
-    /// No part begins there: it would have one byte.
+    /// Not the address of any part, which would have only one byte.
     const NOWHERE: u64 = u64::MAX;
 
     #[inline(always)]
@@ -66,13 +66,13 @@ impl Idle {
     }
 }
 
-/// What a thread has of one class, and what it has done with it.
+/// A thread's entries and counts of one class.
 #[derive(Default)]
 pub(super) struct Bin {
-    /// The newest is the last.
-    // INVARIANT: room for none or for `most`, so that it never grows.
+    /// Oldest first.
+    // INVARIANT: the capacity is 0 or `most`, so pushes never reallocate.
     pub entries: Vec<Entry>,
-    /// How many entries there may be.
+    /// The maximum number of entries.
     pub most: usize,
     pub counted: Counted,
 }
@@ -86,7 +86,7 @@ impl Bin {
         Some(self.entries.swap_remove(index))
     }
 
-    /// Adds an entry: whether there was room.
+    /// Adds an entry. Returns whether there was room.
     #[inline(always)]
     pub fn push(&mut self, entry: Entry) -> bool {
         let has_room = self.entries.len() < self.entries.capacity();
@@ -96,15 +96,15 @@ impl Bin {
         has_room
     }
 
-    /// How many may be added.
+    /// Returns the number of entries that fit, after allocating the capacity.
     pub fn room(&mut self) -> usize {
         let room = self.most.saturating_sub(self.entries.len());
         self.entries.reserve_exact(room);
         room
     }
 
-    /// Where there is no room, has the older half listed, and takes out what was not; where there never was any, makes some. `list` says
-    /// how many it took of those that nobody uses.
+    /// If the bin is full, passes the older half to `list` and returns the entries that `list` did not take. `list` gets entries without
+    /// open uses, and returns how many it took from the front. An empty bin only gets its capacity.
     pub fn make_room(&mut self, list: impl FnOnce(&[Entry]) -> usize) -> Vec<Entry> {
         if self.room() > 0 {
             return Vec::new();
@@ -118,17 +118,17 @@ impl Bin {
     }
 }
 
-/// A class's counts. In this order, what is counted together does not lie together: two words that one access writes and two read, or the
-/// other way round, keep a processor waiting.
+/// The counts of a class. Counts that change together are not adjacent, so the compiler does not merge their accesses: a merged load of
+/// words that were stored one by one blocks store forwarding.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
 pub(super) struct Counted {
     /// Requests that a cached block served.
     pub hits: u64,
     pub returns: u64,
-    /// The other requests.
+    /// All other requests.
     pub misses: u64,
-    /// Bytes asked for, less those given back; wraps where one thread frees what another took.
+    /// Requested minus freed bytes; wraps if a thread frees blocks of another.
     pub requested: u64,
 }
 
@@ -144,14 +144,14 @@ impl Counted {
         self.requested = self.requested.wrapping_add(other.requested);
     }
 
-    /// One request of so many bytes.
+    /// Counts a request of `bytes` bytes.
     #[inline(always)]
     pub fn request(&mut self, bytes: u64, is_hit: bool) {
         *(if is_hit { &mut self.hits } else { &mut self.misses }) += 1;
         self.requested = self.requested.wrapping_add(bytes);
     }
 
-    /// One block that is given back.
+    /// Counts a free.
     #[inline(always)]
     pub fn give(&mut self, bytes: u64) {
         self.returns += 1;
@@ -159,38 +159,38 @@ impl Counted {
     }
 }
 
-/// A thread's cache of one pool. Its lines are no other's: two threads' caches are written all the time.
+/// A thread's cache of one pool. Aligned so that two caches share no cache line: both are written constantly.
 #[repr(align(128))]
 pub(super) struct Cache {
     lock: BiasedLock<HostWord>,
     /// Held by the revoker.
     revokers: Mutex<()>,
-    // INVARIANT: touched by the owner while it holds the lock, or by the revoker while the owner does not.
+    // INVARIANT: accessed by the owner while it holds the lock, or by the revoker while the owner does not.
     kept: UnsafeCell<Kept>,
 }
 
-/// What a thread has of a pool.
+/// The contents of a cache.
 pub(super) struct Kept {
     /// By class.
     pub bins: Box<[Bin]>,
     pub handles: Share,
 }
 
-// SAFETY: the invariant of `kept`; everything else is shared by its own accesses.
+// SAFETY: by the invariant of `kept`; the other fields are `Sync`.
 unsafe impl Sync for Cache {}
 
 impl Cache {
-    /// One that keeps so many entries of each class at most.
+    /// Creates an empty cache; `most` has the maximum of entries of each class.
     pub fn new(most: impl Iterator<Item = usize>, handles: Share) -> Self {
         let bins = most.map(|most| Bin { most, ..Bin::default() }).collect();
         Self { lock: BiasedLock::new(), revokers: Mutex::new(()), kept: UnsafeCell::new(Kept { bins, handles }) }
     }
 
-    /// What it has, for the thread whose cache it is. `f` calls nothing that comes back here.
+    /// Runs `f` with the contents, on the owner's thread. `f` must not access the cache.
     ///
     /// # Safety
     ///
-    /// The calling thread is the cache's.
+    /// The cache belongs to the calling thread.
     #[inline(always)]
     pub unsafe fn own<R>(&self, f: impl FnOnce(&mut Kept) -> R) -> R {
         while !self.lock.try_lock::<System>() {
@@ -203,13 +203,13 @@ impl Cache {
         result
     }
 
-    /// Until the revoker has done.
+    /// Waits until the revoker is done.
     #[cold]
     fn wait(&self) {
         drop(self.revokers.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// The same for another thread, while the cache's own is away; `None` where it cannot be told to stay away.
+    /// Runs `f` with the contents, on another thread, while the owner is locked out. `None` if the bias cannot be revoked.
     pub fn ask<R>(&self, f: impl FnOnce(&mut Kept) -> R) -> Option<R> {
         let _one = self.revokers.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.lock.revoke::<System>() {
@@ -221,17 +221,17 @@ impl Cache {
             times += 1;
             if times < 100 { core::hint::spin_loop() } else { thread::yield_now() }
         }
-        // SAFETY: revoked, and the owner does not hold the lock; other revokers wait for the lock.
+        // SAFETY: the bias is revoked, the owner does not hold the lock, and `revokers` excludes other revokers.
         let result = f(unsafe { &mut *self.kept.get() });
         drop(restore);
         Some(result)
     }
 
-    /// The same when no thread can come to them any more.
+    /// Runs `f` with the contents when no other thread can access them.
     ///
     /// # Safety
     ///
-    /// No thread is in [`own`](Self::own) or [`ask`](Self::ask) or will be, and what they did there happened before.
+    /// No thread is or will be in [`own`](Self::own) or [`ask`](Self::ask), and earlier calls happened before.
     pub unsafe fn alone<R>(&self, f: impl FnOnce(&mut Kept) -> R) -> R {
         // SAFETY: the caller's promise.
         f(unsafe { &mut *self.kept.get() })

@@ -1,4 +1,4 @@
-//! [`Placed`]: elements in a memory that was chosen at run time.
+//! [`Placed`]: a buffer in a memory that was selected at run time.
 
 mod slices;
 
@@ -41,11 +41,11 @@ pub enum Placed<T> {
     Pinned(Buffer<T, PinnedPool>),
     /// In managed memory.
     Unified(Buffer<T, Pool<Unified>>),
-    /// In pageable host memory, which no pool keeps.
+    /// In pageable host memory, which is not pooled.
     Host(Buffer<T, Host>),
 }
 
-/// Evaluates one expression for each kind of one of the three enums.
+/// Evaluates an expression for each variant.
 macro_rules! each {
     ($kind:ident, $placed:expr, $elements:ident => $result:expr) => {
         match $placed {
@@ -58,7 +58,7 @@ macro_rules! each {
 }
 use each;
 
-/// Evaluates one expression for each kind that the host can access.
+/// Evaluates an expression for each variant that the host can access.
 macro_rules! each_on_the_host {
     ($kind:ident, $placed:expr, $elements:ident => $result:expr) => {
         match $placed {
@@ -72,7 +72,7 @@ macro_rules! each_on_the_host {
 use each_on_the_host;
 
 impl<T> Placed<T> {
-    /// Where it is.
+    /// Returns the location.
     #[must_use]
     pub const fn location(&self) -> MemoryLocation {
         match self {
@@ -122,30 +122,31 @@ impl<T> Placed<T> {
     ///
     /// # Errors
     ///
-    /// As [`Buffer::settle`].
+    /// Those of [`Buffer::settle`].
     pub fn settle(&mut self) -> Result<()> {
         each!(Self, self, buffer => buffer.settle())
     }
 
-    /// Makes later operations on a stream wait for every listed use; for launches.
+    /// Makes later operations on a stream wait for every registered use. Call it before a launch.
     ///
     /// # Errors
     ///
-    /// As [`Buffer::ready_on`].
+    /// Those of [`Buffer::ready_on`].
     pub fn ready_on(&self, stream: &Stream) -> Result<()> {
         each!(Self, self, buffer => buffer.ready_on(stream))
     }
 
-    /// Lists the operations queued on a stream so far as a use; for launches, which pass memory by address.
+    /// Registers the operations queued on a stream so far as a use. Call it after a launch, which passes memory by address.
     ///
     /// # Errors
     ///
-    /// As [`Buffer::used_by`], which describes the other consequences.
+    /// Those of [`Buffer::used_by`], which describes the other consequences.
     pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
         each!(Self, self, buffer => buffer.used_by(stream))
     }
 
-    /// Frees it after its uses, and returns the driver's error. Dropping it does the same, but counts an error as unreported.
+    /// Frees the buffer after its uses, and returns the driver's error. Dropping the buffer does the same, but counts an error as
+    /// unreported.
     ///
     /// # Errors
     ///
@@ -156,7 +157,7 @@ impl<T> Placed<T> {
 }
 
 impl<T: DeviceBytes> Placed<T> {
-    /// Copies elements in, as many as there are.
+    /// Copies `elements` from the host into the buffer, which must have the same length.
     ///
     /// # Errors
     ///
@@ -174,7 +175,7 @@ impl<T: DeviceBytes> Placed<T> {
         each!(Self, self, buffer => buffer.copy_from_at(at, elements))
     }
 
-    /// Copies all elements out.
+    /// Copies all elements to the host; `elements` must have the same length.
     ///
     /// # Errors
     ///
@@ -192,7 +193,7 @@ impl<T: DeviceBytes> Placed<T> {
         each!(Self, self, buffer => buffer.copy_to_at(at, elements))
     }
 
-    /// The elements, copied.
+    /// Returns a copy of all elements.
     ///
     /// # Errors
     ///
