@@ -1,16 +1,16 @@
-//! A barrier whose cost is all on one side: who stores and looks all the time pays nothing, who does so seldom pays for both.
+//! An asymmetric barrier: free for the side that runs often, while the side that runs seldom pays for both.
 //!
 //! Source: Dice, Huang and Yang, "Asymmetric Dekker Synchronization" (2001).
 
-/// What puts a thread's store before its next load, for the eyes of the other side.
+/// Orders a thread's earlier stores before its later loads, as seen by the other side.
 pub(crate) trait Barrier {
-    /// On the side that goes there often: nothing, or all there is.
+    /// The barrier of the frequent side: a compiler fence if the other side can compensate, else a full fence.
     fn often();
-    /// On the other side: whatever the first lacks. `false` if that cannot be had now.
+    /// The barrier of the infrequent side, which compensates for the other. Returns false if the system call fails.
     fn seldom() -> bool;
 }
 
-/// The barrier of this system.
+/// The barrier of the operating system.
 pub(crate) struct System;
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -21,19 +21,20 @@ mod system {
 
     use super::{Barrier, System};
 
-    /// The kernel runs barriers in all our threads when one of them asks. Decided once, before either side goes anywhere: both agree.
+    /// The kernel can run a barrier in all threads of the process (`membarrier`). Decided once, before the first barrier, so that both
+    /// sides agree.
     static IS_CHEAP: AtomicBool = AtomicBool::new(false);
 
     const EXPEDITED: libc::c_int = 1 << 3;
     const REGISTER_EXPEDITED: libc::c_int = 1 << 4;
 
     fn membarrier(command: libc::c_int) -> bool {
-        // SAFETY: a barrier in the threads of this process; no memory is passed.
+        // SAFETY: the call executes barriers in the threads of this process and accesses no memory.
         unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) == 0 }
     }
 
     impl System {
-        /// Before anything that needs a barrier is there.
+        /// Selects the kind of barrier. Call it before the first barrier.
         pub fn prepare() {
             static DECIDED: Once = Once::new();
             DECIDED.call_once(|| IS_CHEAP.store(membarrier(REGISTER_EXPEDITED), Relaxed));
@@ -60,7 +61,7 @@ mod system {
     use super::{Barrier, System};
 
     impl System {
-        /// Before anything that needs a barrier is there.
+        /// Selects the kind of barrier. Call it before the first barrier.
         pub fn prepare() {}
     }
 
@@ -81,7 +82,7 @@ pub(crate) mod tests {
 
     use super::Barrier;
 
-    /// The barriers, as fences on both sides: loom knows no other.
+    /// Fences on both sides: loom has no asymmetric barrier.
     pub(crate) struct Both;
     impl Barrier for Both {
         fn often() {
@@ -93,7 +94,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// The first side's left out, as if the system had a barrier that it has not.
+    /// No barrier on the frequent side, as if the system claimed a barrier that it lacks.
     pub(crate) struct Weakened;
     impl Barrier for Weakened {
         fn often() {}

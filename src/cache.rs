@@ -1,10 +1,10 @@
-//! [`LruCache`]: what was computed for a key, for so many keys; the key that was used least recently gives way.
+//! [`LruCache`]: a thread-safe cache of computed values with a fixed capacity. It evicts the least recently used key.
 //!
-//! 1. It never has more entries than its capacity, and an insertion makes one entry give way, no more.
-//! 2. A key that several threads ask for at once is computed by one of them; the others wait for that one only. Other keys are not kept
-//!    waiting. Where the key gives way meanwhile, who asks for it then computes it again.
-//! 3. What could not be computed is not kept: the next who asks tries again, and so does who has waited.
-//! 4. A look that finds something clones neither key nor entry, but for the value that it gives: for large ones put in an [`Arc`].
+//! 1. The cache never has more entries than its capacity. An insertion evicts at most one entry.
+//! 2. If several threads request the same missing key, one of them computes the value and the others wait for it. Requests for other keys
+//!    do not wait. If the key is evicted meanwhile, the next request computes it again.
+//! 3. A failed computation is not cached: waiters and later requests try again.
+//! 4. A hit clones only the value. Put large values into an [`Arc`].
 //!
 //! ```
 //! use std::num::NonZeroUsize;
@@ -29,35 +29,35 @@ use core::sync::atomic::Ordering::Relaxed;
 use std::borrow::ToOwned;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A value, once it has been computed: by who has the lock.
+/// The value, once it is computed. The lock is held during the computation.
 type Entry<V> = Arc<Mutex<Option<V>>>;
 
-/// So many keys and what was computed for them, for any number of threads.
+/// A cache of computed values, for any number of threads.
 pub struct LruCache<K, V> {
     entries: Mutex<lru::LruCache<K, Entry<V>>>,
-    // The map itself has no bound: one that has takes room for all at once.
+    // `entries` is unbounded, because a bounded map allocates its whole capacity at once.
     capacity: NonZeroUsize,
     hits: AtomicU64,
     misses: AtomicU64,
     evictions: AtomicU64,
 }
 
-/// How often a cache had what it was asked for. Exact while no other thread uses it.
+/// Counters of a cache. Exact while no other thread uses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Looks that found a value, or waited until another had computed it.
+    /// Requests that found a value, or waited until another thread had computed it.
     pub hits: u64,
-    /// Looks that computed one, also in vain.
+    /// Requests that computed a value, including failed computations.
     pub misses: u64,
-    /// Entries that gave way to others.
+    /// Evicted entries.
     pub evictions: u64,
-    /// Entries.
+    /// Present entries.
     pub len: usize,
 }
 
 impl Statistics {
-    /// The part of the looks that found a value; 0 before the first.
+    /// Returns the share of requests that found a value; 0 before the first request.
     #[must_use]
     pub fn hit_rate(&self) -> f64 {
         let looks = self.hits + self.misses;
@@ -66,7 +66,7 @@ impl Statistics {
 }
 
 impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
-    /// An empty cache of `capacity` entries.
+    /// Creates an empty cache for `capacity` entries.
     #[must_use]
     pub fn new(capacity: NonZeroUsize) -> Self {
         let counts = [const { AtomicU64::new(0) }; 3];
@@ -74,7 +74,7 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         Self { entries: Mutex::new(lru::LruCache::unbounded()), capacity, hits, misses, evictions }
     }
 
-    /// What is there for a key, or what `compute` makes of it. It is not asked for the same key from within: that would wait for itself.
+    /// Returns the cached value of a key, or computes and caches it. `compute` must not request the same key: it would deadlock.
     pub fn get_or_insert_with<Q>(&self, key: &Q, compute: impl FnOnce(&Q) -> V) -> V
     where
         K: Borrow<Q>,
@@ -86,18 +86,18 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         }
     }
 
-    /// What is there for a key, or what `compute` makes of it, if it does. It is not asked for the same key from within.
+    /// Returns the cached value of a key, or computes and caches it. `compute` must not request the same key: it would deadlock.
     ///
     /// # Errors
     ///
-    /// What `compute` failed with: then nothing is kept.
+    /// The error of `compute`. Nothing is cached.
     pub fn get_or_try_insert_with<Q, E>(&self, key: &Q, compute: impl FnOnce(&Q) -> Result<V, E>) -> Result<V, E>
     where
         K: Borrow<Q>,
         Q: Hash + Eq + ToOwned<Owned = K> + ?Sized,
     {
         let visit = Visit { cache: self, key, entry: self.entry(key), is_in_vain: Cell::new(false) };
-        // Poisoned where computing panicked, and then empty.
+        // Poisoned if `compute` panicked; the entry is then empty.
         let mut value = visit.entry.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(value) = &*value {
             self.hits.fetch_add(1, Relaxed);
@@ -106,13 +106,13 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         self.misses.fetch_add(1, Relaxed);
         visit.is_in_vain.set(true);
         let computed = compute(key)?;
-        // A clone may panic, too.
+        // Before the flag is cleared, because the clone may panic.
         *value = Some(computed.clone());
         visit.is_in_vain.set(false);
         Ok(computed)
     }
 
-    /// The place for a key's value, the most recently used from now on.
+    /// Returns the entry of a key and makes it the most recently used. Inserts an empty entry for a missing key.
     fn entry<Q>(&self, key: &Q) -> Entry<V>
     where
         K: Borrow<Q>,
@@ -127,12 +127,12 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         entries.put(key, Arc::clone(&entry));
         self.evictions.fetch_add(u64::from(evicted.is_some()), Relaxed);
         drop(entries);
-        // Not under the lock: what is dropped is the user's.
+        // After the unlock: the drop may run user code.
         drop(evicted);
         entry
     }
 
-    /// Whether there is an entry for a key. Neither counts nor makes it a recent one.
+    /// Returns whether a key has an entry. Does not count as a request or a use.
     pub fn contains<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -140,7 +140,7 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         self.entries().contains(key)
     }
 
-    /// Forgets a key: whether there was an entry.
+    /// Removes a key. Returns whether it had an entry.
     pub fn remove<Q: Hash + Eq + ?Sized>(&self, key: &Q) -> bool
     where
         K: Borrow<Q>,
@@ -149,7 +149,7 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
         removed.is_some()
     }
 
-    /// How often it had what it was asked for.
+    /// Returns the counters.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         let len = self.entries().len();
@@ -162,8 +162,8 @@ impl<K: Hash + Eq, V: Clone> LruCache<K, V> {
     }
 }
 
-/// A look at an entry. One that has computed in vain, failing or panicking, takes the entry out when it ends, but not from others who look at it: the
-/// next of them fills it, or the last takes it out.
+/// A request in progress. If its computation failed or panicked, it removes the empty entry when it ends, unless other requests still hold
+/// it: the next of them computes the value, or the last one removes the entry.
 struct Visit<'a, K: Hash + Eq + Borrow<Q>, V: Clone, Q: Hash + Eq + ?Sized> {
     cache: &'a LruCache<K, V>,
     key: &'a Q,
@@ -178,7 +178,8 @@ impl<K: Hash + Eq + Borrow<Q>, V: Clone, Q: Hash + Eq + ?Sized> Drop for Visit<'
         }
         let mut entries = self.cache.entries();
         let Some(entry) = entries.peek_mut(self.key).filter(|entry| Arc::ptr_eq(entry, &self.entry)) else { return };
-        // Under the lock, and before counting: of two that fail, one is the last. The map has it still, so nothing of the user's is dropped here.
+        // Under the lock and before the reference check: of two failing requests, one is the last. The map still holds the entry, so this
+        // drop runs no user code.
         drop(mem::take(&mut self.entry));
         let is_empty = |value: &mut Mutex<Option<V>>| value.get_mut().unwrap_or_else(PoisonError::into_inner).is_none();
         let removed = if Arc::get_mut(entry).is_some_and(is_empty) { entries.pop_entry(self.key) } else { None };

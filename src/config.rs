@@ -1,7 +1,7 @@
-//! [`Config`]: how much memory is kept, pinned and managed, and the small rules that decide about it.
+//! [`Config`]: limits and options of pooled, pinned and managed memory, with the rules that derive decisions from them.
 //!
-//! It is data: nothing here asks a system or a driver anything. What a figure depends on, such as the machine's memory, is an argument.
-//! [`Pools`](crate::pool::Pools) do as it says.
+//! This module is plain data: it queries neither the system nor a driver. Inputs such as the machine's memory are arguments.
+//! [`Pools`](crate::pool::Pools) apply a configuration.
 //!
 //! ```
 //! use ringmem::config::{Config, ConfigError};
@@ -20,42 +20,43 @@ pub use crate::error::ConfigError;
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// The most bytes that any field can have: what an address can span.
+/// The maximum of a field in bytes: the address space.
 const MOST: u64 = isize::MAX as u64;
 
-/// What a program sets once. [`validate`](Self::validate) says whether it makes sense.
+/// Memory options of a program. [`validate`](Self::validate) checks them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// What is kept instead of freed.
+    /// Pools.
     pub pooling: Pooling,
     /// Page-locked memory.
     pub pinning: Pinning,
-    /// Whether managed memory may be used.
+    /// Whether managed memory is allowed.
     pub managed: bool,
-    /// Where a buffer goes for which nobody says otherwise.
+    /// The default location of buffers.
     pub location: MemoryLocation,
 }
 
-/// What a pool keeps for the next allocation.
+/// Options of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pooling {
-    /// Whether anything is kept at all.
+    /// Whether freed memory is kept for later allocations.
     pub enabled: bool,
-    /// The most bytes that a pool holds, in use or kept; no limit where it is off.
+    /// The maximum of bytes that a pool reserves, live or idle. Ignored if pooling is disabled.
     pub max_bytes: u64,
-    /// What is unused for so long is freed.
+    /// Idle time after which memory is freed.
     pub trim_interval: Duration,
 }
 
-/// How much memory may be page-locked: the system misses what is.
+/// Limits of page-locked memory, which is unavailable to the rest of the system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pinning {
-    /// The most bytes, on a machine that has enough.
+    /// The maximum in bytes; [`budget`](Self::budget) also limits it to a quarter of the machine's memory.
     pub pool_bytes: u64,
 }
 
 impl Config {
-    /// Devices with memory of their own: pools of 4 GiB that are trimmed after 5 minutes, 2 GiB of pinned memory, no managed memory.
+    /// Returns the preset for devices with their own memory: pools of 4 GiB, trimmed after 5 minutes, 2 GiB of pinned memory, no managed
+    /// memory.
     pub const fn opencl() -> Self {
         Self {
             pooling: Pooling { enabled: true, max_bytes: 4 * GIB, trim_interval: Duration::from_secs(5 * 60) },
@@ -65,64 +66,64 @@ impl Config {
         }
     }
 
-    /// The same with pools of 16 GiB.
+    /// Returns the [`opencl`](Self::opencl) preset with pools of 16 GiB.
     pub const fn cuda() -> Self {
         Self::opencl().with_pool_bytes(16 * GIB)
     }
 
-    /// Host and device share one memory: buffers are managed memory, which both see, and nothing is copied.
+    /// Returns the preset for devices that share the host's memory: buffers are managed memory, accessible to both sides without copies.
     pub const fn metal() -> Self {
         Self::opencl().with_managed(true).with_location(MemoryLocation::Unified)
     }
 
-    /// Simulated devices, whose memory is the process's own: pools of 64 MiB, a quarter of what a device has unless told otherwise.
+    /// Returns the preset for simulated devices in host memory: pools of 64 MiB, a quarter of a simulated device's default memory.
     pub const fn host() -> Self {
         Self::opencl().with_pool_bytes(64 * MIB)
     }
 
-    /// The same with pools that are on or off.
+    /// Sets whether pools keep freed memory.
     #[must_use]
     pub const fn with_pooling(mut self, enabled: bool) -> Self {
         self.pooling.enabled = enabled;
         self
     }
 
-    /// The same with pools that hold so many bytes at most.
+    /// Sets the maximum of bytes that a pool reserves.
     #[must_use]
     pub const fn with_pool_bytes(mut self, bytes: u64) -> Self {
         self.pooling.max_bytes = bytes;
         self
     }
 
-    /// The same with pools that free what was unused for so long.
+    /// Sets the idle time after which pools free memory.
     #[must_use]
     pub const fn with_trim_interval(mut self, interval: Duration) -> Self {
         self.pooling.trim_interval = interval;
         self
     }
 
-    /// The same with so many bytes of pinned memory at most.
+    /// Sets the maximum of pinned bytes.
     #[must_use]
     pub const fn with_pinned_bytes(mut self, bytes: u64) -> Self {
         self.pinning.pool_bytes = bytes;
         self
     }
 
-    /// The same with managed memory allowed or not.
+    /// Sets whether managed memory is allowed.
     #[must_use]
     pub const fn with_managed(mut self, managed: bool) -> Self {
         self.managed = managed;
         self
     }
 
-    /// The same with buffers in another place.
+    /// Sets the default location of buffers.
     #[must_use]
     pub const fn with_location(mut self, location: MemoryLocation) -> Self {
         self.location = location;
         self
     }
 
-    /// Itself, if it makes sense.
+    /// Returns the configuration if it is valid.
     ///
     /// # Errors
     ///
@@ -131,22 +132,22 @@ impl Config {
         self.validate().map(|()| self)
     }
 
-    /// Whether it makes sense. What is off is not looked at.
+    /// Checks the configuration. Ignores the options of pools if pooling is disabled.
     ///
     /// # Errors
     ///
-    /// The first field that does not, in the order of their declaration.
+    /// The first invalid field, in order of declaration.
     pub fn validate(&self) -> Result<(), ConfigError> {
         let Pooling { enabled, max_bytes, trim_interval } = self.pooling;
         if enabled {
             within("pooling.max_bytes", max_bytes, 1)?;
-            // Shorter, and every look would empty the pool.
+            // With a shorter interval, every trim would empty the pool.
             let least = Duration::from_millis(1);
             if trim_interval < least {
                 return Err(ConfigError::Interval { field: "pooling.trim_interval", got: trim_interval, least });
             }
         }
-        // None at all is a choice.
+        // 0 is valid: no pinned memory.
         within("pinning.pool_bytes", self.pinning.pool_bytes, 0)?;
         match self.location {
             MemoryLocation::Unified if !self.managed => Err(ConfigError::Location { location: self.location, needs: "managed" }),
@@ -165,7 +166,8 @@ impl Default for Config {
 }
 
 impl Pinning {
-    /// How many bytes may be pinned on a machine with so much memory: [`pool_bytes`](Self::pool_bytes), but not more than a quarter of it.
+    /// Returns the bytes that may be pinned on a machine with `ram` bytes of memory: [`pool_bytes`](Self::pool_bytes), but at most a
+    /// quarter of `ram`.
     #[must_use]
     pub const fn budget(&self, ram: u64) -> u64 {
         let quarter = ram / 4;
@@ -177,32 +179,32 @@ fn within(field: &'static str, got: u64, least: u64) -> Result<(), ConfigError> 
     if (least..=MOST).contains(&got) { Ok(()) } else { Err(ConfigError::Bytes { field, got, least, most: MOST }) }
 }
 
-/// How many bytes may be pinned on a machine with so much memory, unless configured: 2 GiB, but not more than a quarter of it.
+/// Returns the bytes that may be pinned by default on a machine with `ram` bytes of memory: 2 GiB, but at most a quarter of `ram`.
 #[must_use]
 pub const fn pinned_budget(ram: u64) -> u64 {
     Config::opencl().pinning.budget(ram)
 }
 
-/// Transfers that pay for pinning a buffer: more than so many.
+/// Pinning a buffer pays for more than this number of transfers.
 const TRANSFERS: u64 = 10;
 
-/// Copies up to this size are staged by a CUDA driver and return at once also from pageable memory ("API synchronization behavior" in NVIDIA's
-/// driver API reference), so pinning gains them nothing.
+/// A CUDA driver stages copies from pageable memory up to this size and returns at once ("API synchronization behavior" in NVIDIA's driver
+/// API reference), so pinning does not help them.
 const STAGED: u64 = 64 << 10;
 
-/// Whether to pin a buffer of so many bytes that will be copied so often, where so many bytes may still be pinned.
+/// Returns whether to pin a buffer of `bytes` bytes that will be copied `transfers` times, if `budget_left` bytes may still be pinned.
 ///
-/// Locking pages takes longer than a copy of them, so a buffer that is copied up to 10 times is not worth it, nor one of up to 64 KiB.
+/// Locking pages takes longer than copying them. So pinning does not pay for up to 10 copies, nor for buffers of up to 64 KiB.
 #[must_use]
 pub const fn should_pin(transfers: u64, bytes: u64, budget_left: u64) -> bool {
     transfers > TRANSFERS && bytes > STAGED && bytes <= budget_left
 }
 
-/// How large a batch to make where so many bytes are available: as requested, but not more than four fifths of them, rounded down. The rest is for
-/// what nobody counted.
+/// Returns a batch size in bytes: `requested`, but at most four fifths of `available`, rounded down. The rest is a reserve for other
+/// allocations.
 #[must_use]
 pub const fn batch_size_hint(requested: u64, available: u64) -> u64 {
-    // Without a product that could overflow.
+    // Divided first, so that the product cannot overflow.
     let most = available / 5 * 4 + available % 5 * 4 / 5;
     if requested < most { requested } else { most }
 }
@@ -245,7 +247,7 @@ mod tests {
         assert_eq!(config.with_location(MemoryLocation::Unified).validate(), nowhere(MemoryLocation::Unified, "managed"));
         let unpinned = config.with_location(MemoryLocation::Pinned).with_pinned_bytes(0);
         assert_eq!(unpinned.validate(), nowhere(MemoryLocation::Pinned, "pinning.pool_bytes"));
-        // What is off is not looked at.
+        // Options of disabled pools are ignored.
         assert_eq!(config.with_pooling(false).with_pool_bytes(0).with_trim_interval(Duration::ZERO).validate(), Ok(()));
     }
 

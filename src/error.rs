@@ -1,4 +1,4 @@
-//! What can go wrong on the host, as facts.
+//! [`Error`]: the errors of the host side.
 
 mod abi;
 mod config;
@@ -26,14 +26,14 @@ pub use config::ConfigError;
 pub use id::IdError;
 use text::{Bounds, Differing, Known, Log, Stopped, SystemCall, Unknown};
 
-/// A result whose error is [`Error`] unless it says otherwise.
+/// A result with [`Error`] as the default error type.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// Why the host side refused or failed. Sizes and offsets are bytes.
+/// An error of the host side. Sizes and offsets are in bytes.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A size, a count, an alignment or a length that is never possible, whatever is free.
+    /// A size, a count, an alignment or a length that can never succeed, regardless of free memory.
     #[error("{}", Bounds { what, asked, least, most })]
     Size {
         /// The refused quantity, with its unit.
@@ -67,14 +67,14 @@ pub enum Error {
         /// The groups of persistent kernels on other streams.
         resident: u64,
     },
-    /// Memory is short now; it may do after frees.
+    /// Not enough memory is free now. It may succeed after frees.
     #[error("out of memory: {requested} bytes requested, {free} free, {largest} the largest in one piece at that alignment")]
     OutOfMemory {
-        /// What was asked for.
+        /// The requested bytes.
         requested: u64,
-        /// All that is free.
+        /// The free bytes.
         free: u64,
-        /// The largest block that this alignment could have had.
+        /// The largest possible allocation with the requested alignment.
         largest: u64,
     },
     /// A limit on memory would be exceeded. It may succeed after frees, unless more than the limit was requested.
@@ -149,20 +149,21 @@ pub enum Error {
         /// The number of devices; ordinals start at 0.
         devices: u32,
     },
-    /// Something that this device or this kind of memory has not.
+    /// A feature that this device or this kind of memory does not support.
     #[error("{what} is not supported")]
     Unsupported {
-        /// What was asked for.
+        /// The requested feature.
         what: &'static str,
     },
-    /// An address outside all live memory of the backend, or a block that was not allocated as it is freed. Memory that was allocated stays allocated.
+    /// An address outside all live memory of the backend, or a free with another location or layout than the allocation. A live allocation
+    /// stays allocated.
     #[error("{call}: {}", Unknown { address, layouts })]
     Foreign {
         /// The backend's operation.
         call: &'static str,
         /// The address.
         address: u64,
-        /// For a free: location and layout of the allocation, then those that were given.
+        /// For a free: location and layout of the allocation, then those of the free.
         layouts: Option<Box<[(MemoryLocation, Layout); 2]>>,
     },
     /// Memory or a module of one backend was used on a stream of another.
@@ -193,7 +194,7 @@ pub enum Error {
         /// The checksum of the target.
         got: u32,
     },
-    /// An operation on a stream that failed, or was not executed, before its result was used.
+    /// An operation on a stream failed, or was not executed, before its result was used.
     #[error("operation {number} on stream {stream} {what}")]
     Operation {
         /// Why its result cannot be used.
@@ -203,7 +204,8 @@ pub enum Error {
         /// The number of the operation in its stream.
         number: u64,
     },
-    /// Memory with invalid contents: the queued operation that writes them failed, or the one that wrote the source of a copy to them.
+    /// Memory with invalid contents: the queued operation that writes them failed, or the operation that wrote the source of a copy to
+    /// them.
     #[error("invalid contents: operation {number} on stream {stream} failed ({cause}); write them again with a copy or a fill")]
     Tainted {
         /// The stream of the first operation that failed.
@@ -213,7 +215,7 @@ pub enum Error {
         /// The error of that operation.
         cause: Arc<str>,
     },
-    /// The operating system has no memory.
+    /// The operating system cannot map memory.
     #[error("cannot map {bytes} bytes")]
     Map {
         /// The requested bytes.
@@ -231,12 +233,12 @@ pub enum Error {
         /// The system's error. The message includes it, so `source` returns `None`: a printed chain would show it twice.
         answer: io::Error,
     },
-    /// The image was compiled with other layouts than the host. The message shows both tables where they differ.
+    /// The image was compiled with a different layout. The message shows both layouts where they differ.
     #[error("{}", abi::Difference { expected, got })]
     Abi {
-        /// The host's.
+        /// The host's ABI.
         expected: Abi,
-        /// The image's.
+        /// The image's ABI.
         got: Abi,
     },
     /// A name that does not exist.
@@ -273,7 +275,7 @@ pub enum Error {
         /// The present and the requested configuration where they differ.
         configs: Option<Box<[String; 2]>>,
     },
-    /// An invalid configuration, of a ring too.
+    /// An invalid configuration, also of a ring.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// Memory with unexpected contents.
@@ -282,18 +284,18 @@ pub enum Error {
     /// An id or a message that refers to nothing.
     #[error(transparent)]
     Id(#[from] IdError),
-    /// A persistent kernel faulted, left, or did not do in time what it was told.
+    /// A persistent kernel faulted, ended, or did not respond in time.
     #[error("the kernel {}", Stopped { state, is_over, fault, faults, waited })]
     Kernel {
-        /// Where it was; `None` for a number that no kernel writes.
+        /// The state of the kernel; `None` for an invalid value.
         state: Option<State>,
-        /// Whether its launch was over, or there was none: where it has not said that it ends, it returned all the same.
+        /// Whether its launch has completed, or there was none. With a state that is not final, the kernel returned without a report.
         is_over: bool,
-        /// The last fault it named.
+        /// The last fault that it reported.
         fault: Option<Fault>,
-        /// How many it counted.
+        /// The number of faults.
         faults: u32,
-        /// How long it was waited for.
+        /// The time waited for it.
         waited: Duration,
     },
     /// No library of a CUDA driver can be loaded.
@@ -301,13 +303,13 @@ pub enum Error {
     NoDriver {
         /// The names that were tried.
         tried: &'static [&'static str],
-        /// The loader's answer to the last of them.
+        /// The loader's error for the last name.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A CUDA driver's error.
+    /// An error of a CUDA driver.
     #[error("{call}: {name} ({code}){}", Log(log))]
     Driver {
-        /// The call.
+        /// The failed call.
         call: &'static str,
         /// The error's number.
         code: u32,
@@ -361,7 +363,7 @@ pub enum MirrorFault {
     /// The device has no copy, or only a part of one.
     #[error("no complete copy on the device")]
     NoDeviceCopy,
-    /// Both copies would have writes that the other side has not seen.
+    /// Both copies would have writes that the other side lacks.
     #[error("conflict: the other copy has newer writes; synchronize or discard one copy")]
     DirtyConflict,
 }
@@ -372,17 +374,17 @@ pub enum OperationFault {
     /// It failed, and an earlier waiter on its stream received the error.
     #[error("failed; its error was already reported to an earlier waiter")]
     AlreadyReported,
-    /// It failed before a word was published that was to follow it.
+    /// It failed before the word that follows it was published.
     #[error("failed; nothing was published")]
     Unpublished,
-    /// It was not executed: a time was requested before the operation was reached, or it is never reached.
+    /// It was not executed: its time was requested before it completed, or it never completes.
     #[error("has not been executed")]
     NotReached,
 }
 
-/// An operation that was refused or that failed, with what it took.
+/// The error of a refused or failed operation, together with the value that was passed to it.
 pub struct Rejected<T> {
-    /// Why.
+    /// The error.
     pub error: Error,
     /// The value that was passed, untouched if it was refused. If the operation failed, its target is invalid until it is written again: reading
     /// the target returns [`Error::Tainted`].
@@ -390,7 +392,7 @@ pub struct Rejected<T> {
 }
 
 impl<T> Rejected<T> {
-    /// The reason alone; what was passed is dropped.
+    /// Returns the error, and drops the value.
     #[must_use]
     pub fn into_error(self) -> Error {
         self.error

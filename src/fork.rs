@@ -1,4 +1,5 @@
-//! [`Process`]: fork detection. A forked child has a copy of every value, but not the threads that hold locks and caches, and not the driver.
+//! [`Process`]: fork detection. A forked child has a copy of every value, but neither the threads that hold locks and caches nor the
+//! driver.
 
 /// The process in which a value was created.
 pub(crate) struct Process {
@@ -6,24 +7,24 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Returns the current process. Detects forks through the C library on Linux and Android, and no others.
+    /// Returns the current process. Detects forks through the C library on Linux and Android, and on no other system.
     pub fn this() -> Self {
         system::watch();
         Self { forks: system::forks() }
     }
 
-    /// Returns whether the caller is in this process and not in a fork of it.
+    /// Returns whether the caller runs in this process and not in a fork of it.
     #[inline(always)]
     pub fn is_this(&self) -> bool {
         self.forks == system::forks()
     }
 }
 
-/// Calls `handler` in each later fork of this process, where forks are detected.
+/// Registers `handler` to run in each later fork of this process, where forks are detected.
 ///
 /// # Safety
 ///
-/// The handler only stores to words, which is allowed in the child of a process with threads.
+/// The handler only stores to words, which is allowed in the forked child of a multithreaded process.
 pub(crate) unsafe fn in_child(handler: extern "C" fn()) {
     // SAFETY: the caller's promise.
     unsafe { system::in_child(handler) };
@@ -35,7 +36,7 @@ mod system {
     use core::sync::atomic::Ordering::Relaxed;
     use std::sync::Once;
 
-    /// Forks between the first process and this one, counted from the first `watch`. Written while a process has one thread.
+    /// Forks between the first process and this one, counted from the first `watch`. Written while the process has one thread.
     static FORKS: AtomicU64 = AtomicU64::new(0);
 
     extern "C" fn forked() {

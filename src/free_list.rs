@@ -1,12 +1,12 @@
-//! [`FreeList`]: a range of offsets, allocated first fit; free blocks coalesce with their neighbours.
+//! [`FreeList`]: a range of offsets with first-fit allocation. Free blocks coalesce with their neighbours.
 
 use std::vec::Vec;
 
 /// The free blocks of `0..total`.
 ///
-/// INVARIANT: blocks are in order of offset, not empty, do not overlap and do not touch; `free` is the sum of their sizes.
+/// INVARIANT: blocks are in order of offset, not empty, and neither overlap nor touch. `free` is the sum of their sizes.
 pub(crate) struct FreeList {
-    /// A vector: first fit walks it, and most allocations and frees change a block in place.
+    /// A vector, because first fit scans it, and most allocations and frees change a block in place.
     blocks: Vec<FreeBlock>,
     free: u64,
 }
@@ -22,23 +22,23 @@ impl FreeBlock {
         self.offset + self.size
     }
 
-    /// The bytes that an alignment leaves of it, and those that it skips.
+    /// Returns the bytes usable at an alignment, and the padding before them.
     const fn usable(self, align: u64) -> (u64, u64) {
         let padding = self.offset.wrapping_neg() & (align - 1);
         (self.size.saturating_sub(padding), padding)
     }
 }
 
-/// Why nothing was allocated.
+/// The free memory at a failed allocation.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Shortage {
     pub free: u64,
-    /// Bytes of the largest possible allocation with this alignment.
+    /// Bytes of the largest possible allocation with the requested alignment.
     pub largest: u64,
 }
 
 impl FreeList {
-    /// One free block of `total` bytes.
+    /// Creates a list with one free block of `total` bytes.
     pub fn new(total: u64) -> Self {
         Self { blocks: Vec::from([FreeBlock { offset: 0, size: total }]), free: total }
     }
@@ -47,7 +47,7 @@ impl FreeList {
         self.free
     }
 
-    /// Allocates `bytes` bytes at the lowest free multiple of `align`, a power of two; returns their offset.
+    /// Allocates `bytes` bytes at the lowest free multiple of `align`, a power of two, and returns their offset.
     pub fn allocate(&mut self, bytes: u64, align: u64) -> Result<u64, Shortage> {
         let Some((at, block)) = self.blocks.iter_mut().enumerate().find(|(_, block)| block.usable(align).0 >= bytes) else {
             return Err(self.shortage(align));
@@ -68,7 +68,7 @@ impl FreeList {
         Ok(offset)
     }
 
-    /// Returns the free bytes, and those of the largest possible allocation with an alignment.
+    /// Returns the free bytes, and the bytes of the largest possible allocation with an alignment.
     pub fn shortage(&self, align: u64) -> Shortage {
         Shortage { free: self.free, largest: self.blocks.iter().map(|block| block.usable(align).0).max().unwrap_or(0) }
     }
@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    /// The maximal free runs of bytes, in order of offset.
+    /// Returns the maximal free runs of bytes, in order of offset.
     fn runs(free: &[bool]) -> Vec<(u64, u64)> {
         let mut runs: Vec<(u64, u64)> = Vec::new();
         for (offset, _) in (0..).zip(free).filter(|(_, is_free)| **is_free) {
@@ -129,7 +129,7 @@ mod tests {
         runs
     }
 
-    /// Compares with a model that lists free bytes: equal free blocks after every step, the lowest place that fits, and true figures in a shortage.
+    /// Compares with a model that lists free bytes: the free blocks, the lowest offset that fits, and the figures of a shortage.
     #[test]
     fn random_allocations_and_frees_follow_a_model() {
         const TOTAL: usize = 512;

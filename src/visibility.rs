@@ -1,7 +1,7 @@
-//! [`MemoryVisibility`]: who sees what the other side wrote, on this machine, while a kernel runs.
+//! [`MemoryVisibility`]: whether host and kernel see each other's stores while the kernel runs, on this machine.
 //!
-//! What is known of the system and of the device is gathered by [`Facts::gather`] and judged by [`classify`], which is a pure function. The environment
-//! variable `RINGMEM_VISIBILITY` (`system`, `device` or `dma`) overrules it, and [`Detected`] says so.
+//! [`Facts::gather`] queries the system and the device, and the pure function [`classify`] evaluates the facts. The environment variable
+//! `RINGMEM_VISIBILITY` (`system`, `device` or `dma`) overrides the result, which [`Detected`] records.
 
 use core::fmt;
 use std::boxed::Box;
@@ -11,68 +11,68 @@ use std::sync::Arc;
 use crate::Result;
 use crate::backend::{Backend, Capabilities};
 
-/// What a host and a kernel that runs see of each other's stores to memory that both map.
+/// The visibility of stores between the host and a running kernel, in memory that both map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryVisibility {
-    /// Each sees the other's, in order where they are ordered. One ring in memory that both map is enough.
+    /// Each side sees the other's stores, in the order that the fences require. One ring in shared memory suffices.
     SystemScope,
-    /// Only what is done between launches, or moved by the driver, is sure to be seen: messages are moved by queued copies.
+    /// Stores are only guaranteed to be visible after a launch or a driver copy: messages need queued copies.
     DeviceScope,
-    /// Nothing is shared: every look at the other side is a transfer.
+    /// No memory is shared: each access to the other side is a transfer.
     ExplicitDma,
 }
 
-/// An operating system, as far as it matters here.
+/// The operating systems that this module distinguishes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Os {
-    /// Linux, on a machine of its own or in a subsystem of Windows.
+    /// Linux, native or in WSL.
     Linux,
     /// Windows.
     Windows,
     /// macOS.
     MacOs,
-    /// Any other.
+    /// Any other system.
     Other,
 }
 
-/// What visibility is judged by.
+/// The inputs of [`classify`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// The operating system.
     pub os: Os,
-    /// `/proc/version`, where there is one that can be read.
+    /// The contents of `/proc/version`, if readable.
     pub kernel: Option<String>,
-    /// The host may touch managed memory while a kernel runs; `None` where nobody knows.
+    /// Whether the host may access managed memory while a kernel runs; `None` if unknown.
     pub concurrent_managed_access: Option<bool>,
-    /// Stores to pinned memory are visible to the other side; `None` where nobody knows.
+    /// Whether stores to pinned memory are visible to the other side; `None` if unknown.
     pub system_scope: Option<bool>,
 }
 
-/// A verdict and its reason.
+/// The detected visibility and its reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Detected {
-    /// Who sees what.
+    /// The visibility to use.
     pub visibility: MemoryVisibility,
-    /// Why, in a few words.
+    /// The reason, in a few words.
     pub why: &'static str,
-    /// What the environment variable said: then `visibility` is what it asks for, if it asks for one of the three.
+    /// The value of the environment variable, if set. If it names a visibility, `visibility` is that one.
     pub overruled: Option<Box<str>>,
-    /// What to tell the user, if the variable says something that it should not.
+    /// A warning for the user if the variable has an unknown value or differs from the detected visibility.
     pub warning: Option<&'static str>,
 }
 
-/// The environment variable that overrules what is detected.
+/// The environment variable that overrides the detection.
 pub const VARIABLE: &str = "RINGMEM_VISIBILITY";
 
 impl MemoryVisibility {
-    /// Judges this machine and a device of a backend, or obeys [`VARIABLE`].
+    /// Detects the visibility between the host and a device, or takes it from [`VARIABLE`].
     ///
     /// # Errors
     ///
     /// [`NoDevice`](crate::Error::NoDevice).
     pub fn detect<B: Backend + ?Sized>(backend: &Arc<B>, device: u32) -> Result<Detected> {
-        // What is no text is none of its values, and is warned about as any other such.
+        // A value that is not Unicode is unknown, with the same warning as other unknown values.
         let asked = std::env::var_os(VARIABLE).map(|asked| asked.to_string_lossy().into_owned());
         let detected = overrule(&Facts::gather(&backend.capabilities(device)?), asked.as_deref());
         #[cfg(feature = "tracing")]
@@ -82,7 +82,7 @@ impl MemoryVisibility {
         Ok(detected)
     }
 
-    /// Its name in `RINGMEM_VISIBILITY` and in what is printed.
+    /// Returns the name, as in `RINGMEM_VISIBILITY` and in messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -94,7 +94,7 @@ impl MemoryVisibility {
 }
 
 impl Facts {
-    /// Those of this machine, and of a device that can do this.
+    /// Gathers the facts of this machine, and of a device with these capabilities.
     #[must_use]
     pub fn gather(capabilities: &Capabilities) -> Self {
         let os = match std::env::consts::OS {
@@ -109,19 +109,20 @@ impl Facts {
     }
 }
 
-/// Judges facts. What a device sees that nobody has asked is what most do on that system; [`gather`](Facts::gather) always asks.
+/// Returns the visibility and its reason for given facts. For a device with unknown properties, assumes those that are usual on its system;
+/// [`gather`](Facts::gather) always queries the device.
 ///
-/// | system | device | verdict |
+/// | system | device | result |
 /// |---|---|---|
-/// | Linux | sees pinned memory | `SystemScope` |
-/// | Linux, known | nobody knows | `SystemScope` |
-/// | Linux | does not, or nobody knows and the system is unknown | `DeviceScope` |
-/// | Linux in WSL 2 | | `DeviceScope` |
-/// | Linux in WSL 1 | | `ExplicitDma`: it has no device |
+/// | Linux | sees pinned memory at system scope | `SystemScope` |
+/// | Linux, known kernel | unknown | `SystemScope` |
+/// | Linux | does not see it, or unknown with an unknown kernel | `DeviceScope` |
+/// | Linux in WSL 2 | any | `DeviceScope` |
+/// | Linux in WSL 1 | any | `ExplicitDma`: it has no device |
 /// | Windows | concurrent managed access | `SystemScope` |
-/// | Windows | none, or nobody knows | `DeviceScope` |
-/// | macOS | | `DeviceScope` |
-/// | other | | `ExplicitDma` |
+/// | Windows | no such access, or unknown | `DeviceScope` |
+/// | macOS | any | `DeviceScope` |
+/// | other | any | `ExplicitDma` |
 #[must_use]
 pub fn classify(facts: &Facts) -> (MemoryVisibility, &'static str) {
     use MemoryVisibility::{DeviceScope, ExplicitDma, SystemScope};
@@ -143,14 +144,14 @@ pub fn classify(facts: &Facts) -> (MemoryVisibility, &'static str) {
     }
 }
 
-/// A Linux that Windows runs.
+/// A version of WSL.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Subsystem {
     First,
     Second,
 }
 
-/// Which, by the kernel's release. A builder's name or address in the rest of the text says nothing.
+/// Returns the WSL version from the kernel's release. Ignores the rest of the text, which may name a builder at Microsoft.
 fn subsystem(version: &str) -> Option<Subsystem> {
     let release = version.strip_prefix("Linux version ").unwrap_or(version).split_whitespace().next()?.to_ascii_lowercase();
     if !release.contains("microsoft") {

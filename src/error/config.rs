@@ -1,4 +1,4 @@
-//! [`ConfigError`]: the field of a configuration that is refused.
+//! [`ConfigError`]: the invalid field of a configuration.
 
 use core::time::Duration;
 
@@ -10,53 +10,53 @@ use crate::backend::MemoryLocation;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
-    /// A number of bytes out of its range.
+    /// A number of bytes out of range.
     #[error("{field} is {got} bytes where {least} to {most} are possible")]
     Bytes {
-        /// Its path in [`Config`](crate::config::Config) or [`BufferConfig`](crate::manager::BufferConfig).
+        /// The path of the field in [`Config`](crate::config::Config) or [`BufferConfig`](crate::manager::BufferConfig).
         field: &'static str,
         /// The given value.
         got: u64,
-        /// The least that it can be.
+        /// The smallest valid value.
         least: u64,
-        /// The most that it can be.
+        /// The largest valid value.
         most: u64,
     },
     /// A time that is too short.
     #[error("{field} is {got:?} where at least {least:?} is possible")]
     Interval {
-        /// Its path in [`Config`](crate::config::Config).
+        /// The path of the field in [`Config`](crate::config::Config).
         field: &'static str,
         /// The given value.
         got: Duration,
-        /// The least that it can be.
+        /// The smallest valid value.
         least: Duration,
     },
-    /// A growth below 1, or over 0.
+    /// A growth factor below 1, or with denominator 0.
     #[error("growth is {numerator} / {denominator} where at least 1 is possible")]
     Growth {
-        /// So many
+        /// The numerator of the factor.
         numerator: u32,
-        /// for so many.
+        /// The denominator of the factor.
         denominator: u32,
     },
-    /// A buffer of other elements than its configuration is for.
+    /// A buffer whose element size differs from its configuration.
     #[error("bytes_per_element is {wanted}, and an element of this buffer has {got} bytes")]
     Element {
-        /// What [`BufferConfig`](crate::manager::BufferConfig) says.
+        /// The element size in [`BufferConfig`](crate::manager::BufferConfig).
         wanted: u32,
-        /// The bytes of an element.
+        /// The element size of the buffer, in bytes.
         got: u64,
     },
-    /// Buffers were to go where there may be none.
+    /// A location that the configuration disables.
     #[error("location is {location:?}, and {needs} is off")]
     Location {
-        /// Where they were to go.
+        /// The configured location.
         location: MemoryLocation,
-        /// What that needs: its path in [`Config`](crate::config::Config).
+        /// The disabled option: its path in [`Config`](crate::config::Config).
         needs: &'static str,
     },
-    /// A ring of impossible geometry.
+    /// Invalid ring geometry.
     #[error(transparent)]
     Ring(#[from] LayoutError),
 }

@@ -1,60 +1,60 @@
-//! [`IdError`]: why an id or a message refers to nothing.
+//! [`IdError`]: an id or a message that refers to nothing.
 
 use ringmem_layouts::message::ReferenceError;
 
-/// Facts about an id that was looked up.
+/// The reason why an id is invalid, or none can be assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdError {
-    /// No slot has ever had that number.
+    /// No slot has this number.
     #[error("nothing was ever registered as number {index}: there are {slots}")]
     Unknown {
-        /// The number.
+        /// The number in the id.
         index: u32,
-        /// How many slots there are, from 0.
+        /// The number of slots; slot numbers start at 0.
         slots: u32,
     },
-    /// What the id named has gone; its slot is empty, or another's.
+    /// The entry of the id was removed. Its slot is empty or has another entry.
     #[error("number {index} was of generation {got} and is of generation {expected}: what it named is gone")]
     Stale {
-        /// The number.
+        /// The number in the id.
         index: u32,
-        /// The slot's generation, or the next one's.
+        /// The generation of the slot, or if it is empty, of its next entry.
         expected: u32,
-        /// The id's.
+        /// The generation in the id.
         got: u32,
     },
-    /// What the id names was released: leases that there are keep it, and there are no new ones.
+    /// The entry of the id was released. Existing leases keep it; new ones are refused.
     #[error("number {index} was released, and goes with the last of {leases} leases")]
     Released {
-        /// The number.
+        /// The number in the id.
         index: u32,
-        /// How many there are.
+        /// The number of leases.
         leases: u32,
     },
-    /// An id of another registry, in this process or another.
+    /// An id of another registry, of this process or another.
     #[error("an id of registry {got:#018x} was given to registry {expected:#018x}")]
     Foreign {
-        /// The registry's number.
+        /// The number of the registry.
         expected: u64,
-        /// The id's.
+        /// The number in the id.
         got: u64,
     },
-    /// A buffer of other elements.
+    /// A buffer with another element type.
     #[error("a buffer of `{expected}` was asked for as one of `{got}`")]
     Elements {
-        /// What it was registered with.
+        /// The registered element type.
         expected: &'static str,
-        /// What was asked for.
+        /// The requested element type.
         got: &'static str,
     },
-    /// No number is left.
+    /// All slots are in use.
     #[error("all {slots} numbers are in use")]
     Full {
-        /// How many there are.
+        /// The number of slots.
         slots: u32,
     },
-    /// A message that names no elements of the requested type.
+    /// A message that refers to no elements of the requested type.
     #[error(transparent)]
     Reference(#[from] ReferenceError),
 }

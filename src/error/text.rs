@@ -1,4 +1,4 @@
-//! Messages of [`Error`](super::Error)'s variants with optional parts.
+//! Formatting of [`Error`](super::Error) messages with optional parts.
 
 use core::alloc::Layout;
 use core::fmt::{Display, Formatter, Result};
@@ -93,7 +93,7 @@ impl Display for Log<'_> {
     }
 }
 
-/// The facts of [`Error::Kernel`] as a sentence.
+/// Displays the facts of [`Error::Kernel`](super::Error::Kernel).
 pub struct Stopped<'a> {
     pub state: &'a Option<State>,
     pub is_over: &'a bool,

@@ -1,10 +1,11 @@
-//! [`BiasedLock`]: guards a thread's cache. Its owner executes no fence unless another thread revokes the bias.
+//! [`BiasedLock`]: the lock of a thread's cache, biased towards its owner, which executes no fence.
 //!
-//! 1. The owner locks and unlocks with two plain stores. It never waits unless another thread revokes the bias.
-//! 2. The other thread stores its request, makes every running thread's earlier stores visible (a barrier in the other threads, paid by the revoker), and
-//!    waits until the owner has unlocked. The owner's next lock waits until the bias is restored.
+//! 1. The owner locks with a plain store and a load, and unlocks with a plain store. It waits only if another thread has revoked the bias.
+//! 2. Another thread revokes the bias: it stores its request, runs a barrier in all running threads, and waits until the owner has
+//!    unlocked. The owner's next lock waits until the bias is restored.
 //!
-//! Where the system has no such barrier, the owner pays for one itself. Source: Dice, Huang and Yang, "Asymmetric Dekker Synchronization" (2001).
+//! On systems without such a barrier, the owner executes a fence itself. Source: Dice, Huang and Yang, "Asymmetric Dekker Synchronization"
+//! (2001).
 
 use ringmem_layouts::Word;
 

@@ -123,7 +123,7 @@ impl<M: Memory> Pool<M> {
     ///
     /// # Errors
     ///
-    /// Those of an allocation.
+    /// As an allocation.
     #[track_caller]
     pub fn prewarm(&self, bytes: u64, count: usize) -> Result<()> {
         let shared = self.here()?;

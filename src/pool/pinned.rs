@@ -61,7 +61,7 @@ impl PinnedPool {
     ///
     /// # Errors
     ///
-    /// Those of [`Builder::build`].
+    /// As [`Builder::build`].
     pub fn new(memory: Pinned, budget: u64) -> Result<Self> {
         Self::with(memory, budget, |builder| builder)
     }

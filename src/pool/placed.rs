@@ -122,7 +122,7 @@ impl<T> Placed<T> {
     ///
     /// # Errors
     ///
-    /// Those of [`Buffer::settle`].
+    /// As [`Buffer::settle`].
     pub fn settle(&mut self) -> Result<()> {
         each!(Self, self, buffer => buffer.settle())
     }
@@ -131,7 +131,7 @@ impl<T> Placed<T> {
     ///
     /// # Errors
     ///
-    /// Those of [`Buffer::ready_on`].
+    /// As [`Buffer::ready_on`].
     pub fn ready_on(&self, stream: &Stream) -> Result<()> {
         each!(Self, self, buffer => buffer.ready_on(stream))
     }
@@ -140,7 +140,7 @@ impl<T> Placed<T> {
     ///
     /// # Errors
     ///
-    /// Those of [`Buffer::used_by`], which describes the other consequences.
+    /// As [`Buffer::used_by`], which describes the other consequences.
     pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
         each!(Self, self, buffer => buffer.used_by(stream))
     }

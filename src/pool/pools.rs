@@ -72,7 +72,7 @@ impl Pools {
     ///
     /// # Errors
     ///
-    /// Those of [`PoolsBuilder::build`].
+    /// As [`PoolsBuilder::build`].
     pub fn new<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, config: &Config) -> Result<Self> {
         Self::builder(backend, device).config(config).build()
     }
@@ -136,7 +136,7 @@ impl Pools {
     ///
     /// # Errors
     ///
-    /// Those of [`buffer_in`](Self::buffer_in).
+    /// As [`buffer_in`](Self::buffer_in).
     pub fn buffer<T: DeviceBytes>(&self, len: usize) -> Result<Placed<T>> {
         self.buffer_in(self.config.location, len)
     }
@@ -145,7 +145,7 @@ impl Pools {
     ///
     /// # Errors
     ///
-    /// Those of [`Buffer::new`] and [`unified`](Self::unified).
+    /// As [`Buffer::new`] and [`unified`](Self::unified).
     pub fn buffer_in<T: DeviceBytes>(&self, location: MemoryLocation, len: usize) -> Result<Placed<T>> {
         Ok(match location {
             MemoryLocation::Device => Placed::Device(Buffer::new(self.device.clone(), len)?),
@@ -160,7 +160,7 @@ impl Pools {
     ///
     /// # Errors
     ///
-    /// Those of [`Buffer::new`].
+    /// As [`Buffer::new`].
     pub fn staging<T: DeviceBytes>(&self, len: usize, transfers: u64) -> Result<Placed<T>> {
         let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
         if config::should_pin(transfers, bytes, self.pinned.left()) {
@@ -178,7 +178,7 @@ impl Pools {
     ///
     /// # Errors
     ///
-    /// Those of [`Backend::memory_info`].
+    /// As [`Backend::memory_info`].
     pub fn batch_bytes(&self, requested: u64) -> Result<u64> {
         let statistics = self.device.statistics();
         let within = match self.config.pooling.enabled {
