@@ -26,9 +26,9 @@ const MOST: u64 = isize::MAX as u64;
 /// Memory options of a program. [`validate`](Self::validate) checks them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Pools.
+    /// Options of pools.
     pub pooling: Pooling,
-    /// Page-locked memory.
+    /// Limits of page-locked memory.
     pub pinning: Pinning,
     /// Whether managed memory is allowed.
     pub managed: bool,

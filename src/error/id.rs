@@ -6,7 +6,7 @@ use ringmem_layouts::message::ReferenceError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum IdError {
-    /// No slot has this number.
+    /// No entry was ever registered with this id.
     #[error("nothing was ever registered as number {index}: there are {slots}")]
     Unknown {
         /// The number in the id.

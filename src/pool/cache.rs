@@ -1,4 +1,4 @@
-//! The cache of a thread: its owner allocates and frees without a lock; other threads revoke the bias first.
+//! [`Cache`]: the blocks that a thread caches. Its owner takes a biased lock; other threads revoke the bias first.
 
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;

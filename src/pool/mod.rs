@@ -2,11 +2,11 @@
 //!
 //! Use [`Pool`] for one kind of memory, [`PinnedPool`] for page-locked memory, and [`Pools`] for all memory of a device.
 //!
-//! 1. A freed block serves the next request of its size class on the same thread, without a lock and without a backend call. Surplus blocks
+//! 1. A freed block serves the next request of its size class on the same thread, without a mutex and without a backend call. Surplus blocks
 //!    of a thread serve other threads.
 //! 2. A block is not reused before its last use is complete. A request on the stream of that use may take it at once; other requests wait
 //!    for its ticket.
-//! 3. The bytes of the slabs never exceed the limit.
+//! 3. The bytes of slabs and of blocks outside slabs never exceed the limit.
 //! 4. A request fails only after the upstream memory and every way to make room have failed: this thread's cache, a shorter free part, all
 //!    threads' caches, empty slabs, pending frees, the callback. The error reports the free bytes and the largest contiguous free bytes.
 //! 5. No lock is held during a backend call. All bookkeeping is outside the pooled memory.

@@ -1,4 +1,4 @@
-//! The statistics of a pool.
+//! [`Statistics`]: the counters and sizes of a pool.
 
 use std::vec::Vec;
 
@@ -11,7 +11,7 @@ use crate::backend::DeviceAddress;
 /// `cached_bytes` and `free_bytes` together are at most `reserved_bytes`. The other figures are those of one instant.
 ///
 /// For a pool that only uses slabs, `held_bytes + cached_bytes + free_bytes == reserved_bytes` if slabs are multiples of 256 bytes and no slab is
-/// being returned to the memory.
+/// being freed upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
