@@ -19,7 +19,7 @@ const MOST_SHARED: u64 = 64 << 10;
 /// less than a [`Pool`]:
 ///
 /// 1. Sizes have eight classes per octave: a block exceeds its request by less than an eighth of it plus 256 bytes.
-/// 2. A block of more than 64 KiB has a slab of its own size; shorter blocks share slabs of 1 MiB. For live blocks of `n` bytes in total,
+/// 2. A block of more than 64 KiB has a slab of its own size; shorter blocks share slabs of 1 MiB. For live blocks of `n` requested bytes,
 ///    with none freed, the locked bytes are less than `9/8 * 16/15 * n`, plus 256 bytes for each block, plus one slab.
 /// 3. The locked bytes never exceed the budget. Before a request fails, the pool frees all idle memory.
 ///
