@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use ringmem_layouts::Host;
 use ringmem_layouts::ring::lossy::ReadError;
 use ringmem_layouts::ring::mailbox::New;
-use ringmem_layouts::ring::{End, Owned, Policed, Pop, PopError, Push, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
+use ringmem_layouts::ring::{Empty, End, Full, Owned, Policed, Pop, Push, flagged, framed, lossy, mailbox, mpmc, mpsc, spsc};
 use static_assertions::{assert_impl_all, assert_not_impl_any};
 
 assert_impl_all!(Owned<spsc::Producer<'static, Cell<u8>, Host>>: Send);
@@ -100,7 +100,7 @@ macro_rules! of_each_kind {
                 let reader = thread::spawn(move || {
                     assert!((0..MESSAGES).all(|number| *until(|| consumer.pop().ok()) == number));
                     until(|| consumer.end().is_disconnected().then_some(()));
-                    assert_eq!(consumer.pop(), Err(PopError::Empty));
+                    assert_eq!(consumer.pop(), Err(Empty));
                 });
                 writer.join().unwrap();
                 reader.join().unwrap();
@@ -236,4 +236,37 @@ fn bytes_records_and_the_latest_value_go_between_threads_too() {
     let (mut writer, mut reader) = mailbox::Mailbox::<u64>::new().into_ends();
     thread::spawn(move || (0..3).for_each(|number| writer.with(|end| end.publish(number)))).join().unwrap();
     assert_eq!(reader.with(|end| end.take_new()), Ok(New { version: 3, value: 2, skipped: 2 }));
+}
+
+#[test]
+fn owned_ends_have_no_corrupt_in_their_errors_and_round_the_capacity_up() {
+    let (mut producer, mut consumer) = spsc::bounded::<u64>(3);
+    let pushed: Vec<_> = (0..6).map(|value| producer.push(value)).collect();
+    assert_eq!(pushed[..4], [Ok(()); 4]);
+    assert_eq!(pushed[4..], [Err(Full(4)), Err(Full(5))]);
+    assert_eq!((producer.capacity(), consumer.capacity()), (4, 4));
+    assert_eq!(consumer.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3]);
+    assert_eq!(consumer.pop(), Err(Empty));
+
+    let (mut flagged, _consumer) = flagged::bounded::<u64>(0);
+    assert_eq!((flagged.capacity(), flagged.push(1), flagged.push(2)), (1, Ok(()), Err(Full(2))));
+    let (mut many, mut one) = mpsc::bounded::<u64>(5);
+    assert_eq!((many.capacity(), many.clone().push(1), many.push(2)), (8, Ok(()), Ok(())));
+    assert_eq!(one.try_iter().collect::<Vec<_>>(), [1, 2]);
+    let (mut writer, mut reader) = lossy::bounded::<u64>(2);
+    (0..3).for_each(|value| writer.publish(value));
+    assert_eq!((reader.follow(), reader.follow()), (Ok(Err(lossy::Overrun { lost: 1 })), Ok(Ok(1))));
+    let (mut writer, mut reader) = mailbox::channel::<u64>();
+    assert!(matches!(reader.follow(), Err(Empty)));
+    (0..3).for_each(|value| writer.publish(value));
+    assert_eq!(reader.follow().map(|new| new.value), Ok(2));
+    let (mut producer, mut consumer) = framed::bounded(100);
+    assert_eq!((producer.capacity(), producer.push_bytes(&[7; 50])), (128, Ok(())));
+    assert_eq!(consumer.pop_bytes(&mut [0; 60]), Ok(50));
+}
+
+#[test]
+#[should_panic(expected = "capacity overflow")]
+fn a_capacity_that_no_memory_has_panics_as_vec_does() {
+    let _ = spsc::bounded::<u64>(usize::MAX);
 }

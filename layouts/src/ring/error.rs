@@ -14,6 +14,39 @@ pub enum PushError<T> {
     Corrupt(T),
 }
 
+/// The ring is full; the value is returned. The error of ends that [own](super::Owned) their ring: only they write its indices, so it cannot be corrupt.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Full<T>(pub T);
+
+/// The ring is empty. The error of ends that [own](super::Owned) their ring: only they write its indices, so it cannot be corrupt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
+pub struct Empty;
+
+// The value needs no `Debug` for `unwrap` to work.
+impl<T> fmt::Debug for Full<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Full(..)")
+    }
+}
+
+impl<T> fmt::Display for Full<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ring is full")
+    }
+}
+
+impl<T> core::error::Error for Full<T> {}
+
+impl fmt::Display for Empty {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ring is empty")
+    }
+}
+
+impl core::error::Error for Empty {}
+
 /// Why no slots were granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]

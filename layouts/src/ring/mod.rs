@@ -55,7 +55,7 @@ mod traits;
 pub use batch::{BatchConsumer, BatchProducer};
 pub use chunk::{Chunk, Drain};
 pub use consumer::Consumer;
-pub use error::{PopError, PushError, ReserveError};
+pub use error::{Empty, Full, PopError, PushError, ReserveError};
 pub use grant::Grant;
 pub use header::{ConstantLine, ConsumerLine, MAGIC, ProducerLine, RingFlags, RingHeader};
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]

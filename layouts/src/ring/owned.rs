@@ -21,7 +21,7 @@
 use alloc::sync::Arc;
 use core::fmt;
 
-use super::error::{PopError, PushError};
+use super::error::{Empty, Full, PopError, PushError};
 use super::{Bells, End, Evict, Follow, Pop, PopBytes, Publish, Push, PushBytes, framed};
 
 /// A ring end whose type is also known for every other lifetime of the ring.
@@ -99,10 +99,10 @@ impl<E: Push> Owned<E> {
     ///
     /// # Errors
     ///
-    /// [`PushError`] with the value.
+    /// [`Full`] with the value.
     #[inline]
-    pub fn push(&mut self, value: E::Item) -> Result<(), PushError<E::Item>> {
-        self.end.push(value)
+    pub fn push(&mut self, value: E::Item) -> Result<(), Full<E::Item>> {
+        self.end.push(value).map_err(|refused| Full(refused.into_inner()))
     }
 }
 
@@ -111,10 +111,10 @@ impl<E: Pop> Owned<E> {
     ///
     /// # Errors
     ///
-    /// [`PopError`]: empty, or corrupt.
+    /// [`Empty`].
     #[inline]
-    pub fn pop(&mut self) -> Result<E::Item, PopError> {
-        self.end.pop()
+    pub fn pop(&mut self) -> Result<E::Item, Empty> {
+        self.end.pop().map_err(|_| Empty)
     }
 }
 
@@ -155,10 +155,10 @@ impl<E: Follow> Owned<E> {
     ///
     /// # Errors
     ///
-    /// [`PopError`]: nothing new, or corrupt.
+    /// [`Empty`]: there is nothing new.
     #[inline]
-    pub fn follow(&mut self) -> Result<E::Item, PopError> {
-        self.end.follow()
+    pub fn follow(&mut self) -> Result<E::Item, Empty> {
+        self.end.follow().map_err(|_| Empty)
     }
 }
 
