@@ -1,4 +1,4 @@
-//! The verbs of [`Backend`] over the driver.
+//! The methods of [`Backend`] over the driver.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::time::Duration;
@@ -14,8 +14,8 @@ use crate::backend::{
 };
 use crate::{Error, Result};
 
-// SAFETY: blocks are the driver's or a pool's, which nobody else has until they are freed, long and aligned as `give` checks, zeroed where the host
-// sees them; `Deferred` keeps them for their uses, and the driver's streams execute in order.
+// SAFETY: blocks come from the driver or a pool, which return each once until it is freed. `give` checks size and alignment, and zeroes
+// what the host can read. `Deferred` keeps blocks until their uses are complete, and the driver's streams execute in order.
 unsafe impl Backend for CudaBackend {
     fn id(&self) -> u64 {
         self.shared.id
@@ -46,7 +46,7 @@ unsafe impl Backend for CudaBackend {
 
     fn allocate(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
         process::takes_locks("cuMemAlloc_v2")?;
-        // What is over makes room.
+        // Frees memory whose uses are complete, to make room.
         self.shared.tidy();
         self.shared.give(request, on)
     }
@@ -113,7 +113,7 @@ unsafe impl Backend for CudaBackend {
     fn after(&self, ticket: Ticket, stream: StreamId) -> Result<()> {
         let queue = self.shared.stream(stream)?;
         let Some(other) = self.shared.listed(ticket.stream).filter(|other| !other.reached(ticket.number)) else { return Ok(()) };
-        // It may have been reached meanwhile.
+        // The ticket may be complete by now.
         let Some(event) = other.event(ticket.number)? else { return Ok(()) };
         let lasts = if other.may_last() { Lasts::Wait } else { Lasts::Bytes(0) };
         let wait = |stream| {
@@ -145,7 +145,7 @@ unsafe impl Backend for CudaBackend {
     }
 
     fn outcome(&self, ticket: Ticket, timeout: Option<Duration>) -> Result<bool> {
-        // Before the wait, which may be the last thing that is asked of a stream that has ended.
+        // Before the wait, which may report the last error of an ended stream and so forget it.
         let queue = self.shared.remembered(ticket.stream);
         let is_over = self.wait(ticket, timeout)?;
         let queue = queue.filter(|_| is_over);
@@ -169,7 +169,7 @@ unsafe impl Backend for CudaBackend {
         if !process::is_home() {
             return;
         }
-        // The driver's module stays.
+        // The driver's module stays loaded.
         self.shared.modules.remove(module);
     }
 

@@ -1,8 +1,8 @@
-//! The driver's functions: looked up once, by name, and every answer a result at once.
+//! The driver's functions: looked up once by name. Each returns a `Result`.
 //!
-//! 1. A number is never made a Rust enum: what a newer driver answers is a number without a name here, and no undefined behaviour.
-//! 2. What a driver may lack is an `Option`; what it must have is asked for when it is loaded, so no call can panic.
-//! 3. The names are the exported ones, whose signatures no release of CUDA changes: a function that gets another gets another name. So nothing
+//! 1. A result code is never converted to a Rust enum, so an unknown code of a newer driver is not undefined behaviour.
+//! 2. Functions that a driver may lack are `Option`s. The required ones are looked up at load, so no call can panic.
+//! 3. The names are the exported symbols. No CUDA release changes the signature of a symbol; a changed function gets a new name. So nothing
 //!    here depends on the version that cudarc was built for.
 //! 4. In a process that is ending, and in a fork, no call reaches the driver.
 
@@ -15,11 +15,11 @@ use super::code::checked;
 use super::process;
 use crate::{Error, Result};
 
-/// What the driver said, as a result.
+/// Converts a result code of the driver.
 ///
 /// # Errors
 ///
-/// [`Error::Driver`] with the call, the number and its name.
+/// [`Error::Driver`] with the call, the code and its name.
 pub fn check(call: &'static str, said: CUresult) -> Result<()> {
     checked(call, said as u32)
 }
@@ -38,10 +38,10 @@ macro_rules! functions {
 
         #[allow(non_snake_case, clippy::too_many_arguments)]
         impl Calls {
-            /// Looks every function up.
+            /// Looks up every function.
             pub fn of(library: &'static Library) -> Result<Self, libloading::Error> {
                 Ok(Self {
-                    // SAFETY: the signature that the driver's documentation gives; the library is never unloaded.
+                    // SAFETY: the signature from the driver's documentation; the library is never unloaded.
                     $($must: *unsafe { library.get(concat!(stringify!($must), "\0").as_bytes()) }?,)+
                     // SAFETY: as above.
                     $($may: unsafe { library.get(concat!(stringify!($may), "\0").as_bytes()) }.ok().map(|function| *function),)+
@@ -51,7 +51,7 @@ macro_rules! functions {
             $(
                 /// # Safety
                 ///
-                /// As the driver's documentation of this function asks.
+                /// See the driver's documentation of this function.
                 pub unsafe fn $must(&self, $($must_argument: $must_type),*) -> Result<()> {
                     process::admits(stringify!($must))?;
                     // SAFETY: the caller's promise.
@@ -61,7 +61,7 @@ macro_rules! functions {
             $(
                 /// # Safety
                 ///
-                /// As the driver's documentation of this function asks.
+                /// See the driver's documentation of this function.
                 pub unsafe fn $may(&self, $($may_argument: $may_type),*) -> Result<()> {
                     process::admits(stringify!($may))?;
                     let Some(function) = self.$may else {
@@ -75,7 +75,7 @@ macro_rules! functions {
     };
 }
 
-/// `CUmemPoolProps`, which grew names for its reserved bytes from release to release, and no byte.
+/// `CUmemPoolProps`. Releases of CUDA have named some of its reserved bytes; its size is unchanged.
 #[repr(C)]
 pub(super) struct Properties {
     pub allocation: c_int,
@@ -98,7 +98,7 @@ pub(super) struct Access {
 
 const _: () = assert!(size_of::<Properties>() == 88 && size_of::<Access>() == 12);
 
-/// What `cuLaunchHostFunc` calls.
+/// The function that `cuLaunchHostFunc` calls.
 pub(super) type HostFunction = unsafe extern "C" fn(*mut c_void);
 
 functions! {
@@ -199,7 +199,7 @@ functions! {
     }
 }
 
-/// A handle of the driver's.
+/// A handle of the driver.
 pub(super) struct Handle<T>(pub *mut T);
 
 impl<T> Clone for Handle<T> {
@@ -210,7 +210,7 @@ impl<T> Clone for Handle<T> {
 
 impl<T> Copy for Handle<T> {}
 
-// SAFETY: a number for the driver, which is followed by nobody here; any thread may use one while its context is bound.
+// SAFETY: an opaque number that is not dereferenced here; any thread may use it while its context is bound.
 unsafe impl<T> Send for Handle<T> {}
 // SAFETY: as above.
 unsafe impl<T> Sync for Handle<T> {}

@@ -1,4 +1,4 @@
-//! Copies: which call of the driver moves the bytes.
+//! Copies: the driver call for each pair of memory locations.
 //!
 //! | from | to | at once | queued |
 //! |---|---|---|---|
@@ -8,9 +8,10 @@
 //! | device | the same | a lane | the stream |
 //! | device | another | a lane | the stream; directly where one was let reach the other, else the driver goes over the host |
 //!
-//! One word at once goes over the lane's own word, so that the host's access is one load or one store. A host function runs when the stream comes to
-//! it, so a pageable source is read then too, and nobody who queues waits. A driver without host functions reads it when it is queued, and keeps who
-//! queues a copy to pageable memory until that is done. Managed memory that the host must not touch under a kernel is a device's here.
+//! A blocking copy of one word uses the lane's pinned word, so that the host accesses memory with one load or one store. A host function
+//! runs in stream order, so it reads a pageable source at that time, and queueing does not block. A driver without host functions reads the
+//! source when the copy is queued; there, queueing a copy to pageable memory blocks until it is complete. Managed memory that the host must
+//! not access under a kernel counts as device memory.
 
 use core::ptr::NonNull;
 use std::boxed::Box;
@@ -28,7 +29,7 @@ use crate::backend::bytes::{is_word, moved};
 use crate::backend::ranges::Found;
 use crate::backend::{Copy, MemoryLocation, Place, StreamId, Ticket};
 
-/// Both ends of a copy that were found, and the way between them.
+/// The resolved ends of a copy, and the path between them.
 pub(super) struct Ends {
     pub to: Found,
     pub from: Found,
@@ -50,7 +51,7 @@ pub(super) fn address(found: &Found) -> u64 {
 }
 
 impl Shared {
-    // For the reason that `Ranges::end` gives.
+    // Inlined for the reason given at `Ranges::end`.
     #[inline(always)]
     pub(super) fn ends(&self, copy: &Copy) -> Result<Ends> {
         let to = self.ranges.end(copy.to, copy.bytes, "copy")?;
@@ -67,7 +68,7 @@ impl Shared {
         Ok(Ends { to, from, way })
     }
 
-    /// Whether the host leaves memory to the driver: a device's, and managed memory that it must not meet a kernel in.
+    /// Returns true if only the driver may access the memory: device memory, and managed memory without concurrent access.
     pub(super) fn is_far(&self, found: &Found) -> Result<bool> {
         Ok(match found.location {
             MemoryLocation::Device => true,
@@ -76,13 +77,13 @@ impl Shared {
         })
     }
 
-    /// The call that copies where no pageable memory is waited for.
+    /// Issues the copy call for a path on which no pageable memory is waited for.
     pub(super) fn issue(&self, ends: &Ends, bytes: usize, home: &Device, stream: CUstream) -> Result<()> {
         let Ends { to, from, way } = ends;
         let (target, source) = (address(to), address(from));
         let calls = home.calls;
-        // SAFETY: both ends are live for so many bytes, found in this backend's memory or promised by the caller, who keeps them until the copy is over.
-        // Pinned memory has one address on both sides.
+        // SAFETY: both ends are live for this many bytes: found in this backend's memory, or promised by the caller, who keeps them until
+        // the copy is complete. Pinned memory has one address on both sides.
         unsafe {
             match way {
                 Way::Host | Way::Up => calls.cuMemcpyHtoDAsync_v2(target, from.place.as_ptr().cast(), bytes, stream),
@@ -107,7 +108,8 @@ impl Shared {
         match ends.way {
             Way::Host => {
                 drain();
-                // SAFETY: both checked for so many bytes, or promised; apart and nobody else's, but for one word: the caller's promise.
+                // SAFETY: both are checked for this many bytes, or promised. They do not overlap, and no thread accesses them but for one
+                // word: the caller's promise.
                 unsafe { moved(ends.to.place, ends.from.place, bytes) };
                 drain();
             }
@@ -151,7 +153,8 @@ impl Shared {
             }
             let (to, from) = (Spot(ends.to.place), Spot(ends.from.place));
             if ends.way == Way::Host {
-                // SAFETY: both are valid for so many bytes until this is over, apart and nobody else's, but for one word: the caller's promise.
+                // SAFETY: both are valid for this many bytes until the copy is complete. They do not overlap, and no thread accesses them
+                // but for one word: the caller's promise.
                 return self.host(making, move || unsafe { moved(to.get(), from.get(), bytes) });
             }
             let staging = Spot(making.staging()?);
@@ -161,7 +164,8 @@ impl Shared {
                 // The stream does one after the other, so that one piece of pinned memory serves all parts, and all copies.
                 if ends.way == Way::Up {
                     let from = Spot(part.from.place);
-                    // SAFETY: so many bytes are left of the source, and the staging has as many, which are this operation's when the stream comes to it.
+                    // SAFETY: the source has this many bytes left, and the staging has as many, which belong to this operation when the
+                    // stream reaches it.
                     self.host(making, move || unsafe { moved(staging.get(), from.get(), len) })?;
                     let part = Ends { from: Found { place: staging.get(), ..part.from }, ..part };
                     making.call(|stream| self.issue(&part, len, &queue.device, stream))?;
@@ -199,30 +203,30 @@ impl Shared {
         Ok(Ticket { stream: on, number })
     }
 
-    /// Queues host code.
+    /// Queues a host function.
     pub(super) fn host(&self, making: &mut Making<'_>, job: impl FnOnce() + Send + 'static) -> Result<()> {
         unsafe extern "C" fn run(data: *mut c_void) {
-            // SAFETY: what was passed with this function, once.
+            // SAFETY: the data passed with this function, taken once.
             let job = unsafe { Box::from_raw(data.cast::<Box<dyn FnOnce() + Send>>()) };
             job();
             drain();
         }
         let data = Box::into_raw(Box::new(Box::new(job) as Box<dyn FnOnce() + Send>));
-        // SAFETY: the function takes what it is passed, once. In a context that breaks it never runs, and what it was passed is lost.
+        // SAFETY: the function takes its data once. In a broken context it never runs, and the data is leaked.
         let queued = making.call(|stream| unsafe { self.calls().cuLaunchHostFunc(stream, run, data.cast()) });
         if queued.is_err() {
-            // SAFETY: it was not taken.
+            // SAFETY: the function was not queued, so it does not take the data.
             drop(unsafe { Box::from_raw(data) });
         }
         queued
     }
 }
 
-/// A place that a host function is told.
+/// An address that is passed to a host function.
 #[derive(Clone, Copy)]
 pub(super) struct Spot(NonNull<u8>);
 
-// SAFETY: a number with provenance; whoever follows it argues for itself.
+// SAFETY: a number with provenance; each dereference has its own argument.
 unsafe impl Send for Spot {}
 
 impl Spot {
@@ -235,16 +239,16 @@ impl Spot {
     }
 }
 
-/// Lets what was written to write-combined memory be seen before what is written from here on, which a release store does not see to.
+/// Orders earlier stores to write-combined memory before later stores, which a release store does not.
 pub(super) fn drain() {
-    // SAFETY: every processor of this architecture has it.
+    // SAFETY: every processor of this architecture has the instruction.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         core::arch::x86_64::_mm_sfence();
     }
 }
 
-/// What is `begin` bytes in.
+/// Returns the place `begin` bytes into `found`.
 fn part(found: &Found, begin: usize) -> Found {
     let place = NonNull::new(found.place.as_ptr().wrapping_add(begin)).unwrap_or(found.place);
     Found { place, ..*found }

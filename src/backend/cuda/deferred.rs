@@ -21,24 +21,24 @@ use crate::backend::{Block, Uses};
 #[derive(Default)]
 pub(super) struct Deferred {
     waiting: Mutex<Waiting>,
-    /// How many wait; 0 spares everybody the lock.
+    /// The number of pending entries. 0 avoids the lock.
     count: AtomicUsize,
-    /// How many of those are values.
+    /// The number of pending values.
     values: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Waiting {
-    /// Each was marked as freed.
+    /// Each is already marked as freed.
     blocks: Vec<(Uses, Block)>,
-    /// Where those are that the driver is being given back.
+    /// The addresses of blocks that the driver is freeing.
     going: Vec<Range<u64>>,
     values: Vec<Value>,
-    /// The blocks beyond which values were kept that are being dropped.
+    /// The addresses of blocks whose bound values are being dropped.
     dropping: Vec<Range<u64>>,
 }
 
-/// To be dropped after its uses, and after the block that was at some addresses.
+/// A value to drop after its uses, and after the block at some addresses is freed.
 struct Value {
     uses: Uses,
     beyond: Option<Range<u64>>,
@@ -46,7 +46,7 @@ struct Value {
 }
 
 impl Deferred {
-    /// Gives a block back that was marked as freed, when it may go: what the driver says of it, if that is now.
+    /// Frees a block that is marked as freed, now or when it is safe. Returns the driver's result if it is freed now.
     pub fn free(&self, backend: &Shared, uses: &Uses, block: Block) -> Result<()> {
         let given = if may_go(&block, backend, uses) { let_go(&block, backend) } else { None };
         given.unwrap_or_else(|| {
@@ -57,7 +57,7 @@ impl Deferred {
         })
     }
 
-    /// Drops a value after its uses, and after a block that was freed has gone.
+    /// Drops a value after its uses are complete, and after a given block is freed.
     pub fn keep(&self, backend: &Shared, uses: &Uses, beyond: Option<&Block>, value: Box<dyn Send>) {
         let beyond = beyond.map(Block::addresses);
         if backend.are_over(uses) && beyond.as_ref().is_none_or(|beyond| !self.waiting().has(beyond.start)) {
@@ -68,7 +68,7 @@ impl Deferred {
         self.recount(&waiting);
     }
 
-    /// Lets go of everything that may go. Errors and panics on the way are nobody's here: they are counted.
+    /// Runs all frees and drops that are ready. Their errors and panics have no caller, so they are counted.
     pub fn drain(&self, backend: &Shared) {
         if self.count.load(Relaxed) == 0 {
             return;
@@ -80,7 +80,7 @@ impl Deferred {
             going.extend(over.iter().map(Block::addresses));
             over
         };
-        // Outside the lock: what goes may free more.
+        // Outside the lock: a drop may free more blocks.
         for block in going {
             let given = caught(|| let_go(&block, backend));
             let mut waiting = self.waiting();
@@ -97,7 +97,7 @@ impl Deferred {
             let has_gone = |beyond: &Range<u64>| !waiting.has(beyond.start);
             let may_go = |value: &mut Value| backend.are_over(&value.uses) && value.beyond.as_ref().is_none_or(has_gone);
             let mut over: Vec<Value> = values.extract_if(.., may_go).collect();
-            // Those that wait for nobody first: the others may wait for them.
+            // Drops block-bound values first: the others may wait for them.
             over.sort_by_key(|value| value.beyond.is_none());
             waiting.values = values;
             waiting.dropping.extend(over.iter().filter_map(|value| value.beyond.clone()));
@@ -116,8 +116,8 @@ impl Deferred {
         }
     }
 
-    /// Whether a block that was freed, or what it is a part of, has not gone, or something that is to go is kept beyond it. What has uses left may be
-    /// kept beyond another block, which is there now.
+    /// Returns true if a freed block, or the block that it is a part of, is still pending, or a value bound to it is. A value with
+    /// incomplete uses is ignored: it may be bound to another block, which has this address now.
     pub fn has(&self, backend: &Shared, part: &Block) -> bool {
         let (waiting, address) = (self.waiting(), part.address());
         let is_beyond = |beyond: &Range<u64>| beyond.contains(&address);
@@ -125,19 +125,19 @@ impl Deferred {
         waiting.has(address) || waiting.dropping.iter().any(is_beyond) || waiting.values.iter().any(is_kept)
     }
 
-    /// Whether another thread is giving a block back, or drops what was kept beyond one.
+    /// Returns true if another thread is freeing a block or dropping a block-bound value.
     pub fn is_giving_back(&self) -> bool {
         let waiting = self.waiting();
         !(waiting.going.is_empty() && waiting.dropping.is_empty())
     }
 
-    /// How many wait or are going.
+    /// Returns the number of pending and running frees and drops.
     pub fn len(&self) -> usize {
-        // SYNC POINT: a value was dropped. Pairs with recount: whoever finds nothing sees what it did.
+        // SYNC POINT: a value was dropped. Pairs with recount: a thread that reads 0 sees the effects of the drop.
         self.count.load(Acquire)
     }
 
-    /// How many values wait.
+    /// Returns the number of pending values.
     pub fn values(&self) -> usize {
         self.values.load(SeqCst)
     }
@@ -154,15 +154,15 @@ impl Deferred {
 }
 
 impl Waiting {
-    /// Whether an address is in a block that has not gone.
+    /// Returns true if an address is in a block that is not freed yet.
     fn has(&self, address: u64) -> bool {
         self.blocks.iter().map(|(_, block)| block.addresses()).chain(self.going.iter().cloned()).any(|place| place.contains(&address))
     }
 }
 
 impl Shared {
-    /// Whether a block that was freed now would have to wait for kernels: of any device, since pinned memory is everybody's, and the others are as
-    /// seldom freed under a kernel.
+    /// Returns true if freeing the block now would synchronise with a running kernel. Checks kernels of all devices: every device can use
+    /// pinned memory, and other such blocks are rarely freed under a kernel.
     pub(super) fn defers_free(&self, block: &Block) -> bool {
         waits(block, self) && self.has_kernels()
     }
@@ -172,7 +172,7 @@ fn may_go(block: &Block, backend: &Shared, uses: &Uses) -> bool {
     backend.are_over(uses) && !backend.defers_free(block)
 }
 
-/// What the driver says; nothing, and it stays, if a kernel was launched since it might go.
+/// Returns the driver's result; `None` if a kernel was launched in the meantime, and the block stays pending.
 fn let_go(block: &Block, backend: &Shared) -> Option<Result<()>> {
     let alone = waits(block, backend).then(|| backend.alone());
     if alone.is_some() && backend.has_kernels() {
@@ -181,7 +181,7 @@ fn let_go(block: &Block, backend: &Shared) -> Option<Result<()>> {
     Some(backend.ranges.remove(block).map_or(Ok(()), |range| backend.release(range)))
 }
 
-/// Whether the end of a block waits for every kernel.
+/// Returns true if the driver's free of this block synchronises with every kernel.
 fn waits(block: &Block, backend: &Shared) -> bool {
     backend.ranges.read().owner(block).is_some_and(Owner::waits)
 }

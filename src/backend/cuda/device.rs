@@ -1,9 +1,11 @@
-//! [`Device`]: one GPU as this backend uses it: its primary context, what it can do, and what is kept ready for calls.
+//! [`Device`]: one GPU: its primary context, its properties, and the resources that calls reuse.
 //!
-//! 1. The context is the primary one, which the runtime API, cudarc and this share. A call binds it to its thread and puts back what was bound.
-//! 2. What is done at once is done on lanes, private streams that wait for no other: nothing here uses the legacy stream. There are [`LANES`], made with
-//!    the device; who finds none idle waits for one, and for nothing but what is done at once there.
-//! 3. It goes with the backend. Where a kernel still runs then, nothing is given back: each of those calls would wait for it.
+//! 1. The context is the primary one, shared with the runtime API and cudarc. A call binds it to its thread and then restores the previous
+//!    one.
+//! 2. Blocking operations run on internal streams ([`Lane`]), which do not synchronise with other streams; the legacy stream is not used.
+//!    [`LANES`] are created with the device. If none is idle, a caller waits for one; it waits for blocking operations only.
+//! 3. A device is dropped with its backend. If a kernel still runs then, its resources are leaked, since freeing them would wait for that
+//!    kernel.
 
 use core::ptr;
 use core::ptr::NonNull;
@@ -27,18 +29,18 @@ use super::process;
 use super::residents::Residents;
 use crate::{Error, Result};
 
-/// `CU_STREAM_NON_BLOCKING`: it does not wait for the legacy stream, nor that for it.
+/// `CU_STREAM_NON_BLOCKING`: no implicit synchronisation with the legacy stream.
 const NON_BLOCKING: u32 = 1;
 
-/// Queries in a row that the driver may fail to answer before a waiter returns its error.
+/// The number of consecutive queries that the driver may fail to answer before a waiter returns its error.
 pub(super) const TRIES: u32 = 1000;
-/// As many copies at once as a device has engines for, and one to follow each of the two that most have.
+/// One per copy engine of most devices (two), and one to follow on each.
 const LANES: usize = 4;
 
-/// Bytes of a staging: large enough that the calls for it are not what takes time.
+/// The bytes of a staging piece: large enough that the copy takes longer than its calls.
 pub(super) const STAGING: usize = 1 << 20;
 
-/// Words that are pinned together: a page.
+/// The words that are pinned together: a page.
 const WORDS: usize = 512;
 
 pub(super) struct Device {
@@ -47,19 +49,19 @@ pub(super) struct Device {
     pub handle: CUdevice,
     pub facts: Facts,
     pub events: Arc<Events>,
-    /// Between pageable memory and the device, one of [`STAGING`] bytes for each stream.
+    /// For copies between pageable memory and the device: one piece of [`STAGING`] bytes for each stream.
     pub stagings: Arc<Pieces>,
-    /// Of eight bytes, for what is written with them alone.
+    /// Pieces of eight bytes, for operations that write one word.
     pub words: Arc<Pieces>,
-    /// Kernels that stay.
+    /// The persistent kernels.
     pub residents: Residents,
-    /// Where device memory comes from; `None` for the driver itself.
+    /// The source of device memory; `None` if the driver allocates each block.
     pub pool: Option<Pool>,
-    /// Devices whose memory this one was let reach.
+    /// The devices whose memory this one was allowed to access.
     pub peers: Mutex<BTreeSet<u32>>,
     context: Handle<CUctx_st>,
     lanes: Mutex<Lanes>,
-    /// Somebody has given a lane back.
+    /// Signalled when a lane becomes idle.
     freed: Condvar,
     is_left: AtomicBool,
 }
@@ -67,11 +69,11 @@ pub(super) struct Device {
 #[derive(Default)]
 struct Lanes {
     idle: Vec<Lane>,
-    /// How many wait for one.
+    /// The number of threads that wait for a lane.
     waiting: usize,
 }
 
-/// A stream for what is done at once, and a word of pinned memory beside it.
+/// An internal stream for blocking operations, and a word of pinned memory.
 pub(super) struct Lane {
     stream: Handle<CUstream_st>,
     word: Piece,
@@ -85,7 +87,7 @@ impl Device {
         let mut context = ptr::null_mut();
         // SAFETY: writes one handle.
         unsafe { calls.cuDevicePrimaryCtxRetain(&raw mut context, handle) }?;
-        // From here on its drop releases the context.
+        // From here on, dropping `device` releases the context.
         let mut device = Self {
             calls,
             ordinal,
@@ -115,23 +117,23 @@ impl Device {
         Ok(Arc::new(device))
     }
 
-    /// Binds the context to this thread until what is returned goes.
+    /// Binds the context to this thread until the returned guard is dropped.
     #[inline]
     pub fn bind(&self) -> Result<Bound> {
         let mut before = ptr::null_mut();
         // SAFETY: writes one handle.
         match unsafe { self.calls.cuCtxGetCurrent(&raw mut before) } {
             Err(error) if is_final(&error) => return Err(error),
-            // What was bound is not known, and not put back: that is better than not to free what is to be freed.
+            // The previous context is unknown and not restored; failing here would prevent frees.
             Err(_) => before = ptr::null_mut(),
             Ok(()) => {}
         }
         let changed = before != self.context.0;
         if changed {
-            // SAFETY: retained for as long as this lives.
+            // SAFETY: retained for the lifetime of `self`.
             unsafe { self.calls.cuCtxSetCurrent(self.context.0) }?;
         }
-        // Where none was bound, this one may stay: it is found there the next time.
+        // If no context was bound, this one stays bound, so that the next call finds it.
         Ok(Bound { calls: self.calls, before: (changed && !before.is_null()).then_some(Handle(before)) })
     }
 
@@ -139,7 +141,7 @@ impl Device {
         self.context
     }
 
-    /// A stream that waits for no other. The context is bound.
+    /// Creates a non-blocking stream. The context must be bound.
     pub fn stream(&self) -> Result<Handle<CUstream_st>> {
         let mut stream = ptr::null_mut();
         // SAFETY: writes one handle.
@@ -147,12 +149,13 @@ impl Device {
         Ok(Handle(stream))
     }
 
-    /// Runs calls on a lane and waits until they are over. What fails on the way is waited for too, as far as it was queued.
+    /// Runs calls on a lane and waits until they are complete. If a call fails, waits for those that were queued.
     pub fn now<T>(&self, run: impl FnOnce(&Lane) -> Result<T>) -> Result<T> {
         let _bound = self.bind()?;
         let lane = self.idle_lane();
         let outcome = run(&lane);
-        // What was queued uses the caller's memory: nobody goes on before it is over, unless all is, or nobody can say for long.
+        // Queued operations use the caller's memory, so this waits until they are complete, the context is broken, or the driver has failed
+        // to answer [`TRIES`] times.
         let mut silent = 0;
         let over = loop {
             // SAFETY: the lane's own stream.
@@ -175,7 +178,7 @@ impl Device {
         over.map(|()| value)
     }
 
-    /// Whether a lane has nothing left, if the driver says so.
+    /// Returns whether a lane has no pending work; `None` if the driver does not answer.
     fn is_idle(&self, lane: &Lane) -> Option<bool> {
         // SAFETY: the lane's own stream.
         match unsafe { self.calls.cuStreamQuery(lane.stream()) } {
@@ -185,7 +188,7 @@ impl Device {
         }
     }
 
-    /// One that nobody uses, when there is one.
+    /// Returns an idle lane; waits for one if necessary.
     fn idle_lane(&self) -> Lane {
         let mut lanes = self.lanes();
         loop {
@@ -198,7 +201,7 @@ impl Device {
         }
     }
 
-    /// Gives nothing back when this goes.
+    /// Leaks the device's resources when it is dropped.
     pub fn leave(&self) {
         self.is_left.store(true, Relaxed);
     }
@@ -213,23 +216,23 @@ impl Lane {
         self.stream.0
     }
 
-    /// 8 pinned bytes that only the holder of the lane and what it has queued there use.
+    /// Returns 8 pinned bytes that only the holder of the lane and its queued operations use.
     pub const fn word(&self) -> NonNull<u64> {
         self.word.place().cast()
     }
 }
 
 impl Drop for Device {
-    /// What the driver says here nobody is there to hear: the context goes all the same, and what is in it goes with it.
+    /// Ignores driver errors: releasing the context frees its resources anyway.
     fn drop(&mut self) {
         if self.is_left.load(Relaxed) || !process::is_home() {
             return;
         }
-        // Where it cannot be bound it may be so already.
+        // If binding fails, the context may already be bound.
         let _bound = self.bind();
         let lanes = std::mem::take(&mut *self.lanes());
         for lane in lanes.idle {
-            // SAFETY: an idle lane's stream, which goes with it.
+            // SAFETY: the stream of an idle lane, which is dropped with it.
             let _ = unsafe { self.calls.cuStreamDestroy_v2(lane.stream()) };
         }
         self.stagings.give_back();
@@ -241,7 +244,7 @@ impl Drop for Device {
     }
 }
 
-/// A context that is bound to this thread for a while.
+/// A guard that restores the thread's previous context when dropped.
 pub(super) struct Bound {
     calls: &'static Calls,
     before: Option<Handle<CUctx_st>>,
@@ -250,7 +253,7 @@ pub(super) struct Bound {
 impl Drop for Bound {
     fn drop(&mut self) {
         if let Some(before) = self.before {
-            // SAFETY: what was current in this thread. If it has gone meanwhile the driver says so, and nobody is worse off.
+            // SAFETY: was current in this thread. If it was destroyed meanwhile, the driver returns an error, which is harmless.
             let _ = unsafe { self.calls.cuCtxSetCurrent(before.0) };
         }
     }

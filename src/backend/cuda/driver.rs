@@ -1,6 +1,6 @@
-//! [`Driver`]: the library of the driver, loaded and initialised, and what it drives.
+//! [`Driver`]: the driver's library, loaded and initialised, and its devices.
 //!
-//! Asking never panics. cudarc's first call does where no driver is installed, so this opens the library itself, and keeps it.
+//! Loading never panics. cudarc's first call panics if no driver is installed, so this module opens the library itself, and keeps it open.
 
 use core::fmt;
 use std::ffi::{CStr, c_int};
@@ -15,14 +15,14 @@ use super::call::Calls;
 use super::process;
 use crate::{Error, Result};
 
-/// Where a driver's library may lie, in the order that is tried.
+/// The names of the driver's library, in the order of attempts.
 #[cfg(windows)]
 const NAMES: &[&str; 1] = &["nvcuda.dll"];
-/// Where a driver's library may lie, in the order that is tried.
+/// The names of the driver's library, in the order of attempts.
 #[cfg(not(windows))]
 const NAMES: &[&str; 2] = &["libcuda.so.1", "libcuda.so"];
 
-/// Numbers of `CUdevice_attribute`, which cudarc's names mean differently from release to release.
+/// Numbers of `CUdevice_attribute`. The meaning of cudarc's names differs between releases.
 pub(super) mod attribute {
     use std::ffi::c_int;
 
@@ -38,11 +38,11 @@ pub(super) mod attribute {
     pub const CONCURRENT_MANAGED_ACCESS: c_int = 89;
     pub const COOPERATIVE_LAUNCH: c_int = 95;
     pub const MEMORY_POOLS: c_int = 115;
-    /// Of `cuStreamWriteValue64_v2`; 93 was of the function before it.
+    /// For `cuStreamWriteValue64_v2`; 93 is for its predecessor.
     pub const WRITES_WORDS: c_int = 122;
 }
 
-/// A driver that is loaded and initialised.
+/// A loaded and initialised driver.
 #[derive(Clone, Copy)]
 pub struct Driver {
     version: u32,
@@ -54,17 +54,17 @@ pub struct Driver {
 pub struct Gpu {
     /// Ordinal, from 0.
     pub ordinal: u32,
-    /// As the driver names it.
+    /// The driver's name for it.
     pub name: String,
     /// Compute capability, major and minor.
     pub capability: (u32, u32),
-    /// Bytes in all.
+    /// The total bytes.
     pub memory: u64,
-    /// Read-modify-write operations of CPU and GPU on one word of host memory are atomic.
+    /// CPU and GPU read-modify-write operations on a word of host memory are atomic with each other.
     pub native_host_atomics: bool,
-    /// Managed memory may be touched by the host while a kernel runs.
+    /// The host may access managed memory while a kernel runs.
     pub concurrent_managed_access: bool,
-    /// A watchdog ends kernels that run for some seconds, those that stay among them: the GPU also shows a screen.
+    /// A watchdog ends kernels that run for some seconds, persistent ones included, because the GPU also drives a display.
     pub kernel_timeout: bool,
 }
 
@@ -73,7 +73,7 @@ impl Driver {
     ///
     /// # Errors
     ///
-    /// [`Error::NoDriver`] if there is none, or one too old to have every function that is needed; [`Error::Driver`] with what it said.
+    /// [`Error::NoDriver`] if there is none, or if it is too old to have every required function; the driver's [`Error::Driver`].
     pub fn load() -> Result<Self> {
         let calls = calls()?;
         let mut version = 0;
@@ -85,17 +85,17 @@ impl Driver {
         Ok(Self { version: version.try_into().unwrap_or(0), calls })
     }
 
-    /// 1000 x major + 10 x minor of the newest CUDA that it runs.
+    /// Returns the newest CUDA version that the driver supports, as 1000 x major + 10 x minor.
     #[must_use]
     pub const fn version(&self) -> u32 {
         self.version
     }
 
-    /// Every GPU that it drives.
+    /// Returns every GPU of the driver.
     ///
     /// # Errors
     ///
-    /// [`Error::Driver`] with what it said.
+    /// [`Error::Driver`] from the driver.
     pub fn gpus(&self) -> Result<Vec<Gpu>> {
         (0..self.count()?).map(|ordinal| self.gpu(ordinal)).collect()
     }
@@ -118,7 +118,7 @@ impl Driver {
         Ok(device)
     }
 
-    /// An attribute of a device; what is negative is 0.
+    /// Returns an attribute of a device; 0 if it is negative.
     pub(super) fn attribute(&self, device: CUdevice, which: c_int) -> Result<u32> {
         let mut value = 0;
         // SAFETY: writes one integer.
@@ -129,7 +129,7 @@ impl Driver {
     fn gpu(&self, ordinal: u32) -> Result<Gpu> {
         let device = self.device(ordinal)?;
         let (mut name, mut memory) = ([0_u8; 256], 0);
-        // SAFETY: the buffer is as long as it is said to be.
+        // SAFETY: the buffer has the given length.
         unsafe { self.calls.cuDeviceGetName(name.as_mut_ptr().cast(), name.len() as c_int, device) }?;
         // SAFETY: writes one integer.
         unsafe { self.calls.cuDeviceTotalMem_v2(&raw mut memory, device) }?;
@@ -156,7 +156,7 @@ fn calls() -> Result<&'static Calls> {
     let missing = |source: libloading::Error| Error::NoDriver { tried: NAMES, source: source.into() };
     let library = match LIBRARY.get() {
         Some(library) => library,
-        // Kept for ever, so that cudarc's later look finds the same one. Another thread's is as good.
+        // Never closed, so that cudarc opens the same library. A library that another thread opened is equivalent.
         None => {
             let found = open().map_err(missing)?;
             LIBRARY.get_or_init(|| found)
@@ -166,10 +166,10 @@ fn calls() -> Result<&'static Calls> {
     Ok(CALLS.get_or_init(|| found))
 }
 
-/// The first library of those names that can be loaded; what the loader says of the last.
+/// Opens the first library that loads; returns the loader's error for the last name.
 fn open() -> core::result::Result<Library, libloading::Error> {
     let [first, others @ ..] = NAMES;
-    // SAFETY: a CUDA driver's initialisers ask nothing of their caller.
+    // SAFETY: the initialisers of a CUDA driver have no preconditions.
     let load = |name: &str| unsafe { Library::new(name) };
     others.iter().fold(load(first), |found, name| found.or_else(|_| load(name)))
 }

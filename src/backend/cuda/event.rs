@@ -1,4 +1,4 @@
-//! [`Event`]: a place in a stream that can be asked for and waited for; used again and again.
+//! [`Event`]: a reusable driver event: a place in a stream that can be polled and waited for.
 
 use core::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,16 +11,16 @@ use super::code::number;
 use super::process;
 use crate::{Error, Result};
 
-/// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING`: whoever waits sleeps.
+/// `CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING`: waiters sleep.
 const FLAGS: u32 = 3;
 
-/// Events that nobody uses.
+/// A pool of idle events.
 pub(super) struct Events {
     calls: &'static Calls,
     idle: Mutex<Vec<Handle<CUevent_st>>>,
 }
 
-/// Goes back to the idle ones when nobody waits for it any more.
+/// An event that returns to its pool when the last reference is dropped.
 pub(super) struct Event {
     handle: Handle<CUevent_st>,
     home: Arc<Events>,
@@ -31,7 +31,7 @@ impl Events {
         Self { calls, idle: Mutex::new(Vec::new()) }
     }
 
-    /// Makes events until so many are idle. The context is bound.
+    /// Creates events until `wanted` are idle. The context must be bound.
     pub fn stock(&self, wanted: usize) -> Result<()> {
         let missing = wanted.saturating_sub(self.idle().len());
         for _ in 0..missing {
@@ -48,18 +48,18 @@ impl Events {
         Ok(Handle(handle))
     }
 
-    /// An event that nobody else has. The context is bound.
+    /// Returns an unused event. The context must be bound.
     pub fn take(self: &Arc<Self>) -> Result<Event> {
         let idle = self.idle().pop();
         let handle = idle.map_or_else(|| self.create(), Ok)?;
         Ok(Event { handle, home: Arc::clone(self) })
     }
 
-    /// Destroys the idle ones.
+    /// Destroys the idle events.
     pub fn give_back(&self) {
         let idle = std::mem::take(&mut *self.idle());
         for event in idle {
-            // SAFETY: nobody uses it. What is not destroyed goes with the context.
+            // SAFETY: unused. If destroying fails, the context's end destroys it.
             let _ = unsafe { self.calls.cuEventDestroy_v2(event.0) };
         }
     }
@@ -74,13 +74,13 @@ impl Event {
         self.handle.0
     }
 
-    /// Puts it at the end of a stream as that is now. Nobody else has it; the context is bound.
+    /// Records the event at the end of a stream. The caller has the only reference, and the context must be bound.
     pub fn record(&self, stream: CUstream) -> Result<()> {
         // SAFETY: a live event; the stream is the caller's, and live.
         unsafe { self.home.calls.cuEventRecord(self.handle.0, stream) }
     }
 
-    /// Whether it was reached. The context is bound.
+    /// Returns true if the event is complete. The context must be bound.
     pub fn is_reached(&self) -> Result<bool> {
         // SAFETY: a live event.
         match unsafe { self.home.calls.cuEventQuery(self.handle.0) } {
@@ -90,16 +90,16 @@ impl Event {
         }
     }
 
-    /// Waits until it is reached. The context is bound.
+    /// Waits until the event is complete. The context must be bound.
     pub fn wait(&self) -> Result<()> {
-        // SAFETY: a live event, which is recorded anew only when nobody has this.
+        // SAFETY: a live event, which is recorded again only when there is no other reference.
         unsafe { self.home.calls.cuEventSynchronize(self.handle.0) }
     }
 }
 
 impl Drop for Event {
     fn drop(&mut self) {
-        // In a fork somebody who is not there may hold the lock.
+        // In a fork, the lock may be held by a thread that does not exist there.
         if process::is_home() {
             self.home.idle().push(self.handle);
         }

@@ -1,4 +1,4 @@
-//! [`Facts`]: what a device says of itself, asked once; and the capabilities that follow.
+//! [`Facts`]: the attributes of a device, queried once, and the capabilities that follow from them.
 
 use cudarc::driver::sys::CUdevice;
 use ringmem_layouts::ring::mpmc::SystemAtomics;
@@ -9,28 +9,28 @@ use super::{CudaBackend, Shared, code};
 use crate::backend::Capabilities;
 use crate::{Error, Result};
 
-/// A device's attributes, as far as this backend goes by them.
+/// The attributes of a device that this backend uses.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Facts {
-    /// Has managed memory, and the driver gives it.
+    /// The device supports managed memory, and the driver has the call.
     pub managed: bool,
     pub concurrent_managed_access: bool,
     pub native_atomics: bool,
-    /// Shares the host's memory.
+    /// The device shares the host's memory.
     pub integrated: bool,
-    /// Host memory at the host's own addresses, and a memory model with scopes: compute capability 7.0 and later.
+    /// Host memory has the same address on the device, and the memory model has scopes: compute capability 7.0 and later.
     pub system_scope: bool,
-    /// Streams write words of 64 bits.
+    /// Streams can write 64-bit words.
     pub writes_words: bool,
     pub pools: bool,
     pub cooperative: bool,
     pub processors: u32,
 }
 
-/// The first compute capability whose loads and stores have a scope.
+/// The first major compute capability whose loads and stores have a scope.
 const SCOPED: u32 = 7;
 
-/// The largest alignment that is given: a large page of a device's.
+/// The largest supported alignment: a large page of a device.
 pub(super) const LARGEST_ALIGN: u64 = 2 << 20;
 
 impl Facts {
@@ -39,7 +39,7 @@ impl Facts {
         let number = |which| driver.attribute(device, which);
         let has = |which| number(which).map(|value| value != 0);
         let mapped = has(attribute::CAN_MAP_HOST_MEMORY)? && has(attribute::UNIFIED_ADDRESSING)?;
-        // A driver that is older than the number refuses it.
+        // A driver older than the attribute rejects its number.
         let newer = |which| match has(which) {
             Err(Error::Driver { code: code::number::INVALID_VALUE, .. }) => Ok(false),
             answer => answer,
@@ -59,7 +59,7 @@ impl Facts {
 }
 
 impl Shared {
-    /// What its attributes come to.
+    /// Returns the capabilities that follow from the attributes.
     pub(super) fn able(&self, ordinal: u32) -> Result<Capabilities> {
         let device = self.device(ordinal)?;
         let facts = &device.facts;
@@ -80,15 +80,15 @@ impl Shared {
 }
 
 impl CudaBackend {
-    /// Shows that read-modify-write operations on words of pinned memory are atomic between the host and a device; `None` where the device does not say
-    /// so.
+    /// Returns a proof that read-modify-write operations on words of pinned memory are atomic between the host and a device; `None` if the
+    /// device does not report that.
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](crate::Error::NoDevice), what the driver said.
+    /// [`NoDevice`](crate::Error::NoDevice), the driver's error.
     pub fn system_atomics(&self, device: u32) -> Result<Option<SystemAtomics>> {
         let has = self.shared.device(device)?.facts.native_atomics;
-        // SAFETY: the device says that its atomics and the host's are each other's on the host's memory.
+        // SAFETY: the device reports that its atomics and the host's are atomic with each other on host memory.
         Ok(has.then(|| unsafe { SystemAtomics::assume() }))
     }
 }

@@ -68,8 +68,8 @@ impl CudaBackend {
     ///
     /// # Errors
     ///
-    /// As [`ordinal_of`](Self::ordinal_of); [`Unsupported`](Error::Unsupported) for the legacy stream, which waits for every other, and for the
-    /// per-thread one, whose handle is another stream's in each thread.
+    /// As [`ordinal_of`](Self::ordinal_of); [`Unsupported`](Error::Unsupported) for the legacy stream, which synchronises with every other,
+    /// and for the per-thread stream, whose handle means a different stream in each thread.
     pub fn adopt_stream(&self, stream: &Arc<CudaStream>) -> Result<StreamId> {
         match stream.cu_stream().addr() {
             0 | LEGACY => return Err(Error::Unsupported { what: "the legacy stream" }),
@@ -87,7 +87,7 @@ impl CudaBackend {
     /// [`Closed`](Error::Closed).
     pub fn raw_stream(&self, stream: StreamId) -> Result<CUstream> {
         let queue = self.shared.stream(stream)?;
-        // One that a kernel still runs on is listed, and its handle may be another's.
+        // A closed stream is listed while a kernel runs on it, and the driver may have reused its handle.
         if queue.is_closed() { Err(Error::Closed { what: "stream" }) } else { Ok(queue.handle()) }
     }
 
@@ -142,11 +142,11 @@ impl CudaBackend {
     }
 }
 
-/// Locks memory, and lets every device see it where it is.
+/// Page-locks memory and maps it for every device at the host's address.
 ///
 /// # Safety
 ///
-/// The bytes are valid until they are unlocked.
+/// The bytes are valid until they are unregistered.
 unsafe fn lock(home: &Device, place: NonNull<u8>, bytes: usize) -> Result<()> {
     let (_bound, mut address) = (home.bind()?, 0);
     // SAFETY: the caller's promise.
@@ -154,7 +154,7 @@ unsafe fn lock(home: &Device, place: NonNull<u8>, bytes: usize) -> Result<()> {
     // SAFETY: just registered; writes one address.
     let mapped = unsafe { home.calls.cuMemHostGetDevicePointer_v2(&raw mut address, place.as_ptr().cast(), 0) };
     if mapped.is_err() || address != place.as_ptr().addr() as u64 {
-        // SAFETY: just registered, and used by nobody.
+        // SAFETY: just registered, and unused.
         unsafe { home.calls.cuMemHostUnregister(place.as_ptr().cast()) }?;
         mapped?;
         return Err(Error::Unsupported { what: "registered memory at another address of the device's" });
@@ -194,7 +194,7 @@ impl Registered {
 
 impl Drop for Registered {
     fn drop(&mut self) {
-        // SAFETY: its own block, freed once, after the uses that were listed: the promise of `register`.
+        // SAFETY: its own block, freed once, after the listed uses: the promise of `register`.
         if let Err(error) = unsafe { self.backend.free(&self.block, &self.uses) } {
             self.backend.unreported(error);
         }

@@ -1,7 +1,7 @@
-//! [`Launching`]: who may queue kernels, and what those who may not are spared.
+//! [`Launching`]: serialises kernel launches with operations that need to know whether a kernel runs.
 //!
-//! Nearly every launch has nobody to mind: it looks at one word under the lock of its queue, which it needs anyway. Who would have launches look further
-//! says so in that word and then takes each queue's lock once: what was launched without a look has been launched by then.
+//! The fast path of a launch reads one counter under the lock of its queue, which it needs anyway. A thread that needs launches to take the
+//! slow path increments that counter, then takes each queue's lock once. Every launch that read 0 is queued by then.
 
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{Relaxed, Release};
@@ -12,42 +12,42 @@ use super::queue::{Queue, State};
 
 #[derive(Default)]
 pub(super) struct Launching {
-    /// Held for reading by who queues a kernel with care, for writing by who calls what would wait for one.
+    /// Held for reading by a launch on the slow path, for writing by a call that would wait for a kernel.
     lock: RwLock<()>,
-    /// Reasons for care: kernels that stay or are about to, and who is alone.
+    /// The number of reasons for the slow path: persistent kernels, launched or about to be, and holders of [`Alone`].
     reasons: AtomicUsize,
 }
 
-/// A reason for care, until it goes.
+/// A reason for the slow path; dropping it ends it.
 pub(super) struct Reason<'a>(&'a Launching);
 
-/// Nobody queues a kernel meanwhile: what a look for kernels found stays true.
+/// A guard during which no thread queues a kernel, so a check for running kernels stays valid.
 pub(super) struct Alone<'a> {
     _reason: Reason<'a>,
     _lock: RwLockWriteGuard<'a, ()>,
 }
 
 impl Launching {
-    /// The state of a queue on which a kernel may be queued with no look at anything else.
+    /// Returns the state of a queue if a kernel may be queued on it without further checks (the fast path).
     pub fn without_care<'a>(&self, queue: &'a Queue) -> Option<MutexGuard<'a, State>> {
         let state = queue.state();
-        // Under the lock: pairs with the lock that `Shared::reason` takes after it has said so.
+        // Under the lock: pairs with the lock that `Shared::reason` takes after it has incremented the counter.
         (self.reasons.load(Relaxed) == 0).then_some(state)
     }
 
-    /// For who queues a kernel with care.
+    /// Returns the guard for a launch on the slow path.
     pub fn with_care(&self) -> RwLockReadGuard<'_, ()> {
         self.lock.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many kernels that stayed have left.
+    /// Removes the reasons of `kernels` persistent kernels that have exited.
     pub fn have_left(&self, kernels: usize) {
         self.reasons.fetch_sub(kernels, Release);
     }
 }
 
 impl Reason<'_> {
-    /// It stays until [`have_left`](Launching::have_left) is told.
+    /// Keeps the reason until [`have_left`](Launching::have_left) removes it.
     pub fn stays(self) {
         core::mem::forget(self);
     }
@@ -60,10 +60,10 @@ impl Drop for Reason<'_> {
 }
 
 impl Shared {
-    /// From here on every launch is with care, and those that were not have been queued.
+    /// Forces launches onto the slow path. On return, every launch on the fast path has been queued.
     pub(super) fn reason(&self) -> Reason<'_> {
         self.launching.reasons.fetch_add(1, Relaxed);
-        // A stream that is listed after this look was listed by who has seen the reason.
+        // A stream listed after this snapshot was listed by a thread that sees the new counter.
         self.queues().iter().for_each(|queue| drop(queue.state()));
         Reason(&self.launching)
     }

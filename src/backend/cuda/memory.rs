@@ -1,4 +1,4 @@
-//! Where a block comes from, and how it goes.
+//! Allocation and release of blocks.
 
 use core::alloc::Layout;
 use core::ptr::{self, NonNull};
@@ -20,9 +20,9 @@ use crate::backend::ranges::Range;
 use crate::backend::{Block, MemoryLocation, Options, Request, StreamId, Ticket};
 use crate::{Error, Result};
 
-/// What goes when a range goes, and how.
+/// The memory of a range, and the call that frees it.
 pub(super) enum Owner {
-    /// `cuMemFree_v2`: the driver's, or managed.
+    /// `cuMemFree_v2`: device memory without a pool, or managed memory.
     Driver(CUdeviceptr),
     /// `cuMemFreeAsync`.
     Pool(CUdeviceptr),
@@ -30,30 +30,30 @@ pub(super) enum Owner {
     Pinned(Handle<u8>),
     /// `cuMemHostUnregister`; the memory is the caller's.
     Registered(Handle<u8>),
-    /// The allocator's.
+    /// `dealloc`: allocated by the Rust allocator.
     Pageable(Handle<u8>, Layout),
-    /// Somebody else's, which is let go of.
+    /// Owned by the caller; dropping the value releases it.
     Adopted(#[allow(dead_code, reason = "to be dropped")] Box<dyn Send + Sync>),
 }
 
 impl Owner {
-    /// Whether its end waits for every kernel.
+    /// Returns true if freeing synchronises with every kernel.
     pub const fn waits(&self) -> bool {
         matches!(self, Self::Driver(_) | Self::Pinned(_) | Self::Registered(_))
     }
 }
 
-/// What a driver promises of each allocation, a device's or the host's: small ones of pinned and managed memory are cut from larger pieces.
+/// The alignment of every driver allocation. Small pinned and managed allocations are parts of larger ones.
 const GRANTED: u64 = 256;
 /// `CU_MEMHOSTALLOC_WRITECOMBINED`.
 const WRITE_COMBINED: u32 = 4;
 /// `CU_MEM_ATTACH_GLOBAL`.
 const GLOBAL: u32 = 1;
 
-/// Memory that is somebody's from now on.
+/// A new allocation.
 struct Given {
     owner: Owner,
-    /// Where the driver's allocation begins.
+    /// The start of the driver's allocation.
     base: u64,
     ready: Option<Ticket>,
 }
@@ -73,7 +73,7 @@ impl Shared {
             return Err(Error::Align { asked: align, most: LARGEST_ALIGN });
         }
         options.check(location)?;
-        // What the driver's alignment may lack of a larger one.
+        // Adds the bytes needed for an alignment above the driver's.
         let bytes = layout.size().checked_add(align.saturating_sub(GRANTED) as usize).ok_or_else(|| self.shortage(home, request))?;
         let given = match location {
             MemoryLocation::Device => self.give_device(home, request, bytes, on)?,
@@ -82,7 +82,7 @@ impl Shared {
             MemoryLocation::Host => give_pageable(layout)?,
         };
         let start = given.base.next_multiple_of(align);
-        // For a device's memory a number that is never followed.
+        // A device address has no provenance, since the host never dereferences it.
         let place = match &given.owner {
             Owner::Pinned(base) | Owner::Pageable(base, _) => base.0.wrapping_add((start - given.base) as usize),
             _ if location == MemoryLocation::Unified => ptr::with_exposed_provenance_mut(start as usize),
@@ -92,7 +92,7 @@ impl Shared {
         Ok(Block { ready: given.ready, ..self.list_range(start, Range::of(request, place, given.owner)) })
     }
 
-    /// Lists and counts new memory; returns its block.
+    /// Lists and counts a new range; returns its block.
     pub(super) fn list_range(&self, start: u64, range: Range<Owner>) -> Block {
         self.counts.of(range.location).allocated(range.bytes());
         let block = range.block(start);
@@ -104,7 +104,7 @@ impl Shared {
         let calls = home.calls;
         let is_zeroed = request.options.contains(Options::ZEROED);
         let zero = |address, stream: CUstream| {
-            // SAFETY: just allocated, as long.
+            // SAFETY: just allocated, with this size.
             if is_zeroed { unsafe { calls.cuMemsetD8Async(address, 0, bytes, stream) } } else { Ok(()) }
         };
         let Some(pool) = &home.pool else {
@@ -114,7 +114,7 @@ impl Shared {
             let said = unsafe { calls.cuMemAlloc_v2(&raw mut address, bytes) };
             said.map_err(|error| self.short(error, home, request))?;
             if let Err(error) = if is_zeroed { home.now(|lane| zero(address, lane.stream())) } else { Ok(()) } {
-                // SAFETY: just allocated, and nothing that was queued uses it any more. What it says is of less interest than the error.
+                // SAFETY: just allocated, and no queued operation uses it. Its result is ignored in favour of the first error.
                 let _ = unsafe { calls.cuMemFree_v2(address) };
                 return Err(error);
             }
@@ -124,7 +124,8 @@ impl Shared {
         let mut take = |stream: CUstream| {
             address = pool.take(bytes, stream).map_err(|error| self.short(error, home, request))?;
             zero(address, stream).inspect_err(|_| {
-                // Here it is in order after its allocation. SAFETY: of the pool, freed once, and used by nobody. What it says is of less interest than the error.
+                // Ordered after its allocation. SAFETY: from the pool, freed once, and unused. Its result is ignored in favour of the first
+                // error.
                 let _ = unsafe { calls.cuMemFreeAsync(address, stream) };
                 address = 0;
             })
@@ -157,7 +158,7 @@ impl Shared {
             self.budget.give(asked);
             self.short(error, home, request)
         })?;
-        // SAFETY: just allocated, as long.
+        // SAFETY: just allocated, with this size.
         unsafe { place.write_bytes(0, bytes) };
         Ok(Given { owner: Owner::Pinned(Handle(place.as_ptr())), base: place.as_ptr().addr() as u64, ready: None })
     }
@@ -174,16 +175,16 @@ impl Shared {
         let said = unsafe { home.calls.cuMemAllocManaged(&raw mut address, bytes, GLOBAL) };
         said.map_err(|error| self.short(error, home, request))?;
         let place = ptr::with_exposed_provenance_mut::<u8>(address as usize);
-        // SAFETY: just allocated, as long, at one address for both sides; no kernel is in the way, by the look above.
+        // SAFETY: just allocated with this size, at one address for both sides; the check above found no conflicting kernel.
         unsafe { place.write_bytes(0, bytes) };
         Ok(Given { owner: Owner::Driver(address), base: address, ready: None })
     }
 
-    /// Gives the memory of a range back that is listed no more.
+    /// Frees the memory of a range that is no longer listed.
     pub(super) fn release(&self, range: Range<Owner>) -> Result<()> {
         self.counts.of(range.location).freed(range.bytes());
         let home = self.device(range.device)?;
-        // Where it cannot be bound it may be so already; what needs no context goes in any case.
+        // If binding fails, the context may already be bound; some releases need none.
         let _bound = home.bind();
         let (location, bytes) = (range.location, range.bytes());
         let released = self.release_owned(home, range.owner);
@@ -195,12 +196,12 @@ impl Shared {
 
     fn release_owned(&self, home: &Device, owner: Owner) -> Result<()> {
         match owner {
-            // SAFETY: allocated by this call's counterpart and listed until now, so freed once; its uses are over.
+            // SAFETY: allocated by the counterpart of this call and listed until now, so freed once; its uses are complete.
             Owner::Driver(address) => unsafe { home.calls.cuMemFree_v2(address) },
             Owner::Pool(address) => self.give_back(home, address),
             // SAFETY: as above.
             Owner::Pinned(place) => unsafe { home.calls.cuMemFreeHost(place.0.cast()) },
-            // SAFETY: registered once, and its uses are over.
+            // SAFETY: registered once, and its uses are complete.
             Owner::Registered(place) => unsafe { home.calls.cuMemHostUnregister(place.0.cast()) },
             Owner::Pageable(place, layout) => {
                 // SAFETY: allocated with this layout.
@@ -211,13 +212,13 @@ impl Shared {
         }
     }
 
-    /// Gives a pool's memory back, on a stream where nothing is in front of it.
+    /// Frees pool memory on an idle lane, so that the free does not wait behind other work.
     fn give_back(&self, home: &Device, address: CUdeviceptr) -> Result<()> {
-        // SAFETY: of the device's pool, freed once; its uses are over.
+        // SAFETY: from the device's pool, freed once; its uses are complete.
         home.now(|lane| unsafe { home.calls.cuMemFreeAsync(address, lane.stream()) })
     }
 
-    /// The driver's answer to a request: in figures where memory is short.
+    /// Converts a driver error of an allocation: out of memory gets the figures.
     fn short(&self, error: Error, home: &Device, request: &Request) -> Error {
         match error {
             Error::Driver { code: number::OUT_OF_MEMORY, .. } => self.shortage(home, request),
@@ -225,7 +226,8 @@ impl Shared {
         }
     }
 
-    /// What is said where memory is short. The driver does not tell what the largest piece is: at most what is free, and less than was refused.
+    /// Returns the out-of-memory error. The driver does not report the largest free piece; the estimate is at most the free bytes, and less
+    /// than requested.
     fn shortage(&self, home: &Device, request: &Request) -> Error {
         let requested = request.layout.size() as u64;
         match request.location {
@@ -237,7 +239,7 @@ impl Shared {
         }
     }
 
-    /// Bytes of a device that are free, with what its pool keeps, and all of them.
+    /// Returns the free bytes of a device, those idle in its pool included, and its total.
     pub(super) fn memory(&self, home: &Device) -> Result<(u64, u64)> {
         let _bound = home.bind()?;
         let (mut free, mut total) = (0, 0);
@@ -247,7 +249,7 @@ impl Shared {
         Ok((free as u64 + kept, total as u64))
     }
 
-    /// Refuses what would have the host touch managed memory under a kernel that must not meet it there.
+    /// Returns an error if the host would access managed memory under a kernel, on a device without concurrent access.
     pub(super) fn host_may_touch(&self, home: &Device) -> Result<()> {
         process::takes_locks("cuMemAllocManaged")?;
         if !home.facts.concurrent_managed_access && self.has_kernels() {
@@ -258,7 +260,7 @@ impl Shared {
 }
 
 fn give_pageable(layout: Layout) -> Result<Given> {
-    // SAFETY: of at least one byte: the caller has looked.
+    // SAFETY: the layout has at least one byte: the caller has checked.
     let Some(place) = NonNull::new(unsafe { alloc_zeroed(layout) }) else {
         return Err(Error::Map { bytes: layout.size() as u64, source: io::ErrorKind::OutOfMemory.into() });
     };

@@ -96,19 +96,19 @@ pub struct CudaBackend {
     shared: Arc<Shared>,
 }
 
-/// What a backend and the thread that watches for it hold on to.
+/// The state that a backend shares with its watch thread.
 struct Shared {
     id: u64,
     driver: Driver,
     settings: Settings,
-    /// By ordinal; those that were used.
+    /// Indexed by ordinal; set at the first use.
     devices: Vec<OnceLock<Arc<Device>>>,
-    /// Held while one is opened.
+    /// Held while a device is opened.
     opening: Mutex<()>,
     ranges: Ranges<Owner>,
     streams: Numbered<StreamId, Queue>,
     ended: Ended<Queue>,
-    /// Streams that were closed and are listed.
+    /// The number of streams that are closed and still listed.
     closing: AtomicUsize,
     images: Mutex<Vec<Arc<Loaded>>>,
     modules: Numbered<ModuleId, Loaded>,
@@ -120,7 +120,7 @@ struct Shared {
     counts: Arc<Counts>,
 }
 
-/// How long a kernel may take to leave when the backend goes, until the memory is left to it.
+/// The time that dropping the backend waits for kernels to exit. If it passes, memory and modules are leaked.
 const LEAVING: Duration = Duration::from_secs(2);
 
 /// The settings of a backend.
@@ -198,7 +198,7 @@ impl CudaBackend {
             return self.shared.counts.read();
         }
         for queue in self.shared.queues() {
-            // Counts what is over.
+            // Counts the operations that are complete.
             let _ = queue.reached(queue.last());
         }
         self.shared.tidy();
@@ -230,7 +230,7 @@ impl Shared {
         self.driver.calls()
     }
 
-    /// A device, opened if it was not.
+    /// Returns a device; opens it at its first use.
     fn device(&self, ordinal: u32) -> Result<&Arc<Device>> {
         let Some(place) = self.devices.get(ordinal as usize) else {
             return Err(Error::NoDevice { asked: ordinal, devices: self.devices.len() as u32 });
@@ -240,7 +240,7 @@ impl Shared {
         }
         let _opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
         if place.get().is_none() {
-            // Nobody else sets it meanwhile.
+            // The lock makes this the only writer.
             let _ = place.set(Device::open(&self.driver, ordinal, &self.settings)?);
         }
         place.get().ok_or(Error::NoDevice { asked: ordinal, devices: self.devices.len() as u32 })
@@ -250,7 +250,7 @@ impl Shared {
         self.devices.get(ordinal as usize).is_some_and(|place| place.get().is_some())
     }
 
-    /// In a fork there is none: the thread that held a lock may not be there to let go of it, so nothing that a destructor calls takes one.
+    /// Returns a listed stream. Returns `None` in a fork, so that destructors take no lock there: the thread that held one may not exist.
     fn listed(&self, id: StreamId) -> Option<Arc<Queue>> {
         if !process::is_home() {
             return None;
@@ -258,7 +258,7 @@ impl Shared {
         self.streams.get(id)
     }
 
-    /// One that is there, or has ended with something to tell.
+    /// Returns a stream that is listed, or that ended with unreported errors.
     fn remembered(&self, id: StreamId) -> Option<Arc<Queue>> {
         self.listed(id).or_else(|| process::is_home().then(|| self.ended.get(id)).flatten())
     }
@@ -280,7 +280,7 @@ impl Shared {
         id
     }
 
-    /// A stream that is not there has executed all that it had.
+    /// Returns true if the ticket is complete. A stream that is not listed has executed all its operations.
     fn is_reached(&self, ticket: Ticket) -> bool {
         self.listed(ticket.stream).is_none_or(|queue| queue.reached(ticket.number))
     }
@@ -289,12 +289,12 @@ impl Shared {
         uses.iter().all(|ticket| self.is_reached(ticket))
     }
 
-    /// Whether a kernel of this backend is queued or running, on any device.
+    /// Returns true if a kernel of this backend is queued or running, on any device.
     fn has_kernels(&self) -> bool {
         self.queues().iter().any(|queue| queue.has_kernels())
     }
 
-    /// Lets go of what may go.
+    /// Runs the deferred frees and drops that are ready, and removes closed streams that are complete.
     fn tidy(&self) {
         if !process::is_home() {
             return;
@@ -311,8 +311,8 @@ impl Shared {
 }
 
 impl Drop for CudaBackend {
-    /// All that was made of it has gone, but for what was closed or dropped under a kernel that still runs. Then nothing is given back: it would wait for
-    /// that kernel.
+    /// Blocks and streams are already dropped, except those that were closed or dropped under a running kernel. If that kernel does not
+    /// exit within [`LEAVING`], device resources are leaked, since freeing them would wait for it.
     fn drop(&mut self) {
         if !process::is_home() {
             return;
@@ -324,17 +324,17 @@ impl Drop for CudaBackend {
                 shared.closing.fetch_add(1, Relaxed);
             }
         }
-        // A kernel that was told to leave may be on its way.
+        // A kernel that was asked to exit may still be exiting.
         let queues = shared.queues();
         let has_left = queues.iter().all(|queue| queue.settles(LEAVING));
-        // What was behind a kernel takes no longer than its bytes.
+        // Operations queued behind a kernel now complete in bounded time.
         let is_left = !(has_left && queues.iter().all(|queue| queue.settle()));
         shared.tidy();
         for device in shared.devices.iter().filter_map(OnceLock::get) {
             if is_left {
                 device.leave();
             } else {
-                // Where it cannot be bound it may be so already.
+                // If binding fails, the context may already be bound.
                 let _bound = device.bind();
                 shared.unload_all(device);
                 shared.moments.give_back(device);

@@ -1,8 +1,9 @@
-//! Modules: an image's kernels, loaded once on each device that launches one.
+//! Modules: the kernels of an image, loaded once per device that launches one of them.
 //!
-//! 1. A module stays loaded as long as the backend: unloading one waits for every kernel that runs. An image is a constant, so there are few.
-//! 2. Every function is loaded with its module, not at its first launch, which would wait for every kernel that runs.
-//! 3. Loading while a kernel runs may wait for it too, lazily or eagerly, so it is refused then.
+//! 1. A module stays loaded as long as the backend, because unloading waits for every running kernel. An image is a constant, so there are
+//!    few.
+//! 2. Every function is loaded with its module. Loading at its first launch would wait for every running kernel.
+//! 3. Loading while a kernel runs is refused, because it may wait for that kernel, lazy or not.
 
 use core::cell::Cell;
 use core::ptr;
@@ -26,18 +27,18 @@ use super::residents::{Fit, Resident};
 use crate::backend::{Launch, ModuleId, StreamId, Ticket, entry};
 use crate::{Error, Result};
 
-/// So many arguments take no heap.
+/// Up to this many arguments are passed without a heap allocation.
 const FEW: usize = 16;
 
-/// Lanes of a group: one warp.
+/// The lanes of a group: one warp.
 const WARP: u32 = 32;
 
-/// An image that was loaded at least once.
+/// An image that was loaded on at least one device.
 pub(super) struct Loaded {
     image: Image,
-    /// By ordinal.
+    /// Indexed by ordinal.
     there: Vec<OnceLock<There>>,
-    /// Held while it is loaded on one.
+    /// Held while the image is loaded on a device.
     loading: Mutex<()>,
 }
 
@@ -53,7 +54,7 @@ impl Remembered for Loaded {
 /// A module on one device.
 struct There {
     module: Handle<CUmod_st>,
-    /// As many and in the same order as the image's entries.
+    /// In the order of the image's entries.
     kernels: Vec<Kernel>,
 }
 
@@ -74,7 +75,7 @@ impl Shared {
             None => {
                 let there = self.devices.iter().map(|_| OnceLock::new()).collect();
                 let loaded = Arc::new(Loaded { image: *image, there, loading: Mutex::default() });
-                // On a device that is in use; on the others when they launch one.
+                // Loads on a device that is in use; on the others at their first launch.
                 let first = (0..self.devices.len() as u32).find(|&ordinal| self.is_open(ordinal)).unwrap_or(0);
                 loaded.on(self, self.device(first)?)?;
                 self.images().push(Arc::clone(&loaded));
@@ -86,7 +87,7 @@ impl Shared {
         Ok(id)
     }
 
-    /// Unloads everything from a device. Nobody launches any of it any more; the context is bound.
+    /// Unloads everything from a device. No thread may launch from it any more. The context must be bound.
     pub(super) fn unload_all(&self, device: &Device) {
         self.images().iter().for_each(|image| image.unload(device));
     }
@@ -112,7 +113,7 @@ impl Shared {
                 let mut others = queue.device.residents.lock();
                 self.fits(&mut others, kernel.fit, groups, on)?;
                 if stays {
-                    // Held until it is among them: two that fit alone may not fit together.
+                    // Held until the kernel is listed: two kernels that each fit alone may not fit together.
                     (residents, reason) = (Some(others), Some(self.reason()));
                 }
                 launching = Some(self.launching.with_care());
@@ -155,8 +156,8 @@ impl Shared {
         Ok(ticket)
     }
 
-    /// A kernel that takes so many arguments, loaded on a device. What this thread found last it finds again without a lock: nothing is unloaded while the
-    /// backend is there.
+    /// Returns a kernel with this number of arguments, loaded on a device. A thread finds its last kernels again without a lock, since
+    /// nothing is unloaded during the backend's lifetime.
     fn kernel(&self, module: ModuleId, name: &str, arguments: usize, device: &Device) -> Result<(&'static Entry, Kernel)> {
         let stamp = self.modules.now();
         let is_it = |known: &Known| {
@@ -185,7 +186,7 @@ impl Shared {
     }
 }
 
-/// A kernel that a thread has found, and the [stamp](super::recent::Stamp) of the modules then.
+/// A kernel that a thread looked up, with the [stamp](super::recent::Stamp) of the modules at that time.
 #[derive(Clone, Copy)]
 struct Known {
     stamp: u64,
@@ -195,10 +196,10 @@ struct Known {
     kernel: Kernel,
 }
 
-/// The last few.
+/// The last kernels that a thread looked up.
 struct Kernels {
     rows: [Cell<Option<Known>>; 4],
-    /// The one that is forgotten next.
+    /// The row that is overwritten next.
     next: Cell<usize>,
 }
 
@@ -206,14 +207,15 @@ thread_local! {
     static KNOWN: Kernels = const { Kernels { rows: [const { Cell::new(None) }; 4], next: Cell::new(0) } };
 }
 
-/// Whether a device would get the same of two images. A constant has another address in each place that names it.
+/// Returns true if a device would load the same module from both images. The address does not identify an image: a constant has one per
+/// use.
 fn is_same(one: &Image, other: &Image) -> bool {
     let shape = |image: &Image| image.host.iter().map(|entry| (entry.name, entry.arguments)).collect::<Vec<_>>();
     one.abi.hash == other.abi.hash && one.ptx == other.ptx && shape(one) == shape(other)
 }
 
 impl Loaded {
-    /// The module on a device, loaded if it was not.
+    /// Returns the module on a device; loads it if necessary.
     fn on(&self, backend: &Shared, device: &Device) -> Result<&There> {
         let Some(place) = self.there.get(device.ordinal as usize) else {
             return Err(Error::NoDevice { asked: device.ordinal, devices: self.there.len() as u32 });
@@ -242,7 +244,7 @@ impl Loaded {
 }
 
 impl There {
-    /// Loads a module and each of its functions, and compares its ABI. The context is bound.
+    /// Loads a module and each of its functions, and compares its ABI. The context must be bound.
     fn load(device: &Device, image: &Image) -> Result<Self> {
         let calls = device.calls;
         let module = compile(calls, image.ptx)?;
@@ -281,7 +283,7 @@ impl There {
         if hash == image.abi.hash {
             return Ok(());
         }
-        // Of the text's own layouts nothing is known but the hash.
+        // The loaded module contains only the hash of its layouts.
         Err(Error::Abi { expected: image.abi, got: Abi { layouts: &[], hash } })
     }
 
@@ -303,16 +305,16 @@ impl There {
     }
 
     fn unload(&self, calls: &Calls) {
-        // SAFETY: loaded once, and nothing of it is launched any more. What is not unloaded goes with the context.
+        // SAFETY: loaded once, and none of its functions is launched any more. If unloading fails, the context's end frees it.
         let _ = unsafe { calls.cuModuleUnload(self.module.0) };
     }
 }
 
-/// Hands a text to the driver's compiler, or a binary to its loader.
+/// Passes PTX to the driver's compiler, or a binary to its loader.
 fn compile(calls: &Calls, image: &[u8]) -> Result<Handle<CUmod_st>> {
     /// `CU_JIT_ERROR_LOG_BUFFER`, `CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES`.
     const LOG: [c_int; 2] = [5, 6];
-    // A text ends with 0, which the file of one does not have.
+    // The driver expects PTX with a trailing zero, which a PTX file does not have.
     let text: Vec<u8> = image.iter().copied().chain([0]).collect();
     let mut module = ptr::null_mut();
     if calls.cuModuleLoadDataEx.is_none() {
@@ -322,7 +324,7 @@ fn compile(calls: &Calls, image: &[u8]) -> Result<Handle<CUmod_st>> {
     }
     let (mut options, mut log) = (LOG, std::vec![0_u8; 8 << 10]);
     let mut values = [log.as_mut_ptr().cast(), ptr::without_provenance_mut::<c_void>(log.len())];
-    // SAFETY: ends with 0; two options and a value for each, the log as long as it is said to be; writes one handle.
+    // SAFETY: ends with 0; two options with a value each, the log of the given size; writes one handle.
     let said = unsafe { calls.cuModuleLoadDataEx(&raw mut module, text.as_ptr().cast(), 2, options.as_mut_ptr(), values.as_mut_ptr()) };
     match said {
         Ok(()) => Ok(Handle(module)),

@@ -1,4 +1,4 @@
-//! [`Moments`]: places in streams of which the driver remembers when they were reached.
+//! [`Moments`]: timed events in streams.
 
 use core::ptr;
 use core::time::Duration;
@@ -18,13 +18,13 @@ use crate::backend::{StreamId, Ticket};
 use crate::error::OperationFault;
 use crate::{Error, Result};
 
-/// By ticket.
+/// The timed events, by ticket.
 #[derive(Default)]
 pub(super) struct Moments {
     kept: Mutex<HashMap<Ticket, Moment, RandomState>>,
 }
 
-/// An event with timing, of a device.
+/// A timed event of a device.
 struct Moment {
     event: Handle<CUevent_st>,
     device: Arc<Device>,
@@ -35,7 +35,7 @@ impl Moments {
         self.kept().contains_key(&ticket)
     }
 
-    /// Destroys those of a device that nobody has forgotten.
+    /// Destroys the events of a device that were not forgotten.
     pub fn give_back(&self, device: &Device) {
         self.kept().retain(|_, moment| moment.device.ordinal != device.ordinal);
     }
@@ -47,9 +47,9 @@ impl Moments {
 
 impl Drop for Moment {
     fn drop(&mut self) {
-        // Where it cannot be bound it may be so already.
+        // If binding fails, the context may already be bound.
         let _bound = self.device.bind();
-        // SAFETY: created once. The driver lets go of it when it was reached.
+        // SAFETY: created once. The driver releases a pending event when it completes.
         let _ = unsafe { self.device.calls.cuEventDestroy_v2(self.event.0) };
     }
 }
@@ -100,7 +100,7 @@ impl Shared {
 
     pub(super) fn forget_moment(&self, ticket: Ticket) {
         let forgotten = self.moments.kept().remove(&ticket);
-        // Outside the lock: the driver is called.
+        // Outside the lock: the drop calls the driver.
         drop(forgotten);
     }
 }

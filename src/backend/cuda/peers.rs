@@ -1,4 +1,4 @@
-//! Devices that reach each other's memory.
+//! Peer access between devices.
 
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::PoisonError;
@@ -9,7 +9,7 @@ use super::device::Device;
 use crate::{Error, Result};
 
 impl Shared {
-    /// Whether a device can be let reach another's memory.
+    /// Returns true if peer access from a device to another is possible.
     pub(super) fn reaches(&self, device: &Device, peer: u32) -> Result<bool> {
         let calls = device.calls;
         if device.ordinal == peer || calls.cuDeviceCanAccessPeer.is_none() || calls.cuCtxEnablePeerAccess.is_none() {
@@ -21,7 +21,7 @@ impl Shared {
         Ok(can != 0)
     }
 
-    /// Whether one of two devices was let reach the other's memory.
+    /// Returns true if one of two devices has peer access to the other.
     pub(super) fn reach_each_other(&self, one: u32, other: u32) -> bool {
         let reaches = |device: u32, peer: u32| {
             self.device(device).is_ok_and(|device| device.peers.lock().unwrap_or_else(PoisonError::into_inner).contains(&peer))
@@ -29,7 +29,7 @@ impl Shared {
         reaches(one, other) || reaches(other, one)
     }
 
-    /// Lets a device reach another's memory, or lets it no more.
+    /// Enables or disables peer access from a device to another.
     pub(super) fn set_peer(&self, device: u32, peer: u32, enabled: bool) -> Result<()> {
         let (home, other) = (self.device(device)?, self.device(peer)?);
         if device == peer {
@@ -53,12 +53,12 @@ impl Shared {
         };
         match said {
             Ok(()) => {}
-            // Others of this process share the context, and were first.
+            // Other libraries in this process share the context, and may have changed it first.
             Err(Error::Driver { code: number::PEER_ACCESS_ALREADY_ENABLED, .. }) if enabled => {}
             Err(Error::Driver { code: number::PEER_ACCESS_NOT_ENABLED, .. }) if !enabled => {}
             Err(error) => return Err(error),
         }
-        // What comes from a pool has an access of its own.
+        // Pool memory has its own access setting.
         if let Some(pool) = &other.pool {
             pool.share(device, enabled)?;
         }

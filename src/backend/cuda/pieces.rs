@@ -1,7 +1,7 @@
-//! [`Pieces`]: pinned memory of the backend's own, in pieces of one size that are used again and again.
+//! [`Pieces`]: a pool of internal pinned memory, in reusable pieces of one size.
 //!
-//! Allocating pinned memory may wait for a running kernel. So it is done where a device or a stream is opened; afterwards only where more pieces are
-//! under way at once than there were before.
+//! Allocating pinned memory may wait for a running kernel. So pieces are allocated when a device or a stream is opened; later only if more
+//! pieces are in flight than ever before.
 
 use core::ffi::c_void;
 use core::ptr::{self, NonNull};
@@ -15,7 +15,7 @@ use crate::{Error, Result};
 /// `CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP`.
 const EVERYWHERE: u32 = 3;
 
-/// Pinned memory that every device sees at the host's address, and that nobody has written yet. A context is bound.
+/// Allocates uninitialised pinned memory that every device accesses at the host's address. A context must be bound.
 pub(super) fn locked(calls: &'static Calls, bytes: usize, flags: u32) -> Result<NonNull<u8>> {
     let (mut pointer, mut address) = (ptr::null_mut::<c_void>(), 0);
     // SAFETY: writes one pointer.
@@ -26,42 +26,42 @@ pub(super) fn locked(calls: &'static Calls, bytes: usize, flags: u32) -> Result<
         Some(place) if mapped.is_ok() && address == place.as_ptr().addr() as u64 => Ok(place),
         place => {
             if let Some(place) = place {
-                // SAFETY: just allocated, and used by nobody.
+                // SAFETY: just allocated, and unused.
                 unsafe { calls.cuMemFreeHost(place.as_ptr().cast()) }?;
             }
             mapped?;
-            // Only without unified addressing, which every 64-bit system has.
+            // Happens only without unified addressing, which every 64-bit system has.
             Err(Error::Unsupported { what: "pinned memory at another address of the device's" })
         }
     }
 }
 
-/// Pieces of so many bytes.
+/// A pool of pieces of `bytes` bytes each.
 pub(super) struct Pieces {
     calls: &'static Calls,
     bytes: usize,
-    /// How many are allocated together.
+    /// The number of pieces allocated together.
     together: usize,
     held: Mutex<Held>,
 }
 
 #[derive(Default)]
 struct Held {
-    /// What the driver gave.
+    /// The allocations of the driver.
     blocks: Vec<Place>,
     idle: Vec<Place>,
 }
 
-/// INVARIANT: pinned bytes that whoever has this has alone.
+/// INVARIANT: pinned bytes to which the holder has exclusive access.
 #[derive(Clone, Copy)]
 struct Place(NonNull<u8>);
 
-// SAFETY: memory, and whoever has it has it alone.
+// SAFETY: memory without thread affinity, to which the holder has exclusive access.
 unsafe impl Send for Place {}
-// SAFETY: as above; a shared reference gives the number alone.
+// SAFETY: as above; a shared reference gives only the address.
 unsafe impl Sync for Place {}
 
-/// Goes back to the idle ones.
+/// A piece that returns to its pool when dropped.
 pub(super) struct Piece {
     place: Place,
     home: Arc<Pieces>,
@@ -72,13 +72,13 @@ impl Pieces {
         Self { calls, bytes, together, held: Mutex::default() }
     }
 
-    /// One for the caller alone. A context is bound.
+    /// Returns a piece for the caller's exclusive use. A context must be bound.
     pub fn take(self: &Arc<Self>) -> Result<Piece> {
         let idle = self.held().idle.pop();
         let place = match idle {
             Some(place) => place,
             None => {
-                // Outside the lock: the driver may take its time.
+                // Outside the lock: the driver call may be slow.
                 let block = locked(self.calls, self.bytes * self.together, 0)?;
                 let mut held = self.held();
                 held.blocks.push(Place(block));
@@ -90,10 +90,10 @@ impl Pieces {
         Ok(Piece { place, home: Arc::clone(self) })
     }
 
-    /// Frees all of it. Nobody uses any.
+    /// Frees all allocations. No piece may be in use.
     pub fn give_back(&self) {
         for block in std::mem::take(&mut *self.held()).blocks {
-            // SAFETY: allocated once, and used by nobody. What is not freed goes with the context.
+            // SAFETY: allocated once, and unused. If freeing fails, the context's end frees it.
             let _ = unsafe { self.calls.cuMemFreeHost(block.0.as_ptr().cast()) };
         }
     }
@@ -104,7 +104,7 @@ impl Pieces {
 }
 
 impl Piece {
-    /// The holder's alone.
+    /// Returns the address, to which the holder has exclusive access.
     pub const fn place(&self) -> NonNull<u8> {
         self.place.0
     }
@@ -112,7 +112,7 @@ impl Piece {
 
 impl Drop for Piece {
     fn drop(&mut self) {
-        // In a fork somebody who is not there may hold the lock.
+        // In a fork, the lock may be held by a thread that does not exist there.
         if process::is_home() {
             self.home.held().idle.push(self.place);
         }

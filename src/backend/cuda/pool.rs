@@ -1,7 +1,7 @@
-//! [`Pool`]: device memory in the order of streams, kept when it is freed.
+//! [`Pool`]: stream-ordered device memory, kept when it is freed.
 //!
-//! A pool of this backend's own, not the device's default one, whose threshold is everybody's: 0, so that what is free goes back to the system at
-//! each synchronisation.
+//! The backend creates its own pool. The device's default pool has a threshold that is shared with other libraries: 0, which releases free
+//! memory to the system at each synchronisation.
 
 use core::ptr;
 use std::ffi::c_int;
@@ -32,7 +32,7 @@ pub(super) struct Pool {
 }
 
 impl Calls {
-    /// Whether the driver has every function that is called here. With some of them memory could be had and not given back.
+    /// Returns true if the driver has every function used here. With only some of them, memory could be allocated but not freed.
     pub fn has_pools(&self) -> bool {
         let Self { cuMemAllocFromPoolAsync, cuMemFreeAsync, cuMemPoolCreate, cuMemPoolDestroy, .. } = self;
         let Self { cuMemPoolSetAttribute, cuMemPoolGetAttribute, cuMemPoolSetAccess, cuMemPoolTrimTo, .. } = self;
@@ -48,7 +48,7 @@ impl Calls {
 }
 
 impl Pool {
-    /// A pool that keeps up to `threshold` bytes that are free. The driver has pools, and the context is bound.
+    /// Creates a pool that keeps up to `threshold` free bytes. The driver must have pools, and the context must be bound.
     pub fn new(calls: &'static Calls, device: u32, threshold: u64) -> Result<Self> {
         let properties = Properties {
             allocation: PINNED,
@@ -70,7 +70,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Memory that may be used from this place of a stream on.
+    /// Allocates memory that is usable from this point of the stream on.
     pub fn take(&self, bytes: usize, stream: CUstream) -> Result<CUdeviceptr> {
         let mut address = 0;
         // SAFETY: a live pool and stream; writes one address.
@@ -78,7 +78,7 @@ impl Pool {
         Ok(address)
     }
 
-    /// Bytes that it holds and nobody uses. A context is bound.
+    /// Returns the bytes that the pool reserves and that are not in use. A context must be bound.
     pub fn idle(&self) -> Result<u64> {
         let ask = |which| {
             let mut value = 0_u64;
@@ -89,13 +89,13 @@ impl Pool {
         Ok(ask(RESERVED)?.saturating_sub(ask(USED)?))
     }
 
-    /// Gives the system back what nobody uses. A context is bound.
+    /// Releases unused memory to the system. A context must be bound.
     pub fn trim(&self) -> Result<()> {
         // SAFETY: a live pool.
         unsafe { self.calls.cuMemPoolTrimTo(self.handle.0, 0) }
     }
 
-    /// Lets a device reach all that is and will be of this pool, or lets it no more.
+    /// Grants or revokes a device's access to all present and future memory of this pool.
     pub fn share(&self, device: u32, is_shared: bool) -> Result<()> {
         let flags = if is_shared { READ_WRITE } else { NO_ACCESS };
         let access = Access { location: ON_A_DEVICE, device: device.cast_signed(), flags };
@@ -106,7 +106,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        // SAFETY: created once, and nothing of it is used any more. What is not destroyed goes with the process.
+        // SAFETY: created once, and its memory is no longer used. If destroying fails, the process's end frees it.
         let _ = unsafe { self.calls.cuMemPoolDestroy(self.handle.0) };
     }
 }

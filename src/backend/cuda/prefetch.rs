@@ -6,7 +6,7 @@ use super::{CudaBackend, Shared};
 use crate::backend::{Block, MemoryLocation, Prefetch, StreamId, Ticket};
 use crate::{Error, Result};
 
-/// Advice about managed memory: `CUmem_advise`. It changes where pages are and how they are mapped, and no byte.
+/// Advice about managed memory: `CUmem_advise`. It affects the location and mapping of pages, not their contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Advice {
@@ -34,20 +34,20 @@ impl Shared {
         if self.ranges.read().find(address.get(), bytes, false, "prefetch")?.location != MemoryLocation::Unified {
             return Err(Error::Unsupported { what: "a prefetch of memory that is not managed" });
         }
-        // What the driver calls no such device.
+        // Reports an invalid device as this backend's error instead of the driver's.
         let target = to.map_or(Ok(&queue.device), |to| self.device(to))?;
         if [&queue.device, target].iter().any(|device| !device.facts.concurrent_managed_access) {
             return Err(Error::Unsupported { what: "a prefetch where host and device have managed memory in turns" });
         }
         let to = self.side(to)?;
         let number = queue.push(Lasts::Bytes(bytes), Some(Done::prefetch(bytes)), |making| {
-            // SAFETY: live managed memory: just found, and whoever frees it waits for this.
+            // SAFETY: live managed memory: just found, and freeing it waits for this operation.
             making.call(|stream| unsafe { self.calls().cuMemPrefetchAsync(address.get(), bytes as usize, to, stream) })
         })?;
         Ok(Ticket { stream: on, number })
     }
 
-    /// A side as the driver numbers it.
+    /// Returns the driver's number of a side.
     fn side(&self, device: Option<u32>) -> Result<i32> {
         device.map_or(Ok(HOST), |device| Ok(self.device(device)?.handle))
     }

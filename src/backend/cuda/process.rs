@@ -1,7 +1,7 @@
-//! Who may call the driver: the process that loaded it, until it begins to end.
+//! Checks that the driver may be called: only in the process that loaded it, until that process begins to end.
 //!
-//! A driver may be gone before the last of a process's values is dropped, and in a fork none of its handles is valid. A call then crashes in
-//! many processes and hangs in others, so none is made: it answers what the driver would. Nor is a lock taken in a fork, whose holder may not be there.
+//! At exit, the driver may be gone before the last value is dropped; in a fork, all its handles are invalid. A call then crashes or hangs,
+//! so none is made and the driver's usual error code is returned. In a fork no lock is taken either, since its holder may not exist.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::Relaxed;
@@ -23,16 +23,16 @@ extern "C" fn ending() {
     IS_ENDING.store(true, Relaxed);
 }
 
-/// This process is the driver's. Called when it is initialised: what is registered last is called first, so this sees the end before the driver.
+/// Records this process as the driver's. Called after `cuInit`: exit handlers run in reverse order, so this one runs before the driver's.
 pub(super) fn settle() {
     HOME.get_or_init(|| {
-        // Where there is no room for it, the driver's own answer is what is left.
+        // If registration fails, only the driver's own error remains.
         atexit(ending);
         Process::this()
     });
 }
 
-/// Whether a call may reach the driver.
+/// Returns an error if a call must not reach the driver.
 pub(super) fn admits(call: &'static str) -> Result<()> {
     if IS_ENDING.load(Relaxed) {
         return checked(call, number::DEINITIALIZED);
@@ -43,12 +43,12 @@ pub(super) fn admits(call: &'static str) -> Result<()> {
     Ok(())
 }
 
-/// Refuses what takes a lock, in a fork: who holds it may not be there.
+/// Returns an error in a fork, where the holder of a lock may not exist.
 pub(super) fn takes_locks(call: &'static str) -> Result<()> {
     if is_home() { Ok(()) } else { checked(call, number::NOT_INITIALIZED) }
 }
 
-/// Whether this process is no fork of the driver's.
+/// Returns true unless this process is a fork of the driver's process.
 pub(super) fn is_home() -> bool {
     HOME.get().is_none_or(Process::is_this)
 }

@@ -1,4 +1,4 @@
-//! Which of what was queued on a [`Queue`] is over: how to ask, how to wait, and what is done then.
+//! Completion of the operations of a [`Queue`]: polling, waiting, and the work that follows a completion.
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::time::Duration;
@@ -12,12 +12,13 @@ use super::event::Event;
 use super::queue::{OWN_EVENTS, Queue, State};
 use crate::{Error, Result};
 
-/// How long a waiter looks before it sleeps: who sleeps in the driver is woken tens of microseconds late, and 256 MiB are copied within a device in some 125.
+/// The time that a waiter polls before it sleeps. A wake-up from the driver is tens of microseconds late; a copy of 256 MiB within a device
+/// takes about 125.
 const AWAKE: Duration = Duration::from_micros(300);
-/// The clock is looked at once in so many looks.
+/// The clock is read once per this many polls.
 const CLOCK: u64 = 8;
 
-/// What a waiter does between two looks.
+/// The action of a waiter between two polls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pause {
     Spin,
@@ -47,7 +48,7 @@ impl Queue {
             Err(error) if is_final(&error) => self.end(&mut state, error),
             Err(Error::Driver { call, code, .. }) => {
                 state.troubles = state.troubles.saturating_add(1);
-                // What it does not say is over is not: it may be executed still.
+                // An operation whose state is unknown counts as incomplete: it may still be executing.
                 state.silent = (state.troubles > TRIES).then_some((call, code));
             }
             Err(_) => {}
@@ -55,17 +56,17 @@ impl Queue {
         self.done.load(Acquire) >= number
     }
 
-    /// Looks whether a number is over, by its event; where there is room for none, by all of the stream.
+    /// Queries whether a number is complete, by its event; without an event, by the state of the whole stream.
     fn ask(&self, state: &mut State, number: u64) -> Result<()> {
         let _bound = self.device.bind()?;
-        // An event may have gone with whoever has reset the device, or may say nothing for a reason of its own: the stream may know.
+        // The event may be invalid after a device reset, or its query may fail. The stream can still answer.
         if self.cover(state, number).is_ok() {
             match self.look(state) {
                 Err(error) if !is_final(&error) && !state.is_destroyed => {}
                 answer => return answer,
             }
         }
-        // SAFETY: the stream is live: one that is destroyed has an event for its last number.
+        // SAFETY: the stream is live: a destroyed one has an event for its last number.
         match unsafe { self.device.calls.cuStreamQuery(self.handle()) } {
             Ok(()) => {
                 state.events.clear();
@@ -78,7 +79,7 @@ impl Queue {
         }
     }
 
-    /// An event that is reached with a number, or after it.
+    /// Returns an event that completes with a number or after it.
     pub fn event(&self, number: u64) -> Result<Option<Arc<Event>>> {
         let _bound = self.device.bind()?;
         let mut state = self.state();
@@ -86,30 +87,30 @@ impl Queue {
         Ok(state.events.iter().find(|(covered, _)| *covered >= number).map(|(_, event)| Arc::clone(event)))
     }
 
-    /// Whether a kernel is queued or running.
+    /// Returns true if a kernel is queued or running.
     pub fn has_kernels(&self) -> bool {
         let launch = self.launch.load(Acquire);
         launch > 0 && !self.reached(launch)
     }
 
-    /// Whether no kernel is queued or running, or is no more within that time.
+    /// Waits until no kernel is queued or running, for at most `timeout`. Returns false on timeout or if the driver does not answer.
     pub fn settles(&self, timeout: Duration) -> bool {
         self.wait_for(self.launch.load(Acquire), Some(timeout))
     }
 
-    /// Waits until all of it is over: whether it is, and not only that nobody can say.
+    /// Waits until all operations are complete. Returns false if the driver does not answer.
     pub fn settle(&self) -> bool {
         self.wait_for(self.last(), None)
     }
 
-    /// Whether it ends when a kernel does, its own or another stream's.
+    /// Returns true if an operation of unbounded duration, a kernel or a wait for another stream, is incomplete.
     pub fn may_last(&self) -> bool {
         let lasting = self.lasting.load(Acquire);
         lasting > 0 && !self.reached(lasting)
     }
 
-    /// Waits until a number is over, not longer than `timeout`: whether it is. Its own failure is told once, or for all `up to` it the first; a
-    /// broken context's always.
+    /// Waits until a number is complete, at most `timeout`. Returns true if it is. Returns its failure if not yet reported; with `up_to`,
+    /// the first unreported failure up to it. The error of a broken context is always returned.
     pub fn wait(&self, number: u64, timeout: Option<Duration>, up_to: bool) -> Result<bool> {
         if !self.wait_for(number, timeout) {
             return self.said_something().map(|()| false);
@@ -117,12 +118,12 @@ impl Queue {
         self.tell(if up_to { 0 } else { number }, number).map(|()| true)
     }
 
-    /// Whether an operation that is over has failed, whoever was told.
+    /// Returns true if a complete operation failed, even if its error was reported.
     pub fn has_failed(&self, number: u64) -> bool {
         self.state().failures.have(number)
     }
 
-    /// Waits until all that is queued now is over. The first failure of it is told, the others have been.
+    /// Waits until all queued operations are complete. Returns their first unreported failure, and marks the others as reported.
     pub fn synchronize(&self) -> Result<()> {
         let last = self.last();
         if !self.wait_for(last, None) {
@@ -131,19 +132,19 @@ impl Queue {
         self.tell(0, last)
     }
 
-    /// An error where the driver does not say what is over.
+    /// Returns the driver's error if it does not report completion.
     fn said_something(&self) -> Result<()> {
         self.state().silent.map_or(Ok(()), |(call, code)| checked(call, code))
     }
 
-    /// The first failure of some numbers; the others have been told.
+    /// Returns the first unreported failure in a range of numbers, and marks the others as reported.
     fn tell(&self, first: u64, last: u64) -> Result<()> {
         let mut state = self.state();
         state.failures.tell(first..=last)?;
         state.told(last)
     }
 
-    /// Whether it is over: not, if the time is up or the driver does not say.
+    /// Returns true if the number completes. Returns false on timeout or if the driver does not answer.
     pub(super) fn wait_for(&self, number: u64, timeout: Option<Duration>) -> bool {
         if self.reached(number) {
             return true;
@@ -174,7 +175,7 @@ impl Queue {
                     Some(left) => thread::sleep(left.min(Duration::from_micros(50))),
                     None => {
                         let event = self.event(number).ok().flatten();
-                        // What it fails with is met by the next look.
+                        // The next query returns its error.
                         if event.is_none_or(|event| self.device.bind().and_then(|_bound| event.wait()).is_err()) {
                             thread::yield_now();
                         }
@@ -185,7 +186,7 @@ impl Queue {
         true
     }
 
-    /// Looks which numbers are over, and does what waits for that. The context is bound.
+    /// Polls the events and completes the numbers that they cover. The context must be bound.
     pub(super) fn look(&self, state: &mut State) -> Result<()> {
         let mut over = None;
         while let Some((number, event)) = state.events.front() {
@@ -193,7 +194,7 @@ impl Queue {
                 Ok(true) => {
                     over = Some(*number);
                     let reached = state.events.pop_front();
-                    // Who waits for it has it, too. Nobody gets it any more. The others are the device's again.
+                    // An event that a waiter still holds is not reused. The surplus returns to the device's pool.
                     let own = reached.map(|(_, event)| event).filter(|event| Arc::strong_count(event) == 1);
                     state.idle.extend(own.filter(|_| state.idle.len() < OWN_EVENTS));
                 }
@@ -216,7 +217,7 @@ impl Queue {
         self.done.fetch_max(number, Release);
     }
 
-    /// Nothing more is executed: all is over, and fails.
+    /// Completes all operations with an error: the context is broken and executes nothing more.
     fn end(&self, state: &mut State, error: Error) {
         if let (Error::Driver { call, code, .. }, None) = (error, state.broken) {
             state.broken = Some((self.done.load(Relaxed), call, code));
@@ -227,7 +228,7 @@ impl Queue {
         self.done.fetch_max(state.last, Release);
     }
 
-    /// Sees to it that an event covers a number that is not over.
+    /// Ensures that an event covers a number that is not complete.
     pub(super) fn cover(&self, state: &mut State, number: u64) -> Result<()> {
         if state.events.back().is_some_and(|&(covered, _)| covered >= number) || self.done.load(Relaxed) >= number {
             return Ok(());
@@ -235,7 +236,7 @@ impl Queue {
         self.record(state)
     }
 
-    /// Records an event for all that is queued, if none covers it. The context is bound.
+    /// Records an event for all queued operations, if none covers them. The context must be bound.
     pub(super) fn record(&self, state: &mut State) -> Result<()> {
         let covered = state.events.back().map_or_else(|| self.done.load(Relaxed), |&(number, _)| number);
         if covered < state.last {
@@ -251,7 +252,7 @@ impl Queue {
 }
 
 impl State {
-    /// What a broken context says to who waits for a number that was not over before.
+    /// Returns the error of a broken context for a number that was incomplete when it broke.
     fn told(&self, number: u64) -> Result<()> {
         match self.broken {
             Some((over, call, code)) if number > over => checked(call, code),

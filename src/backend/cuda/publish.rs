@@ -16,11 +16,11 @@ use crate::backend::bytes::{aligned, is_word};
 use crate::backend::ranges::Found;
 use crate::backend::{Copy, MemoryLocation, Place, StreamId, Ticket};
 
-/// The default of `cuStreamWriteValue64_v2`: what is before it in the stream is visible before it.
+/// The default of `cuStreamWriteValue64_v2`: earlier operations of the stream are visible before the word.
 const WITH_BARRIER: u32 = 0;
 
 impl Shared {
-    /// Where a word is to be published.
+    /// Finds the word to publish.
     fn word(&self, word: Place) -> Result<Found> {
         let bytes = size_of::<u64>() as u64;
         let found = self.ranges.end(word, bytes, "publish")?;
@@ -43,7 +43,7 @@ impl Shared {
                 }
                 // SAFETY: the lane's own word.
                 unsafe { lane.word().write(value) };
-                // SAFETY: as above; the lane is synchronised before anybody else has it.
+                // SAFETY: as above; the lane is synchronised before another thread uses it.
                 unsafe { home.calls.cuMemcpyHtoDAsync_v2(address(&found), lane.word().as_ptr().cast(), size_of::<u64>(), lane.stream()) }
             })?;
         } else {
@@ -80,9 +80,9 @@ impl Shared {
                         .call(|stream| unsafe { device.calls.cuStreamWriteValue64_v2(stream, address(&found), value, WITH_BARRIER) });
                 }
                 let own = making.word()?;
-                // SAFETY: this operation's own.
+                // SAFETY: belongs to this operation.
                 unsafe { own.write(value) };
-                // SAFETY: as above; the word is this operation's until it is over.
+                // SAFETY: as above; the word belongs to this operation until it is complete.
                 making.call(|stream| unsafe { device.calls.cuMemcpyHtoDAsync_v2(address(&found), own.as_ptr().cast(), bytes, stream) })
             },
         )?;
@@ -95,13 +95,13 @@ impl Shared {
     pub(super) unsafe fn copy_and_publish_at_once(&self, copies: &[Copy], word: Place, value: u64) -> Result<()> {
         process::takes_locks("cuStreamWriteValue64_v2")?;
         let found = self.word(word)?;
-        // A word elsewhere is no device's to be opened for.
+        // A word outside device memory needs no device, so none is opened.
         let home = if found.location == MemoryLocation::Device { Some(self.device(found.device)?) } else { None };
         let mut ends = [None, None];
         for (ends, copy) in ends.iter_mut().zip(copies) {
             *ends = Some((self.ends(copy)?, copy.bytes));
         }
-        // A word goes through a lane's own.
+        // A copy of one word uses the lane's own word.
         let is_alike = |(ends, bytes): &(Ends, u64)| {
             let is_home = match ends.way {
                 Way::Up => ends.to.device == found.device,
@@ -133,13 +133,13 @@ impl Shared {
     }
 }
 
-/// Stores a word that others may be reading.
+/// Stores a word that other threads or devices may be reading.
 ///
-/// It is live and aligned, and others access it as a word: whoever calls this has checked the one, and was promised the other.
+/// The word is live and aligned, which the caller has checked. Others access it as a word, which the caller was promised.
 fn store(spot: Spot, value: u64) {
     drain();
-    // SAFETY: as the function says.
+    // SAFETY: see the function's comment.
     let word = unsafe { AtomicU64::from_ptr(spot.get().as_ptr().cast()) };
-    // SYNC POINT: published. Pairs with whatever acquires that word.
+    // SYNC POINT: published. Pairs with every acquire load of that word.
     word.store(value, Release);
 }

@@ -1,13 +1,13 @@
-//! [`Queue`]: a stream, and which of what was queued on it is over.
+//! [`Queue`]: a stream, and which of its queued operations are complete.
 //!
-//! 1. Operations have numbers. An event covers all up to the number at which it was recorded: one after each large operation and before each that
-//!    may last, and where somebody asks, one for all that is queued. So a flush of small copies and an index costs one event, and nobody who waits
-//!    for a copy waits for a kernel behind it.
-//! 2. What was seen to be over once is asked of nobody again.
-//! 3. A call that failed before anything was queued is its caller's error. One of several that make up an operation leaves a number that fails, since a
-//!    part of it may be executed. A context that a kernel broke has ended all: whoever waits is told.
-//! 4. Where the driver does not say what is over, whoever waits is told what it says instead, and nothing is over: its memory stays where it is until the
-//!    driver says more, or the process ends.
+//! 1. Operations are numbered. An event covers all operations up to the number at which it was recorded. One is recorded after each large
+//!    operation, before each operation of unbounded duration, and on demand. So a flush of small copies and an index costs one event, and a
+//!    wait for a copy does not wait for a later kernel.
+//! 2. A completion that was observed is cached; the driver is not queried again.
+//! 3. If a call fails before anything is queued, its caller gets the error. If a later call of the same operation fails, the operation gets
+//!    a number that fails, since a part of it may be executed. A context that a kernel broke completes all operations with its error.
+//! 4. If the driver does not report whether an operation is complete, waiters get the driver's error and the operation stays incomplete.
+//!    Its memory stays allocated until the driver answers or the process ends.
 
 use core::mem::{self, ManuallyDrop};
 use core::ptr::NonNull;
@@ -35,47 +35,48 @@ use crate::backend::{StreamId, Ticket};
 use crate::error::OperationFault;
 use crate::{Error, Result};
 
-/// From so many bytes on an operation has an event of its own: what takes 5 us and more is worth not being waited for by mistake.
+/// Operations of at least this many bytes get an event of their own: they take 5 us or more, so a wait for earlier work should not include
+/// them.
 const LARGE: u64 = 64 << 10;
-/// So many small operations have one at least.
+/// An event is recorded after at most this many small operations.
 const RUN: u64 = 32;
-/// So many events wait before somebody looks which are over.
+/// The number of outstanding events at which `push` polls them.
 const MANY: usize = 64;
-/// Events that a stream which is opened finds idle at least: a kernel's, its waits', and some large copies'.
+/// The minimum of idle events on the device when a stream is opened: for a kernel, its waits and some large copies.
 const EVENTS: usize = 16;
-/// Events that a stream is opened with: it needs one at a time where each operation is waited for.
+/// The number of events that a stream is opened with. One at a time is enough if each operation is waited for.
 const FIRST_EVENTS: usize = 2;
-/// Events that a stream keeps to itself at most: as many as kernels are queued in a row.
+/// The most idle events that a stream keeps: the number of kernels usually queued in a row.
 pub(super) const OWN_EVENTS: usize = 32;
 
 pub(super) struct Queue {
     pub(super) counts: Arc<Counts>,
     stream: Owned,
     state: Mutex<State>,
-    /// All up to this number are over.
+    /// All operations up to this number are complete.
     pub(super) done: AtomicU64,
-    /// The last launch.
+    /// The number of the last launch.
     pub(super) launch: AtomicU64,
-    /// The last operation that ends when a kernel does, its own stream's or another's.
+    /// The number of the last operation of unbounded duration: a kernel, or a wait for another stream.
     pub(super) lasting: AtomicU64,
-    // Last: its events go back to the device before that goes.
+    // Declared last: the events of `state` return to the device's pool, so the device must be dropped after them.
     pub device: Arc<Device>,
 }
 
 enum Owned {
-    /// Destroyed when the queue is closed.
+    /// Created by this backend; destroyed when the queue is closed.
     Here(Handle<CUstream_st>),
-    /// cudarc's.
+    /// Adopted from cudarc.
     There(ManuallyDrop<Arc<CudaStream>>),
 }
 
 impl Drop for Owned {
     fn drop(&mut self) {
-        // cudarc would call the driver in a fork, too.
+        // cudarc would call the driver even in a fork.
         if let Self::There(stream) = self
             && process::is_home()
         {
-            // SAFETY: dropped here alone, and used no more.
+            // SAFETY: dropped only here, and not used afterwards.
             unsafe { ManuallyDrop::drop(stream) };
         }
     }
@@ -83,55 +84,55 @@ impl Drop for Owned {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// The last number that was given away.
+    /// The last number assigned.
     pub last: u64,
-    /// Numbers and the events that cover all up to them, in order.
+    /// The events in order, each with the last number that it covers.
     pub events: VecDeque<(u64, Arc<Event>)>,
-    /// Those that were reached: this stream's before they are the device's again.
+    /// Complete events that this stream reuses before it takes one from the device.
     pub idle: Vec<Arc<Event>>,
-    /// What is counted when a number is over.
+    /// The counts to add when a number completes.
     pub done: VecDeque<(u64, Done)>,
-    /// What goes back when a number is over.
+    /// The pinned pieces to return when a number completes.
     pub lent: VecDeque<(u64, Piece)>,
     pub failures: Failures,
     /// The last number that failed.
     pub failed: u64,
-    /// What the context broke with, and the last number that was over before.
+    /// The error that broke the context, and the last number that was complete before it.
     pub broken: Option<(u64, &'static str, u32)>,
-    /// How often in a row the driver did not say whether something is over.
+    /// The number of consecutive queries that the driver failed to answer.
     pub troubles: u32,
-    /// What it says instead, where that was too often: call and code.
+    /// The call and code of the driver's error, once [`troubles`](Self::troubles) exceeds the limit.
     pub silent: Option<(&'static str, u32)>,
-    /// For host functions: operations of one stream use it one after another. Until it is closed.
+    /// Memory for host functions, shared by the operations of the stream, which run in order. `None` once closed.
     staging: Option<Piece>,
     is_closed: bool,
-    /// The driver's stream has gone.
+    /// The driver's stream is destroyed.
     pub is_destroyed: bool,
 }
 
-/// How long an operation may take.
+/// The bound on an operation's duration.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lasts {
-    /// As long as so many bytes do.
+    /// Bounded by the time to transfer this many bytes.
     Bytes(u64),
-    /// As long as a kernel that others have queued.
+    /// Bounded by a kernel on another stream.
     Wait,
-    /// As long as it likes.
+    /// Unbounded.
     Kernel,
 }
 
-/// An operation while its calls are made.
+/// An operation while its driver calls are made.
 pub(super) struct Making<'a> {
     queue: &'a Queue,
     number: u64,
     staging: Option<NonNull<u8>>,
-    /// A word, until it is over.
+    /// A pinned word that belongs to the operation until it completes.
     word: Option<Piece>,
     has_begun: bool,
 }
 
 impl Making<'_> {
-    /// One call of it.
+    /// Makes one driver call of the operation.
     pub fn call(&mut self, call: impl FnOnce(CUstream) -> Result<()>) -> Result<()> {
         call(self.queue.handle())?;
         self.has_begun = true;
@@ -143,12 +144,13 @@ impl Making<'_> {
         self.has_begun.then_some(self.number)
     }
 
-    /// [`STAGING`](super::device::STAGING) pinned bytes, which its calls alone use where they come in the stream's order, and the host only in host functions.
+    /// Returns [`STAGING`](super::device::STAGING) pinned bytes. Only the operation's calls use them, in stream order; the host accesses
+    /// them only in host functions.
     pub fn staging(&self) -> Result<NonNull<u8>> {
         self.staging.ok_or(Error::Closed { what: "stream" })
     }
 
-    /// A pinned word that is its own until it is over: always the same.
+    /// Returns a pinned word that belongs to the operation until it completes. Each call returns the same word.
     pub fn word(&mut self) -> Result<NonNull<u64>> {
         let word = match self.word.take() {
             Some(word) => word,
@@ -159,19 +161,19 @@ impl Making<'_> {
 }
 
 impl Queue {
-    /// A stream of its own.
+    /// Creates a stream.
     pub fn open(device: &Arc<Device>, counts: &Arc<Counts>) -> Result<Self> {
         let _bound = device.bind()?;
         Self::new(device, counts, || Ok(Owned::Here(device.stream()?)))
     }
 
-    /// cudarc's stream.
+    /// Adopts a stream of cudarc.
     pub fn adopt(device: &Arc<Device>, counts: &Arc<Counts>, stream: Arc<CudaStream>) -> Result<Self> {
         let _bound = device.bind()?;
         Self::new(device, counts, || Ok(Owned::There(ManuallyDrop::new(stream))))
     }
 
-    /// With what its operations will need: what a running kernel would hold up is done now. The context is bound.
+    /// Allocates now what later operations need, since those allocations could block behind a running kernel. The context must be bound.
     fn new(device: &Arc<Device>, counts: &Arc<Counts>, stream: impl FnOnce() -> Result<Owned>) -> Result<Self> {
         let idle = (0..FIRST_EVENTS).map(|_| device.events.take().map(Arc::new)).collect::<Result<_>>()?;
         device.events.stock(EVENTS)?;
@@ -207,7 +209,7 @@ impl Queue {
             return Err(Error::Closed { what: "stream" });
         }
         if !matches!(lasts, Lasts::Bytes(_)) {
-            // Who waits for what is before it does not wait for it.
+            // A wait for an earlier operation must not wait for this one.
             self.record(&mut state)?;
         }
         let staging = state.staging.as_ref().map(Piece::place);
@@ -242,17 +244,17 @@ impl Queue {
         }
         let covered = state.events.back().map_or_else(|| self.done.load(Relaxed), |(number, _)| *number);
         if matches!(lasts, Lasts::Bytes(LARGE..)) || number - covered >= RUN {
-            // One that fails is met again by who asks.
+            // If recording fails, the next query records again and returns the error.
             let _ = self.record(&mut state);
         }
         if state.events.len() >= MANY {
-            // What fails is met again, too.
+            // If polling fails, the next query returns the error.
             let _ = self.look(&mut state);
         }
         Ok(number)
     }
 
-    /// A number that is over when all before it is.
+    /// Returns a number that completes when all earlier ones do.
     pub fn mark(&self) -> Result<u64> {
         let mut state = self.state();
         if state.is_closed {
@@ -260,7 +262,7 @@ impl Queue {
         }
         state.last += 1;
         let (number, before) = (state.last, state.last - 1);
-        // Nothing was queued for it: the event that covers what is before it covers it.
+        // No call was queued for it: the event that covers the earlier operations covers it too.
         match state.events.back_mut() {
             Some((covered, _)) if *covered == before => *covered = number,
             None if self.done.load(Acquire) >= before => self.done.store(number, Release),
@@ -269,13 +271,13 @@ impl Queue {
         Ok(number)
     }
 
-    /// The last number that was given away.
+    /// Returns the last number assigned.
     pub fn last(&self) -> u64 {
         self.state().last
     }
 
-    /// Takes no more operations. Waits for those it has, unless a launch or a wait for another stream's is among them.
-    /// Whether it was open.
+    /// Rejects further operations. Waits for the queued ones, unless a launch or a wait for another stream is among them. Returns true if
+    /// the queue was open.
     pub fn close(&self) -> bool {
         let last = {
             let mut state = self.state();
@@ -287,7 +289,7 @@ impl Queue {
         if !self.may_last() {
             self.wait_for(last, None);
         }
-        // Where it cannot be bound it may be so already.
+        // If binding fails, the context may already be bound.
         let _bound = self.device.bind();
         let mut state = self.state();
         if let Some(staging) = state.staging.take()
@@ -295,27 +297,27 @@ impl Queue {
         {
             state.lent.push_back((last, staging));
         }
-        // Without an event for its end the stream must stay, to be asked.
+        // Without an event for its last number, the stream must stay alive to be queried.
         if self.cover(&mut state, last).is_ok() {
             self.destroy(&mut state);
         }
         true
     }
 
-    /// Gives the driver's stream back, if that has not been done. The context is bound.
+    /// Destroys the driver's stream, once. The context must be bound.
     fn destroy(&self, state: &mut State) {
         if let (Owned::Here(stream), false) = (&self.stream, mem::replace(&mut state.is_destroyed, true)) {
-            // SAFETY: ours, and nobody queues anything any more. The driver executes what is queued.
+            // SAFETY: owned by this queue, which is closed, so no thread queues more. The driver executes the queued operations.
             let _ = unsafe { self.device.calls.cuStreamDestroy_v2(stream.0) };
         }
     }
 
-    /// After all of it is over: what could not be given back when it was closed.
+    /// Releases the resources that `close` could not. All operations must be complete.
     pub fn finish(&self) {
         let mut state = self.state();
         state.idle.clear();
         if !state.is_destroyed {
-            // Where it cannot be bound it may be so already.
+            // If binding fails, the context may already be bound.
             let _bound = self.device.bind();
             self.destroy(&mut state);
         }
@@ -325,7 +327,7 @@ impl Queue {
         self.state().is_closed
     }
 
-    /// Whether it is closed and all of it is over.
+    /// Returns true if the queue is closed and all its operations are complete.
     pub fn is_over(&self) -> bool {
         let (is_closed, last) = {
             let state = self.state();

@@ -1,9 +1,10 @@
-//! What a thread has looked up last, found again without a lock.
+//! Per-thread caches of recent lookups, read without a lock.
 //!
-//! 1. What was looked up is true until something goes; then the place where it was looked up has another [`Stamp`]. Who finds the stamp that there was, finds
-//!    what is true.
-//! 2. A stamp is given once in a process: what was looked up in one place is never taken for another's.
-//! 3. Nothing is kept alive: what is counted is remembered weakly. Of ranges nothing is written that others read, of streams and modules their count.
+//! 1. A lookup stays valid until an entry of its table is removed. Removal changes the table's [`Stamp`], so a cached entry with the
+//!    current stamp is valid.
+//! 2. Stamps are unique in a process, so an entry of one table never matches another table.
+//! 3. The cache keeps nothing alive: it holds weak references. A hit on a range writes no shared memory; a hit on a stream or module writes
+//!    its reference count.
 
 use core::cell::{Cell, RefCell};
 use core::ptr::NonNull;
@@ -19,10 +20,10 @@ use foldhash::fast::RandomState;
 use crate::backend::MemoryLocation;
 use crate::backend::ranges::Span;
 
-/// How many a thread remembers: both ends of a copy, and a word beside each.
+/// The entries per thread: both ends of a copy, and a word for each.
 const MANY: usize = 4;
 
-/// Since when nothing has gone.
+/// Identifies a period in which no entry is removed.
 pub(crate) struct Stamp(AtomicU64);
 
 impl Default for Stamp {
@@ -32,7 +33,7 @@ impl Default for Stamp {
 }
 
 fn next() -> u64 {
-    // 0 is nobody's.
+    // 0 is never a table's stamp.
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Relaxed) + 1
 }
@@ -43,19 +44,19 @@ impl Stamp {
         self.0.load(Acquire)
     }
 
-    /// Makes everything remembered so far old. Called before what goes is freed or its key is reused. What is remembered has a stamp that was taken
-    /// before the lookup, or under the lock that renewing takes.
+    /// Invalidates all cached lookups. Called before the removed entry is freed or its key is reused. A cached entry has a stamp that was
+    /// read before the lookup, or under the lock that `renew` is called with.
     pub fn renew(&self) {
         // SYNC POINT: gone. Pairs with now.
         self.0.store(next(), Release);
     }
 }
 
-/// The ranges that a thread remembers.
+/// The ranges that a thread has cached.
 struct Spans {
     /// Each with its stamp.
     rows: [Cell<(u64, Span)>; MANY],
-    /// The one that is forgotten next.
+    /// The row that is overwritten next.
     next: Cell<usize>,
 }
 
@@ -66,7 +67,7 @@ thread_local! {
     };
 }
 
-/// The live range that an address is in.
+/// Returns the cached live range that contains an address.
 #[inline]
 pub(crate) fn span(stamp: u64, address: u64) -> Option<Span> {
     SPANS.with(|spans| {
@@ -82,13 +83,13 @@ pub(crate) fn remember(stamp: u64, span: Span) {
     });
 }
 
-/// Things by a number that is never used again.
+/// A table of values by a number that is never reused.
 pub(crate) struct Numbered<K, T> {
     things: RwLock<HashMap<K, Arc<T>, RandomState>>,
     stamp: Stamp,
 }
 
-/// Those that a thread remembers.
+/// The values that a thread has cached.
 pub(crate) struct Recent<K, T> {
     rows: RefCell<[Row<K, T>; MANY]>,
     next: Cell<usize>,
@@ -100,7 +101,7 @@ struct Row<K, T> {
     thing: Weak<T>,
 }
 
-/// What threads remember.
+/// A type whose lookups are cached per thread.
 pub(crate) trait Remembered: Sized + 'static {
     type Key: Copy + Eq + Hash + 'static;
 
@@ -108,7 +109,7 @@ pub(crate) trait Remembered: Sized + 'static {
 }
 
 impl<K, T> Recent<K, T> {
-    /// Nothing.
+    /// Returns an empty cache.
     pub const fn new() -> Self {
         Self { rows: RefCell::new([const { Row { stamp: 0, key: None, thing: Weak::new() } }; MANY]), next: Cell::new(0) }
     }
@@ -125,7 +126,7 @@ impl<T: Remembered> Numbered<T::Key, T> {
     pub fn get(&self, key: T::Key) -> Option<Arc<T>> {
         let stamp = self.stamp.now();
         let known = |row: &&Row<T::Key, T>| row.stamp == stamp && row.key == Some(key);
-        // A thread that is ending remembers nothing.
+        // The cache is not accessible while the thread ends.
         let recent = T::recent().try_with(|recent| recent.rows.borrow().iter().find(known).and_then(|row| row.thing.upgrade()));
         recent.ok().flatten().or_else(|| self.look(key))
     }
@@ -135,7 +136,7 @@ impl<T: Remembered> Numbered<T::Key, T> {
         let things = self.read();
         let thing = things.get(&key)?;
         let row = Row { stamp: self.stamp.now(), key: Some(key), thing: Arc::downgrade(thing) };
-        // As above.
+        // See above: inaccessible while the thread ends.
         let _ = T::recent().try_with(|recent| {
             let next = recent.next.replace((recent.next.get() + 1) % MANY);
             recent.rows.borrow_mut()[next] = row;
@@ -143,7 +144,7 @@ impl<T: Remembered> Numbered<T::Key, T> {
         Some(Arc::clone(thing))
     }
 
-    /// What is found is so until this is another.
+    /// Returns the stamp. A lookup stays valid while it is unchanged.
     #[inline]
     pub fn now(&self) -> u64 {
         self.stamp.now()
@@ -159,7 +160,7 @@ impl<T: Remembered> Numbered<T::Key, T> {
         things.remove(&key)
     }
 
-    /// Takes those out that `goes` says yes to, and hands them over before anybody sees that they have gone.
+    /// Removes the entries that `goes` selects, and passes each to `gone` before other threads can observe the removal.
     pub fn take(&self, mut goes: impl FnMut(&T) -> bool, mut gone: impl FnMut(T::Key, Arc<T>)) {
         let mut things = self.write();
         for (key, thing) in things.extract_if(|_, thing| goes(thing)) {

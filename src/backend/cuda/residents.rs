@@ -1,8 +1,8 @@
-//! [`Residents`]: kernels that stay until they are told to leave, and what they leave of a device to others.
+//! [`Residents`]: the persistent kernels of a device, and the capacity that they leave to other kernels.
 //!
-//! A kernel's groups may wait for each other, so they must all be there at once. A multiprocessor holds so many groups of a kernel, by the driver's
-//! occupancy; each takes that share of it. A device gives a group to the multiprocessor that is least loaded: so it is counted here. Of the kernels of one
-//! stream one runs at a time: the one that takes the most counts.
+//! The groups of a kernel may wait for each other, so all of them must be resident at the same time. The driver's occupancy says how many
+//! groups of a kernel a multiprocessor holds; each group takes that share of it. The model assigns each group to the least loaded
+//! multiprocessor, as a device does. Kernels of one stream run one at a time, so only the largest counts.
 
 use core::cmp::Reverse;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use super::Shared;
 use crate::backend::{StreamId, Ticket};
 use crate::{Error, Result};
 
-/// The kernels of a device that stay, as far as they were not seen to have left.
+/// The persistent kernels of a device that were not seen to exit.
 #[derive(Default)]
 pub(super) struct Residents(Mutex<Vec<Resident>>);
 
@@ -20,28 +20,28 @@ pub(super) struct Residents(Mutex<Vec<Resident>>);
 pub(super) struct Resident {
     ticket: Ticket,
     groups: u32,
-    /// What each group takes of a multiprocessor, in parts of [`WHOLE`].
+    /// The share of a multiprocessor that each group takes, in units of 1 / [`WHOLE`].
     share: u64,
 }
 
-/// A multiprocessor: a multiple of each number of groups that one has held so far, 1 to 32.
+/// The capacity of a multiprocessor: a multiple of each of 1 to 32, the groups that multiprocessors have held so far.
 const WHOLE: u64 = 144_403_552_893_600;
 
-/// How a kernel fits on a device.
+/// The capacity of a device for one kernel.
 #[derive(Clone, Copy)]
 pub(super) struct Fit {
-    /// Groups that a multiprocessor holds.
+    /// The groups that a multiprocessor holds.
     pub each: u32,
     pub processors: u32,
 }
 
 impl Fit {
-    /// Groups that fit where nothing else is.
+    /// Returns the number of groups that fit on an idle device.
     pub const fn most(self) -> u32 {
         self.each.saturating_mul(self.processors)
     }
 
-    /// Refuses what fits not even where nothing else is.
+    /// Returns an error if the groups do not fit on an idle device.
     pub fn holds(self, groups: u32) -> Result<()> {
         if groups == 0 || groups > self.most() {
             return Err(Error::Size { what: "number of groups", asked: groups.into(), least: 1, most: self.most().into() });
@@ -49,12 +49,12 @@ impl Fit {
         Ok(())
     }
 
-    /// What a group takes of a multiprocessor.
+    /// Returns the share of a multiprocessor that a group takes.
     fn share(self) -> u64 {
         WHOLE.div_ceil(self.each.max(1).into())
     }
 
-    /// Groups that fit beside those of others.
+    /// Returns the number of groups that fit next to those of other kernels.
     fn beside(self, others: &[Resident]) -> u32 {
         let mut loads = std::vec![(0, self.processors)];
         others.iter().for_each(|other| other.load(&mut loads, self.processors.max(1)));
@@ -64,14 +64,15 @@ impl Fit {
 }
 
 impl Residents {
-    /// Whoever holds this queues alone what is to run beside the others.
+    /// Locks the list. The holder is the only thread that queues a persistent kernel, or a kernel that must fit next to them.
     pub fn lock(&self) -> MutexGuard<'_, Vec<Resident>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Shared {
-    /// Whether groups of a kernel fit beside the kernels that stay on other streams; behind one of its own stream it comes when that has left.
+    /// Checks that groups of a kernel fit next to the persistent kernels of other streams. A kernel behind one of its own stream runs after
+    /// that one exits.
     pub(super) fn fits(&self, residents: &mut Vec<Resident>, fit: Fit, groups: u32, on: StreamId) -> Result<()> {
         let before = residents.len();
         residents.retain(|resident| !self.is_reached(resident.ticket));
@@ -96,7 +97,7 @@ impl Resident {
         Self { ticket, groups, share: fit.share() }
     }
 
-    /// Adds its groups to the loads of multiprocessors, each with how many have it.
+    /// Adds the groups to the loads of multiprocessors. Each entry is a load and the number of multiprocessors with it.
     fn load(&self, loads: &mut Vec<(u64, u32)>, processors: u32) {
         let (rows, mut rest) = (u64::from(self.groups / processors), self.groups % processors);
         let more = |load: u64, groups| load.saturating_add(self.share.saturating_mul(groups));
@@ -136,11 +137,11 @@ mod tests {
         assert_eq!(large.beside(&[resident(small, 1)]), 3 + 3 + 3 + 2, "one of four has room for two and a bit");
         assert_eq!(large.share() * 3, WHOLE, "thirds make a whole");
         assert_eq!(small.beside(&[resident(large, 4)]), 40, "ten and a bit of sixteen");
-        // Each goes where the least is: a group on each of two, then one on each of the others.
+        // Each group is assigned to the least loaded: one on each of two, then one on each of the others.
         let [two, one] = [resident(large, 2), resident(small, 1)];
         assert_eq!((large.beside(&[two]), large.beside(&[two, two]), large.beside(&[two, one, one])), (10, 8, 8));
         assert_eq!(large.beside(&[one; 12]), 8, "three small ones on each, where a third of one is five");
-        // What no device has said so far.
+        // Values that no known device reports.
         let odd = Fit { each: u32::MAX, processors: u32::MAX };
         assert_eq!((odd.most(), odd.beside(&[resident(odd, u32::MAX)])), (u32::MAX, u32::MAX));
         let none = Fit { each: 0, processors: 0 };

@@ -1,10 +1,10 @@
-//! [`Done`]: what is counted when an operation is over.
+//! [`Done`]: the counts to add when an operation is complete.
 
 use core::sync::atomic::Ordering::Relaxed;
 
 use crate::backend::counters::Counts;
 
-/// The way of some bytes.
+/// The path of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
     /// Within the host.
@@ -15,13 +15,13 @@ pub(super) enum Way {
     Down,
     /// Within a device.
     Device,
-    /// From a device to another, of which one was let reach the other.
+    /// Between devices with peer access.
     Peer,
-    /// From a device to another over the host, which the driver sees to.
+    /// Between devices through the host; the driver stages it.
     Staged,
 }
 
-/// An operation that is to be counted, with its bytes. Two words, so that it is passed in registers.
+/// An operation to count, with its bytes. Two words, so that it is passed in registers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Done {
     what: What,
@@ -31,7 +31,7 @@ pub(super) struct Done {
 #[derive(Clone, Copy, Debug)]
 enum What {
     HostCopy,
-    /// Of which the host's end is pinned or managed; and pageable.
+    /// The host's end is pinned or managed; in the next variant, pageable.
     Upload,
     UploadOfPageable,
     Download,
@@ -47,7 +47,7 @@ enum What {
 impl Done {
     pub const PUBLICATION: Self = Self { what: What::Publication, bytes: 0 };
 
-    /// A copy, with whether the host's end is pageable.
+    /// Returns the counts of a copy; `is_pageable` tells whether the host's end is pageable.
     pub const fn copy(way: Way, is_pageable: bool, bytes: u64) -> Self {
         let what = match (way, is_pageable) {
             (Way::Host, _) => What::HostCopy,

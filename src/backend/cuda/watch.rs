@@ -1,7 +1,8 @@
-//! [`Watch`]: a thread that looks whether kept values may go, while there are any.
+//! [`Watch`]: a thread that polls for completed uses while values are kept.
 //!
-//! A task that waits for an operation is woken by the drop of a value that was kept for it, though nobody calls the backend. The driver's own callbacks may not
-//! call the driver, so this asks it, ever less often while nothing happens: it comes at most a millisecond late.
+//! A task that waits for an operation is woken when the value kept for it is dropped, even if no thread calls the backend. The driver's
+//! callbacks must not call the driver, so this thread polls it, less often while nothing completes: a drop is at most one pause, 1 ms,
+//! late.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::SeqCst;
@@ -11,19 +12,19 @@ use std::thread::{self, JoinHandle};
 
 use super::Shared;
 
-/// Between two looks, at first and at most.
+/// The first and the longest pause between two polls.
 const PAUSES: [Duration; 2] = [Duration::from_micros(20), Duration::from_millis(1)];
 
 #[derive(Default)]
 pub(super) struct Watch {
-    /// Somebody looks, and will look again.
+    /// A thread polls, and will poll again.
     is_on: AtomicBool,
     is_ending: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Watch {
-    /// Looks no more, and waits until it does not; but not in its own thread, where a value may be the last to hold the backend.
+    /// Stops the thread and waits for it, unless called in that thread: a value dropped there may hold the last reference to the backend.
     pub fn end(&self) {
         self.is_ending.store(true, SeqCst);
         let thread = self.thread().take();
@@ -31,7 +32,7 @@ impl Watch {
             && thread.thread().id() != thread::current().id()
         {
             thread.thread().unpark();
-            // It has caught what values threw.
+            // The thread has caught the panics of values.
             let _ = thread.join();
         }
     }
@@ -42,7 +43,7 @@ impl Watch {
 }
 
 impl Shared {
-    /// Sees to it that somebody looks, if a value waits.
+    /// Starts polling if a value is pending and no thread polls.
     pub(super) fn watch(self: &Arc<Self>) {
         let watch = &self.watch;
         if self.deferred.values() == 0 || watch.is_on.swap(true, SeqCst) {
@@ -53,11 +54,12 @@ impl Shared {
         match thread::Builder::new().name("ringmem-cuda".into()).spawn(move || shared.look_on()) {
             Ok(spawned) => {
                 if let Some(before) = thread.replace(spawned) {
-                    // It looks no more, and is about to let go of what it shares: a backend that goes is to be the last that has it.
+                    // The previous thread polls no more and is about to release its reference to the shared state. The backend must be the
+                    // last holder when it is dropped.
                     let _ = before.join();
                 }
             }
-            // Then whoever calls next lets go.
+            // Without a thread, the next call of the backend drains.
             Err(_) => watch.is_on.store(false, SeqCst),
         }
     }
@@ -69,7 +71,7 @@ impl Shared {
             let left = self.deferred.values();
             if left == 0 {
                 self.watch.is_on.store(false, SeqCst);
-                // One that came meanwhile has found somebody who looks.
+                // A value that was added meanwhile may have found `is_on` set.
                 if self.deferred.values() == 0 || self.watch.is_on.swap(true, SeqCst) {
                     return;
                 }
