@@ -130,7 +130,7 @@ pub struct Block {
     pub tag: u64,
 }
 
-// SAFETY: it owns nothing and dereferences nothing; who may use the memory is its owner's affair.
+// SAFETY: a block owns nothing and dereferences nothing; its owner decides which accesses are allowed.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
@@ -140,7 +140,7 @@ impl Block {
     #[must_use]
     pub const fn empty(location: MemoryLocation, align: usize) -> Self {
         let align = if align.is_power_of_two() { align } else { 1 };
-        // A power of two and no bytes: always a layout.
+        // A power of two and no bytes: always a valid layout.
         let layout = match Layout::from_size_align(0, align) {
             Ok(layout) => layout,
             Err(_) => Layout::new::<()>(),
@@ -162,7 +162,7 @@ impl Block {
         }
     }
 
-    /// Returns the address that distinguishes it from every live block of its memory: the host's if the host sees it.
+    /// Returns the address that distinguishes it from every live block of its memory: the host address if it has one.
     pub(crate) fn address(&self) -> u64 {
         match (self.host, self.device_address) {
             (Some(host), _) => host.as_ptr().addr() as u64,

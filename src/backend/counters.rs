@@ -98,7 +98,7 @@ pub struct Live {
     pub peak: u64,
 }
 
-/// The counters while they count.
+/// The live counters.
 #[derive(Default)]
 pub(crate) struct Counts {
     pub device: Memory,
@@ -128,7 +128,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// What counts memory of a location.
+    /// Returns the counters of a location.
     pub fn of(&self, location: MemoryLocation) -> &Memory {
         match location {
             MemoryLocation::Host => &self.host,
@@ -193,7 +193,7 @@ impl Count {
     }
 }
 
-/// One kind of memory.
+/// The counters of one kind of memory.
 #[derive(Default)]
 pub(crate) struct Memory {
     allocations: Count,
@@ -206,7 +206,7 @@ impl Memory {
     pub fn allocated(&self, bytes: u64) {
         self.allocations.add(bytes);
         let live = self.live.fetch_add(bytes, Relaxed) + bytes;
-        // Looked at first: most allocations are no peak.
+        // Loaded first: most allocations do not raise the high-water mark.
         if live > self.peak.load(Relaxed) {
             self.peak.fetch_max(live, Relaxed);
         }

@@ -1,20 +1,20 @@
-//! [`Ended`]: streams that have ended, and of whose failures somebody may still ask.
+//! [`Ended`]: streams that have ended with unreported failures.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::StreamId;
 
-/// So many streams are remembered: who asks for what failed on an older one is told that it is over, and the failure is counted as unreported.
+/// The number of streams that are kept. Waiting for an operation of an older one succeeds; its failures are counted as unreported.
 const MOST: usize = 64;
 
-/// What a stream has to tell.
+/// A stream with unreported failures.
 pub(super) trait Untold {
-    /// Failures that nobody was told of.
+    /// Returns the number of unreported failures.
     fn untold(&self) -> u64;
 }
 
-/// The last few streams that ended with failures that nobody was told of. A buffer may outlive the stream that was to fill it.
+/// The last streams that ended with unreported failures. A buffer may outlive the stream that filled it.
 pub(super) struct Ended<Q> {
     queues: Mutex<VecDeque<(StreamId, Arc<Q>)>>,
 }
@@ -26,7 +26,7 @@ impl<Q> Default for Ended<Q> {
 }
 
 impl<Q: Untold> Ended<Q> {
-    /// Remembers a stream, if it has something to tell; how many failures of others are forgotten for it.
+    /// Keeps a stream if it has unreported failures. Returns the number of failures that are forgotten to make room.
     pub fn keep(&self, id: StreamId, queue: Arc<Q>) -> u64 {
         let mut queues = self.queues();
         queues.retain(|(_, queue)| queue.untold() > 0);
@@ -42,7 +42,7 @@ impl<Q: Untold> Ended<Q> {
         self.queues().iter().find(|(ended, _)| *ended == id).map(|(_, queue)| Arc::clone(queue))
     }
 
-    /// What nobody was told of so far.
+    /// Returns the number of unreported failures of all kept streams.
     pub fn untold(&self) -> u64 {
         self.queues().iter().map(|(_, queue)| queue.untold()).sum()
     }

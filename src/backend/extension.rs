@@ -104,5 +104,5 @@ pub trait Extension {
     }
 }
 
-/// No feature.
+/// Has none of the features.
 impl Extension for () {}

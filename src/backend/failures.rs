@@ -1,30 +1,30 @@
-//! [`Failures`]: what has failed on a stream, and of what somebody was told.
+//! [`Failures`]: the failures of a stream, reported and unreported.
 
 use core::ops::RangeInclusive;
 use std::vec::Vec;
 
 use crate::{Error, Result};
 
-/// So many runs of numbers that failed, and of which somebody was told, are known exactly: beyond that the two oldest are taken for one, with what lies
-/// between them. Who relies on that is told of a failure too many, and never of one too few.
+/// The most runs of reported failures that are stored exactly. Beyond that, the two oldest are merged, including the numbers between them:
+/// a number may be reported as failed in error, but no failure is missed.
 const MOST: usize = 256;
 
-/// The failures of one stream, by number. Each error is told once; that there was one is remembered.
+/// The failures of one stream, by number. Each error is reported once; the fact that the number failed is kept.
 #[derive(Default)]
 pub(super) struct Failures {
     /// In order.
     untold: Vec<(u64, Error)>,
-    /// First and last of each run, in order and apart.
+    /// The first and last number of each run, in order and not adjacent.
     told: Vec<(u64, u64)>,
 }
 
 impl Failures {
-    /// A number failed that is above all others.
+    /// Adds a failure whose number is above all others.
     pub fn add(&mut self, number: u64, error: Error) {
         self.untold.push((number, error));
     }
 
-    /// Tells the first failure of some numbers. Those after it are told with it.
+    /// Returns the first unreported failure of a range of numbers, and marks the others as reported.
     pub fn tell(&mut self, numbers: RangeInclusive<u64>) -> Result<()> {
         let begin = self.untold.partition_point(|(failed, _)| failed < numbers.start());
         let end = self.untold.partition_point(|(failed, _)| failed <= numbers.end());
@@ -37,14 +37,14 @@ impl Failures {
         first
     }
 
-    /// Whether a number failed, whoever was told.
+    /// Returns true if a number failed, even if its error was reported.
     pub fn have(&self, number: u64) -> bool {
         let behind = self.told.partition_point(|&(first, _)| first <= number);
         let told = behind.checked_sub(1).and_then(|run| self.told.get(run));
         told.is_some_and(|&(_, last)| number <= last) || self.untold.binary_search_by_key(&number, |&(failed, _)| failed).is_ok()
     }
 
-    /// Of which nobody was told.
+    /// Returns the number of unreported failures.
     pub fn untold(&self) -> u64 {
         self.untold.len() as u64
     }
@@ -112,7 +112,7 @@ mod tests {
         assert!((1..=10_000).all(|number| failures.have(number * 2)));
         let exact = (0..20_001).filter(|&number| number % 2 == 1 && !failures.have(number));
         assert_eq!(exact.count(), MOST, "between the newest, and before the first");
-        // A stream that executes no more: one run.
+        // A broken stream executes nothing more, so its failures are one run.
         let mut failures = failed(1..=10_000);
         assert_eq!(told(&mut failures, 0..=u64::MAX), Some(1));
         assert_eq!(failures.told, [(1, 10_000)]);

@@ -1,27 +1,28 @@
-//! Panics of closures and values that are the user's, where they end nobody else's work.
+//! Containment of panics in closures and values of the user.
 
 use core::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::thread;
 
-/// What `run` returns; `None` if it panics. The panic hook has shown why.
+/// Returns the result of `run`; `None` if it panics. The panic hook has reported the panic.
 pub(crate) fn caught<R>(run: impl FnOnce() -> R) -> Option<R> {
     match catch_unwind(AssertUnwindSafe(run)) {
         Ok(outcome) => Some(outcome),
         Err(payload) => {
-            // What was thrown may throw when it is dropped, and what that throws is not tried again.
+            // Dropping the payload may panic too; the payload of that panic is leaked.
             catch_unwind(AssertUnwindSafe(|| drop(payload))).unwrap_or_else(mem::forget);
             None
         }
     }
 }
 
-/// What `run` returns. Where the thread unwinds already, `None` if it panics: a second panic that left a destructor would end the process.
+/// Returns the result of `run`. During unwinding, returns `None` if it panics: a second panic that leaves a destructor would abort the
+/// process.
 pub(crate) fn at_most_one<R>(run: impl FnOnce() -> R) -> Option<R> {
     if thread::panicking() { caught(run) } else { Some(run()) }
 }
 
-/// Runs both, the second also where the first panics, which it is told; then the panic goes on.
+/// Runs both closures. The second also runs if the first panics, and is passed that fact; then the panic resumes.
 pub(crate) fn both<R>(first: impl FnOnce(), second: impl FnOnce(bool) -> R) -> R {
     let outcome = catch_unwind(AssertUnwindSafe(first));
     let result = second(outcome.is_err());
@@ -31,12 +32,12 @@ pub(crate) fn both<R>(first: impl FnOnce(), second: impl FnOnce(bool) -> R) -> R
     result
 }
 
-/// Runs for each, also after it has panicked for one; then the last panic goes on.
+/// Runs the closure for each item, even after a panic; then resumes the last panic.
 pub(crate) fn each<T>(items: impl IntoIterator<Item = T>, mut run: impl FnMut(T)) {
     let mut last = None;
     for item in items {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| run(item))) {
-            // What was thrown may throw when it is dropped.
+            // Dropping the payload may panic.
             mem::forget(last.replace(payload));
         }
     }

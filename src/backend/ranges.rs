@@ -1,4 +1,4 @@
-//! All live memory of a backend: what an address may be used for, and what is given back in the end.
+//! The live memory of a backend: resolves addresses, and holds the owner of each allocation.
 
 use core::alloc::Layout;
 use core::ops;
@@ -11,7 +11,8 @@ use std::vec::Vec;
 use super::{Block, DeviceAddress, MemoryLocation, Options, Place, Request, Taints};
 use crate::{Error, Result};
 
-/// INVARIANT: ranges do not overlap, and each is there until it is removed: mapped at its place, or a device's at the address that is its place.
+/// INVARIANT: ranges do not overlap, and each is valid until it is removed: mapped at its place, or for device memory, allocated at the
+/// address that `place` holds.
 pub(crate) struct Ranges<O> {
     by_address: RwLock<BTreeMap<u64, Range<O>>>,
     taints: Taints,
@@ -19,21 +20,21 @@ pub(crate) struct Ranges<O> {
 
 /// One allocation.
 pub(crate) struct Range<O> {
-    /// As asked for.
+    /// As requested.
     pub layout: Layout,
     pub location: MemoryLocation,
     pub options: Options,
-    /// Whose, or near whom.
+    /// The ordinal of the device that owns the memory, or is near it.
     pub device: u32,
-    /// Where the backend finds it; for a device's memory that the process cannot reach, a number.
+    /// The address in this process; for device memory that the process cannot access, only a number.
     pub place: NonNull<u8>,
-    /// What goes when it goes.
+    /// Dropped to release the memory.
     pub owner: O,
-    /// Freed, and waiting for its last use: new calls find it gone.
+    /// Freed, with incomplete uses: new calls do not find it.
     pub is_dead: bool,
 }
 
-/// Where a range is, and what it is.
+/// The location and properties of a range.
 #[derive(Clone, Copy)]
 pub(crate) struct Span {
     pub start: u64,
@@ -43,25 +44,25 @@ pub(crate) struct Span {
     pub device: u32,
 }
 
-// SAFETY: the place is a number with provenance; reading or writing through it is unsafe and argued where it is done.
+// SAFETY: the place is a number with provenance; each access through it is unsafe and has its own argument.
 unsafe impl<O: Send> Send for Range<O> {}
 // SAFETY: as above.
 unsafe impl<O: Sync> Sync for Range<O> {}
 
-/// Where bytes are for a backend, and whose they are.
+/// The resolved place of some bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Found {
     pub place: NonNull<u8>,
     pub location: MemoryLocation,
     pub device: u32,
-    /// Where its range begins, and how far in it is.
+    /// The start of its range, and the offset in it.
     pub start: u64,
     pub offset: u64,
-    /// In no range: pageable memory of the caller's.
+    /// In no range: pageable memory of the caller.
     pub in_no_range: bool,
 }
 
-/// The ranges, while nobody adds or removes one.
+/// The ranges, under the read lock.
 pub(crate) struct Listed<'a, O>(pub(super) RwLockReadGuard<'a, BTreeMap<u64, Range<O>>>);
 
 impl<O> Default for Ranges<O> {
@@ -71,7 +72,7 @@ impl<O> Default for Ranges<O> {
 }
 
 impl<O> Ranges<O> {
-    /// No ranges, of a backend whose operations fail when they are executed.
+    /// Returns no ranges, for a backend whose operations fail during execution.
     pub fn late() -> Self {
         Self { taints: Taints::late(), ..Self::default() }
     }
@@ -80,7 +81,7 @@ impl<O> Ranges<O> {
         self.by_address.write().unwrap_or_else(PoisonError::into_inner).insert(address, range);
     }
 
-    /// Marks a block as freed: it is there once. One that is not what was allocated is refused, and what was allocated stays.
+    /// Marks a block as freed. Returns an error and changes nothing if the block is not live or differs from the allocated one.
     pub fn kill(&self, block: &Block) -> Result<()> {
         let mut ranges = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
         let range = ranges.get_mut(&block.address()).ok_or_else(|| foreign(block))?;
@@ -89,7 +90,7 @@ impl<O> Ranges<O> {
         Ok(())
     }
 
-    /// Takes out a block that is freed and used by nobody. What [`kill`](Self::kill) refuses is refused.
+    /// Removes a freed and unused block. Returns the errors of [`kill`](Self::kill).
     pub fn take(&self, block: &Block) -> Result<Range<O>> {
         let mut ranges = self.by_address.write().unwrap_or_else(PoisonError::into_inner);
         let Entry::Occupied(entry) = ranges.entry(block.address()) else { return Err(foreign(block)) };
@@ -99,7 +100,7 @@ impl<O> Ranges<O> {
         Ok(range)
     }
 
-    /// Takes out a block that was killed, before the memory itself goes.
+    /// Removes a killed block, before its memory is freed.
     pub fn remove(&self, block: &Block) -> Option<Range<O>> {
         let range = self.by_address.write().unwrap_or_else(PoisonError::into_inner).remove(&block.address());
         self.forget(block);
@@ -117,7 +118,7 @@ impl<O> Ranges<O> {
         }
     }
 
-    /// What a live block was asked to be.
+    /// Returns the options of a live block.
     pub fn options(&self, block: &Block) -> Option<Options> {
         self.read().0.get(&block.address()).filter(|range| !range.is_dead).map(|range| range.options)
     }
@@ -128,20 +129,22 @@ impl<O> Ranges<O> {
 }
 
 impl<O> Listed<'_, O> {
-    /// The place of `bytes` bytes at a device's or a managed address, for a call. Dead ranges are there for what was queued before they died.
+    /// Resolves `bytes` bytes at a device or managed address for a call. `dead` includes freed ranges, for operations that were queued
+    /// earlier.
     pub fn find(&self, address: u64, bytes: u64, dead: bool, call: &'static str) -> Result<Found> {
         let Some((range, offset)) = self.at(address) else { return Err(Error::Foreign { call, address, layouts: None }) };
         range.found(offset, address, bytes, dead, call)
     }
 
-    /// Where one end of a copy is; `queued` is whether it was pageable when it was queued, so that a range which has vanished since is missed.
+    /// Resolves one end of a copy. `queued` tells whether it was pageable when it was queued, so that a range removed since then is an
+    /// error.
     pub fn end(&self, place: Place, bytes: u64, queued: Option<bool>, call: &'static str) -> Result<Found> {
         let host = match place {
             Place::Device(address) => return self.find(address.get(), bytes, queued.is_some(), call),
             Place::Host(host) => host,
         };
         let address = host.as_ptr().addr() as u64;
-        // What was the caller's when it was queued is so until it is executed.
+        // Memory that was pageable when it was queued stays so until execution.
         match if queued == Some(true) { None } else { self.at(address) } {
             Some((range, offset)) => range.found(offset, address, bytes, queued.is_some(), call),
             None if queued == Some(false) => Err(Error::Foreign { call, address, layouts: None }),
@@ -149,7 +152,7 @@ impl<O> Listed<'_, O> {
         }
     }
 
-    /// The range that an address is in, and how far in.
+    /// Returns the range that contains an address, and the offset in it.
     pub(super) fn at(&self, address: u64) -> Option<(&Range<O>, u64)> {
         let (&start, range) = self.0.range(..=address).next_back()?;
         let offset = address - start;
@@ -187,7 +190,7 @@ impl<O> Range<O> {
         self.layout.size() as u64
     }
 
-    /// Refuses a block that was freed, or that is not what was allocated.
+    /// Returns an error if a block was freed, or differs from the allocated one.
     fn is_live_as(&self, block: &Block) -> Result<()> {
         let (expected, got) = ((self.location, self.layout), (block.location, block.layout));
         match (self.is_dead, expected == got) {
@@ -197,7 +200,7 @@ impl<O> Range<O> {
         }
     }
 
-    /// `bytes` bytes at an address that is `offset` in.
+    /// Resolves `bytes` bytes at an address, at `offset` in this range.
     fn found(&self, offset: u64, address: u64, bytes: u64, dead: bool, call: &'static str) -> Result<Found> {
         if self.is_dead && !dead {
             return Err(Error::Foreign { call, address, layouts: None });
@@ -211,7 +214,7 @@ impl<O> Range<O> {
 }
 
 impl Span {
-    /// `bytes` bytes at an address that is in it.
+    /// Resolves `bytes` bytes at an address in this range.
     #[inline]
     pub fn found(&self, address: u64, bytes: u64) -> Result<Found> {
         let Self { start, place, location, device, .. } = *self;
@@ -219,13 +222,13 @@ impl Span {
         if bytes > self.bytes - offset {
             return Err(Error::Range { offset, len: bytes, size: self.bytes });
         }
-        // No place is beyond the end of the numbers, so this changes none.
+        // No range wraps around the address space, so the place is never null.
         let place = NonNull::new(place.as_ptr().wrapping_add(offset as usize)).unwrap_or(place);
         Ok(Found { place, location, device, start, offset, in_no_range: false })
     }
 }
 
-/// Takes one of such out of others, if it is among them.
+/// Removes one occurrence of a range from a list, if present.
 pub(crate) fn strike(from: &mut Vec<ops::Range<u64>>, one: &ops::Range<u64>) {
     if let Some(index) = from.iter().position(|other| other == one) {
         from.swap_remove(index);

@@ -1,4 +1,4 @@
-//! A thread that looks whether tickets are reached, for backends that tell nobody by themselves.
+//! A thread that polls tickets, for backends without completion callbacks.
 
 use core::mem::take;
 use core::task::Waker;
@@ -10,34 +10,35 @@ use std::vec::Vec;
 use super::panic::caught;
 use super::{Backend, Ticket};
 
-/// How long it sleeps between two looks, the first time after something has happened.
+/// The shortest pause between two polls: the first after an event.
 const LEAST: Duration = Duration::from_micros(20);
-/// And when nothing has for long.
+/// The longest pause, when nothing has happened for a while.
 const MOST: Duration = Duration::from_millis(1);
 
 /// A task that waits for a ticket, or polls by itself.
 struct Watched {
     ticket: Option<(Arc<dyn Backend>, Ticket)>,
-    /// Looks of the thread until a task without a ticket is woken.
+    /// The number of polls after which a task without a ticket is woken.
     looks: u32,
     waker: Waker,
 }
 
-/// What the thread takes over at its next look.
+/// The tasks that the thread adds at its next poll.
 struct Watch {
     new: Vec<Watched>,
-    /// There is a thread, which has seen, or will see, what is new.
+    /// A thread exists that has seen, or will see, the new tasks.
     runs: bool,
 }
 
 static WATCH: Mutex<Watch> = Mutex::new(Watch { new: Vec::new(), runs: false });
 
-/// Wakes a task when a ticket is reached. Without a thread it is woken at once, to poll again.
+/// Wakes a task when a ticket is complete. If no thread can be started, wakes it at once, to poll again.
 pub(crate) fn watch(backend: Arc<dyn Backend>, ticket: Ticket, waker: Waker) {
     add(Watched { ticket: Some((backend, ticket)), looks: 0, waker });
 }
 
-/// Wakes a task after some looks of the thread, to poll memory whose writer wakes nobody: after 20 µs, and after about twice as long for each look more.
+/// Wakes a task after some polls of the thread, to poll memory whose writer sends no wake-up: after 20 µs, and about twice as long for each
+/// further poll.
 pub(crate) fn soon(waker: Waker, looks: u32) {
     add(Watched { ticket: None, looks, waker });
 }
@@ -53,7 +54,7 @@ fn add(watched: Watched) {
     unwatched.into_iter().for_each(Watched::wake);
 }
 
-/// Until there is nothing to look for.
+/// Polls until no task is left.
 fn run() {
     let (mut watched, mut pause) = (Vec::<Watched>::new(), LEAST);
     loop {
@@ -86,7 +87,7 @@ impl Watched {
         }
     }
 
-    /// A panic on the way is the task's, or the backend's that goes with it: the next is woken all the same.
+    /// A panic of the waker, or of the backend dropped with the task, does not prevent the next wake-up.
     fn wake(self) {
         caught(|| self.waker.wake());
         caught(|| drop(self.ticket));
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_task_is_woken_once_when_its_ticket_is_reached_whatever_becomes_of_others() {
-        // A moment is not recorded while somebody holds it: the clock waits.
+        // Recording the time blocks while the gate is held: the clock waits for it.
         let gate = Arc::new(Mutex::new(()));
         let clock = Arc::clone(&gate);
         let clock = move || {
@@ -157,7 +158,7 @@ mod tests {
             assert_eq!(task.0.load(Relaxed), 0, "it is not executed");
             drop(held);
             eventually("the task is woken", || task.0.load(Relaxed) == 1);
-            // The thread ends when there is nothing to look for; the next round has another.
+            // The thread ends when no task is left; the next round starts another.
             eventually("nothing is kept", || Arc::strong_count(&task) == 1 && !state().runs);
             assert_eq!(task.0.load(Relaxed), 1);
         }

@@ -1,4 +1,4 @@
-//! Where a block comes from.
+//! Allocation of blocks.
 
 use std::io;
 
@@ -12,16 +12,15 @@ use crate::backend::{Block, DeviceAddress, MemoryLocation, Options, Request, Str
 use crate::error::LimitOf;
 use crate::{Error, Result};
 
-/// What goes when a range goes.
+/// The memory of a range, released when the range is dropped.
 pub(super) enum Owner {
-    /// A part of the device's arena, from an offset on.
+    /// A part of the device's arena, at this offset.
     Arena(u64),
     Mapping(#[allow(dead_code, reason = "to be dropped")] Mapping),
 }
 
 impl HostBackend {
-    /// A block that is the caller's until it is freed. What was freed before and is no longer used is there for it, also where a stream has still to
-    /// give it back.
+    /// Allocates a block. Before reporting out-of-memory, waits for pending frees whose uses are complete, and tries again.
     pub(super) fn give_or_wait(&self, request: &Request, on: Option<StreamId>) -> Result<Block> {
         let outcome = self.give(request, on);
         if let Err(Error::OutOfMemory { .. } | Error::Limit { of: LimitOf::Pinned, .. }) = outcome {
@@ -51,7 +50,7 @@ impl HostBackend {
         Ok(block)
     }
 
-    /// A part of a device's arena.
+    /// Allocates a part of a device's arena.
     fn carve(&self, request: &Request, on: Option<StreamId>) -> Result<(Range<Owner>, DeviceAddress, bool)> {
         let Request { device, layout, options, .. } = *request;
         let arena = self.shared.arena(device)?;
@@ -60,14 +59,14 @@ impl HostBackend {
             Some(offset) => offset,
             None => self.shared.take_from_pages(arena, bytes, align, &Facts::allocation(request, on))?,
         };
-        // SAFETY: just taken, for so many bytes.
+        // SAFETY: just allocated, with this size.
         unsafe { arena.overwrite(offset, bytes, if options.contains(Options::ZEROED) { 0 } else { POISON }) };
-        // SAFETY: just taken.
+        // SAFETY: just allocated.
         let place = unsafe { arena.place(offset) };
         Ok((Range::of(request, place.0, Owner::Arena(offset)), arena.address(offset), false))
     }
 
-    /// Pages of the host's; whether they are locked.
+    /// Maps pages of host memory. The last value tells whether they are page-locked.
     fn map(&self, request: &Request) -> Result<(Range<Owner>, DeviceAddress, bool)> {
         let Request { location, layout, options, .. } = *request;
         if layout.align() as u64 > ALIGN {
@@ -76,7 +75,7 @@ impl HostBackend {
         let mapping = Mapping::new(layout.size(), layout.align())?;
         let mut is_pinned = false;
         if location == MemoryLocation::Pinned {
-            // What was mapped costs nothing before it is locked, so what no machine has is the system's to refuse.
+            // Mapped pages cost nothing before they are locked, so the system refuses sizes that exceed the machine.
             self.shared.budget.take(layout.size() as u64)?;
             is_pinned = mapping.lock();
             if options.contains(Options::MUST_PIN) && !is_pinned {
@@ -89,7 +88,7 @@ impl HostBackend {
         Ok((Range::of(request, place, Owner::Mapping(mapping)), address, is_pinned))
     }
 
-    /// What is said where memory is short: of the host's by the system, of a device's by the device.
+    /// Returns the out-of-memory error: the system's for host memory, with the arena's figures for device memory.
     pub(super) fn shortage(&self, request: &Request) -> Error {
         let bytes = request.layout.size() as u64;
         match (request.location, self.shared.arena(request.device)) {
@@ -108,8 +107,8 @@ impl Range<Owner> {
         if let Owner::Arena(offset) = self.owner
             && let Ok(arena) = shared.arena(self.device)
         {
-            // SAFETY: taken for this range, which was listed once and has just been removed; its uses are over, and a kernel that still used it would
-            // break its launch's promise.
+            // SAFETY: allocated for this range, which was listed once and has just been removed. Its uses are complete, and a kernel that
+            // still used it would break its launch's promise.
             unsafe { arena.give(offset, self.bytes()) };
         }
     }

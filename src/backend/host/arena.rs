@@ -1,7 +1,7 @@
-//! The device's memory: one mapping of its whole capacity, and a window of addresses that the process has nothing at.
+//! Device memory: one mapping of the whole capacity, and a window of addresses that are not mapped in the process.
 //!
 //! 1. Offset 0 is aligned to [`ALIGN`], in the mapping and in the window, so an aligned address is an aligned place.
-//! 2. Bytes are reached through raw pointers only, never as a reference: a kernel may be writing them.
+//! 2. The bytes are accessed through raw pointers, never references: a kernel may be writing them.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -15,7 +15,7 @@ use crate::backend::{DeviceAddress, MemoryInfo};
 use crate::free_list::{FreeList, Shortage};
 use crate::{Error, Result};
 
-/// What device memory holds before anything was written to it, and after it was freed.
+/// The content of device memory before its first write, and after it is freed.
 pub const POISON: u8 = 0xDB;
 
 /// The largest alignment.
@@ -23,8 +23,8 @@ pub(super) const ALIGN: u64 = 2 << 20;
 /// The largest capacity, and the largest page.
 pub(super) const MOST: u64 = 1 << 40;
 
-/// The windows of all devices. Bit 63 with bit 61 clear makes an address non-canonical on x86-64; bit 55 makes it one of the kernel's
-/// on AArch64, which ignores the top byte. No window is handed out twice, and between two of them is a gap.
+/// The address windows of all devices. Bit 63 with bit 61 clear makes an address non-canonical on x86-64. Bit 55 makes it a kernel address
+/// on AArch64, which ignores the top byte. Windows are never reused, and are separated by gaps.
 const WINDOWS: u64 = 0xD080_0000_0000_0000;
 const WINDOWS_SIZE: u64 = 1 << 55;
 
@@ -32,27 +32,27 @@ pub(super) struct Arena {
     capacity: u64,
     window: u64,
     space: Mutex<Space>,
-    /// Bytes of a page of managed memory.
+    /// The page size of managed memory in bytes.
     page: u64,
-    /// Of offset 0.
+    /// The place of offset 0.
     place: Place,
-    /// INVARIANT: `capacity` bytes from `place` on are in it.
+    /// INVARIANT: contains `capacity` bytes from `place` on.
     _mapping: Mapping,
 }
 
-/// Who holds how much of the capacity. Pages of managed memory have a size here and no place.
+/// The accounting of the capacity. Pages of managed memory have a size here, but no place.
 ///
-/// INVARIANT: what allocations and pages hold together is within the capacity whenever the lock is free.
+/// INVARIANT: while the lock is free, allocations and pages together do not exceed the capacity.
 struct Space {
     free_list: FreeList,
     pages: Pages,
-    /// The most that both held.
+    /// The high-water mark of both together.
     peak: u64,
 }
 
 impl Arena {
     pub fn new(capacity: u64, page: u64) -> Result<Self> {
-        // What the pointer's width leaves, with room to align.
+        // Limited by the pointer width, minus room for alignment.
         let most = MOST.min((isize::MAX as u64).saturating_sub(ALIGN));
         if capacity == 0 || capacity > most {
             return Err(Error::Size { what: "size in bytes", asked: capacity, least: 1, most });
@@ -70,7 +70,7 @@ impl Arena {
         MemoryInfo { total: self.capacity, free: self.capacity - self.held(&self.space()) }
     }
 
-    /// What allocations and pages hold.
+    /// Returns the bytes that allocations and pages occupy.
     pub fn occupied(&self) -> Live {
         let space = self.space();
         Live { bytes: self.held(&space), peak: space.peak }
@@ -80,18 +80,18 @@ impl Arena {
         DeviceAddress::new(self.window + offset)
     }
 
-    /// The place of an offset, within the mapping for as long as the arena lives.
+    /// Returns the place of an offset, which is in the mapping for the lifetime of the arena.
     ///
     /// # Safety
     ///
     /// The offset is at most the capacity.
     pub unsafe fn place(&self, offset: u64) -> Place {
-        // SAFETY: the caller's promise and `_mapping`'s invariant.
+        // SAFETY: the caller's promise and the invariant of `_mapping`.
         Place(unsafe { self.place.0.add(offset as usize) })
     }
 
-    /// The offset of `bytes` bytes that are the caller's until [`give`](Self::give). `None` where pages have to give way first:
-    /// [`take_from_pages`](Self::take_from_pages) sees to that.
+    /// Allocates `bytes` bytes until [`give`](Self::give); returns their offset. Returns `None` if pages must be evicted first: then use
+    /// [`take_from_pages`](Self::take_from_pages).
     pub fn take(&self, bytes: u64, align: u64) -> Result<Option<u64>> {
         if bytes == 0 {
             return Err(Error::Size { what: "size in bytes", asked: 0, least: 1, most: self.capacity });
@@ -106,7 +106,8 @@ impl Arena {
         self.reserve(&mut space, bytes, align, &mut Vec::new()).map(Some)
     }
 
-    /// The same, and the pages that gave way. Only while no page moves otherwise, or the books would be told of it in another order.
+    /// Like [`take`](Self::take), but evicts pages if necessary and adds them to `evicted`. Call it under the pager's lock, so that the log
+    /// has the order of the moves.
     pub fn take_from_pages(&self, bytes: u64, align: u64, evicted: &mut Vec<u64>) -> Result<u64> {
         self.reserve(&mut self.space(), bytes, align, evicted)
     }
@@ -123,14 +124,14 @@ impl Arena {
         Ok(offset)
     }
 
-    /// What an allocation would be told that did not fit.
+    /// Returns the out-of-memory error for an allocation.
     pub fn shortage(&self, requested: u64, align: u64) -> Error {
         let space = self.space();
         let Shortage { free, largest } = space.free_list.shortage(if align.is_power_of_two() { align } else { 1 });
         Error::OutOfMemory { requested, free, largest }
     }
 
-    /// Makes a page resident, in the place of others if it must be: whether it came. It did not if it was here, or if there is no room.
+    /// Makes a page resident, evicting others if necessary. Returns false if it was already resident, or if there is no room.
     pub fn admit(&self, page: u64, evicted: &mut Vec<u64>) -> bool {
         let mut space = self.space();
         if space.pages.touch(page) {
@@ -147,7 +148,7 @@ impl Arena {
         true
     }
 
-    /// Makes a page not resident: whether it was.
+    /// Makes a page not resident. Returns true if it was.
     pub fn expel(&self, page: u64) -> bool {
         self.space().pages.remove(page)
     }
@@ -160,22 +161,22 @@ impl Arena {
         self.space.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Poisons and frees.
+    /// Poisons and frees a range.
     ///
     /// # Safety
     ///
-    /// Of one [`take`](Self::take), given back once, and nothing uses the range any more.
+    /// The range was allocated by one [`take`](Self::take), is freed once, and is no longer used.
     pub unsafe fn give(&self, offset: u64, bytes: u64) {
-        // SAFETY: the caller's promise: it is still the range that was taken, and nobody else's.
+        // SAFETY: the caller's promise: the allocated range, to which the caller has exclusive access.
         unsafe { self.overwrite(offset, bytes, POISON) };
         self.space().free_list.release(offset, bytes);
     }
 
-    /// Makes every byte the same. Outside the lock: this is the slow part, and kernels must not wait for it.
+    /// Sets every byte. Outside the lock: this is slow, and must not block kernels.
     ///
     /// # Safety
     ///
-    /// The range is within the capacity, and nobody else uses it.
+    /// The range is within the capacity, and the caller has exclusive access.
     pub unsafe fn overwrite(&self, offset: u64, bytes: u64, byte: u8) {
         // SAFETY: the caller's promise.
         let place = unsafe { self.place(offset) };
@@ -184,7 +185,7 @@ impl Arena {
     }
 }
 
-/// Where a window of at least `capacity` addresses begins.
+/// Returns the start of a new window of at least `capacity` addresses.
 fn window(capacity: u64) -> Result<u64> {
     static TAKEN: AtomicU64 = AtomicU64::new(0);
     let size = capacity.next_multiple_of(ALIGN) + ALIGN;

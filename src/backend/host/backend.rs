@@ -1,4 +1,4 @@
-//! The verbs of [`Backend`] over simulated devices.
+//! The methods of [`Backend`] over simulated devices.
 
 use core::cell::Cell;
 use core::mem;
@@ -22,8 +22,8 @@ use crate::backend::{
 };
 use crate::{Error, Result};
 
-// SAFETY: blocks are parts of arenas or mappings that nobody else has until `free`, long and aligned as `allocate` checks, zeroed where the host
-// sees them; `Deferred` keeps them for their uses, and a stream's thread executes in order.
+// SAFETY: blocks are parts of arenas or mappings, exclusive until `free`. `allocate` checks size and alignment, and zeroes what the host
+// can read. `Deferred` keeps blocks until their uses are complete, and a stream's thread executes in order.
 unsafe impl Backend for HostBackend {
     fn id(&self) -> u64 {
         self.shared.id
@@ -64,7 +64,7 @@ unsafe impl Backend for HostBackend {
         };
         let facts = Facts { to: outcome.as_ref().ok().map(Block::address), ..facts };
         let is_given = outcome.is_ok();
-        // Where the user's clock panics nobody gets the block.
+        // If the user's clock panics, the caller does not get the block, so it is freed.
         let give = |has_panicked: bool| match &outcome {
             Ok(block) if has_panicked => self.shared.ranges.take(block).map(|range| self.shared.release(block.address(), range)),
             _ => Ok(()),
@@ -75,7 +75,7 @@ unsafe impl Backend for HostBackend {
 
     unsafe fn free(&self, block: &Block, uses: &Uses) -> Result<()> {
         let shared = &self.shared;
-        // In a fork it is its parent's, and somebody who is not there may hold a lock; here and below.
+        // In a fork, the block belongs to the parent, and a lock may be held by a thread that does not exist; here and below.
         if !shared.process.is_this() {
             return Ok(());
         }
@@ -115,7 +115,7 @@ unsafe impl Backend for HostBackend {
             self.shared.arena(device)?;
             Queue::open(&self.shared, device).inspect(|&id| opened.set(Some(id)))
         };
-        // Where the user's clock panics nobody gets the stream.
+        // If the user's clock panics, the caller does not get the stream, so it is closed.
         let close = |has_panicked| {
             if let (true, Some(id)) = (has_panicked, opened.get()) {
                 self.close_stream(id);
@@ -126,7 +126,7 @@ unsafe impl Backend for HostBackend {
     }
 
     fn close_stream(&self, stream: StreamId) {
-        // In a fork its thread is not there.
+        // In a fork, the stream's thread does not exist.
         if !self.shared.process.is_this() {
             return;
         }
@@ -174,7 +174,7 @@ unsafe impl Backend for HostBackend {
                 };
                 self.queue(facts, stream, wait).map(drop)
             }
-            // Nothing is left to wait for, but in the model.
+            // The stream has ended, so only the model advances.
             None => self.call(|| facts, || self.stream(stream).map(|_| model())),
         }
     }
@@ -228,7 +228,7 @@ unsafe impl Backend for HostBackend {
     }
 
     fn unload(&self, module: ModuleId) {
-        // A launch has its entry.
+        // A queued launch holds its own reference to its entry.
         self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).remove(&module);
     }
 

@@ -26,7 +26,7 @@ pub struct Builder {
     /// The capabilities of every device, without its peers.
     pub(super) capabilities: Capabilities,
     pub(super) peers: Vec<(u32, u32)>,
-    /// None for nobody asks.
+    /// `None` disables fault injection.
     pub(super) faults: Option<Faults>,
     pub(super) log: bool,
     pub(super) link: Option<Link>,
@@ -79,7 +79,8 @@ impl Builder {
         self
     }
 
-    /// Sets one device for each element, with a memory of so many bytes: instead of [`device_memory`](Self::device_memory) and [`devices`](Self::devices).
+    /// Sets one device per element, with that many bytes of memory, instead of [`device_memory`](Self::device_memory) and
+    /// [`devices`](Self::devices).
     pub fn device_memories(mut self, bytes: impl IntoIterator<Item = u64>) -> Self {
         self.memories = bytes.into_iter().collect();
         self
@@ -194,7 +195,7 @@ impl Builder {
         Ok(Arc::new(HostBackend { shared: Arc::new(Shared::new(&self)?) }))
     }
 
-    /// Bytes that may be pinned at once.
+    /// Returns the bytes that may be pinned at once.
     pub(super) fn budget(&self) -> u64 {
         self.pinned_budget.unwrap_or_else(|| pinned_budget(self.host_memory.or_else(host_memory)))
     }

@@ -1,4 +1,4 @@
-//! What must wait for its uses to be over before it goes.
+//! Deferred frees and drops: blocks and values that wait until their uses are complete.
 
 use core::ops::Range;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -12,33 +12,33 @@ use crate::backend::panic::caught;
 use crate::backend::ranges::strike;
 use crate::backend::{Block, Uses};
 
-/// Streams look here after each operation; so what waits goes right after its last use.
+/// The deferred-free queue. Streams drain it after each operation, so a block is freed right after its last use.
 #[derive(Default)]
 pub(super) struct Deferred {
     waiting: Mutex<Waiting>,
-    /// How many wait or are being dropped; 0 spares streams the lock.
+    /// The number of pending and running entries; 0 avoids the lock.
     count: AtomicUsize,
-    /// Something that was going has gone.
+    /// Signalled when a running free or drop is complete.
     gone: Condvar,
 }
 
 #[derive(Default)]
 struct Waiting {
     held: Vec<(Uses, Held)>,
-    /// How many threads have taken blocks out and not yet given them back.
+    /// The number of threads that have taken blocks out of the queue and are freeing them.
     going: usize,
-    /// The blocks beyond which values were kept that are being dropped.
+    /// The addresses of blocks whose bound values are being dropped.
     dropping: Vec<Range<u64>>,
 }
 
 pub(super) enum Held {
     Block(Block),
-    /// And where the block was beyond which it is kept, if it is.
+    /// A value, and the addresses of the block that must be freed before it, if any.
     Value(Box<dyn Send>, Option<Range<u64>>),
 }
 
 impl Deferred {
-    /// Lets go of something after its uses.
+    /// Frees or drops an entry after its uses are complete.
     pub fn after(&self, shared: &Shared, uses: &Uses, held: Held) {
         if uses.is_empty() || shared.are_over(uses) {
             return held.let_go(shared);
@@ -48,14 +48,14 @@ impl Deferred {
             waiting.held.push((*uses, held));
             self.recount(&waiting);
         }
-        // The last use may have ended meanwhile, and its stream have found nothing here.
+        // The last use may have completed meanwhile, and its stream have found the queue empty.
         self.drain(shared);
     }
 
-    /// Lets go of everything whose uses are over.
+    /// Frees or drops every entry whose uses are complete.
     pub fn drain(&self, shared: &Shared) {
-        // SYNC POINT: something waits. Pairs with itself: one side has said that it waits and looks whether its uses are over, the other has said that
-        // an operation is over and looks whether anything waits. Without a total order both could look too early.
+        // SYNC POINT: something waits. Pairs with itself: one side adds an entry and then checks whether its uses are complete; the other
+        // completes an operation and then checks for entries. Without a total order both checks could miss the other's write.
         fence(SeqCst);
         if self.count.load(Relaxed) == 0 {
             return;
@@ -63,20 +63,20 @@ impl Deferred {
         self.let_go_if(shared, |_| true);
     }
 
-    /// Gives back every block whose uses are over, and waits for those that other threads are giving back. Values stay: what the caller holds may be
-    /// what a value asks for when it is dropped.
+    /// Frees every block whose uses are complete, and waits for the frees of other threads. Does not drop values: their drops may need a
+    /// lock that the caller holds.
     pub fn catch_up(&self, shared: &Shared) {
         self.give_back(shared, |held| matches!(held, Held::Block(_)), |waiting| waiting.going == 0);
     }
 
-    /// The same, also for values that are kept beyond a block: they wait for nobody.
+    /// Like [`catch_up`](Self::catch_up), but also drops block-bound values, whose drops wait for no other thread.
     pub fn catch_up_beyond(&self, shared: &Shared) {
         let goes = |held: &Held| matches!(held, Held::Block(_)) || held.beyond().is_some();
         self.give_back(shared, goes, |waiting| waiting.going == 0 && waiting.dropping.is_empty());
     }
 
     fn give_back(&self, shared: &Shared, goes: impl Fn(&Held) -> bool, have_gone: impl Fn(&Waiting) -> bool) {
-        // In a fork whoever is giving back is not there.
+        // In a fork, the thread that is freeing does not exist.
         if !shared.process.is_this() {
             return;
         }
@@ -87,13 +87,13 @@ impl Deferred {
         }
     }
 
-    /// Lets go of what is over, if it is to go. A panic on the way is nobody's here: it is counted, and the next goes.
+    /// Frees or drops the selected entries whose uses are complete. A panic has no caller, so it is counted, and the next entry follows.
     fn let_go_if(&self, shared: &Shared, goes: impl Fn(&Held) -> bool) {
         let mut waiting = self.waiting();
         let is_over = |(uses, held): &mut (Uses, Held)| goes(held) && shared.are_over(uses);
         let (blocks, mut values): (Vec<_>, Vec<_>) =
             waiting.held.extract_if(.., is_over).partition(|(_, held)| matches!(held, Held::Block(_)));
-        // Those that wait for nobody first: the others may wait for them.
+        // Drops block-bound values first: the others may wait for them.
         values.sort_by_key(|(_, held)| held.beyond().is_none());
         if blocks.is_empty() && values.is_empty() {
             return;
@@ -101,7 +101,7 @@ impl Deferred {
         waiting.going += 1;
         waiting.dropping.extend(values.iter().filter_map(|(_, held)| held.beyond().cloned()));
         self.recount(&waiting);
-        // Outside the lock: what goes may free more.
+        // Outside the lock: a drop may free more blocks.
         drop(waiting);
         let go = |(_, held): (Uses, Held)| {
             if caught(|| held.let_go(shared)).is_none() {
@@ -111,7 +111,7 @@ impl Deferred {
         blocks.into_iter().for_each(go);
         self.waiting().going -= 1;
         self.gone.notify_all();
-        // Nobody waits for these: they are the user's, and may wait for anybody.
+        // No thread waits for these drops: values are the user's, and may wait for any thread.
         for value in values {
             let beyond = value.1.beyond().cloned();
             go(value);
@@ -125,10 +125,10 @@ impl Deferred {
         }
     }
 
-    /// Whether something that is to go is kept beyond a block that was freed, or beyond one that it was a part of. What has uses left may be kept beyond
-    /// another block, which is there now.
+    /// Returns true if a pending value is bound to this freed block, or to a block that it is a part of. A value with incomplete uses is
+    /// ignored: it may be bound to another block, which has this address now.
     pub fn keeps_beyond(&self, shared: &Shared, block: &Block) -> bool {
-        // SYNC POINT: a value was dropped. Pairs with recount: whoever finds nothing sees what it did.
+        // SYNC POINT: a value was dropped. Pairs with recount: a thread that reads 0 sees the effects of the drop.
         if self.count.load(Acquire) == 0 {
             return false;
         }

@@ -32,7 +32,7 @@ impl Extension for HostBackend {
         if !self.shared.process.is_this() {
             return;
         }
-        // A stream that is not there has forgotten all.
+        // A stream that has ended has no records.
         if let Some(stream) = self.shared.stream(ticket.stream) {
             stream.forget(ticket.number);
         }

@@ -1,11 +1,12 @@
 //! Fault injection for tests.
 //!
-//! 1. A plan says which calls of which verb fail: the n-th, all from the n-th on, or some by chance. Chance comes from a seed and the call's number, so a
-//!    run can be repeated.
-//! 2. Calls are counted when they are made, whether they succeed or not: what strikes at the execution of a queued operation was decided at its call.
-//! 3. A call that is struck does nothing. A free frees all the same, and a wait has waited, a stream's for another too: others rely on both.
-//! 4. An allocation that is struck says that memory is short, with what is really free. Everything else is [`Injected`](Error::Injected).
-//! 5. A copy can also be made to [succeed with a wrong bit](Fault::flipping). Nobody is told.
+//! 1. A plan selects the calls of a method that fail: the n-th, all from the n-th on, or random ones. Random choices depend on a seed and
+//!    the call's number, so a run can be repeated.
+//! 2. Calls are counted when they are made, failed ones included. A fault at execution is decided at the call.
+//! 3. A failing call has no effect, with two exceptions that callers rely on: a free still frees, and a wait still waits, also for another
+//!    stream.
+//! 4. A failing allocation returns out of memory, with the real free bytes. Every other call returns [`Injected`](Error::Injected).
+//! 5. A copy can also [succeed with a wrong bit](Fault::flipping). No error is reported.
 
 use core::sync::atomic::Ordering::Relaxed;
 use core::sync::atomic::{AtomicBool, AtomicU64};
@@ -55,7 +56,7 @@ pub enum Verb {
 }
 
 impl Verb {
-    /// Every verb.
+    /// Every method.
     pub const ALL: [Self; 17] = [
         Self::Allocate,
         Self::Free,
@@ -101,7 +102,7 @@ impl Verb {
     }
 }
 
-/// The calls of a verb that fail, and when.
+/// A choice of calls that fail, and when.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fault {
     which: Which,
@@ -132,7 +133,7 @@ impl Fault {
     /// Fails each call with a probability from 0 to 1. The same seed selects the same calls.
     #[must_use]
     pub fn random(probability: f64, seed: u64) -> Self {
-        // Saturates at both ends, and is 0 for what is no number.
+        // Saturates at both ends; NaN becomes 0.
         let below = (probability * u64::MAX as f64) as u64;
         Self { which: Which::Chance { below, seed }, when_executed: false, flips: None }
     }
@@ -143,8 +144,8 @@ impl Fault {
         Self { when_executed: true, ..self }
     }
 
-    /// Not a failure: the copy is made, and one bit of the byte at `at`, counted round its length, arrives flipped. Of calls that are no copy, and of
-    /// copies to memory that is not the backend's, nothing becomes.
+    /// Corrupts instead of failing: the copy succeeds with one flipped bit in the byte at `at`, modulo its length. Has no effect on calls
+    /// other than copies, and on copies to memory outside the backend.
     #[must_use]
     pub const fn flipping(self, at: u64) -> Self {
         Self { flips: Some(at), when_executed: true, ..self }
@@ -162,7 +163,7 @@ impl Fault {
     }
 }
 
-/// A plan of faults. Of several for one verb, the first that applies counts.
+/// A plan of faults. If several faults of one method apply, the first one counts.
 ///
 /// ```
 /// use ringmem::backend::host::{Fault, Faults, HostBackend, Verb};
@@ -181,13 +182,13 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// None.
+    /// Returns an empty plan.
     #[must_use]
     pub const fn new() -> Self {
         Self { rules: Vec::new() }
     }
 
-    /// One more.
+    /// Adds a fault for the calls of a method.
     #[must_use]
     pub fn on(mut self, verb: Verb, fault: Fault) -> Self {
         self.rules.push((verb, fault));
@@ -195,21 +196,21 @@ impl Faults {
     }
 }
 
-/// The plan in force, and the calls so far.
+/// The current plan, and the counts of calls.
 #[derive(Default)]
 pub(super) struct Plan {
     calls: [AtomicU64; Verb::ALL.len()],
-    /// Whether there is a rule; spares calls the lock.
+    /// True if the plan has a rule; false avoids the lock.
     is_armed: AtomicBool,
-    /// Each with the calls that had been made when it came into force.
+    /// Each with the number of calls made before the rule was set.
     rules: Mutex<Vec<(Verb, Fault, u64)>>,
 }
 
-/// A call that is to fail.
+/// A call with an injected fault.
 #[derive(Clone, Copy)]
 pub(super) struct Struck {
     pub when_executed: bool,
-    /// It does not fail, but this byte of what it copied is wrong.
+    /// Instead of failing, the copy corrupts this byte.
     pub flips: Option<u64>,
     verb: Verb,
     number: u64,
@@ -226,7 +227,7 @@ impl Plan {
         self.calls[verb as usize].load(Relaxed)
     }
 
-    /// Counts a call; what is to become of it.
+    /// Counts a call; returns its fault, if any.
     pub fn next(&self, verb: Verb) -> Option<Struck> {
         let number = self.calls[verb as usize].fetch_add(1, Relaxed) + 1;
         if !self.is_armed.load(Relaxed) {

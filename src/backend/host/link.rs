@@ -1,11 +1,10 @@
-//! The model of a link: what a run would have taken where copies cross a bus.
+//! The link model: the time that a run would take if copies crossed a bus.
 //!
-//! 1. Time is virtual. Nobody sleeps, all bytes move, and wall time has no part in any figure: the same calls give the same times.
-//! 2. A device has three engines, which work beside each other: copies in, copies out, and everything on the device itself. An engine takes its
-//!    work in the order of the calls.
-//! 3. What is queued begins when the host has called, what is before it in its stream is over, and its engines are free. A blocking call holds
-//!    the host until its end; so does waiting.
-//! 4. What a page of managed memory takes that moves on touch is not modelled; a prefetch is.
+//! 1. Time is virtual. No thread sleeps, all bytes are copied, and wall time affects no figure: the same calls give the same times.
+//! 2. A device has three concurrent engines: copies in, copies out, and work on the device. Each executes in the order of the calls.
+//! 3. A queued operation begins when the host has made the call, the earlier operations of its stream are complete, and its engines are
+//!    idle. A blocking call or a wait occupies the host until its end.
+//! 4. Page migration of managed memory on access is not modelled; prefetches are.
 
 use core::fmt;
 use std::collections::HashMap;
@@ -15,30 +14,31 @@ use std::vec::Vec;
 use crate::backend::counters::Counts;
 use crate::backend::{StreamId, Ticket};
 
-/// Latencies in ns, rates in bytes per ns, which is GB/s.
+/// The parameters: latencies in ns, rates in bytes per ns, which is GB/s.
 #[derive(Clone)]
 pub struct Link {
-    /// Of each copy between host and device, before its first byte.
+    /// The latency of each copy between host and device, before its first byte.
     pub latency_ns: u64,
-    /// Between pinned memory and a device, each direction.
+    /// The rate between pinned memory and a device, in each direction.
     pub pinned: f64,
-    /// Between pageable memory and a device: the copy into a pinned buffer included.
+    /// The rate between pageable memory and a device, including the copy into a pinned buffer.
     pub pageable: f64,
-    /// Within a device, fills too.
+    /// The rate within a device, also of fills.
     pub device: f64,
-    /// Within the host.
+    /// The rate within the host.
     pub host: f64,
-    /// From device to device, where one reaches the other.
+    /// The rate between devices with peer access.
     pub peer: f64,
-    /// What a kernel takes: its name and arguments to ns. It must not call the backend.
+    /// The duration of a kernel in ns, from its name and arguments. It must not call the backend.
     pub kernel_ns: KernelTime,
 }
 
-/// What a kernel takes: its name and arguments to ns.
+/// The duration of a kernel in ns, from its name and arguments.
 pub type KernelTime = Arc<dyn Fn(&str, &[u64]) -> u64 + Send + Sync>;
 
 impl Default for Link {
-    /// Round figures of PCIe 3.0 x16: 10 us, 12 GB/s pinned and between devices, 6 pageable, 10 within the host, 500 within a device. Kernels take no time.
+    /// Returns round figures of PCIe 3.0 x16: 10 us, 12 GB/s pinned and between devices, 6 pageable, 10 within the host, 500 within a
+    /// device. Kernels take no time.
     fn default() -> Self {
         let (latency_ns, pinned, pageable, device, host, peer) = (10_000, 12.0, 6.0, 500.0, 10.0, 12.0);
         Self { latency_ns, pinned, pageable, device, host, peer, kernel_ns: Arc::new(|_, _| 0) }
@@ -59,7 +59,7 @@ impl fmt::Debug for Link {
     }
 }
 
-/// The way of some bytes.
+/// The path of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Route {
     /// From the host to a device.
@@ -68,16 +68,16 @@ pub(super) enum Route {
     Download { from: u32, pageable: bool },
     /// Within one device.
     Device(u32),
-    /// From a device to another, of which one reaches the other.
+    /// Between devices with peer access.
     Peer { from: u32, to: u32 },
-    /// From a device to another over the host.
+    /// Between devices through the host.
     Staged { from: u32, to: u32 },
     /// Within the host.
     Host,
 }
 
 impl Route {
-    /// Counts a copy that took it.
+    /// Counts a copy on this route.
     pub fn counted(self, counts: &Counts, bytes: u64) {
         match self {
             Self::Upload { pageable, .. } => counts.uploads[usize::from(pageable)].add(bytes),
@@ -93,7 +93,7 @@ impl Route {
     }
 }
 
-/// What takes time.
+/// A unit of work with a duration.
 pub(super) enum Work<'a> {
     Bytes(Route, u64),
     Kernel { device: u32, name: &'a str, arguments: &'a [u64] },
@@ -105,7 +105,7 @@ pub(super) struct Model {
     times: Mutex<Times>,
 }
 
-/// From when on everybody is free, in ns of the model.
+/// The times at which the host, engines and streams become idle, in ns of the model.
 struct Times {
     host: u64,
     engines: Vec<Engines>,
@@ -122,7 +122,7 @@ struct Engines {
 #[derive(Default)]
 struct Line {
     end: u64,
-    /// The end of each operation, by its number less 1.
+    /// The end of each operation, indexed by its number less 1.
     ends: Vec<u64>,
 }
 
@@ -136,7 +136,7 @@ impl Model {
         self.with(|times| times.host)
     }
 
-    /// The host is busy for so long.
+    /// Occupies the host for `ns`.
     pub fn work(&self, ns: u64) {
         self.with(|times| times.host = times.host.saturating_add(ns));
     }
@@ -145,20 +145,20 @@ impl Model {
         self.with(|times| times.host = times.spend(&self.link, work, times.host));
     }
 
-    /// The next operation of a stream, and its number.
+    /// Adds the next operation of a stream, with its number.
     pub fn queued(&self, stream: StreamId, number: u64, work: &Work<'_>) {
         self.with(|times| {
             let from = times.streams.entry(stream).or_default().end.max(times.host);
             let end = times.spend(&self.link, work, from);
             let line = times.streams.entry(stream).or_default();
             line.end = end;
-            // One that was announced and never queued had the same number.
+            // An operation that was announced but never queued had the same number.
             line.ends.truncate(usize::try_from(number - 1).unwrap_or(usize::MAX));
             line.ends.push(end);
         });
     }
 
-    /// What is queued on a stream from now on begins after a ticket.
+    /// Delays later operations of a stream until a ticket is complete.
     pub fn after(&self, ticket: Ticket, stream: StreamId) {
         self.with(|times| {
             let end = times.end(ticket);
@@ -167,12 +167,12 @@ impl Model {
         });
     }
 
-    /// The host has waited for a ticket.
+    /// Advances the host to the completion of a ticket.
     pub fn waited(&self, ticket: Ticket) {
         self.with(|times| times.host = times.host.max(times.end(ticket)));
     }
 
-    /// The host has waited for a stream.
+    /// Advances the host to the end of a stream.
     pub fn synchronized(&self, stream: StreamId) {
         self.with(|times| times.host = times.host.max(times.streams.get(&stream).map_or(0, |line| line.end)));
     }
@@ -189,12 +189,12 @@ impl Model {
 impl Times {
     fn end(&self, ticket: Ticket) -> u64 {
         let ends = self.streams.get(&ticket.stream).map(|line| &line.ends[..]).unwrap_or_default();
-        // Number 0 is before everything.
+        // Number 0 precedes all operations.
         let last = ends.len().min(usize::try_from(ticket.number).unwrap_or(usize::MAX));
         last.checked_sub(1).map_or(0, |last| ends[last])
     }
 
-    /// Occupies what some work needs, not before `from`; when it is over.
+    /// Occupies the engines that some work needs, from `from` at the earliest. Returns its end.
     fn spend(&mut self, link: &Link, work: &Work<'_>, from: u64) -> u64 {
         let engines = &mut self.engines;
         let hop = |pageable, bytes| link.latency_ns.saturating_add(time(bytes, if pageable { link.pageable } else { link.pinned }));
@@ -222,7 +222,7 @@ impl Times {
     }
 }
 
-/// Occupies engines from when on all are free, not before `from`; until when.
+/// Occupies engines from the time when all are idle, `from` at the earliest. Returns the end.
 fn occupy<const N: usize>(engines: [&mut u64; N], from: u64, takes: u64) -> u64 {
     let begin = engines.iter().fold(from, |begin, engine| begin.max(**engine));
     let end = begin.saturating_add(takes);
@@ -232,7 +232,7 @@ fn occupy<const N: usize>(engines: [&mut u64; N], from: u64, takes: u64) -> u64 
     end
 }
 
-/// Rounded up; a rate of nothing takes for ever.
+/// Returns a duration, rounded up; infinite for a rate of 0.
 fn time(bytes: u64, rate: f64) -> u64 {
     if bytes == 0 { 0 } else { (bytes as f64 / rate.max(0.0)).ceil() as u64 }
 }

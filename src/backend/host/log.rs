@@ -1,4 +1,4 @@
-//! What happened, call by call, for a test that wants to see an order.
+//! The log of calls, for tests that check an order.
 
 use std::sync::{Mutex, PoisonError};
 use std::vec::Vec;
@@ -7,51 +7,51 @@ use super::faults::Verb;
 use crate::backend::panic::at_most_one;
 use crate::backend::{Copy, Fill, Place, Request, StreamId};
 
-/// One thing that happened. They are listed in the order in which they did, before anybody could be told of them.
+/// An entry of the log. Entries are in the order of events, and each is added before a caller can observe its event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Call {
-    /// From 1.
+    /// The number of the entry, from 1.
     pub number: u64,
-    /// By the backend's clock, in ns; the time before, where a thread that panics called and the clock panicked as well.
+    /// The time of the backend's clock, in ns. The time of the entry before, if the clock panics in a thread that already panics.
     pub at_ns: u64,
-    /// What of the call.
+    /// The phase of the call.
     pub phase: Phase,
-    /// Which call; for a page that moved, the one that moved it.
+    /// The method; for a page that moved, the one that moved it.
     pub verb: Verb,
-    /// Whose it is, where it is a stream's.
+    /// The stream, if the call uses one.
     pub stream: Option<StreamId>,
     /// The operation's number in its stream, where it was queued.
     pub ticket: Option<u64>,
-    /// Bytes asked for, given back, copied, filled or moved; 0 where there are none.
+    /// The bytes allocated, freed, copied, filled or moved; 0 for other calls.
     pub bytes: u64,
-    /// Where bytes were read, what was freed, or the page that moved: an address.
+    /// The address that was read or freed, or of the page that moved.
     pub from: Option<u64>,
-    /// Where bytes were written or allocated: an address.
+    /// The address that was written or allocated.
     pub to: Option<u64>,
     /// Whether it succeeded.
     pub ok: bool,
 }
 
-/// How far a call had come.
+/// The phase of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Phase {
-    /// It is over for its caller. What was queued may not be executed yet.
+    /// The call has returned. A queued operation may not be executed yet.
     Called,
-    /// It was executed on its stream.
+    /// The operation was executed on its stream.
     Executed,
-    /// The memory that was freed is really gone: its uses are over.
+    /// The memory of a freed block was released: its uses are complete.
     Freed,
-    /// A page of managed memory came to a device.
+    /// A page of managed memory migrated to a device.
     PagedIn,
-    /// A page of managed memory left a device: for the host or another device, who touched it.
+    /// A page of managed memory left a device because the host or another device accessed it.
     PagedOut,
-    /// A page of managed memory left a device, to make room.
+    /// A page of managed memory was evicted from a device.
     Evicted,
 }
 
-/// A call's facts, before anything is known of its end.
+/// The arguments of a call, before its result is known.
 #[derive(Clone, Copy)]
 pub(super) struct Facts {
     pub verb: Verb,
@@ -83,7 +83,7 @@ impl Facts {
     }
 }
 
-/// The log while it is written.
+/// The log.
 pub(super) struct Log {
     is_on: bool,
     calls: Mutex<Vec<Call>>,
@@ -94,7 +94,7 @@ impl Log {
         Self { is_on, calls: Mutex::new(Vec::new()) }
     }
 
-    /// The clock is read under the lock, so that times do not go back where it does not.
+    /// Adds an entry. Reads the clock under the lock, so that times are monotonic if the clock is.
     pub fn record(&self, facts: &Facts, phase: Phase, ticket: Option<u64>, ok: bool, clock: impl FnOnce() -> u64) {
         if !self.is_on {
             return;

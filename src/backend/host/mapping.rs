@@ -1,37 +1,37 @@
-//! Memory from the operating system, page by page: zeroed, paid for when touched.
+//! Memory from the operating system, in pages: zeroed, committed on first access.
 
 use core::ptr::NonNull;
 
 use crate::{Error, Result};
 
-/// An address that is shared between threads. Whoever uses it says why he may.
+/// An address that is shared between threads. Each user argues why its access is safe.
 #[derive(Clone, Copy)]
 pub(super) struct Place(pub NonNull<u8>);
 
-// SAFETY: a number with provenance; reading or writing through it is unsafe and argued where it is done.
+// SAFETY: a number with provenance; each access through it is unsafe and has its own argument.
 unsafe impl Send for Place {}
 // SAFETY: as above.
 unsafe impl Sync for Place {}
 
-/// What a mapping is aligned to at least.
+/// The minimum alignment of a mapping.
 const PAGE: usize = 4096;
 
-/// Owns zeroed memory that nothing refers to but the holder; page aligned at least.
+/// An owner of zeroed memory with no other references; at least page-aligned.
 pub(super) struct Mapping {
-    /// INVARIANT: `len` bytes from here on are in the mapping; at least 1.
+    /// INVARIANT: `len` bytes from here on are in the mapping; `len` is at least 1.
     place: Place,
     len: usize,
-    /// INVARIANT: what was mapped, and how much.
+    /// INVARIANT: the address and size that were mapped.
     base: (Place, usize),
 }
 
 impl Mapping {
-    /// Memory that will be used: refused where the system has not that much.
+    /// Maps memory that will be used. Fails if the system does not have that much.
     pub fn new(len: usize, align: usize) -> Result<Self> {
         Self::map(len, align, true)
     }
 
-    /// Room of which a part will be used, however strictly the system accounts for the rest.
+    /// Reserves addresses of which a part will be used, even if the system does not overcommit.
     pub fn sparse(len: usize) -> Result<Self> {
         Self::map(len, PAGE, false)
     }
@@ -40,11 +40,12 @@ impl Mapping {
         if len == 0 {
             return Err(Error::Size { what: "size in bytes", asked: 0, least: 1, most: isize::MAX as u64 });
         }
-        // What a page's alignment may lack of a larger one.
+        // Adds the bytes needed for an alignment above a page.
         let mapped = len.saturating_add(align.saturating_sub(PAGE));
         let base = system::map(mapped, reserve).map_err(|source| Error::Map { bytes: len as u64, source })?;
         let padding = if align > PAGE { base.align_offset(align) } else { 0 };
-        // SAFETY: from a page's boundary the next that is aligned is at most `align - PAGE` bytes away, which were mapped on top of `len`.
+        // SAFETY: the next aligned address is at most `align - PAGE` bytes after a page boundary, and that many bytes were mapped in
+        // addition to `len`.
         let place = Place(unsafe { base.add(padding) });
         Ok(Self { place, len, base: (Place(base), mapped) })
     }
@@ -53,7 +54,7 @@ impl Mapping {
         self.place
     }
 
-    /// Locks the pages into memory, all or none. Whether they are.
+    /// Page-locks all pages or none. Returns true if they are locked.
     pub fn lock(&self) -> bool {
         system::lock(self.place.0, self.len)
     }
@@ -80,17 +81,17 @@ mod system {
         let flags = if reserve { MapFlags::PRIVATE } else { MapFlags::PRIVATE | MapFlags::NORESERVE };
         #[cfg(not(any(target_os = "linux", target_os = "android")))]
         let (flags, _) = (MapFlags::PRIVATE, reserve);
-        // SAFETY: no address is asked for, so nothing that exists is replaced.
+        // SAFETY: no address is requested, so no existing mapping is replaced.
         let place = unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, flags)? };
         NonNull::new(place.cast()).ok_or(io::Error::from(Errno::NOMEM))
     }
 
     pub fn lock(place: NonNull<u8>, len: usize) -> bool {
-        // SAFETY: locking changes where pages are, not what they hold.
+        // SAFETY: locking does not change the contents of pages.
         let locked = unsafe { mlock(place.as_ptr().cast(), len) }.is_ok();
         if !locked {
-            // A lock that failed may have locked a part.
-            // SAFETY: as above. Its failure leaves pages locked until they are unmapped, and nothing depends on them.
+            // A failed lock may have locked a part.
+            // SAFETY: as above. If it fails, pages stay locked until they are unmapped, which is harmless.
             let _ = unsafe { munlock(place.as_ptr().cast(), len) };
         }
         locked
@@ -98,9 +99,9 @@ mod system {
 
     /// # Safety
     ///
-    /// `place` and `len` are of one `map`, and nothing uses the memory any more.
+    /// `place` and `len` come from one `map`, and nothing uses the memory any more.
     pub unsafe fn unmap(place: NonNull<u8>, len: usize) {
-        // SAFETY: the caller's promise. It fails only for ranges that were never mapped.
+        // SAFETY: the caller's promise. Fails only for ranges that were never mapped.
         let result = unsafe { munmap(place.as_ptr().cast(), len) };
         debug_assert!(result.is_ok());
     }
@@ -117,7 +118,7 @@ mod system {
 
     pub fn map(len: usize, _: bool) -> io::Result<NonNull<u8>> {
         let layout = Layout::from_size_align(len, PAGE).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        // SAFETY: `len` is not zero: `Mapping`'s invariant.
+        // SAFETY: `len` is not zero: the invariant of `Mapping`.
         NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or(io::ErrorKind::OutOfMemory.into())
     }
 
@@ -127,9 +128,9 @@ mod system {
 
     /// # Safety
     ///
-    /// `place` and `len` are of one `map`, and nothing uses the memory any more.
+    /// `place` and `len` come from one `map`, and nothing uses the memory any more.
     pub unsafe fn unmap(place: NonNull<u8>, len: usize) {
-        // SAFETY: `map` made this very layout.
+        // SAFETY: `map` created the same layout.
         let layout = unsafe { Layout::from_size_align_unchecked(len, PAGE) };
         // SAFETY: the caller's promise.
         unsafe { dealloc(place.as_ptr(), layout) };

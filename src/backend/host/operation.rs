@@ -1,4 +1,4 @@
-//! What a stream executes.
+//! The operations that a stream executes.
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicU64;
@@ -23,13 +23,13 @@ use crate::backend::ranges::Found;
 use crate::backend::{Copy, Fill, MemoryLocation, Operand, Place, Prefetch, StreamId, Ticket};
 use crate::{Error, Result};
 
-/// INVARIANT: whoever queued it made the promise of the backend's verb.
+/// INVARIANT: the caller that queued it made the promise of the backend's method.
 pub(super) enum Operation {
-    /// With its way, and whether its target and its source are pageable: as they were at the call.
+    /// With its route, and whether its target and its source were pageable when it was queued.
     Copy(Copy, Route, [bool; 2]),
-    /// With whether its target is pageable.
+    /// With whether its target was pageable.
     Fill(Fill, bool),
-    /// With the number of the operation since which nothing may have failed, and whether the word is pageable.
+    /// With the number of the first operation whose failure prevents it, and whether the word was pageable.
     Publish {
         word: Place,
         value: u64,
@@ -38,13 +38,13 @@ pub(super) enum Operation {
     },
     Prefetch(Prefetch),
     Launch(Launch),
-    /// What time it is when it is executed.
+    /// Stores the time of execution.
     Record(Arc<OnceLock<u64>>),
     /// Waits for an operation of another stream.
     After {
         stream: Arc<Queue>,
         number: u64,
-        /// Whether a kernel was before it when this was queued.
+        /// True if the other stream had a kernel before this number when this was queued.
         may_last: bool,
     },
 }
@@ -57,8 +57,7 @@ pub(super) struct Launch {
 }
 
 impl Operation {
-    /// Taints the target of this operation, which failed. Pageable memory of the caller is not tracked, and a word that was not published is
-    /// unchanged.
+    /// Taints the target of this failed operation. Pageable memory of the caller is not tracked, and an unpublished word is unchanged.
     pub fn taint(&self, shared: &Shared, failed: Ticket, error: &Error) {
         let (taints, reached) = (shared.ranges.taints(), |ticket| shared.reached(ticket));
         let add = |place, bytes| {
@@ -79,7 +78,7 @@ impl Operation {
     /// Executes the operation on the stream's thread.
     pub fn execute(&self, shared: &Shared, device: u32, facts: &Facts) -> Result<()> {
         match *self {
-            // SAFETY: the invariant. What was freed meanwhile waits for this operation.
+            // SAFETY: the invariant. A block that was freed meanwhile stays mapped until this operation is complete.
             Self::Copy(ref copy, route, pageable) => unsafe { shared.copy(copy, Some((route, pageable)), facts.stream) }.map(drop),
             // SAFETY: as above.
             Self::Fill(ref fill, pageable) => unsafe { shared.fill(fill, Some(pageable), facts.stream) }.map(drop),
@@ -97,7 +96,7 @@ impl Operation {
                 Ok(())
             }
             Self::After { ref stream, number, .. } => {
-                // Its failure is its waiter's.
+                // The other operation's failure is reported to its own waiter.
                 stream.wait_for(number);
                 Ok(())
             }
@@ -117,7 +116,7 @@ impl Launch {
                 Error::KernelPanicked { name: self.entry.name }
             })
         };
-        // Groups of one launch run at once, as blocks do: they may wait for each other. So none runs where not all have a thread.
+        // Groups of a launch run concurrently, as blocks do, and may wait for each other. So none runs unless every group has a thread.
         let all_there = OnceLock::new();
         let outcome = thread::scope(|scope| {
             let start = |number| {
@@ -137,7 +136,7 @@ impl Launch {
 }
 
 impl Shared {
-    /// Both ends of a copy, target first, and the way between them.
+    /// Returns both ends of a copy, target first, and the route between them.
     fn ends(&self, copy: &Copy, queued: Option<[bool; 2]>) -> Result<(Found, Found, Route)> {
         let ranges = self.ranges.read();
         let to = ranges.end(copy.to, copy.bytes, queued.map(|[to, _]| to), Verb::Copy.name())?;
@@ -149,7 +148,7 @@ impl Shared {
             (false, true) => Route::Upload { to: to.device, pageable: pageable(&from) },
             (true, false) => Route::Download { from: from.device, pageable: pageable(&to) },
             (true, true) if from.device == to.device => Route::Device(to.device),
-            // The engine of whichever device reaches the other does it.
+            // The copy engine of either device can do it, if that device has peer access.
             (true, true) if self.peers.reaches(from.device, to.device) || self.peers.reaches(to.device, from.device) => {
                 Route::Peer { from: from.device, to: to.device }
             }
@@ -158,12 +157,12 @@ impl Shared {
         Ok((to, from, route))
     }
 
-    /// The way of a copy, and whether its target and its source are pageable.
+    /// Returns the route of a copy, and whether its target and its source are pageable.
     pub fn check_copy(&self, copy: &Copy) -> Result<(Route, [bool; 2])> {
         self.ends(copy, None).map(|(to, from, route)| (route, [to.in_no_range, from.in_no_range]))
     }
 
-    /// The way of a fill, and whether its target is pageable.
+    /// Returns the route of a fill, and whether its target is pageable.
     pub fn check_fill(&self, fill: &Fill) -> Result<(Route, bool)> {
         self.target(fill, None).map(|(found, route)| (route, found.in_no_range))
     }
@@ -171,7 +170,7 @@ impl Shared {
     fn target(&self, fill: &Fill, queued: Option<bool>) -> Result<(Found, Route)> {
         fill.check_size()?;
         let found = self.ranges.read().end(fill.to, fill.bytes(), queued, Verb::Fill.name())?;
-        // Also what the host never sees: in an arena a place is aligned as its address is.
+        // Checked for device memory too: in an arena, a place is aligned as its address is.
         aligned(found.place.as_ptr().addr() as u64, fill.bytes(), u64::from(fill.size))?;
         let route = if found.location == MemoryLocation::Device { Route::Device(found.device) } else { Route::Host };
         Ok((found, route))
@@ -183,7 +182,7 @@ impl Shared {
     pub unsafe fn copy(&self, copy: &Copy, queued: Option<(Route, [bool; 2])>, stream: Option<StreamId>) -> Result<Route> {
         let (to, from, route) = self.ends(copy, queued.map(|(_, pageable)| pageable))?;
         self.ranges.taints().check(copy.from, copy.bytes)?;
-        // A peer enabled or disabled since the call changes nothing.
+        // A peer enabled or disabled since the call has no effect.
         let route = queued.map_or(route, |(route, _)| route);
         for (end, other) in [(&to, &from), (&from, &to)] {
             if end.location == MemoryLocation::Unified {
@@ -195,7 +194,8 @@ impl Shared {
             // SAFETY: as below.
             unsafe { over_the_host(to.place, from.place, copy.bytes as usize) };
         } else {
-            // SAFETY: both checked for so many bytes, or promised; apart and nobody else's: the caller's promise.
+            // SAFETY: both are checked for this many bytes, or promised. They do not overlap, and no other thread accesses them: the
+            // caller's promise.
             unsafe { moved(to.place, from.place, copy.bytes as usize) };
         }
         self.ranges.taints().remove(copy.to, copy.bytes);
@@ -203,20 +203,20 @@ impl Shared {
         Ok(route)
     }
 
-    /// Flips a bit of what a copy has written, while that is still the copy's own.
+    /// Flips a bit in the target of a copy, before the copy is complete.
     pub fn flip(&self, copied: &Facts, at: u64) {
         let (Some(to), Some(at)) = (copied.to, at.checked_rem(copied.bytes)) else { return };
-        // What is in no range is the caller's, of which only an address is known here.
+        // Memory outside every range belongs to the caller; only its address is known here.
         let Ok(found) = self.ranges.read().find(to, copied.bytes, true, Verb::Copy.name()) else { return };
-        // SAFETY: within what was copied.
+        // SAFETY: within the copied bytes.
         let place = unsafe { found.place.add(at as usize) };
-        // SAFETY: a byte of the target, which nobody else uses before the copy is over: the copy's promise.
+        // SAFETY: a byte of the target, which no thread uses before the copy is complete: the copy's promise.
         let byte = unsafe { place.read() };
         // SAFETY: as above.
         unsafe { place.write(byte ^ 1) };
     }
 
-    /// Where a word is to be published, and the way there.
+    /// Returns the word to publish, and its route.
     pub fn check_word(&self, word: Place, queued: Option<bool>) -> Result<(Found, Route)> {
         let bytes = size_of::<u64>() as u64;
         let found = self.ranges.read().end(word, bytes, queued, Verb::Publish.name())?;
@@ -232,7 +232,7 @@ impl Shared {
         let (found, route) = self.check_word(place, queued)?;
         // SAFETY: a live word, aligned; others access it as a word too: checked, and the caller's promise.
         let word = unsafe { AtomicU64::from_ptr(found.place.as_ptr().cast()) };
-        // SYNC POINT: published. Pairs with whatever acquires that word.
+        // SYNC POINT: published. Pairs with every acquire load of that word.
         word.store(value, Release);
         self.ranges.taints().remove(place, size_of::<u64>() as u64);
         self.counts.publications.fetch_add(1, Relaxed);
@@ -248,7 +248,7 @@ impl Shared {
             self.touch(&found, fill.bytes(), None, &Facts::fill(fill, stream));
         }
         let place = found.place;
-        // SAFETY: so many elements, nobody else's: checked, and the caller's promise.
+        // SAFETY: this many elements, with exclusive access: checked, and the caller's promise.
         unsafe { filled(place, fill) };
         self.ranges.taints().remove(fill.to, fill.bytes());
         self.counts.fills.add(fill.bytes());
@@ -256,18 +256,18 @@ impl Shared {
     }
 }
 
-/// Copies from a device to another as it goes without a way between them: into the host's memory, and out of it.
+/// Copies between devices without peer access, in parts through host memory.
 ///
 /// # Safety
 ///
-/// Both places are valid for so many bytes, apart from each other.
+/// Both places are valid for this many bytes, and do not overlap.
 unsafe fn over_the_host(to: NonNull<u8>, from: NonNull<u8>, bytes: usize) {
     const PART: usize = 16 << 10;
     let mut host = [0; PART];
     let host = NonNull::from(&mut host).cast::<u8>();
     for begin in (0..bytes).step_by(PART) {
         let len = PART.min(bytes - begin);
-        // SAFETY: `begin` is within so many bytes.
+        // SAFETY: `begin` is less than `bytes`.
         let (to, from) = unsafe { (to.add(begin), from.add(begin)) };
         // SAFETY: `len` bytes are left, and the array has as many.
         unsafe { host.copy_from_nonoverlapping(from, len) };

@@ -1,10 +1,11 @@
-//! Managed memory's pages: which of them a device holds.
+//! The pages of managed memory: which device each is resident on.
 //!
-//! 1. A page is resident on one device, or on none: then it is the host's. A kernel that asks where bytes are, a copy between them and a device's
-//!    memory, and a prefetch bring their pages to the device; a copy between them and the host's, and the host's slices, bring them home.
-//! 2. What a device's allocations and resident pages hold together never exceeds its memory. Pages give way: to allocations, and the least
-//!    recently touched to new ones. A page for which nothing gives way stays the host's, and is reached there.
-//! 3. It keeps books. The bytes stay where they are, for simulated devices and host share them; so books cannot make a result wrong.
+//! 1. A page is resident on one device or on the host. Pages migrate to a device when a kernel resolves their address, when they are copied
+//!    to or from device memory, and on a prefetch. They migrate to the host for copies to or from host memory, and for host slices.
+//! 2. Allocations and resident pages of a device together never exceed its memory. Allocations evict pages, and new pages evict the least
+//!    recently used. If nothing can be evicted, a page stays on the host and is accessed there.
+//! 3. This is accounting only. The bytes never move, since simulated devices and the host share them, so the accounting cannot make a
+//!    result wrong.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -21,13 +22,13 @@ use crate::backend::Block;
 use crate::backend::panic::{both, each};
 use crate::backend::ranges::Found;
 
-/// What of managed memory moves between host and devices.
+/// The state of page migration between host and devices.
 pub(super) struct Pager {
-    /// Bytes of a page; 0 where device and host share one memory, so that nothing ever moves.
+    /// The page size in bytes; 0 if device and host share one memory, so that pages never migrate.
     page: u64,
-    /// One move at a time, so that no page is on two devices, and the books are kept in the order of the moves.
+    /// Serialises migrations, so that no page is on two devices and the log has their order.
     moving: Mutex<()>,
-    /// Resident pages on all devices, changed where pages move; 0 spares host accesses the locks.
+    /// The resident pages of all devices, changed when pages migrate; 0 lets host accesses skip the locks.
     resident: AtomicU64,
 }
 
@@ -46,7 +47,7 @@ impl Pages {
         self.touched.len() as u64
     }
 
-    /// Whether it is here; then it is the last touched.
+    /// Returns true if a page is resident, and makes it the most recently used.
     pub fn touch(&mut self, page: u64) -> bool {
         let is_here = self.remove(page);
         if is_here {
@@ -69,7 +70,7 @@ impl Pages {
         touch.is_some()
     }
 
-    /// The least recently touched, taken out.
+    /// Removes and returns the least recently used page.
     pub fn oldest(&mut self) -> Option<u64> {
         let (_, page) = self.by_touch.pop_first()?;
         self.touched.remove(&page);
@@ -84,7 +85,7 @@ impl Pager {
 }
 
 impl Shared {
-    /// Bytes of managed memory are touched by a device, or by the host.
+    /// Records an access to managed memory by a device, or by the host for `None`.
     pub fn touch(&self, found: &Found, bytes: u64, by: Option<u32>, facts: &Facts) {
         let Pager { page, moving, resident } = &self.pager;
         if *page == 0 || bytes == 0 || (by.is_none() && resident.load(Relaxed) == 0) {
@@ -102,12 +103,12 @@ impl Shared {
             let Some(arena) = by.and_then(|device| self.arenas.get(device as usize)) else { continue };
             let came = arena.admit(page, &mut evicted).then_some((Phase::PagedIn, page));
             let moves = evicted.drain(..).map(|page| (Phase::Evicted, page)).chain(came);
-            // All have moved: each is counted, also where the user's clock panics as the one before is written down.
+            // All pages have migrated: each is counted, even if the user's clock panics while an earlier one is logged.
             each(moves, |(phase, page)| self.paged(facts, phase, page));
         }
     }
 
-    /// The host touches a block.
+    /// Records a host access to a block.
     pub fn come_home(&self, block: &Block, facts: &Facts) {
         if self.pager.resident.load(Relaxed) == 0 {
             return;
@@ -118,7 +119,7 @@ impl Shared {
         }
     }
 
-    /// Memory is gone, and its pages with it.
+    /// Removes the pages of freed memory.
     pub fn forget_pages(&self, start: u64, bytes: u64) {
         let Pager { page, moving, resident } = &self.pager;
         if *page == 0 || resident.load(Relaxed) == 0 {
@@ -131,15 +132,15 @@ impl Shared {
         }
     }
 
-    /// Takes bytes that pages hold so far.
+    /// Allocates bytes by evicting pages.
     pub fn take_from_pages(&self, arena: &Arena, bytes: u64, align: u64, facts: &Facts) -> Result<u64> {
         let _moving = self.pager.moving.lock().unwrap_or_else(PoisonError::into_inner);
         let mut evicted = Vec::new();
         let taken = arena.take_from_pages(bytes, align, &mut evicted);
-        // Where the user's clock panics nobody gets the bytes.
+        // If the user's clock panics, the caller does not get the bytes, so they are freed.
         let give = |has_panicked| {
             if let (true, Ok(offset)) = (has_panicked, &taken) {
-                // SAFETY: taken just now, and nobody has it.
+                // SAFETY: just allocated, and unused.
                 unsafe { arena.give(*offset, bytes) };
             }
         };

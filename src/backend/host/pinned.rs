@@ -1,4 +1,4 @@
-//! How much memory may be pinned: what is locked is lost to everybody else.
+//! The budget of pinned memory: locked pages are not available to other processes.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -6,7 +6,7 @@ use core::sync::atomic::Ordering::Relaxed;
 use crate::error::LimitOf;
 use crate::{Error, Result, config};
 
-/// The [budget](config::pinned_budget) of a machine with so much memory; the most that there is where nobody knows.
+/// Returns the [budget](config::pinned_budget) of a machine with this much memory; the largest budget if it is unknown.
 #[must_use]
 pub const fn pinned_budget(host_memory: Option<u64>) -> u64 {
     config::pinned_budget(match host_memory {
@@ -41,7 +41,7 @@ impl Budget {
 /// Returns the machine's memory in bytes, or `None` if the system does not report it.
 #[must_use]
 pub fn host_memory() -> Option<u64> {
-    // "MemTotal:       16303428 kB"; elsewhere than on Linux there is no such file.
+    // "MemTotal:       16303428 kB"; the file exists only on Linux.
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)

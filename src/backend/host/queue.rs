@@ -1,4 +1,4 @@
-//! A stream: a thread that executes what is queued, in order.
+//! A stream: a thread that executes queued operations in order.
 
 use core::cell::Cell;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -24,39 +24,39 @@ use crate::backend::{StreamId, Ticket};
 use crate::error::OperationFault;
 use crate::{Error, Result};
 
-/// An operation on its way, and the call that queued it.
+/// A queued operation, and the call that queued it.
 pub(super) struct Item {
     pub operation: Operation,
     pub facts: Facts,
-    /// It is not executed, but fails.
+    /// An injected fault: the operation fails instead of being executed.
     pub struck: Option<Struck>,
 }
 
-/// A number and what has it; a mark has nothing, and is reached with what is before it.
+/// A number and its operation. A mark has no operation; it completes with everything before it.
 type Numbered = (u64, Option<Item>);
 
-/// When numbers were executed, in ns of the clock.
+/// The completion times of recorded numbers, in ns of the clock.
 type Records = HashMap<u64, Arc<OnceLock<u64>>>;
 
 thread_local! {
-    /// Whether this thread is a stream's. One that waited for another to end would keep it from ending if that one waited for it.
+    /// True in a stream's thread. Such a thread does not join another stream's: two that join each other would deadlock.
     static IS_STREAM: Cell<bool> = const { Cell::new(false) };
 }
 
-/// One stream, as its users see it.
+/// A stream, as its users see it.
 pub(super) struct Queue {
-    /// Whose it is: an ordinal.
+    /// The ordinal of the stream's device.
     pub device: u32,
-    /// The sender and the last number that was given away; `None` once closed.
+    /// The sender and the last number assigned; the sender is `None` once closed.
     sender: Mutex<(Option<Sender<Numbered>>, u64)>,
-    /// The last operation that was executed.
+    /// The last number executed.
     done: AtomicU64,
-    /// How many launches are queued or running.
+    /// The number of launches queued or running.
     launches: AtomicUsize,
-    /// How many waits for a stream that may last are queued or running.
+    /// The number of queued or running waits for a stream of unbounded duration.
     waits: AtomicUsize,
     failures: Mutex<Failures>,
-    /// Of the recorded numbers that nobody has forgotten.
+    /// The records of numbers that were not forgotten.
     records: Mutex<Records>,
     tasks: Tasks,
     changed: Condvar,
@@ -64,7 +64,7 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// A running stream, listed in `shared` until it has executed its last operation.
+    /// Starts a stream, listed in `shared` until it has executed its last operation.
     pub fn open(shared: &Arc<Shared>, device: u32) -> Result<StreamId> {
         let id = StreamId::next();
         let (sender, operations) = mpsc::channel();
@@ -81,7 +81,7 @@ impl Queue {
             thread: Mutex::default(),
         });
         let name = format!("ringmem-{}", id.get());
-        // Held until the handle is stored, so that nobody closes a stream without one.
+        // Held until the handle is stored, so that `close` never misses it.
         let mut thread = queue.thread.lock().unwrap_or_else(PoisonError::into_inner);
         *thread = Some(
             thread::Builder::new()
@@ -129,17 +129,17 @@ impl Queue {
             next = next.or_else(|| operations.recv().ok());
         }
         {
-            // Under the lock, so that nobody who has something to be told finds it neither here nor there.
+            // Under the lock, so that a stream with unreported failures is always in one of the two lists.
             let mut streams = shared.streams.write().unwrap_or_else(PoisonError::into_inner);
             let forgotten = streams.remove(&id).map_or(0, |queue| shared.ended.keep(id, queue));
             shared.counts.unreported.fetch_add(forgotten, Relaxed);
         }
-        // What waited for this stream alone is over now, if it was not before.
+        // Runs the frees and drops that waited for this stream alone.
         shared.deferred.drain(shared);
     }
 
-    /// Executes an operation and writes it down. After a panic of what is not a kernel, a clock for one, nothing is executed any more, but fails:
-    /// whoever waits for it is told.
+    /// Executes an operation and records the result. After a panic outside a kernel, in a clock for example, all later operations fail
+    /// without being executed, and their waiters get the error.
     fn execute(&self, shared: &Shared, ticket: Ticket, item: Item, is_broken: &mut bool, last_failed: u64) -> Result<()> {
         let Item { operation, facts, struck } = item;
         let count = self.count(&operation);
@@ -155,7 +155,7 @@ impl Queue {
                     Err(Error::Operation { what: OperationFault::Unpublished, stream: ticket.stream.get(), number: last_failed })
                 }
                 (None, operation) => operation.execute(shared, self.device, &facts),
-                // What comes after it relies on the order, whatever is said of the wait.
+                // Later operations rely on the order, so the wait runs even if a fault was injected.
                 (Some(error), wait @ Operation::After { .. }) => wait.execute(shared, self.device, &facts).and(Err(error)),
                 (Some(error), _) => Err(error),
             };
@@ -175,11 +175,11 @@ impl Queue {
         outcome.inspect_err(|error| operation.taint(shared, ticket, error))
     }
 
-    /// Queues an operation; its number, which `announce` is told before anything is executed.
+    /// Queues an operation and returns its number. Passes the number to `announce` before the operation can execute.
     pub fn push(&self, item: Item, announce: impl FnOnce(u64)) -> Result<u64> {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(open), number) = (&sender.0, sender.1 + 1) else { return Err(Error::Closed { what: "stream" }) };
-        // What it calls may panic: nothing has been counted yet.
+        // `announce` may panic, so it is called before anything is counted.
         announce(number);
         let count = self.count(&item.operation);
         if let Some(count) = count {
@@ -198,14 +198,15 @@ impl Queue {
         Ok(number)
     }
 
-    /// A number of its own that is reached with everything before it, which `announce` is told: nobody else's failure has it.
+    /// Returns a number that completes with everything before it, and passes it to `announce`. No other operation has this number, so no
+    /// failure does.
     pub fn mark(&self, announce: impl FnOnce(u64)) -> Result<u64> {
         let mut sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         let (Some(open), number) = (&sender.0, sender.1 + 1) else { return Err(Error::Closed { what: "stream" }) };
         announce(number);
         {
-            // The stream does not get further meanwhile, so it either is through or finds the mark behind what it executes: whoever has waited for
-            // that finds the mark reached too.
+            // Under this lock the stream does not advance: either it has executed everything, or it finds the mark behind the current
+            // operation. So a waiter for that operation also finds the mark complete.
             let _failures = self.failures();
             if self.reached(sender.1) {
                 self.done.store(number, Release);
@@ -218,7 +219,7 @@ impl Queue {
         Ok(number)
     }
 
-    /// Where an operation is counted that may last as long as a kernel does.
+    /// Returns the counter of an operation of unbounded duration.
     fn count(&self, operation: &Operation) -> Option<&AtomicUsize> {
         match operation {
             Operation::Launch(_) => Some(&self.launches),
@@ -227,17 +228,17 @@ impl Queue {
         }
     }
 
-    /// Whether a kernel is queued or running.
+    /// Returns true if a kernel is queued or running.
     pub fn has_kernels(&self) -> bool {
         self.launches.load(Relaxed) > 0
     }
 
-    /// Whether it ends when a kernel does, its own or another stream's.
+    /// Returns true if an operation of unbounded duration, a kernel or a wait for another stream, is incomplete.
     pub fn may_last(&self) -> bool {
         self.has_kernels() || self.waits.load(Relaxed) > 0
     }
 
-    /// The last number that was given away.
+    /// Returns the last number assigned.
     fn last(&self) -> u64 {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner).1
     }
@@ -247,7 +248,7 @@ impl Queue {
         self.done.load(Acquire) >= number
     }
 
-    /// When a number was executed, if it has been; `None` for one that is not recorded.
+    /// Returns the time of a number, if it is executed; `None` if the number is not recorded.
     pub fn recorded(&self, number: u64) -> Option<Option<u64>> {
         self.records().get(&number).map(|at| at.get().copied())
     }
@@ -256,38 +257,38 @@ impl Queue {
         self.records().remove(&number);
     }
 
-    /// Waits until an operation was executed, not longer than `timeout`: whether it was. Its own failure is told once; by a recorded number, also those
-    /// before.
+    /// Waits until an operation is executed, at most `timeout`. Returns true if it is. Returns its failure if not yet reported; for a
+    /// recorded number, also an earlier one.
     pub fn wait(&self, number: u64, timeout: Option<Duration>) -> Result<bool> {
         let Some(mut failures) = self.wait_locked(number, timeout) else { return Ok(false) };
-        // Most often nothing has failed, and nobody need know whether it is recorded.
+        // The fast path: without failures, whether the number is recorded does not matter.
         let first = if failures.untold() == 0 || self.recorded(number).is_none() { number } else { 0 };
         failures.tell(first..=number).map(|()| true)
     }
 
-    /// Whether an operation that was executed has failed, whoever was told.
+    /// Returns true if an executed operation failed, even if its error was reported.
     pub fn has_failed(&self, number: u64) -> bool {
         self.failures().have(number)
     }
 
-    /// Waits until everything was executed that is queued now. The first failure of that is told, the others have been; those of what was queued
-    /// later stay.
+    /// Waits until all operations queued so far are executed. Returns their first unreported failure and marks the others as reported;
+    /// failures of later operations stay unreported.
     pub fn synchronize(&self) -> Result<()> {
         let last = self.last();
         let Some(mut failures) = self.wait_locked(last, None) else { return Ok(()) };
         failures.tell(0..=last)
     }
 
-    /// Wakes a task when a number is reached.
+    /// Wakes a task when a number is complete.
     pub fn notify(&self, shared: &Shared, number: u64, waker: Waker) {
         self.tasks.add(number, waker);
-        // It may have been reached meanwhile, and the stream have found nobody: under the tasks' lock one of the two has seen the other.
+        // The number may have completed before the waker was added. The lock of `tasks` ensures that one side sees the other.
         if self.reached(number) {
             self.wake(shared);
         }
     }
 
-    /// Wakes those whose number was reached. A panic of a waker is nobody's here: it is counted.
+    /// Wakes the tasks whose numbers are complete. A waker's panic has no caller, so it is counted.
     fn wake(&self, shared: &Shared) {
         for waker in self.tasks.over(self.done.load(Acquire)) {
             if caught(|| waker.wake()).is_none() {
@@ -296,13 +297,13 @@ impl Queue {
         }
     }
 
-    /// Waits until an operation was executed, and takes no notice of how it ended.
+    /// Waits until an operation is executed, and ignores its failure.
     pub fn wait_for(&self, number: u64) {
         drop(self.wait_locked(number, None));
     }
 
     fn wait_locked(&self, number: u64, timeout: Option<Duration>) -> Option<MutexGuard<'_, Failures>> {
-        // A short operation is over before a sleeper would be woken.
+        // Spins first: a short operation completes sooner than a sleeper is woken.
         for _ in 0..if timeout == Some(Duration::ZERO) { 0 } else { 200 } {
             if self.reached(number) {
                 break;
@@ -326,16 +327,17 @@ impl Queue {
         Some(failures)
     }
 
-    /// Takes no more operations. Waits for those it has, unless a launch or a wait for another stream's is among them. A stream's thread never waits.
+    /// Rejects further operations. Waits for the queued ones, unless a launch or a wait for another stream is among them. A stream's thread
+    /// never waits.
     pub fn close(&self) {
         drop(self.sender.lock().unwrap_or_else(PoisonError::into_inner).0.take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        // Nobody queues another.
+        // No operation can be queued any more.
         if let Some(thread) = thread
             && !self.may_last()
             && !IS_STREAM.get()
         {
-            // A thread that panicked has executed nothing more.
+            // A thread that panicked executes nothing more.
             let _ = thread.join();
         }
     }

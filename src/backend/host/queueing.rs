@@ -1,4 +1,4 @@
-//! How a call is made: counted, struck if the plan says so, timed by the model, written down.
+//! The steps of a call: counting, fault injection, timing by the model, logging.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ impl HostBackend {
         self.shared.stream(id).ok_or(Error::Closed { what: "stream" })
     }
 
-    /// When a recorded ticket was reached: by the clock, or in the model of the link where there is one.
+    /// Returns the time at which a recorded ticket completed: by the clock, or in the link model if there is one.
     pub(super) fn recorded(&self, ticket: Ticket) -> Result<u64> {
         let Ticket { stream, number } = ticket;
         match self.stream(stream)?.recorded(number) {
@@ -27,13 +27,13 @@ impl HostBackend {
         }
     }
 
-    /// A call that is over when it returns.
+    /// Makes a call that is complete when it returns.
     pub(super) fn call<T>(&self, facts: impl FnOnce() -> Facts, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let Some(facts) = self.shared.watched(facts) else { return run() };
         self.watched_call(&facts, run)
     }
 
-    /// Apart, so that a call which nobody watches is not the longer for it.
+    /// A separate function, so that the path without counting stays short.
     #[cold]
     fn watched_call<T>(&self, facts: &Facts, run: impl FnOnce() -> Result<T>) -> Result<T> {
         let outcome = match self.shared.plan.next(facts.verb) {
@@ -45,7 +45,7 @@ impl HostBackend {
         outcome
     }
 
-    /// A call that moves so many bytes before it returns.
+    /// Makes a blocking call that moves `bytes` bytes.
     pub(super) fn at_once(&self, facts: impl FnOnce() -> Facts, bytes: u64, run: impl FnOnce() -> Result<Route>) -> Result<()> {
         let Some(facts) = self.shared.watched(facts) else { return run().map(drop) };
         self.watched_call(&facts, || {
@@ -57,7 +57,7 @@ impl HostBackend {
         })
     }
 
-    /// A call that waits; it has waited when it is struck. `run` says whether the wait is over.
+    /// Makes a call that waits. An injected fault is returned after the wait. `run` returns true if the wait is complete.
     pub(super) fn waited(&self, verb: Verb, stream: StreamId, ticket: Option<u64>, run: impl FnOnce() -> Result<bool>) -> Result<bool> {
         let Some(facts) = self.shared.watched(|| Facts::of(verb, Some(stream))) else { return run() };
         let struck = self.shared.plan.next(verb);
@@ -77,7 +77,7 @@ impl HostBackend {
         outcome
     }
 
-    /// A wait for a ticket, if its stream is remembered.
+    /// Waits for a ticket, if its stream is listed or has unreported failures.
     pub(super) fn wait_for(&self, ticket: Ticket, wait: impl FnOnce(&Queue) -> Result<bool>) -> Result<bool> {
         let shared = &self.shared;
         self.waited(Verb::Wait, ticket.stream, Some(ticket.number), || {
@@ -85,7 +85,7 @@ impl HostBackend {
         })
     }
 
-    /// A call that queues what `prepare` has checked; its ticket.
+    /// Queues the operation that `prepare` has checked; returns its ticket.
     pub(super) fn queue<'a>(
         &self,
         facts: Facts,

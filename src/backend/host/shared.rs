@@ -1,4 +1,4 @@
-//! What a backend, its streams and its memory hold on to.
+//! The state that a backend, its streams and its memory share.
 
 use core::ptr::NonNull;
 use core::sync::atomic::AtomicBool;
@@ -33,11 +33,11 @@ use crate::fork::Process;
 use crate::{Error, Result};
 
 pub(super) struct Shared {
-    /// Of this process; never used twice.
+    /// The backend's number, unique in this process.
     pub id: u64,
-    /// The one that the streams' threads are of.
+    /// The process in which the streams' threads run.
     pub process: Process,
-    /// Each device's memory.
+    /// The memory of each device.
     pub arenas: Vec<Arena>,
     /// All live memory.
     pub ranges: Ranges<Owner>,
@@ -46,7 +46,7 @@ pub(super) struct Shared {
     pub modules: RwLock<HashMap<ModuleId, &'static [Entry]>>,
     pub deferred: Deferred,
     pub counts: Counts,
-    /// Of every device, but for the peers.
+    /// The capabilities of every device, except its peers.
     pub capabilities: Capabilities,
     pub knows_memory: bool,
     pub resident_groups: u32,
@@ -55,7 +55,7 @@ pub(super) struct Shared {
     pub pager: Pager,
     pub plan: Plan,
     pub model: Option<Model>,
-    /// Whether calls are counted, struck, timed or written down; what nobody watches pays for this one look.
+    /// True if calls are counted, given faults, timed or logged. If false, a call costs only this check.
     is_watched: AtomicBool,
     log: Log,
     clock: Option<Clock>,
@@ -106,7 +106,7 @@ impl Shared {
         self.streams.read().unwrap_or_else(PoisonError::into_inner).get(&id).map(Arc::clone)
     }
 
-    /// A stream that is not there has executed all that it had.
+    /// Returns true if the ticket is complete. A stream that is not listed has executed all its operations.
     pub fn reached(&self, ticket: Ticket) -> bool {
         self.stream(ticket.stream).is_none_or(|stream| stream.reached(ticket.number))
     }
@@ -115,7 +115,7 @@ impl Shared {
         uses.iter().all(|ticket| self.reached(ticket))
     }
 
-    /// Gives the memory of a range back that is listed no more.
+    /// Frees the memory of a range that is no longer listed.
     pub fn release(&self, address: u64, range: Range<Owner>) {
         let (location, bytes) = (range.location, range.bytes());
         if location == MemoryLocation::Unified {
@@ -128,7 +128,7 @@ impl Shared {
         if !self.is_watched() {
             return go(false);
         }
-        // Written down before anybody can see it: in the counters, or as the memory of the next.
+        // Logged before the free is visible in the counters or to the next allocation.
         let facts = Facts { bytes, from: Some(address), ..Facts::of(Verb::Free, None) };
         both(|| self.log(&facts, Phase::Freed, None, true), go);
     }
@@ -137,12 +137,12 @@ impl Shared {
         self.is_watched.load(Relaxed)
     }
 
-    /// A call's facts, if anybody watches.
+    /// Returns a call's facts, if calls are watched.
     pub fn watched(&self, facts: impl FnOnce() -> Facts) -> Option<Facts> {
         self.is_watched().then(facts)
     }
 
-    /// Another plan, and calls are counted from now on.
+    /// Replaces the plan, and counts calls from now on.
     pub fn set_faults(&self, faults: &Faults) {
         self.plan.set(faults);
         self.is_watched.store(true, Relaxed);
@@ -167,18 +167,18 @@ impl Shared {
 /// One group of a launch.
 pub(super) struct Group<'a> {
     pub shared: &'a Shared,
-    /// Where it runs.
+    /// The ordinal of its device.
     pub device: u32,
     pub number: u64,
-    /// How many there are.
+    /// The number of groups in the launch.
     pub groups: u64,
-    /// Of its launch.
+    /// The facts of the launch.
     pub facts: &'a Facts,
 }
 
 impl KernelHost for Group<'_> {
     fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>> {
-        // What was freed after the launch waits for it.
+        // A block that was freed after the launch stays allocated until the launch is complete.
         let found = self.shared.ranges.read().find(address, bytes, true, Verb::Launch.name()).ok()?;
         let is_seen = match found.location {
             MemoryLocation::Host => false,
@@ -203,7 +203,7 @@ impl KernelHost for Group<'_> {
         self.groups
     }
 
-    /// Spins, then yields, then sleeps: with more polling threads than cores, the one that is waited for must get to run.
+    /// Spins, then yields, then sleeps: with more polling threads than cores, the awaited thread must be scheduled.
     fn pause(&self, times: u32) {
         match times {
             0..100 => core::hint::spin_loop(),
