@@ -33,7 +33,7 @@ pub trait Extension {
     ///
     /// # Errors
     ///
-    /// [`Operation`](Error::Operation) for a ticket that is not reached or failed; [`Unsupported`](Error::Unsupported) for one that was not recorded or
+    /// [`Operation`](Error::Operation) for a ticket that is not reached or failed; [`Unsupported`](Error::Unsupported) if it was not recorded or
     /// was forgotten.
     fn elapsed(&self, from: Ticket, to: Ticket) -> Result<Duration> {
         Err(Error::Unsupported { what: "the time of a ticket that was not recorded" })

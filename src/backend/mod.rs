@@ -6,7 +6,7 @@
 //! 3. The operations of a stream are executed in order, and each has a [`Ticket`]. A stream number is never reused.
 //! 4. Bad input is an error before anything is done.
 //!
-//! There are two: [`host`], whose devices are simulated, and `cuda` over NVIDIA's driver, with the feature `cuda`, which no GPU has run yet.
+//! There are two backends: [`host`], with simulated devices, and `cuda` over NVIDIA's driver, with the feature `cuda`, which no GPU has run yet.
 
 mod block;
 mod bytes;

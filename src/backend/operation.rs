@@ -103,7 +103,7 @@ pub struct Launch<'a> {
     pub arguments: &'a [u64],
     /// The number of blocks, at least 1.
     pub groups: u32,
-    /// The kernel is persistent: its blocks stay resident until it is told to end.
+    /// The kernel is persistent: its blocks stay resident until the host requests its exit.
     pub stays: bool,
     /// The memory that the kernel accesses; may be incomplete. [Tainted](super::Taints) memory is refused. A launch that fails taints the operands that it may
     /// have written.

@@ -53,7 +53,7 @@ pub struct Ticket {
 }
 
 impl Ticket {
-    /// Returns the error for a waiter after the one that received the original.
+    /// Returns the error for a waiter if an earlier waiter received the original.
     pub(super) const fn already_told(self) -> Error {
         Error::Operation { what: OperationFault::AlreadyReported, stream: self.stream.get(), number: self.number }
     }

@@ -1,12 +1,12 @@
 //! Copies: the driver call for each pair of memory locations.
 //!
-//! | from | to | at once | queued |
+//! | from | to | blocking | queued |
 //! |---|---|---|---|
-//! | host | host | the processor | a host function: between host memories the driver's own copy keeps who queues it |
-//! | host | device | a lane | the stream; pageable memory in parts through pinned memory that host functions fill |
+//! | host | host | the processor | a host function: the driver's own copy between host memories blocks the caller |
+//! | host | device | a lane | the stream; pageable memory in parts, staged in pinned memory by host functions |
 //! | device | host | a lane | the stream; pageable memory likewise |
 //! | device | the same | a lane | the stream |
-//! | device | another | a lane | the stream; directly where one was let reach the other, else the driver goes over the host |
+//! | device | another | a lane | the stream; direct with peer access, else the driver stages it through the host |
 //!
 //! A blocking copy of one word uses the lane's pinned word, so that the host accesses memory with one load or one store. A host function
 //! runs in stream order, so it reads a pageable source at that time, and queueing does not block. A driver without host functions reads the

@@ -155,7 +155,7 @@ impl Device {
         let lane = self.idle_lane();
         let outcome = run(&lane);
         // Queued operations use the caller's memory, so this waits until they are complete, the context is broken, or the driver has failed
-        // to answer [`TRIES`] times.
+        // to answer `TRIES` times.
         let mut silent = 0;
         let over = loop {
             // SAFETY: the lane's own stream.

@@ -228,7 +228,7 @@ unsafe impl Backend for HostBackend {
     }
 
     fn unload(&self, module: ModuleId) {
-        // A queued launch holds its own reference to its entry.
+        // A queued launch holds its own copy of its entry.
         self.shared.modules.write().unwrap_or_else(PoisonError::into_inner).remove(&module);
     }
 

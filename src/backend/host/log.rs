@@ -17,11 +17,11 @@ pub struct Call {
     pub at_ns: u64,
     /// The phase of the call.
     pub phase: Phase,
-    /// The method; for a page that moved, the one that moved it.
+    /// The method; for a page that moved, the method that moved it.
     pub verb: Verb,
     /// The stream, if the call uses one.
     pub stream: Option<StreamId>,
-    /// The operation's number in its stream, where it was queued.
+    /// The operation's number in its stream, if it was queued.
     pub ticket: Option<u64>,
     /// The bytes allocated, freed, copied, filled or moved; 0 for other calls.
     pub bytes: u64,
