@@ -182,8 +182,9 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) for a memory or a page of nothing or above 1 TiB and for more than 64 devices, [`NoDevice`](crate::Error::NoDevice) for none or a
-    /// peer that is none, [`Map`](crate::Error::Map) where the system has no room for it.
+    /// [`Size`](crate::Error::Size) if a memory or page size is 0 or above 1 TiB, or if there are more than 64 devices;
+    /// [`NoDevice`](crate::Error::NoDevice) if there is no device, or if a peer does not exist; [`Map`](crate::Error::Map) if the system
+    /// cannot map the memory.
     pub fn build(mut self) -> Result<Arc<HostBackend>> {
         let devices = if self.memories.is_empty() { self.devices } else { u32::try_from(self.memories.len()).unwrap_or(u32::MAX) };
         if devices > DEVICES {
