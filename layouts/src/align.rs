@@ -1,17 +1,17 @@
 //! Alignment of addresses, offsets and sizes, in bytes.
 //!
-//! An alignment is a power of two: for any other the answer is `None`, or "not aligned". Nothing wraps.
+//! An alignment is a power of two. For any other value the functions return `None` or `false`. No arithmetic wraps.
 
-/// A cache line of most hosts.
+/// Size of a cache line on most hosts.
 pub const LINE: u64 = 64;
-/// Two lines, which are fetched together, or one line of a GPU: what [`CacheLineAligned`](crate::CacheLineAligned) gives.
+/// Two lines, which are fetched together, or one line of a GPU: the alignment of [`CacheLineAligned`](crate::CacheLineAligned).
 pub const LINES: u64 = 128;
-/// What a GPU's allocator gives at least.
+/// Minimum alignment of device allocations.
 pub const DEVICE: u64 = 256;
-/// A page of most hosts.
+/// Page size of most hosts.
 pub const PAGE: u64 = 4096;
 
-/// The least multiple of `align` that is not below `value`; `None` if there is none in 64 bits, or no such alignment.
+/// Returns the smallest multiple of `align` not below `value`; `None` if it exceeds 64 bits or `align` is invalid.
 ///
 /// ```
 /// use ringmem_layouts::align;
@@ -27,19 +27,19 @@ pub const fn align_up(value: u64, align: u64) -> Option<u64> {
     }
 }
 
-/// The greatest multiple of `align` that is not above `value`; `None` if there is no such alignment.
+/// Returns the largest multiple of `align` not above `value`; `None` if `align` is invalid.
 #[must_use]
 pub const fn align_down(value: u64, align: u64) -> Option<u64> {
     if align.is_power_of_two() { Some(value & !(align - 1)) } else { None }
 }
 
-/// Whether `value` is a multiple of `align`; `false` if there is no such alignment.
+/// Returns whether `value` is a multiple of `align`; `false` if `align` is invalid.
 #[must_use]
 pub const fn is_aligned(value: u64, align: u64) -> bool {
     align.is_power_of_two() && value & (align - 1) == 0
 }
 
-/// Bytes from `value` to the next multiple of `align`, which may lie past 64 bits; `None` if there is no such alignment.
+/// Returns the number of bytes from `value` to the next multiple of `align`, which may exceed 64 bits; `None` if `align` is invalid.
 #[must_use]
 pub const fn padding(value: u64, align: u64) -> Option<u64> {
     if align.is_power_of_two() { Some(value.wrapping_neg() & (align - 1)) } else { None }
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Values from all over, many of them at the ends and at powers of two.
+    /// Values from the whole range, many of them near its ends or powers of two.
     fn values() -> impl Strategy<Value = u64> {
         prop_oneof![any::<u64>(), 0..10_000_u64, (0..10_000_u64).prop_map(|below| u64::MAX - below), (0..64_u32).prop_map(|bit| 1 << bit)]
     }

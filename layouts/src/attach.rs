@@ -1,8 +1,8 @@
-//! Why memory was not taken for what it was said to be.
+//! [`AttachError`]: memory that does not have the expected layout.
 
 use core::fmt;
 
-/// Facts about memory that somebody else laid out and that cannot be used as asked.
+/// A reason why memory laid out by another process or device cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
@@ -11,71 +11,71 @@ pub enum AttachError {
     Misaligned {
         /// The address.
         address: u64,
-        /// Bytes.
+        /// Required alignment in bytes.
         align: u64,
     },
-    /// The memory ends before what it should hold.
+    /// The memory is shorter than its contents.
     TooSmall {
-        /// Bytes.
+        /// Bytes needed.
         needed: u64,
-        /// Bytes.
+        /// Bytes available.
         got: u64,
     },
-    /// No header of this kind, or not yet.
+    /// There is no header of this kind, or it is not complete yet.
     Magic {
-        /// What a header of this kind begins with.
+        /// The magic of this kind of header.
         expected: u64,
-        /// What stands there.
+        /// The value found.
         got: u64,
     },
     /// Another version of the format.
     Version {
-        /// Ours.
+        /// This crate's version.
         expected: u64,
-        /// Theirs.
+        /// The version found.
         got: u64,
     },
-    /// Compiled with other layouts.
+    /// Compiled with different layouts.
     Abi {
-        /// Ours.
+        /// This program's ABI hash.
         expected: u64,
-        /// Theirs.
+        /// The ABI hash found.
         got: u64,
     },
     /// Messages of the same layout, but of another kind.
     Kind {
-        /// Ours.
+        /// The kind expected.
         expected: u64,
-        /// Theirs.
+        /// The kind found.
         got: u64,
     },
-    /// Not a power of two, more slots than an address space holds, or another number than the ring's other header says.
+    /// The capacity is not a power of two, exceeds the address space, or differs from that in the ring's other header.
     Capacity {
-        /// As found.
+        /// The capacity found.
         got: u64,
     },
-    /// Slots of another size.
+    /// The slots have another size.
     SlotSize {
-        /// Bytes.
+        /// Bytes expected.
         expected: u64,
-        /// Bytes.
+        /// Bytes found.
         got: u64,
     },
-    /// An offset that is misaligned or points outside.
+    /// An offset is misaligned or out of bounds.
     Offset {
         /// Bytes from the header.
         got: u64,
     },
-    /// More entries than a region may have.
+    /// The region has more entries than allowed.
     Count {
-        /// As found.
+        /// The count found.
         got: u64,
     },
-    /// Indices that no sequence of pushes and pops gives.
+    /// No sequence of pushes and pops produces these indices.
     Corrupt(Corrupt),
 }
 
-/// An index of the other side claims more than the ring can hold.
+/// An index of the peer claims more messages than the ring holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Corrupt {
@@ -83,7 +83,7 @@ pub struct Corrupt {
     pub head: u64,
     /// The producer's index.
     pub tail: u64,
-    /// Slots.
+    /// Number of slots.
     pub capacity: u64,
 }
 

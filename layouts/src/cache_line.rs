@@ -1,4 +1,4 @@
-//! A value that shares its cache line with nothing.
+//! [`CacheLineAligned`]: a value alone on its cache line.
 
 use core::ops::{Deref, DerefMut};
 
@@ -6,7 +6,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::{Field, Layout, LayoutDescriptor, check};
 
-/// Keeps `T` at the start of 128 bytes of its own: two lines of 64, because adjacent lines are fetched in pairs, or one of 128.
+/// Places `T` at the start of 128 bytes of its own: two 64-byte lines, because adjacent lines are fetched in pairs, or one 128-byte line.
 ///
 /// ```
 /// use ringmem_layouts::CacheLineAligned;
@@ -16,8 +16,8 @@ use crate::{Field, Layout, LayoutDescriptor, check};
 /// assert_eq!(size_of::<CacheLineAligned<[u8; 129]>>(), 256);
 /// ```
 ///
-/// Arrays of numbers that fill 128, 256, 512, 1024, 2048 or 4096 bytes leave no padding, so the wrapped array is also [`DeviceBytes`](crate::DeviceBytes). Other wrapped types
-/// are not, because the bytes up to the next line are uninitialised.
+/// Arrays of numbers that fill 128, 256, 512, 1024, 2048 or 4096 bytes leave no padding, so the wrapped array is also
+/// [`DeviceBytes`](crate::DeviceBytes). Other wrapped types are not, because the bytes up to the next line are uninitialised.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(128))]
 pub struct CacheLineAligned<T>(T);
@@ -28,17 +28,17 @@ impl<T> CacheLineAligned<T> {
         Self(value)
     }
 
-    /// The value.
+    /// Returns the value.
     pub const fn get(&self) -> &T {
         &self.0
     }
 
-    /// The value, to change.
+    /// Returns the value for changing it.
     pub const fn get_mut(&mut self) -> &mut T {
         &mut self.0
     }
 
-    /// The value, unwrapped.
+    /// Unwraps the value.
     pub fn into_inner(self) -> T {
         self.0
     }
@@ -59,7 +59,7 @@ impl<T> DerefMut for CacheLineAligned<T> {
 
 macro_rules! whole_lines {
     ($($lines:literal),+: $number:ty) => {$(
-        // SAFETY: the layout of its array, which fills it: checked below.
+        // SAFETY: the layout of the array, which fills the struct: checked below.
         unsafe impl Layout for CacheLineAligned<[$number; $lines * 128 / size_of::<$number>()]> {
             const DESCRIPTOR: LayoutDescriptor = {
                 type Array = [$number; $lines * 128 / size_of::<$number>()];

@@ -1,8 +1,8 @@
-//! The checks of a layout, for [`SharedLayout`](crate::SharedLayout) and [`layout_table!`](crate::layout_table): evaluated by the compiler.
+//! Compile-time checks of a layout, for [`SharedLayout`](crate::SharedLayout) and [`layout_table!`](crate::layout_table).
 //!
-//! `#[track_caller]`: the compiler's error points at the macro's call, which has the span of the field, and not into this file.
+//! `#[track_caller]` makes the compiler's error point at the macro call, which has the span of the field, instead of this file.
 
-/// A message made in a constant; longer ones are cut off.
+/// A message built in a constant; text past 512 bytes is cut off.
 struct Text {
     bytes: [u8; 512],
     length: usize,
@@ -37,7 +37,7 @@ impl Text {
     const fn fail(&self) -> ! {
         match core::str::from_utf8(self.bytes.split_at(self.length).0) {
             Ok(text) => panic!("{}", text),
-            // A name that is cut off within a character.
+            // The text was cut off within a character.
             Err(_) => panic!("the layout of a shared struct is not as declared"),
         }
     }

@@ -1,13 +1,13 @@
-//! Hybrid logical time: stamps that follow the clock on the wall where they can, and only each other where they cannot.
+//! Hybrid logical clocks: timestamps that follow physical time and stay unique and ordered if it stalls or steps back.
 //!
-//! 1. [`HybridClock`] is one word that any number of threads and processes share. No two stamps of it are equal, and a call that happens
-//!    before another gets the lesser one.
-//! 2. [`tick`] is the same step for who has a clock of their own: one lane of a kernel, one thread.
-//! 3. The time is always an argument, in microseconds: nothing here reads a clock.
-//! 4. Stamps order themselves and nothing else: who gets a later one has not thereby seen what the earlier one's owner wrote.
+//! 1. [`HybridClock`] is one word shared by any number of threads and processes. All its stamps differ. A call that happens before another
+//!    gets the smaller stamp.
+//! 2. [`tick`] is the same step for a clock with a single owner: one lane of a kernel, or one thread.
+//! 3. The time is always an argument, in microseconds: this module reads no clock.
+//! 4. Stamps do not synchronise memory: a later stamp does not make the writes before an earlier stamp visible.
 //!
-//! Source: Kulkarni et al., "Logical Physical Clocks" (2014), with the counter below the time so that one comparison orders two
-//! stamps and a full counter carries into the time instead of repeating a stamp.
+//! Source: Kulkarni et al., "Logical Physical Clocks" (2014), with the counter in the bits below the time. One comparison orders two
+//! stamps, and a full counter carries into the time instead of repeating a stamp.
 
 mod stamp;
 
@@ -19,7 +19,7 @@ pub use stamp::{COUNTER_BITS, LAST_US, Stamp};
 
 use crate::{RmwWord, layout_table};
 
-/// The stamp after `last` at `now_us` microseconds: always greater than `last`, and not behind the time.
+/// Returns the stamp after `last` at `now_us` microseconds: greater than `last`, and not behind the time.
 ///
 /// ```
 /// use ringmem_layouts::clock::tick;
@@ -34,23 +34,22 @@ pub const fn tick(last: u64, now_us: u64) -> u64 {
     if physical > logical { physical } else { logical }
 }
 
-/// A clock in one word of shared memory, 8 bytes; zeroed, it has given no stamp. With `W = u64` it is a snapshot.
+/// A clock in one word of shared memory, 8 bytes; zeroed, it has issued no stamp. With `W = u64` it is a snapshot.
 ///
-/// Give it a cache line of its own ([`crate::CacheLineAligned`]) where several tick.
+/// If several threads tick it, give it its own cache line ([`crate::CacheLineAligned`]).
 ///
-/// # Why no stamp is given twice
+/// # Why stamps are unique
 ///
-/// Two operations change the word: an addition of 1, and a compare-exchange from a value below a floor to that floor. Both leave a greater
-/// value than they found, so the values of the word, in the one order in which all agree that it was changed, rise strictly. Each stamp is
-/// the value that one of these changes left, and each change is one call's. So no two stamps are equal; and since a call that happens
-/// before another changes the word before it, stamps follow whatever order the program has. (It takes 2^60 stamps after [`LAST_US`], or
-/// somebody else who writes the word, to come to the end of the numbers.)
+/// Two operations change the word: an addition of 1, and a compare-exchange from a value below a floor to that floor. Both increase the
+/// value, so the word's values rise strictly in its modification order. Each stamp is the value left by one change, and each change belongs
+/// to one call, so no two stamps are equal. A call that happens before another changes the word first, so stamps follow happens-before.
+/// (Wrapping takes 2^60 stamps after [`LAST_US`], or a foreign write to the word.)
 ///
-/// # How far ahead of the time
+/// # How far stamps run ahead of the time
 ///
-/// A number that its caller does not take lies below that caller's floor. So above the greatest time that any call was told, or any stamp
-/// that was merged, lie only stamps that were given, one after the other: 4096 of them are one microsecond. Who ticks no faster than that
-/// is never ahead; who does is ahead by what is too many, and even again when the time has caught up.
+/// A value that a call skips lies below that call's floor. So above the greatest time passed to any call, and above any merged stamp, lie
+/// only consecutive issued stamps; 4096 of them span one microsecond. A clock ticked more slowly than that is never ahead. A faster one
+/// runs ahead by the excess, until the time catches up.
 ///
 /// ```
 /// use ringmem_layouts::clock::HybridClock;
@@ -69,7 +68,7 @@ pub const fn tick(last: u64, now_us: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]
 pub struct HybridClock<W> {
-    /// [`Stamp::bits`] of the last. Everybody of one coherence domain, by read-modify-write; it never goes back.
+    /// [`Stamp::bits`] of the last stamp. Written by every agent of one coherence domain, by read-modify-write; it never decreases.
     pub last: W,
 }
 
@@ -83,19 +82,19 @@ layout_table! {
 unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for HybridClock<W> {}
 
 impl<W: RmwWord> HybridClock<W> {
-    /// A stamp greater than all before it, and not behind `now_us`. A time that steps back is passed over.
+    /// Returns a stamp greater than all before it and not behind `now_us`. A time that steps back is ignored.
     #[inline]
     #[must_use]
     pub fn tick(&self, now_us: u64) -> Stamp {
         self.above(Stamp::at(now_us).bits())
     }
 
-    /// The stamp of receiving what was sent at `remote`: greater than it, and as [`tick`](Self::tick).
+    /// Returns the stamp of receiving a message stamped `remote`: greater than `remote`, otherwise as [`tick`](Self::tick).
     ///
     /// # Errors
     ///
-    /// [`Drift`] for a stamp more than `most_ahead_us` ahead of `now_us`, or past [`LAST_US`]; the clock is as it was. Without such a bound one
-    /// peer whose clock is wrong would take everybody with it for good.
+    /// [`Drift`] if `remote` is more than `most_ahead_us` ahead of `now_us`, or past [`LAST_US`]; the clock is unchanged. Without this
+    /// bound one peer with a wrong clock would move every other clock forward permanently.
     #[inline]
     pub fn merge(&self, remote: Stamp, now_us: u64, most_ahead_us: u64) -> Result<Stamp, Drift> {
         if remote.physical_us() > now_us.saturating_add(most_ahead_us).min(LAST_US) {
@@ -104,21 +103,21 @@ impl<W: RmwWord> HybridClock<W> {
         Ok(self.above(Stamp::at(now_us).bits().max(remote.bits() + 1)))
     }
 
-    /// The last stamp, or a number after it that nobody took: no stamp that was given before is greater.
+    /// Returns the word's value: the last stamp or a skipped value after it. No stamp issued earlier is greater.
     #[inline]
     #[must_use]
     pub fn last(&self) -> Stamp {
         Stamp::from_bits(self.last.load())
     }
 
-    /// One addition where the time has not moved on; a look first would be one more journey of a line that others want.
+    /// Starts with an addition rather than a load: if the time has not advanced, one access to the contended line suffices.
     #[inline]
     fn above(&self, floor: u64) -> Stamp {
         let mut given = self.last.fetch_add(1).wrapping_add(1);
         while given < floor {
             given = match self.last.compare_exchange(given, floor) {
                 Ok(_) => floor,
-                // Still below, so not taken: it is only where the next try begins.
+                // Still below the floor, so no stamp: the next attempt starts from here.
                 Err(found) if found < floor => found,
                 Err(_) => self.last.fetch_add(1).wrapping_add(1),
             };
@@ -131,11 +130,11 @@ impl<W: RmwWord> HybridClock<W> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Drift {
-    /// As received.
+    /// The stamp received.
     pub remote: Stamp,
-    /// The time here, microseconds.
+    /// The local time, microseconds.
     pub now_us: u64,
-    /// How far ahead was allowed, microseconds.
+    /// The allowed lead, microseconds.
     pub most_ahead_us: u64,
 }
 

@@ -1,11 +1,11 @@
-//! [`ControlBlock`]: what host and kernel tell each other besides messages.
+//! [`ControlBlock`]: commands, state, faults and progress, shared between host and kernel.
 //!
-//! 1. The host writes the first line, one lane of one warp the second. Neither writes the other's, but for the host before a launch.
-//! 2. [`HostSide`] and [`DeviceSide`] are the two hands: each has the stores of its own line and no others. In [`Shared`] form the words are
-//!    [`ReadOnly`] to everybody else.
-//! 3. Every value is one word, so none is ever torn; several words are not one moment.
+//! 1. The host writes the first line, one lane of one warp writes the second. The exception is the host's reset of both before a launch.
+//! 2. [`HostSide`] and [`DeviceSide`] are the two writers; each can store only to its own line. In [`Shared`] form all other code sees the
+//!    words as [`ReadOnly`].
+//! 3. Every value is one word, so no value tears. Values read from several words are not from one instant.
 //!
-//! Where a cache line is 128 bytes long, the two lines share it: correct, slower.
+//! With 128-byte cache lines the two sides share one line: correct, but slower.
 
 mod device_side;
 mod host_side;
@@ -22,18 +22,18 @@ pub use words::{Capabilities, Command, Fault, State};
 
 use crate::Word;
 
-/// What lies in memory that both sides see: anybody may read it, and nobody but the two hands stores to it.
+/// The control block in shared memory: readable everywhere, writable only through [`HostSide`] and [`DeviceSide`].
 pub type Shared<W> = ControlBlock<ReadOnly<W>>;
 
-/// 128 bytes, one per pair of rings. [`Shared`] between the two sides; with `W = u64` it is a snapshot.
+/// 128 bytes, one per pair of rings. [`Shared`] is the form in shared memory; with `W = u64` it is a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(128))]
 pub struct ControlBlock<W> {
-    /// ABI hash of the image that may run on this block; the kernel refuses to start on another. Host, before launch.
+    /// ABI hash of the kernel image for this block; a kernel compiled with another refuses to start. Host, before launch.
     pub abi: W,
-    /// [`Capabilities`]: scope and features agreed on. Host, before launch.
+    /// [`Capabilities`]: memory scope and features in use. Host, before launch.
     pub capabilities: W,
-    /// Sequence number in the high 32 bits, [`Command`] in the low 32. Host, at any time; the sequence goes up with each.
+    /// Sequence number in the high 32 bits, [`Command`] in the low 32. Host, at any time; each command increments the sequence.
     pub command: W,
     /// Launch generation, from 1. Host, before launch.
     pub epoch: W,
@@ -47,20 +47,20 @@ pub struct ControlBlock<W> {
     pub _host_reserved: W,
     /// Epoch in the high 32 bits, [`State`] in the low 32. Device, at each transition.
     pub state: W,
-    /// Sequence number of the last command acted on: none is missed unseen. Device.
+    /// Sequence number of the last command acted on. Device.
     pub command_seen: W,
     /// Count in the high 32 bits, last [`Fault`] in the low 32. Device, one store, so never torn.
     pub error: W,
-    /// Messages processed since launch. Device: 128 batches late at most, or a millisecond and the batch that ends it; exact where the kernel is idle, has
-    /// been told to wait or has left, but for a panic or because its epoch was over.
+    /// Messages processed since launch. Device. It lags by at most 128 batches, or by a millisecond and the batch in progress. It is exact
+    /// if the kernel is idle, paused or has exited, except after a panic or an ended epoch.
     pub processed: W,
-    /// Messages of the last batch taken, 0 once it has been counted as processed. Device.
+    /// Messages of the last batch taken; 0 once they are counted in `processed`. Device.
     pub in_flight: W,
     /// Hybrid logical clock, see [`crate::clock`]. Device, with `processed`.
     pub clock: W,
-    /// Goes up while the kernel lives, busy or not. Device.
+    /// Advances while the kernel runs, busy or idle. Device.
     pub heartbeat: W,
-    /// The ABI hash that the kernel was compiled with. Device, on start.
+    /// The ABI hash that the kernel was compiled with. Device, at start.
     pub abi_seen: W,
 }
 
@@ -88,7 +88,7 @@ crate::layout_table! {
 #[cfg(feature = "cust")]
 unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for ControlBlock<W> {}
 
-/// Every word of a control block, each read once, by anyone.
+/// Reads every word of a control block once.
 #[must_use]
 pub fn snapshot<W: Word>(block: &Shared<W>) -> ControlBlock<u64> {
     ControlBlock {
@@ -112,32 +112,32 @@ pub fn snapshot<W: Word>(block: &Shared<W>) -> ControlBlock<u64> {
 }
 
 impl ControlBlock<u64> {
-    /// The kernel's state; `None` if the number means nothing.
+    /// Returns the kernel's state; `None` for an undefined number.
     #[must_use]
     pub const fn kernel_state(&self) -> Option<State> {
         State::from_word(self.state)
     }
 
-    /// The launch that the state is of: another than `epoch` asks for if the kernel has not begun, or the host has abandoned it.
+    /// Returns the epoch that `state` belongs to. It differs from `epoch` if the kernel has not started, or if the host has abandoned it.
     #[must_use]
     pub const fn kernel_epoch(&self) -> u32 {
         (self.state >> 32) as u32
     }
 
-    /// The command last given, unknown bits kept, with its sequence number; 0 before the first.
+    /// Returns the last command and its sequence number, unknown bits kept; 0 before the first.
     #[must_use]
     pub const fn given(&self) -> (u32, Command) {
         ((self.command >> 32) as u32, Command::from_bits_retain(self.command as u32))
     }
 
-    /// How many faults there were, and the last; `None` with a count of 0, or for an unknown number.
+    /// Returns the number of faults and the last one; `None` with a count of 0, or for an undefined number.
     #[must_use]
     pub const fn faults(&self) -> (u32, Option<Fault>) {
         ((self.error >> 32) as u32, Fault::from_word(self.error))
     }
 }
 
-/// Two meanings in one word, by their names.
+/// Two values of one word, printed with their names.
 struct Packed<A, B>([&'static str; 2], A, B);
 
 impl<A: fmt::Debug, B: fmt::Debug> fmt::Debug for Packed<A, B> {
@@ -147,7 +147,7 @@ impl<A: fmt::Debug, B: fmt::Debug> fmt::Debug for Packed<A, B> {
     }
 }
 
-/// A number that has a name, or none.
+/// A value printed by name, or as a number if it has none.
 struct Named<T>(Option<T>, u64);
 
 impl<T: fmt::Debug> fmt::Debug for Named<T> {
@@ -159,7 +159,7 @@ impl<T: fmt::Debug> fmt::Debug for Named<T> {
     }
 }
 
-/// Words that hold two things are shown as two, flags and states by name; addresses and hashes in hexadecimal.
+/// Prints packed words as two values, flags and states by name, addresses and hashes in hexadecimal.
 impl fmt::Debug for ControlBlock<u64> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ((sequence, command), (count, fault)) = (self.given(), self.faults());

@@ -5,9 +5,10 @@ use core::slice;
 
 use crate::Layout;
 
-/// Plain bytes: any bytes are a valid value, none are padding, and no pointer is among them.
+/// Plain bytes: every bit pattern is a valid value, and there is no padding and no pointer.
 ///
-/// Numbers, arrays of them and every `Copy` struct with [`SharedLayout`](crate::SharedLayout) are plain bytes. Atomics are not: they are not `Copy`.
+/// Numbers, arrays of numbers and every `Copy` struct with [`SharedLayout`](crate::SharedLayout) implement it. Atomics do not: they are not
+/// `Copy`.
 ///
 /// ```
 /// use ringmem_layouts::{DeviceBytes, SharedLayout};
@@ -26,7 +27,7 @@ use crate::Layout;
     note = "derive `Clone`, `Copy` and `SharedLayout` for a struct"
 )]
 pub trait DeviceBytes: Layout + Copy + Send + Sync + 'static {
-    /// Evaluating it checks the layout, also of a generic struct.
+    /// Evaluating this constant checks the layout, including that of a generic struct.
     #[doc(hidden)]
     const CHECKED: () = {
         let _ = Self::DESCRIPTOR;
@@ -48,7 +49,7 @@ pub trait DeviceBytes: Layout + Copy + Send + Sync + 'static {
         unsafe { slice::from_raw_parts((&raw const *self).cast(), size_of::<Self>()) }
     }
 
-    /// Returns the bytes of the value, to be written.
+    /// Returns the bytes of the value for writing.
     #[inline(always)]
     fn as_bytes_mut(&mut self) -> &mut [u8] {
         const { Self::CHECKED };
@@ -56,7 +57,7 @@ pub trait DeviceBytes: Layout + Copy + Send + Sync + 'static {
         unsafe { slice::from_raw_parts_mut((&raw mut *self).cast(), size_of::<Self>()) }
     }
 
-    /// Returns the bytes of several values.
+    /// Returns the bytes of a slice of values.
     #[inline(always)]
     fn slice_as_bytes(values: &[Self]) -> &[u8] {
         const { Self::CHECKED };
@@ -64,7 +65,7 @@ pub trait DeviceBytes: Layout + Copy + Send + Sync + 'static {
         unsafe { slice::from_raw_parts(values.as_ptr().cast(), size_of_val(values)) }
     }
 
-    /// Returns the bytes of several values, to be written.
+    /// Returns the bytes of a slice of values for writing.
     #[inline(always)]
     fn slice_as_bytes_mut(values: &mut [Self]) -> &mut [u8] {
         const { Self::CHECKED };

@@ -1,10 +1,10 @@
-//! [`Dump`]: what a kernel is doing, as one block of text.
+//! [`Dump`]: a readable report of a kernel's state.
 //!
-//! 1. It is made of values that were read before; printing it reads nothing and waits for nothing.
-//! 2. Its last line is a [`Conclusion`]: the first of its variants that fits, so an end or a fault goes before what can only be guessed.
-//! 3. Where messages are moved between rings of the host's and rings of the kernel's, it shows both: [`Twins`].
+//! 1. A dump holds values that were read earlier. Printing it reads no shared memory and waits for nothing.
+//! 2. Its last line is a [`Conclusion`]: the first variant that matches. Facts (an end, a fault) are tested before guesses.
+//! 3. If messages are moved between the host's rings and separate device rings, it shows both: [`Twins`].
 //!
-//! The values are not of one moment: the kernel went on while they were read.
+//! The values are not from one instant: the kernel keeps running while they are read.
 
 use core::fmt;
 
@@ -14,23 +14,24 @@ use crate::telemetry::Busy;
 use crate::watchdog::Verdict;
 use crate::{ControlBlock, RingHeader, TelemetryBuffer, Word};
 
-/// How often [`Indices::of`] looks again at a ring that moves.
+/// How often [`Indices::of`] retries while the ring moves.
 const TRIES: u32 = 16;
 
-/// Where a ring's two ends are.
+/// The head and tail of a ring, with its capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Indices {
-    /// Index of the next slot to be emptied; free-running.
+    /// Index of the next slot to pop; free-running.
     pub head: u64,
-    /// Index of the next slot to be filled; free-running.
+    /// Index of the next slot to push; free-running.
     pub tail: u64,
-    /// Slots.
+    /// Number of slots.
     pub capacity: u64,
 }
 
 impl Indices {
-    /// Of a ring whose header is in one piece. Of one moment, unless the consumer moved at each of a few tries.
+    /// Reads the indices of a ring whose header is valid. They are consistent unless the consumer advances during each of [`TRIES`]
+    /// attempts.
     #[must_use]
     pub fn of<W: Word>(header: &RingHeader<W>) -> Self {
         let capacity = header.constants.capacity.load();
@@ -47,11 +48,11 @@ impl Indices {
         Self { head, tail, capacity }
     }
 
-    /// Messages in the ring.
+    /// Returns the number of messages in the ring.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`]: more than it has slots.
+    /// [`Corrupt`] if that number exceeds the capacity.
     pub const fn fill(&self) -> Result<u64, Corrupt> {
         let fill = self.tail.wrapping_sub(self.head);
         if fill > self.capacity { Err(Corrupt { head: self.head, tail: self.tail, capacity: self.capacity }) } else { Ok(fill) }
@@ -68,33 +69,33 @@ impl fmt::Display for Indices {
     }
 }
 
-/// The rings that a kernel is an end of, beside the host's.
+/// The kernel's rings, if they are not the host's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Twins {
-    /// None: host and kernel are the ends of the same two.
+    /// Host and kernel use the same two rings.
     Shared,
-    /// Where the kernel's are could not be looked at.
+    /// The kernel has its own rings, and their indices could not be read.
     Unseen,
-    /// From host to kernel, and back.
+    /// The kernel's rings: from host to kernel, and from kernel to host.
     Seen([Indices; 2]),
 }
 
-/// Everything that is known about a kernel from outside.
+/// Everything that the host can observe about a kernel.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Dump {
-    /// A look at the control block.
+    /// A snapshot of the control block.
     pub control: ControlBlock<u64>,
     /// The telemetry, if it could be read.
     pub telemetry: Result<TelemetryBuffer<u64>, Busy>,
-    /// The ring from host to kernel: the host's, if the kernel has another.
+    /// The ring from host to kernel: the host's, if the kernel has its own.
     pub input: Indices,
-    /// The ring from kernel to host, likewise.
+    /// The ring from kernel to host: the host's, if the kernel has its own.
     pub output: Indices,
-    /// Those that the kernel has, if it has others.
+    /// The kernel's own rings, if any.
     pub twins: Twins,
-    /// What the watchdog says.
+    /// The verdict of the watchdog.
     pub verdict: Verdict,
 }
 
@@ -108,59 +109,59 @@ pub enum Side {
     Output,
 }
 
-/// What a kernel is doing, in order of what is looked for first.
+/// The kernel's condition. [`Dump::conclusion`] tests the abnormal conditions first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum Conclusion {
-    /// The host has ended the launch, and the kernel leaves without another word.
+    /// The host has ended the epoch; the kernel exits without writing anything more.
     Abandoned,
-    /// A state that no kernel writes.
+    /// An undefined state number.
     UnknownState(u32),
-    /// It has left with this fault, or with a number that no kernel writes.
+    /// The kernel exited with this fault; `None` for an undefined fault number.
     Faulted(Option<Fault>),
-    /// It has left as it was told to.
+    /// The kernel exited on command.
     Terminated,
-    /// This ring's indices cannot be.
+    /// The indices of this ring are impossible.
     Corrupt(Side),
-    /// It has not written a word.
+    /// The kernel has written nothing yet.
     NotStarted,
-    /// Its heart stands still, and messages of its last batch are not counted: between take and answer, or soon after.
+    /// The heartbeat is stale, and messages of the last batch are not counted as processed: the kernel hangs in the handler or soon after.
     StuckInHandler {
-        /// Messages it has taken.
+        /// Messages taken and not yet counted.
         in_flight: u64,
     },
-    /// Its heart stands still with nothing in its hands.
+    /// The heartbeat is stale, and no message is in flight.
     StandsStill,
-    /// It has not seen the last command.
+    /// The kernel has not acknowledged the last command.
     CommandUnseen(Command),
-    /// It waits for its first ACTIVATE.
+    /// The kernel waits for its first ACTIVATE.
     NotActivated,
-    /// It was told to pause, and did.
+    /// The kernel is paused by command.
     Paused {
         /// Messages in the input ring.
         waiting: u64,
     },
-    /// It waits for room: the host does not receive.
+    /// The output ring is full: the host does not receive.
     OutputFull,
-    /// It answers what is left.
+    /// The kernel processes the remaining messages before it exits.
     Draining {
         /// Messages in the input ring.
         waiting: u64,
     },
-    /// It has nothing to do, and the host's ring has messages that nobody has moved to its own.
+    /// The kernel is idle while messages in the host's ring have not been moved to the kernel's.
     Unmoved {
         /// Messages in the host's ring that are not in the kernel's.
         waiting: u64,
     },
-    /// It works.
+    /// The kernel is processing messages.
     Working {
         /// Messages in the input ring.
         waiting: u64,
-        /// Messages it has taken.
+        /// Messages taken and not yet counted.
         in_flight: u64,
     },
-    /// There is nothing to do.
+    /// The kernel is idle, and no message is waiting.
     Idle,
 }
 
@@ -190,11 +191,11 @@ impl fmt::Display for Conclusion {
 }
 
 impl Dump {
-    /// What the kernel is doing.
+    /// Returns the kernel's condition.
     #[must_use]
     pub fn conclusion(&self) -> Conclusion {
         let Self { control, input, output, twins, verdict, .. } = self;
-        // The rings that the kernel takes from and gives to.
+        // The rings that the kernel pops from and pushes to.
         let [taking, giving] = match twins {
             Twins::Seen(twins) => twins.each_ref(),
             Twins::Shared | Twins::Unseen => [input, output],
@@ -208,7 +209,7 @@ impl Dump {
         };
         let (Ok(_), Ok(arrived)) = (input.fill(), taking.fill()) else { return Conclusion::Corrupt(Side::Input) };
         let (Ok(_), Ok(answers)) = (output.fill(), giving.fill()) else { return Conclusion::Corrupt(Side::Output) };
-        // Sent, and not in the kernel's ring: none where that is the host's.
+        // Messages sent by the host and not yet in the kernel's ring; 0 if both use the same ring.
         let unmoved = input.tail.wrapping_sub(taking.tail);
         if unmoved > input.capacity {
             return Conclusion::Corrupt(Side::Input);
@@ -286,7 +287,7 @@ mod tests {
         Indices { head, tail: head.wrapping_add(fill), capacity: 64 }
     }
 
-    /// An active kernel of launch 3 that has seen command 2 and has nothing to do.
+    /// An active, idle kernel of launch 3 that has acknowledged command 2.
     fn idle() -> Dump {
         let control = ControlBlock {
             epoch: 3,
@@ -312,7 +313,7 @@ mod tests {
         dump
     }
 
-    /// One whose rings are not the host's.
+    /// The same kernel with rings of its own.
     fn moved(input: Indices, twins: [Indices; 2]) -> Dump {
         Dump { input, twins: Twins::Seen(twins), ..idle() }
     }

@@ -1,4 +1,4 @@
-//! `defmt::Format` of what its derive cannot do: flags, and words that hold two things.
+//! `defmt::Format` for types that its derive does not support: flags and packed words.
 #![cfg(feature = "defmt")]
 
 use defmt::{Format, Formatter, write};
@@ -28,7 +28,7 @@ impl Format for RingFlags {
 impl Format for ControlBlock<u64> {
     fn format(&self, f: Formatter<'_>) {
         let ((sequence, command), (faults, fault)) = (self.given(), self.faults());
-        // One `write!`, so one entry in the table of strings.
+        // One `write!` makes one entry in defmt's string table.
         write!(
             f,
             "ControlBlock {{ abi: {=u64:#x}, capabilities: {}, command: {{ sequence: {=u32}, command: {} }}, epoch: {=u64}, \

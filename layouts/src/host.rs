@@ -1,4 +1,4 @@
-//! The machine that host threads are: atomics, and payload in an `UnsafeCell`.
+//! [`Host`]: the machine for host threads, with atomics as words and an `UnsafeCell` per payload.
 #![cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 
 use core::cell::UnsafeCell;
@@ -12,15 +12,15 @@ use crate::{Counter, Layout, LayoutDescriptor, Machine, RmwWord, SliceCell, Slot
 /// A shared word on the host.
 #[cfg(target_has_atomic = "64")]
 pub type HostWord = core::sync::atomic::AtomicU64;
-/// A shared word within one MCU without 64-bit atomics.
+/// A shared word on a microcontroller without 64-bit atomics.
 #[cfg(not(target_has_atomic = "64"))]
 pub type HostWord = portable_atomic::AtomicU64;
 
 /// The host: an address is a pointer.
 ///
-/// On a microcontroller without 64-bit atomics (feature `portable-atomic`) portable-atomic puts a lock before each word. That will do between
-/// threads; an interrupt that asks for a lock held by what it interrupted waits for ever. A program for one core enables portable-atomic's
-/// feature `unsafe-assume-single-core`: then each access is done with interrupts off, in three instructions more on a Cortex-M4.
+/// On a microcontroller without 64-bit atomics (feature `portable-atomic`), portable-atomic guards each word with a lock. That works
+/// between threads. An interrupt handler that needs a lock held by the interrupted code deadlocks. A single-core program enables
+/// portable-atomic's feature `unsafe-assume-single-core`: each access then disables interrupts, at three more instructions on a Cortex-M4.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Host;
 
@@ -39,14 +39,14 @@ impl Machine for Host {
 pub struct HostCell<T>(UnsafeCell<MaybeUninit<T>>);
 
 impl<T> HostCell<T> {
-    /// A place with nothing in it.
+    /// Returns a cell with uninitialised contents.
     #[must_use]
     pub const fn empty() -> Self {
         Self(UnsafeCell::new(MaybeUninit::uninit()))
     }
 }
 
-// SAFETY: both pointers are `UnsafeCell::get`'s, and nothing is accessed here.
+// SAFETY: both pointers come from `UnsafeCell::get`, and nothing is accessed here.
 unsafe impl<T> SlotCell<T> for HostCell<T> {
     fn new(value: T) -> Self {
         Self(UnsafeCell::new(MaybeUninit::new(value)))
@@ -64,7 +64,7 @@ unsafe impl<T> SlotCell<T> for HostCell<T> {
 // SAFETY: `repr(transparent)` over `UnsafeCell<MaybeUninit<T>>`.
 unsafe impl<T> SliceCell<T> for HostCell<T> {}
 
-// The same eight bytes as `u64`, and the same hash.
+// Same eight bytes and same hash as `u64`.
 // SAFETY: transparent over a word of 64 bits.
 unsafe impl Layout for HostWord {
     const DESCRIPTOR: LayoutDescriptor = LayoutDescriptor { align: align_of::<Self>(), ..u64::DESCRIPTOR };
@@ -96,7 +96,7 @@ unsafe impl Word for HostWord {
     }
     #[inline]
     fn publish_all<const N: usize>(words: [(&Self, u64); N]) {
-        // The ordering is on the accesses, where ThreadSanitizer sees it; a standalone fence it would not.
+        // Orderings are on the accesses, because ThreadSanitizer does not see standalone fences.
         for (word, value) in words {
             Word::store_release(word, value);
         }
@@ -131,7 +131,7 @@ unsafe impl Counter for HostWord {
     }
 }
 
-// Every table holds with the host's word as it does with the bits at rest.
+// Checks each layout with the host's word as well as with `u64`.
 const _: [LayoutDescriptor; 5] = [
     <crate::ControlBlock<HostWord> as Layout>::DESCRIPTOR,
     <crate::HybridClock<HostWord> as Layout>::DESCRIPTOR,

@@ -1,4 +1,4 @@
-//! [`ReadOnly`]: a word that anybody may read.
+//! [`ReadOnly`]: a shared word that can be loaded but not stored.
 
 use core::fmt;
 
@@ -6,7 +6,9 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 
 use crate::{Layout, LayoutDescriptor, Word};
 
-/// A word of a shared control block or telemetry buffer. Only the hand of its line stores to it; there is no way to the word itself.
+/// A word of a shared control block or telemetry buffer that can only be loaded. Only the type that writes its line
+/// ([`HostSide`](crate::control::HostSide), [`DeviceSide`](crate::control::DeviceSide) or [`Recorder`](crate::telemetry::Recorder)) can
+/// store to it.
 ///
 /// ```
 /// use ringmem_layouts::{HostWord, control};
@@ -24,7 +26,7 @@ use crate::{Layout, LayoutDescriptor, Word};
 pub struct ReadOnly<W>(W);
 
 impl<W> ReadOnly<W> {
-    /// Around a word that its owner alone has.
+    /// Wraps a word that is not shared yet.
     pub const fn new(word: W) -> Self {
         Self(word)
     }
@@ -37,20 +39,20 @@ impl<W: Word> ReadOnly<W> {
         self.0.load()
     }
 
-    /// Acquire load: what was written before the paired publish is visible after it.
+    /// Acquire load: writes made before the paired publish are visible after it.
     #[inline(always)]
     pub fn load_acquire(&self) -> u64 {
         self.0.load_acquire()
     }
 
-    /// For the hand whose line it is.
+    /// Returns the word, for the type that writes its line.
     #[inline(always)]
     pub(crate) const fn word(&self) -> &W {
         &self.0
     }
 }
 
-// The same eight bytes as the word, and the same hash.
+// Same eight bytes and same hash as the word.
 // SAFETY: transparent over the word.
 unsafe impl<W: Layout> Layout for ReadOnly<W> {
     const DESCRIPTOR: LayoutDescriptor = W::DESCRIPTOR;

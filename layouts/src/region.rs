@@ -1,7 +1,7 @@
-//! [`RegionHeader`]: a table of contents at the start of memory that others attach to.
+//! [`RegionHeader`]: a table of contents at the start of memory that other processes or devices attach to.
 //!
-//! 1. [`Plan`] computes offsets, [`Plan::write`] lays the table out, [`entries`] reads it back and believes none of it unchecked.
-//! 2. The magic is written last: whoever sees it sees the rest.
+//! 1. [`Plan`] computes offsets, [`Plan::write`] writes the table, and [`entries`] reads it back and checks every value.
+//! 2. The magic is written last: a reader that sees the magic sees the rest of the table.
 
 use core::ptr::NonNull;
 
@@ -12,11 +12,11 @@ use crate::align::{is_aligned, padding};
 use crate::attach::AttachError;
 use crate::{Word, layout_table};
 
-/// What a region begins with.
+/// The first word of a region.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"rm.regn\0");
-/// The format's version.
+/// The version of the format.
 pub const VERSION: u64 = 1;
-/// The most entries a region has.
+/// The largest number of entries in a region.
 pub const MAX_ENTRIES: usize = 32;
 
 /// 64 bytes, followed by `count` entries. With `W = u64` it is a snapshot.
@@ -28,11 +28,11 @@ pub struct RegionHeader<W> {
     pub magic: W,
     /// [`VERSION`]. Creator.
     pub version: W,
-    /// Bytes in all, this header included. Creator.
+    /// Total size in bytes, including this header. Creator.
     pub size: W,
-    /// ABI hash of what is inside. Creator.
+    /// ABI hash of the contents. Creator.
     pub abi: W,
-    /// Entries that follow, at most [`MAX_ENTRIES`]. Creator.
+    /// Number of entries that follow, at most [`MAX_ENTRIES`]. Creator.
     pub count: W,
     /// Zero.
     pub _reserved: [W; 3],
@@ -48,16 +48,16 @@ layout_table! {
     40 _reserved: [W; 3], "nobody: zero";
 }
 
-/// One thing in a region, 32 bytes.
+/// One entry of a region's table, 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(32))]
 pub struct RegionEntry<W> {
-    /// One of [`kind`]. Creator.
+    /// One of the constants in [`kind`]. Creator.
     pub kind: W,
-    /// Bytes from the region's start. Creator.
+    /// Offset in bytes from the start of the region. Creator.
     pub offset: W,
-    /// Bytes. Creator.
+    /// Size in bytes. Creator.
     pub size: W,
     /// Zero.
     pub _reserved: W,
@@ -78,7 +78,7 @@ unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for RegionHeader<W> 
 #[cfg(feature = "cust")]
 unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for RegionEntry<W> {}
 
-/// What an entry names.
+/// The kinds of entry.
 pub mod kind {
     /// A `ControlBlock`.
     pub const CONTROL: u64 = 1;
@@ -92,7 +92,7 @@ pub mod kind {
     pub const SHARED_RING: u64 = 5;
 }
 
-/// Where everything goes, computed before there is memory.
+/// The offsets of a region's entries, computed before the memory exists.
 #[derive(Clone, Debug)]
 pub struct Plan {
     entries: Vec<RegionEntry<u64>, MAX_ENTRIES>,
@@ -106,18 +106,18 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Nothing but a header and room for its table.
+    /// Returns a plan with no entries, only the header and room for the table.
     #[must_use]
     pub const fn new() -> Self {
         Self { entries: Vec::new(), end: TABLE_BYTES }
     }
 
-    /// Adds `size` bytes aligned to `align`; their offset.
+    /// Adds an entry of `size` bytes aligned to `align` and returns its offset.
     ///
     /// # Errors
     ///
-    /// [`AttachError::Count`] past [`MAX_ENTRIES`], [`AttachError::Misaligned`] if `align` is no power of two,
-    /// [`AttachError::TooSmall`] if the sum passes 2^63.
+    /// [`AttachError::Count`] past [`MAX_ENTRIES`], [`AttachError::Misaligned`] if `align` is not a power of two, [`AttachError::TooSmall`]
+    /// if the end would pass 2^63.
     pub fn place(&mut self, kind: u64, size: u64, align: u64) -> Result<u64, AttachError> {
         let padding = padding(self.end, align).ok_or(AttachError::Misaligned { address: 0, align })?;
         let too_large = AttachError::TooSmall { needed: size, got: i64::MAX as u64 - self.end };
@@ -130,13 +130,13 @@ impl Plan {
         Ok(offset)
     }
 
-    /// Bytes of the whole region.
+    /// Returns the size of the whole region in bytes.
     #[must_use]
     pub const fn size(&self) -> u64 {
         self.end
     }
 
-    /// Writes header and table at `base`, the magic last.
+    /// Writes the header and the table at `base`, the magic last.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl Plan {
     ///
     /// # Safety
     ///
-    /// `len` bytes at `base` are valid for reads and writes, and nobody else writes there during the call.
+    /// `len` bytes at `base` are valid for reads and writes, and there is no other writer during the call.
     pub unsafe fn write<W: Word>(&self, base: NonNull<u8>, len: u64, abi: u64) -> Result<(), AttachError> {
         if len < self.end {
             return Err(AttachError::TooSmall { needed: self.end, got: len });
@@ -167,15 +167,15 @@ impl Plan {
     }
 }
 
-/// The entries of a region, copied out and checked: each inside the region.
+/// Returns a copy of a region's entries, each checked to lie inside the region.
 ///
 /// # Errors
 ///
-/// [`AttachError`] with what was found instead.
+/// [`AttachError`] with the value found.
 ///
 /// # Safety
 ///
-/// `len` bytes at `base` are valid for reads and hold initialised memory; others write to it only through words.
+/// `len` bytes at `base` are valid for reads and hold initialised memory; concurrent writers write only through words.
 pub unsafe fn entries<W: Word>(base: NonNull<u8>, len: u64, abi: u64) -> Result<Vec<RegionEntry<u64>, MAX_ENTRIES>, AttachError> {
     // SAFETY: the caller's promise.
     let (header, table) = unsafe { view::<W>(base, len)? };
@@ -256,7 +256,7 @@ mod tests {
         let control = plan.place(kind::CONTROL, 128, 128).unwrap();
         let ring = plan.place(kind::INPUT_RING, 500, 128).unwrap();
         assert_eq!((control, ring), (1152, 1280));
-        // SAFETY: 4096 zeroed bytes that nobody else touches.
+        // SAFETY: 4096 zeroed bytes that nothing else accesses.
         unsafe {
             assert!(matches!(entries::<HostWord>(base, 4096, 9), Err(AttachError::Magic { got: 0, .. })));
             plan.write::<HostWord>(base, 4096, 9).unwrap();

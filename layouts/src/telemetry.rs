@@ -1,7 +1,7 @@
-//! [`TelemetryBuffer`]: what a kernel has done, in one line that the host may read at any time.
+//! [`TelemetryBuffer`]: counters of a kernel's work in one cache line that the host may read at any time.
 //!
-//! 1. A seqlock of words. `sequence` is odd while the device writes; a snapshot is one moment.
-//! 2. A reader tries a bounded number of times, then says [`Busy`]: a writer may have died at odd.
+//! 1. A seqlock of words. `sequence` is odd while the device writes; a snapshot is consistent.
+//! 2. A reader tries a bounded number of times, then returns [`Busy`]: a writer may have died while `sequence` was odd.
 //! 3. Zeroed is valid: with `processed == 0` there is no minimum.
 //!
 //! Source of the protocol: Boehm, "Can Seqlocks Get Along with Programming Language Memory Models?" (2012).
@@ -20,7 +20,7 @@ pub use recorder::Recorder;
 
 use crate::{ReadOnly, Word};
 
-/// What lies in memory that both sides see: anybody may read it, and nobody but the [`Recorder`] stores to it.
+/// The telemetry buffer in shared memory: readable everywhere, writable only through the [`Recorder`].
 ///
 /// ```compile_fail,E0599
 /// # use ringmem_layouts::{HostWord, telemetry};
@@ -29,26 +29,27 @@ use crate::{ReadOnly, Word};
 /// ```
 pub type Shared<W> = TelemetryBuffer<ReadOnly<W>>;
 
-/// 64 bytes, written by the device only. [`Shared`] between the two sides; with `W = u64` it is a snapshot.
+/// 64 bytes, written only by the device. [`Shared`] is the form in shared memory; with `W = u64` it is a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(64))]
 pub struct TelemetryBuffer<W> {
-    /// Odd while being written; goes up by two with each record, also one that takes all others back. Device.
+    /// Odd while a record is being written; increases by two with each record, including a reset. Device.
     pub sequence: W,
     /// Messages processed since launch. Device.
     pub processed: W,
-    /// Messages that were refused, answered as such. Device.
+    /// Messages answered as refused. Device.
     pub dropped: W,
-    /// Sum over all messages of the time from the look that found them to their answer, nanoseconds, wrapping; at most 4.29 s each. A kernel times
-    /// each batch, but where it has been busy for 128 without a pause the first of those that it writes down together, for all of them. Device.
+    /// Sum over all messages of the time from the poll that found them to their answer, nanoseconds, wrapping; at most 4.29 s each. A
+    /// kernel times each batch. If it has been busy for 128 batches without a pause, it writes those down together, with the time of the
+    /// first for all. Device.
     pub latency_total_ns: W,
-    /// The least that was timed; 0 while there is none. Device.
+    /// The minimum measured, nanoseconds; 0 before the first. Device.
     pub latency_min_ns: W,
-    /// The greatest that was timed; at most 4.29 s. Device.
+    /// The maximum measured, nanoseconds; at most 4.29 s. Device.
     pub latency_max_ns: W,
-    /// Messages in the input ring in the low 32 bits, in the output ring in the high 32, when last looked at. Device.
+    /// Messages at the last poll: input ring in the low 32 bits, output ring in the high 32. Device.
     pub depths: W,
-    /// The kernel's clock at this record, nanoseconds. Device.
+    /// Time of this record by the kernel's clock, nanoseconds. Device.
     pub updated_ns: W,
 }
 
@@ -68,7 +69,7 @@ crate::layout_table! {
 #[cfg(feature = "cust")]
 unsafe impl<W: cust_core::DeviceCopy> cust_core::DeviceCopy for TelemetryBuffer<W> {}
 
-/// A record was being written for as long as was tried.
+/// No consistent snapshot was possible: a record was being written at each attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Busy;
@@ -81,20 +82,20 @@ impl fmt::Display for Busy {
 
 impl core::error::Error for Busy {}
 
-/// How often a reader tries before it says [`Busy`].
+/// Number of attempts before a reader returns [`Busy`].
 pub const TRIES: u32 = 128;
 
 impl<W: Word> Shared<W> {
-    /// One moment of the buffer.
+    /// Reads a consistent snapshot.
     ///
     /// # Errors
     ///
-    /// [`Busy`] after [`TRIES`] tries.
+    /// [`Busy`] after [`TRIES`] attempts.
     pub fn snapshot(&self) -> Result<TelemetryBuffer<u64>, Busy> {
         for _ in 0..TRIES {
             let sequence = self.sequence.load_acquire();
-            // SYNC POINT: fields seen. Each pairs with Recorder::publish: whoever sees a field of a newer record sees its odd
-            // sequence in the second look below.
+            // SYNC POINT: fields seen. Each pairs with Recorder::publish: a reader that sees a field of a newer record sees its odd
+            // sequence in the second load below.
             let snapshot = TelemetryBuffer {
                 sequence,
                 processed: self.processed.load_acquire(),
@@ -113,19 +114,19 @@ impl<W: Word> Shared<W> {
         Err(Busy)
     }
 
-    /// All back to zero before a relaunch, but for the sequence, which goes on: it is a record like any other to who reads meanwhile, also after a writer
-    /// that died.
+    /// Resets all fields to zero before a relaunch, except the sequence, which advances. Concurrent readers see an ordinary record, even
+    /// after a writer died.
     ///
     /// # Safety
     ///
-    /// Nobody else writes to it.
+    /// There is no other writer of the buffer.
     pub unsafe fn reset(&self) {
         // SAFETY: the caller's promise.
         unsafe { Recorder::new(self) }.publish(0, 0, 0);
     }
 }
 
-/// One moment of it, or `Busy`.
+/// Prints a snapshot, or `Busy`.
 impl<W: Word> fmt::Debug for Shared<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.snapshot() {
@@ -153,7 +154,7 @@ mod tests {
     #[test]
     fn a_record_is_what_was_counted() {
         let buffer = zeroed();
-        // SAFETY: nobody else writes.
+        // SAFETY: there is no other writer.
         let mut recorder = unsafe { Recorder::new(&buffer) };
         recorder.count(4, 1, 100);
         recorder.count(1, 0, 50);
@@ -175,7 +176,7 @@ mod tests {
     #[test]
     fn a_reset_takes_the_counts_back_and_the_sequence_on_also_after_a_writer_that_died() {
         let buffer = zeroed();
-        // SAFETY: nobody else writes.
+        // SAFETY: there is no other writer.
         let mut recorder = unsafe { Recorder::new(&buffer) };
         recorder.count(4, 1, 100);
         recorder.publish(3, 2, 9_000);

@@ -1,33 +1,33 @@
-//! [`Watchdog`]: whether a kernel that says nothing is still alive.
+//! [`Watchdog`]: detects a stuck kernel from its heartbeat.
 //!
-//! 1. It looks at what the kernel has written, and at a clock that the caller reads: any clock, in nanoseconds, as long as it is one.
-//! 2. What the kernel says of itself comes first: one that has left is not stuck, and one of another launch is none of this dog's business.
-//! 3. Otherwise the heartbeat decides: that it differs from the last look's, not by how much, so it may wrap.
+//! 1. It compares snapshots of the control block. The caller passes the time in nanoseconds, from any one clock.
+//! 2. The kernel's own state comes first: a kernel that has exited is not stuck, and a kernel of another launch is not judged.
+//! 3. Otherwise the heartbeat decides. Only a change counts, not its size, so the heartbeat may wrap.
 
 use core::fmt;
 
 use crate::ControlBlock;
 use crate::control::State;
 
-/// What a [`Watchdog`] makes of a look.
+/// The result of [`Watchdog::look`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum Verdict {
-    /// The heart has beaten since the last look, or this is the first.
+    /// The heartbeat has changed since the last check, or this is the first check.
     Alive,
-    /// It has not beaten for so long, which may be a long batch.
+    /// The heartbeat has not changed for this long; a long batch may be the reason.
     Quiet {
         /// Nanoseconds.
         for_ns: u64,
     },
-    /// It has not beaten for longer than was agreed on.
+    /// The heartbeat has not changed for longer than the limit.
     Stuck {
         /// Nanoseconds.
         for_ns: u64,
     },
-    /// The kernel has left, in this state.
+    /// The kernel has exited, in this state.
     Ended(State),
-    /// What the kernel wrote is of another launch than the block asks for: it was abandoned, or has not seen the new epoch.
+    /// The kernel's state is of another launch than the block's epoch: the kernel was abandoned, or has not seen the new epoch.
     OtherEpoch,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Remembers one look at a kernel's heart.
+/// A heartbeat monitor; it remembers the last change.
 ///
 /// ```
 /// use ringmem_layouts::control::{HostSide, Launch};
@@ -64,7 +64,7 @@ pub struct Watchdog {
     last: Option<Look>,
 }
 
-/// A heartbeat, and when it was first seen.
+/// A heartbeat, and the time of the check that first saw it.
 #[derive(Clone, Copy, Debug)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 struct Look {
@@ -74,15 +74,15 @@ struct Look {
 }
 
 impl Watchdog {
-    /// For a kernel that is stuck if its heart has not beaten for longer than `stuck_after_ns`: more than its longest batch takes, and than
-    /// 2 ms: a heart beats once in sixteen short batches.
+    /// Creates a watchdog with a limit of `stuck_after_ns`. The limit must exceed the kernel's longest batch, and 2 ms: the heartbeat
+    /// advances once in sixteen short batches.
     #[must_use]
     pub const fn new(stuck_after_ns: u64) -> Self {
         Self { stuck_after_ns, last: None }
     }
 
-    /// Looks at a kernel at `now_ns` of the caller's clock. Time counts from the look that first saw this heartbeat in this epoch; if the
-    /// clock goes back it counts anew.
+    /// Checks a snapshot of a kernel at `now_ns` of the caller's clock. Time counts from the check that first saw this heartbeat in this
+    /// epoch. If the clock steps back, it counts from the new time.
     pub fn look(&mut self, block: &ControlBlock<u64>, now_ns: u64) -> Verdict {
         if u64::from(block.kernel_epoch()) != block.epoch {
             return Verdict::OtherEpoch;

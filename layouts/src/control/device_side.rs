@@ -1,11 +1,11 @@
-//! [`DeviceSide`]: the kernel's hand on a control block.
+//! [`DeviceSide`]: the kernel's writer of a control block.
 
 use core::fmt;
 
 use super::{Fault, Shared, State, pack};
 use crate::Word;
 
-/// The kernel's hand on a control block: one lane of one warp.
+/// The kernel's writer of a control block: one lane of one warp.
 pub struct DeviceSide<'a, W> {
     block: &'a Shared<W>,
     epoch: u32,
@@ -16,36 +16,36 @@ pub struct DeviceSide<'a, W> {
 }
 
 impl<'a, W: Word> DeviceSide<'a, W> {
-    /// Takes the block for the launch of `epoch` and says which ABI this kernel has.
+    /// Attaches to the block for the launch `epoch`.
     ///
     /// # Safety
     ///
-    /// This is the only kernel on the block that was launched with `epoch`, and one lane alone calls the methods that write.
+    /// This is the only kernel on the block launched with `epoch`, and only one lane calls the methods that write.
     pub unsafe fn attach(block: &'a Shared<W>, epoch: u32) -> Self {
         // SYNC POINT: block seen. Pairs with HostSide::prepare.
         let _ = block.state.load_acquire();
         Self { block, epoch, state: State::Created, faults: 0, processed: 0, clock: 0 }
     }
 
-    /// Says which ABI this kernel has; whether it is the one that the host asks for.
+    /// Writes the kernel's ABI hash and returns whether the host expects the same.
     pub fn agree(&mut self, abi: u64) -> bool {
         self.block.abi_seen.word().store(abi);
         self.block.abi.load() == abi
     }
 
-    /// Device addresses of the input ring, the output ring and the telemetry buffer.
+    /// Returns the device addresses of the input ring, the output ring and the telemetry buffer.
     #[must_use]
     pub fn addresses(&self) -> [u64; 3] {
         [self.block.input_ring.load(), self.block.output_ring.load(), self.block.telemetry.load()]
     }
 
-    /// Whether the host still means this launch.
+    /// Returns whether the block's epoch is still this launch's.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.block.epoch.load() == u64::from(self.epoch)
     }
 
-    /// The last command with its sequence number; sequence 0 before the first.
+    /// Returns the sequence number and the bits of the last command; sequence 0 before the first.
     #[must_use]
     pub fn command(&self) -> (u32, u32) {
         // SYNC POINT: command seen. Pairs with HostSide::command.
@@ -53,7 +53,7 @@ impl<'a, W: Word> DeviceSide<'a, W> {
         ((word >> 32) as u32, word as u32)
     }
 
-    /// Goes to another state; `false`, and nothing is written, where that is no legal step.
+    /// Changes the state. Returns `false` and writes nothing if the transition is illegal.
     pub fn enter(&mut self, next: State) -> bool {
         let legal = self.state.may_become(next);
         if legal {
@@ -64,30 +64,30 @@ impl<'a, W: Word> DeviceSide<'a, W> {
         legal
     }
 
-    /// The state it is in.
+    /// Returns the current state.
     #[must_use]
     pub const fn state(&self) -> State {
         self.state
     }
 
-    /// Says that a command was acted on.
+    /// Acknowledges a command.
     pub fn acknowledge(&mut self, sequence: u32) {
         // SYNC POINT: command acknowledged. Pairs with HostSide::acknowledged.
         W::publish_all([(self.block.command_seen.word(), u64::from(sequence))]);
     }
 
-    /// Counts a fault. The kernel goes on; [`enter`](Self::enter) `Faulted` if it must not.
+    /// Counts a fault. The kernel continues; if it must not, call [`enter`](Self::enter) with `Faulted`.
     pub fn note(&mut self, fault: Fault) {
         self.faults = self.faults.saturating_add(1);
         self.block.error.word().store(pack(self.faults, fault as u32));
     }
 
-    /// Says that `count` messages are being worked on.
+    /// Records that `count` messages are in flight.
     pub fn take(&mut self, count: u64) {
         self.block.in_flight.word().store(count);
     }
 
-    /// Counts messages as answered, at `now_us` microseconds of the kernel's clock.
+    /// Counts messages as processed, at `now_us` microseconds of the kernel's clock.
     pub fn answered(&mut self, count: u64, now_us: u64) {
         self.processed = self.processed.wrapping_add(count);
         self.clock = crate::clock::tick(self.clock, now_us);
@@ -96,13 +96,13 @@ impl<'a, W: Word> DeviceSide<'a, W> {
         self.block.clock.word().store(self.clock);
     }
 
-    /// Messages counted as answered.
+    /// Returns the number of messages counted as processed.
     #[must_use]
     pub const fn processed(&self) -> u64 {
         self.processed
     }
 
-    /// Shows that the kernel lives, and has done so many rounds.
+    /// Writes the heartbeat: the number of rounds so far.
     pub fn beat(&mut self, rounds: u64) {
         self.block.heartbeat.word().store(rounds);
     }
@@ -114,11 +114,11 @@ impl<W: Word> fmt::Debug for DeviceSide<'_, W> {
     }
 }
 
-/// Says in the place of a kernel that can say no more that it has panicked: one fault more, `Faulted`. If its epoch is over it has nothing to say.
+/// Records a panic on behalf of a kernel: counts one more fault and enters `Faulted`. Does nothing if the epoch has ended.
 ///
 /// # Safety
 ///
-/// The kernel of this epoch, the only one on the block, panics and writes nothing after this.
+/// The kernel of this epoch is the only one on the block; it has panicked and writes nothing after this.
 #[inline(always)]
 pub unsafe fn panicked<W: Word>(block: &Shared<W>, epoch: u32) {
     if block.epoch.load() == u64::from(epoch) {

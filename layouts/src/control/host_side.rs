@@ -1,29 +1,29 @@
-//! [`HostSide`]: the host's hand on a control block.
+//! [`HostSide`]: the host's writer of a control block.
 
 use core::fmt;
 
 use super::{Capabilities, Command, Shared, State, pack, snapshot};
 use crate::{ControlBlock, Word};
 
-/// What the host fixes before a launch.
+/// The values that the host sets before a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub struct Launch {
     /// ABI hash of the image.
     pub abi: u64,
-    /// Agreed on by both sides.
+    /// Memory scope and features in use.
     pub capabilities: Capabilities,
-    /// Generation, from 1; the kernel gets it as an argument too.
+    /// Launch generation, from 1; also passed to the kernel as an argument.
     pub epoch: u32,
-    /// Device address of a ring header.
+    /// Device address of the input ring's header.
     pub input_ring: u64,
-    /// Device address of a ring header.
+    /// Device address of the output ring's header.
     pub output_ring: u64,
-    /// Device address of a telemetry buffer.
+    /// Device address of the telemetry buffer.
     pub telemetry: u64,
 }
 
-/// The host's hand on a control block.
+/// The host's writer of a control block.
 pub struct HostSide<'a, W> {
     block: &'a Shared<W>,
     pub(super) sequence: u32,
@@ -34,7 +34,7 @@ impl<'a, W: Word> HostSide<'a, W> {
     ///
     /// # Safety
     ///
-    /// No kernel runs on this block, and until this value is gone nobody else on the host writes to it.
+    /// No kernel runs on this block, and until this value is dropped nothing else on the host writes to it.
     pub unsafe fn prepare(block: &'a Shared<W>, launch: &Launch) -> Self {
         block.abi.word().store(launch.abi);
         block.capabilities.word().store(launch.capabilities.bits());
@@ -53,36 +53,36 @@ impl<'a, W: Word> HostSide<'a, W> {
         Self { block, sequence: 0 }
     }
 
-    /// Gives a command and its sequence number. The kernel acts on the last one given, so wait for
-    /// [`acknowledged`](Self::acknowledged) where each must be seen.
+    /// Sends a command and returns its sequence number. The kernel acts only on the last command, so wait for
+    /// [`acknowledged`](Self::acknowledged) if each one must be seen.
     pub fn command(&mut self, command: Command) -> u32 {
-        // Never 0: that is "no command yet".
+        // Never 0, which means "no command yet".
         self.sequence = self.sequence.checked_add(1).unwrap_or(1);
         // SYNC POINT: command given. Pairs with DeviceSide::command.
         W::publish_all([(self.block.command.word(), pack(self.sequence, command.bits()))]);
         self.sequence
     }
 
-    /// Whether the kernel has acted on the last command.
+    /// Returns whether the kernel has acted on the last command.
     #[must_use]
     pub fn acknowledged(&self) -> bool {
         // SYNC POINT: acknowledgement seen. Pairs with DeviceSide::acknowledge.
         self.block.command_seen.load_acquire() == u64::from(self.sequence)
     }
 
-    /// Ends the epoch: a kernel that was launched with it leaves without another word.
+    /// Ends the epoch: a kernel launched with it exits without writing anything more.
     pub fn abandon(&mut self) {
         W::publish_all([(self.block.epoch.word(), 0)]);
     }
 
-    /// The kernel's state; `None` if the number means nothing.
+    /// Returns the kernel's state; `None` for an undefined number.
     #[must_use]
     pub fn state(&self) -> Option<State> {
         // SYNC POINT: state seen. Pairs with DeviceSide::enter.
         State::from_word(self.block.state.load_acquire())
     }
 
-    /// Every word, each read once. Not one moment: the kernel goes on.
+    /// Reads every word once. The values are not from one instant: the kernel keeps running.
     #[must_use]
     pub fn snapshot(&self) -> ControlBlock<u64> {
         snapshot(self.block)

@@ -1,4 +1,4 @@
-//! Both hands on one block.
+//! Both writers on one block.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ fn block() -> Shared<HostWord> {
 }
 
 fn hands(block: &Shared<HostWord>) -> (HostSide<'_, HostWord>, DeviceSide<'_, HostWord>) {
-    // SAFETY: the block is this test's own.
+    // SAFETY: only this test uses the block.
     unsafe { (HostSide::prepare(block, &LAUNCH), DeviceSide::attach(block, LAUNCH.epoch)) }
 }
 
@@ -122,7 +122,7 @@ fn commands_that_are_waited_for_are_all_seen_in_order_also_across_the_wrap() {
         });
         let mut given = Vec::new();
         for number in 1..=COMMANDS {
-            // Each is another than the one before, so that none can be taken for another.
+            // Consecutive commands differ, so that none is mistaken for another.
             let command = if number == COMMANDS { Command::TERMINATE } else { Command::from_bits_retain(number << 4) };
             given.push((host.command(command), command.bits()));
             until("the command is acknowledged", || host.acknowledged());
@@ -151,7 +151,7 @@ fn a_command_that_is_not_waited_for_is_replaced_and_not_acknowledged_in_its_stea
 fn a_panic_says_so_unless_its_launch_is_over() {
     let block = block();
     let (mut host, _) = hands(&block);
-    // SAFETY: nobody else is the kernel.
+    // SAFETY: there is no other kernel.
     unsafe { panicked(&block, 2) };
     assert_eq!(host.state(), Some(State::Created), "a kernel of another launch has nothing to say");
     // SAFETY: as above.
@@ -166,7 +166,7 @@ fn a_panic_counts_beside_the_faults_before_it() {
     let (mut host, mut device) = hands(&block);
     device.note(Fault::RefusedCommand);
     device.note(Fault::Corrupt);
-    // SAFETY: nobody else is the kernel.
+    // SAFETY: there is no other kernel.
     unsafe { panicked(&block, 3) };
     assert_eq!(host.snapshot().faults(), (3, Some(Fault::Panic)));
     host.abandon();

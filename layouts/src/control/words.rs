@@ -1,68 +1,68 @@
-//! What the words of a control block mean: commands, capabilities, states, faults, each with its number.
+//! The values of a control block's words: commands, capabilities, states and faults, with their numbers.
 
 use core::fmt;
 
 use bitflags::bitflags;
 
 bitflags! {
-    /// What the host asks for. With several bits the strongest wins: TERMINATE, DRAIN, PAUSE, ACTIVATE. An unknown bit is a fault.
+    /// A command from the host. If several bits are set the strongest wins: TERMINATE, DRAIN, PAUSE, ACTIVATE. An unknown bit is a fault.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Command: u32 {
-        /// 1: take messages.
+        /// 1: process messages.
         const ACTIVATE = 1;
-        /// 2: take none until ACTIVATE.
+        /// 2: stop taking messages until ACTIVATE.
         const PAUSE = 2;
-        /// 4: answer what is in the input ring, then end.
+        /// 4: process the messages in the input ring, then exit.
         const DRAIN = 4;
-        /// 8: end after the batch at hand.
+        /// 8: exit after the current batch.
         const TERMINATE = 8;
     }
 
-    /// What host and kernel agreed on before launch.
+    /// Capabilities that host and kernel agreed on before launch.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Capabilities: u64 {
         /// 1: system-scope loads and stores of a word are visible to the other side while a kernel runs.
         const SYSTEM_SCOPE = 1;
         /// 2: read-modify-write operations of both sides on one word are atomic.
         const SYSTEM_ATOMICS = 2;
-        /// 4: a `TelemetryBuffer` is there.
+        /// 4: there is a `TelemetryBuffer`.
         const TELEMETRY = 4;
     }
 }
 
-/// By name; what has no name as a number.
+/// Prints the flags by name, unknown bits as a number.
 impl fmt::Display for Command {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() { f.write_str("nothing") } else { bitflags::parser::to_writer(self, f) }
     }
 }
 
-/// Where a kernel is in its life.
+/// The state of a kernel's life cycle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(u32)]
 pub enum State {
     /// 0: the host has prepared the block.
     Created = 0,
-    /// 1: the kernel runs and has attached its rings.
+    /// 1: the kernel runs and has attached to its rings.
     Ready = 1,
-    /// 2: it takes messages.
+    /// 2: the kernel processes messages.
     Active = 2,
-    /// 3: it takes none.
+    /// 3: the kernel takes no messages.
     Paused = 3,
-    /// 4: it answers what is left.
+    /// 4: the kernel processes the remaining messages.
     Draining = 4,
-    /// 5: it has left.
+    /// 5: the kernel has exited.
     Terminated = 5,
-    /// 6: it has left because of what `error` says.
+    /// 6: the kernel has exited because of the fault in `error`.
     Faulted = 6,
 }
 
 impl State {
-    /// All of them, each at its own number.
+    /// All states, each at the index of its number.
     pub const ALL: [Self; 7] = [Self::Created, Self::Ready, Self::Active, Self::Paused, Self::Draining, Self::Terminated, Self::Faulted];
 
-    /// The state of the low 32 bits of the `state` word; `None` for a number that no kernel writes.
+    /// Returns the state in the low 32 bits of the `state` word; `None` for an undefined number.
     #[must_use]
     pub const fn from_word(word: u64) -> Option<Self> {
         match word as u32 {
@@ -77,7 +77,7 @@ impl State {
         }
     }
 
-    /// Whether a kernel may go from this state to `next`.
+    /// Returns whether the transition from this state to `next` is legal.
     #[must_use]
     pub const fn may_become(self, next: Self) -> bool {
         matches!(
@@ -92,7 +92,7 @@ impl State {
         )
     }
 
-    /// Whether a kernel in this state has left.
+    /// Returns whether a kernel in this state has exited.
     #[must_use]
     pub const fn has_ended(self) -> bool {
         matches!(self, Self::Terminated | Self::Faulted)
@@ -113,33 +113,33 @@ impl fmt::Display for State {
     }
 }
 
-/// What went wrong in a kernel: the low 32 bits of `error`.
+/// A fault of a kernel: the low 32 bits of `error`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(u32)]
 pub enum Fault {
-    /// 1: the block asks for another ABI.
+    /// 1: the block's ABI hash is not the kernel's.
     Abi = 1,
-    /// 2: an address in the block or in the arguments is not mapped or misaligned.
+    /// 2: an address in the block or in the arguments is unmapped or misaligned.
     Address = 2,
-    /// 3: a ring's constants are not what this kernel was compiled with.
+    /// 3: a ring's constants differ from those that the kernel was compiled with.
     Ring = 3,
     /// 4: a command with an unknown bit.
     UnknownCommand = 4,
-    /// 5: a command that its state does not allow; noted, not followed.
+    /// 5: a command that the current state does not allow; counted, not followed.
     RefusedCommand = 5,
-    /// 6: an index of the host claims more than the ring holds.
+    /// 6: an index written by the host claims more messages than the ring holds.
     Corrupt = 6,
-    /// 7: a message that asks for what is not there; answered as refused, counted in `dropped`.
+    /// 7: a message that requests something unavailable; answered as refused, counted in `dropped`.
     Message = 7,
-    /// 8: neither message nor command for as long as the kernel was told to wait.
+    /// 8: no message and no command within the kernel's deadline.
     Deadline = 8,
     /// 9: a panic.
     Panic = 9,
 }
 
 impl Fault {
-    /// The fault of the low 32 bits of the `error` word; `None` for 0 and for numbers that no kernel writes.
+    /// Returns the fault in the low 32 bits of the `error` word; `None` for 0 and for undefined numbers.
     #[must_use]
     pub const fn from_word(word: u64) -> Option<Self> {
         match word as u32 {

@@ -1,14 +1,14 @@
-//! Sealing and checking: CRC-32C over a header and its payload.
+//! CRC-32C over a message header and its payload.
 
 use crc::{CRC_32_ISCSI, Crc, Digest, Table};
 use zerocopy::IntoBytes;
 
 use super::{Flags, HeaderError, MessageHeader};
 
-/// Sixteen bytes a step, for 16 KiB of tables.
+/// Processes sixteen bytes per step, with 16 KiB of tables.
 static CASTAGNOLI: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
 
-/// The CRC-32C of some bytes, as RFC 3720 has it for iSCSI: a change within 32 neighbouring bits always shows.
+/// Returns the CRC-32C of some bytes, as in RFC 3720 (iSCSI). It detects every error burst of up to 32 bits.
 ///
 /// ```
 /// assert_eq!(ringmem_layouts::message::crc32c(b"123456789"), 0xe306_9283);
@@ -19,11 +19,11 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
 }
 
 impl MessageHeader {
-    /// The header of this payload: its length and the checksum of both. Last, since it covers every other field.
+    /// Sets the payload length and the checksum of header and payload. Call it last, because the checksum covers every other field.
     ///
     /// # Errors
     ///
-    /// [`HeaderError::Length`] for a payload that 32 bits do not count.
+    /// [`HeaderError::Length`] for a payload of 4 GiB or more.
     pub fn seal(self, payload: &[u8]) -> Result<Self, HeaderError> {
         let too_long = HeaderError::Length { claimed: u32::MAX, available: payload.len() as u64 };
         let payload_length = u32::try_from(payload.len()).map_err(|_| too_long)?;
@@ -31,12 +31,12 @@ impl MessageHeader {
         Ok(Self { checksum: sealed.sum(payload), ..sealed })
     }
 
-    /// Whether header and payload are what was sealed. A single flipped bit is always noticed, and so is a change within 32 neighbouring
-    /// bits of the payload; of any others, one in 2^32 is not.
+    /// Verifies that header and payload are unchanged since [`seal`](Self::seal). Every single-bit flip is detected, and so is every change
+    /// within 32 neighbouring bits of the payload. Of all other changes, one in 2^32 is missed.
     ///
     /// # Errors
     ///
-    /// As [`validate`](Self::validate); [`HeaderError::Length`] for a payload of another length; [`HeaderError::Unsealed`];
+    /// As [`validate`](Self::validate); [`HeaderError::Length`] if the payload has another length; [`HeaderError::Unsealed`];
     /// [`HeaderError::Checksum`].
     pub fn check(&self, payload: &[u8]) -> Result<(), HeaderError> {
         self.validate(payload.len())?;

@@ -1,59 +1,59 @@
-//! Why bytes are no message.
+//! [`HeaderError`]: an invalid message header or payload.
 
 use core::fmt;
 
-/// Facts about a header, or about a payload that is not its own.
+/// An invalid header, or a payload that does not match it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// All that tells a header apart is zero: no message was written here.
+    /// All identifying fields are zero: no message was written here.
     Empty,
-    /// Fewer bytes than a header has.
+    /// Fewer bytes than a header.
     TooShort {
         /// Bytes.
         needed: u64,
         /// Bytes.
         got: u64,
     },
-    /// Something else.
+    /// The bytes are not a header.
     Magic {
-        /// What a header begins with.
+        /// The magic of a header.
         expected: u32,
-        /// What stands there.
+        /// The value found.
         got: u32,
     },
     /// A header of another version of the format.
     Version {
-        /// Ours.
+        /// This crate's version.
         expected: u32,
-        /// Theirs.
+        /// The version found.
         got: u32,
     },
-    /// An unknown flag, or one that `deadline` or `checksum` contradicts.
+    /// An unknown flag, or one that contradicts `deadline` or `checksum`.
     Flags {
-        /// As found.
+        /// The value found.
         got: u32,
     },
-    /// What must be zero is not.
+    /// A reserved field is not zero.
     Reserved {
-        /// As found.
+        /// The value found.
         got: u32,
     },
-    /// Another number of bytes than there are.
+    /// The payload length does not match the bytes available.
     Length {
-        /// By the header.
+        /// The length in the header.
         claimed: u32,
-        /// There, or to be sent.
+        /// The bytes available, or to be sent.
         available: u64,
     },
-    /// A checksum is asked for and there is none.
+    /// A checksum was requested and the message has none.
     Unsealed,
-    /// Changed on the way.
+    /// Header or payload changed after sealing.
     Checksum {
-        /// Of what arrived.
+        /// The checksum of the bytes received.
         expected: u32,
-        /// By the header.
+        /// The checksum in the header.
         got: u32,
     },
 }

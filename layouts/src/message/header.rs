@@ -1,11 +1,11 @@
-//! [`MessageHeader`]: an envelope for those who want one.
+//! [`MessageHeader`]: an optional header before a payload.
 //!
-//! 1. Plain integers, since it travels as payload: inside a slot of a ring, or before the bytes of a frame. Any bytes are a value, all zero is
-//!    nothing, and what they mean is asked of [`validate`](MessageHeader::validate).
-//! 2. The checksum is optional, in the build (feature `checksum`) and in each message ([`Flags::HAS_CHECKSUM`]).
-//! 3. It finds accidents. Who can write a message can write its checksum too: it is no signature.
+//! 1. Plain integers, because it travels as payload: in a slot of a ring, or before the bytes of a frame. Every bit pattern is a value, all
+//!    zero is no message, and [`validate`](MessageHeader::validate) checks it.
+//! 2. The checksum is optional, at build time (feature `checksum`) and per message ([`Flags::HAS_CHECKSUM`]).
+//! 3. The checksum detects accidental corruption only. It is no signature: any writer of a message can compute it.
 //!
-//! Source of the checksum: CRC-32C, Castagnoli's polynomial 0x1EDC6F41, as RFC 3720 (iSCSI) has it.
+//! Source of the checksum: CRC-32C, Castagnoli's polynomial 0x1EDC6F41, as in RFC 3720 (iSCSI).
 
 use bitflags::bitflags;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -14,46 +14,46 @@ use super::error::HeaderError;
 use crate::clock::Stamp;
 use crate::{RingMessage, layout_table};
 
-/// What a header begins with; the last byte is the format's version.
+/// The first word of a header; its last byte is the version of the format.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"rmm\x01");
 
-/// The bits of [`MAGIC`] that are the version.
+/// Position of the version within [`MAGIC`].
 const VERSION_SHIFT: u32 = 24;
 
 bitflags! {
-    /// What a message is besides its kind.
+    /// Flags of a message.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Flags: u32 {
-        /// 3: the bits of [`Priority`].
+        /// 3: mask of the [`Priority`] bits.
         const PRIORITY = 3;
-        /// 4: `deadline` is one, and not 0.
+        /// 4: `deadline` is set, and not 0.
         const HAS_DEADLINE = 4;
-        /// 8: `checksum` is one.
+        /// 8: `checksum` is set.
         const HAS_CHECKSUM = 8;
-        /// 16: answers the message that `correlation` names.
+        /// 16: this message answers the one named by `correlation`.
         const RESPONSE = 16;
-        /// 32: tells of a failure.
+        /// 32: this message reports a failure.
         const ERROR = 32;
     }
 }
 
-/// Which goes first; the greater before the lesser.
+/// The priority of a message; a greater value comes first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(u32)]
 pub enum Priority {
-    /// 0: when there is nothing else.
+    /// 0: after all others.
     Low = 0,
-    /// 1: what a new header has.
+    /// 1: the default.
     #[default]
     Normal = 1,
-    /// 2: before the others.
+    /// 2: before normal messages.
     High = 2,
-    /// 3: before everything.
+    /// 3: before all others.
     Critical = 3,
 }
 
-/// 64 bytes before a payload. Written by the sender, whole, before it is published.
+/// A 64-byte header of a payload. The sender writes all of it before it is published.
 ///
 /// ```
 /// use ringmem_layouts::message::{HeaderError, MessageHeader, Priority};
@@ -71,25 +71,25 @@ pub enum Priority {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]
 pub struct MessageHeader {
-    /// [`MAGIC`]; 0 where there is no message.
+    /// [`MAGIC`]; 0 if there is no message.
     pub magic: u32,
-    /// [`Flags`], the [`Priority`] among them.
+    /// [`Flags`], including the [`Priority`].
     pub flags: u32,
-    /// The sender's name for this message.
+    /// The sender's identifier of this message.
     pub id: u64,
-    /// The `id` of the message that this one answers or belongs to; 0 for none.
+    /// The `id` of the message that this one answers or belongs to; 0 if none.
     pub correlation: u64,
-    /// Who sends.
+    /// Identifier of the sender.
     pub source: u32,
-    /// Who is meant.
+    /// Identifier of the receiver.
     pub destination: u32,
-    /// What the payload is, in the users' numbering.
+    /// Type of the payload, numbered by the application.
     pub kind: u32,
-    /// Bytes that follow.
+    /// Size of the payload in bytes.
     pub payload_length: u32,
-    /// Microseconds of the clock that `timestamp` is of; 0 for none.
+    /// Deadline in microseconds of the clock of `timestamp`; 0 if none.
     pub deadline: u64,
-    /// [`Stamp::bits`] of when it was sent; 0 for not stamped.
+    /// [`Stamp::bits`] of the time of sending; 0 if not stamped.
     pub timestamp: u64,
     /// CRC-32C of these 64 bytes with this field zero, then of the payload; 0 without [`Flags::HAS_CHECKSUM`].
     pub checksum: u32,
@@ -117,13 +117,13 @@ layout_table! {
 #[cfg(feature = "cust")]
 unsafe impl cust_core::DeviceCopy for MessageHeader {}
 
-/// A header alone is a message too: a signal.
+/// A header without payload is a message too: a signal.
 impl RingMessage for MessageHeader {
     const KIND: u64 = u64::from_le_bytes(*b"rm.mesg\0");
 }
 
 impl MessageHeader {
-    /// A message of a kind, without payload and with nothing else set.
+    /// Creates a header of a kind, without payload, all other fields at their defaults.
     #[must_use]
     pub const fn new(kind: u32) -> Self {
         Self {
@@ -142,57 +142,57 @@ impl MessageHeader {
         }
     }
 
-    /// The sender's name for it.
+    /// Sets the sender's identifier of the message.
     #[must_use]
     pub const fn with_id(self, id: u64) -> Self {
         Self { id, ..self }
     }
 
-    /// From whom to whom.
+    /// Sets sender and receiver.
     #[must_use]
     pub const fn with_route(self, source: u32, destination: u32) -> Self {
         Self { source, destination, ..self }
     }
 
-    /// Which goes first.
+    /// Sets the priority.
     #[must_use]
     pub const fn with_priority(self, priority: Priority) -> Self {
         Self { flags: self.flags & !Flags::PRIORITY.bits() | priority as u32, ..self }
     }
 
-    /// Of no use after these microseconds; 0 takes the deadline back.
+    /// Sets the deadline in microseconds; 0 removes it.
     #[must_use]
     pub const fn with_deadline(self, deadline: u64) -> Self {
         let flag = if deadline == 0 { 0 } else { Flags::HAS_DEADLINE.bits() };
         Self { deadline, flags: self.flags & !Flags::HAS_DEADLINE.bits() | flag, ..self }
     }
 
-    /// When it is sent.
+    /// Sets the time of sending.
     #[must_use]
     pub const fn with_stamp(self, stamp: Stamp) -> Self {
         Self { timestamp: stamp.bits(), ..self }
     }
 
-    /// Tells of a failure.
+    /// Marks the message as the report of a failure.
     #[must_use]
     pub const fn with_error(self) -> Self {
         Self { flags: self.flags | Flags::ERROR.bits(), ..self }
     }
 
-    /// So many bytes follow. Without a checksum this is all that a header says of its payload.
+    /// Sets the payload length. Without a checksum this is all that a header records of its payload.
     #[must_use]
     pub const fn with_payload_length(self, payload_length: u32) -> Self {
         Self { payload_length, ..self }
     }
 
-    /// Answers a request: the way back, its id as correlation, its priority.
+    /// Turns this message into the answer to `request`: swaps source and destination, and copies its id (as correlation) and priority.
     #[must_use]
     pub const fn reply_to(self, request: &Self) -> Self {
         let flags = self.flags & !Flags::PRIORITY.bits() | request.priority() as u32 | Flags::RESPONSE.bits();
         Self { correlation: request.id, source: request.destination, destination: request.source, flags, ..self }
     }
 
-    /// Which goes first.
+    /// Returns the priority.
     #[inline]
     #[must_use]
     pub const fn priority(&self) -> Priority {
@@ -204,25 +204,25 @@ impl MessageHeader {
         }
     }
 
-    /// Whether it has a deadline that is over.
+    /// Returns whether the deadline has passed.
     #[inline]
     #[must_use]
     pub const fn is_expired(&self, now_us: u64) -> bool {
         self.deadline != 0 && now_us > self.deadline
     }
 
-    /// When it was sent; zero for not stamped.
+    /// Returns the time of sending; zero if not stamped.
     #[inline]
     #[must_use]
     pub const fn stamp(&self) -> Stamp {
         Stamp::from_bits(self.timestamp)
     }
 
-    /// Whether these bytes are a header, with `available` bytes after it. The payload is not looked at.
+    /// Checks that these bytes are a header with at most `available` bytes of payload. The payload is not read.
     ///
     /// # Errors
     ///
-    /// [`HeaderError`] with the first thing that is wrong.
+    /// [`HeaderError`] with the first check that failed.
     #[inline]
     pub const fn validate(&self, available: usize) -> Result<(), HeaderError> {
         let flags = self.flags;
@@ -255,18 +255,18 @@ impl MessageHeader {
         }
     }
 
-    /// The header at the start of bytes of any alignment, copied out and [validated](Self::validate), and its payload. A checksum is compared
-    /// only by [`check`](Self::check).
+    /// Copies and [validates](Self::validate) the header at the start of `bytes`, of any alignment, and returns it with its payload. The
+    /// checksum is verified only by [`check`](Self::check).
     ///
     /// # Errors
     ///
-    /// [`HeaderError::TooShort`] for less than a header, else as [`validate`](Self::validate).
+    /// [`HeaderError::TooShort`] for fewer bytes than a header, otherwise as [`validate`](Self::validate).
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), HeaderError> {
         let Ok((header, rest)) = Self::read_from_prefix(bytes) else {
             return Err(HeaderError::TooShort { needed: size_of::<Self>() as u64, got: bytes.len() as u64 });
         };
         header.validate(rest.len())?;
-        // Within: validated just now.
+        // In bounds: `validate` has just checked the length.
         Ok((header, &rest[..header.payload_length as usize]))
     }
 }

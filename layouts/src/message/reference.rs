@@ -1,8 +1,8 @@
-//! [`BufferReference`]: elements of a buffer, named instead of sent.
+//! [`BufferReference`]: a range of elements of a registered buffer, sent instead of the elements.
 //!
-//! 1. Plain words, since it travels as payload. Any bytes are a value, all zero names nothing, and what they mean is asked of
-//!    [`part`](BufferReference::part).
-//! 2. It is an allegation: only the registry that it names can say whether the buffer is still there and as long as that.
+//! 1. Plain words, because it travels as payload. Every bit pattern is a value, all zero references nothing, and
+//!    [`part`](BufferReference::part) validates it.
+//! 2. It is untrusted: only the registry that it names knows whether the buffer still exists and how long it is.
 
 use core::fmt;
 use core::ops::Range;
@@ -13,34 +13,34 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 use crate::{Layout, RingMessage, layout_table};
 
 bitflags! {
-    /// What a reference says besides which elements it means.
+    /// Flags of a reference.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct ReferenceFlags: u64 {
-        /// 1: the sender gives the buffer away. Whoever takes the reference up has released the buffer by that, and it goes with his lease;
-        /// nobody takes it up twice.
+        /// 1: the sender transfers ownership of the buffer. Resolving the reference releases the registration, and the buffer is freed with
+        /// the receiver's lease. It can be resolved only once.
         const HANDED_OVER = 1;
     }
 }
 
-/// 64 bytes that name some elements of a registered buffer. Written by the sender, whole, before it is published.
+/// 64 bytes that reference a range of elements of a registered buffer. The sender writes all of it before it is published.
 ///
-/// The host's `registry` module makes them and finds what they name.
+/// The host's `registry` module creates and resolves references.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]
 pub struct BufferReference {
-    /// The registry's number, no other's in any process; 0 where nothing is named.
+    /// The number of the registry, unique among all processes; 0 references nothing.
     pub registry: u64,
     /// The buffer's generation in the high 32 bits, its number in the low 32.
     pub id: u64,
     /// The ABI hash of the elements' type.
     pub element: u64,
-    /// Bytes before the first element that is meant: a multiple of an element's.
+    /// Offset of the first element in bytes: a multiple of the element size.
     pub offset: u64,
-    /// Bytes that are meant: a multiple of an element's.
+    /// Length in bytes: a multiple of the element size.
     pub length: u64,
     /// [`ReferenceFlags`].
     pub flags: u64,
-    /// The sender's own, for instance which batch this is. Nobody here looks at it.
+    /// A value for the sender's own use, such as a batch number. This crate does not read it.
     pub tag: u64,
     /// Zero.
     pub _reserved: u64,
@@ -67,7 +67,7 @@ impl RingMessage for BufferReference {
 }
 
 impl BufferReference {
-    /// Elements of type `T`, as a range of elements. Whether the registry is right is its maker's to say.
+    /// References elements `part` of a buffer of type `T`. The caller supplies the correct registry and id.
     #[must_use]
     pub const fn new<T: Layout>(registry: u64, id: u64, part: Range<u64>) -> Self {
         let size = T::DESCRIPTOR.size as u64;
@@ -75,30 +75,31 @@ impl BufferReference {
         Self { registry, id, element: T::DESCRIPTOR.hash, offset, length, flags: 0, tag: 0, _reserved: 0 }
     }
 
-    /// Gives the buffer away.
+    /// Marks the buffer as handed over to the receiver.
     #[must_use]
     pub const fn handed_over(self) -> Self {
         Self { flags: self.flags | ReferenceFlags::HANDED_OVER.bits(), ..self }
     }
 
-    /// With a number of the sender's own.
+    /// Sets the sender's tag.
     #[must_use]
     pub const fn with_tag(self, tag: u64) -> Self {
         Self { tag, ..self }
     }
 
-    /// Whether the sender gives the buffer away.
+    /// Returns whether the sender hands over the buffer.
     #[inline]
     #[must_use]
     pub const fn is_handed_over(&self) -> bool {
         self.flags & ReferenceFlags::HANDED_OVER.bits() != 0
     }
 
-    /// Which elements of type `T` are meant, if these bytes are a reference to some. How long the buffer is nobody knows here.
+    /// Returns the range of elements of type `T`, if these bytes are a valid reference. The range is not checked against the buffer's
+    /// length.
     ///
     /// # Errors
     ///
-    /// [`ReferenceError`] with the first thing that is wrong.
+    /// [`ReferenceError`] with the first check that failed.
     #[inline]
     pub const fn part<T: Layout>(&self) -> Result<Range<u64>, ReferenceError> {
         let (expected, size) = (T::DESCRIPTOR.hash, T::DESCRIPTOR.size as u64);
@@ -122,37 +123,37 @@ impl BufferReference {
     }
 }
 
-/// Why bytes name no elements of a type.
+/// An invalid reference, or one to elements of another type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum ReferenceError {
-    /// No registry is named.
+    /// No registry is named: the reference is empty.
     Empty,
-    /// An unknown flag.
+    /// An unknown flag is set.
     Flags {
-        /// As found.
+        /// The value found.
         got: u64,
     },
-    /// What must be zero is not.
+    /// A reserved field is not zero.
     Reserved {
-        /// As found.
+        /// The value found.
         got: u64,
     },
-    /// Elements of another type.
+    /// The elements are of another type.
     Elements {
-        /// The ABI hash of what was asked for.
+        /// The ABI hash of the expected type.
         expected: u64,
-        /// The reference's.
+        /// The ABI hash in the reference.
         got: u64,
     },
-    /// No whole number of elements, or more than can be.
+    /// The range is not a whole number of elements, or exceeds 64 bits.
     Part {
         /// Bytes.
         offset: u64,
         /// Bytes.
         length: u64,
-        /// An element's bytes.
+        /// Size of an element in bytes.
         size: u64,
     },
 }

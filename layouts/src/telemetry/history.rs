@@ -1,4 +1,4 @@
-//! [`History`]: the last few snapshots, without an allocator.
+//! [`History`]: the most recent snapshots, in a fixed-size buffer without an allocator.
 
 use heapless::HistoryBuf;
 
@@ -17,19 +17,19 @@ use crate::TelemetryBuffer;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct History<const N: usize> {
-    // INVARIANT: of one launch, as far as can be told; neighbours differ in `sequence`.
+    // INVARIANT: records of one launch, as far as the counts show; neighbours differ in `sequence`.
     records: HistoryBuf<TelemetryBuffer<u64>, N>,
 }
 
 impl<const N: usize> History<N> {
-    /// Nothing yet.
+    /// Returns an empty history.
     #[must_use]
     pub const fn new() -> Self {
         Self { records: HistoryBuf::new() }
     }
 
-    /// Adds a snapshot and forgets the oldest of more than `N`. The record that came last is not added again; a record of a new
-    /// launch forgets all others.
+    /// Adds a snapshot; drops the oldest if there are more than `N`. Ignores a snapshot with the sequence of the latest record. A snapshot
+    /// of a new launch clears the history first.
     pub fn push(&mut self, snapshot: TelemetryBuffer<u64>) {
         match self.latest() {
             Some(latest) if snapshot.is_of_a_later_launch_than(latest) => self.records.clear(),
@@ -39,14 +39,14 @@ impl<const N: usize> History<N> {
         self.records.write(snapshot);
     }
 
-    /// The record that was added last.
+    /// Returns the newest record.
     #[must_use]
     pub fn latest(&self) -> Option<&TelemetryBuffer<u64>> {
         self.records.recent()
     }
 
-    /// Messages per second over the last `window_ns` nanoseconds of the kernel's clock: from the oldest record that is not older than that
-    /// to the latest. `None` if there are no two of them, or time stands still between them.
+    /// Returns the messages per second over the last `window_ns` nanoseconds of the kernel's clock: from the oldest record within the
+    /// window to the latest. `None` if the window holds fewer than two records or the clock did not advance between them.
     #[must_use]
     pub fn rate_over(&self, window_ns: u64) -> Option<f64> {
         let latest = self.latest()?;
@@ -54,18 +54,18 @@ impl<const N: usize> History<N> {
         latest.rate(oldest)
     }
 
-    /// Oldest first.
+    /// Iterates over the records, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &TelemetryBuffer<u64>> {
         self.records.oldest_ordered()
     }
 
-    /// Records, at most `N`.
+    /// Returns the number of records, at most `N`.
     #[must_use]
     pub fn len(&self) -> usize {
         self.records.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no records.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()

@@ -1,22 +1,22 @@
-//! [`Recorder`]: the device's hand on a telemetry buffer.
+//! [`Recorder`]: the device's writer of a telemetry buffer.
 
 use core::fmt;
 
 use super::Shared;
 use crate::{TelemetryBuffer, Word};
 
-/// The device's hand on a telemetry buffer: counts privately, writes when told to.
+/// The writer of a telemetry buffer. It accumulates privately; [`publish`](Self::publish) writes a record.
 pub struct Recorder<'a, W> {
     buffer: &'a Shared<W>,
     now: TelemetryBuffer<u64>,
 }
 
 impl<'a, W: Word> Recorder<'a, W> {
-    /// Begins with nothing processed.
+    /// Starts with all counts at zero.
     ///
     /// # Safety
     ///
-    /// Nobody else writes to the buffer while this value is used.
+    /// There is no other writer of the buffer while this value is used.
     pub unsafe fn new(buffer: &'a Shared<W>) -> Self {
         let now = TelemetryBuffer {
             sequence: buffer.sequence.load() & !1,
@@ -31,7 +31,7 @@ impl<'a, W: Word> Recorder<'a, W> {
         Self { buffer, now }
     }
 
-    /// Counts a batch whose messages each took `latency_ns` from the look that found it to its answer, `refused` of them in vain.
+    /// Counts a batch of `messages`, `refused` of which were refused. Each took `latency_ns` from the poll that found it to its answer.
     pub fn count(&mut self, messages: u64, refused: u64, latency_ns: u64) {
         if messages == 0 {
             return;
@@ -45,7 +45,8 @@ impl<'a, W: Word> Recorder<'a, W> {
         now.dropped = now.dropped.wrapping_add(refused);
     }
 
-    /// For who counts elsewhere: messages in all and how many of them in vain, the sum of what each took, the least and the greatest of that.
+    /// Sets the totals, for a caller that accumulates them itself: messages processed and refused, and the sum, minimum and maximum of
+    /// their latencies.
     #[inline(always)]
     pub fn set(&mut self, processed: u64, dropped: u64, total_ns: u64, least_ns: u64, most_ns: u64) {
         let least_ns = if processed == 0 { 0 } else { least_ns };
@@ -62,7 +63,7 @@ impl<'a, W: Word> Recorder<'a, W> {
         };
     }
 
-    /// When the last record was written, nanoseconds; 0 before the first.
+    /// Returns when the last record was written, in nanoseconds; 0 before the first.
     #[must_use]
     pub const fn updated_ns(&self) -> u64 {
         self.now.updated_ns
@@ -74,7 +75,7 @@ impl<'a, W: Word> Recorder<'a, W> {
         now.depths = u64::from(output_depth) << 32 | u64::from(input_depth);
         now.updated_ns = now_ns;
         buffer.sequence.word().store(now.sequence.wrapping_add(1));
-        // SYNC POINT: fields written. The odd sequence is visible to whoever sees one of them: pairs with snapshot.
+        // SYNC POINT: fields written. A reader that sees one of them sees the odd sequence: pairs with snapshot.
         W::publish_all([
             (buffer.processed.word(), now.processed),
             (buffer.dropped.word(), now.dropped),
@@ -85,7 +86,7 @@ impl<'a, W: Word> Recorder<'a, W> {
             (buffer.updated_ns.word(), now.updated_ns),
         ]);
         now.sequence = now.sequence.wrapping_add(2);
-        // SYNC POINT: record complete. Pairs with the first look of snapshot.
+        // SYNC POINT: record complete. Pairs with the first load in snapshot.
         W::publish_all([(buffer.sequence.word(), now.sequence)]);
     }
 }
