@@ -1,4 +1,4 @@
-//! The kernels that `ringmem::conformance` launches, for backends whose devices run PTX.
+//! Kernels for `ringmem::conformance`, for backends whose devices run PTX.
 
 use core::ptr::NonNull;
 
@@ -10,10 +10,10 @@ use crate::Lanes;
 #[cfg(not(target_os = "cuda"))]
 pub use crate::image::{HOLD, INCREMENT};
 
-/// However it is held, a kernel leaves after so many nanoseconds: longer than any check takes.
+/// Time limit of [`hold`]: the kernel exits after this many nanoseconds, longer than any check takes.
 const LONGEST_NS: u64 = 90_000_000_000;
 
-/// Stores 1 to the first of two words, and leaves when the second is not 0. Lane 0 works, the others leave at once.
+/// Stores 1 to the first of two words, and exits when the second is not 0. Lane 0 works, the other lanes exit at once.
 ///
 /// # Safety
 ///
@@ -26,22 +26,22 @@ pub unsafe fn hold<M: Machine, L: Lanes>(machine: &M, lanes: &L, words: DevicePo
     }
     // SAFETY: mapped, aligned, live and made of words, by `at` and the caller's promise.
     let [runs, leave] = unsafe { place.cast::<[M::Word; 2]>().as_ref() };
-    // SYNC POINT: the kernel runs. Pairs with whoever holds it.
+    // SYNC POINT: the kernel runs. Pairs with the host's acquire load.
     M::Word::publish_all([(runs, 1)]);
     let begun = lanes.now_ns();
     let mut times: u32 = 0;
-    // SYNC POINT: the kernel may leave. Pairs with whoever holds it.
+    // SYNC POINT: the kernel may leave. Pairs with the host's release store.
     while leave.load_acquire() == 0 && lanes.now_ns().saturating_sub(begun) < LONGEST_NS {
         lanes.pause(times);
         times = times.saturating_add(1);
     }
 }
 
-/// Adds 1 to each of so many bytes, wrapping.
+/// Adds 1 to each of `count` bytes, wrapping.
 ///
 /// # Safety
 ///
-/// The bytes are mapped at the address, live until this returns, and nobody else's.
+/// The bytes are mapped at the address, live until this returns, and not accessed elsewhere.
 #[inline(always)]
 pub unsafe fn increment<M: Machine, L: Lanes>(machine: &M, lanes: &L, bytes: DevicePointer<u8>, count: u64) {
     let Some(first): Option<NonNull<u8>> = machine.at(bytes.address(), count, 1) else { return };
@@ -49,7 +49,7 @@ pub unsafe fn increment<M: Machine, L: Lanes>(machine: &M, lanes: &L, bytes: Dev
     while i < count {
         // SAFETY: within the bytes.
         let byte = unsafe { first.add(i as usize) };
-        // SAFETY: mapped, and this lane's alone: the caller's promise.
+        // SAFETY: mapped, and accessed by this lane alone: the caller's promise.
         let value = unsafe { byte.read() };
         // SAFETY: as above.
         unsafe { byte.write(value.wrapping_add(1)) };

@@ -1,9 +1,9 @@
-//! The machine that a GPU is: the one file with compilers in its `cfg`s.
+//! The GPU as a [`Machine`]; the only file with compiler-specific `cfg`s.
 //!
 //! 1. `rustc` for nvptx64: atomics are `ld.acquire.sys`, `st.relaxed.sys` and one `fence.acq_rel.sys` per publish; warp operations are LLVM
 //!    intrinsics, because inline assembly is not marked convergent.
-//! 2. Rust-CUDA (feature `rust-cuda`): its compiler turns an atomic load into a read-modify-write, so words go through `cuda_std`'s
-//!    intrinsics. One lane runs there. Type-checked on the host; never run.
+//! 2. Rust-CUDA (feature `rust-cuda`): its compiler turns an atomic load into a read-modify-write, so words use `cuda_std`'s intrinsics.
+//!    Groups have one lane. Type-checked on the host; never run.
 use core::cell::UnsafeCell;
 use core::ptr::NonNull;
 
@@ -28,11 +28,11 @@ impl Machine for Device {
     }
 }
 
-/// A slot in memory that a device reaches.
+/// A slot in memory that the device can access.
 #[repr(transparent)]
 pub struct DeviceCell<T>(UnsafeCell<T>);
 
-// SAFETY: both pointers are `UnsafeCell::get`'s, and nothing is accessed here.
+// SAFETY: both pointers come from `UnsafeCell::get`, and nothing is accessed here.
 unsafe impl<T> SlotCell<T> for DeviceCell<T> {
     fn new(value: T) -> Self {
         Self(UnsafeCell::new(value))
@@ -50,7 +50,7 @@ unsafe impl<T> SlotCell<T> for DeviceCell<T> {
 // SAFETY: `repr(transparent)` over `UnsafeCell<T>`.
 unsafe impl<T> SliceCell<T> for DeviceCell<T> {}
 
-// The same eight bytes as `u64`, and the same hash: every table holds with this word too.
+// Same eight bytes and same hash as `u64`; each layout is checked with this word too.
 // SAFETY: transparent over a word of 64 bits.
 unsafe impl Layout for DeviceWord {
     const DESCRIPTOR: LayoutDescriptor = u64::DESCRIPTOR;
@@ -75,7 +75,7 @@ mod rustc {
 
     use super::Device;
 
-    /// A shared word: system scope, which is what rustc's back end gives loads, stores and fences.
+    /// A shared word at system scope, which is the scope of rustc's loads, stores and fences on nvptx64.
     #[repr(transparent)]
     pub struct DeviceWord(AtomicU64);
 
@@ -149,7 +149,7 @@ mod rustc {
         }
         #[inline(always)]
         fn broadcast(&self, value: u64) -> u64 {
-            // SAFETY: all lanes are here, by the contract of `Lanes`.
+            // SAFETY: all lanes call it, by the contract of `Lanes`.
             let (low, high) = unsafe { (shfl_sync_idx(ALL, value as u32, 0, CLAMP), shfl_sync_idx(ALL, (value >> 32) as u32, 0, CLAMP)) };
             u64::from(high) << 32 | u64::from(low)
         }
@@ -157,7 +157,7 @@ mod rustc {
         fn sum(&self, mut value: u64) -> u64 {
             let mut distance = 16;
             while distance > 0 {
-                // SAFETY: all lanes are here, by the contract of `Lanes`.
+                // SAFETY: all lanes call it, by the contract of `Lanes`.
                 let (low, high) = unsafe {
                     (shfl_sync_bfly(ALL, value as u32, distance, CLAMP), shfl_sync_bfly(ALL, (value >> 32) as u32, distance, CLAMP))
                 };
@@ -168,12 +168,12 @@ mod rustc {
         }
         #[inline(always)]
         fn ballot(&self, answer: bool) -> u32 {
-            // SAFETY: all lanes that have not left are here; one that has left counts as "no".
+            // SAFETY: all lanes that have not exited call it; one that has exited counts as "no".
             unsafe { vote_ballot_sync(ALL, answer) }
         }
         #[inline(always)]
         fn barrier(&self) {
-            // SAFETY: all lanes are here, by the contract of `Lanes`.
+            // SAFETY: all lanes call it, by the contract of `Lanes`.
             unsafe { bar_warp_sync(ALL) };
         }
         #[inline(always)]
@@ -187,7 +187,7 @@ mod rustc {
         #[inline(always)]
         fn now_ns(&self) -> u64 {
             let now: u64;
-            // SAFETY: reads a special register; volatile, so never merged with another reading.
+            // SAFETY: reads a special register; volatile, so two readings are never merged.
             unsafe { asm!("mov.u64 {}, %globaltimer;", out(reg64) now, options(nomem, nostack)) };
             now
         }
@@ -200,10 +200,10 @@ mod rustc {
         }
     }
 
-    /// The control block of each block's kernel, 0 for none, and its launch's epoch: for the panic handler.
+    /// For the panic handler: per block, the address of its kernel's control block (0 for none) and the epoch of its launch.
     static CONTROLS: [[AtomicU64; 2]; 1024] = [const { [const { AtomicU64::new(0) }; 2] }; 1024];
 
-    /// Says `Faulted` and leaves. The lane's warp notices in its next ballot; the context lives on.
+    /// Records `Faulted` and exits. The warp notices at its next ballot; the context stays usable.
     #[panic_handler]
     fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
         let [place, epoch] = match CONTROLS.get(Warp.group() as usize) {
@@ -211,21 +211,21 @@ mod rustc {
             None => [0, 0],
         };
         if place != 0 {
-            // SAFETY: a kernel of this block remembered it and has not left.
+            // SAFETY: a kernel of this block remembered it and has not exited.
             let block = unsafe { &*(place as *const control::Shared<DeviceWord>) };
-            // SAFETY: it is the only kernel on the block, and this lane, the one that panics, leaves below.
+            // SAFETY: it is the only kernel on the block, and this panicking lane exits below.
             unsafe { control::panicked(block, epoch as u32) };
         }
         // SAFETY: ends this lane.
         unsafe { asm!("exit;", options(noreturn, nostack)) }
     }
 
-    // Two words in one access: no atomic of Rust's is that wide here.
+    // Two words in one access: Rust has no atomic that wide on this target.
     impl Pairs for Device {
         #[inline(always)]
         fn load_pair(pair: &[DeviceWord; 2]) -> [u64; 2] {
             let (low, high): (u64, u64);
-            // SAFETY: two live words, aligned to 16 by the probe's lines; relaxed and system-wide, so it races with nobody.
+            // SAFETY: two live words, aligned to 16 by the probe's lines; relaxed at system scope, so there is no data race.
             unsafe {
                 asm!("ld.relaxed.sys.v2.u64 {{{}, {}}}, [{}];", out(reg64) low, out(reg64) high, in(reg64) pair.as_ptr(), options(nostack));
             }
@@ -240,14 +240,14 @@ mod rustc {
         }
     }
 
-    // The counters lie in the device's memory: device scope, and `red`, which brings nothing back.
+    // The counters lie in device memory: device scope, and `red`, which returns nothing.
     // SAFETY: single atomic operations at the scope of the device.
     unsafe impl Counter for DeviceWord {
         #[inline(always)]
         fn exchange_if(&self, current: u64, new: u64) -> Result<(), u64> {
             let found: u64;
-            // SAFETY: a live word; atomic, so it races with nobody.
-            // Of the global window by name: a generic address would be looked for among shared memory too.
+            // SAFETY: a live word; atomic, so there is no data race.
+            // The address is converted to the global window, because a generic address is slower: it would be tested for shared memory too.
             unsafe {
                 asm!(
                     "{{ .reg .b64 place; cvta.to.global.u64 place, {word};",
@@ -273,7 +273,7 @@ mod rustc {
     }
 }
 
-/// The words, the lane and the kernels for Rust-CUDA's compiler.
+/// Word, lanes and kernels for Rust-CUDA's compiler.
 #[cfg(feature = "rust-cuda")]
 pub mod rust_cuda {
     use core::cell::UnsafeCell;
@@ -321,7 +321,7 @@ pub mod rust_cuda {
         }
     }
 
-    /// One lane.
+    /// A group of one lane.
     pub struct Warp;
 
     impl Lanes for Warp {
@@ -374,7 +374,7 @@ pub mod rust_cuda {
     #[cfg_attr(target_os = "cuda", cuda_std::kernel)]
     pub unsafe fn echo(controls: u64, epoch: u64, idle_ns: u64, batch: u64) {
         let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None, abi: ABI.hash };
-        // SAFETY: the promise of whoever launches.
+        // SAFETY: the launcher's promise.
         unsafe { persistent(&Device, &Warp, &launch, &mut echo::Handle::<true>) }
     }
 
@@ -386,7 +386,7 @@ pub mod rust_cuda {
     #[cfg_attr(target_os = "cuda", cuda_std::kernel)]
     pub unsafe fn histogram(controls: u64, epoch: u64, idle_ns: u64, batch: u64, data: u64, length: u64, work: u64) {
         let launch = Launch { controls, epoch: epoch as u32, idle_ns, batch, split: None, abi: ABI.hash };
-        // SAFETY: the promise of whoever launches.
+        // SAFETY: the launcher's promise.
         unsafe { histogram::histogram(&Device, &Warp, &launch, DevicePointer::new(data), length, DevicePointer::new(work)) }
     }
 }

@@ -1,10 +1,11 @@
-//! Kernels that run once over whole buffers, all groups of a launch together: [`copy`], [`fill`], [`vector_add`].
+//! Kernels that run once over whole buffers, with all groups of a launch: [`copy`], [`fill`], [`vector_add`].
 //!
-//! 1. Neighbouring lanes touch neighbouring 16 bytes, and each lane has four loads under way before its first store; the groups take turns.
-//! 2. Places that are not aligned to 16 bytes are right too, one element at a time.
-//! 3. Any number of groups gives the same bytes. Nothing waits.
-//! 4. A place that is not mapped or not aligned to its elements: nothing is done. There is no control block to say so in; a host looks at what
-//!    it launches.
+//! 1. Neighbouring lanes access neighbouring 16 bytes, and each lane issues four loads before its first store. Work is strided over the
+//!    groups.
+//! 2. Addresses that are not aligned to 16 bytes work too, one element at a time.
+//! 3. The result does not depend on the number of groups. Nothing waits.
+//! 4. If an address is unmapped, or not aligned to its elements, the kernel does nothing. There is no control block to report it, so the
+//!    host validates addresses before a launch.
 
 use ringmem_layouts::Machine;
 use ringmem_layouts::kernel::DevicePointer;
@@ -14,22 +15,22 @@ use crate::Lanes;
 #[cfg(not(target_os = "cuda"))]
 pub use crate::image::{COPY, FILL, VECTOR_ADD};
 
-/// Four loads before the first store: enough to have a bus busy, and few enough to stay in registers.
+/// Loads before the first store: enough to keep the bus busy, few enough to stay in registers.
 const UNROLL: u64 = 4;
 
-/// What a lane moves at once: the widest access that every architecture has.
+/// The unit of one access: the widest that every architecture supports.
 #[repr(C, align(16))]
 struct Words(u64, u64);
 
 #[repr(C, align(16))]
 struct Floats(f32, f32, f32, f32);
 
-/// Calls `step` with the indices below `count` that are this lane's, as many at once as [`UNROLL`] where so many are left.
+/// Calls `step` with this lane's indices below `count`, [`UNROLL`] at a time while that many are left.
 #[inline(always)]
 fn each<L: Lanes>(lanes: &L, count: u64, mut four: impl FnMut([u64; UNROLL as usize]), mut one: impl FnMut(u64)) {
     let stride = lanes.groups() * u64::from(L::WIDTH);
     let mut index = lanes.group() * u64::from(L::WIDTH) + u64::from(lanes.lane());
-    // A count is at most the bytes of a machine's memory, so no sum wraps.
+    // A count is at most the size of the machine's memory, so no sum wraps.
     while index + (UNROLL - 1) * stride < count {
         four([index, index + stride, index + 2 * stride, index + 3 * stride]);
         index += UNROLL * stride;
@@ -40,7 +41,7 @@ fn each<L: Lanes>(lanes: &L, count: u64, mut four: impl FnMut([u64; UNROLL as us
     }
 }
 
-/// Stores what is loaded, for each index below `count`. Values are scalars and tuples of them: a struct goes through local memory.
+/// Loads and stores each index below `count`. Values are scalars or tuples of them: a struct would go through local memory.
 #[inline(always)]
 fn move_each<V, L: Lanes>(lanes: &L, count: u64, load: impl Fn(u64) -> V, store: impl Fn(u64, V)) {
     let four = |[a, b, c, d]: [u64; UNROLL as usize]| {
@@ -57,11 +58,12 @@ const fn is_wide(places: u64) -> bool {
     places.is_multiple_of(16)
 }
 
-/// The kernel [`COPY`], for any machine.
+/// Runs the kernel [`COPY`] on any machine.
 ///
 /// # Safety
 ///
-/// What is mapped at both places is initialised, live until every group has returned, and used by nobody else; the two do not overlap.
+/// The memory at both addresses is initialised, live until every group has returned, and not accessed elsewhere; the two ranges do not
+/// overlap.
 #[inline(always)]
 pub unsafe fn copy<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePointer<u8>, from: DevicePointer<u8>, bytes: u64) {
     let (to, from) = (to.address(), from.address());
@@ -69,57 +71,57 @@ pub unsafe fn copy<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePoint
     let whole = if is_wide(to | from) { bytes / 16 } else { 0 };
     let (wide_target, wide_source) = (target.cast::<Words>(), source.cast::<Words>());
     let load_wide = |index: u64| {
-        // SAFETY: below the count of whole pieces, which is not 0 only where both are aligned to 16.
+        // SAFETY: below the count of whole pieces, which is nonzero only if both addresses are aligned to 16.
         let Words(low, high) = unsafe { wide_source.add(index as usize).as_ref() };
         (*low, *high)
     };
-    // SAFETY: as above; the lanes of all groups take turns at indices.
+    // SAFETY: as above; each index belongs to one lane of one group.
     let store_wide = |index: u64, (low, high)| unsafe { wide_target.add(index as usize).write(Words(low, high)) };
     move_each(lanes, whole, load_wide, store_wide);
-    // SAFETY: below the bytes, and in no whole piece.
+    // SAFETY: below the byte count, and past the whole pieces.
     let load = |index: u64| unsafe { source.add((whole * 16 + index) as usize).read() };
-    // SAFETY: as above; the lanes of all groups take turns at indices.
+    // SAFETY: as above; each index belongs to one lane of one group.
     let store = |index: u64, byte| unsafe { target.add((whole * 16 + index) as usize).write(byte) };
     move_each(lanes, bytes - whole * 16, load, store);
 }
 
-/// The kernel [`FILL`], for any machine.
+/// Runs the kernel [`FILL`] on any machine.
 ///
 /// # Safety
 ///
-/// What is mapped at the place is live until every group has returned, and used by nobody else.
+/// The memory at the address is live until every group has returned, and not accessed elsewhere.
 #[inline(always)]
 pub unsafe fn fill<M: Machine, L: Lanes>(machine: &M, lanes: &L, to: DevicePointer<u64>, count: u64, value: u64) {
     let to = to.address();
     let Some(bytes) = count.checked_mul(8) else { return };
     let Some(target) = machine.at(to, bytes, 8) else { return };
     let target = target.cast::<u64>();
-    // One word up to a multiple of 16, pieces, and perhaps one word after them.
+    // At most one word up to a multiple of 16, then pieces, then at most one word.
     let before = if is_wide(to) { 0 } else { count.min(1) };
     let (pieces, after) = ((count - before) / 2, (count - before) % 2);
     // SAFETY: within the words.
     let wide = unsafe { target.add(before as usize) }.cast::<Words>();
-    // SAFETY: below the count, and aligned to 16 after the word before; the lanes of all groups take turns at indices.
+    // SAFETY: below the count, and aligned to 16 after the word before; each index belongs to one lane of one group.
     let store = |index: u64| unsafe { wide.add(index as usize).write(Words(value, value)) };
     each(lanes, pieces, |four| four.into_iter().for_each(store), store);
     if lanes.group() == 0 && lanes.lane() == 0 {
         if before == 1 {
-            // SAFETY: the first word, which no piece covers.
+            // SAFETY: the first word, outside all pieces.
             unsafe { target.write(value) };
         }
         if after == 1 {
-            // SAFETY: the last word, which no piece covers.
+            // SAFETY: the last word, outside all pieces.
             unsafe { target.add((count - 1) as usize).write(value) };
         }
     }
 }
 
-/// The kernel [`VECTOR_ADD`], for any machine.
+/// Runs the kernel [`VECTOR_ADD`] on any machine.
 ///
 /// # Safety
 ///
-/// What is mapped at the three places is initialised, live until every group has returned, and used by nobody else; the sums are one of the
-/// summands or apart from both.
+/// The memory at the three addresses is initialised, live until every group has returned, and not accessed elsewhere. `sums` is equal to
+/// one of the summands or overlaps neither.
 #[inline(always)]
 pub unsafe fn vector_add<M: Machine, L: Lanes>(
     machine: &M,
@@ -137,16 +139,16 @@ pub unsafe fn vector_add<M: Machine, L: Lanes>(
     let whole = if is_wide(sums | a | b) { count / 4 } else { 0 };
     let (wide_to, wide_left, wide_right) = (to.cast::<Floats>(), left.cast::<Floats>(), right.cast::<Floats>());
     let sum_of_four = |index: u64| {
-        // SAFETY: below the count of whole pieces, which is not 0 only where all three are aligned to 16.
+        // SAFETY: below the count of whole pieces, which is nonzero only if all three addresses are aligned to 16.
         let (x, y) = unsafe { (wide_left.add(index as usize).as_ref(), wide_right.add(index as usize).as_ref()) };
         (x.0 + y.0, x.1 + y.1, x.2 + y.2, x.3 + y.3)
     };
-    // SAFETY: as above; the lanes of all groups take turns at indices.
+    // SAFETY: as above; each index belongs to one lane of one group.
     let store_four = |index: u64, (a, b, c, d)| unsafe { wide_to.add(index as usize).write(Floats(a, b, c, d)) };
     move_each(lanes, whole, sum_of_four, store_four);
-    // SAFETY: below the count, and in no whole piece.
+    // SAFETY: below the count, and past the whole pieces.
     let sum = |index: u64| unsafe { left.add((whole * 4 + index) as usize).read() + right.add((whole * 4 + index) as usize).read() };
-    // SAFETY: as above; the lanes of all groups take turns at indices.
+    // SAFETY: as above; each index belongs to one lane of one group.
     let store = |index: u64, sum| unsafe { to.add((whole * 4 + index) as usize).write(sum) };
     move_each(lanes, count - whole * 4, sum, store);
 }

@@ -1,10 +1,10 @@
-//! `histogram`: counts the bytes of chunks in device memory and sums them up. Offset and length travel, the data does not.
+//! `histogram`: counts the bytes of chunks in device memory and computes their checksum. Messages carry offset and length, not the data.
 //!
-//! 1. The data is a row of 8-byte little-endian words, the last one padded with zeros; a message names a run of them and the index
-//!    of its first word in the whole.
-//! 2. Bytes are counted in tables that each belong to one lane, then added to the totals: no atomic anywhere.
-//! 3. The checksum is the sum modulo 2^64 of `splitmix64(w ^ splitmix64(i))` over the words `w` at index `i`: it tells any two words that
-//!    changed places apart, and chunks may be summed in any order.
+//! 1. The data is an array of 8-byte little-endian words, the last one padded with zeros. A message names a range of words and the index of
+//!    its first word within the whole input.
+//! 2. Bytes are counted in tables owned by one lane each, then added to the totals, so no atomics are needed.
+//! 3. The checksum is the sum modulo 2^64 of `splitmix64(w ^ splitmix64(i))` over the words `w` at index `i`. It detects swapped words, and
+//!    chunks may be summed in any order.
 //!
 //! Source of splitmix64: Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators" (2014).
 
@@ -19,29 +19,29 @@ use crate::{Batch, Handler, Lanes, Launch, persistent, refuse};
 #[cfg(not(target_os = "cuda"))]
 pub use crate::image::HISTOGRAM;
 
-/// "Count these bytes", 32 bytes.
+/// Requests the count of a chunk, 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
 #[repr(C, align(32))]
 #[layout(size = 32, message = 2, writer = "host")]
 pub struct Chunk {
-    /// Comes back with the answer.
+    /// The chunk's number, copied to the answer.
     pub id: u64,
-    /// Bytes from the start of the data, a multiple of 8.
+    /// Offset in bytes from the start of the data, a multiple of 8.
     pub offset: u64,
-    /// Bytes, at most [`LONGEST`].
+    /// Length in bytes, at most [`LONGEST`].
     pub length: u64,
-    /// Index of the chunk's first word in the whole.
+    /// Index of the chunk's first word within the whole input.
     pub first_word: u64,
 }
 
-/// "They are counted", 32 bytes.
+/// The answer to a [`Chunk`], 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
 #[repr(C, align(32))]
 #[layout(size = 32, message = 3, writer = "device")]
 pub struct Counted {
-    /// The chunk's.
+    /// The `id` of the chunk.
     pub id: u64,
-    /// 0 when counted, 1 when refused: outside the data, misaligned or too long.
+    /// 0 if counted, 1 if refused: out of bounds, misaligned or too long.
     pub status: u64,
     /// Bytes counted since launch, this chunk included.
     pub bytes: u64,
@@ -49,12 +49,12 @@ pub struct Counted {
     pub checksum: u64,
 }
 
-/// The most bytes of one chunk: a table's 32-bit counters cannot overflow.
+/// The largest size of a chunk in bytes; within it a table's 32-bit counters cannot overflow.
 pub const LONGEST: u64 = 1 << 30;
 
 const TABLES: usize = 32;
 
-/// What the kernel works in, in device memory; zeroed before a launch.
+/// The kernel's working memory on the device; zeroed before a launch.
 #[derive(Clone, Copy, SharedLayout)]
 #[repr(C, align(128))]
 #[layout(size = 34816, writer = "device, after each chunk")]
@@ -66,7 +66,7 @@ pub struct Work {
     pub tables: [[u32; 256]; TABLES],
 }
 
-/// Scatters a number over 64 bits.
+/// Hashes a number to 64 bits.
 ///
 /// ```
 /// assert_eq!(ringmem_kernels::histogram::splitmix64(0), 0xe220_a839_7b1d_cdaf);
@@ -80,20 +80,20 @@ pub const fn splitmix64(x: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// How many tables one of `width` lanes counts in: one thread alone uses one per byte of a word, so that equal bytes in a row do not wait
-/// for each other's store.
+/// Number of tables per lane, for `width` lanes. A single thread uses one per byte of a word, so that runs of equal bytes do not wait for
+/// each other's store.
 const fn tables_per_lane(width: u32) -> usize {
     if width == 1 { 8 } else { TABLES / width as usize }
 }
 
-/// One lane of so many.
+/// One lane's share of the work.
 #[derive(Clone, Copy)]
 struct Share {
     lane: u32,
     width: u32,
 }
 
-/// Counts this lane's share of `length` bytes; its share of the checksum.
+/// Counts this lane's share of `length` bytes and returns its share of the checksum.
 ///
 /// # Safety
 ///
@@ -146,7 +146,7 @@ unsafe fn count(share: Share, data: NonNull<u8>, length: u64, first_word: u64, t
 ///
 /// # Safety
 ///
-/// `work` is this kernel's alone, and all lanes' counts are visible (a barrier).
+/// `work` is used by this kernel only, and all lanes' counts are visible (a barrier).
 #[inline(always)]
 unsafe fn settle(Share { lane, width }: Share, work: NonNull<Work>) {
     let used = tables_per_lane(width) * width as usize;
@@ -157,7 +157,7 @@ unsafe fn settle(Share { lane, width }: Share, work: NonNull<Work>) {
         let mut sum: u64 = 0;
         let mut table = 0;
         while table < used {
-            // SAFETY: `table` is below 32 and `bin` below 256; the lanes take turns at bins, so the counter is this lane's now.
+            // SAFETY: `table` is below 32 and `bin` below 256; each bin belongs to one lane, so this lane alone accesses the counter now.
             unsafe {
                 let counter = tables.cast::<u32>().add(table * 256 + bin);
                 sum += u64::from(counter.read());
@@ -197,7 +197,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
             let inside = chunk.offset.checked_add(chunk.length).is_some_and(|end| end <= self.length);
             let accepted = inside && chunk.offset % 8 == 0 && chunk.length <= LONGEST;
             if accepted {
-                // SAFETY: inside the data and aligned, as just checked; the host leaves a chunk alone until it is answered.
+                // SAFETY: in bounds and aligned, as just checked; the host leaves a chunk alone until it is answered.
                 unsafe {
                     let tables = (&raw mut (*self.work.as_ptr()).tables).cast::<[u32; 256]>();
                     let own = tables.add(lanes.lane() as usize * tables_per_lane(L::WIDTH));
@@ -214,7 +214,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
                 let status = u64::from(!accepted);
                 refused += status;
                 let answer = Counted { id: chunk.id, status, bytes: self.bytes, checksum: self.checksum };
-                // SAFETY: below the length, and only lane 0 is here.
+                // SAFETY: below the length, and only lane 0 runs this.
                 unsafe { batch.exchange(index, |_, slot| *slot = answer) };
             }
             index += 1;
@@ -223,11 +223,11 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
     }
 }
 
-/// The kernel, for any machine: `length` bytes of data at `data`, and [`Work`] at `work`, both device addresses.
+/// Runs the kernel on any machine: `length` bytes of data at `data`, and [`Work`] at `work`, both device addresses.
 ///
 /// # Safety
 ///
-/// As [`persistent`]; data and work are live until this returns, the work is zeroed and used by nobody else, and a chunk is not written
+/// As [`persistent`]. Data and work are live until this returns. The work is zeroed and not accessed elsewhere. A chunk is not written
 /// between its message and its answer.
 #[inline(always)]
 pub unsafe fn histogram<M: Machine, L: Lanes>(
@@ -248,7 +248,7 @@ pub unsafe fn histogram<M: Machine, L: Lanes>(
     unsafe { persistent(machine, lanes, launch, &mut handle) }
 }
 
-/// The same count on the calling thread, over memory: totals to add to, and the checksum of these words.
+/// Counts host memory on the calling thread, as a reference for the kernel: adds to `work`'s totals and returns the checksum.
 #[cfg(not(target_os = "cuda"))]
 #[must_use]
 pub fn reference(data: &[u64], length: usize, first_word: u64, work: &mut Work) -> u64 {

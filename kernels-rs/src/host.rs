@@ -1,4 +1,4 @@
-//! [`Simulated`] and [`Single`]: a kernel on a thread of the host.
+//! [`Simulated`] and [`Single`]: a kernel that runs on a host thread.
 
 use core::ptr::NonNull;
 
@@ -9,7 +9,7 @@ use ringmem_layouts::{Host, HostWord, Machine, Word};
 use crate::Lanes;
 use crate::probe::Pairs;
 
-/// The machine of a backend that simulates a device: its addresses are translated, its words are the host's.
+/// The machine of a backend that simulates a device: it translates addresses, and its words are host atomics.
 pub struct Simulated<'a>(pub &'a dyn KernelHost);
 
 impl Machine for Simulated<'_> {
@@ -22,7 +22,7 @@ impl Machine for Simulated<'_> {
     }
 }
 
-/// One thread that is its own warp.
+/// A group of one thread.
 pub struct Single<'a>(pub &'a dyn KernelHost);
 
 impl Lanes for Single<'_> {
@@ -57,7 +57,7 @@ impl Lanes for Single<'_> {
 }
 
 impl Pairs for Simulated<'_> {
-    // Not one access, but the flag comes last and is looked at first.
+    // Two accesses instead of one; the flag is stored last and loaded first.
     fn load_pair(pair: &[HostWord; 2]) -> [u64; 2] {
         let flag = Word::load_acquire(&pair[1]);
         [Word::load(&pair[0]), flag]

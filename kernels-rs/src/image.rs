@@ -14,10 +14,10 @@ kernels! {
     abi: crate::ABI;
     ptx: "../ptx/ringmem.ptx";
 
-    /// Answers each message with itself.
+    /// Answers each message with a copy of itself.
     pub persistent fn echo(Echo) -> Echo = Handle::<true>;
 
-    /// As [`ECHO`], between rings with a header on each side: takes the addresses of a [`Split`](crate::Split) too.
+    /// As [`ECHO`], between rings with a header on each side: also takes the addresses of a [`Split`](crate::Split).
     pub persistent fn echo_split(
         input_peer: DevicePointer<RingHeader<u64>>,
         input_slots: DevicePointer<Echo>,
@@ -28,10 +28,10 @@ kernels! {
     /// As [`ECHO`], between rings with a flag in each slot.
     pub flagged fn echo_flagged(Echo) -> Echo = Handle::<true>;
 
-    /// As [`ECHO`], for groups that answer into one ring: takes the state that they share.
+    /// As [`ECHO`], for several groups that share one output ring: takes their shared state.
     pub persistent fn echo_aggregated(shared: DevicePointer<Aggregate<u64>>) = echo::echo_aggregated;
 
-    /// As [`ECHO`], without counters, clock, heartbeat and telemetry while there is work: their cost is the difference.
+    /// As [`ECHO`], without counters, clock, heartbeat and telemetry while it is busy, to measure their cost.
     pub persistent fn echo_bare(Echo) -> Echo = Handle::<false>;
 
     /// Counts bytes: takes the data, its length in bytes and working memory.
@@ -40,13 +40,13 @@ kernels! {
     /// Changes bytes in place: takes the data and its length in bytes.
     pub persistent fn transform(data: DevicePointer<u8>, length: u64) = transform::transform;
 
-    /// Sum, least and greatest of numbers: takes the data, its length in bytes and working memory.
+    /// Sum, minimum and maximum of numbers: takes the data, its length in bytes and working memory.
     pub persistent fn reduce(data: DevicePointer<u64>, length: u64, rows: DevicePointer<Rows>) = reduce::reduce;
 
     /// Runs until it is released: takes two words.
     pub grid fn hold(words: DevicePointer<[u64; 2]>) = checks::hold;
 
-    /// Adds 1 to bytes: takes them and their count.
+    /// Adds 1 to each byte: takes the bytes and their count.
     pub grid fn increment(bytes: DevicePointer<u8>, count: u64) = checks::increment;
 
     /// Copies bytes: takes target, source and count. The two do not overlap.

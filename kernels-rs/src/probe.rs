@@ -1,6 +1,6 @@
-//! Kernels that measure: what a word costs on its way between host and device, what a barrier costs, and whether order holds.
+//! Benchmark kernels: the latency of a word between host and device, the cost of a barrier, and the order of accesses.
 //!
-//! Lane 0 of each works, the others leave at once. Every wait ends after `idle_ns` nanoseconds without what is waited for.
+//! Lane 0 of each kernel works, the other lanes exit at once. Every wait times out after `idle_ns` nanoseconds.
 
 use core::ptr::NonNull;
 
@@ -12,14 +12,14 @@ use crate::Lanes;
 #[cfg(not(target_os = "cuda"))]
 pub use crate::image::{ORDER_OF_LOADS, ORDER_OF_STORES, PING_PONG, PUBLISH};
 
-/// Words that the host writes lie here, bytes from the start.
+/// Offset in bytes of the words that the host writes.
 pub const HOST_LINE: u64 = 0;
-/// Words that the device writes lie here, bytes from the start.
+/// Offset in bytes of the words that the device writes.
 pub const DEVICE_LINE: u64 = 128;
-/// Bytes that a probe works in, aligned to 128.
+/// Size in bytes of a probe's memory, aligned to 128.
 pub const BYTES: u64 = 512;
 
-/// A probe's [`BYTES`].
+/// The memory of a probe.
 pub type Words = DevicePointer<[u64; BYTES as usize / 8]>;
 
 /// How a probe stores.
@@ -49,7 +49,7 @@ struct Lines<'a, W> {
 
 /// # Safety
 ///
-/// What is mapped at `words` is live for `'a` and made of words.
+/// The memory mapped at `words` is live for `'a` and consists of words.
 #[inline(always)]
 unsafe fn lines<'a, M: Machine>(machine: &M, words: Words) -> Option<Lines<'a, M::Word>> {
     let base = machine.at(words.address(), BYTES, 128)?;
@@ -60,12 +60,12 @@ unsafe fn lines<'a, M: Machine>(machine: &M, words: Words) -> Option<Lines<'a, M
     Some(unsafe { Lines { host: host.as_ref(), device: device.as_ref() } })
 }
 
-/// Answers each number that the host writes with the same: `rounds` of them, the first being `start`. In [`mode::PAIR`] the payload is the
-/// number's complement; an answer whose payload does not fit its flag is sent as the flag alone, with payload 0.
+/// Answers `rounds` numbers from the host, the first being `start`, with equal numbers. In [`mode::PAIR`] the payload is the number's
+/// complement; if payload and flag do not match, the answer has payload 0.
 ///
 /// # Safety
 ///
-/// What is mapped at `words` is live until this returns and made of words.
+/// The memory mapped at `words` is live until this returns and consists of words.
 #[inline(always)]
 pub unsafe fn ping_pong<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words, start: u64, rounds: u64, idle_ns: u64, mode: u64) {
     // SAFETY: the caller's promise.
@@ -88,7 +88,7 @@ pub unsafe fn ping_pong<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words
                 break !number;
             }
             times = times.wrapping_add(1);
-            // The clock is asked seldom: it is slower than the word.
+            // Reads the clock rarely: it is slower than the word.
             if times.is_multiple_of(64) {
                 let now = lanes.now_ns();
                 if times == 64 {
@@ -108,7 +108,7 @@ pub unsafe fn ping_pong<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words
     }
 }
 
-/// Stores `count` numbers one after the other and writes the nanoseconds that it took, by the device's clock, to the host's line.
+/// Stores `count` numbers in sequence, then writes the elapsed nanoseconds by the device's clock to the host's line.
 ///
 /// # Safety
 ///
@@ -136,7 +136,7 @@ pub unsafe fn publish<M: Pairs, L: Lanes>(machine: &M, lanes: &L, words: Words, 
 }
 
 /// Stores each number from 1 to `count` to a payload word, then to a flag word in another line: with a barrier between them in
-/// [`mode::PUBLISH`], without one in [`mode::RELAXED`]. A host that sees the flag ahead of the payload has seen the stores out of order.
+/// [`mode::PUBLISH`], without one in [`mode::RELAXED`]. A host that reads a flag ahead of its payload has observed reordered stores.
 ///
 /// # Safety
 ///
@@ -160,9 +160,9 @@ pub unsafe fn order_of_stores<M: Machine, L: Lanes>(machine: &M, lanes: &L, word
     }
 }
 
-/// Looks at a flag, then at a payload in another line, until the flag is `last`: with an acquire between them in [`mode::PUBLISH`], without
-/// one in [`mode::RELAXED`]. The host stores each number to the payload first. Writes to the words behind: in the device's line how often
-/// the flag was ahead of its payload, in the host's how many looks there were, at least 1.
+/// Loads a flag, then a payload in another line, until the flag is `last`: with an acquire between them in [`mode::PUBLISH`], without one
+/// in [`mode::RELAXED`]. The host stores each number to the payload first. At the end it writes two counts: to the device's line how often
+/// the flag was ahead of its payload, to the host's line the number of loads, at least 1.
 ///
 /// # Safety
 ///

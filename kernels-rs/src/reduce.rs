@@ -1,9 +1,10 @@
-//! `reduce`: sum, least and greatest of the numbers in chunks in device memory.
+//! `reduce`: sum, minimum and maximum of the numbers in chunks of device memory.
 //!
-//! 1. A chunk is a run of little-endian words, whole numbers or floats. Each chunk has an answer of its own; the host [joins](Reduced::join) them, in order.
-//! 2. The order of additions is that of [`WIDTH`] rows: number `i` is added to row `i % WIDTH`, and at the end the rows in order. It is the same however many
-//!    lanes there are, so a sum of floats has the same bits on a device and on the host.
-//! 3. The least and the greatest float are those of [`f64::total_cmp`]: a negative zero is below zero, and a NaN beyond everything.
+//! 1. A chunk is a run of little-endian words, integers or floats. Each chunk has its own answer; the host [joins](Reduced::join) them in
+//!    order.
+//! 2. Additions follow the order of [`WIDTH`] rows: number `i` is added to row `i % WIDTH`, and the rows are added in order at the end. The
+//!    order does not depend on the number of lanes, so a sum of floats has the same bits on a device and on the host.
+//! 3. Minimum and maximum of floats follow [`f64::total_cmp`]: negative zero is below zero, and NaNs are at the ends of the order.
 
 use core::ptr::NonNull;
 
@@ -16,10 +17,10 @@ use crate::{Batch, Handler, Lanes, Launch, persistent, refuse};
 #[cfg(not(target_os = "cuda"))]
 pub use crate::image::REDUCE;
 
-/// Rows that are summed up beside each other.
+/// Number of rows that are summed independently.
 pub const WIDTH: usize = 32;
 
-/// What the words are.
+/// The type of the words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Number {
@@ -30,7 +31,7 @@ pub enum Number {
 }
 
 impl Number {
-    /// Of its number.
+    /// Returns the type with this number.
     #[must_use]
     pub const fn of(word: u64) -> Option<Self> {
         match word {
@@ -40,7 +41,7 @@ impl Number {
         }
     }
 
-    /// Both are sums; so is what this gives.
+    /// Adds two words and returns the bits of the sum.
     #[inline(always)]
     #[must_use]
     const fn add(self, sum: u64, word: u64) -> u64 {
@@ -50,7 +51,7 @@ impl Number {
         }
     }
 
-    /// Words in the order of what they mean; done twice, it is undone.
+    /// Maps a word to a key whose order as `u64` is the order of the numbers; [`word`](Self::word) is the inverse.
     #[inline(always)]
     const fn key(self, word: u64) -> u64 {
         match self {
@@ -75,37 +76,37 @@ impl Number {
     }
 }
 
-/// "Reduce these words", 32 bytes.
+/// Requests the reduction of a chunk, 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
 #[repr(C, align(32))]
 #[layout(size = 32, message = 6, writer = "host")]
 pub struct Reduce {
-    /// Comes back with the answer.
+    /// The chunk's number, copied to the answer.
     pub id: u64,
-    /// Bytes from the start of the data, a multiple of 8.
+    /// Offset in bytes from the start of the data, a multiple of 8.
     pub offset: u64,
-    /// Bytes, a multiple of 8.
+    /// Length in bytes, a multiple of 8.
     pub length: u64,
     /// [`Number`].
     pub number: u64,
 }
 
-/// "This is what they come to", 64 bytes. Numbers are bits, and meaningless where there are none.
+/// The result of a [`Reduce`], 64 bytes. Numbers are stored as bits; they have no meaning if `count` is 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
 #[repr(C, align(64))]
 #[layout(size = 64, message = 7, writer = "device")]
 pub struct Reduced {
-    /// The chunk's.
+    /// The `id` of the chunk.
     pub id: u64,
-    /// 0 when reduced, 1 when refused: outside the data, misaligned or no such numbers.
+    /// 0 if reduced, 1 if refused: out of bounds, misaligned or an unknown type of number.
     pub status: u64,
-    /// How many numbers.
+    /// How many numbers were reduced.
     pub count: u64,
-    /// Their sum. A float's that is no number is [`f64::NAN`].
+    /// Their sum. For floats, any NaN is stored as [`f64::NAN`].
     pub sum: u64,
-    /// The least.
+    /// The minimum.
     pub least: u64,
-    /// The greatest.
+    /// The maximum.
     pub greatest: u64,
     /// Zero.
     #[layout(writer = "nobody")]
@@ -113,10 +114,10 @@ pub struct Reduced {
 }
 
 impl Reduced {
-    /// Of no numbers.
+    /// The result for no numbers.
     pub const NONE: Self = Self { id: 0, status: 0, count: 0, sum: 0, least: 0, greatest: 0, _reserved: [0; 2] };
 
-    /// Of these numbers and those of `next`, which come after them: for floats the order matters. The identity stays.
+    /// Combines this result with that of the numbers that follow (`next`); for floats the order matters. Keeps `id` and `status`.
     #[must_use]
     pub fn join(self, number: Number, next: Self) -> Self {
         match (self.count, next.count) {
@@ -133,7 +134,7 @@ impl Reduced {
     }
 }
 
-/// Which NaN an addition gives differs from machine to machine.
+/// Replaces any NaN by one: the bits of a NaN sum differ between machines.
 #[inline(always)]
 const fn canonical(number: Number, sum: u64) -> u64 {
     match number {
@@ -142,16 +143,16 @@ const fn canonical(number: Number, sum: u64) -> u64 {
     }
 }
 
-/// What one row has come to; the least and the greatest as keys.
+/// The partial result of one row; minimum and maximum as keys.
 #[derive(Clone, Copy, SharedLayout)]
 #[repr(C)]
 #[layout(size = 24, writer = "device")]
 pub struct Row {
     /// The sum.
     pub sum: u64,
-    /// The least key.
+    /// The minimum key.
     pub least: u64,
-    /// The greatest key.
+    /// The maximum key.
     pub greatest: u64,
 }
 
@@ -165,24 +166,25 @@ impl Row {
     }
 }
 
-/// What the kernel works in, in device memory.
+/// The kernel's working memory on the device.
 #[derive(Clone, Copy, SharedLayout)]
 #[repr(C, align(128))]
 #[layout(size = 768, writer = "device, while a chunk is reduced")]
 pub struct Rows {
-    /// Each its lanes' own, between two barriers.
+    /// Each row is written by one lane only, between two barriers.
     pub rows: [Row; WIDTH],
 }
 
-/// Adds up this lane's rows of `words` words.
+/// Reduces this lane's rows of `words` words.
 ///
 /// # Safety
 ///
-/// So many words at `data`, aligned, are valid for reads and not written meanwhile; `rows` are used by nobody else but lanes of this width, one of each number.
+/// `words` words at `data` are aligned, valid for reads and not written meanwhile. `rows` are accessed only by lanes of one group of this
+/// width, each with its own number.
 #[inline(always)]
 unsafe fn add_up(lane: u32, width: u32, data: NonNull<u64>, words: u64, number: Number, rows: NonNull<Row>) {
     if width as usize == WIDTH {
-        // One row, in registers.
+        // A full warp: one row per lane, in registers.
         let mut row = Row::NONE;
         let mut i = u64::from(lane);
         while i < words {
@@ -195,7 +197,7 @@ unsafe fn add_up(lane: u32, width: u32, data: NonNull<u64>, words: u64, number: 
         unsafe { rows.add(lane as usize).write(row) };
         return;
     }
-    // All at once: the words are read from beginning to end.
+    // Fewer lanes: each keeps several rows at once, so that the words are read sequentially.
     let mut own = [Row::NONE; WIDTH];
     let mut block = 0;
     while block < words {
@@ -216,11 +218,11 @@ unsafe fn add_up(lane: u32, width: u32, data: NonNull<u64>, words: u64, number: 
     }
 }
 
-/// All rows as one, in order.
+/// Combines all rows, in order.
 ///
 /// # Safety
 ///
-/// The rows have been written, and nobody writes to them.
+/// The rows have been written, and nothing writes to them.
 #[inline(always)]
 unsafe fn settle(rows: NonNull<Row>, words: u64, number: Number, id: u64) -> Reduced {
     // SAFETY: the first row.
@@ -260,7 +262,8 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
             let accepted = inside && (chunk.offset | chunk.length) % 8 == 0;
             let number = if accepted { Number::of(chunk.number) } else { None };
             if let Some(number) = number {
-                // SAFETY: inside the data and aligned, as just checked; the host leaves a chunk alone until it is answered, and every lane is here.
+                // SAFETY: in bounds and aligned, as just checked; the host leaves a chunk alone until it is answered, and every lane runs
+                // this.
                 unsafe {
                     let data = self.data.add(chunk.offset as usize).cast();
                     add_up(lanes.lane(), L::WIDTH, data, chunk.length / 8, number, self.rows);
@@ -269,7 +272,7 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
             lanes.barrier();
             if lanes.lane() == 0 {
                 let answer = match number {
-                    // SAFETY: every row has been written, and the others wait at the next barrier.
+                    // SAFETY: every row has been written, and the other lanes wait at the next barrier.
                     Some(number) => unsafe { settle(self.rows, chunk.length / 8, number, chunk.id) },
                     None => Reduced { id: chunk.id, status: 1, ..Reduced::NONE },
                 };
@@ -284,12 +287,12 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
     }
 }
 
-/// The kernel, for any machine: `length` bytes of data at `data`, and [`Rows`] at `rows`, both device addresses.
+/// Runs the kernel on any machine: `length` bytes of data at `data`, and [`Rows`] at `rows`, both device addresses.
 ///
 /// # Safety
 ///
-/// As [`persistent`]; data and rows are live until this returns, the rows are used by nobody else, and a chunk is not written between its message and its
-/// answer.
+/// As [`persistent`]. Data and rows are live until this returns, and nothing else uses the rows. A chunk is not written between its message
+/// and its answer.
 #[inline(always)]
 pub unsafe fn reduce<M: Machine, L: Lanes>(
     machine: &M,
@@ -308,13 +311,13 @@ pub unsafe fn reduce<M: Machine, L: Lanes>(
     unsafe { persistent(machine, lanes, launch, &mut Handle { data, length, rows: rows.cast() }) }
 }
 
-/// The same on the calling thread, over memory.
+/// Reduces host memory on the calling thread, as a reference for the kernel.
 #[cfg(not(target_os = "cuda"))]
 #[must_use]
 pub fn reference(words: &[u64], number: Number) -> Reduced {
     let mut rows = [Row::NONE; WIDTH];
     let (data, place, count) = (NonNull::from(words).cast(), NonNull::from(&mut rows).cast(), words.len() as u64);
-    // SAFETY: so many words, borrowed, and rows of this call's own; one lane is all of them.
+    // SAFETY: the words are borrowed, and the rows belong to this call; the one lane covers all rows.
     unsafe { add_up(0, 1, data, count, number, place) };
     // SAFETY: written just now.
     unsafe { settle(place, count, number, 0) }

@@ -1,7 +1,7 @@
-//! `transform`: changes each byte of chunks in device memory, where they are.
+//! `transform`: changes each byte of chunks in device memory, in place.
 //!
-//! 1. A chunk is a run of bytes that begins at a multiple of 16; a lane takes 16 of them at a time, and the rest byte by byte.
-//! 2. Eight bytes are added at once: the upper bits are kept apart, so that no carry leaves its byte.
+//! 1. A chunk is a run of bytes that begins at a multiple of 16. A lane processes 16 bytes at a time, and the rest byte by byte.
+//! 2. Eight bytes are added at once: their highest bits are computed separately, so that no carry crosses a byte.
 
 use core::ptr::NonNull;
 
@@ -14,12 +14,12 @@ use crate::{Batch, Handler, Lanes, Launch, persistent, refuse};
 #[cfg(not(target_os = "cuda"))]
 pub use crate::image::TRANSFORM;
 
-/// What becomes of a byte.
+/// The operation on each byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// The sum with this one, modulo 256.
+    /// Adds this value, modulo 256.
     Add(u8),
-    /// The exclusive or with this one.
+    /// Exclusive or with this value.
     Xor(u8),
 }
 
@@ -27,7 +27,7 @@ impl Operation {
     const ADD: u64 = 1 << 8;
     const XOR: u64 = 2 << 8;
 
-    /// As a word of [`Apply`].
+    /// Encodes the operation as the word of [`Apply`].
     #[must_use]
     pub const fn word(self) -> u64 {
         match self {
@@ -36,7 +36,7 @@ impl Operation {
         }
     }
 
-    /// What a word of [`Apply`] says; `None` for what is no operation.
+    /// Decodes the word of [`Apply`]; `None` for an unknown operation.
     #[must_use]
     pub const fn of(word: u64) -> Option<Self> {
         let operand = word as u8;
@@ -47,7 +47,7 @@ impl Operation {
         }
     }
 
-    /// Of one byte.
+    /// Applies the operation to one byte.
     #[inline(always)]
     #[must_use]
     pub const fn apply(self, byte: u8) -> u8 {
@@ -57,7 +57,7 @@ impl Operation {
         }
     }
 
-    /// Of eight bytes at once.
+    /// Applies the operation to eight bytes at once.
     #[inline(always)]
     #[must_use]
     pub const fn apply_to_eight(self, bytes: u64) -> u64 {
@@ -73,33 +73,33 @@ impl Operation {
     }
 }
 
-/// "Change these bytes", 32 bytes.
+/// Requests the change of a chunk, 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
 #[repr(C, align(32))]
 #[layout(size = 32, message = 4, writer = "host")]
 pub struct Apply {
-    /// Comes back with the answer.
+    /// The chunk's number, copied to the answer.
     pub id: u64,
-    /// Bytes from the start of the data, a multiple of 16.
+    /// Offset in bytes from the start of the data, a multiple of 16.
     pub offset: u64,
-    /// Bytes.
+    /// Length in bytes.
     pub length: u64,
     /// [`Operation::word`].
     pub operation: u64,
 }
 
-/// "They are changed", 16 bytes.
+/// The answer to an [`Apply`], 16 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, SharedLayout)]
 #[repr(C, align(16))]
 #[layout(size = 16, message = 5, writer = "device")]
 pub struct Applied {
-    /// The chunk's.
+    /// The `id` of the chunk.
     pub id: u64,
-    /// 0 when changed, 1 when refused: outside the data, misaligned or no operation.
+    /// 0 if changed, 1 if refused: out of bounds, misaligned or an unknown operation.
     pub status: u64,
 }
 
-/// What a lane loads and stores at once.
+/// The unit of one load or store.
 #[derive(Clone, Copy)]
 #[repr(C, align(16))]
 struct Sixteen([u64; 2]);
@@ -108,14 +108,15 @@ struct Sixteen([u64; 2]);
 ///
 /// # Safety
 ///
-/// `length` bytes at `data`, aligned to 16, are valid for reads and writes, and only lanes of this width use them meanwhile, one of each number.
+/// `length` bytes at `data`, aligned to 16, are valid for reads and writes. Meanwhile only lanes of one group of this width access them,
+/// each with its own number.
 #[inline(always)]
 unsafe fn change(lane: u32, width: u32, data: NonNull<u8>, length: u64, operation: Operation) {
     let wide = data.cast::<Sixteen>();
     let whole = length / 16;
     let mut i = u64::from(lane);
     while i < whole {
-        // SAFETY: within the length, aligned as the caller promises, and this lane's turn.
+        // SAFETY: within the length, aligned as the caller promises, and at an index of this lane's.
         let place = unsafe { wide.add(i as usize) };
         // SAFETY: as above.
         let Sixteen([low, high]) = unsafe { place.read() };
@@ -125,7 +126,7 @@ unsafe fn change(lane: u32, width: u32, data: NonNull<u8>, length: u64, operatio
     }
     let mut i = whole * 16 + u64::from(lane);
     while i < length {
-        // SAFETY: within the length, and this lane's turn.
+        // SAFETY: within the length, and at an index of this lane's.
         let place = unsafe { data.add(i as usize) };
         // SAFETY: as above.
         unsafe { place.write(operation.apply(place.read())) };
@@ -152,13 +153,14 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
             let inside = chunk.offset.checked_add(chunk.length).is_some_and(|end| end <= self.length) && chunk.offset % 16 == 0;
             let operation = if inside { Operation::of(chunk.operation) } else { None };
             if let Some(operation) = operation {
-                // SAFETY: inside the data and aligned, as just checked; the host leaves a chunk alone until it is answered, and every lane is here.
+                // SAFETY: in bounds and aligned, as just checked; the host leaves a chunk alone until it is answered, and every lane runs
+                // this.
                 unsafe { change(lanes.lane(), L::WIDTH, self.data.add(chunk.offset as usize), chunk.length, operation) };
             }
             if lanes.lane() == 0 {
                 let status = u64::from(operation.is_none());
                 refused += status;
-                // SAFETY: below the length, and only lane 0 is here.
+                // SAFETY: below the length, and only lane 0 runs this.
                 unsafe { batch.exchange(index, |_, slot| *slot = Applied { id: chunk.id, status }) };
             }
             index += 1;
@@ -167,11 +169,11 @@ impl<M: Machine, L: Lanes> Handler<M, L> for Handle {
     }
 }
 
-/// The kernel, for any machine: `length` bytes of data at `data`, a device address.
+/// Runs the kernel on any machine: `length` bytes of data at `data`, a device address.
 ///
 /// # Safety
 ///
-/// As [`persistent`]; the data is live until this returns, and a chunk is used by nobody else between its message and its answer.
+/// As [`persistent`]. The data is live until this returns, and nothing else accesses a chunk between its message and its answer.
 #[inline(always)]
 pub unsafe fn transform<M: Machine, L: Lanes>(machine: &M, lanes: &L, launch: &Launch, data: DevicePointer<u8>, length: u64) {
     let Some(data) = machine.at(data.address(), length, 16) else {

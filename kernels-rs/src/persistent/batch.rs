@@ -1,4 +1,4 @@
-//! [`Batch`]: messages that were taken together.
+//! [`Batch`]: messages taken together.
 
 use core::marker::PhantomData;
 
@@ -7,7 +7,7 @@ use ringmem_layouts::{Machine, RingMessage, SlotCell};
 
 use crate::Lanes;
 
-/// Messages that were taken together, and the slots for their answers, whatever kind of ring they lie in.
+/// Messages taken together, and the slots for their answers, for any kind of ring.
 pub struct Batch<'b, 'a, I, O, M: Machine> {
     // INVARIANT: the first `count` cells of each hold initialised memory; those of the input are full, those of the output this kernel's,
     // until the batch has been answered.
@@ -26,7 +26,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
         Self { input, output, count, _lent: PhantomData }
     }
 
-    /// Messages, at least one.
+    /// Returns the number of messages, at least one.
     #[inline(always)]
     #[must_use]
     #[allow(clippy::len_without_is_empty)]
@@ -34,19 +34,19 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
         self.count
     }
 
-    /// The message at `index`, in place, for all lanes at once.
+    /// Calls `read` with the message at `index`, in place; all lanes may read it at once.
     ///
     /// # Safety
     ///
     /// `index` is below [`len`](Self::len).
     #[inline(always)]
     pub unsafe fn message<R>(&self, index: u64, read: impl FnOnce(&I) -> R) -> R {
-        // SAFETY: the slot belongs to this batch by the caller's promise, and holds initialised memory that is valid for any bytes; nobody
-        // writes to it before it is released.
+        // SAFETY: the slot belongs to this batch by the caller's promise, and holds initialised memory that is valid for any bytes; it is
+        // not written before it is released.
         self.input.at(index).with(|message| unsafe { read(&*message) })
     }
 
-    /// The message at `index` and the slot of its answer, both in place.
+    /// Calls `answer` with the message at `index` and the slot of its answer, both in place.
     ///
     /// # Safety
     ///
@@ -55,26 +55,26 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Batch<'_, 'a, I, O, M> {
     pub unsafe fn exchange<R>(&self, index: u64, answer: impl FnOnce(&I, &mut O) -> R) -> R {
         self.input.at(index).with(|message| {
             self.output.at(index).with_mut(|slot| {
-                // SAFETY: both slots belong to this batch, hold initialised memory that is valid for any bytes, and are at this lane's hands
-                // alone, by the caller's promise.
+                // SAFETY: both slots belong to this batch and hold initialised memory that is valid for any bytes. Only this lane accesses
+                // them, by the caller's promise.
                 unsafe { answer(&*message, &mut *slot) }
             })
         })
     }
 }
 
-/// What a lane moves at once: the widest access that every architecture has.
+/// The unit of one access: the widest that every architecture supports.
 #[repr(C, align(16))]
 struct Piece(u64, u64);
 
 impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
-    /// Answers every message with itself. Neighbouring lanes move neighbouring 16 bytes, so that each access of a warp is a row of whole
-    /// lines; each lane has four loads under way before its first store. A message is a multiple of 16 bytes and so aligned: others do not
-    /// compile.
+    /// Answers every message with a copy of itself. Neighbouring lanes move neighbouring 16 bytes, so each access of a warp covers whole
+    /// lines. Each lane issues four loads before its first store. The size and alignment of a message must be multiples of 16 bytes: others
+    /// do not compile.
     ///
     /// # Safety
     ///
-    /// Every lane calls it, and none exchanges in this batch.
+    /// Every lane calls it, and no lane calls [`exchange`](Self::exchange) on this batch.
     #[inline(always)]
     pub unsafe fn return_all<L: Lanes>(&self, lanes: &L) {
         const { assert!(size_of::<T>().is_multiple_of(16) && align_of::<T>().is_multiple_of(16)) };
@@ -97,12 +97,12 @@ impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
         }
     }
 
-    /// A pair and no [`Piece`]: a struct of that alignment would go through local memory.
+    /// Returns a pair instead of a [`Piece`]: a struct of that alignment would go through local memory.
     #[inline(always)]
     fn load(&self, piece: u64) -> (u64, u64) {
         let (index, within) = (piece / pieces::<T>(), piece % pieces::<T>());
         self.input.at(index).with(|message| {
-            // SAFETY: within the message, aligned, initialised and written by nobody: the batch's invariant.
+            // SAFETY: within the message, aligned, initialised and not written: the batch's invariant.
             let Piece(low, high) = unsafe { &*message.cast::<Piece>().add(within as usize) };
             (*low, *high)
         })
@@ -111,7 +111,7 @@ impl<T: RingMessage, M: Machine> Batch<'_, '_, T, T, M> {
     #[inline(always)]
     fn store(&self, piece: u64, (low, high): (u64, u64)) {
         let (index, within) = (piece / pieces::<T>(), piece % pieces::<T>());
-        // SAFETY: within the slot and aligned; the lanes take turns at pieces, so no other is here.
+        // SAFETY: within the slot and aligned; each piece belongs to one lane.
         self.output.at(index).with_mut(|slot| unsafe { slot.cast::<Piece>().add(within as usize).write(Piece(low, high)) });
     }
 }

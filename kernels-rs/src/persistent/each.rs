@@ -1,4 +1,4 @@
-//! Handlers that [`kernels!`](crate::kernels) makes.
+//! Handlers for [`kernels!`](crate::kernels).
 
 use core::marker::PhantomData;
 
@@ -7,14 +7,14 @@ use ringmem_layouts::{Machine, RingMessage};
 use super::{Batch, Handler};
 use crate::Lanes;
 
-/// A handler that answers each message by itself, each lane another one.
+/// A handler that answers each message individually, with the messages distributed over the lanes.
 pub struct Each<I, O, F> {
     step: F,
     _messages: PhantomData<fn(&I, &mut O)>,
 }
 
 impl<I, O, F: Fn(&I, &mut O)> Each<I, O, F> {
-    /// Calls `step` with each message and the slot of its answer, which holds any bytes.
+    /// Creates a handler that calls `step` with each message and the slot of its answer, whose initial bytes are unspecified.
     pub const fn new(step: F) -> Self {
         Self { step, _messages: PhantomData }
     }
@@ -28,7 +28,7 @@ impl<M: Machine, L: Lanes, I: RingMessage, O: RingMessage, F: Fn(&I, &mut O)> Ha
     fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, I, O, M>) -> u64 {
         let mut index = u64::from(lanes.lane());
         while index < batch.len() {
-            // SAFETY: below the length; the lanes take turns, so no other lane is at this index.
+            // SAFETY: below the length; each index belongs to one lane.
             unsafe { batch.exchange(index, |message, answer| (self.step)(message, answer)) };
             index += u64::from(L::WIDTH);
         }
@@ -36,14 +36,14 @@ impl<M: Machine, L: Lanes, I: RingMessage, O: RingMessage, F: Fn(&I, &mut O)> Ha
     }
 }
 
-/// A handler whose messages are declared apart from it.
+/// A handler with its message types declared as type parameters.
 pub struct Typed<I, O, H> {
     handler: H,
     _messages: PhantomData<fn(I) -> O>,
 }
 
 impl<I, O, H> Typed<I, O, H> {
-    /// Declares its messages.
+    /// Declares the message types of `handler`.
     pub const fn new(handler: H) -> Self {
         Self { handler, _messages: PhantomData }
     }

@@ -1,4 +1,4 @@
-//! [`Rings`]: a kernel's two rings, as all lanes of a group hold them together.
+//! [`Rings`]: the two rings of a kernel, used by all lanes of a group together.
 
 mod aggregated;
 mod flagged;
@@ -17,10 +17,10 @@ pub use aggregated::Aggregated;
 pub use flagged::Flagged;
 pub use indexed::Indexed;
 
-/// An index claims what cannot be.
+/// An impossible ring index.
 pub struct Corrupt;
 
-/// How long a wait may last, by the lanes' clock.
+/// The longest duration of a wait, by the lanes' clock.
 #[derive(Clone, Copy)]
 pub struct Patience {
     /// Nanoseconds.
@@ -29,31 +29,31 @@ pub struct Patience {
 
 /// An input and an output ring. Every lane holds an equal copy and calls every method, in the same order.
 pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
-    /// Where what the headers do not tell lies.
+    /// The addresses that the ring headers do not contain.
     type Places: Copy;
 
-    /// Finds both rings by their headers' addresses.
+    /// Attaches to both rings by the addresses of their headers.
     ///
     /// # Safety
     ///
-    /// What is mapped at the addresses is live for `'a` and shared only by the rings' protocol.
+    /// The memory mapped at the addresses is live for `'a` and accessed only by the rings' protocol.
     unsafe fn attach(machine: &M, input: u64, output: u64, places: Self::Places) -> Result<Self, Fault>;
 
-    /// How many messages all lanes take now, at most `batch`.
+    /// Polls both rings and returns how many messages all lanes take now, at most `batch`.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`].
+    /// [`Corrupt`] if an index of the host is impossible.
     fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt>;
 
-    /// The messages that were taken.
+    /// Returns the messages taken.
     ///
     /// # Safety
     ///
-    /// `count` is what the last [`take`](Self::take) gave, and they have not been published.
+    /// `count` is the last result of [`take`](Self::take), and the messages have not been published.
     unsafe fn batch(&self, count: u64) -> Batch<'_, 'a, I, O, M>;
 
-    /// What each lane does for its answers before the barrier.
+    /// Prepares the publication of this lane's answers, before the barrier.
     ///
     /// # Safety
     ///
@@ -67,24 +67,24 @@ pub trait Rings<'a, I: RingMessage, O: RingMessage, M: Machine>: Sized {
     ///
     /// # Errors
     ///
-    /// Why it could not: then nothing was published, and the messages are [taken](Self::taken) all the same.
+    /// Why publishing failed: nothing was published then, but the messages are still [taken](Self::taken).
     ///
     /// # Safety
     ///
     /// As [`batch`](Self::batch); every slot was answered and [prepared](Self::prepare), and a barrier has passed since.
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, patience: Patience) -> Result<(), Fault>;
 
-    /// How many messages were taken and published, from wherever the ring began.
+    /// Returns how many messages were taken and published: a free-running index that starts at the ring's.
     fn taken(&self) -> u64;
 
-    /// Messages that wait, as far as was looked.
+    /// Returns the number of messages waiting, as of the last poll.
     fn waiting(&self) -> u64;
 
-    /// Answers that wait, as far as was looked.
+    /// Returns the number of answers not yet read, as of the last poll.
     fn unread(&self) -> u64;
 }
 
-/// A ring's parts, each mapped; both headers say the same.
+/// A mapped ring; both headers hold equal constants.
 pub struct Parts<'a, S, M: Machine> {
     pub own: &'a RingHeader<M::Word>,
     pub peer: &'a RingHeader<M::Word>,
@@ -92,11 +92,11 @@ pub struct Parts<'a, S, M: Machine> {
     pub capacity: u64,
 }
 
-/// Finds a ring of `T` whose slots are `S`: in one piece at `own`, or with the peer's header and the slots elsewhere.
+/// Attaches to a ring of `T` with slots `S`: contiguous at `own`, or with the peer's header and the slots elsewhere (`apart`).
 ///
 /// # Safety
 ///
-/// What is mapped at the addresses is live for `'a`; headers are made of words.
+/// The memory mapped at the addresses is live for `'a`; headers consist of words.
 #[inline(always)]
 pub unsafe fn ring<'a, M: Machine, T: RingMessage, S>(
     machine: &M,

@@ -1,4 +1,4 @@
-//! [`Aggregated`]: an SPSC ring of each group's own, and one SPSC ring that all groups answer into.
+//! [`Aggregated`]: one SPSC input ring per group, and one SPSC output ring that all groups share.
 
 use core::mem::ManuallyDrop;
 
@@ -12,7 +12,7 @@ use super::{Corrupt, Patience, Rings, ring};
 use crate::Lanes;
 use crate::persistent::{Batch, LOOK_EVERY};
 
-/// One group's hands: lane 0 reserves for all lanes, with one read-modify-write a batch.
+/// The rings of one group: lane 0 reserves output slots for all lanes, with one read-modify-write per batch.
 pub struct Aggregated<'a, I, O, M: Machine> {
     input: ManuallyDrop<Consumer<'a, I, M>>,
     output: Producer<'a, O, M, M::Word>,
@@ -49,7 +49,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
                 tail = self.input.poll();
             }
             let waiting = tail.wrapping_sub(self.input.head());
-            // Reserved for messages that are there and only where there is room: a reservation waits for nobody but those before it.
+            // Reserves only for messages that have arrived and only if there is room, so a reservation waits only for earlier reservations.
             if waiting > 0 && waiting <= self.input.capacity() {
                 match self.output.reserve(waiting.min(batch)) {
                     Ok(reserved) => (begin, count) = reserved,
@@ -60,7 +60,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
         let (tail, begin, count) = (lanes.broadcast(tail), lanes.broadcast(begin), lanes.broadcast(count));
         let whole = lanes.broadcast(u64::from(whole)) != 0;
         lanes.barrier();
-        // SAFETY: lane 0 polled it, or held it already; the barrier makes visible to all what it saw.
+        // SAFETY: lane 0 polled it, or held it already; the barrier makes visible to all lanes the writes that lane 0 acquired.
         unsafe { self.input.accept(tail) }.map_err(|_| Corrupt)?;
         if !whole {
             return Err(Corrupt);
@@ -74,19 +74,19 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
 
     #[inline(always)]
     unsafe fn batch(&self, count: u64) -> Batch<'_, 'a, I, O, M> {
-        // SAFETY: `take` gave what is available and reserved.
+        // SAFETY: `take` returned the number available and reserved.
         unsafe { Batch::new(self.input.row(), self.output.row(), count) }
     }
 
     #[inline(always)]
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, patience: Patience) -> Result<(), Fault> {
-        // SAFETY: `take` gave at most what is available, and every lane is done with it.
+        // SAFETY: `take` returned at most the number available, and every lane has finished with them.
         unsafe { self.input.advance(count) };
         let mut in_time = true;
         if lanes.lane() == 0 {
             in_time = wait_for_turn(&self.output, lanes, patience);
             if in_time {
-                // SAFETY: goes straight to `publish_all`, in its turn; the barrier has passed, so no lane is at these slots any more.
+                // SAFETY: passed straight to `publish_all`, in its turn; the barrier has passed, so no lane accesses these slots any more.
                 let answers = unsafe { self.output.publication() };
                 // SAFETY: as above.
                 let slots = unsafe { self.input.publication() };
@@ -115,7 +115,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine<Word: Counter>> Rings<'a, I,
     }
 }
 
-/// Lane 0 waits until all earlier reservations are published: `false` if that takes longer than its patience.
+/// Waits (on lane 0) until all earlier reservations are published. Returns `false` if that takes longer than `patience`.
 #[inline(always)]
 fn wait_for_turn<T: RingMessage, M: Machine<Word: Counter>, L: Lanes>(
     output: &Producer<'_, T, M, M::Word>,

@@ -1,4 +1,4 @@
-//! [`Flagged`]: two rings with a flag in each slot. What is polled is the slot, by a lane of its own for each.
+//! [`Flagged`]: two rings with a flag in each slot. The lanes poll the input slots in parallel, one slot each.
 
 use core::mem::ManuallyDrop;
 
@@ -11,7 +11,7 @@ use super::{Corrupt, Patience, Rings, ring};
 use crate::Lanes;
 use crate::persistent::{Batch, Split};
 
-/// Dropping the ends would publish what they hold, by every lane: they are never dropped.
+/// The rings of a kernel. They are never dropped, because dropping them on every lane would publish pending slots once per lane.
 pub struct Flagged<'a, I, O, M: Machine>
 where
     M::Cell<I>: 'a,
@@ -19,7 +19,7 @@ where
 {
     input: ManuallyDrop<Consumer<'a, I, M>>,
     output: ManuallyDrop<Producer<'a, O, M>>,
-    /// Messages that the last look saw and that have not been answered.
+    /// Messages seen by the last poll and not yet answered.
     seen: u64,
 }
 
@@ -32,7 +32,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
         let input = unsafe { ring::<M, I, _>(machine, RingFlags::FLAGGED, input, split.map(Split::input))? };
         // SAFETY: as above.
         let output = unsafe { ring::<M, O, _>(machine, RingFlags::FLAGGED, output, split.map(Split::output))? };
-        // Not by `new`: what it would say of a ring that it refuses goes through local memory.
+        // Not by `new`: its error value would go through local memory.
         // SAFETY: checked, mapped for the whole ring, and this is its only consumer.
         let input = unsafe { Consumer::over(input.own, input.peer, input.slots, input.capacity) }
             .map(ManuallyDrop::new)
@@ -59,7 +59,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
         let mut seen = 0;
         while seen < most {
             let mine = seen + u64::from(lanes.lane());
-            // A flag counts only where all before it are up: those of a batch rise before its first, which is the last to be stored.
+            // A flag counts only if all flags before it are set: the host stores the flag of a batch's first slot last.
             let row = lanes.ballot(mine < most && self.input.is_there(mine)).trailing_ones();
             seen += u64::from(row);
             if u64::from(row) < width {
@@ -68,23 +68,23 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
         }
         lanes.barrier();
         self.seen = seen;
-        // SAFETY: lane 0 polled it, or held it already; the barrier makes visible to all what every lane saw.
+        // SAFETY: lane 0 polled it, or held it already; the barrier makes visible to all lanes the writes that each lane acquired.
         let free = unsafe { self.output.accept(head) }.map_err(|_| Corrupt)?;
         Ok(seen.min(free))
     }
 
     #[inline(always)]
     unsafe fn batch(&self, count: u64) -> Batch<'_, 'a, I, O, M> {
-        // SAFETY: `take` gave at most what is there and free.
+        // SAFETY: `take` returned at most the number of messages present and slots free.
         unsafe { Batch::new(self.input.row(), self.output.row(), count) }
     }
 
     #[inline(always)]
     unsafe fn prepare<L: Lanes>(&self, lanes: &L, count: u64) {
-        // The first flag is the one that publishes.
+        // Not the first flag: storing it publishes the batch.
         let mut offset = if lanes.lane() == 0 { u64::from(L::WIDTH) } else { u64::from(lanes.lane()) };
         while offset < count {
-            // SAFETY: neither the first nor beyond what is free; the barrier comes after its slot is written, and before the publication.
+            // SAFETY: not the first, and within the free slots; the slot is written before the barrier, which precedes the publication.
             unsafe { self.output.raise(offset) };
             offset += u64::from(L::WIDTH);
         }
@@ -92,12 +92,12 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Flag
 
     #[inline(always)]
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, _: Patience) -> Result<(), Fault> {
-        // SAFETY: so many are there, and every lane is done with them.
+        // SAFETY: `take` returned at most the messages present, and every lane has finished with them.
         unsafe { self.input.advance(count) };
         if lanes.lane() == 0 {
-            // SAFETY: goes straight to `publish_all`; the barrier has passed, so all slots are written and all other flags are up.
+            // SAFETY: passed straight to `publish_all`; the barrier has passed, so all slots are written and all other flags are set.
             let answers = unsafe { self.output.publication() };
-            // SAFETY: as above, and no lane is at the input's slots any more.
+            // SAFETY: as above, and no lane accesses the input's slots any more.
             let slots = unsafe { self.input.publication() };
             // SYNC POINT: answers published and slots released, with one fence. Pairs with the host's Consumer::is_there and Producer::poll.
             M::Word::publish_all([answers, slots]);

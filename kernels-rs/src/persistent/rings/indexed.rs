@@ -1,4 +1,4 @@
-//! [`Indexed`]: two SPSC rings, each side's index in a header.
+//! [`Indexed`]: two SPSC rings with head and tail in their headers.
 
 use core::mem::ManuallyDrop;
 
@@ -11,7 +11,7 @@ use super::{Corrupt, Patience, Rings, ring};
 use crate::Lanes;
 use crate::persistent::{Batch, Split};
 
-/// The ends are never dropped: they are not announced, since every lane holds them, so dropping them would do nothing but ask whether to.
+/// The rings of a kernel. They are never dropped: every lane holds a copy, so none is announced, and dropping one would only test for that.
 pub struct Indexed<'a, I, O, M: Machine> {
     input: ManuallyDrop<Consumer<'a, I, M>>,
     output: ManuallyDrop<Producer<'a, O, M>>,
@@ -39,7 +39,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
 
     #[inline(always)]
     fn take<L: Lanes>(&mut self, lanes: &L, batch: u64) -> Result<u64, Corrupt> {
-        // Lane 0 looks only for what it does not know already; what it does not look for stays as it is.
+        // Lane 0 polls an index only if the cached one does not suffice.
         let (mut tail, mut head) = (0, 0);
         if lanes.lane() == 0 {
             tail = self.input.head().wrapping_add(self.input.available());
@@ -53,7 +53,7 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
         }
         let (tail, head) = (lanes.broadcast(tail), lanes.broadcast(head));
         lanes.barrier();
-        // SAFETY: lane 0 polled it, or held it already; the barrier makes visible to all what it saw.
+        // SAFETY: lane 0 polled it, or held it already; the barrier makes visible to all lanes the writes that lane 0 acquired.
         let available = unsafe { self.input.accept(tail) }.map_err(|_| Corrupt)?;
         // SAFETY: as above.
         let free = unsafe { self.output.accept(head) }.map_err(|_| Corrupt)?;
@@ -62,18 +62,18 @@ impl<'a, I: RingMessage, O: RingMessage, M: Machine> Rings<'a, I, O, M> for Inde
 
     #[inline(always)]
     unsafe fn batch(&self, count: u64) -> Batch<'_, 'a, I, O, M> {
-        // SAFETY: `take` gave at most what is available and free.
+        // SAFETY: `take` returned at most the number available and free.
         unsafe { Batch::new(self.input.row(), self.output.row(), count) }
     }
 
     #[inline(always)]
     unsafe fn publish<L: Lanes>(&mut self, lanes: &L, count: u64, _: Patience) -> Result<(), Fault> {
-        // SAFETY: `take` gave at most what is available, and every lane is done with it.
+        // SAFETY: `take` returned at most the number available, and every lane has finished with them.
         unsafe { self.input.advance(count) };
-        // SAFETY: `take` gave at most what is free, and every slot has been answered.
+        // SAFETY: `take` returned at most the number free, and every slot has been answered.
         unsafe { self.output.advance(count) };
         if lanes.lane() == 0 {
-            // SAFETY: goes straight to `publish_all`; the barrier has passed, so no lane is at these slots any more.
+            // SAFETY: passed straight to `publish_all`; the barrier has passed, so no lane accesses these slots any more.
             let answers = unsafe { self.output.publication() };
             // SAFETY: as above.
             let slots = unsafe { self.input.publication() };
