@@ -1,4 +1,4 @@
-//! A histogram of bytes as a small picture.
+//! Draws a histogram of byte values as text.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ const COLUMNS: usize = 64;
 const ROWS: usize = 8;
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// Bars for 256 counts, four values a column; the tallest column fills the height, and no count above zero is without a mark.
+/// Draws bars for 256 counts, four values per column. The tallest column has full height, and every nonzero count is visible.
 pub(super) fn draw(histogram: &[u64; 256], out: &mut dyn Write) -> io::Result<()> {
     let mut columns = [0_u64; COLUMNS];
     for (value, &count) in histogram.iter().enumerate() {
@@ -26,7 +26,7 @@ pub(super) fn draw(histogram: &[u64; 256], out: &mut dyn Write) -> io::Result<()
     writeln!(out, "   00{:14}40{:14}80{:14}c0{:12}ff", "", "", "", "")
 }
 
-/// Shannon entropy in bits per byte: 0 for no bytes or one value, 8 for all values alike. Source: Shannon (1948).
+/// Returns the Shannon entropy in bits per byte: 0 for no bytes or one value, 8 for uniform values. Source: Shannon (1948).
 pub(super) fn entropy(histogram: &[u64; 256]) -> f64 {
     let total: u128 = histogram.iter().copied().map(u128::from).sum();
     let bits: f64 = histogram
@@ -37,7 +37,7 @@ pub(super) fn entropy(histogram: &[u64; 256]) -> f64 {
             -share * share.log2()
         })
         .sum();
-    // One value alone gives -0.
+    // The sum for a single value is -0.
     bits.max(0.0)
 }
 

@@ -1,7 +1,7 @@
-//! `ringmem demo`: messages to the `echo` kernel and back.
+//! `ringmem demo`: sends messages to the `echo` kernel and checks the answers.
 //!
-//! Most go as fast as the rings take them; the last ones one at a time, for the round trip, when the system has found a core for each
-//! thread. Every answer is compared with what was sent.
+//! Most messages are pipelined as fast as the rings accept them. The last ones are sent one at a time to measure the round trip, when the
+//! scheduler has settled each thread on a core. Every answer is compared with the message sent.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ use super::{Failure, Outcome, counted, nanoseconds, percentile, percentiles, siz
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// How many
+    /// Number of messages
     #[arg(long, default_value_t = 1_000_000, allow_negative_numbers = true, value_parser = RangedI64ValueParser::<u64>::new().range(1..=1_000_000_000_000))]
     messages: u64,
     /// Where the kernel runs
@@ -32,14 +32,14 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// Messages that go one at a time, at most.
+/// Maximum number of messages sent one at a time.
 const ALONE: u64 = 1000;
-/// How long nothing may come back.
+/// Time limit without an answer.
 const STALL: Duration = Duration::from_secs(30);
 
 struct Tally {
     sent: u64,
-    /// The answer that comes next.
+    /// The id of the next answer.
     expected: u64,
     lost: u64,
     doubled: u64,
@@ -67,7 +67,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
     }
     let elapsed = begun.elapsed();
     channel.drain()?;
-    // Nothing is to come any more: an answer now is one too many.
+    // All answers have been received: another one is a duplicate.
     while let Ok(answer) = channel.try_recv() {
         tally.account(&answer);
     }
@@ -108,7 +108,7 @@ fn message(id: u64) -> Echo {
     Echo { words }
 }
 
-/// Sends up to message `send_to` and receives until `answer_to` answers are accounted for.
+/// Sends messages up to `send_to`, and receives until `answer_to` answers are accounted for.
 fn exchange(channel: &mut Channel<Echo, Echo>, tally: &mut Tally, send_to: u64, answer_to: u64) -> Outcome {
     while tally.expected < answer_to {
         let mut has_moved = false;
@@ -141,7 +141,7 @@ fn exchange(channel: &mut Channel<Echo, Echo>, tally: &mut Tally, send_to: u64, 
 }
 
 impl Tally {
-    /// Answers come in order, so a gap is a loss and a step back is a double.
+    /// Counts an answer. Answers arrive in order, so a gap is a loss and a repeated id is a duplicate.
     fn account(&mut self, answer: &Echo) {
         let id = answer.words[0];
         if id >= self.sent {

@@ -1,4 +1,4 @@
-//! `ringmem doctor`: what this machine has, who sees what on it, and what to do about what is short.
+//! `ringmem doctor`: reports drivers, devices, memory visibility and limits, with suggested fixes.
 
 use std::io::Write;
 
@@ -15,23 +15,23 @@ use super::{Outcome, counted, gpu, plain, size};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Whose devices to ask
+    /// The backend to examine
     #[arg(long, value_enum, default_value_t = Wanted::Auto)]
     backend: Wanted,
-    /// One JSON object instead of lines
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
-/// Something that this machine has so much of, and what to do where that is too little.
+/// A resource limit of this machine, and advice if it is too low.
 struct Limit {
     name: &'static str,
-    /// `None` where there is none.
+    /// `None` if unlimited.
     bytes: Option<u64>,
     advice: Option<&'static str>,
 }
 
-/// A way to a device or back, and what it carries.
+/// A transfer path to or from a device, and its bandwidth.
 struct Way {
     name: &'static str,
     rate: Rate,
@@ -39,7 +39,7 @@ struct Way {
 }
 
 pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
-    // What is to be warned about is printed beside what it is about.
+    // Warnings are discarded here: the report prints them with the setting concerned.
     let place = arguments.backend.open(HostBackend::builder(), &mut std::io::sink())?;
     let backend = &place.backend;
     let detected = MemoryVisibility::detect(backend, 0)?;
@@ -98,10 +98,10 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     Ok(())
 }
 
-/// Of each copy that is timed.
+/// Size of each timed copy, in bytes.
 const BYTES: usize = 8 << 20;
 
-/// What the ways to a stream's device carry.
+/// Measures the transfer paths of a stream's device.
 fn ways(stream: &Stream, visibility: MemoryVisibility) -> ringmem::Result<[Way; 5]> {
     let measured = bandwidth(stream, BYTES)?;
     let way = |name, rate, is_pinned| Way { name, rate, diagnosis: diagnose(rate, Circumstances { is_pinned, visibility }) };
@@ -110,7 +110,7 @@ fn ways(stream: &Stream, visibility: MemoryVisibility) -> ringmem::Result<[Way; 
         way("down", measured.down, measured.is_pinned),
         way("up, pageable", measured.pageable_up, false),
         way("down, pageable", measured.pageable_down, false),
-        // No host memory has a part in it.
+        // No host memory is involved.
         way("on the device", measured.on_device, true),
     ])
 }
@@ -126,7 +126,7 @@ fn advice(diagnosis: &Diagnosis) -> &[Suggestion] {
 fn limits() -> Vec<Limit> {
     use rustix::process::{Resource, getrlimit};
     const ENOUGH: u64 = 256 << 20;
-    // Who may lock more than the limit says has none.
+    // A process that may lock more than the limit is unlimited.
     let locked = getrlimit(Resource::Memlock).current.filter(|&locked| !is_more_locked(locked));
     let budget = pinned_budget(host_memory());
     let short = locked.is_some_and(|locked| locked < ENOUGH);
@@ -140,19 +140,19 @@ fn limits() -> Vec<Limit> {
     ]
 }
 
-/// Whether this process, which may be privileged, locks more than its limit says. No page is touched for that.
+/// Returns whether this process, which may be privileged, can lock more than its limit. Touches no page.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn is_more_locked(limit: u64) -> bool {
     use rustix::mm::{MapFlags, MlockFlags, ProtFlags, mlock_with, mmap_anonymous, munmap};
     let Some(bytes) = limit.checked_add(4096).and_then(|bytes| usize::try_from(bytes).ok()) else { return false };
-    // SAFETY: no address is asked for, so nothing that exists is replaced.
+    // SAFETY: no fixed address is requested, so no existing mapping is replaced.
     let Ok(place) = (unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::PRIVATE | MapFlags::NORESERVE) })
     else {
         return false;
     };
-    // SAFETY: locking changes where pages are, not what they hold.
+    // SAFETY: locking changes where pages reside, not their contents.
     let is_locked = unsafe { mlock_with(place, bytes, MlockFlags::ONFAULT) }.is_ok();
-    // SAFETY: of the call above, and nothing refers to it. It unlocks, and fails only for ranges that were never mapped.
+    // SAFETY: the range was mapped above, and nothing refers to it. `munmap` also unlocks it; it fails only for invalid ranges.
     let unmapped = unsafe { munmap(place, bytes) };
     debug_assert!(unmapped.is_ok());
     is_locked

@@ -1,4 +1,4 @@
-//! The GPUs of this machine, with the feature `cuda`.
+//! The GPUs of this machine (feature `cuda`).
 
 use std::ptr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ struct Bare(Arc<CudaBackend>);
 
 impl Calls for Bare {
     fn bind(&self) -> Result<()> {
-        // SAFETY: a context that is live while the backend is.
+        // SAFETY: the context is live while the backend is.
         check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.0.raw_context(0)?) })?;
         let (mut pool, mut threshold) = (ptr::null_mut(), u64::MAX);
         // SAFETY: writes one handle.
@@ -62,7 +62,7 @@ impl Calls for Bare {
         let (stream, mut address) = (self.0.raw_stream(on)?, 0);
         // SAFETY: writes one address.
         check("cuMemAllocAsync", unsafe { sys::cuMemAllocAsync(&raw mut address, bytes, stream) })?;
-        // SAFETY: just allocated, and used by nobody.
+        // SAFETY: just allocated, and unused.
         check("cuMemFreeAsync", unsafe { sys::cuMemFreeAsync(address, stream) })
     }
 
@@ -70,15 +70,15 @@ impl Calls for Bare {
         let mut address = 0;
         // SAFETY: writes one address.
         check("cuMemAlloc_v2", unsafe { sys::cuMemAlloc_v2(&raw mut address, bytes) })?;
-        // SAFETY: just allocated, and used by nobody.
+        // SAFETY: just allocated, and unused.
         check("cuMemFree_v2", unsafe { sys::cuMemFree_v2(address) })
     }
 }
 
-/// What to do where a watchdog ends kernels.
+/// Advice for a GPU whose display watchdog ends long kernels.
 const WATCHED: &str = "it also shows a screen, and a watchdog ends each kernel after some seconds: for one that stays take another GPU, or let this one show nothing";
 
-/// What a driver drives, or why there is none.
+/// Returns the driver's version and GPUs, or the reason why there is no driver.
 pub(super) fn driver() -> Value {
     match Driver::load().and_then(|driver| Ok((driver, driver.gpus()?))) {
         Ok((driver, gpus)) => {

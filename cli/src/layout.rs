@@ -1,4 +1,4 @@
-//! `ringmem layout`: the bytes of every shared struct.
+//! `ringmem layout`: prints the layout of every shared struct.
 
 use std::io::Write;
 
@@ -12,12 +12,12 @@ use super::{Failure, Outcome};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// One struct and no other
+    /// Print only this struct
     name: Option<String>,
-    /// What to print
+    /// Output format
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    /// Load the kernels there, which is refused if they were compiled with other structs
+    /// Also load the kernels on this backend; fails if they were compiled with different structs
     #[arg(long, value_enum)]
     backend: Option<Wanted>,
     /// The same as --format json
@@ -27,15 +27,15 @@ pub(super) struct Arguments {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Format {
-    /// Lines for a terminal
+    /// Text for a terminal
     Table,
     /// One JSON object
     Json,
-    /// Sections of a page
+    /// Markdown sections
     Markdown,
-    /// A picture of the bytes
+    /// An SVG picture of the bytes
     Svg,
-    /// A header for C11 and C++11
+    /// A header file for C11 and C++11
     C,
 }
 

@@ -1,8 +1,8 @@
-//! The `ringmem` program as a function, so that a test can pass an image of its own.
+//! The `ringmem` program as a function, so that a test can pass its own image.
 //!
-//! 1. Results go to `out`. A failure is one line on `err` that begins with `ringmem:`. A warning about the environment is such a line too.
+//! 1. Results are written to `out`. A failure is one line on `err` that begins with `ringmem:`, and so is a warning about the environment.
 //! 2. Exit codes: 0 success, 1 failure, 2 invalid arguments.
-//! 3. No thread or kernel of a command is running when [`run`] returns.
+//! 3. When [`run`] returns, no thread or kernel of the command is running.
 
 mod bench;
 mod chart;
@@ -40,18 +40,18 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Stream a file through device memory and a persistent kernel; print its histogram and checksum, or write what becomes of it
+    /// Stream a file through device memory and a persistent kernel; print its histogram and checksum, or write the result to a file
     Stream(stream::Arguments),
-    /// Send messages to a persistent kernel and back
+    /// Send messages to a persistent kernel and check its answers
     Demo(demo::Arguments),
-    /// Print the bytes of every shared struct
+    /// Print the layout of every shared struct
     Layout(layout::Arguments),
-    /// Say what this machine has, who sees what on it, and what to do about what is short
+    /// Report drivers, devices, memory visibility and limits, with suggested fixes
     #[command(after_help = "RINGMEM_VISIBILITY=system, device or dma in the environment overrules who sees what, for every command")]
     Doctor(doctor::Arguments),
-    /// Measure copies, pools and messages on this machine, each beside its peer
+    /// Measure copies, pools and messages on this machine, each against a baseline
     Bench(bench::Arguments),
-    /// Run a trace of allocations on a pool; print hits, peak, fragmentation, waste and time
+    /// Replay a trace of allocations on a pool; print hits, peak, fragmentation, waste and time
     Replay(replay::Arguments),
     /// Create a package with a shared struct, a kernel, a host program and a test
     New(new::Arguments),
@@ -60,13 +60,13 @@ enum Verb {
 /// Why a command failed.
 #[derive(Debug)]
 enum Failure {
-    /// The arguments make no sense.
+    /// The arguments are invalid.
     Usage(String),
-    /// A fact in words.
+    /// A failure described by its text.
     Fact(String),
-    /// What a call said.
+    /// A call of the library failed.
     Call(ringmem::Error),
-    /// The answer could not be printed.
+    /// Writing the output failed.
     Print(std::io::Error),
 }
 
@@ -100,7 +100,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Runs the command in `arguments`, of which the first is the name of the program, with the kernels of `image`. Returns the exit code.
+/// Runs the command in `arguments` with the kernels of `image` and returns the exit code. The first argument is the program name.
 pub fn run(arguments: impl IntoIterator<Item = OsString>, image: &Image, out: &mut dyn Write, err: &mut dyn Write) -> u8 {
     let outcome = match Arguments::try_parse_from(arguments) {
         Ok(Arguments { command }) => match command {
@@ -119,10 +119,10 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, image: &Image, out: &m
     };
     match outcome {
         Ok(()) => 0,
-        // The reader has left: there is nobody to tell.
+        // The reader has closed the pipe; that is no failure.
         Err(Failure::Print(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => 0,
         Err(failure) => {
-            // Where even the error stream is gone, the exit code says it.
+            // If the error stream is closed too, the exit code reports the failure.
             let _ = writeln!(err, "ringmem: {}", plain(&failure.to_string().replace('\n', " ")));
             if matches!(failure, Failure::Usage(_)) { 2 } else { 1 }
         }
@@ -134,12 +134,12 @@ pub fn interrupted() {
     stream::copy::remove_partial();
 }
 
-/// An error and what caused it.
+/// Formats an error and its sources.
 fn chain(error: &dyn std::error::Error) -> String {
     std::iter::successors(Some(error), |error| error.source()).map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// What others have written, a file's name perhaps, without what a terminal would obey.
+/// Escapes control characters in foreign text such as a file name, so that a terminal does not interpret them.
 fn plain(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -148,17 +148,17 @@ fn plain(text: &str) -> String {
     shown
 }
 
-/// A file's name, as it may be printed.
+/// Returns a file name that is safe to print.
 fn shown(path: &Path) -> String {
     plain(&path.display().to_string())
 }
 
-/// So many of something.
+/// Formats a count with its noun, in the plural if needed.
 fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A size that cannot be, or that the system does not have, is the fault of the option that gave it.
+/// Attributes an impossible or unavailable size to the option that set it.
 fn absurd(option: &str, error: ringmem::Error) -> Failure {
     match error {
         ringmem::Error::Size { .. } => Failure::Usage(format!("{option}: {error}")),
@@ -167,7 +167,7 @@ fn absurd(option: &str, error: ringmem::Error) -> Failure {
     }
 }
 
-/// Names the file in an error of a stream from or to it.
+/// Adds the file's name to a streaming error.
 fn failed(path: &Path, cause: Cause) -> Failure {
     match cause {
         Cause::Device(error) => Failure::Call(error),
@@ -178,7 +178,7 @@ fn failed(path: &Path, cause: Cause) -> Failure {
     }
 }
 
-/// clap's message without its advice.
+/// Returns clap's message without its advice.
 fn first_line(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
         let command = Arguments::command();
@@ -191,18 +191,18 @@ fn first_line(error: &clap::Error) -> String {
     line.strip_prefix("error: ").unwrap_or(&line).to_owned()
 }
 
-/// Nanoseconds that fit a number of JSON.
+/// Converts a duration to nanoseconds that fit a JSON number.
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The `numerator`-th part in `denominator` of sorted values; `None` without values.
+/// Returns the percentile `numerator / denominator` of sorted values; `None` without values.
 fn percentile(sorted: &[u64], numerator: usize, denominator: usize) -> Option<u64> {
     let rank = (sorted.len() * numerator).div_ceil(denominator);
     sorted.get(rank.saturating_sub(1)).copied()
 }
 
-/// Percentiles as JSON: an object, or null without values.
+/// Returns percentiles as a JSON object, or null without values.
 fn percentiles(sorted: &[u64]) -> serde_json::Value {
     match (percentile(sorted, 50, 100), percentile(sorted, 99, 100)) {
         (Some(p50), Some(p99)) => serde_json::json!({ "p50": p50, "p99": p99 }),

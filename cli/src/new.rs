@@ -44,7 +44,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn Write) -> Outcome {
     writeln!(out, "created {}: run `cargo run` in it", shown(folder)).map_err(Failure::Print)
 }
 
-/// The folder of ringmem.
+/// Returns the folder of the ringmem checkout.
 fn checkout(named: Option<&Path>) -> Result<PathBuf, Failure> {
     let folder = named.unwrap_or(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")));
     let is_checkout = folder.join("kernels-rs/Cargo.toml").is_file() && folder.join("ptx-builder/Cargo.toml").is_file();
@@ -54,12 +54,12 @@ fn checkout(named: Option<&Path>) -> Result<PathBuf, Failure> {
     }
 }
 
-/// In a string of TOML.
+/// Escapes a string for TOML.
 fn escaped(path: &str) -> String {
     path.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-/// Cargo takes it for a name, and Rust for a crate.
+/// Returns whether `name` is valid as a package name and as a crate name.
 fn is_package(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic())
         && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_')

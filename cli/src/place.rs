@@ -1,4 +1,4 @@
-//! Where kernels run: what was asked for, or what there is.
+//! The backend that a command runs on.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -14,50 +14,51 @@ use super::{chain, gpu, plain};
 /// Where the kernel runs.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(super) enum Wanted {
-    /// A GPU where a driver drives one, else the host backend; says which and why
+    /// A GPU if the driver has one, else the host backend; prints which and why
     Auto,
-    /// Kernels on a thread, device memory simulated
+    /// The host backend: kernels on a thread, simulated device memory
     Host,
     /// A GPU
     Cuda,
 }
 
-/// A backend, and why it is that one.
+/// An open backend, and the reason for its choice.
 pub(super) struct Place {
     pub backend: Arc<dyn Backend>,
-    /// The driver below the CUDA backend.
+    /// The CUDA driver below the backend, if it is the CUDA backend.
     pub driver: Option<Box<dyn Calls>>,
-    /// The names of the driver's GPUs.
+    /// The names of the GPUs.
     pub gpus: Vec<String>,
     pub why: String,
 }
 
-/// Direct calls of the CUDA driver on device 0. The library is measured against them.
+/// Direct calls of the CUDA driver on device 0, as a baseline for the library.
 pub(super) trait Calls {
-    /// Binds the device's context to this thread. Sets the device's own pool to keep freed memory, as the library's pool does.
+    /// Binds the device's context to this thread. Sets the device's default pool to keep freed memory, as the library's pool does.
     fn bind(&self) -> Result<()>;
 
-    /// Copies, and waits for the copy.
+    /// Copies and waits for the copy.
     ///
     /// # Safety
     ///
     /// As [`Backend::copy`], until this returns.
     unsafe fn copy(&self, copy: &Copy, on: StreamId) -> Result<()>;
 
-    /// Allocates a block of the device's own pool in stream order, and frees it.
+    /// Allocates a block from the device's default pool in stream order, and frees it.
     fn ordered_block(&self, bytes: usize, on: StreamId) -> Result<()>;
 
-    /// Allocates a block, and frees it.
+    /// Allocates a block and frees it.
     fn block(&self, bytes: usize) -> Result<()>;
 }
 
 impl Wanted {
-    /// Opens it; `host` is the host backend if it is to be that. What the environment should not say of it is told.
+    /// Opens the backend, with `host` as the configuration of the host backend. Prints a warning if the environment overrides the detected
+    /// visibility.
     pub fn open(self, host: Builder, err: &mut dyn Write) -> Result<Place> {
         let place = self.look(host)?;
         let Detected { overruled, warning, .. } = MemoryVisibility::detect(&place.backend, 0)?;
         if let (Some(said), Some(warning)) = (overruled, warning) {
-            // Where nobody listens it is as where nobody reads.
+            // A closed error stream is no failure.
             let _ = writeln!(err, "ringmem: {}={}: {warning}", visibility::VARIABLE, plain(&said));
         }
         Ok(place)
@@ -74,7 +75,7 @@ impl Wanted {
 }
 
 impl Place {
-    /// Where the kernel ran, in words.
+    /// Returns a line that states where the kernel ran.
     pub fn words(&self) -> String {
         let what = if self.backend.is_simulated() {
             "the kernel ran on a thread, device memory is simulated"

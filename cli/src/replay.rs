@@ -1,9 +1,9 @@
-//! `ringmem replay`: a trace of allocations, run on a pool of one's choice.
+//! `ringmem replay`: replays a trace of allocations on a configurable pool.
 //!
-//! 1. It runs twice, each time on a backend of its own: for the time, with nothing between one event and the next, and for the figures, which are
-//!    read when most is asked for at once and at the end. What the trace leaves live is freed after that.
-//! 2. Its streams are opened, and blocks are taken and freed in their order; nothing is queued on them, so no use is ever open.
-//! 3. A request that finds no memory is counted, and its free is left out: it is no odd one. It is no failure.
+//! 1. The trace runs twice, each time on a new backend: once for the time, with nothing between the events, and once for the figures.
+//!    Figures are read at the peak and at the end. Blocks that the trace leaves live are freed after that.
+//! 2. Blocks are allocated and freed in the order of the trace's streams. Nothing is queued on the streams, so no use is ever pending.
+//! 3. A request that runs out of memory is counted, and its free is skipped and not counted as invalid. The replay still succeeds.
 
 mod report;
 
@@ -23,27 +23,27 @@ use super::{Failure, Outcome as Done, absurd, chain, failed, size};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// What a `Logged` memory wrote down
+    /// A trace recorded by a `Logged` memory
     trace: PathBuf,
-    /// The most bytes that the pool holds
+    /// Maximum size of the pool
     #[arg(long, default_value = "4GiB", allow_hyphen_values = true, value_parser = size::parse)]
     pool_limit: u64,
-    /// Bytes that the pool takes at once
+    /// Size of a slab: the pool's unit of allocation
     #[arg(long, default_value = "32MiB", allow_hyphen_values = true, value_parser = size::parse)]
     slab: u64,
-    /// Size classes from one power of two to the next: 1, 2, 4 or 8
+    /// Size classes per power of two: 1, 2, 4 or 8
     #[arg(long, default_value_t = 4, allow_negative_numbers = true, value_parser = steps)]
     sub_steps: u32,
-    /// Blocks as long as what was asked for, to 256 bytes
+    /// Give blocks the requested size, rounded up to 256 bytes, instead of the size of their class
     #[arg(long)]
     exact: bool,
-    /// Every block from the device, and back to it
+    /// Allocate every block from the device, without a pool
     #[arg(long, conflicts_with_all = ["pool_limit", "slab", "sub_steps", "exact"])]
     no_pool: bool,
-    /// Device memory that the backend has
+    /// Size of the backend's device memory
     #[arg(long, default_value = "1GiB", allow_hyphen_values = true, value_parser = size::parse)]
     device_memory: u64,
-    /// Draw the slabs as they are when most is asked for
+    /// Draw the slabs at the peak
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
     /// Where the memory is
@@ -54,19 +54,19 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// Where the memory is. What is replayed is counted in the backend, so it is the simulated one.
+/// Where the memory is. A replay uses the simulated device, because the backend counts its allocations.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Backend {
     /// The host backend
     Auto,
-    /// Device memory simulated
+    /// The host backend, with simulated device memory
     Host,
 }
 
-/// A trace of more bytes, or of more events, is a mistake. Each event takes some hundred bytes while it is run.
+/// Limits on the size of a trace in bytes and in events. Each event takes some hundred bytes during a replay.
 const LONGEST: u64 = 1 << 30;
 const EVENTS: usize = 1 << 24;
-/// Each is a thread.
+/// Maximum number of streams; each is a thread.
 const STREAMS: u64 = 256;
 
 fn steps(text: &str) -> Result<u32, String> {
@@ -105,7 +105,7 @@ pub(super) fn run(arguments: &Arguments, out: &mut dyn std::io::Write) -> Done {
     Ok(())
 }
 
-/// What went wrong with a file, with its name.
+/// Describes a failure with the name of its file.
 fn of_file(path: &Path, fact: &dyn std::fmt::Display) -> Failure {
     Failure::Fact(format!("{}: {fact}", path.display()))
 }
@@ -132,7 +132,7 @@ fn read(source: &mut FileSource) -> Result<Trace, Failure> {
     Ok(trace)
 }
 
-/// What a trace runs on.
+/// The streams and the pool that a trace runs on.
 struct Rig {
     streams: Vec<Stream>,
     pool: Pool<Device>,
@@ -156,27 +156,27 @@ impl Rig {
     }
 }
 
-/// What came of a trace's events.
+/// Counts of the results of a trace's events.
 #[derive(Default)]
 struct Tally {
     given: u64,
     refused: u64,
     freed: u64,
-    /// Frees of blocks that there are not, but for those that were refused.
+    /// Frees of blocks that do not exist, other than refused ones.
     not_live: u64,
     /// Frees that failed.
     failed: u64,
-    /// The first that was refused: its line, and why.
+    /// The first refused request: its event number and the error.
     first_refusal: Option<(u64, String)>,
     events: u64,
-    /// Bytes asked for and live, now and at most.
+    /// Requested bytes that are live: now and at the peak.
     live: u64,
     peak: u64,
-    /// After which event the most were, the first such.
+    /// The number of the event that first reached the peak.
     peak_after: u64,
-    /// Bytes of live blocks, by number.
+    /// Requested bytes of live blocks, by block number.
     sizes: HashMap<u64, u64>,
-    /// Blocks that the trace had and this run was refused.
+    /// Blocks that the trace allocated and this run was refused.
     missing: HashSet<u64>,
 }
 
@@ -186,7 +186,7 @@ impl Tally {
         match outcome {
             Outcome::Allocated => {
                 self.given += 1;
-                // What the trace was refused is given back at once.
+                // A request that failed in the trace does not count: the replay frees it at once.
                 if let Event::Alloc { block, size, .. } = *event {
                     self.sizes.insert(block, size);
                     self.live += size;
@@ -214,11 +214,11 @@ impl Tally {
     }
 }
 
-/// What a pool said of itself.
+/// Statistics reported by a pool.
 #[derive(Default)]
 struct Seen {
     peak: Statistics,
-    /// At the peak.
+    /// The slabs at the peak.
     slabs: Vec<SlabView>,
     end: Statistics,
     driver_allocations: u64,

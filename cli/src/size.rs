@@ -1,10 +1,10 @@
-//! Sizes as people write them: `4096`, `256KiB`, `4M`, `1GB`.
+//! Sizes in the form that people write: `4096`, `256KiB`, `4M`, `1GB`.
 
-/// Bytes of `text`: a whole number and a unit. `K`, `KiB` are 1024, `KB` is 1000, and so on to `T`; case does not matter.
+/// Parses a size in bytes: a whole number and a unit. `K` and `KiB` are 1024, `KB` is 1000, and so on to `T`; case does not matter.
 ///
 /// # Errors
 ///
-/// What is wrong with it, in words.
+/// A description of the mistake.
 pub(super) fn parse(text: &str) -> Result<u64, String> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -36,7 +36,7 @@ pub(super) fn parse(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Bytes as a person reads them.
+/// Formats a size for people.
 pub(super) fn show(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut unit = 0;

@@ -1,11 +1,11 @@
-//! `ringmem stream`: a file through device memory and a persistent kernel.
+//! `ringmem stream`: streams a file through device memory and a persistent kernel.
 //!
-//! 1. Bytes go from the file into pinned staging buffers, from there into device memory; the kernel is told of each chunk by a
-//!    message of 32 bytes. The host computes no part of the answer.
-//! 2. At most `staging` buffers are filled or being copied, and at most as many chunks are with the kernel as device memory holds.
-//! 3. The answer is compared with one straight pass of the same function over the same bytes; a difference is a failure. A file is read again for
+//! 1. Bytes are read from the file into pinned staging buffers and copied to device memory. A 32-byte message announces each chunk to the
+//!    kernel. The host computes no part of the answer.
+//! 2. At most `staging` buffers are being filled or copied. At most as many chunks are in flight in the kernel as device memory holds.
+//! 3. The answer is compared with a sequential pass of the same function on the host; a difference is a failure. A file is read again for
 //!    this pass; standard input is compared as it is read.
-//! 4. With `--out`, what comes back is written to another file, which is there whole or not at all.
+//! 4. With `--out`, the result is written to another file, which appears complete or not at all.
 
 pub(super) mod copy;
 mod count;
@@ -33,22 +33,22 @@ use input::Input;
 pub(super) struct Arguments {
     /// A regular file of any length, or - for standard input
     file: PathBuf,
-    /// Bytes a chunk at most, rounded up to 4 KiB; made smaller to fit the device memory twice
+    /// Maximum chunk size, rounded up to 4 KiB; reduced so that two chunks fit in the device memory
     #[arg(long, default_value = "4MiB", allow_hyphen_values = true, value_parser = size::parse)]
     chunk_size: u64,
-    /// Pinned buffers between file and device
+    /// Number of pinned staging buffers
     #[arg(long, default_value_t = 2, allow_negative_numbers = true, value_parser = RangedI64ValueParser::<u64>::new().range(1..=64))]
     staging: u64,
     /// Slots of each ring, a power of two
     #[arg(long, default_value_t = 1024, allow_negative_numbers = true, value_parser = capacity)]
     ring_capacity: u64,
-    /// Device memory to be used; the host backend has no more
+    /// Device memory to use; the host backend has exactly this much
     #[arg(long, default_value = "256MiB", allow_hyphen_values = true, value_parser = size::parse)]
     device_memory: u64,
-    /// Write what comes back to this file, which is replaced only by a whole one, instead of counting
+    /// Write the result to this file instead of counting; the file appears only when it is complete
     #[arg(long)]
     out: Option<PathBuf>,
-    /// What the kernel does with each byte on the way to --out: add:N or xor:N
+    /// Operation of the kernel on each byte, with --out: add:N or xor:N
     #[arg(long, requires = "out", value_parser = operation)]
     transform: Option<Operation>,
     /// Where the kernel runs
@@ -62,17 +62,17 @@ pub(super) struct Arguments {
 const PAGE: u64 = 4096;
 const LARGEST_DEVICE: u64 = 1 << 40;
 
-/// What the arguments come to for a file of some length.
+/// The sizes derived from the arguments and the input's length.
 struct Shape {
     chunk: u64,
     staging: u64,
-    /// Chunks that device memory holds at once.
+    /// Number of chunks that device memory holds at once.
     slots: u64,
 }
 
 impl Arguments {
     fn shape(&self, length: Option<u64>) -> Result<Shape, Failure> {
-        // More bytes than any input has.
+        // More than the length of any input.
         let length = length.unwrap_or(1 << 60);
         let work = size_of::<Work>() as u64;
         let least = work.next_multiple_of(PAGE) + 2 * PAGE;
@@ -98,7 +98,7 @@ impl Arguments {
         let chunk = self.chunk_size.next_multiple_of(PAGE).min(fitting).min(length.next_multiple_of(PAGE).max(PAGE));
         let chunks = length.div_ceil(chunk).max(1);
         let staging = self.staging.min(chunks);
-        // Two more than staging keep the kernel busy while the next are copied; more would only spread over the caches.
+        // Two more than staging keep the kernel busy while the next chunks are copied. More would only occupy more cache.
         let slots = (room / chunk).min(staging + 2).min(chunks).min(self.ring_capacity);
         Ok(Shape { chunk, staging, slots })
     }
@@ -106,7 +106,7 @@ impl Arguments {
 
 impl Shape {
     fn streamer(&self, backend: &Arc<dyn Backend>, staging: u64) -> ringmem::Result<Streamer> {
-        // A few at most: their number has been checked.
+        // Lossless: the arguments have been range-checked.
         let few = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         Streamer::builder(backend, 0).chunk(self.chunk).depth(few(self.slots)).staging(few(staging)).build()
     }
@@ -132,7 +132,7 @@ fn operation(text: &str) -> Result<Operation, String> {
     }
 }
 
-/// What the kernel and the straight pass each found.
+/// The answer, as computed by the kernel and by the host.
 #[derive(PartialEq, Eq)]
 struct Answer {
     histogram: [u64; 256],
@@ -170,7 +170,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
     )))
 }
 
-/// The kernel's own function, run by this thread over memory that it has just filled.
+/// Runs the kernel's function on this thread, over memory that it has just filled.
 struct Straight {
     words: Vec<u64>,
     /// Filled bytes of `words`.

@@ -1,4 +1,4 @@
-//! Bytes from one memory to another: by a stream, by a bridge, beside other work.
+//! Benchmarks of copies: by a stream, by a bridge, and overlapped with other work.
 
 use std::mem::offset_of;
 use std::time::Instant;
@@ -16,12 +16,12 @@ use crate::place::Calls;
 
 type Run<'a> = &'a mut dyn FnMut(Workload<'_>) -> Outcome;
 
-/// Both ends of a copy; `None` while it is under way.
+/// The two buffers of a copy; `None` while it is in flight.
 type Pair<A, B> = Option<(Buffer<u8, A>, Buffer<u8, B>)>;
 
 const DRIVER: &str = "driver, bare copy";
 
-/// One large copy.
+/// Measures one large copy.
 pub(super) fn large(rig: &Rig, name: &'static str, mut run: impl FnMut(Workload<'_>) -> Outcome) -> Outcome {
     let (pinned, device) = (Pinned::new(&rig.backend, rig.device), Device::new(&rig.backend, rig.device));
     match name {
@@ -44,7 +44,7 @@ fn copy<A: Placed, B: Placed>(rig: &Rig, name: &'static str, from: &A, to: &B, r
     };
     let mut subjects = vec![
         Subject { name: "ringmem Stream", turn: Box::new(ours) },
-        // SAFETY: both buffers are as long and in `pair`, whose copy by `ours` is over whenever it returns: turns do not overlap.
+        // SAFETY: both buffers have equal length and are in `pair`, whose copy by `ours` is complete when it returns: turns do not overlap.
         Subject { name: "backend", turn: Box::new(|| unsafe { bare.run(rig) }) },
     ];
     // SAFETY: as above.
@@ -52,15 +52,15 @@ fn copy<A: Placed, B: Placed>(rig: &Rig, name: &'static str, from: &A, to: &B, r
     run(Workload { name, unit: "ns", aim: Some(1.03), subjects })
 }
 
-/// Copies one buffer of a pair to the other, on a stream, and waits for it.
+/// Copies one buffer of a pair to the other on a stream and waits.
 fn queued_copy<A: Memory, B: Memory>(stream: &Stream, pair: &mut Pair<A, B>) -> Result<(), Failure> {
-    // Gone only where a copy failed, which ended the run.
+    // `None` only after a failed copy, which ended the run.
     let Some((from, to)) = pair.take() else { return Err(Failure::Fact("a copy failed before".to_owned())) };
     *pair = Some(stream.copy(from, to).and_then(Pending::wait).map_err(Rejected::into_error)?);
     Ok(())
 }
 
-/// A large copy on a stream of its own, again and again.
+/// A repeated large copy on its own stream.
 pub(super) struct Large<A: Memory, B: Memory> {
     stream: Stream,
     pair: Pair<A, B>,
@@ -73,7 +73,7 @@ impl<A: Memory + Clone, B: Memory + Clone> Large<A, B> {
         Ok(Self { stream: Stream::new(&rig.backend, rig.device)?, pair: Some((from, Buffer::new(to.clone(), bytes)?)) })
     }
 
-    /// Nanoseconds of one copy and the wait for it.
+    /// Returns the nanoseconds of one copy and the wait for it.
     pub fn turn(&mut self) -> Result<f64, Failure> {
         let begun = Instant::now();
         queued_copy(&self.stream, &mut self.pair)?;
@@ -81,7 +81,7 @@ impl<A: Memory + Clone, B: Memory + Clone> Large<A, B> {
     }
 }
 
-/// The link, both ways at once.
+/// The link, with copies in both directions at once.
 pub(super) struct Link {
     up: Large<Pinned, Device>,
     down: Large<Device, Pinned>,
@@ -95,7 +95,7 @@ impl Link {
         Ok(Self { up: Large::new(rig, &pinned, &device, bytes)?, down: Large::new(rig, &device, &pinned, bytes)?, bytes })
     }
 
-    /// Nanoseconds in which so many bytes go there and as many come back.
+    /// Returns the nanoseconds to copy `bytes` bytes in each direction at once.
     pub fn turn(&mut self, bytes: usize) -> Result<f64, Failure> {
         let begun = Instant::now();
         let lost = || Failure::Fact("a copy failed before".to_owned());
@@ -124,7 +124,7 @@ impl Placed for Device {
     }
 }
 
-/// A copy as the backend itself does it.
+/// A copy by the backend's own call.
 struct Bare {
     copy: Option<Copy>,
     on: StreamId,
@@ -148,7 +148,7 @@ impl Bare {
         })
     }
 
-    /// The same by the driver alone.
+    /// Same copy by the driver's own call.
     ///
     /// # Safety
     ///
@@ -166,12 +166,12 @@ impl Bare {
     }
 }
 
-/// A fill and a copy at once.
+/// Measures a fill and a copy that overlap.
 pub(super) fn overlap(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> Outcome {
     let [filling, copying] = [(); 2].map(|()| Stream::new(&rig.backend, rig.device));
     let (filling, copying) = (filling?, copying?);
     let device = Device::new(&rig.backend, rig.device);
-    // In two parts, as a pipeline has them: what is computed, and what comes next.
+    // Two halves, as in a pipeline: one is computed while the next is copied.
     let half = rig.bytes / 2;
     let mut filled = Some(Buffer::<u8, _>::new(device.clone(), half)?);
     let mut pair = Some((Buffer::<u8, _>::new(Pinned::new(&rig.backend, rig.device), half)?, Buffer::<u8, _>::new(device, half)?));
@@ -195,7 +195,7 @@ pub(super) fn overlap(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> O
     };
     let longer = || {
         let fill = fill_alone()?;
-        // SAFETY: the pair is idle between turns, and its buffers live.
+        // SAFETY: the pair is idle between turns, and its buffers are live.
         let copy = unsafe { bare.run(rig) }?;
         Ok(fill.max(copy))
     };
@@ -214,7 +214,7 @@ pub(super) fn overlap(rig: &Rig, run: impl FnOnce(Workload<'_>) -> Outcome) -> O
     run(Workload { name: "overlap", unit: "ns", aim: Some(1.10), subjects })
 }
 
-/// Messages from a ring to its twin on the device, or back.
+/// Measures messages flushed from a ring to its device ring, or back.
 pub(super) fn flush(rig: &Rig, name: &'static str, run: impl FnMut(Workload<'_>) -> Outcome) -> Outcome {
     let (bytes, aim) = match name {
         "flush" | "flush-back" => (1 << 20, 1.11),
@@ -233,7 +233,7 @@ pub(super) fn flush(rig: &Rig, name: &'static str, run: impl FnMut(Workload<'_>)
     }
 }
 
-/// Measures what moves so many bytes beside one bare copy of as many.
+/// Adds one bare copy of as many bytes as a baseline, and runs the workload.
 fn beside_bare<A: Placed, B: Placed>(
     rig: &Rig,
     workload: Workload<'_>,
@@ -246,19 +246,19 @@ fn beside_bare<A: Placed, B: Placed>(
     let stream = Stream::new(&rig.backend, rig.device)?;
     let bare = Bare::of(&pair, &stream);
     let mut workload = workload;
-    // SAFETY: nobody else uses the pair, which is dropped after the run.
+    // SAFETY: nothing else uses the pair, which is dropped after the run.
     workload.subjects.push(Subject { name: "backend", turn: Box::new(|| unsafe { bare.run(rig) }) });
     // SAFETY: as above.
     workload.subjects.extend(rig.driver.as_deref().map(|driver| Subject { name: DRIVER, turn: Box::new(|| unsafe { bare.by(driver) }) }));
     run(workload)
 }
 
-/// A bridge between rings in pinned and in device memory, whose kernel is this thread.
+/// A bridge between rings in pinned and in device memory; this thread acts as the kernel.
 struct Flush<'a> {
     rig: &'a Rig,
     opened: Opened<Echo, Echo>,
     lines: Vec<Echo>,
-    /// The index that a kernel writes, and what is there.
+    /// The index that the kernel would write, and its current value.
     index: Place,
     written: u64,
 }
@@ -278,7 +278,7 @@ impl<'a> Flush<'a> {
         };
         if is_back {
             let fill = Fill::of(Place::Device(DeviceAddress::new(output.slots)), 7_u64, slots * 8);
-            // SAFETY: the ring's slots, of which nobody has published any.
+            // SAFETY: the ring's slots, none of which has been published.
             unsafe { rig.backend.fill_now(&fill) }?;
         }
         Ok(Self { rig, opened, lines, index: Place::Device(DeviceAddress::new(index)), written: 0 })
@@ -292,7 +292,7 @@ impl<'a> Flush<'a> {
         let took = begun.elapsed();
         self.all([pushed as u64, moved])?;
         self.publish()?;
-        // So that there is room, and the next flush need not look for it.
+        // Refreshes the host's view of the free slots, so that the next flush does not poll.
         if let Some((_, looked)) = self.opened.bridge.untaken() {
             looked?;
         }
@@ -313,10 +313,10 @@ impl<'a> Flush<'a> {
         Ok(took.as_nanos() as f64)
     }
 
-    /// Does what a kernel does with the index of as many messages.
+    /// Advances the kernel's index by as many messages.
     fn publish(&mut self) -> Outcome {
         self.written += self.lines.len() as u64;
-        // SAFETY: a word of a live ring's header, which all sides access as one.
+        // SAFETY: a word of a live ring's header, accessed as one word by all sides.
         Ok(unsafe { self.rig.backend.publish_now(self.index, self.written) }?)
     }
 

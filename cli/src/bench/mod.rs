@@ -1,25 +1,25 @@
-//! `ringmem bench`: the figures that matter, on this machine, each beside its peer in the same run.
+//! `ringmem bench`: measures this machine, each workload against baselines in the same run.
 //!
-//! | workload | ours | beside it |
+//! | workload | subject | baselines |
 //! |---|---|---|
-//! | `h2d`, `d2h`, `d2d` | a copy queued on a stream and waited for; pinned memory at the host's end | the backend's own call on the same buffers |
-//! | `stream` | a file that the system has in its page cache, to a device | the longer of reading it and copying as many bytes, and each of them |
+//! | `h2d`, `d2h`, `d2d` | a copy on a stream and the wait for it; host memory is pinned | the backend's own call on the same buffers |
+//! | `stream` | a file in the page cache, to a device | the longer of reading it and copying as many bytes, and each of them |
 //! | `stream-back` | the same, and from there to memory | the longest of reading and writing it and of both copies, and each of them |
-//! | `flush`, `flush-16M`, `-large` | 1 or 16 MiB, or as many bytes as a large copy, of messages from a ring to its twin on the device | one bare copy of as many bytes |
-//! | `flush-back`, `-back-large` | the same from the device's ring to its twin | the same |
+//! | `flush`, `flush-16M`, `-large` | 1 or 16 MiB, or `--bytes`, of messages from a ring to its device ring | one bare copy of as many bytes |
+//! | `flush-back`, `-back-large` | the same from the device ring to the host's | the same |
 //! | `overlap` | a fill and a copy on two streams at once | the longer of the two alone; one after the other, from pinned and from pageable memory |
-//! | `pool-64K`, `-1M`, `-100M`, `-1G` | a block of a pool taken and given back | allocated and freed by the backend |
-//! | `round-trip` | one message to a listening kernel and back, the median | a word to a kernel and back; a launch and a wait for it |
+//! | `pool-64K`, `-1M`, `-100M`, `-1G` | a pool's allocation and free of a block | the backend's allocation and free |
+//! | `round-trip` | one message to a running kernel and back, the median | a word to a kernel and back; a launch and the wait for it |
 //! | `round-trip-p99` | the same, the 99th percentile | its own median |
-//! | `flagged-trip` | the same between rings with a flag in each slot, the median | a word to a kernel and back |
+//! | `flagged-trip` | the same with a flag in each slot, the median | a word to a kernel and back |
 //! | `messages` | 64 bytes to a kernel and back, in batches | as many bytes copied both ways at once; a publication for each message |
-//! | `messages-8` | the same through eight kernels with a ring and a thread each, together | as many bytes copied both ways at once |
-//! | `accounts` | the same | the same to a kernel that keeps no counters, clock, heartbeat and telemetry while there is work |
+//! | `messages-8` | the same through eight kernels at once, each with its own rings and thread | as many bytes copied both ways at once |
+//! | `accounts` | the same | a kernel without counters, clock, heartbeat and telemetry while it is busy |
 //!
-//! On a GPU the driver's own calls are beside the copies and the pools, too: `cuMemcpy...Async` and the wait for it, `cuMemAllocAsync` with the pool's
-//! threshold raised, and `cuMemAlloc`.
+//! On a GPU the driver's own calls are further baselines of the copies and the pools: `cuMemcpy...Async` and the wait for it,
+//! `cuMemAllocAsync` with the pool's threshold raised, and `cuMemAlloc`.
 //!
-//! The host backend's devices are this machine's memory and threads: figures of it say so, and are no GPU's.
+//! The host backend simulates its devices with host memory and threads. Its figures are marked and say nothing about a GPU.
 
 mod copies;
 mod files;
@@ -43,19 +43,19 @@ use super::{Failure, Outcome, absurd, size};
 
 #[derive(clap::Args)]
 pub(super) struct Arguments {
-    /// Only these workloads
+    /// Run only these workloads
     #[arg(value_parser = NAMES)]
     workloads: Vec<String>,
     /// Where the kernels run
     #[arg(long, value_enum, default_value_t = Wanted::Auto)]
     backend: Wanted,
-    /// Bytes of a large copy
+    /// Size of a large copy
     #[arg(long, default_value = "256MiB", allow_hyphen_values = true, value_parser = size::parse)]
     bytes: u64,
-    /// Seconds for each workload, about
+    /// Approximate time per workload, in seconds
     #[arg(long, default_value_t = 4, allow_negative_numbers = true, value_parser = RangedI64ValueParser::<u64>::new().range(0..=600))]
     seconds: u64,
-    /// One JSON object a row
+    /// Print one JSON object per row
     #[arg(long)]
     json: bool,
 }
@@ -83,10 +83,10 @@ const NAMES: [&str; 21] = [
     "messages-8",
     "accounts",
 ];
-/// The most that a large copy copies, and the least: a page.
+/// Allowed sizes of a large copy: from a page to 8 GiB.
 const BYTES: std::ops::RangeInclusive<u64> = 4096..=8 << 30;
 
-/// What workloads are measured on.
+/// The backend and settings of a run.
 struct Rig {
     backend: Arc<dyn Backend>,
     device: u32,
@@ -101,7 +101,7 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
         let [least, most] = [BYTES.start(), BYTES.end()].map(|&bytes| size::show(bytes));
         return Err(Failure::Usage(format!("--bytes {} is not from {least} to {most}", size::show(arguments.bytes))));
     }
-    // A ring of up to two large buffers and another of those, blocks of a gigabyte, rings.
+    // Up to two large buffers and a ring of that size, blocks of a gigabyte, rings.
     let place = arguments
         .backend
         .open(HostBackend::builder().device_memory(3 * arguments.bytes + (3 << 30)), err)
@@ -135,9 +135,9 @@ pub(super) fn run(arguments: &Arguments, image: &Image, out: &mut dyn Write, err
         };
         match measured {
             Ok(()) => {}
-            // Nobody reads on.
+            // The output is closed.
             Err(Failure::Print(error)) => return Err(Failure::Print(error)),
-            // The others are measured all the same.
+            // The other workloads still run.
             Err(failure) => failed.push(format!("{name}: {failure}")),
         }
     }

@@ -1,4 +1,4 @@
-//! A block taken and given back, over and over.
+//! Benchmark of allocating and freeing a block.
 
 use core::alloc::Layout;
 use std::time::Instant;
@@ -21,7 +21,7 @@ pub(super) fn warm(rig: &Rig, name: &'static str, run: impl FnOnce(Workload<'_>)
     let device = Device::new(&rig.backend, rig.device);
     let pool = Pool::builder(device.clone()).build()?;
     let stream = Stream::new(&rig.backend, rig.device)?;
-    // Zeroing takes the host's backend half a second for the largest.
+    // The host backend zeroes blocks, which takes half a second for the largest.
     let few = if bytes > 1 << 20 { 1 } else { 10 };
     let mut subjects = vec![
         Subject { name: "ringmem Pool", turn: Box::new(move || each(&pool, layout, 10_000)) },
@@ -41,12 +41,12 @@ fn each<M: Memory>(memory: &M, layout: Layout, times: u32) -> Result<f64, Failur
         if let Some(ready) = block.ready {
             memory.backend().wait(ready, None)?;
         }
-        // SAFETY: freed once, and nobody has used it.
+        // SAFETY: freed once, and unused.
         unsafe { memory.free(block, &Uses::NONE) }
     })
 }
 
-/// Nanoseconds of one of so many.
+/// Returns the nanoseconds per call over `times` calls.
 fn timed(times: u32, mut run: impl FnMut() -> ringmem::Result<()>) -> Result<f64, Failure> {
     let begun = Instant::now();
     for _ in 0..times {

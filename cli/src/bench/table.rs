@@ -1,4 +1,4 @@
-//! Turns of several subjects, and the rows that they come to.
+//! Runs the subjects of a workload in turns and prints a table.
 
 use std::io::Write;
 use std::time::{Duration, Instant};
@@ -7,25 +7,25 @@ use serde_json::json;
 
 use super::Failure;
 
-/// One turn: its figure in the workload's unit, less being better.
+/// One turn; returns its figure in the workload's unit, less being better.
 pub(super) type Turn<'a> = Box<dyn FnMut() -> Result<f64, Failure> + 'a>;
 
-/// Who takes turns. Ours begin with `ringmem`; what only tells of what a limit is made, with `alone:`.
+/// A participant of a workload. Names of ours begin with `ringmem`, those of partial baselines with `alone:`.
 pub(super) struct Subject<'a> {
     pub name: &'static str,
     pub turn: Turn<'a>,
 }
 
-/// What is measured, in one run, one turn after another.
+/// A workload whose subjects run interleaved, in one run.
 pub(super) struct Workload<'a> {
     pub name: &'static str,
     pub unit: &'static str,
-    /// The ratio to the best of the others that is aimed at on a GPU.
+    /// The target on a GPU: the ratio to the best baseline.
     pub aim: Option<f64>,
     pub subjects: Vec<Subject<'a>>,
 }
 
-/// How many turns at least and at most; between them it ends when its time is over.
+/// Minimum and maximum number of turns; between them the time limit decides.
 const TURNS: std::ops::RangeInclusive<usize> = 3..=51;
 
 struct Row {
@@ -41,7 +41,7 @@ impl Row {
     }
 }
 
-/// Where rows go, and whose figures they are.
+/// The destination of the rows, and the source of the figures.
 pub(super) struct Table<'a> {
     pub out: &'a mut dyn Write,
     pub json: bool,
@@ -50,7 +50,7 @@ pub(super) struct Table<'a> {
 }
 
 impl Table<'_> {
-    /// Says where all this is measured, and why there.
+    /// Prints which backend is measured, and why.
     pub fn head(&mut self, backend: &str, why: &str) -> Result<(), Failure> {
         if !self.json {
             let Self { out, .. } = self;
@@ -64,7 +64,7 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Measures a workload for about so long, and prints its rows, the quickest first.
+    /// Runs a workload for about `time` and prints its rows, the fastest first.
     pub fn run(&mut self, workload: Workload<'_>, time: Duration) -> Result<(), Failure> {
         let Workload { name, unit, aim, mut subjects } = workload;
         let mut samples = vec![Vec::new(); subjects.len()];

@@ -1,4 +1,4 @@
-//! What a replay looks like: a page or one object of JSON.
+//! Formats the result of a replay as text or as one JSON object.
 
 use std::fmt::Display;
 use std::io::{self, Write};

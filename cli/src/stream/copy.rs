@@ -1,4 +1,4 @@
-//! `--out`: through device memory and back, into another file.
+//! `--out`: streams a file through device memory and back into another file.
 
 use std::fs;
 use std::io::{self, Write};
@@ -22,7 +22,7 @@ use super::{Arguments, Shape};
 use crate::place::Place;
 use crate::{Failure, Outcome, absurd, counted, failed, nanoseconds, shown, size};
 
-/// What is said of chunks that are to be transformed.
+/// The messages about chunks to be transformed.
 struct Transform(Operation);
 
 impl Dialogue for Transform {
@@ -42,7 +42,7 @@ impl Dialogue for Transform {
     }
 }
 
-/// Writes the file, checks it against what this thread makes of the source, and only then gives it its name.
+/// Writes the file, compares its checksum with one computed from the source on this thread, and only then gives the file its name.
 pub(super) fn run(
     arguments: &Arguments,
     to: &Path,
@@ -101,7 +101,7 @@ fn stream(
     progress: &mut Progress,
     out: &mut dyn Write,
 ) -> Result<Came, Failure> {
-    // A chunk that comes back needs its buffer to the end.
+    // A chunk that is copied back occupies its buffer until the end.
     let mut streamer = shape.streamer(backend, shape.slots)?;
     let job = Job::new(source).to(sink).checksums();
     let Some(operation) = arguments.transform else {
@@ -113,7 +113,7 @@ fn stream(
     options.arguments = &places;
     options.input_capacity = arguments.ring_capacity;
     options.output_capacity = arguments.ring_capacity;
-    // SAFETY: the arguments are the streamer's memory, of which the kernel touches only chunks that it was told of.
+    // SAFETY: the arguments are the streamer's memory, of which the kernel accesses only the chunks announced to it.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, Transform(operation))? };
     let came = progress.watch(&mut streamer, job, &mut stage, out)?;
     if came.is_ok() {
@@ -122,7 +122,7 @@ fn stream(
     Ok(came)
 }
 
-/// CRC-32C of what should have been written.
+/// CRC-32C of the expected output, computed on the host.
 struct Straight {
     operation: Option<Operation>,
     sum: u32,

@@ -1,4 +1,4 @@
-//! Counting: each chunk's message to the kernel `histogram`, and its answer.
+//! Counting: exchanges a message per chunk with the kernel `histogram`.
 
 use std::collections::VecDeque;
 use std::io::Write;
@@ -18,23 +18,23 @@ use super::report::Progress;
 use super::{Answer, Shape};
 use crate::{Failure, nanoseconds};
 
-/// What came out of the run.
+/// The result of a run.
 pub(super) struct Run {
     pub(super) answer: Answer,
-    /// Counted by the kernel.
+    /// Bytes counted by the kernel.
     pub(super) bytes: u64,
     pub(super) chunks: u64,
     pub(super) elapsed: Duration,
-    /// From message to answer, nanoseconds, sorted.
+    /// Times from message to answer, nanoseconds, sorted.
     pub(super) round_trips: Vec<u64>,
-    /// The most messages seen in each ring.
+    /// High-water mark of each ring, in messages.
     pub(super) high_water: [u64; 2],
     pub(super) closed: Closed,
-    /// Staging buffers, and those of them that are page-locked.
+    /// Number of staging buffers, and how many of them are page-locked.
     pub(super) pinned: (usize, usize),
 }
 
-/// What is said of chunks, and when.
+/// The messages about chunks, with the time of each.
 struct Count {
     asked: VecDeque<Instant>,
     last: Option<Counted>,
@@ -85,7 +85,8 @@ pub(super) fn run(
     options.input_capacity = ring_capacity;
     options.output_capacity = ring_capacity;
     let count = Count { asked: VecDeque::new(), last: None, round_trips: Vec::new() };
-    // SAFETY: the arguments are the streamer's memory, of which the kernel only reads chunks that it was told of, and the work, which is kept.
+    // SAFETY: the arguments are the streamer's memory, which the kernel only reads, within the chunks announced to it, and the work, which
+    // is kept.
     let mut stage = unsafe { Persistent::open(&streamer, &module, &options, count)? };
     stage.keep(arena);
     let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! What a run looks like: progress while it goes, a page or one object of JSON after it.
+//! Output of a run: progress during it, then text or one JSON object.
 
 use std::io::{self, IsTerminal, Write};
 use std::ops::ControlFlow;
@@ -15,13 +15,13 @@ use super::{Arguments, Shape};
 use crate::place::Place;
 use crate::{chart, counted, nanoseconds, percentile, percentiles, shown, size};
 
-/// A bar on a terminal; elsewhere a line a second; nothing beside JSON.
+/// A progress bar on a terminal, otherwise a line per second; nothing with JSON.
 pub(super) struct Progress {
     bar: Option<ProgressBar>,
     lines: bool,
-    /// Something is done that matters more than who hears of it.
+    /// A file is written, so a closed output does not end the run.
     writes: bool,
-    /// `None` if only the end of the input shows it.
+    /// `None` if the length is not known before the end of the input.
     length: Option<u64>,
     shown: Instant,
 }
@@ -39,7 +39,7 @@ impl Progress {
         Self { lines: bar.is_none() && !*json, bar, writes: out.is_some(), length, shown: Instant::now() }
     }
 
-    /// Streams a job with a callback that shows how far it is.
+    /// Streams a job and shows its progress.
     pub(super) fn watch<S: Stage>(&mut self, streamer: &mut Streamer, job: Job<'_>, stage: &mut S, out: &mut dyn Write) -> Watched {
         let mut printed = Ok(());
         let mut shown = |progress: streaming::Progress| match self.show(progress.done, out) {
@@ -60,7 +60,7 @@ impl Progress {
             self.shown = Instant::now();
             let of = self.length.map_or_else(String::new, |length| format!(" of {}", size::show(length)));
             match writeln!(out, "{}{of}", size::show(done)) {
-                // Nobody listens any more, and the file is still wanted.
+                // The output is closed, but the file is still being written.
                 Err(error) if self.writes && error.kind() == io::ErrorKind::BrokenPipe => self.lines = false,
                 printed => printed?,
             }
@@ -76,13 +76,13 @@ impl Progress {
 }
 
 impl Drop for Progress {
-    /// Also when the run has failed: the error's line stands alone.
+    /// Clears the bar even if the run failed, so that the error's line stands alone.
     fn drop(&mut self) {
         self.finish();
     }
 }
 
-/// What came of the stream, unless nobody could be told how far it was.
+/// The result of a stream, or the error of printing its progress.
 type Watched = io::Result<Result<Streamed, Interrupted>>;
 
 pub(super) struct Report<'a> {
@@ -175,12 +175,12 @@ fn telemetry(seen: &TelemetryBuffer<u64>) -> Value {
     })
 }
 
-/// Bytes a second; 0 for no bytes.
+/// Returns bytes per second; 0 for no bytes.
 pub(super) fn rate(bytes: u64, time: Duration) -> f64 {
     if bytes == 0 { 0.0 } else { bytes as f64 / time.as_secs_f64().max(1e-9) }
 }
 
-/// The most memory that this process has had resident, where the system says so.
+/// Returns the peak resident memory of this process, if the system reports it.
 pub(super) fn max_resident_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
