@@ -1,4 +1,4 @@
-//! A ring between two threads: single messages, batches, and work in place.
+//! A ring between two threads: single messages, batches, and access in place.
 //!
 //! `cargo run --release --example 02_ring`
 
@@ -10,14 +10,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut ring = Ring::<u64, 8>::new();
     let (mut producer, mut consumer) = ring.split();
 
-    // One at a time, published at once. `push` on a full ring returns the value.
+    // One message per publish. `push` on a full ring returns the value.
     for value in 0..8 {
         producer.push(value)?;
     }
     assert!(matches!(producer.push(8), Err(PushError::Full(8))));
     assert_eq!(consumer.pop(), Ok(0));
 
-    // In place: look at up to four messages, then release some of them.
+    // In place: reads up to four messages, then releases some of them.
     let seen = consumer.peek(4)?;
     println!("waiting: {:?}", seen.as_slices());
     seen.release(4);

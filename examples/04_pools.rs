@@ -1,4 +1,4 @@
-//! Pools of a device, configured once, and what they hold: used, available and total.
+//! The pools of a device, configured once, and their memory: used, available and total.
 //!
 //! `cargo run --release --features std --example 04_pools`
 
@@ -10,7 +10,7 @@ use ringmem::pool::{Pools, configure};
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// A line a program would print now and then.
+/// Prints a status line, as a program might do periodically.
 fn show(when: &str, pools: &Pools) -> Result<(), Box<dyn Error>> {
     let info = pools.backend().memory_info(pools.ordinal())?.ok_or("nobody knows how much memory the device has")?;
     let [used, available, total] = [info.used(), info.free, info.total].map(|bytes| bytes as f64 / MIB);
@@ -24,17 +24,17 @@ fn show(when: &str, pools: &Pools) -> Result<(), Box<dyn Error>> {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let backend = HostBackend::builder().device_memory(256 << 20).build()?;
-    // Once in a program; from then on `pool::global()` gives the same, anywhere.
+    // Once per program; afterwards `pool::global()` returns the same pools everywhere.
     let pools = configure(&backend, 0, &Config::host().with_pool_bytes(128 << 20))?;
     show("at first", pools)?;
 
-    // Of what is available, four fifths at most: the rest is for what nobody counted.
+    // At most four fifths of the available memory: the rest is a reserve for unaccounted allocations.
     println!("a batch of 1 GiB becomes {:.1} MiB", pools.batch_bytes(1 << 30)? as f64 / MIB);
 
     let weights = pools.buffer::<f32>(10 << 20)?;
     show("with 40 MiB of weights", pools)?;
 
-    // The same block a hundred times: the device is asked once.
+    // Same block a hundred times: only one device allocation.
     let before = pools.device().statistics().memory_allocations;
     let elements = vec![1.5; 1 << 20];
     for _ in 0..100 {

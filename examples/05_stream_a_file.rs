@@ -1,4 +1,4 @@
-//! A file four times larger than the device's memory, through it: each chunk is changed by a kernel that runs all the time.
+//! Streams a file four times larger than the device's memory through a persistent kernel that changes each chunk.
 //!
 //! `cargo run --release --features std --example 05_stream_a_file`
 
@@ -11,7 +11,7 @@ use ringmem::stream::Module;
 use ringmem::streaming::{Cause, Chunk, Dialogue, FileSink, FileSource, Job, Persistent, Progress, Streamer};
 use ringmem_kernels::transform::{Applied, Apply, Operation};
 
-/// What is said to the kernel of a chunk, and what is made of its answer.
+/// Messages to the kernel about chunks, and its answers.
 struct Add(u8);
 
 impl Dialogue for Add {
@@ -19,7 +19,7 @@ impl Dialogue for Add {
     type Answer = Applied;
 
     fn ask(&mut self, chunk: &Chunk) -> Apply {
-        // Offset and length travel, the bytes are in device memory already.
+        // The message carries offset and length; the bytes are already in device memory.
         Apply { id: chunk.index, offset: chunk.place, length: chunk.length, operation: Operation::Add(self.0).word() }
     }
 
@@ -45,7 +45,7 @@ fn stream(place: &std::path::Path) -> Result<(), Box<dyn Error>> {
     let bytes: Vec<u8> = (0..4 << 20).map(|i: u32| (i / 7) as u8).collect();
     std::fs::write(&from, &bytes)?;
 
-    // Three chunks are under way at once: one is read, one on its way, one with the kernel. So much device memory is all that is taken.
+    // Three chunks in flight at once: one being read, one being copied, one in the kernel. No more device memory is used.
     let backend = HostBackend::builder().device_memory(1 << 20).build()?;
     let mut streamer = Streamer::builder(&backend, 0).chunk(256 << 10).depth(3).build()?;
 
@@ -53,10 +53,10 @@ fn stream(place: &std::path::Path) -> Result<(), Box<dyn Error>> {
     let arguments = [streamer.address(), streamer.size()];
     let mut options = Options::new("transform");
     options.arguments = &arguments;
-    // SAFETY: the arguments are the streamer's memory, of which `transform` touches only chunks that it was told of and has not answered.
+    // SAFETY: the arguments are the streamer's memory. `transform` accesses only chunks that were announced and not yet answered.
     let mut kernel = unsafe { Persistent::open(&streamer, &module, &options, Add(7))? };
 
-    // It is stopped after five chunks, as an error would stop it ...
+    // Stops after five chunks, as an error would ...
     let (mut source, mut sink) = (FileSource::open(&from)?, FileSink::create(&to)?);
     let mut fifth = |progress: Progress| if progress.chunks == 5 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     let stopped = match streamer.run(Job::new(&mut source).to(&mut sink).on_progress(&mut fifth), &mut kernel) {
@@ -64,9 +64,9 @@ fn stream(place: &std::path::Path) -> Result<(), Box<dyn Error>> {
         Err(stopped) => stopped,
     };
     println!("stopped: {} KiB are done, because it {}", stopped.done >> 10, stopped.cause);
-    drop(kernel); // it may still have chunks that nobody asks for any more
+    drop(kernel); // it may still hold chunks that are no longer needed
 
-    // ... and goes on from there, into the same sink.
+    // ... and resumes from there, into the same sink.
     let mut streamer = Streamer::builder(&backend, 0).chunk(64 << 10).depth(3).build()?;
     let arguments = [streamer.address(), streamer.size()];
     options.arguments = &arguments;
@@ -76,7 +76,7 @@ fn stream(place: &std::path::Path) -> Result<(), Box<dyn Error>> {
     kernel.close()?;
     println!("then {} KiB in {} chunks, at most {} under way", streamed.bytes >> 10, streamed.chunks, streamed.most_under_way);
 
-    // Until now there is nothing under that name; from now on there is all of it.
+    // The file gets its name only on `commit`, complete.
     assert!(!to.exists());
     sink.commit()?;
     let written = std::fs::read(&to)?;

@@ -1,4 +1,4 @@
-//! The thirteen buffers: each a named one of the manager, and beside it the plain elements that it must always have.
+//! The thirteen buffers: each a named buffer of the manager, with its expected elements on the host.
 
 use std::hash::{DefaultHasher, Hasher};
 
@@ -16,13 +16,13 @@ pub type StagingPool = Pool<Pinned>;
 pub type Manager = MemoryManager<DevicePool>;
 type Mirror<T> = MirroredBuffer<T, StagingPool, DevicePool>;
 
-/// Where mirrors have their two copies, and frames their snapshots and slots: all come back to their pool when who has them goes.
+/// The pools of mirrors and frames. Their blocks return to the pool when the owner is dropped.
 pub struct Pools {
     pub device: DevicePool,
     pub staging: StagingPool,
 }
 
-/// A buffer, the same in plain memory, and how an element begins by its number.
+/// A buffer, its expected elements, and the function that initialises an element.
 pub struct Field<T> {
     id: BufferId<T>,
     plain: Vec<T>,
@@ -34,7 +34,7 @@ impl<T: DeviceBytes> Field<T> {
         Ok(Self { id: manager.create(name, 0, config)?, plain: Vec::new(), element })
     }
 
-    /// Queues a copy of the elements as they are then, on the device: what is queued on the stream next may write them again.
+    /// Queues a copy of the current elements on the device; later work on the stream may overwrite them.
     pub fn snapshot(&self, manager: &Manager, pools: &Pools, taken_on: &Stream) -> Result<Buffer<T, DevicePool>> {
         let mut lease = manager.lease_mut(self.id)?;
         let copy = Buffer::new(pools.device.clone(), lease.len())?;
@@ -46,13 +46,13 @@ impl<T: DeviceBytes> Field<T> {
     }
 }
 
-/// What is done with every buffer, whatever its elements are.
+/// A field of any element type.
 pub trait AnyField {
     fn id(&self) -> AnyBuffer;
-    /// Gives the nodes from `from` on their first elements, on both sides.
+    /// Initialises the nodes from `from` on, in the buffer and in the expected elements.
     fn begin(&mut self, manager: &Manager, from: usize) -> Result<()>;
     fn lease<'a>(&self, manager: &'a Manager) -> Result<Box<dyn Leased + 'a>>;
-    /// A checksum of what is in the buffer, read through a mirror, and one of what should be.
+    /// Returns a checksum of the buffer, read through a mirror, and one of the expected elements.
     fn checksums(&self, manager: &Manager, pools: &Pools) -> Result<[u64; 2]>;
 }
 
@@ -85,7 +85,7 @@ fn checksum<T: DeviceBytes>(elements: &[T]) -> u64 {
     hasher.finish()
 }
 
-/// A buffer that a kernel is to be given: it stays where it is as long as this lives, and then until the launch that it lists is over.
+/// A buffer leased for a kernel: it is not moved during the lease, nor until the recorded launch has completed.
 pub trait Leased {
     fn address(&self) -> u64;
     fn used_by(&mut self, stream: &Stream) -> Result<()>;
@@ -101,7 +101,7 @@ impl<T: DeviceBytes> Leased for LeaseMut<'_, T, DevicePool> {
     }
 }
 
-/// Fields as they stand in [`Nodes`].
+/// The fields, in the order of [`Nodes`].
 pub struct Fields {
     pub positions: Field<Vec3>,
     velocities: Field<Vec3>,
@@ -143,7 +143,7 @@ impl Fields {
         [positions, velocities, forces, edges, grid, masses, charges, radii, energies, cells, nexts, ages, kinds]
     }
 
-    /// The plain elements.
+    /// Returns the expected elements.
     pub fn plain(&mut self) -> Nodes<'_> {
         Nodes {
             positions: &mut self.positions.plain,
@@ -163,12 +163,12 @@ impl Fields {
     }
 }
 
-/// A spring to the node that has half the number: all hang together, and each end is there before the spring is.
+/// Returns a spring to the node with half the number. All nodes are connected, and both ends exist before the spring.
 fn edge(node: u32) -> Edge {
     Edge { nodes: [node, node / 2], length: 0.5, stiffness: 4.0, tension: 0.0, strain: 0.0, strength: 8.0, is_torn: 0 }
 }
 
-/// From -1 to 1, always the same.
+/// Returns a deterministic value from -1 to 1.
 fn noise(node: u32, salt: u32) -> f32 {
     let mixed = (node ^ salt.wrapping_mul(0x9e37_79b9)).wrapping_mul(0x85eb_ca6b);
     let mixed = (mixed ^ mixed >> 15).wrapping_mul(0xc2b2_ae35);

@@ -1,9 +1,9 @@
-//! A simulation that grows from a thousand nodes to a million: thirteen named buffers of one manager, grown together, over a pool that may have
-//! so much of the device and no more.
+//! A simulation that grows from a thousand nodes to a million: thirteen named buffers of one manager, grown together, over a pool with a
+//! memory limit.
 //!
-//! After each growth every buffer is compared with a plain run of the same function, also after the growth that is refused: nothing has changed by it.
+//! After each growth every buffer is compared with a reference run of the same function on the host. A refused growth must change nothing.
 //!
-//! `cargo run --release --features std --example 06_simulation`, and `-- --nodes N` for another number than a million.
+//! `cargo run --release --features std --example 06_simulation`, and `-- --nodes N` for another final size.
 
 mod fields;
 mod simulation;
@@ -32,8 +32,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     if most < 2 * LEAST {
         return Err(format!("at least {} nodes: it begins with half of them", 2 * LEAST).into());
     }
-    // So much of the device is the simulation's. While a group grows its old and new blocks are there together: to twice the nodes that is 3 times
-    // the bytes of now, which can be had, and to three times as many it is 4 times, which cannot.
+    // The pool's limit. While a group grows, its old and new blocks coexist. Doubling needs 3 times the current bytes, which fits; tripling
+    // needs 4 times, which does not.
     let limit = most as u64 * NODE_BYTES * 18 / 5;
     let backend = HostBackend::builder().device_memory(4 * limit).build()?;
     let mut simulation = Simulation::new(&backend, limit)?;
@@ -56,7 +56,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             Ok(()) => break,
             Err(error @ ringmem::Error::OutOfMemory { .. }) => {
                 println!("refused: {asked} nodes, after {} slabs had gone back to the device: {error}", simulation.trimmed() - trimmed);
-                // Not one of the thirteen has grown, and the next step would not know that anything was tried.
+                // None of the thirteen buffers has grown, and the next step is unaffected.
                 assert_eq!(simulation.shape(), shape);
                 simulation.check()?;
                 rows.push((most, ", refused", simulation.memory()));
@@ -79,7 +79,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// A bar for each row, of a width that stands for `limit`: what the buffers have, and what the pool keeps beside them.
+/// Draws a bar per row, scaled to `limit`: bytes of the buffers, and bytes cached by the pool.
 fn chart(rows: &[(usize, &str, Memory)], limit: u64) {
     const COLUMNS: u64 = 60;
     println!("  nodes  memory over time, of {:.1} MiB: # the buffers, . what the pool keeps", limit as f64 / MIB);

@@ -1,4 +1,4 @@
-//! The driver calls of this program, each checked: contexts, memory, streams, launches. No backend.
+//! Checked driver calls of this program: contexts, memory, streams, launches. Uses no backend.
 
 use std::ffi::{CString, c_void};
 use std::ptr::NonNull;
@@ -7,13 +7,13 @@ use ringmem::Result;
 use ringmem::backend::cuda::cudarc::driver::sys::{self, CUdevice_attribute, CUfunction, CUmodule, CUstream};
 use ringmem::backend::cuda::{Driver, check};
 
-/// The first GPU, its context bound to the calling thread, the kernels loaded.
+/// The first GPU, with its context bound to the calling thread and the kernels loaded.
 pub struct Gpu {
     pub device: i32,
     module: CUmodule,
 }
 
-/// Page-locked host memory, zeroed, with the address that the device knows it by.
+/// Pinned host memory, zeroed, with its device address.
 #[derive(Clone, Copy)]
 pub struct Pinned {
     pub host: NonNull<u8>,
@@ -25,7 +25,7 @@ impl Gpu {
     pub fn open(ptx: &[u8]) -> Result<(Driver, Self)> {
         let driver = Driver::load()?;
         let (mut device, mut context, mut module) = (0, std::ptr::null_mut(), std::ptr::null_mut());
-        // The driver wants the text's end marked.
+        // The driver expects a terminating 0.
         let text: Vec<u8> = ptx.iter().copied().filter(|&byte| byte != 0).chain([0]).collect();
         // SAFETY: each call writes one handle; the text ends with 0; the driver is initialised.
         unsafe {
@@ -37,16 +37,16 @@ impl Gpu {
         Ok((driver, Self { device, module }))
     }
 
-    /// Unloads the kernels and lets the context go; none of them runs any more.
+    /// Unloads the kernels and releases the context. No kernel may be running.
     pub fn close(self) -> Result<()> {
-        // SAFETY: loaded and retained by `open`, given back once.
+        // SAFETY: loaded and retained by `open`, released once.
         unsafe {
             check("cuModuleUnload", sys::cuModuleUnload(self.module))?;
             check("cuDevicePrimaryCtxRelease_v2", sys::cuDevicePrimaryCtxRelease_v2(self.device))
         }
     }
 
-    /// The ABI hash that the loaded image carries.
+    /// Returns the ABI hash of the loaded image.
     pub fn abi(&self) -> Result<u64> {
         let (mut address, mut bytes, mut hash) = (0, 0, 0_u64);
         // SAFETY: the symbol's name ends with 0; 8 bytes are read into 8 bytes.
@@ -60,7 +60,7 @@ impl Gpu {
         Ok(hash)
     }
 
-    /// An attribute; 0 where the driver does not know it.
+    /// Returns a device attribute; 0 if the driver does not know it.
     pub fn attribute(&self, which: CUdevice_attribute) -> i32 {
         let mut value = 0;
         // SAFETY: writes one integer.
@@ -68,10 +68,10 @@ impl Gpu {
         check("cuDeviceGetAttribute", said).map_or(0, |()| value)
     }
 
-    /// `0000:65:00.0`.
+    /// Returns the PCI bus id, such as `0000:65:00.0`.
     pub fn bus(&self) -> Result<String> {
         let mut text = [0_u8; 32];
-        // SAFETY: the buffer is as long as it is said to be.
+        // SAFETY: the buffer has the length passed.
         check("cuDeviceGetPCIBusId", unsafe { sys::cuDeviceGetPCIBusId(text.as_mut_ptr().cast(), 32, self.device) })?;
         Ok(text.iter().take_while(|&&byte| byte != 0).map(|&byte| char::from(byte)).collect::<String>().to_lowercase())
     }
@@ -84,7 +84,7 @@ impl Gpu {
         Ok(function)
     }
 
-    /// How many groups of one warp fit on the device at once.
+    /// Returns how many groups of one warp fit on the device at once.
     pub fn residency(&self, kernel: CUfunction) -> Result<u32> {
         let mut blocks = 0;
         // SAFETY: writes one integer.
@@ -103,7 +103,7 @@ impl Gpu {
             host.cast::<u8>().write_bytes(0, bytes);
             check("cuMemHostGetDevicePointer_v2", sys::cuMemHostGetDevicePointer_v2(&raw mut device, host, 0))?;
         }
-        // The driver said success, so it is not null.
+        // Not null, because the driver reported success.
         let host = NonNull::new(host.cast()).unwrap_or(NonNull::dangling());
         Ok(Pinned { host, device })
     }
@@ -125,7 +125,7 @@ impl Gpu {
         check("cuMemFree_v2", unsafe { sys::cuMemFree_v2(address) })
     }
 
-    /// A stream that waits for no other.
+    /// Creates a non-blocking stream.
     pub fn stream(&self) -> Result<Stream> {
         let mut stream = std::ptr::null_mut();
         // SAFETY: writes one handle.
@@ -135,23 +135,23 @@ impl Gpu {
     }
 }
 
-/// A non-blocking stream; dropping it lets what is queued run to its end.
+/// A non-blocking stream; dropping it lets the queued work complete.
 pub struct Stream(CUstream);
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // SAFETY: a live stream, destroyed once. What it says changes nothing for anybody.
+        // SAFETY: a live stream, destroyed once. The result is irrelevant.
         let _ = unsafe { sys::cuStreamDestroy_v2(self.0) };
     }
 }
 
-// SAFETY: a handle that any thread may use whose context is bound.
+// SAFETY: a handle that any thread with the context bound may use.
 unsafe impl Send for Stream {}
 
 impl Stream {
     /// # Safety
     ///
-    /// The kernel takes these arguments, and what they name is live until it has left.
+    /// The kernel takes these arguments, and the memory that they refer to is live until it has exited.
     pub unsafe fn launch(&self, kernel: CUfunction, groups: u32, arguments: &[u64]) -> Result<()> {
         let mut places: Vec<*mut c_void> = arguments.iter().map(|argument| (&raw const *argument).cast_mut().cast()).collect();
         let list = places.as_mut_ptr();
@@ -167,7 +167,7 @@ impl Stream {
 
     /// # Safety
     ///
-    /// Both sides are live and `bytes` long until the stream has been synchronised.
+    /// Both ranges are live and `bytes` long until the stream has been synchronised.
     pub unsafe fn copy_to_device(&self, device: u64, host: *const u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
         check("cuMemcpyHtoDAsync_v2", unsafe { sys::cuMemcpyHtoDAsync_v2(device, host.cast(), bytes, self.0) })
@@ -175,13 +175,13 @@ impl Stream {
 
     /// # Safety
     ///
-    /// Both sides are live and `bytes` long until the stream has been synchronised.
+    /// Both ranges are live and `bytes` long until the stream has been synchronised.
     pub unsafe fn copy_to_host(&self, host: *mut u8, device: u64, bytes: usize) -> Result<()> {
         // SAFETY: the caller's promise.
         check("cuMemcpyDtoHAsync_v2", unsafe { sys::cuMemcpyDtoHAsync_v2(host.cast(), device, bytes, self.0) })
     }
 
-    /// Writes a word in device memory after everything queued before it.
+    /// Writes a word in device memory after all work queued before it.
     ///
     /// # Safety
     ///

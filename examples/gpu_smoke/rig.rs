@@ -1,4 +1,4 @@
-//! Echo kernels with rings in pinned memory: laid out, launched, pumped, ended.
+//! Echo kernels with rings in pinned memory: layout, launch, message exchange, shutdown.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use ringmem_kernels::echo::Echo;
 
 use crate::driver::{Gpu, Pinned, Stream};
 
-/// How long nothing may come back before the program says so.
+/// Time limit without an answer.
 const STALL: Duration = Duration::from_secs(8);
 pub const CAPACITY: u64 = 1024;
 
@@ -21,13 +21,13 @@ pub struct Pair {
     pub control: HostSide<'static, HostWord>,
     sent: u64,
     received: u64,
-    /// Answers that were not the next message.
+    /// Number of answers that were not the expected message.
     pub wrong: u64,
-    /// With headers on each side: carries this side's indices over.
+    /// With headers on each side: copies the host's indices to the device.
     carrier: Option<Carrier>,
 }
 
-/// Copies indices into the headers that the device polls in its own memory.
+/// Copies indices to the headers that the device polls in its own memory.
 struct Carrier {
     stream: Stream,
     input_tail: u64,
@@ -51,18 +51,18 @@ pub struct Shape {
     pub headers: Headers,
 }
 
-/// Where the headers of the rings lie; the slots are in pinned memory.
+/// The placement of the rings' headers; the slots are in pinned memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Headers {
-    /// One for both sides, in pinned memory.
+    /// One header for both sides, in pinned memory.
     Shared,
-    /// One for each side, both in pinned memory, the kernel's written through a stream: the control for the next.
+    /// One per side, both in pinned memory, the kernel's written through a stream: the control of `OnEachSide`.
     BothHere,
-    /// The kernel's in device memory, written through a stream; the host's in pinned memory.
+    /// The kernel's header in device memory, written through a stream; the host's in pinned memory.
     OnEachSide,
 }
 
-/// The headers that the kernel polls when it has its own.
+/// The kernel's own headers.
 enum Near {
     Device(u64),
     Here(Pinned),
@@ -81,11 +81,11 @@ const HEADER: u64 = 384;
 const STRIDE: u64 = 128;
 
 impl Rig {
-    /// Lays out memory and launches; the kernels are active when it returns.
+    /// Lays out the memory and launches; the kernels are active when it returns.
     pub fn launch(gpu: &Gpu, shape: &Shape) -> Result<Self> {
         let ring = RingLayout::of::<Echo>(CAPACITY)?;
         let groups = u64::from(shape.groups);
-        // Control blocks in a row, then telemetry, then per group: input ring, output ring, two headers of this side.
+        // Control blocks first, then telemetry, then per group: input ring, output ring, two headers of the host.
         let telemetry_at = groups * STRIDE;
         let rings_at = telemetry_at + groups * STRIDE;
         let each = 2 * ring.size() + 2 * HEADER;
@@ -104,8 +104,8 @@ impl Rig {
             let input_at = rings_at + group * each;
             let output_at = input_at + ring.size();
             let spare_at = output_at + ring.size();
-            // SAFETY: offsets within the allocation, aligned to 128 (rings are 384 + 65536 bytes); zeroed; it outlives the rig, whose
-            // kernels and host ends are the only users.
+            // SAFETY: offsets within the allocation, aligned to 128 (rings are 384 + 65536 bytes); zeroed. It outlives the rig, and only
+            // the rig's kernels and host ends access it.
             let pair = unsafe {
                 let place = |offset: u64| memory.host.add(offset as usize);
                 let header = |offset: u64| place(offset).cast::<RingHeader<HostWord>>().as_ref();
@@ -138,7 +138,7 @@ impl Rig {
                 // SAFETY: two headers are within the pair's part of the memory.
                 let spare = unsafe { memory.host.add(spare_at as usize).as_ptr() };
                 match near {
-                    // SAFETY: two headers long on both sides, and nobody uses either yet.
+                    // SAFETY: two headers long on both sides, and neither is in use yet.
                     Near::Here(here) => unsafe { here.host.as_ptr().copy_from_nonoverlapping(spare, bytes) },
                     Near::Device(address) => {
                         // SAFETY: two headers long on both sides; waited for at once.
@@ -146,7 +146,7 @@ impl Rig {
                         stream.synchronize()?;
                     }
                 }
-                // The kernel publishes to this side's headers and reads the slots where they are.
+                // The kernel publishes to the host's headers and reads the slots in pinned memory.
                 let device = |at: u64| memory.device + at;
                 extra = vec![
                     device(input_at),
@@ -165,7 +165,7 @@ impl Rig {
         let mut arguments = vec![memory.device, u64::from(shape.epoch), idle_ns, shape.batch];
         arguments.extend(extra);
         let kernel = gpu.kernel(if near.is_some() { "echo_split" } else { "echo" })?;
-        // SAFETY: the kernel's arguments, in order; the memory is freed only when it has left.
+        // SAFETY: the kernel's arguments, in order; the memory is freed only after the kernel has exited.
         unsafe { stream.launch(kernel, shape.groups, &arguments)? };
         let mut rig = Self { pairs, memory, near, stream };
         for pair in &mut rig.pairs {
@@ -177,12 +177,12 @@ impl Rig {
         Ok(rig)
     }
 
-    /// Waits until every kernel has left.
+    /// Waits until every kernel has exited.
     pub fn wait(&self) -> Result<()> {
         self.stream.synchronize()
     }
 
-    /// Drains, waits until every kernel has left, frees. Messages that each kernel says it processed.
+    /// Drains, waits until every kernel has exited, and frees the memory. Returns each kernel's count of processed messages.
     pub fn end(mut self, gpu: &Gpu) -> Result<Vec<u64>> {
         for pair in &mut self.pairs {
             if pair.control.state() == Some(State::Active) {
@@ -205,16 +205,16 @@ impl Rig {
     }
 }
 
-/// The most messages of one step.
+/// Maximum number of messages per step.
 const MOST: usize = 128;
 
-/// Where a step's messages are made and its answers looked at.
+/// Buffers for the messages and answers of a step.
 struct Scratch {
     messages: [Echo; MOST],
     answers: [Echo; MOST],
 }
 
-/// Sends `messages` more to each pair and waits for all answers, every ring busy at once.
+/// Sends `messages` more messages to each pair and waits for all answers, with every ring busy at once.
 pub fn pump(pairs: &mut [Pair], messages: u64, window: usize) -> Result<()> {
     let lasts: Vec<u64> = pairs.iter().map(|pair| pair.received + messages).collect();
     let mut scratch = Scratch { messages: [Pair::message(0); MOST], answers: [Pair::message(0); MOST] };
@@ -240,7 +240,7 @@ pub fn pump(pairs: &mut [Pair], messages: u64, window: usize) -> Result<()> {
                 .find(|(pair, last)| pair.received < **last)
                 .map_or(ringmem::Error::Closed { what: "stream" }, |(pair, _)| pair.stuck(moved)));
         } else {
-            // Where cores are fewer than threads, spinning would keep the kernel's answers from being carried.
+            // With fewer cores than threads, spinning would delay the thread that carries the kernel's answers.
             idle = idle.saturating_add(1);
             if idle < 10_000 { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
@@ -277,7 +277,7 @@ impl Pair {
         Echo { words: [number, !number, number, !number, number, !number, number, !number] }
     }
 
-    /// Each answer must be the next number, with all of its words; whatever was lost, doubled or torn is counted in `wrong`.
+    /// Checks that each answer is the next number, with all its words; counts lost, duplicate and torn ones in `wrong`.
     fn check(&mut self, answers: &[Echo]) {
         for answer in answers {
             self.wrong += u64::from(*answer != Self::message(self.received));
@@ -285,7 +285,7 @@ impl Pair {
         }
     }
 
-    /// Sends and receives what is possible now, up to `window` messages each way and `last` in all; whether anything moved.
+    /// Sends and receives without waiting, up to `window` messages each way and `last` in total. Returns whether any message moved.
     fn step(&mut self, last: u64, window: usize, Scratch { messages, answers }: &mut Scratch) -> Result<bool> {
         let mut wanted = (last - self.sent).min(window.min(MOST) as u64);
         if self.producer.free() < wanted {
@@ -304,7 +304,7 @@ impl Pair {
         Ok(sent + received > 0)
     }
 
-    /// One message there and back: nanoseconds.
+    /// Returns the round trip of one message in nanoseconds.
     pub fn round_trip(&mut self) -> Result<f64> {
         let begun = Instant::now();
         let message = Self::message(self.sent);
@@ -326,7 +326,7 @@ impl Pair {
 
     fn carry(&self, tail: bool, head: bool) -> Result<()> {
         let Some(carrier) = &self.carrier else { return Ok(()) };
-        // SAFETY: words of the headers in device memory, which are freed after the carrier's stream is synchronised.
+        // SAFETY: words of headers in device memory, which is freed after the carrier's stream is synchronised.
         unsafe {
             if tail {
                 carrier.stream.write_word(carrier.input_tail, self.producer.tail())?;

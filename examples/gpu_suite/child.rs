@@ -1,4 +1,4 @@
-//! Processes that are to be killed, or to lose their context.
+//! Child processes that are killed, or lose their context.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{ChildStdout, Command, ExitCode, Stdio};
@@ -14,7 +14,7 @@ use ringmem::memory::{Pinned, PinnedBuffer};
 use crate::exchange::{exchange, open, options};
 use crate::report::Failure;
 
-/// A process of this program's, killed when it goes.
+/// A child process of this program; dropping it kills the process.
 pub struct Child {
     process: std::process::Child,
     said: Option<BufReader<ChildStdout>>,
@@ -23,20 +23,20 @@ pub struct Child {
 impl Child {
     pub fn start(part: &str) -> Result<Self, Failure> {
         let mut command = Command::new(std::env::current_exe()?);
-        // Its stdin ends with this process: then it does, too.
+        // The child's stdin closes when this process ends, and the child exits.
         let mut process = command.arg(part).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let said = process.stdout.take().map(BufReader::new);
         Ok(Self { process, said })
     }
 
-    /// Its next line, or what it ended with.
+    /// Returns the child's next line, or its exit status.
     pub fn line(&mut self, timeout: Duration) -> Result<String, Failure> {
         let Some(mut said) = self.said.take() else { return Err("it was not listened to in time".into()) };
         let (sender, line) = channel();
         std::thread::spawn(move || {
             let mut line = String::new();
             let read = said.read_line(&mut line).map(|_| line);
-            // Who gave up waiting has killed the child.
+            // A receiver that timed out has killed the child.
             let _ = sender.send((read, said));
         });
         match line.recv_timeout(timeout) {
@@ -60,12 +60,12 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // One that has ended is not there to be killed.
+        // Killing a process that has exited fails harmlessly.
         let _ = self.kill();
     }
 }
 
-/// Opens a channel, exchanges messages, says so, and goes on until it is killed.
+/// Opens a channel, exchanges messages, reports that, and runs until it is killed.
 pub fn listens() -> ExitCode {
     let listening = || -> Result<_, Failure> {
         let backend = CudaBackend::open()?;
@@ -73,7 +73,7 @@ pub fn listens() -> ExitCode {
         exchange(&mut channel, 0, 100)?;
         println!("listens");
         std::io::stdout().flush()?;
-        // Until whoever started this has gone.
+        // Waits until the parent process has ended.
         std::io::stdin().read_to_end(&mut Vec::new())?;
         channel.close()?;
         Ok(())
@@ -91,7 +91,7 @@ fn ended(outcome: Result<(), Failure>) -> ExitCode {
     }
 }
 
-/// Says that its kernel listens, allocates pinned memory, says how long that took, and waits to be killed.
+/// Reports that its kernel runs, allocates pinned memory, reports how long that took, and waits to be killed.
 pub fn allocates() -> ExitCode {
     let allocating = || -> Result<_, Failure> {
         let backend = CudaBackend::open()?;
@@ -105,7 +105,7 @@ pub fn allocates() -> ExitCode {
         exchange(&mut channel, 100, 100)?;
         println!("allocated: in {} us, and the kernel answers", took.as_micros());
         std::io::stdout().flush()?;
-        // Until whoever started this has gone.
+        // Waits until the parent process has ended.
         std::io::stdin().read_to_end(&mut Vec::new())?;
         channel.close()?;
         drop(pinned);
@@ -114,26 +114,26 @@ pub fn allocates() -> ExitCode {
     ended(allocating())
 }
 
-/// Destroys the context under a kernel that listens, says what the driver answers from then on, and waits to be killed.
+/// Destroys the context under a running kernel, reports the driver's subsequent errors, and waits to be killed.
 pub fn loses_its_context() -> ExitCode {
     let losing = || -> Result<String, Failure> {
         let backend = CudaBackend::open()?;
         let mut channel = open(&backend, &Options { idle: Duration::from_secs(2), ..options("echo") })?;
         exchange(&mut channel, 0, 100)?;
-        // Its memory goes with the context: nothing of it may be touched from here on, not even by a destructor.
+        // The context owns its memory: nothing may access it from here on, not even a destructor.
         std::mem::forget(channel);
         let begun = Instant::now();
-        // SAFETY: takes a device's ordinal. The backend's one reference is given back under it: what its calls meet then is what is asked here.
+        // SAFETY: takes a device's ordinal. It releases the backend's only reference, to observe how later calls of the backend fail.
         let released = unsafe { cuDevicePrimaryCtxRelease_v2(0) };
         let took = begun.elapsed();
         let next = backend.memory_info(0).map_or_else(|error| error.to_string(), |info| format!("{info:?}"));
-        // As above.
+        // Forgotten for the same reason.
         std::mem::forget(backend);
         check("cuDevicePrimaryCtxRelease_v2", released)?;
         Ok(format!("gone after {} ms; the next call: {next}", took.as_millis()))
     };
     println!("{}", losing().map_or_else(|failure| failure.to_string().replace('\n', " "), |facts| format!("lost: {facts}")));
-    // Who cannot say it, or has nobody to wait for, ends.
+    // Exits if the report fails or there is no parent to wait for.
     let waited = std::io::stdout().flush().and_then(|()| std::io::stdin().read_to_end(&mut Vec::new()));
     ExitCode::from(u8::from(waited.is_err()))
 }

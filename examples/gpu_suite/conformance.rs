@@ -1,4 +1,4 @@
-//! The suite that every backend passes, a backend of its own for each check.
+//! The conformance suite of backends, with a new backend for each check.
 
 use std::panic::{set_hook, take_hook};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use ringmem_kernels::IMAGE;
 use crate::report::{Failure, Report};
 
 pub fn run(report: &mut Report, _: &Arc<CudaBackend>) -> Result<(), Failure> {
-    // Checks unwind and panic on purpose; a check's own words are in its fact.
+    // Checks unwind and panic on purpose; the fact contains the message.
     let hook = take_hook();
     set_hook(Box::new(|_| ()));
     for check in CHECKS {

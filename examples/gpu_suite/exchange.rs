@@ -1,4 +1,4 @@
-//! Messages with sequence numbers to a kernel that echoes, and back.
+//! Numbered messages to an echo kernel and back.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use crate::report::Failure;
 
 pub type Echoes = Channel<Echo, Echo>;
 
-/// Every way to a kernel.
+/// Every transfer strategy.
 pub const STRATEGIES: [TransferStrategy; 5] = [
     TransferStrategy::Unified,
     TransferStrategy::Flagged,
@@ -22,17 +22,17 @@ pub const STRATEGIES: [TransferStrategy; 5] = [
     TransferStrategy::Async,
     TransferStrategy::DmaPolling { poll_interval_us: 1 },
 ];
-/// Longer than any message takes.
+/// Time limit for a message.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a kernel waits for a message before it leaves: soon after its host has gone.
+/// Deadline of an idle kernel: it exits soon after its host has died.
 const IDLE: Duration = Duration::from_secs(15);
 
-/// Options of an echo with little patience.
+/// Returns options for an echo kernel with a short idle deadline.
 pub fn options(kernel: &str) -> Options<'_> {
     Options { idle: IDLE, ..Options::new(kernel) }
 }
 
-/// The same by a strategy, with the echo for its rings.
+/// Returns options for a strategy, with the echo kernel for its rings.
 pub fn by(strategy: TransferStrategy) -> Options<'static> {
     let kernel = if strategy == TransferStrategy::Flagged { "echo_flagged" } else { "echo" };
     Options { strategy: Some(strategy), ..options(kernel) }
@@ -40,17 +40,17 @@ pub fn by(strategy: TransferStrategy) -> Options<'static> {
 
 pub fn open(backend: &Arc<CudaBackend>, options: &Options<'_>) -> Result<Echoes, Failure> {
     let module = Module::load(backend, &IMAGE, &ABI)?;
-    // SAFETY: the echoes take no arguments of their own but those that the channel gives them.
+    // SAFETY: the echo kernels take no arguments other than those that the channel supplies.
     Ok(unsafe { Channel::open_raw(backend, 0, &module, options) }?)
 }
 
-/// The message of a number: no word of it is another's.
+/// Returns the message for a number; all its words depend on the number but one.
 pub const fn message(number: u64) -> Echo {
     let turned = number.rotate_left(17);
     Echo { words: [number, !number, turned, !turned, number ^ 0x5555, number.wrapping_mul(number), number << 7, 7] }
 }
 
-/// Sends `count` messages from number `first` on, and receives each of them once, whole and in order.
+/// Sends `count` messages from number `first` on, and checks that each answer arrives once, intact and in order.
 pub fn exchange(channel: &mut Echoes, first: u64, count: u64) -> Result<(), Failure> {
     let last = first + count;
     let (mut sent, mut received, mut moved) = (first, first, Instant::now());

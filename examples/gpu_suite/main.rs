@@ -1,15 +1,15 @@
-//! What a GPU must do, part by part: the program behind `cargo xtask gpu-bundle`, for a machine that has a driver and nothing else.
+//! Tests of a GPU, part by part: the program behind `cargo xtask gpu-bundle`, for a machine that has only a driver.
 //!
-//! `gpu_suite PART [--quick] [--seconds N]`. One line of JSON on stdout at the end, one line for each fact on stderr as it is found.
+//! `gpu_suite PART [--quick] [--seconds N]`. Prints one line per fact on stderr, and one line of JSON on stdout at the end.
 //!
-//! 1. A part is `probe`, `conformance`, `kernel`, `faults`, `short` (what a sanitizer can watch) or `soak`. N is when the last of them ends, from the start of the
-//!    program.
-//! 2. A fact that fails, or panics, does not stop those after it. One that could not be tried is skipped, which is not passed.
-//! 3. Every kernel leaves by a deadline of its own, and so does the program: it aborts, and the driver ends what a process has left.
+//! 1. A part is `probe`, `conformance`, `kernel`, `faults`, `short` (for a sanitizer) or `soak`. N is the duration of `soak`, counted from
+//!    the start of the program.
+//! 2. A fact that fails or panics does not stop the next ones. A fact that could not be tested is skipped, which is not passed.
+//! 3. Every kernel exits at its own deadline. At the program's deadline it aborts, and the driver ends the kernels of the ended process.
 //!
-//! Exit codes: 0 every fact holds, 1 one does not, 2 the arguments make no sense, 3 no driver or no device, 4 a fact was not tried.
+//! Exit codes: 0 every fact holds, 1 one does not, 2 invalid arguments, 3 no driver or no device, 4 a fact was not tested.
 //!
-//! It has run on a test double of the driver only (`cli/tests/gpu_bundle.rs`), never on a GPU.
+//! So far it has run only on a test double of the driver (`cli/tests/gpu_bundle.rs`), never on a GPU.
 
 mod child;
 mod conformance;
@@ -28,17 +28,17 @@ use ringmem::backend::cuda::CudaBackend;
 
 use report::{Failure, Report};
 
-/// How much is done.
+/// The amount of work.
 #[derive(Clone, Copy)]
 struct Scale {
-    /// Messages of a run that is to be long.
+    /// Messages of a long run.
     messages: u64,
     soak: Duration,
 }
 
 const WHOLE: Scale = Scale { messages: 200_000, soak: Duration::from_secs(120) };
 const QUICK: Scale = Scale { messages: 2_000, soak: Duration::from_secs(2) };
-/// Beyond what it was told to soak for, no part takes longer.
+/// Time limit of a part, in addition to its soak time.
 const LIMIT: Duration = Duration::from_secs(150);
 
 fn main() -> ExitCode {
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
             "--quick" => scale = QUICK,
-            // 32 bits, so that no sum of times is too great.
+            // 32 bits, so that sums of times cannot overflow.
             "--seconds" => match arguments.next().and_then(|text| text.parse::<u32>().ok()) {
                 Some(seconds) => scale.soak = Duration::from_secs(seconds.into()),
                 None => sense = false,
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
     std::thread::spawn(move || {
         std::thread::sleep(LIMIT + scale.soak);
         eprintln!("gpu_suite: not done after {} s: ended, and its kernels with it", (LIMIT + scale.soak).as_secs());
-        // Not `exit`: the driver's destructors would wait for the locks of the call that hangs.
+        // Not `exit`: the driver's destructors would wait for the locks of the hanging call.
         std::process::abort();
     });
     match (part.as_str(), sense) {
@@ -70,7 +70,7 @@ fn main() -> ExitCode {
         ("faults", true) => part_of("faults", faults::run),
         ("short", true) => part_of("short", kernel::short),
         ("soak", true) => part_of("soak", |report, backend| soak::run(report, backend, begun + scale.soak)),
-        // What other parts start.
+        // Child processes of other parts.
         ("child-allocates", true) => child::allocates(),
         ("child-listens", true) => child::listens(),
         ("child-loses-its-context", true) => child::loses_its_context(),
@@ -81,7 +81,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Opens the GPUs and finds a part's facts.
+/// Opens the GPUs and runs a part.
 fn part_of(part: &'static str, run: impl FnOnce(&mut Report, &Arc<CudaBackend>) -> Result<(), Failure>) -> ExitCode {
     let mut report = Report::new(part);
     let opened = CudaBackend::open().and_then(|backend| Ok((backend.driver().gpus()?, backend)));

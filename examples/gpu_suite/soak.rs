@@ -1,4 +1,4 @@
-//! Minutes of everything at once: messages by every strategy, memory that comes and goes beside them, and nothing left.
+//! Soak test: minutes of messages by every strategy with concurrent allocations, and a check for leaks.
 
 use std::alloc::Layout;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use ringmem::stream::Stream;
 use crate::exchange::{STRATEGIES, by, exchange, open};
 use crate::report::{Failure, Report, demand};
 
-/// Messages of a turn, and turns of a channel.
+/// Messages per turn, and turns per channel.
 const MESSAGES: u64 = 1000;
 const TURNS: u64 = 50;
 
-/// What was done.
+/// Counts of completed work.
 #[derive(Default)]
 struct Done {
     messages: u64,
@@ -32,7 +32,7 @@ pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, until: Instant) -> R
     report.fact("messages, copies and blocks until its time is over", || {
         let begun = Instant::now();
         let mut strategies = STRATEGIES.iter().cycle();
-        // Every strategy once, however short the time.
+        // Every strategy at least once, even if the time is short.
         while Instant::now() < until || done.channels < STRATEGIES.len() as u64 {
             let Some(strategy) = strategies.next() else { break };
             let start = u64::MAX - done.channels * 777;
@@ -52,7 +52,7 @@ pub fn run(report: &mut Report, backend: &Arc<CudaBackend>, until: Instant) -> R
     Ok(())
 }
 
-/// One channel, for as long as it has turns and there is time.
+/// Runs one channel until its turns or the time run out.
 fn channel(backend: &Arc<CudaBackend>, options: &Options<'_>, until: Instant, done: &mut Done) -> Result<(), Failure> {
     let stream = Stream::new(backend, 0)?;
     let pool = Pool::builder(Device::new(backend, 0)).build()?;
@@ -77,7 +77,7 @@ fn channel(backend: &Arc<CudaBackend>, options: &Options<'_>, until: Instant, do
     Ok(())
 }
 
-/// Blocks of many sizes, taken and given back.
+/// Allocates and frees blocks of many sizes.
 fn blocks(pool: &Pool<Device>, turn: u64) -> Result<(), Failure> {
     let mut kept = Vec::new();
     for i in 0..32 {
@@ -85,13 +85,13 @@ fn blocks(pool: &Pool<Device>, turn: u64) -> Result<(), Failure> {
         kept.push(pool.alloc(Layout::from_size_align(bytes, 64)?, None)?);
     }
     for block in kept {
-        // SAFETY: freed once, and used by nobody.
+        // SAFETY: freed once, and unused.
         unsafe { pool.free(block, &Uses::NONE) }?;
     }
     Ok(())
 }
 
-/// There and back, checked.
+/// Copies to the device and back, and compares.
 fn copy(backend: &Arc<CudaBackend>, stream: &Stream, byte: u8) -> Result<(), Failure> {
     const LEN: usize = 256 << 10;
     let mut pinned = Buffer::<u8, _>::new(Pinned::new(backend, 0), LEN)?;

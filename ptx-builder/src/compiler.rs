@@ -1,6 +1,6 @@
-//! [`Compiler`]: where it is, and how it is called.
+//! [`Compiler`]: finds and runs a Rust compiler for PTX.
 //!
-//! `core` is built from source, so a compiler counts only where that source lies beside it.
+//! `core` is built from source, so a compiler is usable only if that source is installed with it.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -8,23 +8,24 @@ use std::process::Command;
 
 use crate::Error;
 
-/// A rustc that may be told to build `core`, and its cargo.
+/// A rustc that can build `core`, and its cargo.
 #[derive(Clone, Debug)]
 pub struct Compiler {
     rustc: PathBuf,
     cargo: PathBuf,
     /// How it was found.
     pub found: &'static str,
-    /// `rustc 1.96.0 (...), LLVM 22.1.8`.
+    /// Version, such as `rustc 1.96.0 (...), LLVM 22.1.8`.
     pub version: String,
 }
 
 impl Compiler {
-    /// The first that fits: the one that `RINGMEM_RUSTC` names (with `RINGMEM_CARGO`, or the cargo beside it), rustup's nightly, Debian's.
+    /// Finds the first usable compiler: that in `RINGMEM_RUSTC` (with `RINGMEM_CARGO`, or the cargo in its directory), rustup's nightly,
+    /// Debian's.
     ///
     /// # Errors
     ///
-    /// [`Error::NoCompiler`].
+    /// [`Error::NoCompiler`] if none is usable.
     pub fn find() -> Result<Self, Error> {
         let mut refused = Vec::new();
         for (found, rustc, cargo) in candidates() {
@@ -41,7 +42,7 @@ impl Compiler {
         Err(Error::NoCompiler(refused))
     }
 
-    /// Its cargo, which may build `core`, without what an outer cargo has told this program.
+    /// Returns a command for its cargo that may build `core`, without the environment of an outer cargo.
     #[must_use]
     pub fn cargo(&self) -> Command {
         let mut command = Command::new(&self.cargo);
@@ -64,14 +65,14 @@ fn candidates() -> Vec<Candidate> {
         ("rustup's nightly", nightly("rustc"), nightly("cargo")),
         ("Debian's rustc-web", debian.exists().then(|| debian.to_owned()), None),
     ];
-    // Whoever names a compiler wants that one or none.
+    // An explicitly named compiler excludes all others.
     if let Some(rustc) = variable("RINGMEM_RUSTC") {
         all = vec![("RINGMEM_RUSTC", Some(rustc), variable("RINGMEM_CARGO"))];
     }
     all
 }
 
-/// The version, or why this compiler will not do.
+/// Returns the version, or the reason why the compiler is unusable.
 fn version(rustc: &Path, cargo: &Path) -> Result<String, String> {
     let answer = |program: &Path, arguments: &[&str]| answer(program, arguments).map_err(|error| error.to_string());
     let sysroot = answer(rustc, &["--print", "sysroot"])?;
@@ -89,12 +90,12 @@ fn version(rustc: &Path, cargo: &Path) -> Result<String, String> {
     Ok(format!("{}, LLVM {}", verbose.lines().next().unwrap_or(release), line("LLVM version: ")))
 }
 
-/// 96 of `1.96.0-nightly`.
+/// Returns the minor version: 96 of `1.96.0-nightly`.
 fn minor(release: &str) -> u32 {
     release.split('.').nth(1).and_then(|minor| minor.parse().ok()).unwrap_or(0)
 }
 
-/// Cargo tells its children which compiler, flags and libraries are its own: none of it is for another.
+/// Removes the variables by which cargo passes its compiler, flags and libraries to child processes.
 fn without_outer_cargo(command: &mut Command) {
     let stays = |name: &str| {
         ["CARGO_HOME", "CARGO_BUILD_JOBS", "RUSTUP_HOME"].contains(&name)
@@ -112,11 +113,11 @@ fn without_outer_cargo(command: &mut Command) {
     }
 }
 
-/// What a program prints, without what an outer cargo has told this one.
+/// Runs a program without the environment of an outer cargo, and returns its output.
 ///
 /// # Errors
 ///
-/// [`Error::Run`], [`Error::Failed`] with what it said.
+/// [`Error::Run`], or [`Error::Failed`] with its error output.
 pub fn output(mut command: Command) -> Result<String, Error> {
     without_outer_cargo(&mut command);
     let output = command.output().map_err(|source| Error::Run { program: command.get_program().into(), source })?;

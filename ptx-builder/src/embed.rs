@@ -1,19 +1,19 @@
-//! [`embed`]: a build script's one line.
+//! [`embed`]: compiles kernels from a build script.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use crate::{Builder, Compiler, Error};
 
-/// Compiles the package whose build script calls this for the device, and leaves the PTX as `name` in `OUT_DIR`. Cargo calls it again when a
-/// source of it has changed.
+/// Compiles the package of the calling build script for the device, and writes the PTX to `name` in `OUT_DIR`. Cargo calls it again when a
+/// source file has changed.
 ///
-/// Where there is no compiler the file is empty, and a warning says what to install: a host backend needs none, and a driver refuses an empty image.
-/// Called in the build for the device itself it does nothing.
+/// Without a compiler the file is empty, and a warning states what to install: the host backend needs no PTX, and a driver refuses an empty
+/// image. Does nothing in the build for the device itself.
 ///
 /// # Errors
 ///
-/// What the compiler said; a file that cannot be written.
+/// The compiler's error, or a file that cannot be written.
 pub fn embed(name: &str) -> Result<(), Error> {
     if env::var_os("CARGO_CFG_TARGET_OS").is_some_and(|system| system == "cuda") {
         return Ok(());
@@ -34,7 +34,7 @@ pub fn embed(name: &str) -> Result<(), Error> {
         Err(Error::NoCompiler(_)) => {
             println!("cargo::warning=no PTX of {}: no compiler with the source of core", package.display());
             crate::INSTALL.lines().for_each(|line| println!("cargo::warning={line}"));
-            // When there is one, the next build after a change of the source finds it.
+            // A compiler installed later is found by the next build after a change of the source.
             println!("cargo::rerun-if-changed={}", manifest.with_file_name("src").display());
             String::new()
         }

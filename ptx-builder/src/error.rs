@@ -1,4 +1,4 @@
-//! [`Error`].
+//! [`Error`]: why compiling kernels failed.
 
 use std::path::{Path, PathBuf};
 use std::{fmt, io};
@@ -7,39 +7,39 @@ use std::{fmt, io};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// No compiler with the source of `core`: where it was looked for, and what was missing there.
+    /// No compiler with the source of `core`: the places searched, and what each lacks.
     #[error("no compiler with the source of core:{}\n{}", Lines(.0), crate::INSTALL)]
     NoCompiler(Vec<(&'static str, String)>),
     /// A program that could not be run.
     #[error("{program}: {source}", program = .program.display())]
     Run {
-        /// Which.
+        /// The program.
         program: PathBuf,
-        /// Why not.
+        /// The cause.
         source: io::Error,
     },
     /// A program that ran and failed.
     #[error("`{command}` failed:\n{said}")]
     Failed {
-        /// With its arguments.
+        /// The command with its arguments.
         command: String,
         /// Its standard error.
         said: String,
     },
-    /// The compiler left no PTX where it should.
+    /// The compiler did not write PTX to the expected place.
     #[error("no {name} in {directory}: remove that folder", directory = .directory.display())]
     Nothing {
-        /// The file.
+        /// The file name.
         name: String,
-        /// Where it was looked for.
+        /// The directory searched.
         directory: PathBuf,
     },
-    /// A file or folder.
+    /// A file or folder could not be accessed.
     #[error("{path}: {source}", path = .path.display())]
     File {
-        /// Which.
+        /// The file or folder.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The cause.
         source: io::Error,
     },
     /// Not called by a build script: cargo has not set this variable.

@@ -1,10 +1,10 @@
-//! Compiles a crate of GPU kernels in Rust to PTX, by rustc's own NVPTX back end.
+//! Compiles a crate of GPU kernels in Rust to PTX, with rustc's NVPTX back end.
 //!
-//! 1. It finds a compiler that can, says which it is, and where there is none, what to install. It installs nothing.
-//! 2. What it gives is text for the driver or for `ptxas`; no linker, no LLVM tools and no CUDA are needed.
-//! 3. A build within cargo's build does not wait for that one's lock: it has a target directory of its own, for each compiler.
+//! 1. It finds a suitable compiler and reports which; if there is none, it reports what to install. It installs nothing.
+//! 2. It produces text for the driver or for `ptxas`; no linker, LLVM tools or CUDA are needed.
+//! 3. A build inside a cargo build uses a separate target directory per compiler, so it does not wait for the outer build's lock.
 //!
-//! A build script that puts a crate's own kernels where its source includes them:
+//! A build script that compiles a crate's own kernels, for its source to include:
 //!
 //! ```no_run
 //! // build.rs; in lib.rs: include_bytes!(concat!(env!("OUT_DIR"), "/kernels.ptx"))
@@ -27,8 +27,8 @@
 //! # }
 //! ```
 //!
-//! The crate is `no_std`, has a panic handler when it is compiled for `target_os = "cuda"`, and its kernels are `extern "ptx-kernel"`, for which it
-//! needs no feature attribute. `ringmem_kernels::kernels!` provides both. The library of the package is compiled, with the release profile.
+//! The crate is `no_std` and has a panic handler when compiled for `target_os = "cuda"`. Its kernels are `extern "ptx-kernel"`, which needs
+//! no feature attribute here. `ringmem_kernels::kernels!` provides both. The package's library is compiled with the release profile.
 #![deny(missing_docs, unsafe_code)]
 
 mod compiler;
@@ -42,14 +42,14 @@ pub use compiler::{Compiler, output};
 pub use embed::embed;
 pub use error::Error;
 
-/// What gives one.
+/// Instructions for installing a compiler.
 pub const INSTALL: &str = "\
 install one of
   apt-get install rustc-web rust-web-src
   rustup toolchain install nightly --component rust-src
 or name one in RINGMEM_RUSTC";
 
-/// A crate to be compiled, and for what.
+/// A crate to be compiled, and the target.
 #[derive(Clone, Debug)]
 pub struct Builder {
     manifest: PathBuf,
@@ -59,22 +59,22 @@ pub struct Builder {
     version: u32,
 }
 
-/// PTX.
+/// The compiled PTX.
 #[derive(Clone, Debug)]
 pub struct Ptx {
     /// The file, in the target directory.
     pub path: PathBuf,
-    /// What is in it.
+    /// The contents of the file.
     pub text: String,
-    /// Every file that the crate, and what it depends on in the same workspace or by path, was compiled from.
+    /// Every source file of the crate, and of its dependencies in the same workspace or by path.
     pub sources: Vec<PathBuf>,
 }
 
 const TARGET: &str = "nvptx64-nvidia-cuda";
 
 impl Builder {
-    /// A package of a manifest: its own, or its workspace's. For sm_70 and PTX 6.3, which every later driver takes; built in `target/ptx` beside
-    /// the manifest.
+    /// Builds a package of a manifest: the manifest's own or one of its workspace. The defaults are sm_70 and PTX 6.3, which every later
+    /// driver accepts, and the directory `target/ptx` next to the manifest.
     #[must_use]
     pub fn new(manifest: impl Into<PathBuf>, package: impl Into<String>) -> Self {
         let manifest = manifest.into();
@@ -82,36 +82,36 @@ impl Builder {
         Self { manifest, package: package.into(), target, processor: "sm_70".to_owned(), version: 63 }
     }
 
-    /// Builds elsewhere.
+    /// Sets the target directory.
     #[must_use]
     pub fn target(mut self, directory: impl Into<PathBuf>) -> Self {
         self.target = directory.into();
         self
     }
 
-    /// Compiles for another processor (`sm_70`) and PTX version (63 for 6.3), the least that the PTX then runs on.
+    /// Sets the minimum processor (`sm_70`) and PTX version (63 for 6.3).
     #[must_use]
     pub fn processor(mut self, processor: impl Into<String>, version: u32) -> Self {
         (self.processor, self.version) = (processor.into(), version);
         self
     }
 
-    /// Compiles.
+    /// Compiles the package.
     ///
     /// # Errors
     ///
-    /// What the compiler said, as [`Error::Failed`].
+    /// [`Error::Failed`] with the compiler's output.
     pub fn build(&self, compiler: &Compiler) -> Result<Ptx, Error> {
-        // A directory for each compiler: the file has the same name from all of them.
+        // A directory per compiler: all of them produce the same file name.
         let slug: String = compiler.version.chars().map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' }).collect();
         let target = self.target.join(slug);
         let mut command = compiler.cargo();
         command
             .env("RUSTFLAGS", self.flags())
             .env("CARGO_TARGET_DIR", &target)
-            // Tests on the host unwind, a device cannot.
+            // Tests on the host unwind; a device cannot.
             .env("CARGO_PROFILE_RELEASE_PANIC", "abort")
-            // One unit with all that the kernels call.
+            // One unit with everything that the kernels call.
             .env("CARGO_PROFILE_RELEASE_LTO", "fat")
             .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1")
             .args(["rustc", "--lib", "--quiet", "--release", "--crate-type", "cdylib", "-Z", "build-std=core", "--target", TARGET])
@@ -128,15 +128,15 @@ impl Builder {
 
     fn flags(&self) -> String {
         let Self { processor, version, .. } = self;
-        // `true` stands in for the bitcode linker; places in source would bring this machine's paths into the PTX. The calling convention of kernels
-        // is unstable: with the attribute here, no crate has to name it.
+        // `true` replaces the bitcode linker. Source locations would add local paths to the PTX. The calling convention of kernels is
+        // unstable; with the attribute here, crates need not declare it.
         format!(
             "-C target-cpu={processor} -C target-feature=+ptx{version} -C linker=true -Z location-detail=none -Z crate-attr=feature(abi_ptx) -A duplicate_features"
         )
     }
 }
 
-/// `STEM.s` or `STEM-HASH.s`, wherever this version of cargo puts it.
+/// Returns the newest `STEM.s` or `STEM-HASH.s`, wherever this version of cargo writes it.
 fn newest_assembly(directory: &Path, stem: &str) -> Option<PathBuf> {
     let entries = fs::read_dir(directory).ok()?.flatten();
     let found = entries.filter_map(|entry| {
@@ -151,7 +151,7 @@ fn newest_assembly(directory: &Path, stem: &str) -> Option<PathBuf> {
     found.max_by_key(|path| path.metadata().and_then(|data| data.modified()).ok())
 }
 
-/// What a rule of make depends on, as cargo writes it: one rule, blanks within a name escaped.
+/// Parses the dependencies of a make rule as cargo writes it: one rule, spaces within a name escaped.
 fn sources(rule: &Path) -> Result<Vec<PathBuf>, Error> {
     let text = fs::read_to_string(rule).map_err(Error::file(rule))?;
     let Some((_, names)) = text.lines().next().and_then(|line| line.split_once(": ")) else { return Ok(Vec::new()) };

@@ -1,4 +1,4 @@
-//! `cargo xtask bare-metal`: the rings on a Cortex-M4 under QEMU, and the bytes of their code.
+//! `cargo xtask bare-metal`: runs the rings on a Cortex-M4 under QEMU, and prints the size of their code.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -16,14 +16,14 @@ const LINKER: &str = "arm-none-eabi-ld";
 const SYMBOLS: &str = "arm-none-eabi-nm";
 const EMULATOR: &str = "qemu-system-arm";
 
-/// Time is counted in instructions, 32 ns each, so every run of a program is the same.
+/// Time is counted in instructions, 32 ns each, so every run of a program is identical.
 const MACHINE: &[&str] =
     &["-machine", "mps2-an386", "-nographic", "-semihosting-config", "enable=on,target=native", "-icount", "shift=5", "-kernel"];
 
-/// An interrupt that waits for main waits for ever, so somebody outside looks at a clock. A run takes a few seconds.
+/// An interrupt that waits for main deadlocks, so this process enforces a time limit. A run takes a few seconds.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// Builds the program, prints what its rings take, and runs it.
+/// Builds the program, prints the code size of its rings, and runs it.
 pub fn run() -> Result<(), Failure> {
     for (program, package) in [(LINKER, "binutils-arm-none-eabi"), (SYMBOLS, "binutils-arm-none-eabi"), (EMULATOR, "qemu-system-arm")] {
         present(program, package)?;
@@ -54,7 +54,7 @@ fn present(program: &str, package: &str) -> Result<(), Failure> {
     }
 }
 
-/// Prints the bytes of each operation and of what it calls out of line; `memcpy` is not the rings'.
+/// Prints the bytes of each operation and of the functions that it calls; `memcpy` does not count.
 fn sizes(program: &Path) -> Result<(), Failure> {
     let path = program.to_str().ok_or("the target directory's name is not text")?;
     let symbols = crate::answer(Path::new(SYMBOLS), &["--demangle", "--print-size", "--size-sort", "--radix=d", path])?;
@@ -69,7 +69,7 @@ fn sizes(program: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Size and name of each function that is a ring's, or that the program put around one operation.
+/// Returns size and name of each function of a ring, and of each wrapper that the program puts around an operation.
 fn of_the_rings(symbols: &str) -> Vec<(u32, &str)> {
     let operation = |name: &str| {
         let name = name.strip_prefix("ringmem_bare_metal::")?;
@@ -78,7 +78,7 @@ fn of_the_rings(symbols: &str) -> Vec<(u32, &str)> {
     };
     let of_ring = |name: &str| name.contains("ringmem_layouts::ring::") && !name.contains(" as core::fmt::");
     let lines = symbols.lines().filter_map(|line| {
-        // Address, size, kind, name; the name has spaces.
+        // Address, size, kind, name; the name contains spaces.
         let mut fields = line.splitn(4, ' ');
         let (bytes, kind, name) = (fields.nth(1)?, fields.next()?, fields.next()?);
         let wanted = kind.eq_ignore_ascii_case("t") && (operation(name).is_some() || of_ring(name));

@@ -1,12 +1,13 @@
-//! What the kernels do to memory, checked in their PTX.
+//! Checks of the kernels' memory operations in their PTX.
 //!
-//! 1. No table excuses these ([`rules`]): an ordered or atomic access without its order or of a scope that the host is outside of; a read-modify-write
-//!    of a scope that the host is within, since a bus does not make it one step with what the host does; a load through the non-coherent cache; local memory; a missing `RINGMEM_ABI`.
-//! 2. Everything else is counted per function and compared with a table that is checked in ([`against`]), so that a change of the protocol as
-//!    compiled is seen in review. A narrower scope (`atom.gpu`, a counter in device memory), a trap and a loop that looks at shared words pass
-//!    only where the table lists them.
+//! 1. No table excuses these ([`rules`]): an ordered or atomic access without its order, or with a scope that excludes the host; a
+//!    read-modify-write with a scope that includes the host, because it is not atomic over the bus; a load through the non-coherent cache;
+//!    local memory; a missing `RINGMEM_ABI`.
+//! 2. Everything else is counted per function and compared with a checked-in table ([`against`]), so that a change of the compiled protocol
+//!    is seen in review. A narrower scope (`atom.gpu`, a counter in device memory), a trap and a loop that polls shared words pass only if
+//!    the table lists them.
 //!
-//! It does not show that the orders suffice: loom does that, on the host, with the same source.
+//! It does not show that the orderings suffice: loom does that, on the host, with the same source.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,16 +33,16 @@ const COLUMNS: [&str; 12] = [
 
 type Counts = [u64; COLUMNS.len()];
 
-/// What is wrong.
+/// The kind of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
-    /// An access that must be seen by the host names a narrower scope or none, or an atomic names no order.
+    /// An access that the host must see has a narrower scope or none, or an atomic has no order.
     Scope,
-    /// A read-modify-write of what the host may write.
+    /// A read-modify-write of memory that the host may write.
     Shared,
     /// A load that may return stale bytes.
     NonCoherent,
-    /// A value that does not live in registers.
+    /// A value that is not in registers.
     Local,
     /// `RINGMEM_ABI` is missing, hidden or without value.
     Abi,
@@ -51,10 +52,10 @@ pub enum What {
     Row,
 }
 
-/// One fault, with where it is.
+/// One fault and its place.
 #[derive(Debug)]
 pub struct Finding {
-    /// Which rule.
+    /// The violated rule.
     pub what: What,
     function: String,
     line: Option<usize>,
@@ -71,7 +72,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Faults that no table excuses.
+/// Returns the faults that no table excuses.
 pub fn rules(module: &Module) -> Vec<Finding> {
     let mut findings = Vec::new();
     for function in &module.functions {
@@ -101,13 +102,14 @@ fn fault(function: &Function, operation: &Operation) -> Option<(What, &'static s
         "atom" | "red" if !has("sys") && !has("gpu") => Some((What::Scope, "scope `.gpu`, for a counter in device memory")),
         "atom" | "red" if !ordered => Some((What::Scope, "an order")),
         "atom" | "red" if has("sys") => Some((What::Shared, "loads and stores of what the host may write")),
-        // Opcodes begin with a letter: this is the empty part before the dot of a directive. A panic's frame costs nothing until it panics.
+        // Opcodes begin with a letter: this is the empty part before the dot of a directive. The stack frame of a panic costs nothing until
+        // it panics.
         "" if opcode == ".local" && (function.entry || !is_panic(&function.name)) => Some((What::Local, "values in registers")),
         _ => None,
     }
 }
 
-/// Whether an access is of 16 bytes: what a buffer is moved with where it is aligned.
+/// Returns whether an access moves 16 bytes, as copies of aligned buffers do.
 fn is_wide(opcode: &str) -> bool {
     let parts: Vec<&str> = opcode.split('.').collect();
     let bits = parts.last().map_or("", |kind| kind.trim_start_matches(char::is_alphabetic));
@@ -146,12 +148,12 @@ fn counts(function: &Function, module: &Module) -> Counts {
 pub struct Table(BTreeMap<String, Counts>);
 
 impl Table {
-    /// What a module shows.
+    /// Counts the operations of a module.
     pub fn of(module: &Module) -> Self {
         Self(module.functions.iter().map(|function| (function.name.clone(), counts(function, module))).collect())
     }
 
-    /// Reads what `Display` writes.
+    /// Parses the output of `Display`.
     pub fn parse(text: &str) -> Result<Self, Failure> {
         let mut lines = text.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
         let columns: Vec<&str> = lines.next().unwrap_or_default().split_whitespace().skip(1).collect();
@@ -194,7 +196,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// Where a module differs from its table.
+/// Returns the differences between a module and its table.
 pub fn against(module: &Module, table: &Table) -> Vec<Finding> {
     let got = Table::of(module);
     let mut findings = Vec::new();
@@ -229,7 +231,7 @@ mod tests {
         Module::parse(&format!("{abi}\n.visible .entry kernel(\n\t.param .u64 p\n)\n{{\n{body}\n\tret;\n}}\n{trap}\n{helper}\n")).unwrap()
     }
 
-    /// A poll, a publish and nothing else.
+    /// A poll and a publish only.
     const GOOD: &str = "
 	ld.acquire.sys.global.b64 	%rd14, [%rd1];
 	ld.relaxed.sys.b64 	%rd47, [%rd1];
@@ -258,7 +260,7 @@ mod tests {
 
     #[test]
     fn a_fetch_add_that_lost_order_and_scope_is_found() {
-        // What LLVM 22 makes of `fetch_add(1, AcqRel)` with and without a result.
+        // LLVM 22's output for `fetch_add(1, AcqRel)`, with and without a result.
         let found = only(&module("\tatom.global.add.u64 \t%rd7, [%rd2], 1;"), What::Scope);
         assert_eq!(
             found,

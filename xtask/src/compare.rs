@@ -1,10 +1,10 @@
-//! `cargo xtask compare [REVISION]`: whether this tree is slower than another revision, on this machine, now.
+//! `cargo xtask compare [REVISION]`: tests whether this tree is slower than another revision, on this machine.
 //!
-//! 1. The benches of both are built by the same compiler and run in turn, the quick form, for some rounds.
-//! 2. A row is one of ours, by bench, workload, class and subject. Its ratio is the median over the rounds of new by old: what loads the machine for longer
-//!    than a run loads both.
-//! 3. A row that one side lacks in any round is counted and not compared.
-//! 4. What is within [`LEVEL`] is level; above [`MOST`] the comparison fails. Between, look again, or count instructions.
+//! 1. The benches of both are built by the same compiler and run alternately, in their quick form, for some rounds.
+//! 2. A row is one of ours, by bench, workload, class and subject. Its ratio is the median over the rounds of new to old: a load that lasts
+//!    longer than a run affects both.
+//! 3. A row that either side lacks in any round is counted and not compared.
+//! 4. Ratios within [`LEVEL`] are level; above [`MOST`] the comparison fails. In between, repeat it, or count instructions.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,10 +20,10 @@ const ROUNDS: usize = 3;
 const LEVEL: f64 = 1.15;
 const MOST: f64 = 1.5;
 
-/// Medians by row, one for each round.
+/// Medians by row, one per round.
 type Figures = BTreeMap<String, Vec<f64>>;
 
-/// Compares this tree with a revision: by default the last tag before this commit, or where there is none the commit before it.
+/// Compares this tree with a revision: by default the last tag before this commit, or the previous commit if there is no tag.
 pub fn run(revision: Option<&str>) -> Result<(), Failure> {
     let revision = match revision {
         Some(revision) => revision.to_owned(),
@@ -33,7 +33,7 @@ pub fn run(revision: Option<&str>) -> Result<(), Failure> {
     let built = std::path::absolute(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from))?;
     let tree = built.join("compare");
     check_out(&tree, &commit)?;
-    // Not one directory for both: cargo would give their programs the same names.
+    // Separate directories: cargo would give the programs the same names.
     let sides = [(&tree, build(&tree, &tree.join("target"))?), (&root(), build(&root(), &built)?)];
     let mut figures = [Figures::new(), Figures::new()];
     for round in 1..=ROUNDS {
@@ -64,19 +64,19 @@ fn git(tree: &Path, arguments: &[&str]) -> Result<String, Failure> {
     Ok(answer(Path::new("git"), &[&["-C", tree], arguments].concat())?.trim().to_owned())
 }
 
-/// Has a commit in a worktree of its own, which stays for the next time.
+/// Checks a commit out in its own worktree, which is kept for the next run.
 fn check_out(tree: &Path, commit: &str) -> Result<(), Failure> {
     if tree.join(".git").exists() {
         git(tree, &["checkout", "--quiet", "--detach", commit])?;
     } else {
-        // Git still knows one that went with its target directory.
+        // Git still lists a worktree that was removed with its target directory.
         git(&root(), &["worktree", "prune"])?;
         git(&root(), &["worktree", "add", "--quiet", "--detach", tree.to_str().ok_or("the target directory's name is not text")?, commit])?;
     }
     Ok(())
 }
 
-/// Builds a tree's benches: where each is.
+/// Builds a tree's benches and returns their paths.
 fn build(tree: &Path, built: &Path) -> Result<BTreeMap<String, PathBuf>, Failure> {
     eprintln!("building the benches of {}", tree.display());
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
@@ -93,7 +93,7 @@ fn build(tree: &Path, built: &Path) -> Result<BTreeMap<String, PathBuf>, Failure
     programs(&String::from_utf8(output.stdout)?)
 }
 
-/// The benches among what cargo says it has built.
+/// Returns the benches among cargo's messages.
 fn programs(messages: &str) -> Result<BTreeMap<String, PathBuf>, Failure> {
     let mut programs = BTreeMap::new();
     for line in messages.lines() {
@@ -106,7 +106,7 @@ fn programs(messages: &str) -> Result<BTreeMap<String, PathBuf>, Failure> {
     Ok(programs)
 }
 
-/// Adds our rows of one run to the figures; what was not observed in it is none.
+/// Adds our rows of one run to the figures, except those without a measurement.
 fn add(figures: &mut Figures, output: &str) -> Result<(), Failure> {
     for line in output.lines() {
         let row: Value = serde_json::from_str(line).map_err(|error| format!("{error}: {line}"))?;
@@ -122,7 +122,7 @@ fn add(figures: &mut Figures, output: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is printed, and the greatest ratio.
+/// Returns the printed table and the greatest ratio.
 fn table(old: &Figures, new: &Figures) -> (String, f64) {
     let (mut text, mut worst, mut left) = (String::new(), 0.0_f64, 0);
     for name in old.keys().chain(new.keys().filter(|name| !old.contains_key(*name))) {
@@ -186,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_ratio_is_the_median_of_those_of_the_rounds() {
-        // Slow for a round on both sides, as a machine is; the median of each side alone would say 2.
+        // Slow for one round on both sides, as under load; the ratio of the medians would be 2.
         let old = figures(&[("a", &[10.0, 20.0, 10.0])]);
         let new = figures(&[("a", &[10.0, 20.0, 20.0])]);
         let (text, worst) = table(&old, &new);

@@ -1,7 +1,7 @@
-//! `cargo xtask gpu-bundle`: everything that a machine with a GPU and a driver is asked, and nothing that it would have to have.
+//! `cargo xtask gpu-bundle`: builds a self-contained set of tests for a machine that has a GPU and a driver.
 //!
-//! `target/gpu-bundle` holds the programs (`ringmem`, `gpu_suite`, `gpu_smoke`), the PTX, the cubins where an assembler is here, `run.sh`, and the C++
-//! and Python twins as text, which are built and run there if they can be.
+//! `target/gpu-bundle` holds the programs (`ringmem`, `gpu_suite`, `gpu_smoke`), the PTX, the cubins if an assembler is installed,
+//! `run.sh`, and the C++ and Python twins as source, which are built and run there if possible.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use std::process::Command;
 
 use crate::{Failure, image, ptxas, root, target};
 
-/// What the whole may take: it is carried to another machine.
+/// Maximum size of the bundle, which is copied to another machine.
 const MOST: u64 = 60 << 20;
 const TEXTS: [&str; 3] = ["run.sh", "echo_twin.cu", "pools.py"];
 
-/// Builds the programs and puts all into `target/gpu-bundle`.
+/// Builds the programs and copies everything to `target/gpu-bundle`.
 pub fn run() -> Result<(), Failure> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = std::path::absolute(std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from))?;
@@ -49,7 +49,7 @@ pub fn run() -> Result<(), Failure> {
         copy(&root().join("examples/gpu_suite").join(text), &folder)?;
     }
     copy(&image::path(), &folder)?;
-    // The driver compiles the text where there is no cubin of its architecture: these are for those who look into them.
+    // The driver compiles the PTX if there is no cubin of its architecture. The cubins are for inspection.
     match ptxas::run(&image::path()) {
         Ok(()) => cubins(&folder)?,
         Err(why) => println!("without cubins: {why}"),
@@ -65,7 +65,7 @@ pub fn run() -> Result<(), Failure> {
 fn cubins(folder: &Path) -> Result<(), Failure> {
     for entry in fs::read_dir(target().join("cubin"))? {
         let path = entry?.path();
-        // Others are of kernels that were planted.
+        // The others are of test kernels.
         if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("ringmem.")) {
             copy(&path, folder)?;
         }

@@ -1,4 +1,4 @@
-//! The PTX that is checked in: written, or compared with a fresh one.
+//! The checked-in PTX: generated, or compared with a new build.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use crate::{Failure, check};
 const PACKAGE: &str = "ringmem-kernels";
 const MADE_BY: &str = "// Made by `cargo xtask ptx` with ";
 
-/// Where it lies.
+/// Returns the path of the PTX.
 pub fn path() -> PathBuf {
     crate::root().join("kernels-rs/ptx/ringmem.ptx")
 }
@@ -22,7 +22,8 @@ pub fn write() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Compiles the kernels and compares: byte by byte where the same compiler made the file, else by what no compiler may change.
+/// Compiles the kernels and compares: byte by byte if the same compiler generated the file, otherwise by the properties that do not depend
+/// on the compiler.
 pub fn compare() -> Result<(), Failure> {
     let (new, version) = fresh()?;
     let old = crate::read(&path())?;
@@ -53,13 +54,13 @@ pub fn compare() -> Result<(), Failure> {
     Ok(())
 }
 
-/// The text and the version of its compiler.
+/// Returns the text and the compiler's version.
 fn fresh() -> Result<(String, String), Failure> {
     let compiler = Compiler::find()?;
     println!("compiling {PACKAGE} with {}: {}", compiler.found, compiler.version);
     let raw = Builder::new(crate::root().join("Cargo.toml"), PACKAGE).target(crate::target()).build(&compiler)?.text;
     let text = format!("{MADE_BY}{}\n{}", compiler.version, normalised(&raw));
-    // What names this machine would differ on the next one.
+    // Local paths would differ on the next machine.
     let home = std::env::var("HOME").unwrap_or_default();
     for place in [&*crate::root().to_string_lossy(), &home].into_iter().filter(|place| place.len() > 1) {
         if let Some(line) = text.lines().find(|line| line.contains(place)) {
@@ -69,7 +70,7 @@ fn fresh() -> Result<(String, String), Failure> {
     Ok((text, compiler.version))
 }
 
-/// Without debug lines, trailing blanks and trailing lines.
+/// Removes debug lines, trailing spaces and trailing empty lines.
 fn normalised(raw: &str) -> String {
     let debug = |line: &str| line.trim_start().starts_with(".loc\t") || line.trim_start().starts_with(".file\t");
     let mut text: String = raw.lines().filter(|line| !debug(line)).flat_map(|line| [line.trim_end(), "\n"]).collect();

@@ -1,4 +1,4 @@
-//! `docs/layouts.md` and its pictures: written from the descriptors, or compared with them.
+//! `docs/layouts.md` and its pictures: generated from the descriptors, or compared with them.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -19,7 +19,7 @@ A *word* is 64 bits, in a header shared with another agent or in a message. A bo
 the right stand the cache lines. `ringmem layout` prints the same on a terminal, and with `--format c` as a header for C and C++.
 ";
 
-/// Writes the page and the pictures, and removes pictures of structs that are gone.
+/// Writes the page and the pictures, and removes pictures of structs that no longer exist.
 pub fn write() -> Result<(), Failure> {
     let pages = pages();
     fs::create_dir_all(folder())?;
@@ -33,7 +33,7 @@ pub fn write() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Fails with every file that is not what the structs say.
+/// Fails with the list of files that differ from the structs.
 pub fn compare() -> Result<(), Failure> {
     let pages = pages();
     let stale = stale(&pages)?;
@@ -44,7 +44,7 @@ pub fn compare() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is wrong with the files, a line each.
+/// Returns a line per file that is missing or stale.
 fn stale(pages: &[(PathBuf, String)]) -> Result<Vec<String>, Failure> {
     let mut stale = Vec::new();
     for (path, text) in pages {
@@ -58,7 +58,7 @@ fn stale(pages: &[(PathBuf, String)]) -> Result<Vec<String>, Failure> {
     Ok(stale)
 }
 
-/// Each file and its text, the page first.
+/// Returns each file and its text, the page first.
 fn pages() -> Vec<(PathBuf, String)> {
     let mut page = format!("{HEAD}\nABI of all of them, in order of name: `{:016x}`.\n", ABI.hash);
     let mut pictures = Vec::new();
@@ -70,12 +70,12 @@ fn pages() -> Vec<(PathBuf, String)> {
     [(folder().with_extension("md"), page)].into_iter().chain(pictures).collect()
 }
 
-/// Where the pictures lie; the page lies beside it.
+/// Returns the directory of the pictures; the page is in its parent.
 fn folder() -> PathBuf {
     crate::root().join("docs/layouts")
 }
 
-/// Files in the folder that are none of `pages`.
+/// Returns files in the directory that are not among `pages`.
 fn left_over(pages: &[(PathBuf, String)]) -> Result<Vec<PathBuf>, Failure> {
     let entries = match fs::read_dir(folder()) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),

@@ -1,22 +1,21 @@
-//! Loops of a function's PTX that look at shared words, and whether they can end by the clock.
+//! Loops in a function's PTX that poll shared words, and whether they can end by the clock.
 //!
-//! A loop is what stays strongly connected; the loops inside of it are found by taking out where it is entered. Each is judged by what it
-//! does itself, without the loops inside.
+//! A loop is a strongly connected component. Its inner loops are found by removing its entry. Each loop is judged without its inner loops.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::module::{Function, Operation};
 
-/// How many loops look at shared words: those that read the clock too, and those that do not.
+/// The number of loops that poll shared words, with and without reading the clock.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Loops {
-    /// Can give up: a wait.
+    /// Loops that read the clock and can give up: waits.
     pub waits: u64,
-    /// Cannot, so has to end by itself: a scan.
+    /// Loops that do not, and must end by themselves: scans.
     pub scans: u64,
 }
 
-/// Counts them.
+/// Counts the loops of a function.
 pub fn of(function: &Function) -> Loops {
     let next: Vec<Vec<usize>> = (0..function.operations.len()).map(|at| successors(function, at)).collect();
     let mut found = Loops::default();
@@ -46,7 +45,7 @@ fn within(function: &Function, at: usize) -> impl Iterator<Item = usize> {
     (at < function.operations.len()).then_some(at).into_iter()
 }
 
-/// The loops among `nodes`, each judged without those inside of it.
+/// Judges the loops among `nodes`, each without its inner loops.
 fn judge(function: &Function, next: &[Vec<usize>], nodes: BTreeSet<usize>, found: &mut Loops) {
     for mut cycle in cycles(next, &nodes) {
         let entered = |at: &&usize| (0..next.len()).any(|from| !cycle.contains(&from) && next[from].contains(*at));
@@ -73,14 +72,14 @@ fn reads_clock(operation: &Operation) -> bool {
     operation.text.contains("%globaltimer")
 }
 
-/// What is strongly connected among `nodes`, and more than one operation or one that jumps to itself.
+/// Returns the strongly connected components among `nodes`: of more than one operation, or of one that jumps to itself.
 fn cycles(next: &[Vec<usize>], nodes: &BTreeSet<usize>) -> Vec<BTreeSet<usize>> {
     let mut before: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     let inside = |at: usize| next[at].iter().copied().filter(|to| nodes.contains(to));
     for &at in nodes {
         inside(at).for_each(|to| before.entry(to).or_default().push(at));
     }
-    // Kosaraju: in order of leaving, then against the arrows.
+    // Kosaraju's algorithm: in order of leaving, then along the reversed edges.
     let (mut seen, mut left) = (BTreeSet::new(), Vec::new());
     for &root in nodes {
         let mut stack = vec![(root, false)];

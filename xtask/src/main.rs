@@ -1,4 +1,4 @@
-//! What a person would otherwise remember: `cargo xtask COMMAND`.
+//! Development tasks: `cargo xtask COMMAND`.
 
 mod bare_metal;
 mod check;
@@ -18,7 +18,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-/// A failure, in words for whoever typed the command.
+/// A failure, described for the user.
 type Failure = Box<dyn Error>;
 
 const USAGE: &str = "\
@@ -80,34 +80,34 @@ fn main() -> ExitCode {
     }
 }
 
-/// The workspace's root.
+/// Returns the root of the workspace.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the workspace").to_owned()
 }
 
-/// Where commands build: beside what cargo builds, never in the same directory, so neither waits for the other's lock.
+/// Returns the directory for builds: separate from cargo's own, so that neither waits for the other's lock.
 fn target() -> PathBuf {
     root().join(std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into())).join("ptx")
 }
 
-/// What a program prints.
+/// Returns the output of a program.
 fn answer(program: &Path, arguments: &[impl AsRef<OsStr>]) -> Result<String, Failure> {
     let mut command = Command::new(program);
     command.args(arguments);
     Ok(ringmem_ptx_builder::output(command)?)
 }
 
-/// As [`std::fs::read_to_string`], and the error names the file.
+/// As [`std::fs::read_to_string`], with the file's name in the error.
 fn read(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
-/// As [`std::fs::write`], and the error names the file.
+/// As [`std::fs::write`], with the file's name in the error.
 fn write(path: &Path, text: &str) -> Result<(), Failure> {
     std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()).into())
 }
 
-/// The table that belongs to a PTX file lies beside it.
+/// Returns the path of the table for a PTX file, in the same directory.
 fn table_of(file: &Path) -> PathBuf {
     file.with_file_name("memory-operations.txt")
 }
@@ -118,7 +118,7 @@ fn check_file(file: &Path) -> Result<(), Failure> {
     report(file, &module, check::rules(&module).into_iter().chain(check::against(&module, &table)).collect())
 }
 
-/// What no table can excuse is refused here too.
+/// Violations that no table excuses are refused here too.
 fn bless_file(file: &Path) -> Result<(), Failure> {
     let module = check::Module::parse(&read(file)?)?;
     report(file, &module, check::rules(&module))?;
@@ -128,7 +128,7 @@ fn bless_file(file: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Prints what was checked, or fails with every finding.
+/// Prints a summary, or fails with every finding.
 fn report(file: &Path, module: &check::Module, findings: Vec<check::Finding>) -> Result<(), Failure> {
     if !findings.is_empty() {
         let lines: Vec<String> = findings.iter().map(|finding| format!("{}: {finding}", file.display())).collect();

@@ -1,4 +1,4 @@
-//! PTX text as functions and their operations: what the checks need of it, nothing more.
+//! PTX text as functions and their operations, as far as the checks need it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,31 +16,31 @@ pub struct Module {
 /// A function with a body.
 #[derive(Debug)]
 pub struct Function {
-    /// See [`readable`].
+    /// The name, made [`readable`].
     pub name: String,
-    /// A kernel.
+    /// Whether it is a kernel.
     pub entry: bool,
-    /// How many.
+    /// Number of parameters.
     pub parameters: usize,
-    /// In order, declarations included.
+    /// The operations in order, declarations included.
     pub operations: Vec<Operation>,
-    /// Which operation follows a label.
+    /// The index of the operation after each label.
     pub labels: BTreeMap<String, usize>,
 }
 
 /// One statement of a body.
 #[derive(Debug)]
 pub struct Operation {
-    /// Where it begins.
+    /// The line where it begins.
     pub line: usize,
-    /// Without label and predicate, blanks as one.
+    /// The text without label and predicate, with single spaces.
     pub text: String,
-    /// Had a predicate: may be passed over.
+    /// Whether it has a predicate, so that it may be skipped.
     pub predicated: bool,
 }
 
 impl Module {
-    /// Reads PTX as LLVM writes it.
+    /// Parses PTX as written by LLVM.
     pub fn parse(text: &str) -> Result<Self, Failure> {
         let mut module = Self { functions: Vec::new(), abi: None };
         let mut statement = String::new();
@@ -105,14 +105,14 @@ impl Module {
         Ok(module)
     }
 
-    /// Name and argument count of each kernel.
+    /// Returns name and argument count of each kernel.
     pub fn kernels(&self) -> Vec<(&str, usize)> {
         let mut kernels: Vec<_> = self.functions.iter().filter(|f| f.entry).map(|f| (&*f.name, f.parameters)).collect();
         kernels.sort_unstable();
         kernels
     }
 
-    /// Functions that end in a trap or are named as panics: a call of one is a trap.
+    /// Returns functions that end in a trap or are named as panics: a call of one is a trap.
     pub fn panics(&self) -> BTreeSet<&str> {
         let mut panics = BTreeSet::new();
         loop {
@@ -139,7 +139,7 @@ impl Function {
             (None, Some(at)) => (false, &header[at + ".func ".len()..]),
             (None, None) => return Err(nameless().into()),
         };
-        // A function's results stand in parentheses before its name.
+        // A function's results precede its name, in parentheses.
         let rest = rest.trim_start();
         let rest = if rest.starts_with('(') { rest.split_once(')').ok_or_else(nameless)?.1 } else { rest };
         let end = rest.find('(').unwrap_or(rest.len());
@@ -159,12 +159,12 @@ impl Operation {
         Self { line, text: text.trim().to_owned(), predicated }
     }
 
-    /// `ld.acquire.sys.b64`.
+    /// Returns the opcode, such as `ld.acquire.sys.b64`.
     pub fn opcode(&self) -> &str {
         self.text.split(' ').next().unwrap_or_default()
     }
 
-    /// Whom a call calls.
+    /// Returns the function that a call calls.
     pub fn callee(&self) -> Option<String> {
         if self.opcode().split('.').next() != Some("call") {
             return None;
@@ -179,7 +179,7 @@ fn header(statement: &str) -> bool {
     statement.contains(".entry ") || statement.contains(".func ")
 }
 
-/// The value of `RINGMEM_ABI`, if this statement defines it for the host to see.
+/// Returns the value of `RINGMEM_ABI`, if this statement defines it visibly.
 fn abi(statement: &str) -> Option<u64> {
     let (declaration, value) = statement.split_once('=')?;
     let named = declaration.split([' ', '[']).any(|word| word == "RINGMEM_ABI");
@@ -198,7 +198,7 @@ fn abi(statement: &str) -> Option<u64> {
         Some(bytes) => {
             let mut value = [0; 8];
             for (i, byte) in bytes.trim_end_matches('}').split(',').enumerate() {
-                // LLVM leaves trailing zeros out.
+                // LLVM omits trailing zeros.
                 *value.get_mut(i)? = number(byte)?.try_into().ok()?;
             }
             Some(u64::from_le_bytes(value))
@@ -206,7 +206,7 @@ fn abi(statement: &str) -> Option<u64> {
     }
 }
 
-/// A symbol without the hashes that tell crates of one name apart: they change with the compiler.
+/// Removes the crate hashes from a symbol: they change with the compiler.
 pub fn readable(symbol: &str) -> String {
     let mut name = String::new();
     let mut rest = symbol;
@@ -220,12 +220,12 @@ pub fn readable(symbol: &str) -> String {
     name + rest
 }
 
-/// Whether a function belongs to the machinery of panics.
+/// Returns whether a function belongs to the panic machinery.
 pub fn is_panic(name: &str) -> bool {
     ["panic", "_fail", "begin_unwind"].iter().any(|part| name.contains(part))
 }
 
-/// Comments become blanks; lines stay where they are.
+/// Replaces comments by spaces; keeps line numbers.
 fn without_comments(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
     let mut rest = text;

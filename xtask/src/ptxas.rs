@@ -1,5 +1,5 @@
-//! NVIDIA's assembler over the PTX: every kernel must assemble everywhere, with its values in registers; where its disassembler is there too,
-//! a batch is counted in the machine code.
+//! `cargo xtask ptxas`: runs NVIDIA's assembler over the PTX. Every kernel must assemble for every architecture with its values in
+//! registers. If the disassembler is installed too, the instructions of a batch are counted.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -11,17 +11,17 @@ use crate::{Failure, sass};
 
 const ARCHITECTURES: [&str; 4] = ["sm_75", "sm_80", "sm_90", "sm_100"];
 
-/// What the assembler says of one function.
+/// The assembler's report on one function.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Properties {
-    /// Of a kernel; the assembler names none for a function.
+    /// `None` for a function that is not a kernel.
     registers: Option<u32>,
     stack: u32,
     spill_stores: u32,
     spill_loads: u32,
 }
 
-/// Assembles a file for every architecture, prints a table, and fails where a function has a stack frame or spills.
+/// Assembles a file for every architecture, prints a table, and fails if a function has a stack frame or spills.
 pub fn run(file: &Path) -> Result<(), Failure> {
     let ptxas = find()?;
     let version = crate::answer(&ptxas, &["--version"])?;
@@ -48,7 +48,7 @@ pub fn run(file: &Path) -> Result<(), Failure> {
             let registers = registers.map_or("-".into(), |count| count.to_string());
             let name = readable(&name);
             println!("{name:40} {architecture:>7} {registers:>9} {stack:>5} {spill_stores:>12} {spill_loads:>11}");
-            // A panic runs once, when nothing is fast any more.
+            // A panic runs once, when speed no longer matters.
             if !is_panic(&name) && [stack, spill_stores, spill_loads] != [0; 3] {
                 faults.push(format!(
                     "{}: {name} for {architecture}: expected no stack frame and no spills, got {stack} bytes of stack, {spill_stores} stored, {spill_loads} loaded",
@@ -72,14 +72,14 @@ pub fn run(file: &Path) -> Result<(), Failure> {
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n").into()) }
 }
 
-/// `nvdisasm`, which pip puts where it puts the assembler.
+/// Finds `nvdisasm`, which pip installs next to the assembler.
 fn find_disassembler(ptxas: &Path) -> Option<PathBuf> {
     let on_path = std::env::var_os("PATH").into_iter().flat_map(|path| std::env::split_paths(&path).collect::<Vec<_>>());
     let beside = ptxas.parent().map(Path::to_owned);
     beside.into_iter().chain(on_path).map(|directory| directory.join("nvdisasm")).find(|program| program.is_file())
 }
 
-/// `RINGMEM_PTXAS`, then PATH, then what `pip install nvidia-cuda-nvcc` leaves.
+/// Finds the assembler: `RINGMEM_PTXAS`, then PATH, then the files of `pip install nvidia-cuda-nvcc`.
 fn find() -> Result<PathBuf, Failure> {
     if let Some(named) = std::env::var_os("RINGMEM_PTXAS").filter(|named| !named.is_empty()) {
         return Ok(named.into());
@@ -94,7 +94,7 @@ fn find() -> Result<PathBuf, Failure> {
     })
 }
 
-/// Reads what `ptxas -v` prints, by function.
+/// Parses the output of `ptxas -v`, by function.
 fn parse(said: &str) -> Result<BTreeMap<String, Properties>, Failure> {
     let mut functions = BTreeMap::<String, Properties>::new();
     let mut current = None;

@@ -1,12 +1,12 @@
-//! What a batch costs in the machine code that the assembler makes: instructions on the way of one batch, counted in its disassembly.
+//! `cargo xtask ptxas`, second part: counts the instructions of one batch in the machine code that the assembler generates.
 //!
-//! 1. The way: from the loop that moves payload through the fence that publishes it and the next look at the rings, back to the loop. Between these it
-//!    is the shortest: a full batch that finds work and room, refuses nothing and looks at no command.
-//! 2. The share of counters and clock is that of [`TOGETHER`] batches of a busy kernel: what each has more than one of the same kernel without them, and
-//!    what some have more than that: one that is timed, one after which all are written down with a telemetry record, and those before a look at the
-//!    command.
-//! 3. A warp executes what any of its lanes does. What lane 0 alone executes is given as a share of both: of the warp's instructions, and of its
-//!    lanes'.
+//! 1. The path of a batch: from the loop that moves payload, through the fence that publishes it and the next poll of the rings, back to
+//!    the loop. It is the shortest such path: a full batch that finds work and room, refuses nothing and polls no command.
+//! 2. The share of counters and clock is that of [`TOGETHER`] batches of a busy kernel. It has two parts: the extra instructions of each
+//!    batch over the same kernel without counters, and those of the batches that do more: one is timed, one writes the counters and a
+//!    telemetry record, and some precede a poll of the command.
+//! 3. A warp executes an instruction if any of its lanes does. Instructions that lane 0 alone executes are reported as a share of both the
+//!    warp's instructions and all lanes' instructions.
 //!
 //! It counts instructions; it does not time them.
 
@@ -16,35 +16,35 @@ use std::fmt;
 
 use crate::Failure;
 
-/// Messages of the batch that is counted: 64 bytes each, four to a lane of 32.
+/// Messages of the counted batch: 64 bytes each, four per lane of 32.
 const BATCH: u64 = 128;
 const LANES: u64 = 32;
 const MESSAGES_PER_LOOP: u64 = 32;
 /// Wide accesses of one lane for its share of [`MESSAGES_PER_LOOP`] messages.
 const MOST_WIDE: u64 = 4;
-/// The most that counters may be of what the warp issues, and of the instructions of all lanes, in hundredths of a percent.
+/// Upper limit of the counters' share of a warp's instructions, and of all lanes' instructions, in hundredths of a percent.
 const MOST_ACCOUNTS: u64 = 200;
-/// `processed` in the control block, which is stored where batches are written down, and nowhere else.
+/// `processed` in the control block, stored only where the counters are written.
 const PROCESSED: &str = "+0x58]";
-/// `heartbeat`, which is stored before a round that is not like most.
+/// `heartbeat`, stored before an unusual round.
 const HEARTBEAT: &str = "+0x70]";
-/// `updated_ns` in the telemetry buffer, which is stored in a record.
+/// `updated_ns` in the telemetry buffer, stored with a record.
 const UPDATED: &str = "+0x38]";
-/// `command`, which is loaded where it is looked at.
+/// `command`, loaded by a poll of the command.
 const COMMAND: &str = "+0x10]";
-/// Batches of a busy kernel that are written down together, and rounds between two looks at the command.
+/// Batches of a busy kernel per write of the counters, and rounds per poll of the command.
 const TOGETHER: u64 = 128;
 const LOOK_EVERY: u64 = 16;
 
-/// What a batch does beside answering.
+/// Extra work of a batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Beside {
     Nothing,
-    /// The heart beats.
+    /// The heartbeat is stored.
     Looks,
-    /// The heart beats, and the least and the greatest are seen to.
+    /// The heartbeat is stored, and minimum and maximum are updated.
     IsTimed,
-    /// Counters are stored, then a record.
+    /// The counters are stored, then a record.
     Tells,
 }
 
@@ -63,13 +63,13 @@ impl Beside {
     }
 }
 
-/// The kernels that move 64-byte messages, and how many fences of each scope a batch of theirs may have.
+/// The kernels that move 64-byte messages, and the number of fences per batch that each may have.
 const MOVERS: [(&str, u64); 5] = [("echo", 1), ("echo_split", 1), ("echo_flagged", 1), ("echo_bare", 1), ("echo_aggregated", 2)];
 
-/// A row of instructions that is entered at its start and left at its end.
+/// A basic block: entered at its start, left at its end.
 #[derive(Debug, Default)]
 struct Block {
-    /// Without predicate.
+    /// Without predicates.
     instructions: Vec<String>,
     next: Vec<usize>,
 }
@@ -80,7 +80,7 @@ impl Block {
     }
 }
 
-/// One kernel's code.
+/// The code of one kernel.
 #[derive(Debug, Default)]
 pub struct Code {
     blocks: Vec<Block>,
@@ -99,16 +99,16 @@ fn is_store_of(text: &str, place: &str) -> bool {
     text.starts_with("ST") && text.contains("STRONG.SYS") && text.contains(place)
 }
 
-/// An acquire is a strong load and what makes later loads see as much.
+/// Returns whether a block polls a ring. An acquire is a strong load followed by a cache invalidation.
 fn looks(block: &Block) -> bool {
     let is_load = |text: &&String| text.starts_with("LD") && text.contains("STRONG.SYS");
     let loads = block.instructions.iter().position(|text| is_load(&text));
-    // Not at the command: from there leads a way past the rings.
+    // Not the poll of the command: a path from there bypasses the rings.
     let at_rings = !block.instructions.iter().any(|text| is_load(&text) && text.contains(COMMAND));
     at_rings && loads.is_some_and(|at| block.instructions[at..].iter().any(|text| text.starts_with("CCTL.IVALL")))
 }
 
-/// Reads what `nvdisasm -c` prints, by kernel.
+/// Parses the output of `nvdisasm -c`, by kernel.
 pub fn parse(text: &str) -> Result<BTreeMap<String, Code>, Failure> {
     let mut kernels = BTreeMap::new();
     for section in text.split("\n.text.").skip(1) {
@@ -123,7 +123,7 @@ impl Code {
     fn parse(body: &str) -> Result<Self, Failure> {
         let mut blocks = vec![Block::default()];
         let mut labels = BTreeMap::new();
-        // Targets by name: a label may stand further down.
+        // Targets by name: a label may come later.
         let mut jumps = Vec::new();
         let mut falls = true;
         for line in body.lines().map(str::trim) {
@@ -133,7 +133,7 @@ impl Code {
                 labels.insert(label.to_owned(), blocks.len() - 1);
                 continue;
             }
-            // `/*0a10*/   @!P0 BRA `(.L_x_1) ;`, and lines that hold nothing but an encoding.
+            // `/*0a10*/   @!P0 BRA `(.L_x_1) ;`, and lines with only an encoding.
             let Some(text) = line.strip_prefix("/*").and_then(|rest| rest.split_once("*/")).map(|(_, rest)| rest.trim()) else { continue };
             let Some((text, _)) = text.split_once(';') else { continue };
             let (predicated, text) = match text.trim().strip_prefix('@') {
@@ -146,7 +146,7 @@ impl Code {
             let last = blocks.len() - 1;
             blocks[last].instructions.push(text.to_owned());
             let opcode = text.split(' ').next().unwrap_or_default();
-            // `BRA.DIV` is taken by a warp that is not whole: never, after a barrier.
+            // Only a diverged warp takes `BRA.DIV`: never after a barrier.
             let leaves = matches!(opcode, "EXIT" | "RET" | "BRX" | "KILL");
             if opcode == "BRA" || opcode == "BRA.U" || leaves {
                 if let Some(target) = text.split_once("`(").and_then(|(_, rest)| rest.split_once(')')).map(|(label, _)| label) {
@@ -163,7 +163,7 @@ impl Code {
         Ok(Self { blocks })
     }
 
-    /// Instructions of the shortest way from the end of one block to the end of another, and the blocks on it.
+    /// Returns the number of instructions on the shortest path from the end of one block to the end of another, and its blocks.
     fn way(&self, from: usize, to: impl Fn(&Block) -> bool) -> Option<(u64, Vec<usize>)> {
         let mut best = BTreeMap::new();
         let mut queue = BinaryHeap::from([Reverse((0, from, Vec::new()))]);
@@ -182,7 +182,7 @@ impl Code {
         None
     }
 
-    /// The loop that moves payload: its instructions, wide loads and wide stores, and the block where it loads.
+    /// Returns the loop that moves payload: its instructions, wide loads, wide stores, and the block that loads.
     fn payload_loop(&self) -> Option<(u64, u64, u64, usize)> {
         let loads = |block: &Block| block.count(|text| is_wide(text, "LD"));
         let stores = |block: &Block| block.count(|text| is_wide(text, "ST"));
@@ -193,7 +193,7 @@ impl Code {
         Some((length, all(&loads), all(&stores), first))
     }
 
-    /// Everything else of a batch: its instructions and fences.
+    /// Returns the instructions and fences of a batch outside the payload loop.
     fn rest(&self, payload: usize, beside: Beside) -> Option<(u64, u64)> {
         let own = |block: &Block| core::ptr::eq(block, &self.blocks[payload]);
         let (mut length, mut path) = self.way(payload, |block| !own(block) && block.count(is_fence) > 0)?;
@@ -202,7 +202,7 @@ impl Code {
             length += more;
             path.extend(way);
         }
-        // Whichever look it is that a batch takes: the nearest may be one that leads elsewhere.
+        // Tries every poll: the nearest one may lead elsewhere.
         let through = |look: &Block| {
             let (to, mut way) = self.way(*path.last()?, |block| core::ptr::eq(block, look))?;
             let (back, rest) = self.way(*way.last()?, own)?;
@@ -212,7 +212,7 @@ impl Code {
         let (more, way) = self.blocks.iter().filter(|block| looks(block)).filter_map(through).min()?;
         path.extend(way);
         let fences = path.iter().map(|&at| self.blocks[at].count(is_fence)).sum();
-        // The loop itself is counted apart.
+        // The loop itself is counted separately.
         Some((length + more - self.blocks[payload].instructions.len() as u64, fences))
     }
 }
@@ -225,7 +225,7 @@ fn open(blocks: &mut Vec<Block>, falls: bool) {
     blocks.push(Block::default());
 }
 
-/// What one batch of a kernel costs.
+/// The cost of one batch of a kernel.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Cost {
     loads: u64,
@@ -242,12 +242,12 @@ impl Cost {
         Some(Self { loads, stores, per_loop, rest, fences })
     }
 
-    /// Instructions of a warp for a batch.
+    /// Returns the warp's instructions per batch.
     const fn batch(&self) -> u64 {
         BATCH / MESSAGES_PER_LOOP * self.per_loop + self.rest
     }
 
-    /// Instructions of all lanes, at least: everything outside of the loop as if lane 0 alone did it.
+    /// Returns the minimum over all lanes: everything outside the loop counted as if lane 0 alone executed it.
     const fn of_lanes(&self) -> u64 {
         BATCH / MESSAGES_PER_LOOP * self.per_loop * LANES + self.rest
     }
@@ -260,7 +260,7 @@ impl fmt::Display for Cost {
     }
 }
 
-/// Prints the table of one architecture, and says where it is beyond its bounds.
+/// Prints the table of one architecture, and returns what exceeds its limits.
 pub fn report(architecture: &str, text: &str) -> Result<Vec<String>, Failure> {
     let kernels = parse(text)?;
     let mut faults = Vec::new();
@@ -292,7 +292,7 @@ pub fn report(architecture: &str, text: &str) -> Result<Vec<String>, Failure> {
     if let (Some(ways), Some(bare)) = (ways(), bare) {
         let one = &ways[0];
         let [_, looks, is_timed, tells] = [0, 1, 2, 3].map(|at| ways[at].batch().saturating_sub(one.batch()));
-        // The last of them looks and tells.
+        // The last batch both polls and writes.
         let more = (TOGETHER / LOOK_EVERY - 1) * looks + is_timed + tells;
         let each = one.batch().saturating_sub(bare);
         let share = |one: u64| ((TOGETHER * each + more) * 10_000).div_ceil((TOGETHER * one + more).max(1));
@@ -320,7 +320,7 @@ pub fn report(architecture: &str, text: &str) -> Result<Vec<String>, Failure> {
     Ok(faults)
 }
 
-/// The head of the table.
+/// Returns the head of the table.
 pub fn head() -> String {
     let columns = format!(
         "{:>10} {:>11} {:>12} {:>12} {:>6} {:>12}",
@@ -333,7 +333,7 @@ pub fn head() -> String {
 mod tests {
     use super::*;
 
-    /// A kernel as nvdisasm writes one, much shortened: looks, moves, publishes, counts.
+    /// A shortened kernel in nvdisasm's format: it polls, moves, publishes and counts.
     const SAID: &str = "
 	.section	.text.echo,\"ax\",@progbits
 .text.echo:
@@ -374,7 +374,7 @@ mod tests {
         let kernels = parse(SAID).unwrap();
         assert_eq!(kernels.keys().collect::<Vec<_>>(), ["echo", "other"]);
         let cost = Cost::of(&kernels["echo"], Beside::Nothing).unwrap();
-        // The branch, fence and store; the branch; the branch, look and its end; the exit that is not taken.
+        // The branch, fence and store; the branch; the branch, poll and its end; the exit that is not taken.
         assert_eq!(cost, Cost { loads: 1, stores: 1, per_loop: 3, rest: 1 + 2 + 1 + 1 + 2 + 1, fences: 1 });
         let more = |beside| Cost::of(&kernels["echo"], beside).unwrap().rest - cost.rest;
         let ways = [Beside::Looks, Beside::IsTimed, Beside::Tells].map(more);
@@ -388,7 +388,7 @@ mod tests {
             let one = text.split("\n\t.section\t.text.other").next().unwrap();
             MOVERS.iter().map(|(name, _)| one.replace("text.echo", &format!("text.{name}"))).collect::<String>()
         };
-        // Whoever has so few instructions is beyond that bound.
+        // With so few instructions, the share of counters always exceeds its limit.
         let faults = |text: &str| -> Vec<String> {
             let is_share = |fault: &String| fault.contains("expected counters to be");
             report("sm_0", text).unwrap().into_iter().filter(|fault| !is_share(fault)).collect()
@@ -400,7 +400,7 @@ mod tests {
         assert!(faults(&whole(&narrow))[0].contains("got no way through them"));
         let five = SAID.replace("        /*0060*/", &("        /*0060*/ LD.E.128 R1, [R2] ;\n".repeat(4) + "        /*0060*/"));
         assert!(faults(&whole(&five))[0].contains("got 5 and 1"));
-        // A way of some 150 instructions, so that what is beside it is little; one more in `echo` alone is 0.6 % of it.
+        // A path of some 150 instructions, so that extra work is a small share; one more in `echo` alone is 0.6 % of it.
         let long = SAID.replace("        /*0080*/", &("        /*0080*/ IADD3 R1, R1, 0x1, RZ ;\n".repeat(150) + "        /*0080*/"));
         assert_eq!(report("sm_0", &whole(&long)).unwrap(), Vec::<String>::new());
         let more = whole(&long).replacen("/*00b0*/", "/*00b0*/ IADD3 R1, R1, 0x1, RZ ;\n        /*00b0*/", 1);
