@@ -1,8 +1,8 @@
-//! Instructions a message, counted by valgrind's callgrind.
+//! Instructions per message, counted by valgrind's callgrind.
 //!
-//! 1. Nothing is measured in this process: it runs itself under callgrind, one subject and one number of messages at a time, and a row is the
-//!    difference between two such runs over the difference in messages. What starting takes is in both.
-//! 2. The count is of this compiler and machine's instruction set, and the same at each run but for hundredths.
+//! 1. This process runs itself under callgrind, with one subject and one number of messages at a time. A row is the difference between two
+//!    such runs over the difference in messages, so the cost of start-up cancels.
+//! 2. The count depends on the compiler and the instruction set. It varies between runs only by hundredths.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -10,13 +10,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::table::{self, Row};
 use crate::{Turn, Wanted, Workload};
 
-/// Of a run, and how many more of the one beside it. Both are multiples of what a workload pushes at a time, and the difference is whole laps.
+/// Messages of the short run, and the additional ones of the long run. Both are multiples of every batch size, and the difference is whole
+/// laps.
 const MESSAGES: [u64; 2] = [2048, 20 * 1024];
 
 /// The first argument of a run under callgrind; a workload, a subject and a number follow.
 pub(crate) const COUNTED: &str = "--counted";
 
-/// Counts the workloads that are wanted and prints their rows; or, where this process is the one that is counted, does the work.
+/// Counts the wanted workloads and prints their rows; in the counted process, does the work.
 pub fn count(bench: &str, wanted: &Wanted, workloads: &[Workload]) {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let [first, workload, subject, messages] = arguments.as_slice()
@@ -38,12 +39,12 @@ pub fn count(bench: &str, wanted: &Wanted, workloads: &[Workload]) {
     }
 }
 
-/// The subjects', then the limit's.
+/// Returns the turns of the subjects, then of the limit.
 fn turns(workload: &Workload) -> Vec<Turn> {
     workload.subjects.iter().map(|(_, turn)| *turn).chain(workload.limit).collect()
 }
 
-/// A row for each turn; as many at a time as there are cores, since nothing is timed.
+/// Returns a row per turn. As many run at once as there are cores, because nothing is timed.
 fn rows(number: usize, workload: &Workload) -> Vec<Option<Row>> {
     let turns = turns(workload).len();
     let next = AtomicUsize::new(0);
@@ -69,7 +70,7 @@ fn rows(number: usize, workload: &Workload) -> Vec<Option<Row>> {
     rows
 }
 
-/// All instructions of a process that does this turn, or those of its threads while they are in one function.
+/// Returns the instructions of a process that runs this turn, or those of its threads inside one function.
 fn instructions(workload: usize, within: Option<&str>, turn: usize, messages: u64) -> u64 {
     let myself = std::env::current_exe().expect("a program has a path");
     let output = Command::new("valgrind")

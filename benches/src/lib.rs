@@ -1,11 +1,11 @@
-//! The table that every bench prints, and the measuring under it.
+//! Measuring and reporting for all benches.
 //!
-//! 1. All subjects of a workload take turns in one run; a row is the median of its turns, with the least and the greatest beside it.
-//!    Messages a turn are so many that each subject's turns take equally long; on a machine that others load there are fewer turns.
-//! 2. A row of two cores is classed by a compare-exchange ping-pong before and after each turn: `near` or `far`. A turn during
-//!    which the class changed counts for neither.
-//! 3. `ratio` is a row over the best competitor's in time: below 1 is ahead, within 1.15 either way is level.
-//! 4. `limit` is what the machine itself takes, measured in turns of the same run.
+//! 1. The subjects of a workload run in turns, in one process. A row is the median of its turns, with minimum and maximum. The number of
+//!    messages per turn is chosen so that turns take equally long. On a loaded machine there are fewer turns.
+//! 2. A row of two cores is classed `near` or `far` by a compare-exchange ping-pong before and after each turn. A turn during which the
+//!    class changed is discarded.
+//! 3. `ratio` is the row's time over the best competitor's: below 1 is faster, within 1.15 either way is level.
+//! 4. `limit` is the cost on this machine without the measured code, measured in turns of the same run.
 
 mod instructions;
 mod table;
@@ -17,20 +17,20 @@ pub use instructions::count;
 use table::Row;
 pub use threads::{Gate, Job, job, pin, team, two_threads};
 
-/// What the command line asks for.
+/// The options of the command line.
 pub struct Wanted {
-    /// One object per row and line instead of a table.
+    /// Print one JSON object per row and line instead of a table.
     pub json: bool,
-    /// Few short turns.
+    /// Run few, short turns.
     pub quick: bool,
-    /// This process is run by [`count`], which tells it what to do by number: all workloads are to be there, and none is to do anything of itself.
+    /// This process was started by [`count`], which selects the turn by number: all workloads must be present, and none may run by itself.
     pub counted: bool,
-    /// Only workloads whose name contains one of these; all if there are none.
+    /// Run only workloads whose name contains one of these; all if empty.
     pub names: Vec<String>,
 }
 
 impl Wanted {
-    /// Reads `[--json] [--quick] [NAME]...`; what cargo adds itself is passed over.
+    /// Parses `[--json] [--quick] [NAME]...`; ignores the arguments that cargo adds.
     #[must_use]
     pub fn from_args() -> Self {
         let mut wanted = Self { json: false, quick: false, counted: false, names: Vec::new() };
@@ -46,41 +46,41 @@ impl Wanted {
         wanted
     }
 
-    /// Whether a workload is wanted.
+    /// Returns whether a workload is wanted.
     #[must_use]
     pub fn wants(&self, workload: &str) -> bool {
         self.names.is_empty() || self.names.iter().any(|name| workload.contains(name.as_str()))
     }
 }
 
-/// One turn of about so many messages, in nanoseconds each.
+/// A turn of about `messages` messages; returns nanoseconds per message.
 pub type Turn = fn(messages: u64) -> f64;
 
-/// Who is measured: a name that begins with `ringmem` if it is ours, with `twin` if it is ours with something left out, with `beside` if it is
-/// another's but does not do what the aim is set against; and its turn.
+/// The name of a subject and its turn. Names of ours begin with `ringmem`, those of ours with a part omitted with `twin`, and those of
+/// others outside the comparison of the aim with `beside`.
 pub type Subject = (&'static str, Turn);
 
-/// One workload and all who take part.
+/// A workload and its subjects.
 pub struct Workload {
-    /// As in the table.
+    /// The name in the table.
     pub name: &'static str,
-    /// Of the figures.
+    /// The unit of the figures.
     pub unit: &'static str,
-    /// Two cores, or one.
+    /// Whether it runs on two cores.
     pub two_cores: bool,
-    /// The ratio that is aimed at, near and far.
+    /// The target ratio, for near and far cores.
     pub aim: [f64; 2],
-    /// Nanoseconds that are aimed at besides.
+    /// An additional target in nanoseconds.
     pub aim_ns: Option<f64>,
-    /// Nanoseconds more than the best competitor takes that are aimed at, where what is measured is that one with something around it.
+    /// Target for wrappers: added nanoseconds over the best competitor, where the subject is that competitor with a layer around it.
     pub aim_added_ns: Option<f64>,
-    /// What the machine takes.
+    /// The limit of the machine.
     pub limit: Option<Turn>,
-    /// Whose time it is: `host`, or [`LINK_MODEL`].
+    /// The source of the times: `host`, or [`LINK_MODEL`].
     pub source: &'static str,
     /// The function in which [`count`] counts, by a part of its name; `None` for the whole process.
     pub within: Option<&'static str>,
-    /// In the order of their turns.
+    /// The subjects, in the order of their turns.
     pub subjects: Vec<Subject>,
 }
 
@@ -88,7 +88,7 @@ pub struct Workload {
 pub const LINK_MODEL: &str = "link-model";
 
 impl Workload {
-    /// A workload of two cores, in nanoseconds a message.
+    /// Creates a workload of two cores, in nanoseconds per message.
     #[must_use]
     pub const fn two(name: &'static str, aim: [f64; 2], subjects: Vec<Subject>) -> Self {
         Self {
@@ -105,27 +105,27 @@ impl Workload {
         }
     }
 
-    /// A workload of one core, in nanoseconds a message.
+    /// Creates a workload of one core, in nanoseconds per message.
     #[must_use]
     pub fn one(name: &'static str, aim: f64, subjects: Vec<Subject>) -> Self {
         Self { two_cores: false, ..Self::two(name, [aim; 2], subjects) }
     }
 }
 
-/// How long and how often.
+/// The number and duration of turns.
 struct Plan {
     turns: usize,
-    /// After so long a workload ends with the turns that it has had, but not before the third.
+    /// After this time a workload ends early, but with at least three turns.
     most: Duration,
 }
 
 const QUICK: Plan = Plan { turns: 11, most: Duration::from_millis(2800) };
 const FULL: Plan = Plan { turns: 151, most: Duration::from_secs(25) };
 
-/// A turn. Many short ones rather than few long ones: who loses its core loses one turn, and the median does not see it.
+/// Duration of a turn. Many short turns rather than few long ones: a preempted subject loses one turn, and the median ignores it.
 const TURN: Duration = Duration::from_micros(2500);
 
-/// Measures the workloads that are wanted and prints their rows.
+/// Measures the wanted workloads and prints their rows.
 pub fn run(bench: &str, wanted: &Wanted, workloads: &[Workload]) {
     let plan = if wanted.quick { QUICK } else { FULL };
     if !wanted.json {
@@ -139,7 +139,7 @@ pub fn run(bench: &str, wanted: &Wanted, workloads: &[Workload]) {
     }
 }
 
-/// Prints the workloads that are wanted whose turns give what was counted, not timed: one turn of so many messages each.
+/// Prints the wanted workloads whose turns return counts instead of times: one turn of `messages` messages each.
 pub fn run_once(bench: &str, wanted: &Wanted, messages: u64, workloads: &[Workload]) {
     for workload in workloads.iter().filter(|workload| wanted.wants(workload.name)) {
         let rows: Vec<_> = workload.subjects.iter().map(|(_, turn)| Row::of(vec![turn(messages)])).collect();
@@ -151,7 +151,7 @@ fn classes(workload: &Workload) -> &'static [&'static str] {
     if workload.two_cores { &["near", "far"] } else { &[""] }
 }
 
-/// By class: a row for each subject, then one for the limit if there is one; `None` for no samples.
+/// Returns per class a row for each subject, then one for the limit if there is one; `None` without samples.
 fn measure(workload: &Workload, plan: &Plan) -> Vec<Vec<Option<Row>>> {
     let begun = Instant::now();
     let turns: Vec<Turn> = workload.subjects.iter().map(|(_, turn)| *turn).chain(workload.limit).collect();
@@ -175,12 +175,12 @@ fn measure(workload: &Workload, plan: &Plan) -> Vec<Vec<Option<Row>>> {
     samples.into_iter().map(|class| class.into_iter().map(Row::of).collect()).collect()
 }
 
-/// So many messages that a turn takes about as long as it should.
+/// Returns the number of messages for a turn of the desired duration.
 fn messages_for(turn: Turn) -> u64 {
     let wanted = TURN.as_nanos() as f64;
     let mut messages = 1 << 10;
     loop {
-        // The better of two, since one may have waited for its core.
+        // The better of two, because one may have waited for its core.
         let took = turn(messages).min(turn(messages)) * messages as f64;
         if took >= wanted / 8.0 {
             return (messages as f64 * wanted / took).max(1.0) as u64;

@@ -1,10 +1,10 @@
-//! Threads on their cores, started together; and how far apart two cores are.
+//! Threads pinned to cores and started together, and the distance between two cores.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 use std::time::{Duration, Instant};
 
-/// Pins the calling thread to a core; without effect where that is not allowed.
+/// Pins the calling thread to a core; has no effect where that is not permitted.
 pub fn pin(core: usize) {
     allow(&[core]);
 }
@@ -17,20 +17,20 @@ fn allow(cores: &[usize]) {
     let _ = rustix::thread::sched_setaffinity(None, &set);
 }
 
-/// Where threads meet, as often as they like.
+/// A reusable barrier.
 pub struct Gate {
     came: AtomicUsize,
     threads: usize,
 }
 
 impl Gate {
-    /// For so many threads.
+    /// Creates a barrier for this many threads.
     #[must_use]
     pub const fn new(threads: usize) -> Self {
         Self { came: AtomicUsize::new(0), threads }
     }
 
-    /// Waits for the others, spinning: to be woken would take longer than what is measured.
+    /// Waits for the other threads by spinning: a wake-up would take longer than the measured work.
     pub fn wait(&self) {
         let came = self.came.fetch_add(1, AcqRel) + 1;
         let all = came.next_multiple_of(self.threads);
@@ -46,10 +46,10 @@ impl Gate {
     }
 }
 
-/// What one thread of a team does.
+/// The work of one thread of a team.
 pub type Job<'a> = Box<dyn FnOnce() + Send + 'a>;
 
-/// A job that shares no cache line with another: what it owns stays where it is boxed.
+/// Boxes a job on its own cache lines, with everything that it owns.
 pub fn job<'a>(work: impl FnOnce() + Send + 'a) -> Job<'a> {
     #[repr(align(128))]
     struct Apart<F>(F);
@@ -62,8 +62,8 @@ pub fn job<'a>(work: impl FnOnce() + Send + 'a) -> Job<'a> {
     Box::new(move || apart.run())
 }
 
-/// One turn of several threads, each on its core or, with `None`, on core 0 or 1: from the moment that all are there until the last is done,
-/// in nanoseconds a message.
+/// Runs one turn of several threads, each on its core or, with `None`, on core 0 or 1. Returns nanoseconds per message, from the common
+/// start to the last thread's end.
 pub fn team(messages: u64, members: Vec<(Option<usize>, Job<'_>)>) -> f64 {
     let start = &Gate::new(members.len());
     let member = |core: Option<usize>, work: Job<'_>| {
@@ -83,12 +83,12 @@ pub fn team(messages: u64, members: Vec<(Option<usize>, Job<'_>)>) -> f64 {
     took.as_nanos() as f64 / messages as f64
 }
 
-/// One turn of two threads: `send` on core 0, `receive` on core 1.
+/// Runs one turn of two threads: `send` on core 0, `receive` on core 1.
 pub fn two_threads(messages: u64, send: impl FnOnce() + Send, receive: impl FnOnce() + Send) -> f64 {
     team(messages, vec![(Some(0), job(send)), (Some(1), job(receive))])
 }
 
-/// 0 for near, 1 for far: between cores that share a cache a compare-exchange goes there and back in some 60 ns, else in some 200 or more.
+/// Returns 0 for near, 1 for far: between cores that share a cache a compare-exchange round trip takes some 60 ns, otherwise 200 or more.
 pub(crate) fn class() -> usize {
     const BLOCKS: usize = 15;
     const ROUNDS: u64 = 100;
@@ -96,7 +96,7 @@ pub(crate) fn class() -> usize {
     TURN.store(0, Release);
     let swing = |mine: u64, rounds: u64| {
         for _ in 0..rounds {
-            // Only the one whose turn it is tries, or each failure would take the line from the other.
+            // Only the thread whose turn it is tries: each failure would take the line from the other.
             while TURN.load(Acquire) != mine || TURN.compare_exchange(mine, 1 - mine, AcqRel, Acquire).is_err() {
                 spin_loop();
             }
@@ -104,7 +104,7 @@ pub(crate) fn class() -> usize {
     };
     let mut blocks = [Duration::ZERO; BLOCKS];
     let here = || {
-        // Until the other has come to its core.
+        // Waits until the other thread runs on its core.
         swing(0, ROUNDS);
         for block in &mut blocks {
             let begun = Instant::now();
@@ -113,7 +113,7 @@ pub(crate) fn class() -> usize {
         }
     };
     two_threads(1, here, || swing(1, ROUNDS * (BLOCKS as u64 + 1)));
-    // The median block: one that waited for its core says nothing.
+    // The median block: a block that waited for its core is an outlier.
     blocks.sort();
     usize::from(blocks[BLOCKS / 2].as_nanos() > u128::from(ROUNDS) * 150)
 }

@@ -1,36 +1,36 @@
-//! `cargo bench -p ringmem-benches --bench instructions -- [--json] [NAME]...`: what is too small for a clock, in instructions.
+//! `cargo bench -p ringmem-benches --bench instructions -- [--json] [NAME]...`: instruction counts of operations too short for a clock.
 //!
-//! One thread, capacity 1024. Ends, values and results are opaque to the compiler; what a loop without a ring takes is the limit. A twin is
-//! our SPSC ring with one thing left out: what that thing costs is `ringmem` less the twin. `twin: of ringmem` leaves out nothing and must count
-//! what `ringmem` counts, else the twins show nothing.
+//! One thread, capacity 1024. Ends, values and results are opaque to the compiler; the limit is a loop without a ring. A twin is a copy of
+//! the SPSC ring with one part omitted: the cost of that part is `ringmem` less the twin. `twin: of ringmem` omits nothing and must have
+//! the count of `ringmem`; otherwise the twins are invalid.
 //!
-//! | workload | what |
+//! | workload | subject |
 //! |---|---|
 //! | `push-pop-N` | pushes a message of N bytes and pops it; the ends stay in registers |
 //! | `burst-N` | pushes 64 and pops 64 |
-//! | `called-8` | as `push-pop-8`, but the ends stay in memory and each operation is a call |
+//! | `called-8` | as `push-pop-8`, but the ends stay in memory and each operation is a function call |
 //! | `waiting-8` | the bare ring, and its ends in `ringmem::wait` |
-//! | `mpmc-push-pop-8` | rings for many; `claim 32` claims so many with one compare-exchange |
-//! | `pool-SIZE` | a block of a pool taken and given back, with a word written to it and read |
+//! | `mpmc-push-pop-8` | MPMC and MPSC rings; `claim 32` claims 32 slots with one compare-exchange |
+//! | `pool-SIZE` | a block of a pool allocated and freed, with a word written to it and read |
 //! | `buffer-alloc-drop`, `copy-from-64`, `copy-to-64`, `fill-64` | those of the bench `memory`, on the host backend |
-//! | `cuda-copy`, `cuda-fill`, `cuda-launch`, `cuda-record` | those of the bench `movement`, on the driver double: the calling thread's alone, in the verb or the call |
+//! | `cuda-copy`, `cuda-fill`, `cuda-launch`, `cuda-record` | those of the bench `movement`, on the driver double: only the calling thread, in the operation or the call |
 //!
-//! Instructions are no time: a compare-exchange is one of them.
+//! Instruction counts are not times: a compare-exchange counts as one instruction.
 
-// Of the `memory` bench.
+// From the `memory` bench.
 #[allow(dead_code)]
 #[path = "../memory/blocks.rs"]
 mod blocks;
 #[allow(dead_code)]
 #[path = "../memory/copies.rs"]
 mod copies;
-// Of the `movement` bench.
+// From the `movement` bench.
 #[path = "../movement/driver.rs"]
 mod driver;
 #[path = "../memory/host.rs"]
 mod host;
 
-// The kinds of the `rings` bench, not all of which take part.
+// The kinds of the `rings` bench, some of which are unused here.
 #[allow(dead_code)]
 #[path = "../rings/iceoryx.rs"]
 mod iceoryx;
@@ -62,7 +62,7 @@ mod work;
 
 use ringmem_benches::{Wanted, Workload, count, job, team};
 
-/// Messages that a ring holds.
+/// Capacity of a ring in messages.
 const CAPACITY: usize = 1024;
 
 fn each(times: u64, work: impl FnOnce() + Send) -> f64 {

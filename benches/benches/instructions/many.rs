@@ -1,4 +1,4 @@
-//! Rings for many, used by one thread.
+//! MPSC and MPMC rings, used by one thread.
 
 use std::hint::black_box;
 
@@ -19,10 +19,10 @@ fn alone_to_one<K: Mpsc<[u64; 1]>>(messages: u64) -> f64 {
     K::mpsc::<CAPACITY>(Alone::<1>(messages))
 }
 
-/// What is claimed with one compare-exchange.
+/// Slots claimed with one compare-exchange.
 const CLAIM: usize = 32;
 
-/// `CLAIM` messages at a time: written by `push`, read by `pop`, each of which says how many.
+/// Transfers `CLAIM` messages at a time: `push` writes and `pop` reads them; each returns how many.
 fn claims(messages: u64, push: impl FnMut(&[u64; CLAIM]) -> u64, pop: impl FnMut(&mut [u64; CLAIM]) -> u64) -> f64 {
     let (mut push, mut pop) = black_box((push, pop));
     let (sent, mut got) = ([0; CLAIM], [0; CLAIM]);
@@ -57,7 +57,7 @@ fn grants(messages: u64) -> f64 {
     claims(messages, push, pop)
 }
 
-/// All of it.
+/// Returns the workload.
 pub fn workload() -> Workload {
     let subjects: Vec<Subject> = vec![
         ("ringmem mpmc", alone::<OursMany>),

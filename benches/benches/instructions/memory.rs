@@ -1,10 +1,10 @@
-//! A buffer's own share of what it does, on the host backend: the backend's verb alone beside it.
+//! Overhead of a buffer over the backend's operation, on the host backend.
 
 use ringmem_benches::{Subject, Workload};
 
 use crate::{blocks, copies};
 
-/// All of them.
+/// Returns the workloads.
 pub fn workloads() -> Vec<Workload> {
     let beside = |name, ours, bare| {
         let subjects: Vec<Subject> = vec![("ringmem Buffer", ours), ("backend", bare)];

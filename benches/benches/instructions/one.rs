@@ -23,7 +23,7 @@ fn called<K: Spsc<[u64; 1]>>(messages: u64) -> f64 {
     K::spsc(Called(messages))
 }
 
-/// Publishes and releases every 16, and at the end of a burst.
+/// Publishes and releases every 16 messages, and at the end of a burst.
 fn batched<T: Plain>(messages: u64) -> f64 {
     let mut ring = Box::new(Ring::<T, CAPACITY>::new());
     let (mut producer, mut consumer) = black_box(ring.split());
@@ -43,7 +43,7 @@ fn batched<T: Plain>(messages: u64) -> f64 {
     0.0
 }
 
-/// Ends that wait: `Waiting`, spinning or ready to sleep.
+/// Ends of the module `wait`: `Waiting`, spinning or able to sleep.
 struct Waits<const SLEEP: bool>;
 
 impl<T: Plain, const SLEEP: bool> Spsc<T> for Waits<SLEEP> {
@@ -55,7 +55,7 @@ impl<T: Plain, const SLEEP: bool> Spsc<T> for Waits<SLEEP> {
     }
 }
 
-/// A ring, then its twins, then the others, each by the turn that `$turn` names.
+/// The ring, then its twins, then the competitors, each with the turn `$turn`.
 macro_rules! subjects {
     ($turn:ident<_ $(, $more:ty, $burst:literal)?>) => {
         vec![
@@ -81,7 +81,7 @@ fn counted(name: &'static str, subjects: Vec<Subject>) -> Workload {
     Workload { unit: "instructions/message", ..Workload::one(name, 1.0, subjects) }
 }
 
-/// All of one producer and one consumer. Batches only where as many are pushed before the first is popped.
+/// Returns the workloads with one producer and one consumer. Batches appear only where a whole batch is pushed before the first pop.
 pub fn workloads() -> Vec<Workload> {
     let with = |subjects: Vec<Subject>, more: &[Subject]| subjects.into_iter().chain(more.iter().copied()).collect();
     let index: [Subject; 3] = [

@@ -1,4 +1,4 @@
-//! A block taken and given back, over and over.
+//! Benchmark of allocating and freeing a block of a pool.
 
 use std::hint::black_box;
 

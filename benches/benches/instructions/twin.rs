@@ -1,5 +1,5 @@
-//! Our SPSC ring again, so that one thing of it can be left out: `CHECK`, whether an index of the other side is within the capacity; the
-//! second pointer to a header; and what a header holds besides the indices. It has the same fields and takes the same steps otherwise.
+//! A copy of the SPSC ring from which one part can be omitted: `CHECK`, whether a peer's index is within the capacity; the second pointer
+//! to a header; or the header's fields other than the indices. Fields and steps are otherwise equal.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -16,17 +16,17 @@ use crate::CAPACITY;
 use crate::kind::{Spsc, Work};
 use crate::plain::Plain;
 
-/// Where the indices are.
+/// A holder of the two indices.
 pub trait Indices: Sync + 'static {
-    /// Of an empty ring.
+    /// Creates the indices of an empty ring.
     fn new() -> Self;
-    /// The producer's.
+    /// The producer's index.
     fn tail(&self) -> &AtomicU64;
-    /// The consumer's.
+    /// The consumer's index.
     fn head(&self) -> &AtomicU64;
 }
 
-/// Ours: constants, owners and waiting words besides.
+/// The ring's own header: includes constants, owners and wait words.
 pub struct Header(RingHeader<HostWord>);
 
 impl Indices for Header {
@@ -43,7 +43,7 @@ impl Indices for Header {
     }
 }
 
-/// The indices, and nothing else.
+/// The indices only.
 pub struct Bare([CacheLineAligned<AtomicU64>; 2]);
 
 impl Indices for Bare {
@@ -60,15 +60,15 @@ impl Indices for Bare {
     }
 }
 
-/// How an end reaches its two headers, which are one in memory.
+/// Access of an end to its two headers, which are one in memory.
 pub trait Headers: Copy + Send {
-    /// What a header is.
+    /// The type of a header.
     type Of: Indices;
-    /// Both are this one.
+    /// Uses one header as both.
     fn both(header: &'static Self::Of) -> Self;
-    /// The one to poll.
+    /// The header to poll.
     fn own(&self) -> &'static Self::Of;
-    /// The one to publish in.
+    /// The header to publish in.
     fn peer(&self) -> &'static Self::Of;
 }
 
@@ -102,7 +102,7 @@ macro_rules! headers {
 }
 
 headers!(
-    /// Two pointers, as ours.
+    /// Two pointers, as in the ring.
     Two { own, peer } = own, peer
 );
 headers!(
@@ -110,7 +110,7 @@ headers!(
     One { both, both } = both
 );
 
-/// Either end: `index` is its own, `seen` is where what it last saw ends.
+/// Either end: `index` is its own, `seen` is the limit that it last read from the other end.
 struct End<T, P> {
     headers: P,
     slots: NonNull<UnsafeCell<MaybeUninit<T>>>,
@@ -119,13 +119,13 @@ struct End<T, P> {
     seen: u64,
 }
 
-// SAFETY: one thread has both ends; it may be another one than made them.
+// SAFETY: one thread uses both ends; it may differ from the thread that made them.
 unsafe impl<T: Send, P: Send> Send for End<T, P> {}
 
 impl<T: Copy, P: Headers> End<T, P> {
     #[inline(always)]
     fn slot(&self) -> *mut T {
-        // SAFETY: the masked index is below the capacity, and so many slots were leaked.
+        // SAFETY: the masked index is below the capacity, and that many slots were leaked.
         unsafe { self.slots.add((self.index & self.mask) as usize).as_ref().get().cast() }
     }
 
@@ -142,7 +142,7 @@ impl<T: Copy, P: Headers> End<T, P> {
             }
             self.seen = head.wrapping_add(capacity);
         }
-        // SAFETY: free, so the producer's.
+        // SAFETY: the slot is free, so the producer owns it.
         unsafe { self.slot().write(value) };
         self.index = self.index.wrapping_add(1);
         self.headers.peer().tail().store(self.index, Release);
@@ -154,7 +154,7 @@ impl<T: Copy, P: Headers> End<T, P> {
         if self.seen.wrapping_sub(self.index) == 0 {
             let tail = self.headers.own().tail().load(Acquire);
             let (used, capacity) = (tail.wrapping_sub(self.index), self.mask + 1);
-            // One comparison for both.
+            // One comparison tests for both an empty and a corrupt ring.
             if CHECK && used.wrapping_sub(1) >= capacity {
                 return Err(refusal(self.index, tail, capacity));
             }
@@ -163,7 +163,7 @@ impl<T: Copy, P: Headers> End<T, P> {
             }
             self.seen = tail;
         }
-        // SAFETY: filled, so the consumer's.
+        // SAFETY: the slot is filled, so the consumer owns it.
         let value = unsafe { self.slot().read() };
         self.index = self.index.wrapping_add(1);
         self.headers.peer().head().store(self.index, Release);
@@ -176,7 +176,7 @@ fn refusal(head: u64, tail: u64, capacity: u64) -> PopError {
     if head == tail { PopError::Empty } else { PopError::Corrupt(Corrupt { head, tail, capacity }) }
 }
 
-/// The twin of these headers, with or without the check.
+/// The copy with these headers, with or without the check.
 pub struct Twin<const CHECK: bool, P>(std::marker::PhantomData<P>);
 
 impl<T: Plain, const CHECK: bool, P: Headers> Spsc<T> for Twin<CHECK, P> {

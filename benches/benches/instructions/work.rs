@@ -1,4 +1,4 @@
-//! What is done with a ring, and without one.
+//! Work on a ring, and the same without a ring.
 
 use std::hint::black_box;
 
@@ -6,13 +6,13 @@ use crate::CAPACITY;
 use crate::kind::{ManyToMany, ManyToOne, Work};
 use crate::plain::Plain;
 
-/// So many messages, pushed `BURST` at a time and then popped.
+/// Pushes and pops this many messages, `BURST` at a time.
 pub struct Alone<const BURST: usize>(pub u64);
 
 impl<const BURST: usize> Alone<BURST> {
     #[inline(always)]
     fn run<T: Plain>(self, push: impl FnMut(T) -> bool, pop: impl FnMut() -> Option<T>) -> f64 {
-        // Or the compiler would know the capacity, and that both headers are one.
+        // Opaque, because otherwise the compiler would know the capacity, and that both headers are one.
         let (mut push, mut pop) = black_box((push, pop));
         let value = T::default();
         for _ in 0..self.0 / BURST as u64 {
@@ -46,7 +46,7 @@ impl<T: Plain, const BURST: usize> ManyToMany<T> for Alone<BURST> {
     }
 }
 
-/// As `Alone<1>`, each operation a call.
+/// As `Alone<1>`, with each operation a function call.
 pub struct Called(pub u64);
 
 impl<T: Plain> Work<T> for Called {
@@ -69,7 +69,7 @@ impl<T: Plain> Work<T> for Called {
     }
 }
 
-/// The limit: slots alone, with an index at each end that the other end does not see.
+/// The limit: slots alone, with private indices at each end.
 pub fn slots<T: Plain, const BURST: usize>(messages: u64) -> f64 {
     let slots = std::cell::UnsafeCell::new([T::default(); CAPACITY]);
     let slot = |index: &mut usize| {

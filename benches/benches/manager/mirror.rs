@@ -1,4 +1,4 @@
-//! Reaching the elements of a mirrored buffer of which nothing is stale.
+//! Access to the elements of a mirrored buffer whose copies are both current.
 
 use std::hint::black_box;
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,7 @@ use ringmem_benches::{Subject, Workload, job, team};
 
 type Mirror = MirroredBuffer<u64, Pinned, Device>;
 
-/// One whose copies are equal.
+/// Creates a mirror whose copies are equal.
 fn mirror() -> Mirror {
     let backend = HostBackend::builder().device_memory(1 << 20).build().expect("a backend");
     let mut mirror = Mirror::new(Pinned::new(&backend, 0), Device::new(&backend, 0), 64).expect("one backend");
@@ -18,7 +18,7 @@ fn mirror() -> Mirror {
     mirror
 }
 
-/// Times one access of what `make` makes, in nanoseconds each.
+/// Measures one access to the result of `make`, in nanoseconds.
 fn each<S: Send>(times: u64, mut subject: S, access: impl Fn(&mut S) -> u64 + Send + Copy) -> f64 {
     let work = move || {
         let mut sum = 0;
@@ -48,7 +48,7 @@ fn device(times: u64) -> f64 {
 
 fn locked(times: u64) -> f64 {
     each(times, Mutex::new(mirror()), |mirror| {
-        // As whoever shares one does.
+        // Accesses a shared mirror as its users do: through a mutex.
         let shared: &Mutex<Mirror> = mirror;
         let mut mirror = shared.lock().unwrap_or_else(PoisonError::into_inner);
         mirror.host().expect("valid")[0]

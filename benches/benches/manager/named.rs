@@ -1,4 +1,4 @@
-//! Named buffers: looking them up, and making them grow.
+//! Named buffers: lookup and growth.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -13,14 +13,14 @@ use ringmem_benches::{Workload, job, team};
 
 use crate::registry::two_additions;
 
-/// How many buffers there are to be looked up.
+/// Number of registered buffers.
 const COUNT: usize = 64;
-/// Bytes that are live where a buffer grows by half.
+/// Live bytes of a buffer that grows by half.
 const LIVE: usize = 1 << 20;
 
 type Managed = MemoryManager<Device>;
 
-/// What the lock is on, where there is one.
+/// The baseline: a map behind a lock.
 type Locked = HashMap<String, Arc<Buffer<u32, Device>>>;
 
 fn device() -> Device {
@@ -41,7 +41,7 @@ fn managed() -> (Managed, Vec<BufferId<u32>>) {
     (manager, ids)
 }
 
-/// One turn on core 0: a look for each number.
+/// Runs one turn on core 0: a lookup per number.
 fn looks(times: u64, look: impl Fn(usize) + Send + Sync) -> f64 {
     team(times, vec![(Some(0), job(|| (0..times).for_each(|number| look(black_box(number as usize % COUNT)))))])
 }
@@ -72,7 +72,7 @@ fn locked_map(times: u64) -> f64 {
     })
 }
 
-/// Nanoseconds a round, of what each says that it took.
+/// Returns the mean of the times that the rounds return, in nanoseconds.
 fn rounds(times: u64, mut round: impl FnMut() -> Duration + Send) -> f64 {
     let mut took = Duration::ZERO;
     let work = job(|| (0..times).for_each(|_| took += round()));
@@ -95,7 +95,7 @@ fn resize(times: u64, memory: impl Memory + Clone) -> f64 {
     })
 }
 
-/// Allocates, copies what is live, and frees the old if `frees`.
+/// Allocates, copies the live bytes, and frees the old block if `frees`.
 fn bare(times: u64, frees: bool, memory: impl Memory + Clone) -> f64 {
     rounds(times, || {
         let old = Buffer::<u8, _>::new(memory.clone(), LIVE).expect("room");
@@ -152,10 +152,10 @@ fn of_a_vec(times: u64) -> f64 {
     took
 }
 
-/// Elements of a count of bytes.
+/// Elements pushed to count bytes.
 const MANY: u64 = 1_000_000;
 
-/// Bytes an element that pushing a million one by one moves: what is copied from block to block, and the elements.
+/// Counts the bytes per element moved by a million single pushes: copies from block to block, and the elements.
 fn bytes_of_pushes(_: u64) -> f64 {
     let backend = HostBackend::builder().device_memory(64 << 20).build().expect("a backend");
     let manager = MemoryManager::new(Device::new(&backend, 0));

@@ -1,4 +1,4 @@
-//! Ids and references.
+//! Ids and buffer references.
 
 use std::collections::HashMap;
 use std::hint::black_box;
@@ -11,7 +11,7 @@ use ringmem::memory::{Buffer, Device, GpuBuffer, Pinned};
 use ringmem::registry::{BufferId, Registry};
 use ringmem_benches::{Workload, job, team};
 
-/// How many buffers there are.
+/// Number of registered buffers.
 const COUNT: usize = 1000;
 const MIB: usize = 1 << 20;
 
@@ -25,7 +25,7 @@ fn registered() -> (Registry<Device>, Vec<BufferId<u64>>) {
     (registry, ids)
 }
 
-/// One turn on core 0: a look for each number.
+/// Runs one turn on core 0: a lookup per number.
 fn looks(times: u64, look: impl Fn(usize) + Send + Sync) -> f64 {
     team(times, vec![(Some(0), job(|| (0..times).for_each(|number| look(black_box(number as usize % COUNT)))))])
 }
@@ -40,7 +40,7 @@ fn contains(times: u64) -> f64 {
     looks(times, |number| assert!(registry.contains(ids[number])))
 }
 
-/// What taking a lease and giving it back cannot do without: two read-modify-writes.
+/// The lower limit of taking and releasing a lease: two read-modify-writes.
 pub fn two_additions(times: u64) -> f64 {
     let words: Vec<AtomicU64> = (0..COUNT).map(|_| AtomicU64::new(0)).collect();
     looks(times, |number| {
@@ -76,7 +76,7 @@ fn by_reference(times: u64) -> f64 {
     team(times, vec![(Some(0), job(|| (0..times).for_each(|_| round())))])
 }
 
-/// What is sent otherwise: a length and the bytes, and on the other side the bytes again.
+/// The baseline: a length and the bytes are sent, and the receiver copies the bytes.
 fn encoded(times: u64) -> f64 {
     let buffer = Buffer::<u8, _>::new(Pinned::new(&backend(), 0), MIB).expect("room");
     let bytes = buffer.as_slice().expect("idle");

@@ -1,4 +1,4 @@
-//! Making and dropping a buffer.
+//! Creating and dropping a buffer.
 
 use std::alloc::Layout;
 use std::hint::black_box;
@@ -12,7 +12,7 @@ use crate::host::{backend, each};
 
 const BYTES: usize = 64;
 
-/// After so many a trace is thrown away.
+/// A trace is discarded after this many operations.
 const TRACED: u64 = 1024;
 
 pub fn bare(buffers: u64) -> f64 {
@@ -22,7 +22,7 @@ pub fn bare(buffers: u64) -> f64 {
     each(buffers, || {
         for _ in 0..buffers {
             let block = black_box(backend.allocate(black_box(&request), None).expect("room"));
-            // SAFETY: just given, and nobody uses it.
+            // SAFETY: just allocated, and unused.
             unsafe { backend.free(&block, &Uses::NONE) }.expect("live");
         }
     })
@@ -80,7 +80,7 @@ fn arena(buffers: u64) -> f64 {
     through(buffers, |device| Arena::new(device, 1 << 16, 256).expect("room"))
 }
 
-/// The memory in a static: a buffer counts no owner.
+/// With the memory in a static, so a buffer counts no reference.
 fn of_a_static(buffers: u64) -> f64 {
     static DEVICE: OnceLock<Device> = OnceLock::new();
     made(buffers, &DEVICE.get_or_init(|| Device::new(&backend(), 0)), || ())

@@ -1,4 +1,4 @@
-//! 64 bytes there and back, and filled.
+//! Copies of 64 bytes to a buffer and back, and fills.
 
 use std::hint::black_box;
 use std::ptr::NonNull;
@@ -77,7 +77,7 @@ pub fn bare_fill(fills: u64) -> f64 {
     let to = Place::Device(buffer.device_address().expect("it has bytes"));
     let took = each(fills, || {
         for number in 0..fills {
-            // SAFETY: the buffer's own elements, which nobody else uses.
+            // SAFETY: the buffer's own elements, which nothing else uses.
             unsafe { backend.fill_now(&Fill::of(to, black_box(number), 8)) }.expect("live");
         }
     });
@@ -85,9 +85,9 @@ pub fn bare_fill(fills: u64) -> f64 {
     took
 }
 
-/// The verb.
+/// Copies by the backend's operation.
 fn now(backend: &dyn Backend, to: Place, from: Place) {
-    // SAFETY: both callers pass a line of theirs and a buffer of one, which nobody else uses.
+    // SAFETY: both callers pass a line of theirs and a buffer of one, which nothing else uses.
     unsafe { backend.copy_now(&Copy { to, from, bytes: size_of::<Line>() as u64 }) }.expect("live");
 }
 

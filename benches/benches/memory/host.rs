@@ -1,4 +1,4 @@
-//! What is measured, and how.
+//! The backend and the timing of the benches.
 
 use std::sync::Arc;
 
@@ -6,12 +6,12 @@ use ringmem::backend::Backend;
 use ringmem::backend::host::HostBackend;
 use ringmem_benches::{job, team};
 
-/// A backend, and the same as whoever has not chosen one sees it.
+/// Returns a host backend as a `dyn Backend`.
 pub fn backend() -> Arc<dyn Backend> {
     HostBackend::builder().device_memory(1 << 20).build().expect("a backend").erased()
 }
 
-/// One turn on core 0, in nanoseconds each.
+/// Runs one turn on core 0; returns nanoseconds per call.
 pub fn each(times: u64, work: impl FnOnce() + Send) -> f64 {
     team(times, vec![(Some(0), job(work))])
 }

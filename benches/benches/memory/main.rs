@@ -1,24 +1,24 @@
-//! `cargo bench -p ringmem-benches --bench memory -- [--json] [--quick] [NAME]...`: what buffers and memories add to a backend.
+//! `cargo bench -p ringmem-benches --bench memory -- [--json] [--quick] [NAME]...`: overhead of buffers and memories over a backend.
 //!
-//! All on the host backend: its device is simulated, and no figure is a GPU's. The peer is the backend's own verb for the same, called without
-//! a buffer, as far as no other is named.
+//! Everything runs on the host backend: its device is simulated, and no figure is a GPU's. Unless another baseline is named, it is the
+//! backend's own operation, called without a buffer.
 //!
-//! | workload | what |
+//! | workload | subject |
 //! |---|---|
-//! | `buffer-alloc-drop` | a buffer of 64 bytes in device memory, made and dropped |
+//! | `buffer-alloc-drop` | a buffer of 64 bytes in device memory, created and dropped |
 //! | `copy-from-64`, `copy-to-64` | 64 bytes to a buffer in device memory and back, blocking |
 //! | `fill-64` | 64 bytes of it filled, blocking |
-//! | `adaptors` | `buffer-alloc-drop` through each adaptor, beside none |
-//! | `alloc-once-vs-loop` | 64 bytes to a pinned buffer of 64 KiB that is made once, or anew for each copy |
-//! | `suballocate-100` | 100 pinned buffers of 256 bytes made and dropped, from an arena, or each from the backend |
-//! | `tracked-acquire`, `tracked-acquire-2` | 4 KiB out of a pool and back, with every block listed and not, on one thread and on two |
+//! | `adaptors` | `buffer-alloc-drop` through each adaptor, and through none |
+//! | `alloc-once-vs-loop` | 64 bytes copied to a pinned buffer of 64 KiB that is allocated once, or for each copy |
+//! | `suballocate-100` | 100 pinned buffers of 256 bytes created and dropped, from an arena, or each from the backend |
+//! | `tracked-acquire`, `tracked-acquire-2` | 4 KiB allocated from a pool and freed, with and without tracking of every block, on one thread and on two |
 //! | `tracked-frames` | frames of 4 such buffers and 128 operations, whose 2 us each are added and not waited for |
-//! | `pool-warm-SIZE` | a block taken and given back, over and over |
+//! | `pool-warm-SIZE` | a block repeatedly allocated and freed |
 //! | `pool-2t` | the same on each of two cores; `twin: one thread` on one |
-//! | `pool-foreign-free` | blocks taken on one core and given back on the other, 64 handed over at a time; the limit is to hand over numbers |
-//! | `pool-vs-direct-SIZE` | a block taken and given back, or pages mapped and unmapped; `100x` holds a hundred of a megabyte at once |
-//! | `pool-cold-rmm` | 100 000 live blocks of up to 64 KiB in a heap of which 97 % is asked for; one is taken or any given back |
-//! | `pool-cold-refused` | the same: how many of a thousand requests are refused, counted in the last of the turns |
+//! | `pool-foreign-free` | blocks allocated on one core and freed on the other, handed over 64 at a time; the limit hands over numbers |
+//! | `pool-vs-direct-SIZE` | a block allocated and freed, or pages mapped and unmapped; `100x` holds a hundred of a megabyte at once |
+//! | `pool-cold-rmm` | 100 000 live blocks of up to 64 KiB in a heap that is 97 % full; one is allocated or a random one freed |
+//! | `pool-cold-refused` | the same: refusals per thousand requests, counted in the last turn |
 
 mod blocks;
 mod copies;

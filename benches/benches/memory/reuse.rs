@@ -1,4 +1,4 @@
-//! Allocating less often.
+//! Fewer allocations.
 
 use std::hint::black_box;
 
@@ -7,10 +7,10 @@ use ringmem_benches::Workload;
 
 use crate::host::{backend, each};
 
-/// Of the buffer that is made once or each time.
+/// Size of the buffer that is allocated once or each time.
 const LARGE: usize = 64 << 10;
 
-/// How many small buffers there are at once, and of how many bytes.
+/// Number and size of small buffers that are live at once.
 const COUNT: usize = 100;
 const SMALL: usize = 256;
 

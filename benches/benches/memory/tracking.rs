@@ -1,4 +1,4 @@
-//! What it costs to list every block.
+//! Cost of tracking every block.
 
 use std::hint::black_box;
 
@@ -10,14 +10,15 @@ use crate::host::{backend, each};
 
 const BYTES: usize = 4096;
 
-/// A frame: so many buffers out of a pool, out at once; and so many launches and copies with them.
+/// A frame: buffers of a pool that are live at once, and the launches and copies that use them.
 const BUFFERS: usize = 4;
 const OPERATIONS: u64 = 128;
 
-/// What queueing one of them takes a driver, at least. Added, not waited for: what is looked for is a thousandth of it, and waiting scatters more.
+/// Minimum time for a driver to queue one operation. Added, not waited for: the measured effect is a thousandth of it, and waiting adds
+/// more noise.
 const OPERATION_NS: f64 = 2000.0;
 
-/// As many frames are run for each that is asked for, since a frame is much shorter than it is said to be.
+/// Frames run per requested frame, because a frame takes much less than its nominal time.
 const TIMES: u64 = 64;
 
 type DevicePool = Pool<Device>;

@@ -1,4 +1,4 @@
-//! Stamps, beside an addition on the same word and beside a lock around the same step.
+//! Stamps, against an addition to the same word and a lock around the same step.
 
 use std::hint::black_box;
 use std::sync::Mutex;
@@ -10,7 +10,7 @@ use ringmem_layouts::{CacheLineAligned, HostWord};
 
 use crate::each;
 
-/// Microseconds at the n-th stamp: `PER_US` of them each, or 0 for a time that stands.
+/// Returns the microseconds at the n-th stamp: `PER_US` stamps each, or 0 for a stopped clock.
 fn now_us<const PER_US: u64>(number: u64) -> u64 {
     1 + number.checked_div(PER_US).unwrap_or(0)
 }
@@ -46,13 +46,13 @@ fn lock_alone(messages: u64) -> f64 {
     })
 }
 
-/// A clock of one's own: no atomic operation.
+/// A private clock: no atomic operation.
 fn private(messages: u64) -> f64 {
     let mut last = 0;
     each(messages, |number| last = black_box(tick(last, now_us::<200>(number))))
 }
 
-/// On two threads, half of the stamps each; each of them greater than the one before.
+/// Measures two threads with half of the stamps each; checks that each thread's stamps rise.
 fn shared(messages: u64, stamp: impl Fn(u64) -> u64 + Sync) -> f64 {
     let work = || {
         let mut last = 0;

@@ -1,4 +1,4 @@
-//! Envelopes: made, looked at, checked.
+//! Message headers: creation, validation, checksum.
 
 use std::hint::black_box;
 
@@ -34,7 +34,7 @@ fn validate(messages: u64) -> f64 {
     })
 }
 
-/// The limit: its words are read and nothing is asked of them.
+/// The limit: reads the header's words without a test.
 fn read(messages: u64) -> f64 {
     let headers = headers();
     each(messages, |number| {
@@ -50,7 +50,7 @@ fn check(messages: u64) -> f64 {
     each(messages, |_| assert!(black_box(&header).check(black_box(&PAYLOAD)).is_ok()))
 }
 
-/// By the processor's instruction, which needs a standard library to be found.
+/// By the processor's CRC instruction, whose detection needs the standard library.
 fn by_instruction(messages: u64) -> f64 {
     let header = MessageHeader::new(7);
     let sum = |payload: &[u8]| crc32c::crc32c_append(crc32c::crc32c(black_box(&header).as_bytes()), payload);

@@ -1,17 +1,16 @@
-//! `cargo bench -p ringmem-benches --bench messages -- [--json] [--quick] [NAME]...`: what a message carries besides its payload, and the words
-//! beside the rings.
+//! `cargo bench -p ringmem-benches --bench messages -- [--json] [--quick] [NAME]...`: message headers, stamps, telemetry and control words.
 //!
-//! | workload | what |
+//! | workload | subject |
 //! |---|---|
-//! | `hlc-tick-1` | one thread stamps; the time moves on every 200 stamps, at every stamp, or not at all |
+//! | `hlc-tick-1` | one thread stamps; the time advances every 200 stamps, at every stamp, or not at all |
 //! | `hlc-tick-2` | two threads stamp from one clock |
-//! | `header-new` | a header is made, with everything but a checksum |
-//! | `header-validate` | a header is looked at, 64 of them in turn |
-//! | `header-check-1k` | a header and a payload of 1 KiB are compared with their checksum |
+//! | `header-new` | a header is created, with everything but a checksum |
+//! | `header-validate` | a header is validated, 64 of them in turn |
+//! | `header-check-1k` | a header and a payload of 1 KiB are verified against their checksum |
 //! | `telemetry-record` | a message is counted; `published` writes the record each time, `read` takes a snapshot |
-//! | `control-poll` | a kernel's look at its command; the host's at the state |
+//! | `control-poll` | a kernel's poll of its command; the host's of the state |
 //!
-//! Nothing of this is a device's figure.
+//! No figure is a device's.
 
 mod clock;
 mod header;
@@ -24,7 +23,7 @@ fn main() {
     run("messages", &Wanted::from_args(), &groups.into_iter().flatten().collect::<Vec<_>>());
 }
 
-/// One turn of one thread: nanoseconds for each call of `work` with its number.
+/// Runs one turn of one thread; returns nanoseconds per call of `work` with its number.
 fn each(messages: u64, mut work: impl FnMut(u64)) -> f64 {
     let begun = std::time::Instant::now();
     for number in 0..messages {

@@ -1,4 +1,4 @@
-//! Telemetry and the control block, by host threads.
+//! Telemetry and the control block, on host threads.
 
 use std::hint::black_box;
 
@@ -12,7 +12,7 @@ use crate::each;
 
 fn telemetry(messages: u64, publish: bool) -> f64 {
     let buffer = telemetry::Shared::<HostWord>::new_zeroed();
-    // SAFETY: nobody else writes.
+    // SAFETY: there is no other writer.
     let mut recorder = unsafe { Recorder::new(black_box(&buffer)) };
     let took = each(messages, |number| {
         recorder.count(1, 0, black_box(number & 1023));
@@ -42,13 +42,13 @@ fn snapshot(messages: u64) -> f64 {
     })
 }
 
-/// A control block at the start of a line, launched.
+/// Runs `work` with a launched control block at the start of a cache line.
 fn with_block(work: impl FnOnce(&mut HostSide<'_, HostWord>, &mut DeviceSide<'_, HostWord>) -> f64) -> f64 {
     let block = CacheLineAligned::new(Shared::<HostWord>::new_zeroed());
     let launch = Launch { abi: 1, capabilities: Capabilities::SYSTEM_SCOPE, epoch: 1, input_ring: 0, output_ring: 0, telemetry: 0 };
-    // SAFETY: no kernel runs on it, and nobody else writes.
+    // SAFETY: no kernel runs on it, and there is no other writer.
     let mut host = unsafe { HostSide::prepare(black_box(block.get()), &launch) };
-    // SAFETY: the only one.
+    // SAFETY: there is no other kernel.
     let mut device = unsafe { DeviceSide::attach(black_box(block.get()), 1) };
     work(&mut host, &mut device)
 }

@@ -1,4 +1,4 @@
-//! What copies between devices take, and what pinned memory saves: all in the model's time.
+//! Copies between devices, and the gain from pinned memory, in the model's time.
 
 use ringmem::backend::host::{HostBackend, Link};
 use ringmem::memory::{Buffer, Device, GpuBuffer, Host, HostReadable, Memory, Pinned};
@@ -7,14 +7,14 @@ use ringmem_benches::{LINK_MODEL, Subject, Workload};
 
 const BYTES: usize = 64 << 20;
 
-/// Round figures of PCIe 3.0 x16, where a way to pinned memory and one between devices are equally quick.
+/// Rounded figures of PCIe 3.0 x16: host to device and device to device are equally fast.
 fn link() -> Link {
     let link = Link::default();
     assert_eq!(link.pinned, link.peer, "else a ratio would say nothing");
     link
 }
 
-/// A copy from one device to another: past the host if they reach each other, by the strategy that is chosen for it, or that at a depth of 1.
+/// Measures a copy between devices: direct if they are peers, otherwise by the default strategy, or by that at a depth of 1.
 fn between(rounds: u64, reached: bool, at_once: bool) -> f64 {
     let backend = HostBackend::builder().devices(2).device_memory(BYTES as u64 + 4096).peer(0, 1).link(link()).build().expect("a backend");
     let mut peers = Peers::new(Pinned::new(&backend, 0)).expect("streams");
@@ -35,7 +35,7 @@ fn between(rounds: u64, reached: bool, at_once: bool) -> f64 {
     (now() - before) as f64 / rounds as f64
 }
 
-/// An upload from a memory of the host's.
+/// Measures an upload from host memory.
 fn upload<M: Memory<Visibility: HostReadable>>(rounds: u64, memory: fn(&std::sync::Arc<HostBackend>) -> M) -> f64 {
     let backend = HostBackend::builder().device_memory(BYTES as u64 + 4096).link(link()).build().expect("a backend");
     let from = Buffer::<u8, M>::new(memory(&backend), BYTES).expect("room");
@@ -74,9 +74,9 @@ pub fn workloads() -> Vec<Workload> {
         |name, aim, subjects: Vec<Subject>| Workload { unit: "ns/64 MiB", source: LINK_MODEL, ..Workload::one(name, aim, subjects) };
     vec![
         modelled("peer-vs-staged", 0.5, vec![("ringmem, past the host", direct), ("over it, way after way", way_after_way)]),
-        // Sixteen chunks one way, and the last of them the other.
+        // Sixteen chunks in one direction, then the last of them in the other.
         modelled("staged-pipelined", 17.0 / 32.0, vec![("ringmem, both ways at once", staged), ("way after way", way_after_way)]),
-        // The latency is the same in both: so not quite a half, which the rates are.
+        // The latency is equal in both, so the ratio is not quite the half of the rates.
         modelled("pinned-vs-pageable", 0.501, vec![("ringmem, pinned", pinned), ("pageable", pageable)]),
     ]
 }

@@ -1,6 +1,6 @@
-//! What the CUDA backend adds to the driver's own call, on the **driver double**: no GPU takes part, and the double's calls are not a driver's. Only what
-//! the host's thread is in the call is timed; what was queued is executed and waited for outside of that. The stream is held meanwhile: its thread would
-//! go to sleep whenever it has caught up, and whoever is slower would wake it more often.
+//! Overhead of the CUDA backend over the driver's own calls, on the **driver double**: no GPU takes part, and the double's calls are not a
+//! driver's. Only the host thread's time in the call is measured; the queued work runs outside of it. The stream is held meanwhile: its
+//! thread would sleep whenever it has caught up, and the slower subject would wake it more often.
 
 use std::alloc::Layout;
 use std::ffi::c_void;
@@ -16,13 +16,13 @@ use ringmem_kernels::{ABI, IMAGE};
 
 use crate::each;
 
-/// Calls between two waits.
+/// Number of calls between two waits.
 const TOGETHER: u64 = 32;
 
-/// Nanoseconds that a verb may take beside its call.
+/// Target: added nanoseconds per call.
 const AIM: f64 = 100.0;
 
-/// The double as a driver, and what both sides use.
+/// The double as a driver, and the resources of both subjects.
 struct Rig {
     backend: Arc<CudaBackend>,
     library: Library,
@@ -34,7 +34,7 @@ struct Rig {
     module: ModuleId,
 }
 
-/// An address as the driver takes it.
+/// Returns a block's address in the driver's form.
 fn address(block: &Block) -> u64 {
     block.device_address.map_or(0, |address| address.get())
 }
@@ -48,10 +48,10 @@ fn request(location: MemoryLocation, bytes: usize) -> Request {
 }
 
 impl Rig {
-    /// `None` where the double cannot be built, or a real driver is there.
+    /// Opens the double; `None` if it cannot be built, or if there is a real driver.
     fn open() -> Option<Self> {
         let path = ringmem_driver_double::library().inspect_err(|error| eprintln!("no driver double: {error}")).ok()?;
-        // By its path first: its name is the driver's, so that whoever asks for that gets it.
+        // Loaded by its path first: it has the driver's name, so later loads by name get it.
         // SAFETY: its initialisers do nothing.
         let library = unsafe { Library::new(path) }.ok()?;
         let backend = CudaBackend::open().ok()?;
@@ -68,7 +68,7 @@ impl Rig {
     }
 
     fn call<F: core::marker::Copy>(&self, name: &str) -> F {
-        // SAFETY: whoever names a function says its signature.
+        // SAFETY: each caller names a function together with its signature.
         *unsafe { self.library.get::<F>(name.as_bytes()) }.expect("the double has it")
     }
 
@@ -85,19 +85,19 @@ fn rig() -> Option<&'static Rig> {
     RIG.get_or_init(Rig::open).as_ref()
 }
 
-/// What is measured is called from here, so that the bench `instructions` can count what is in it and nothing else.
+/// Calls the measured code, so that the bench `instructions` can count exactly what runs in here.
 #[inline(never)]
 fn counted(calls: &mut dyn FnMut()) {
     calls();
 }
 
-/// What the stream comes to first: it goes on when the lock can be had.
+/// Holds the stream until the lock is released.
 unsafe extern "C" fn held(gate: *const Mutex<()>) {
     // SAFETY: a static.
     drop(unsafe { &*gate }.lock());
 }
 
-/// So many calls on a stream that executes none of them meanwhile.
+/// Measures calls on a stream that is held meanwhile.
 fn queued<T>(times: u64, call: impl FnMut(&'static Rig) -> T + Send, after: impl FnMut(&'static Rig, Vec<T>) + Send) -> f64 {
     static GATE: Mutex<()> = Mutex::new(());
     type Call = unsafe extern "C" fn(usize, unsafe extern "C" fn(*const Mutex<()>), *const Mutex<()>) -> u32;
@@ -110,7 +110,7 @@ fn queued<T>(times: u64, call: impl FnMut(&'static Rig) -> T + Send, after: impl
     timed(times, TOGETHER, hold, call, after)
 }
 
-/// So many calls with the context bound, timed `together` at a time; what is `before` them and `after` them is not timed.
+/// Measures calls with the context bound, `together` at a time; `before` and `after` are not timed.
 fn timed<T, H>(
     times: u64,
     together: u64,
@@ -139,9 +139,9 @@ fn timed<T, H>(
     sum.as_nanos() as f64 / (rounds * together) as f64
 }
 
-/// What a call that was queued needs after it: that the backend sees it to be over.
+/// Waits until the backend has observed the calls' completion.
 fn over(rig: &'static Rig, tickets: Vec<Ticket>) {
-    // It asks by an event, which the double's thread has to come to.
+    // The backend queries an event, which the double's thread must reach first.
     while tickets.last().is_some_and(|ticket| !rig.backend.reached(*ticket)) {
         std::thread::yield_now();
     }
@@ -185,13 +185,13 @@ fn launch(times: u64) -> f64 {
     let call = |rig: &'static Rig| {
         let launch =
             Launch { module: rig.module, name: "increment", arguments: &[address(&rig.device), 0], groups: 1, stays: false, operands: &[] };
-        // SAFETY: no byte is touched.
+        // SAFETY: no byte is accessed.
         unsafe { rig.backend.launch(&launch, rig.stream) }.expect("queued")
     };
     queued(times, call, over)
 }
 
-/// With the event before it without which who waits for what is before it would wait for the kernel.
+/// A launch with the event recorded before it: without that event, waiting for earlier work would wait for the kernel.
 fn bare_launch(times: u64) -> f64 {
     bare_launch_after(times, true)
 }
@@ -215,7 +215,7 @@ fn bare_launch_after(times: u64, event: bool) -> f64 {
             assert_eq!(rig.call::<unsafe extern "C" fn(usize) -> u32>("cuCtxSetCurrent")(rig.context), 0);
             assert_eq!(rig.call::<Load>("cuModuleLoadData")(&raw mut module, text.as_ptr()), 0);
             assert_eq!(rig.call::<Find>("cuModuleGetFunction")(&raw mut kernel, module, c"increment".as_ptr().cast()), 0);
-            // Else the first launch would load it, and wait for the stream that is held.
+            // Otherwise the first launch would load it, and wait for the held stream.
             assert_eq!(rig.call::<unsafe extern "C" fn(usize) -> u32>("cuFuncLoad")(kernel), 0);
             assert_eq!(rig.call::<unsafe extern "C" fn(*mut usize, u32) -> u32>("cuEventCreate")(&raw mut before, 3), 0);
         }
@@ -227,7 +227,7 @@ fn bare_launch_after(times: u64, event: bool) -> f64 {
         let mut arguments = [(&raw mut first).cast(), (&raw mut count).cast()];
         // SAFETY: a live event and stream.
         let recorded = if event { unsafe { record(before, rig.raw) } } else { 0 };
-        // SAFETY: a live function with two arguments; no byte is touched.
+        // SAFETY: a live function with two arguments; no byte is accessed.
         recorded + unsafe { function(kernel, 1, 1, 1, 32, 1, 1, 0, rig.raw, arguments.as_mut_ptr(), null_mut()) }
     };
     queued(times, call, nothing)
@@ -260,7 +260,7 @@ fn bare_record(times: u64) -> f64 {
     queued(times, call, destroy)
 }
 
-/// A wait for a copy that is done; the backend asks by an event.
+/// Measures a wait for a completed copy; the backend queries an event.
 fn wait(times: u64) -> f64 {
     waited(times, |rig, ticket, _| assert!(rig.backend.wait(ticket, None).expect("done")))
 }
@@ -301,11 +301,12 @@ fn waited(times: u64, mut wait: impl FnMut(&'static Rig, Ticket, usize) + Send) 
     sum.as_nanos() as f64 / times as f64
 }
 
-/// A block of device memory from a pool and back, each waited for: what is allocated without a stream is there at once.
+/// Measures an allocation and a free of device memory from a pool, each waited for, because a block allocated without a stream is usable at
+/// once.
 fn allocate(times: u64) -> f64 {
     let call = |rig: &'static Rig| {
         let block = rig.backend.allocate(&request(MemoryLocation::Device, 65_536), None).expect("room");
-        // SAFETY: nobody uses it.
+        // SAFETY: unused.
         unsafe { rig.backend.free(&block, &Uses::NONE) }.expect("a live block");
     };
     timed(times, TOGETHER, drop, call, |_, _| ())
@@ -321,14 +322,14 @@ fn bare_allocate(times: u64) -> f64 {
         // SAFETY: writes one address.
         assert_eq!(unsafe { allocate(&raw mut address, 65_536, rig.raw) }, 0);
         rig.settle();
-        // SAFETY: allocated just now, and used by nobody.
+        // SAFETY: just allocated, and unused.
         assert_eq!(unsafe { free(address, rig.raw) }, 0);
         rig.settle();
     };
     timed(times, TOGETHER, drop, call, |_, _| ())
 }
 
-/// All of them, where there is a double.
+/// Returns the workloads, if the double can be opened.
 pub fn workloads(wanted: &Wanted) -> Vec<Workload> {
     let pairs: [(&'static str, Turn, Turn); 6] = [
         ("cuda-copy", copy, bare_copy),
@@ -342,7 +343,7 @@ pub fn workloads(wanted: &Wanted) -> Vec<Workload> {
         let mut workload = Workload {
             unit: "ns/call",
             source: "driver double",
-            // How often a wait looks is chance.
+            // The number of polls in a wait is random.
             within: (!["cuda-wait", "cuda-alloc-free"].contains(&name)).then_some("driver::counted"),
             aim_added_ns: Some(AIM),
             ..Workload::one(name, 1.0, vec![("ringmem", ours), ("driver call", bare)])
@@ -352,7 +353,7 @@ pub fn workloads(wanted: &Wanted) -> Vec<Workload> {
         }
         workload
     };
-    // Whoever wants none of it does not build the double.
+    // The double is built only if one of its workloads is wanted.
     let is_wanted = pairs.iter().any(|(name, ..)| wanted.wants(name));
     if wanted.counted || is_wanted && rig().is_some() { pairs.map(beside).into() } else { Vec::new() }
 }

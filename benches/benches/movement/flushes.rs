@@ -1,4 +1,4 @@
-//! What a bridge adds to the copy of its messages.
+//! Overhead of a bridge over the copy of its messages.
 
 use std::hint::black_box;
 use std::ptr::NonNull;
@@ -22,15 +22,15 @@ struct Line {
     words: [u64; 8],
 }
 
-/// What is sent, each time.
+/// The message.
 const LINE: Line = Line { words: [7; 8] };
 
-/// A bridge whose kernel is this thread: it takes everything at once.
+/// A bridge with this thread as its kernel, which takes all messages at once.
 struct Rig {
     backend: Arc<dyn Backend>,
     sender: Sender<Line>,
     bridge: RingBufferBridge<Line, Line>,
-    /// The kernel's index.
+    /// Address of the kernel's index.
     head: Place,
 }
 
@@ -45,12 +45,12 @@ impl Rig {
     }
 
     fn take_all(&self) {
-        // SAFETY: an index of a live ring, which all sides access as a word.
+        // SAFETY: an index of a live ring, accessed as a word on all sides.
         unsafe { self.backend.publish_now(self.head, self.sender.tail()) }.expect("live");
     }
 }
 
-/// The time of one part of each of so many rounds, in nanoseconds.
+/// Returns the mean nanoseconds of the timed part of each round.
 fn timed(rounds: u64, mut round: impl FnMut() -> Duration + Send) -> f64 {
     let mut sum = Duration::ZERO;
     each(rounds, || {
@@ -61,7 +61,7 @@ fn timed(rounds: u64, mut round: impl FnMut() -> Duration + Send) -> f64 {
     sum.as_nanos() as f64 / rounds as f64
 }
 
-/// Both subjects copy bytes that this thread has just written.
+/// Measures a flush. Both subjects copy bytes that this thread has just written.
 fn flush<const MESSAGES: usize>(rounds: u64) -> f64 {
     let mut rig = Rig::new(MESSAGES as u64);
     let messages = vec![LINE; MESSAGES];
@@ -76,7 +76,7 @@ fn flush<const MESSAGES: usize>(rounds: u64) -> f64 {
     })
 }
 
-/// `FENCED`: also waits until its stores are done.
+/// Measures a memcpy; `FENCED` also waits until its stores complete.
 fn memcpy<const MESSAGES: usize, const FENCED: bool>(rounds: u64) -> f64 {
     let memory: Pinned = Pinned::new(&backend(), 0);
     let pages = || PinnedBuffer::<Line>::new(memory.clone(), MESSAGES).expect("room");
@@ -94,7 +94,7 @@ fn memcpy<const MESSAGES: usize, const FENCED: bool>(rounds: u64) -> f64 {
     })
 }
 
-/// After so many messages the kernel takes them.
+/// The kernel takes the messages after this many.
 const ROUND: u64 = 1024;
 
 fn batches<const BATCH: u64>(messages: u64) -> f64 {
@@ -124,7 +124,7 @@ fn bare<const BATCH: u64>(messages: u64) -> f64 {
             for (to, from) in to.chunks_exact_mut(BATCH as usize).zip(from.chunks_exact_mut(BATCH as usize)) {
                 from.copy_from_slice(black_box(&batch[..BATCH as usize]));
                 let [to, from] = [&raw mut to[0], &raw mut from[0]].map(|line| Place::Host(NonNull::new(line).expect("a line").cast()));
-                // SAFETY: two blocks of this turn's own, as long.
+                // SAFETY: two blocks of equal length that belong to this turn.
                 unsafe { backend.copy_now(&Copy { to, from, bytes: BATCH * size_of::<Line>() as u64 }) }.expect("live");
             }
         }

@@ -1,7 +1,7 @@
-//! What reading frames back beside the work is worth, in the model's time.
+//! Gain from reading frames back concurrently with the work, in the model's time.
 //!
-//! Two stages that overlap are never more than twice as quick as one after the other: 2.8 times is said of a reader's blocked time, and of pinned memory
-//! and overlap together.
+//! Two overlapping stages are at most twice as fast as in sequence. A gain of 2.8 is possible only for a reader's blocked time, or for
+//! pinned memory and overlap together.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,22 +14,22 @@ use ringmem::stream::{Module, Pending, Stream};
 use ringmem::{Abi, Image, LAYOUTS};
 use ringmem_benches::{LINK_MODEL, Workload};
 
-/// A megabyte, which takes 81 us over a pinned link and 161 over a pageable one, 1 of them latency.
+/// About a megabyte: 81 us over a pinned link and 161 us over a pageable one, of which 1 us is latency.
 const BYTES: usize = 960_000;
-/// Computing a frame takes as long as its transfer: where overlap is worth most.
+/// Computing a frame takes as long as its transfer: the case where overlap gains most.
 const COMPUTE: u64 = 81_000;
-/// What a reader with work of its own does with a frame.
+/// Time that a reader spends on its own work per frame.
 const LOOKS: u64 = COMPUTE / 2;
-/// Of a turn; the model's figures are the same in each.
+/// Frames per turn; the model's figures do not vary.
 const FRAMES: u64 = 32;
 
 const LIMIT: Duration = Duration::from_secs(30);
 const KERNELS: Image = Image { ptx: b"", host: &[Entry { name: "compute", arguments: 2, run: nothing }], abi: Abi::of(LAYOUTS) };
 
-/// Takes what its second argument says, in the model.
+/// A kernel whose duration in the model is its second argument.
 fn nothing(_: &dyn KernelHost, _: &[u64]) {}
 
-/// Two buffers in turn, and a stream for the kernels that work on them.
+/// Two buffers used alternately, and a stream for the kernels.
 struct Rig {
     backend: Arc<HostBackend>,
     buffers: [GpuBuffer<u8>; 2],
@@ -56,14 +56,14 @@ impl Rig {
         let buffer = &mut self.buffers[turn as usize % 2];
         buffer.ready_on(&self.work).expect("a live stream");
         let address = buffer.device_address().expect("it has bytes").get();
-        // SAFETY: the kernel touches nothing.
+        // SAFETY: the kernel accesses nothing.
         let launched = unsafe { self.work.launch(&self.module, "compute", &[address, COMPUTE]) }.expect("queued");
         buffer.used_by(&self.work).expect("a live stream");
         launched
     }
 }
 
-/// All of a frame's time, or that for which its reader is blocked.
+/// Measures the time per frame, or only the time that its reader is blocked.
 fn overlapped(looks: u64, blocked_only: bool) -> f64 {
     let mut rig = Rig::new();
     let (mut writer, mut reader) =
@@ -85,7 +85,7 @@ fn overlapped(looks: u64, blocked_only: bool) -> f64 {
     (if blocked_only { blocked } else { rig.now() - begun }) as f64 / FRAMES as f64
 }
 
-/// The same with a kernel, its end, a copy and its end.
+/// Same work in sequence: a kernel, its completion, a copy, its completion.
 fn one_after_the_other<H: Memory>(memory: impl FnOnce(&Arc<HostBackend>) -> H, looks: u64, blocked_only: bool) -> f64 {
     let mut rig = Rig::new();
     let mut slot = Buffer::<u8, _>::new(memory(&rig.backend), BYTES).expect("room");
@@ -100,7 +100,7 @@ fn one_after_the_other<H: Memory>(memory: impl FnOnce(&Arc<HostBackend>) -> H, l
     (if blocked_only { blocked } else { rig.now() - begun }) as f64 / FRAMES as f64
 }
 
-/// Kernels alone.
+/// Measures the kernels alone.
 fn computing_alone() -> f64 {
     let mut rig = Rig::new();
     let begun = rig.now();
@@ -109,7 +109,7 @@ fn computing_alone() -> f64 {
     (rig.now() - begun) as f64 / FRAMES as f64
 }
 
-/// The host takes as long to fill a frame as it takes to upload and to work on.
+/// Measures uploads; filling a frame takes the host as long as uploading and as working on it.
 fn uploaded() -> f64 {
     let mut rig = Rig::new();
     let mut uploads = Uploads::<u8, _>::new(Pinned::new(&rig.backend, 0), 2, LIMIT).expect("a stream");

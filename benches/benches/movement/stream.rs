@@ -1,4 +1,4 @@
-//! What of a stream's stages is hidden behind the slowest.
+//! Overlap of a stream's stages, against the slowest stage.
 
 use std::io;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use ringmem_benches::{LINK_MODEL, Workload};
 
 const CHUNK: u64 = 90_000;
 const CHUNKS: u64 = 64;
-/// Before the first byte; then each stage takes a ns a byte.
+/// Time before the first byte, nanoseconds; each stage then takes 1 ns per byte.
 const LATENCY: u64 = 10_000;
 const STAGE: u64 = LATENCY + CHUNK;
 
 const IMAGE: Image = Image { ptx: b"", host: &[Entry { name: "nothing", arguments: 2, run: nothing }], abi: Abi::of(LAYOUTS) };
 
-/// Its time is the model's.
+/// Its duration is the model's.
 fn nothing(_: &dyn KernelHost, _: &[u64]) {}
 
 /// A disk as slow as the other stages.
@@ -36,7 +36,7 @@ impl Source for Disk<'_> {
     }
 }
 
-/// Reading, transfer and kernel take equally long in the model; ns for each chunk.
+/// Measures a stream whose reading, transfer and kernel take equally long in the model; nanoseconds per chunk.
 fn modelled(depth: u32) -> f64 {
     let kernel_ns = Arc::new(|_: &str, arguments: &[u64]| LATENCY + arguments[1]);
     let link = Link { latency_ns: LATENCY, pinned: 1.0, pageable: 1.0, device: 1.0, host: 1.0, peer: 1.0, kernel_ns };
@@ -44,7 +44,7 @@ fn modelled(depth: u32) -> f64 {
     let module = Module::load(&backend, &IMAGE, &Abi::of(LAYOUTS)).expect("our ABI");
     let mut streamer = Streamer::builder(&backend, 0).chunk(CHUNK).depth(depth).build().expect("room");
     let mut stage = Queued(|chunk: &Chunk, on: &Stream| {
-        // SAFETY: it touches nothing.
+        // SAFETY: the kernel accesses nothing.
         unsafe { on.launch(&module, "nothing", &[chunk.address.get(), chunk.length]) }.map_err(Cause::from)
     });
     let now = || backend.model_now().expect("a model");

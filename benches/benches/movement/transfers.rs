@@ -1,4 +1,4 @@
-//! What streams add to queued transfers, what many small ones cost, and what none at all saves.
+//! Overhead of streams on queued transfers, the cost of many small transfers, and the gain from avoiding them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use ringmem_benches::{LINK_MODEL, Workload};
 
 use crate::{backend, each};
 
-/// Copies under way when the host waits.
+/// Copies in flight when the host waits.
 const UNDER_WAY: u64 = 64;
 
 fn queued(copies: u64) -> f64 {
@@ -43,7 +43,7 @@ fn bare(copies: u64) -> f64 {
     each(rounds * UNDER_WAY, || {
         for _ in 0..rounds {
             for _ in 0..UNDER_WAY {
-                // SAFETY: two buffers of this turn's own, and it waits before they go.
+                // SAFETY: two buffers of this turn, which waits before they are dropped.
                 unsafe { backend.copy(&Copy { to: to_at, from: from_at, bytes: 64 }, stream.id()) }.expect("live");
             }
             stream.synchronize().expect("no fault");
@@ -51,10 +51,10 @@ fn bare(copies: u64) -> f64 {
     })
 }
 
-/// Copies of a batch.
+/// Copies per batch.
 const BATCH: u64 = 10;
 
-/// What the host spends in waits, for a batch of copies of 64 bytes: a wait after so many of them, which comes when they are `DONE`, or at once.
+/// Measures the host's time in waits per batch of 64-byte copies: a wait after every `EACH` copies, when they are `DONE` or at once.
 fn waits<const EACH: u64, const DONE: bool>(batches: u64) -> f64 {
     let backend = backend();
     let stream = Stream::new(&backend, 0).expect("a stream");
@@ -82,14 +82,14 @@ fn waits<const EACH: u64, const DONE: bool>(batches: u64) -> f64 {
 const PARTS: usize = 1000;
 const PART: usize = 1000;
 
-/// A link of 10 us and 25 GB/s, on which a kernel takes its last argument.
+/// A link of 10 us and 25 GB/s; a kernel's duration is its last argument.
 fn linked() -> Arc<HostBackend> {
     let kernel_ns = Arc::new(|_: &str, arguments: &[u64]| arguments.last().copied().unwrap_or(0));
     let link = Link { latency_ns: 10_000, pinned: 25.0, pageable: 6.0, device: 1000.0, host: 20.0, peer: 25.0, kernel_ns };
     HostBackend::builder().device_memory(4 << 20).link(link).build().expect("a backend")
 }
 
-/// What a round takes in the model's time.
+/// Returns the duration of a round in the model's time.
 fn model_ns(backend: &HostBackend, rounds: u64, mut round: impl FnMut()) -> f64 {
     let now = || backend.model_now().expect("a model");
     let before = now();
@@ -109,7 +109,7 @@ fn modelled(rounds: u64, parts: usize) -> f64 {
     })
 }
 
-/// The parts of [`as_a_thousand`], every second one and then the others, as one write each.
+/// Writes the parts of [`as_a_thousand`] through a coalescer: every second part first, then the others.
 fn coalesced(rounds: u64) -> f64 {
     let backend = linked();
     let to = GpuBuffer::<u8>::new(Device::new(&backend, 0), PARTS * PART).expect("room");
@@ -122,7 +122,7 @@ fn coalesced(rounds: u64) -> f64 {
     })
 }
 
-/// 64 bytes each, in the order of their places.
+/// Writes 64 bytes each, in address order.
 fn written(writes: u64) -> f64 {
     let backend = backend();
     let to = GpuBuffer::<u64>::new(Device::new(&backend, 0), 8 * PARTS).expect("room");
@@ -147,7 +147,7 @@ fn copied(writes: u64) -> f64 {
     })
 }
 
-/// What two kernels take, 15 us each, and 30 for the bytes there and back: a thousandth of what the claim is of.
+/// Measures two kernels of 15 us each, with 30 us to copy the bytes there and back: the scenario of the claim at a thousandth of its size.
 fn two_kernels(rounds: u64, stay: bool) -> f64 {
     const BYTES: usize = 125_000;
     const KERNEL_NS: u64 = 15_000;
@@ -165,7 +165,7 @@ fn two_kernels(rounds: u64, stay: bool) -> f64 {
             if !stay {
                 (host, device) = stream.copy(host, device).expect("queued").ordered();
             }
-            // SAFETY: it touches nothing.
+            // SAFETY: the kernel accesses nothing.
             device = unsafe { stream.launch_with(&module, "nothing", device, &[KERNEL_NS]) }.map(Pending::ordered).expect("queued");
             if !stay {
                 (device, host) = stream.copy(device, host).expect("queued").wait().expect("no fault");
@@ -184,7 +184,7 @@ fn apart(rounds: u64) -> f64 {
     two_kernels(rounds, false)
 }
 
-/// 64 KiB from 20 bytes past a page on, to the same place in another block.
+/// Copies 64 KiB that begin 20 bytes into a page, to the same offset in another block.
 fn misaligned<const IN_PARTS: bool>(copies: u64) -> f64 {
     const BYTES: usize = 64 << 10;
     let backend = backend();
@@ -250,7 +250,7 @@ pub fn workloads() -> Vec<Workload> {
             source: LINK_MODEL,
             ..Workload::one("chained", 1.0 / 3.0, vec![("ringmem, launch_with", chained), ("there and back", apart)])
         },
-        // Nothing is promised: it reports.
+        // No aim: this workload only reports.
         Workload {
             unit: "ns/64 KiB",
             ..Workload::one("split-64k", 1.0, vec![("ringmem, in parts", misaligned::<true>), ("in one piece", misaligned::<false>)])

@@ -1,4 +1,4 @@
-//! 32 messages of 64 bytes at a time: written and read where they lie, or copied from and to the user's memory.
+//! 32 messages of 64 bytes at a time: written and read in place, or copied from and to the user's memory.
 
 use std::hint::spin_loop;
 use std::mem::MaybeUninit;
@@ -18,7 +18,7 @@ const BATCH: usize = 32;
 
 type Line = [u64; 8];
 
-/// One turn: both closures are told the number of their next message; how many they sent or checked comes back, at most 32.
+/// Runs one turn: both closures get the number of their next message and return how many they sent or checked, at most 32.
 fn race(messages: u64, mut send: impl FnMut(u64) -> usize + Send, mut receive: impl FnMut(u64) -> usize + Send) -> f64 {
     let messages = messages.next_multiple_of(BATCH as u64);
     fn all(messages: u64, mut some: impl FnMut(u64) -> usize) {
@@ -114,7 +114,7 @@ fn ringbuf_in_place(messages: u64) -> f64 {
         let split = count.min(head.len());
         write(&mut head[..split], first);
         write(&mut rest[..count - split], first + split as u64);
-        // SAFETY: so many vacant slots have just been written.
+        // SAFETY: `count` vacant slots have just been written.
         unsafe { producer.advance_write_index(count) };
         count
     };
@@ -144,7 +144,7 @@ fn gil_in_place(messages: u64) -> f64 {
         let slots = sender.write_buffer();
         let count = BATCH.min(slots.len());
         write(&mut slots[..count], first);
-        // SAFETY: so many slots of the buffer have just been written.
+        // SAFETY: `count` slots of the buffer have just been written.
         unsafe { sender.commit(count) };
         count
     };
@@ -165,7 +165,7 @@ fn gil_copying(messages: u64) -> f64 {
         let slots = sender.write_buffer();
         let count = BATCH.min(slots.len());
         slots[..count].write_copy_of_slice(&block(first)[..count]);
-        // SAFETY: so many slots of the buffer have just been written.
+        // SAFETY: `count` slots of the buffer have just been written.
         unsafe { sender.commit(count) };
         count
     };
@@ -201,7 +201,7 @@ fn disruptor_in_place(messages: u64) -> f64 {
     race(messages, send, receive)
 }
 
-/// Its unit is the byte: a batch is one grant, as many lines as lie together are read.
+/// A byte queue: a batch is one grant, and contiguous lines are read together.
 fn bbqueue_in_place(messages: u64) -> f64 {
     const LINE: usize = size_of::<Line>();
     let queue = bbqueue::nicknames::YakiNiku::new_with_storage(bbqueue::traits::storage::BoxedSlice::new(CAPACITY * LINE));

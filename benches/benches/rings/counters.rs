@@ -1,11 +1,11 @@
-//! Two threads count in neighbouring places, each in a line of its own or both in one.
+//! Two threads count in adjacent words, each on its own cache line or both on one.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ringmem_benches::{Workload, two_threads};
 use ringmem_layouts::CacheLineAligned;
 
-/// The places are `C`s in a row.
+/// Counts in two adjacent `C`s.
 fn count<C: Sync>(messages: u64, places: &[C; 2], word: fn(&C) -> &AtomicU64) -> f64 {
     let count = |place: &C| {
         for _ in 0..messages {
@@ -23,7 +23,7 @@ fn apart(messages: u64) -> f64 {
 }
 
 fn together(messages: u64) -> f64 {
-    // In one line, whatever the stack gives.
+    // On one line, wherever the stack is.
     let places = CacheLineAligned::new([const { AtomicU64::new(0) }; 2]);
     count(messages, places.get(), |place| place)
 }

@@ -1,4 +1,4 @@
-//! Messages of 8 to 256 bytes, each of its own length, through rings of as many bytes as 1024 of them take.
+//! Messages of varying length, 8 to 256 bytes, through rings with room for about 1024 of them.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use crate::spsc_kinds::envelope_of;
 const LONGEST: usize = 256;
 const BYTES: usize = 128 * CAPACITY;
 
-/// Between 8 and 256, all over the place.
+/// Returns a pseudorandom length from 8 to 256.
 #[inline(always)]
 fn length(number: u64) -> usize {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     8 + ((mixed * 249) >> 32) as usize
 }
 
-/// The number, then its lowest byte as often as there is room.
+/// Writes the number, then fills the rest with its lowest byte.
 #[inline(always)]
 fn fill(bytes: &mut [u8], number: u64) {
     let (head, rest) = bytes.split_at_mut(8);
@@ -37,7 +37,8 @@ fn check(bytes: &[u8], number: u64) {
     assert!(head == number.to_le_bytes() && rest.iter().fold(0, |all, byte| all | (byte ^ number as u8)) == 0, "message {number}");
 }
 
-/// One turn: `send` gives a message of that number and length, `receive` checks the one of that number; false for not now.
+/// Runs one turn: `send` sends the message of a number and length, `receive` checks the message of a number; both return false to be
+/// retried.
 fn race(messages: u64, mut send: impl FnMut(u64, usize) -> bool + Send, mut receive: impl FnMut(u64) -> bool + Send) -> f64 {
     let send = move || {
         for number in 0..messages {
@@ -56,7 +57,7 @@ fn race(messages: u64, mut send: impl FnMut(u64, usize) -> bool + Send, mut rece
     two_threads(messages, send, receive)
 }
 
-/// Writes and checks messages where they lie: what the ends are asked for has the same shape everywhere.
+/// Writes and checks messages in place, for rings whose interfaces have the same shape.
 macro_rules! in_place {
     ($messages:expr, $producer:ident.$reserve:ident($length:ty), $consumer:ident.$peek:ident()) => {
         race(
@@ -86,7 +87,7 @@ fn ours_in_place(messages: u64) -> f64 {
 fn ours_batched(messages: u64) -> f64 {
     let mut ring = Box::new(framed::Ring::<BYTES>::new());
     let (producer, consumer) = ring.split();
-    // Apart, as in `ours`.
+    // On separate cache lines, as in `ours`.
     let (mut producer, mut consumer) = (CacheLineAligned::new(producer), CacheLineAligned::new(consumer));
     let (mut producer, mut consumer) = (producer.batch(16), consumer.batch(16));
     in_place!(messages, producer.reserve(usize), consumer.peek())
@@ -116,7 +117,7 @@ fn bbqueue(messages: u64) -> f64 {
 
 const PREFIX: usize = size_of::<u16>();
 
-/// A message behind its length.
+/// A message after its length.
 struct Frame([u8; PREFIX + LONGEST]);
 
 impl Frame {
@@ -134,7 +135,7 @@ impl Frame {
     }
 }
 
-/// Bytes, each frame pushed as one slice; of a frame, first the length is looked at.
+/// A byte ring; each frame is pushed as one slice, and the consumer reads the length first.
 fn rtrb(messages: u64) -> f64 {
     let (mut producer, mut consumer) = rtrb::RingBuffer::<u8>::new(BYTES);
     let (mut sent, mut got) = (Frame::new(), Frame::new());
@@ -151,7 +152,7 @@ fn rtrb(messages: u64) -> f64 {
     race(messages, send, receive)
 }
 
-/// As with rtrb.
+/// As `rtrb`.
 fn ringbuf(messages: u64) -> f64 {
     let (mut producer, mut consumer) = ringbuf::HeapRb::<u8>::new(BYTES).split();
     let (mut sent, mut got) = (Frame::new(), Frame::new());
@@ -172,7 +173,7 @@ fn ringbuf(messages: u64) -> f64 {
     race(messages, send, receive)
 }
 
-/// As most programs do it: a vector for each message.
+/// As in most programs: one vector per message.
 fn channel(messages: u64) -> f64 {
     let (sender, receiver) = crossbeam_channel::bounded::<Vec<u8>>(CAPACITY);
     let send = move |number, length| {

@@ -1,6 +1,6 @@
 //! iceoryx2's queues as kinds.
 //!
-//! Its overflowing queue takes no part: it drops the oldest message where the others refuse the newest.
+//! Its overflowing queue is excluded: it drops the oldest message where the others refuse the newest.
 
 use std::fmt::Arguments;
 
@@ -12,7 +12,7 @@ use crate::CAPACITY;
 use crate::kind::{Spsc, Work};
 use crate::plain::Plain;
 
-/// iceoryx2's queue of any values.
+/// iceoryx2's queue for values of any type.
 pub struct Iceoryx;
 
 impl<T: Plain> Spsc<T> for Iceoryx {
@@ -25,7 +25,7 @@ impl<T: Plain> Spsc<T> for Iceoryx {
     }
 }
 
-/// iceoryx2's queue of indices into a pool of samples: all that travels between its processes.
+/// iceoryx2's queue of indices into a pool of samples: the only data that it sends between processes.
 pub struct IceoryxIndex;
 
 impl Spsc<[u64; 1]> for IceoryxIndex {
@@ -48,8 +48,8 @@ impl Log for Logger {
     }
 }
 
-/// What `iceoryx2_log` declares and asks whoever links it to define.
-// SAFETY: the name and the signature are those of its declaration, and nobody else here defines it.
+/// The logger that `iceoryx2_log` declares and requires the final program to define.
+// SAFETY: name and signature match the declaration, and there is no other definition.
 #[unsafe(no_mangle)]
 fn __internal_default_logger() -> &'static dyn Log {
     &Logger

@@ -1,7 +1,7 @@
-//! Kinds of rings, by who may use them, and the work that is done with one.
+//! Kinds of rings, by numbers of producers and consumers, and the work done with one.
 //!
-//! A kind makes a ring, hands its two ends to the work as closures, and gives back what the work measured. An end is moved into the
-//! thread that uses it.
+//! A kind creates a ring, passes its two ends to the work as closures, and returns the work's figure. An end is moved into the thread that
+//! uses it.
 
 use std::marker::PhantomData;
 
@@ -9,7 +9,7 @@ use crate::CAPACITY;
 
 /// Work for one producer and one consumer.
 pub trait Work<T> {
-    /// Does it with `push`, false if full, and `pop`, `None` if empty.
+    /// Runs the work with `push`, which returns false if full, and `pop`, which returns `None` if empty.
     fn run(self, push: impl FnMut(T) -> bool + Send, pop: impl FnMut() -> Option<T> + Send) -> f64;
 }
 
@@ -27,23 +27,23 @@ pub trait ManyToMany<T> {
 
 /// A ring of `CAPACITY` for one producer and one consumer.
 pub trait Spsc<T> {
-    /// Has the work done with a new one.
+    /// Runs the work with a new ring.
     fn spsc(work: impl Work<T>) -> f64;
 }
 
 /// A ring for many producers.
 pub trait Mpsc<T> {
-    /// Has the work done with a new one that holds `N`.
+    /// Runs the work with a new ring of capacity `N`.
     fn mpsc<const N: usize>(work: impl ManyToOne<T>) -> f64;
 }
 
 /// A ring for many producers and many consumers.
 pub trait Mpmc<T> {
-    /// Has the work done with a new one that holds `N`.
+    /// Runs the work with a new ring of capacity `N`.
     fn mpmc<const N: usize>(work: impl ManyToMany<T>) -> f64;
 }
 
-/// A kind for many, used by one consumer, or by one of both.
+/// A kind for many, used by one consumer, or by one producer and one consumer.
 pub struct One<K>(PhantomData<K>);
 
 impl<T, K: Mpmc<T>> Mpsc<T> for One<K> {

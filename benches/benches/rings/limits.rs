@@ -1,4 +1,4 @@
-//! What the machine takes, whatever the ring: lines moved from core to core, and a flag that goes there and back.
+//! Limits of the machine for any ring: lines moved between cores, and the round trip of a flag.
 
 use std::hint::spin_loop;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
@@ -13,7 +13,7 @@ struct Line([AtomicU64; 8]);
 #[repr(align(128))]
 struct Flag(AtomicU64);
 
-/// A message of so many lines, from one core to the other, told of every 64 lines.
+/// Measures messages of `LINES` lines from one core to the other, announced every 64 lines.
 pub fn lines<const LINES: u64>(messages: u64) -> f64 {
     const RING: u64 = 1024;
     const TOLD: u64 = 64;
@@ -46,7 +46,8 @@ pub fn lines<const LINES: u64>(messages: u64) -> f64 {
     two_threads(messages, send, receive)
 }
 
-/// As many words as messages: whoever pushes claims 32 of them by one addition and stores. Only to be filled and emptied in turns: nobody looks for room.
+/// An array of words: a producer claims 32 of them by one addition and stores them. Only for alternate filling and emptying: it never tests
+/// for room.
 pub struct Words;
 
 impl Mpsc<u64> for Words {
@@ -76,7 +77,7 @@ impl Mpsc<u64> for Words {
     }
 }
 
-/// One word: a push stores its number, a pop sees that it has changed. Only for round trips, since a second push overwrites the first.
+/// One word: a push stores its number, a pop detects the change. Only for round trips, because a second push overwrites the first.
 pub struct Flags;
 
 impl Spsc<[u64; 1]> for Flags {

@@ -1,7 +1,7 @@
 //! Several producers, and one consumer or several, on two cores.
 //!
-//! A message says who sent it and which of his it is. A consumer checks that each producer's come in order; when all are done, that they came
-//! once each.
+//! A message contains its producer and its number. Each consumer checks the order of each producer's messages; at the end the totals show
+//! that every message arrived once.
 
 use std::hint::spin_loop;
 use std::sync::Mutex;
@@ -19,7 +19,7 @@ use crate::ours::{Claiming, OursMany, OursToOne};
 
 const PRODUCERS: usize = 2;
 
-/// Spins once; now and then it lets another have the core, of which there may be too few.
+/// Spins once; occasionally yields the core, of which there may be too few.
 struct Patience(u32);
 
 impl Patience {
@@ -36,7 +36,7 @@ fn message(producer: usize, number: u64) -> u64 {
     number * PRODUCERS as u64 + producer as u64
 }
 
-/// What a consumer has seen of each producer: the next number that can come, how many came, and their sum.
+/// A consumer's record per producer: the least next number, the count, and the sum.
 #[derive(Clone, Copy, Default)]
 struct Seen {
     next: [u64; PRODUCERS],
@@ -54,7 +54,7 @@ impl Seen {
         self.sum += message;
     }
 
-    /// Panics unless together they are `each` messages of every producer: all numbers from 0.
+    /// Panics unless the records together are `each` messages of every producer, numbered from 0.
     fn check_all(all: &[Self], each: u64) {
         let count = each * PRODUCERS as u64;
         assert_eq!(all.iter().map(|seen| seen.count).sum::<u64>(), count);
@@ -62,7 +62,7 @@ impl Seen {
     }
 }
 
-/// A producer's thread.
+/// Returns a producer's thread.
 fn producer<'a>(core: usize, each: u64, mut push: impl FnMut(u64) -> bool + Send + 'a) -> (Option<usize>, Job<'a>) {
     let send = move || {
         let mut patience = Patience(0);
@@ -75,7 +75,7 @@ fn producer<'a>(core: usize, each: u64, mut push: impl FnMut(u64) -> bool + Send
     (Some(core), job(send))
 }
 
-/// A consumer's thread: takes so many and leaves what it saw. It goes where there is room.
+/// Returns a consumer's thread: pops `count` messages and stores its record. It is not pinned to a core.
 fn consumer<'a>(count: u64, mut pop: impl FnMut() -> Option<u64> + Send + 'a, seen: &'a Mutex<Vec<Seen>>) -> (Option<usize>, Job<'a>) {
     let receive = move || {
         let (mut patience, mut mine) = (Patience(0), Seen::default());
@@ -130,7 +130,7 @@ fn two_to_two<K: Mpmc<u64>>(messages: u64) -> f64 {
     K::mpmc::<CAPACITY>(TwoToTwo(messages))
 }
 
-/// Two threads, each pushes one and pops one, whoever pushed it.
+/// Two threads; each pushes one message and pops one, of either producer.
 struct Pairs(u64);
 
 impl ManyToMany<u64> for Pairs {
@@ -166,10 +166,10 @@ fn pairs<K: Mpmc<u64>>(messages: u64) -> f64 {
     K::mpmc::<CAPACITY>(Pairs(messages))
 }
 
-/// So many fit the queue that nobody pops from while it is filled.
+/// Capacity of the queue: it is filled without concurrent pops.
 const DEEP: usize = 1 << 14;
 
-/// Two threads fill the queue together, over and over; only that is timed, and not the first time. One of them empties it.
+/// Two threads repeatedly fill the queue together; only that is timed, except for the first round. One of them empties it.
 struct Enqueue(u64);
 
 impl ManyToOne<u64> for Enqueue {
@@ -191,11 +191,11 @@ impl ManyToOne<u64> for Enqueue {
         };
         let (mut first, mut second, mut took) = (fill(0), fill(1), Duration::ZERO);
         let sum = &mut took;
-        // Each takes its producer along, away from the other's.
+        // Each closure owns its producer, so the two are apart in memory.
         let here = move || {
             for round in 0..rounds {
                 let filling = first();
-                // At first the queue's memory is new.
+                // In the first round the queue's memory is untouched.
                 *sum += if round == 0 { Duration::ZERO } else { filling };
                 let mut seen = Seen::default();
                 while let Some(message) = pop() {
@@ -218,7 +218,7 @@ fn enqueue<K: Mpsc<u64>>(messages: u64) -> f64 {
     K::mpsc::<DEEP>(Enqueue(messages))
 }
 
-/// A turn of ours and of every competitor that has many producers and consumers.
+/// The turns of ours and of every MPMC competitor.
 macro_rules! both {
     ($turn:ident) => {
         vec![
@@ -233,7 +233,7 @@ macro_rules! both {
     };
 }
 
-/// A turn of ours and of every competitor that has many producers.
+/// The turns of ours and of every MPSC competitor.
 macro_rules! to_one {
     ($turn:ident) => {
         vec![

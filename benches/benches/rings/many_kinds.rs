@@ -1,4 +1,4 @@
-//! Competitors with many producers, or many of both.
+//! Competitors with several producers, or several producers and consumers.
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::kind::{ManyToMany, ManyToOne, Mpmc, Mpsc};
 use crate::plain::Plain;
 use crate::spsc_kinds::{envelope, payload};
 
-/// The kind `$kind` of `$trait`, with what makes the two ends of a ring of `$n`.
+/// Defines the kind `$kind` of `$trait`, with an expression for the two ends of a ring of `$n`.
 macro_rules! kind {
     ($(#[$doc:meta])* $kind:ident: $trait:ident::$method:ident($work:ident), |$t:ident, $n:ident| $ends:expr) => {
         $(#[$doc])*
@@ -25,7 +25,7 @@ macro_rules! kind {
 }
 
 kind!(
-    /// A sequence in each slot.
+    /// A sequence number in each slot.
     ArrayQueue: Mpmc::mpmc(ManyToMany),
     |T, N| {
         let queue = Arc::new(crossbeam_queue::ArrayQueue::<T>::new(N));
@@ -35,7 +35,7 @@ kind!(
 );
 
 kind!(
-    /// `ArrayQueue` with waiting.
+    /// `ArrayQueue` with blocking operations.
     CrossbeamChannel: Mpmc::mpmc(ManyToMany),
     |T, N| {
         let (sender, receiver) = crossbeam_channel::bounded::<T>(N);
@@ -44,7 +44,7 @@ kind!(
 );
 
 kind!(
-    /// A state in each slot, values cloned out of it.
+    /// A state in each slot; values are cloned out of it.
     Thingbuf: Mpmc::mpmc(ManyToMany),
     |T, N| {
         let queue = Arc::new(thingbuf::ThingBuf::<T>::new(N));
@@ -72,10 +72,10 @@ kind!(
 );
 
 kind!(
-    /// Without allocation, a sequence in each slot.
+    /// Without allocation, a sequence number in each slot.
     HeaplessMany: Mpmc::mpmc(ManyToMany),
     |T, N| {
-        // Deprecated because a thread that is stopped stops the others; here that only costs time.
+        // Deprecated because a suspended thread blocks the others; here that only costs time.
         #[expect(deprecated)]
         let queue = Arc::new(heapless::mpmc::Queue::<T, N>::new());
         let other = queue.clone();
@@ -93,7 +93,7 @@ kind!(
 );
 
 kind!(
-    /// A turn in each slot.
+    /// A sequence number in each slot.
     NexusToOne: Mpsc::mpsc(ManyToOne),
     |T, N| {
         let (producer, consumer) = nexus_queue::mpsc::ring_buffer::<T>(N);
@@ -102,7 +102,7 @@ kind!(
 );
 
 kind!(
-    /// Polled for all that waits, as its interface wants, and given out from there.
+    /// Polled for all available events, as its interface requires, and returned one by one.
     DisruptorToOne: Mpsc::mpsc(ManyToOne),
     |T, N| {
         let (mut poller, builder) = disruptor::build_multi_producer(N, T::default, disruptor::BusySpin).new_event_poller();
@@ -119,7 +119,7 @@ kind!(
 );
 
 kind!(
-    /// Its SPSC queue with a mutex around the producers; see there for the envelopes.
+    /// Its SPSC queue with a mutex for the producers; its envelopes are described there.
     RingkernelToOne: Mpsc::mpsc(ManyToOne),
     |T, N| {
         let queue = Arc::new(MpscQueue::new(N));

@@ -6,7 +6,7 @@ use crate::CAPACITY;
 use crate::kind::{ManyToMany, ManyToOne, Mpmc, Mpsc, Spsc, Work};
 use crate::plain::Plain;
 
-/// The kind of our ring `$module`, each message published.
+/// Defines the kind of our ring `$module`, with each message published.
 macro_rules! spsc {
     ($(#[$doc:meta])* $module:ident: $each:ident) => {
         $(#[$doc])*
@@ -54,7 +54,7 @@ impl<T: Plain> Mpsc<T> for OursToOne {
     }
 }
 
-/// Many producers that claim 32 slots at a time; for work that pushes so many and finds room for them.
+/// Many producers that claim 32 slots at a time; for work that pushes as many and has room for them.
 pub struct Claiming;
 
 impl<T: Plain> Mpsc<T> for Claiming {

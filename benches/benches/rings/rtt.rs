@@ -16,7 +16,7 @@ use crate::spsc_kinds::{Disruptor, Fq, Gil, Heapless, Nexus, Omango, Quickring, 
 
 type Word = [u64; 1];
 
-/// Takes the first ring and asks for the second.
+/// Takes the first ring and requests the second.
 struct There<K> {
     trips: u64,
     percent: usize,
@@ -29,7 +29,7 @@ impl<K: Spsc<Word>> Work<Word> for There<K> {
     }
 }
 
-/// Has both rings.
+/// Holds both rings.
 struct Back<Push, Pop> {
     trips: u64,
     percent: usize,
@@ -75,14 +75,14 @@ fn wait(pop: &mut impl FnMut() -> Option<Word>, number: u64) {
     }
 }
 
-/// A time stamp of some unit; the turn's wall clock says which.
+/// Returns a timestamp in an unspecified unit; the turn's wall clock determines it.
 #[cfg(target_arch = "x86_64")]
 fn ticks() -> u64 {
     // SAFETY: every x86-64 has this instruction.
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// A time stamp, where there is none that is cheaper.
+/// Returns a timestamp, where no cheaper clock is available.
 #[cfg(not(target_arch = "x86_64"))]
 fn ticks() -> u64 {
     static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);

@@ -1,4 +1,4 @@
-//! One producer, one consumer, message by message: a stream between two threads, and push and pop in one.
+//! One producer, one consumer, single messages: a stream between two threads, and push and pop on one thread.
 
 use std::hint::{black_box, spin_loop};
 use std::marker::PhantomData;
@@ -38,7 +38,7 @@ fn receive_all<T: Message>(messages: u64, mut pop: impl FnMut() -> Option<T>) {
     }
 }
 
-/// One thread pushes so many messages, another pops them.
+/// One thread pushes messages, another pops them.
 struct Stream(u64);
 
 impl<T: Message> Work<T> for Stream {
@@ -52,7 +52,7 @@ fn stream<K: Spsc<T>, T: Message>(messages: u64) -> f64 {
     K::spsc(Stream(messages))
 }
 
-/// [`Stream`] through our ring `$module`, which publishes and releases every so many: each thread begins its batch over the end that it was given.
+/// Runs [`Stream`] through our ring `$module` with publish and release every `EVERY` messages: each thread starts its batch on its own end.
 macro_rules! batches {
     ($turn:ident, $module:ident) => {
         fn $turn<T: Message, const EVERY: u64>(messages: u64) -> f64 {
@@ -74,8 +74,8 @@ macro_rules! batches {
 batches!(ours_batched, spsc);
 batches!(flagged_batched, flagged);
 
-/// One turn of two threads whose receiver sees in place all that waits, and is done with all of it at once: `drain` is told the number of the
-/// next message and gives that of the one after the last it has checked.
+/// Runs one turn of two threads. The receiver reads all available messages in place and releases them together: `drain` gets the number of
+/// the next message and returns that of the one after the last checked.
 fn drained<T: Message>(messages: u64, push: impl FnMut(T) -> bool + Send, mut drain: impl FnMut(u64) -> u64 + Send) -> f64 {
     let receive = move || {
         let mut number = 0;
@@ -118,7 +118,7 @@ fn disruptor_drained<T: Message>(messages: u64) -> f64 {
     drained(messages, move |value: T| producer.try_publish(|event| *event = value).is_ok(), drain)
 }
 
-/// One thread pushes a message and pops it, so many times.
+/// One thread repeatedly pushes a message and pops it.
 struct Alone<T>(u64, PhantomData<T>);
 
 impl<T: Message> Alone<T> {
@@ -141,7 +141,7 @@ impl<T: Message> Work<T> for Alone<T> {
     }
 }
 
-/// The thread makes its ring itself, as a program of one thread does: the compiler sees whatever it likes.
+/// Creates the ring on the measured thread, as a single-threaded program does: nothing is hidden from the compiler.
 fn alone<K: Spsc<T>, T: Message>(messages: u64) -> f64 {
     let here = move || {
         pin(0);
@@ -150,7 +150,7 @@ fn alone<K: Spsc<T>, T: Message>(messages: u64) -> f64 {
     thread::scope(|scope| scope.spawn(here).join().unwrap_or_else(|panic| resume_unwind(panic)))
 }
 
-/// As [`Alone`], with ends that came in a box from the thread that made the ring: nothing is known of it there, and the words of both ends
+/// As [`Alone`], with boxed ends from the thread that created the ring: the compiler knows nothing about it, and the fields of both ends
 /// compete for registers.
 struct Moved<T>(Alone<T>);
 
@@ -164,7 +164,7 @@ fn moved<K: Spsc<T>, T: Message>(messages: u64) -> f64 {
     K::spsc(Moved(Alone(messages, PhantomData)))
 }
 
-/// A turn of every competitor, but for the disruptor: its poller would rather give all that waits.
+/// The turns of every competitor except the disruptor, whose poller returns all available events.
 macro_rules! competitors {
     ($turn:ident $(, $t:ty)?) => {
         [
@@ -199,7 +199,7 @@ fn each<T: Message>() -> Vec<Subject> {
     streams::<T>(&ours, "disruptor poll")
 }
 
-/// A poll takes all that waits at once: it is a batch too, and no measure of what a batch gains over single operations.
+/// The batched subjects. A poll takes all available messages, so it is a batch too and no baseline for the gain from batching.
 fn batched<T: Message>() -> Vec<Subject> {
     let ours = [
         ("ringmem batch 16", ours_batched::<T, 16> as Turn),

@@ -13,10 +13,10 @@ use crate::CAPACITY;
 use crate::kind::{Spsc, Work};
 use crate::plain::Plain;
 
-/// `CAPACITY` for those who want no zero.
+/// `CAPACITY` as a `NonZeroUsize`.
 pub const NON_ZERO: NonZeroUsize = NonZeroUsize::new(CAPACITY).unwrap();
 
-/// The kind `$kind`, with what makes the two ends of a ring.
+/// Defines the kind `$kind`, with an expression for the two ends of a ring.
 macro_rules! kind {
     ($(#[$doc:meta])* $kind:ident, |$t:ident| $ends:expr) => {
         $(#[$doc])*
@@ -40,7 +40,7 @@ kind!(
 );
 
 kind!(
-    /// On the heap, its ends with cached indices.
+    /// On the heap, with cached indices in its ends.
     Ringbuf,
     |T| {
         let (mut producer, mut consumer) = ringbuf::HeapRb::<T>::new(CAPACITY).split();
@@ -67,7 +67,7 @@ kind!(
 );
 
 kind!(
-    /// A lap in each slot.
+    /// A lap number in each slot.
     Omango,
     |T| {
         let (sender, receiver) = omango::queue::spsc::bounded::<T>(CAPACITY as u32);
@@ -76,7 +76,7 @@ kind!(
 );
 
 kind!(
-    /// Cached indices, in one line with each other.
+    /// Cached indices that share one cache line.
     Quickring,
     |T| {
         let (mut producer, mut consumer) = quickring::RingBuffer::<T, CAPACITY>::new().split();
@@ -94,7 +94,7 @@ kind!(
 );
 
 kind!(
-    /// Event by event; see also `spsc::disruptor_drained`.
+    /// Single events; see also `spsc::disruptor_drained`.
     Disruptor,
     |T| {
         let (mut poller, builder) = disruptor::build_single_producer(CAPACITY, T::default, disruptor::BusySpin).new_event_poller();
@@ -105,32 +105,32 @@ kind!(
 );
 
 kind!(
-    /// Its envelopes, which have a header of 256 bytes and their payload on the heap.
+    /// Its envelopes have a header of 256 bytes and their payload on the heap.
     Ringkernel,
     |T| {
         let queue = Arc::new(SpscQueue::new(CAPACITY));
         let full = queue.clone();
-        // Asked first, since it gives no envelope back.
+        // Tested first, because a failed push does not return the envelope.
         (move |value| !full.is_full() && full.try_enqueue(envelope(&value)).is_ok(), move || queue.try_dequeue().ok().map(|envelope| payload(&envelope)))
     }
 );
 
-/// ringkernel-core's message around a payload.
+/// Wraps a payload in ringkernel-core's message.
 pub fn envelope_of(payload: Vec<u8>) -> MessageEnvelope {
     MessageEnvelope { payload, ..MessageEnvelope::empty(0, 1, HlcTimestamp::zero()) }
 }
 
-/// ringkernel-core's message around a value.
+/// Wraps a value in ringkernel-core's message.
 pub fn envelope<T: Plain>(value: &T) -> MessageEnvelope {
     envelope_of(value.as_bytes().to_vec())
 }
 
-/// The value in ringkernel-core's message.
+/// Returns the value in ringkernel-core's message.
 pub fn payload<T: Plain>(envelope: &MessageEnvelope) -> T {
     T::read_from_bytes(&envelope.payload).unwrap_or_else(|_| panic!("a payload of {} bytes", envelope.payload.len()))
 }
 
-/// No cached indices, and one slot always empty.
+/// Without cached indices, and with one slot always empty.
 pub struct Heapless;
 
 impl<T: Plain> Spsc<T> for Heapless {

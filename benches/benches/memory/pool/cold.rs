@@ -1,5 +1,5 @@
-//! A heap that is nearly full of blocks of all lengths, as RMM's random benchmark makes it: what goes is any of them, what comes is of any
-//! length.
+//! A heap that is nearly full of blocks of many lengths, as in RMM's random benchmark: a random block is freed, and one of random length is
+//! allocated.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -10,21 +10,21 @@ use ringmem_benches::{Subject, Turn, Workload};
 use super::cold_kinds::{BestFit, Heap, List, Nothing, Offset, Ours, UNIT};
 use crate::host::each;
 
-/// Live blocks, about, and the longest.
+/// Approximate number of live blocks, and the largest size.
 const LIVE: u64 = 100_000;
 const LONGEST: u64 = 64 << 10;
-/// Bytes of the heap, of which `FULL` are asked for at most.
+/// Bytes of the heap, of which at most `FULL` are requested.
 const BYTES: u64 = (LIVE * (LONGEST + UNIT) / 2 * 100 / 97).next_multiple_of(2 << 20);
 const FULL: u64 = BYTES / 100 * 97;
-/// Before the first turn: until every place has had several owners.
+/// Steps before the first turn: until every address has been reused several times.
 const BEFORE: u64 = 500_000;
 
-/// A heap and what it has given.
+/// A heap and its live ranges.
 struct Full<H: Heap> {
     heap: H,
     live: Vec<H::Part>,
     used: u64,
-    /// The request that waits for room.
+    /// The size of the next request.
     next: u64,
     random: u64,
     refused: u64,
@@ -45,7 +45,7 @@ impl<H: Heap> Full<H> {
         ((self.random >> 32) * below) >> 32
     }
 
-    /// So many times takes a block if it may, or gives one back.
+    /// Performs steps: allocates a block if the limit permits, otherwise frees one.
     fn steps(&mut self, times: u64) {
         for _ in 0..times {
             let length = self.next.next_multiple_of(UNIT);
@@ -75,7 +75,7 @@ impl<H: Heap> Full<H> {
         self.heap.give(part);
     }
 
-    /// No two live blocks share a byte.
+    /// Checks that no two live blocks overlap.
     fn check(&self) {
         let mut extents: Vec<_> = self.live.iter().map(H::extent).collect();
         extents.sort_unstable_by_key(|&(offset, _)| offset);
@@ -83,7 +83,7 @@ impl<H: Heap> Full<H> {
     }
 }
 
-/// What does to a kind's heap, which stays as it is from turn to turn.
+/// Calls `f` with the heap of a kind, which is kept from turn to turn.
 fn with<H: Heap, R>(f: impl FnOnce(&mut Full<H>) -> R) -> R {
     static HEAPS: LazyLock<Mutex<HashMap<TypeId, Box<dyn Any + Send>>>> = LazyLock::new(Mutex::default);
     let mut heaps = HEAPS.lock().expect("no panic");
@@ -119,7 +119,7 @@ pub fn workloads() -> Vec<Workload> {
     vec![Workload { unit: "ns/operation", aim_ns: Some(60.0), limit, ..Workload::one("pool-cold-rmm", 1.0, subjects) }]
 }
 
-/// `pool-cold-refused`: of a thousand requests.
+/// `pool-cold-refused`: refusals per thousand requests.
 pub fn counted() -> Vec<Workload> {
     let subjects: Vec<Subject> = vec![
         ("ringmem Pool, exact", refused::<Ours>),

@@ -1,4 +1,4 @@
-//! Heaps over numbers: ours, and others of the same bytes behind a mutex each, since a pool is shared.
+//! Heaps over numbers: ours, and other algorithms over as many bytes behind a mutex each, because a pool is shared.
 
 use std::alloc::Layout;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,33 +12,33 @@ use ringmem::memory::{DeviceOnly, Memory};
 use ringmem::pool::Pool;
 use ringmem::stream::Stream;
 
-/// What sizes and offsets are multiples of, for all.
+/// The granularity of all sizes and offsets.
 pub const UNIT: u64 = 256;
 
-/// Offset and bytes.
+/// Offset and length in bytes.
 pub type Extent = (u64, u64);
 
-/// Gives parts of so many bytes and takes them back.
+/// An allocator of ranges within a fixed number of bytes.
 pub trait Heap: Send + Sync + 'static {
-    /// What it gives.
+    /// The type of a range.
     type Part: Send;
-    /// One of so many bytes that gives at most so many parts.
+    /// Creates a heap of this many bytes with at most this many live ranges.
     fn new(bytes: u64, parts: usize) -> Self;
-    /// A part; `None` where none is long enough.
+    /// Allocates a range; `None` if no free range is long enough.
     fn take(&self, bytes: u64) -> Option<Self::Part>;
-    /// Where it begins, and the bytes that nobody else may have.
+    /// Returns its offset, and the bytes reserved for it.
     fn extent(part: &Self::Part) -> Extent;
-    /// Takes one back.
+    /// Frees a range.
     fn give(&self, part: Self::Part);
 }
 
-/// Device memory that nobody touches: addresses, one after the other.
+/// Simulated device memory: consecutive addresses that are never accessed.
 pub struct Numbers {
     backend: Arc<dyn Backend>,
     next: AtomicU64,
 }
 
-// SAFETY: no address is given twice, none is readable by the host, and nothing is ever done at one.
+// SAFETY: no address is allocated twice, none is readable by the host, and none is ever accessed.
 unsafe impl Memory for Numbers {
     type Visibility = DeviceOnly;
 
@@ -57,7 +57,7 @@ unsafe impl Memory for Numbers {
     }
 }
 
-/// Ours with exact blocks, whose limit is the bytes.
+/// Ours with exact blocks, limited to the heap's bytes.
 pub struct Ours(Pool<Numbers>);
 
 impl Heap for Ours {
@@ -70,7 +70,7 @@ impl Heap for Ours {
     fn take(&self, bytes: u64) -> Option<Block> {
         match self.0.alloc(Layout::from_size_align(bytes as usize, 1).expect("a layout"), None) {
             Ok(block) => Some(block),
-            // Whatever is refused, the best fit would refuse.
+            // The best fit would refuse this request too.
             Err(Error::OutOfMemory { largest, .. }) if largest < bytes => None,
             Err(error) => panic!("{error}"),
         }
@@ -80,12 +80,12 @@ impl Heap for Ours {
     }
     #[inline]
     fn give(&self, part: Block) {
-        // SAFETY: of this pool, given back once, and nobody uses it.
+        // SAFETY: of this pool, freed once, and unused.
         unsafe { self.0.free(part, &Uses::NONE) }.expect("ours");
     }
 }
 
-/// The limit: whoever asks gets something.
+/// The limit: every request succeeds without work.
 pub struct Nothing(AtomicU64);
 
 impl Heap for Nothing {
@@ -105,7 +105,7 @@ impl Heap for Nothing {
     fn give(&self, _: Extent) {}
 }
 
-/// The offset-allocator crate, in units.
+/// The offset-allocator crate, in units of [`UNIT`].
 pub struct Offset(Mutex<Allocator>);
 
 impl Heap for Offset {
@@ -127,7 +127,7 @@ impl Heap for Offset {
     }
 }
 
-/// The best fit, found in a tree of free parts by length; another by offset joins neighbours.
+/// Best fit: a tree of free ranges by length, and one by offset to coalesce neighbours.
 #[derive(Default)]
 pub struct BestFit(Mutex<Trees>);
 
@@ -183,7 +183,7 @@ impl Heap for BestFit {
     }
 }
 
-/// RMM's shape: free parts in order of offset, looked through from the beginning for the best fit, and for the place of what comes back.
+/// RMM's algorithm: free ranges in order of offset, scanned linearly for the best fit and for the place of a freed range.
 pub struct List(Mutex<Vec<Extent>>);
 
 impl Heap for List {

@@ -1,4 +1,4 @@
-//! Blocks from the pool beside pages from the system, committed each time.
+//! Blocks from the pool against pages from the system, committed each time.
 
 use ringmem_benches::{Turn, Workload};
 
@@ -8,7 +8,7 @@ use crate::host::each;
 const MB: usize = 1_000_000;
 const HUNDRED: usize = 100;
 
-/// One after the other; of the long ones so few that a turn ends.
+/// Allocates and frees one block at a time; `MOST` bounds the number of large ones per turn.
 fn one_by_one<K: Blocks, const BYTES: usize, const MOST: u64>(times: u64) -> f64 {
     let blocks = K::new(BYTES, 1);
     let times = times.min(MOST);
@@ -20,7 +20,7 @@ fn one_by_one<K: Blocks, const BYTES: usize, const MOST: u64>(times: u64) -> f64
     })
 }
 
-/// A hundred of a megabyte at once, then none.
+/// Allocates a hundred blocks of a megabyte, then frees all.
 fn hundreds<K: Blocks, const MOST: u64>(times: u64) -> f64 {
     let blocks = &K::new(MB, HUNDRED);
     let times = times.min(MOST);

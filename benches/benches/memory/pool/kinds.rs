@@ -1,7 +1,7 @@
-//! Who gives blocks and takes them back: ours, and what else a program could use.
+//! Allocators of blocks: ours, and the alternatives of a program.
 //!
-//! Each is shared by threads. A block is a place that the host can write to: who acquires one writes a word there, and reads it back when it is
-//! released. All is in line, for each of them: nothing is copied because the compiler left a call.
+//! Each is shared by threads. A block is writable host memory: `acquire` writes a word to it, and `release` checks the word. Everything is
+//! inlined for each of them, so that no call distorts the comparison.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::collections::HashMap;
@@ -16,32 +16,32 @@ use ringmem::backend::{Backend, Block, Uses};
 use ringmem::memory::{Buffer, Host, Memory};
 use ringmem::pool::Pool;
 
-/// Gives blocks of any number of threads.
+/// An allocator of blocks for any number of threads.
 pub trait Blocks: Sync + 'static {
-    /// What it gives.
+    /// The type of a block.
     type Block<'a>: Send
     where
         Self: 'a;
-    /// One that has memory for `count` blocks of `bytes` bytes, or asks for it when it needs it.
+    /// Creates an allocator with memory for `count` blocks of `bytes` bytes, or one that obtains memory on demand.
     fn new(bytes: usize, count: usize) -> Self;
-    /// A block.
+    /// Allocates a block.
     fn acquire(&self, bytes: usize) -> Self::Block<'_>;
-    /// Where it is.
+    /// Returns its address.
     fn place(block: &mut Self::Block<'_>) -> NonNull<u8>;
-    /// Takes one back.
+    /// Frees a block.
     fn release<'a>(&'a self, block: Self::Block<'a>);
 }
 
-/// A block, with a word written to it.
+/// Allocates a block and writes a word to it.
 #[inline(always)]
 pub fn acquire<K: Blocks>(blocks: &K, bytes: usize, mark: u64) -> K::Block<'_> {
     let mut block = blocks.acquire(bytes);
-    // SAFETY: no block is shorter than a word, nor less aligned, and it is this thread's.
+    // SAFETY: every block is at least as long and as aligned as a word, and belongs to this thread.
     unsafe { K::place(&mut block).cast::<u64>().write_volatile(mark) };
     block
 }
 
-/// Takes it back, if nobody else has written to it.
+/// Frees a block, after a check that its word is unchanged.
 #[inline(always)]
 pub fn release<'a, K: Blocks>(blocks: &'a K, mut block: K::Block<'a>, mark: u64) {
     // SAFETY: as above.
@@ -49,7 +49,7 @@ pub fn release<'a, K: Blocks>(blocks: &'a K, mut block: K::Block<'a>, mark: u64)
     blocks.release(block);
 }
 
-/// What the lists hold.
+/// A block of the lists.
 type Words = Box<[u64]>;
 
 fn words(bytes: usize) -> Words {
@@ -86,12 +86,12 @@ impl Blocks for Ours {
     }
     #[inline(always)]
     fn release(&self, block: Block) {
-        // SAFETY: of this pool, given back once, and nobody uses it.
+        // SAFETY: of this pool, freed once, and unused.
         unsafe { self.0.free(block, &Uses::NONE) }.expect("ours");
     }
 }
 
-/// Ours, as buffers, each of which holds the pool.
+/// Ours, as buffers that each own a handle of the pool.
 pub struct OurBuffers(pub Pool<Host>);
 
 impl Blocks for OurBuffers {
@@ -113,8 +113,8 @@ impl Blocks for OurBuffers {
     }
 }
 
-/// ringkernel-core's pool: buckets of 256 bytes to 64 KiB in a map, each with a mutexed list, and figures behind a mutex. It clears what it
-/// takes back.
+/// ringkernel-core's pool: buckets of 256 bytes to 64 KiB in a map, each with a mutexed list, and statistics behind a mutex. It clears
+/// freed blocks.
 pub struct Ringkernel(StratifiedMemoryPool);
 
 impl Blocks for Ringkernel {
@@ -136,7 +136,7 @@ impl Blocks for Ringkernel {
     }
 }
 
-/// The same shape without the clearing, and for any size: a mutexed map of lists by power of two, and its figures in it.
+/// Same structure without the clearing, for any size: a mutexed map of lists by power of two, with its statistics.
 pub struct Buckets(Mutex<Map>);
 
 #[derive(Default)]
@@ -199,7 +199,7 @@ impl Blocks for List {
     }
 }
 
-/// The same without a lock: crossbeam's queue.
+/// Same without a lock: crossbeam's queue.
 pub struct Queue(ArrayQueue<Words>);
 
 impl Blocks for Queue {
@@ -221,18 +221,18 @@ impl Blocks for Queue {
     }
     #[inline(always)]
     fn release(&self, block: Words) {
-        // What was taken out fits again.
+        // There is room for every block that was popped.
         let _ = self.0.push(block);
     }
 }
 
-/// A place that is whoever's has it.
+/// A block owned by the holder of its address.
 pub struct Shared(NonNull<u8>);
 
-// SAFETY: a number; whoever has it is alone with the place.
+// SAFETY: an address whose holder has exclusive access to the block.
 unsafe impl Send for Shared {}
 
-/// mimalloc's `malloc` and `free`, which know no limit.
+/// mimalloc's `malloc` and `free`, without a memory limit.
 pub struct Mimalloc;
 
 impl Blocks for Mimalloc {
@@ -243,7 +243,7 @@ impl Blocks for Mimalloc {
     #[inline(always)]
     fn acquire(&self, bytes: usize) -> (Shared, Layout) {
         let layout = Layout::from_size_align(bytes, 8).expect("a layout");
-        // SAFETY: some bytes.
+        // SAFETY: the size is not zero.
         let place = unsafe { MiMalloc.alloc(layout) };
         (Shared(NonNull::new(place).expect("room")), layout)
     }
@@ -253,12 +253,12 @@ impl Blocks for Mimalloc {
     }
     #[inline(always)]
     fn release(&self, (block, layout): (Shared, Layout)) {
-        // SAFETY: of this allocator, with this layout, given back once.
+        // SAFETY: of this allocator, with this layout, freed once.
         unsafe { MiMalloc.dealloc(block.0.as_ptr(), layout) };
     }
 }
 
-/// The system, asked each time for pages that are there.
+/// The system: populated pages are mapped for each block.
 pub struct Direct;
 
 impl Blocks for Direct {
@@ -269,7 +269,7 @@ impl Blocks for Direct {
     fn acquire(&self, bytes: usize) -> (Shared, usize) {
         use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::POPULATE);
-        // SAFETY: a new mapping, anywhere.
+        // SAFETY: a new mapping at any address.
         let place = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, flags) }.expect("room");
         (Shared(NonNull::new(place.cast()).expect("a place")), bytes)
     }
@@ -277,7 +277,7 @@ impl Blocks for Direct {
         block.0.0
     }
     fn release(&self, (block, bytes): (Shared, usize)) {
-        // SAFETY: mapped so long, and nobody uses it any more.
+        // SAFETY: mapped with this length, and unused.
         unsafe { rustix::mm::munmap(block.0.as_ptr().cast(), bytes) }.expect("mapped");
     }
 }

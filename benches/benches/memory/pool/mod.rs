@@ -1,4 +1,4 @@
-//! The pool beside what else gives blocks again.
+//! The pool against other allocators with reuse.
 
 pub mod kinds;
 
@@ -11,7 +11,7 @@ use ringmem_benches::Workload;
 
 pub use cold::counted;
 
-/// Everything that begins with `pool-` and is timed.
+/// Returns the timed workloads that begin with `pool-`.
 pub fn workloads() -> Vec<Workload> {
     [warm::workloads(), direct::workloads(), cold::workloads()].into_iter().flatten().collect()
 }

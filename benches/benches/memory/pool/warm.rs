@@ -1,4 +1,4 @@
-//! Blocks that were there a moment ago: on one thread, on two, and from one to the other.
+//! Blocks that were freed a moment ago: on one thread, on two, and handed from one to the other.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use ringmem_benches::{Turn, Workload, job, team, two_threads};
 use super::kinds::{Blocks, Buckets, List, Mimalloc, OurBuffers, Ours, Queue, Ringkernel, acquire, release};
 use crate::host::each;
 
-/// Of the workloads with two threads.
+/// Block size of the workloads with two threads.
 const BYTES: usize = 4096;
-/// Blocks that one thread hands to another at a time, and such lots on their way.
+/// Blocks that one thread hands to another at a time, and the number of such lots in flight.
 const LOT: usize = 64;
 const LOTS: usize = 16;
 
@@ -28,14 +28,14 @@ fn warm<K: Blocks, const BYTES: usize>(times: u64) -> f64 {
     each(times, || pairs(&blocks, BYTES, times))
 }
 
-/// Half on each of two cores, in nanoseconds a block of either.
+/// Runs half on each of two cores; returns nanoseconds per block.
 fn two<K: Blocks>(times: u64) -> f64 {
     let blocks = &K::new(BYTES, 4);
     let half = || job(move || pairs(blocks, BYTES, times.div_ceil(2)));
     team(times, vec![(Some(0), half()), (Some(1), half())])
 }
 
-/// The same with buffers of a handle that each thread has for itself: none writes to a count that another writes to.
+/// Same with buffers of a separate handle per thread: no reference count is shared.
 fn two_handles(times: u64) -> f64 {
     let OurBuffers(pool) = OurBuffers::new(BYTES, 4);
     let half = || {
@@ -51,13 +51,13 @@ fn two_handles(times: u64) -> f64 {
     team(times, vec![(Some(0), half()), (Some(1), half())])
 }
 
-/// Taken on one core and given back on the other. Lots of blocks are handed over in one piece, and come back empty.
+/// Allocates on one core and frees on the other. Blocks are handed over in lots, whose empty containers are returned.
 fn foreign<K: Blocks>(times: u64) -> f64 {
     let blocks = &K::new(BYTES, (LOTS + 2) * LOT);
     hand_over(times, |mark| acquire(blocks, black_box(BYTES), mark), |block, mark| release(blocks, block, mark))
 }
 
-/// The limit: places that nobody gives and nobody takes back.
+/// The limit: addresses are handed over without allocation.
 fn handed_over(times: u64) -> f64 {
     hand_over(times, |mark| mark, |block, mark| assert_eq!(block, mark))
 }
