@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use ringmem_driver_double::{ALLOCATORS, libraries};
 use serde_json::Value;
 
-/// Where the loader finds the double.
+/// Directory where the loader finds the double.
 fn double() -> &'static Path {
     libraries().expect("the double is built")
 }
@@ -21,7 +21,7 @@ fn run(libraries: &Path, arguments: &[&str]) -> Output {
     command.output().expect("the program")
 }
 
-/// What it prints on the double, of which it leaves nothing behind.
+/// Runs the program on the double, checks that it leaks no driver resource, and returns its output.
 fn answer(arguments: &[&str]) -> Value {
     let output = run(double(), arguments);
     let said = String::from_utf8_lossy(&output.stderr);
@@ -92,7 +92,7 @@ fn while_a_kernel_listens_the_round_trip_s_probes_allocate_nothing() {
     command.args(["bench", "round-trip", "--backend", "cuda", "--seconds", "0"]).env("LD_LIBRARY_PATH", double());
     assert!(command.env("RINGMEM_DOUBLE_LOG", log.path()).output().expect("the program").status.success());
     let log = std::fs::read_to_string(log.path()).expect("a log");
-    // A line is written when its call returns: its number says when it began.
+    // A line is written when its call returns; its number shows when the call began.
     let mut calls: Vec<(u64, &str)> = log
         .lines()
         .filter_map(|line| {
@@ -126,7 +126,7 @@ fn without_a_driver_auto_says_why_it_took_the_host_and_cuda_fails_in_one_line() 
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!((output.status.code(), said.lines().count()), (Some(1), 1), "{said}");
         assert!(said.starts_with("ringmem: no CUDA driver"), "{said}");
-        // With the loader's answer, here and there.
+        // With the loader's error, here and in `doctor`.
         let why = said.trim_end().trim_start_matches("ringmem: ");
         assert!(why.contains("can be loaded: ") && demo["why"] == format!("no GPU: {why}"), "{said} {demo}");
         assert!(doctor["driver"].as_str().is_some_and(|driver| driver.starts_with(why)), "{said} {doctor}");

@@ -1,4 +1,4 @@
-//! What `cargo xtask gpu-bundle` carries to a machine with a GPU, on the driver double and without a driver. No GPU takes part, and no figure comes of it.
+//! The bundle of `cargo xtask gpu-bundle`, on the driver double and without a driver. No GPU takes part, and no figure results.
 #![cfg(all(feature = "cuda", target_os = "linux"))]
 
 #[path = "../../tests/example/mod.rs"]
@@ -16,19 +16,19 @@ use ringmem::backend::cuda::Driver;
 use serde_json::Value;
 use tempfile::TempDir;
 
-/// No wait of this file is longer.
+/// Time limit of every wait.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// All of them, in order.
+/// All parts, in order.
 const PARTS: [&str; 12] =
     ["probe", "light", "conformance", "kernel", "faults", "memcheck", "racecheck", "initcheck", "bench", "twin", "pools", "soak"];
 
-/// A folder as the bundle is, with whatever programs.
+/// A directory laid out as the bundle, with arbitrary programs.
 struct Bundle {
     folder: TempDir,
-    /// In front of the PATH, for tools that are not here.
+    /// Prepended to PATH, for tools that are not installed.
     tools: TempDir,
-    /// Where a driver is looked for.
+    /// Where the loader looks for a driver.
     libraries: TempDir,
 }
 
@@ -42,7 +42,7 @@ impl Bundle {
         bundle
     }
 
-    /// With the programs that cargo has built beside this test's own.
+    /// With the programs that cargo has built for this test.
     fn with_programs(self) -> Self {
         let at = |name: &str| self.folder.path().join(name);
         symlink(env!("CARGO_BIN_EXE_ringmem"), at("ringmem")).expect("a link");
@@ -52,7 +52,7 @@ impl Bundle {
         self
     }
 
-    /// With the double for a driver.
+    /// With the double as the driver.
     fn with_double(self) -> Self {
         let double = ringmem_driver_double::library().expect("the double is built");
         for name in ["libcuda.so", "libcuda.so.1"] {
@@ -68,7 +68,7 @@ impl Bundle {
     fn command(&self, arguments: &[&str], out: &Path) -> Command {
         let mut path = vec![self.tools.path().to_owned()];
         path.extend(std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()));
-        // Who started the tests may have ignored what they send.
+        // The test runner may ignore the signals that the tests send.
         let mut command = Command::new("env");
         command.args(["--default-signal=INT,HUP,TERM", "sh"]).arg(self.folder.path().join("run.sh")).args(arguments).arg(out);
         command.env("PATH", std::env::join_paths(path).expect("a path")).env("LD_LIBRARY_PATH", self.libraries.path());
@@ -80,18 +80,18 @@ impl Bundle {
         self.folder.path().join("an out")
     }
 
-    /// All of what was written.
+    /// Everything written.
     fn all(&self) -> Value {
         serde_json::from_slice(&fs::read(self.out().join("results.json")).expect("results")).expect("JSON")
     }
 
-    /// The part's objects of what was written.
+    /// The JSON objects of the part in the output.
     fn results(&self) -> Vec<Value> {
         self.all()["parts"].as_array().expect("parts").clone()
     }
 }
 
-/// With a space in its name.
+/// A path with a space.
 fn folder() -> TempDir {
     tempfile::Builder::new().prefix("a folder ").tempdir().expect("a folder")
 }
@@ -124,7 +124,7 @@ fn all_parts_together_may_take_less_than_nine_minutes() {
         .map(|(name, limit)| (name, limit.parse().expect("seconds")))
         .collect();
     assert_eq!(limits.iter().map(|&(name, _)| name).collect::<Vec<_>>(), PARTS);
-    // With the two seconds that one that does not end is given, and one until it has gone.
+    // Includes the two seconds of grace for a process that does not end, and one for its exit.
     assert!(limits.iter().map(|(_, limit)| limit + 3).sum::<u64>() < 9 * 60, "{limits:?}");
     assert!(limits.iter().any(|&(name, limit)| name == "soak" && limit > 120), "{limits:?}");
 }
@@ -159,14 +159,14 @@ fn without_a_driver_every_part_is_skipped_with_its_reason_and_none_has_passed() 
 #[test]
 fn on_the_double_every_part_that_can_be_is_run_and_holds() {
     let bundle = Bundle::new().with_programs().with_double();
-    // The program of first light has a test of its own, and dozens of kernels, each of them a thread here.
+    // The smoke test has a test of its own, and dozens of kernels, each a thread here.
     fs::remove_file(bundle.folder.path().join("gpu_smoke")).expect("a link");
     script(
         bundle.folder.path(),
         "gpu_smoke",
         "[ \"$1 $3 $5 $6\" = '--json --rows --scale 1000' ] && printf '{\\n\"holds\": true\\n}\\n' > \"$2\" && printf '{\"workload\":\"messages-launch\",\"median\":8}\\n' > \"$4\"",
     );
-    // Watches nothing: what is shown is that the tool is given the program, and its report kept.
+    // This tool checks nothing: the test shows that it receives the program, and that its report is kept.
     script(
         bundle.tools.path(),
         "compute-sanitizer",
@@ -196,7 +196,7 @@ fn on_the_double_every_part_that_can_be_is_run_and_holds() {
         assert!(part(&parts, name)["out"][0]["driver"]["gpus"][0].as_str().is_some_and(|gpu| gpu.contains("not a GPU")), "{name}");
     }
     assert!(fs::read_to_string(bundle.out().join("initcheck.txt")).is_ok_and(|said| said == "initcheck: nothing\n"));
-    // The driver's own calls are beside ours in the rows, and the rows before the table.
+    // The rows include the driver's own calls as baselines, and precede the table.
     let rows: Vec<&str> = said.lines().filter(|line| line.contains("driver, bare copy") || line.contains("cuMemAlloc")).collect();
     assert_eq!(rows.len(), 8 + 2 * 2, "{said}");
     assert!(said.lines().any(|line| line.starts_with("messages-launch ")), "{said}");
@@ -206,7 +206,7 @@ fn on_the_double_every_part_that_can_be_is_run_and_holds() {
     assert!(said.lines().any(|line| line.starts_with("messages") && line.contains("C++ twin") && line.contains("5.5")), "{said}");
     let table: Vec<&str> = said.lines().rev().skip(1).take(PARTS.len()).collect();
     assert!(table.iter().rev().zip(PARTS).all(|(line, name)| line.starts_with(name)), "{said}");
-    // None but the one that forgets on purpose leaves anything with the driver, or does what it may not.
+    // Only the part that leaks on purpose may leave resources with the driver or misuse it.
     for name in ["kernel", "bench", "soak", "memcheck"] {
         let log = fs::read_to_string(bundle.out().join(format!("{name}.log"))).expect("a log");
         assert!(log.contains(": 0 leaked") && !log.contains("violations"), "{name}: {log}");
@@ -234,7 +234,7 @@ fn one_part_is_run_alone_and_another_name_is_refused_with_those_that_there_are()
         &["here"],
         &["--part"],
     ] {
-        // The last one takes the folder's name for its value.
+        // The last one takes the directory's name as its value.
         let output = bundle.run(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", text(&output.stderr));
     }
@@ -245,7 +245,7 @@ fn one_part_is_run_alone_and_another_name_is_refused_with_those_that_there_are()
 fn a_part_that_fails_or_hangs_stops_no_other_and_leaves_nothing_running() {
     let bundle = Bundle::new();
     let (folder, child) = (bundle.folder.path(), bundle.folder.path().join("child"));
-    // Half a line, then a fault; messages with what JSON and a shell take for theirs.
+    // Half a line, then a fault; messages with the special characters of JSON and the shell.
     let suite = "case $1 in conformance) printf '{\"part\":'; kill -SEGV $$ ;; faults) echo 'a \"fact\" with \\ $HOME' >&2; exit 1 ;; esac\necho '{\"part\":1}'";
     script(folder, "gpu_suite", suite);
     script(folder, "ringmem", "exit 0");
@@ -270,7 +270,7 @@ fn a_part_that_fails_or_hangs_stops_no_other_and_leaves_nothing_running() {
     ends(pid.trim());
 }
 
-/// Waits until a process has gone: one that has been killed goes when the system gets to it.
+/// Waits until a killed process has exited.
 fn ends(pid: &str) {
     let begun = Instant::now();
     while is_running(pid) {
@@ -279,7 +279,7 @@ fn ends(pid: &str) {
     }
 }
 
-/// Waits for what a script writes.
+/// Waits for a script's output.
 fn read(path: &Path) -> String {
     let begun = Instant::now();
     loop {
@@ -333,7 +333,7 @@ fn who_interrupts_it_gets_the_results_so_far_and_leaves_nothing_running() {
     for signal in ["TERM", "INT", "HUP"] {
         let bundle = Bundle::new();
         let child = bundle.folder.path().join("child");
-        // Does not end when it is told to, nor soon.
+        // Does not end on a signal, nor soon.
         let suite = format!("[ $1 = soak ] || exit 0; trap '' TERM; echo $$ > '{}'; while :; do sleep 1; done", child.display());
         script(bundle.folder.path(), "gpu_suite", &suite);
         script(bundle.folder.path(), "ringmem", "exit 0");
@@ -357,7 +357,7 @@ fn where_nothing_can_be_written_it_says_so_and_has_not_passed() {
     let bundle = Bundle::new();
     script(bundle.folder.path(), "gpu_suite", "exit 0");
     let file = bundle.folder.path().join("run.sh");
-    // Not even root writes there.
+    // Not even root can write there.
     for out in [Path::new("/proc"), Path::new("/proc/nothing/here"), &file, &file.join("below")] {
         let output = bundle.command(&["--part", "kernel"], out).output().expect("a shell");
         let said = text(&output.stderr);
@@ -375,7 +375,7 @@ fn what_lies_in_its_folder_is_neither_deleted_nor_shown_and_the_environment_is_m
     fs::write(out.join("table"), "mine").expect("a file");
     let row = r#"{"workload":"h2d","subject":"of an earlier run","unit":"ns","median":5.5,"ratio":null,"aim":null}"#;
     fs::write(out.join("bench.json"), format!("{row}\n")).expect("a file");
-    // A mode that was lost on the way.
+    // A file mode that was lost in transfer.
     fs::set_permissions(bundle.folder.path().join("gpu_suite"), fs::Permissions::from_mode(0o644)).expect("a mode");
     let output = bundle.command(&["--part", "kernel"], &out).env("CUDA_LAUNCH_BLOCKING", "1").output().expect("a shell");
     let said = text(&output.stdout);
@@ -385,12 +385,12 @@ fn what_lies_in_its_folder_is_neither_deleted_nor_shown_and_the_environment_is_m
     assert_eq!(fs::read_to_string(out.join("kernel.log")).expect("a log"), "unset 32\n");
 }
 
-/// Tools that an outsider's machine has or has not, and what becomes of the part.
+/// Tools present or absent on another machine, and the result of the part.
 #[test]
 fn tools_that_are_missing_skip_their_part_and_those_that_fail_fail_it() {
     let bundle = Bundle::new();
     script(bundle.folder.path(), "gpu_suite", "exit 0");
-    // All that the script itself needs, and nothing else.
+    // Only what the script itself needs.
     let bare = folder();
     for name in "env sh timeout awk grep tr cut date tail head find mkdir mktemp mv rm cat chmod uname sleep dirname".split(' ') {
         let found =
@@ -460,7 +460,7 @@ fn pools_of_python_are_measured_where_they_are_there() {
     assert!(fs::read_to_string(bundle.out().join("pools.log")).is_ok_and(|log| log.contains("libcudart.so.11 is not there")));
 }
 
-/// Whether a process is there and has not ended.
+/// Returns whether a process is running.
 fn is_running(pid: &str) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/stat"));
     status.is_ok_and(|status| !status.rsplit_once(')').is_some_and(|(_, rest)| rest.trim_start().starts_with('Z')))

@@ -1,4 +1,5 @@
-//! A program that does not name the tracker has nothing of it: the program, which allocates buffers, beside this test, which tracks one.
+//! A program that does not name the tracker links nothing of it: compares a program that allocates buffers with this test, which tracks
+//! one.
 #![cfg(unix)]
 
 #[path = "../../tests/clean/rights.rs"]
@@ -10,7 +11,7 @@ use std::process::Command;
 use ringmem::backend::host::HostBackend;
 use ringmem::memory::{Buffer, Device, Tracked};
 
-/// How many of a program's symbols have to do with a module of `ringmem::memory`. `None` where there is nobody to list them.
+/// Returns how many symbols of a program belong to a module of `ringmem::memory`; `None` if no tool can list them.
 fn symbols(program: &Path, module: &str) -> Option<usize> {
     let output = match Command::new("nm").arg(program).output() {
         Ok(output) => output,
@@ -20,7 +21,7 @@ fn symbols(program: &Path, module: &str) -> Option<usize> {
         }
     };
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // As functions of a module are mangled, and those of a trait for its types.
+    // As functions of a module, and those of a trait for its types, are mangled.
     let (functions, types) = (format!("6memory{}{module}", module.len()), format!("memory..{module}.."));
     Some(String::from_utf8_lossy(&output.stdout).lines().filter(|line| line.contains(&functions) || line.contains(&types)).count())
 }

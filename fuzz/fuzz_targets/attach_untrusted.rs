@@ -1,7 +1,7 @@
-//! Any bytes as a whole mapping, and any word written between any two operations on it.
+//! Arbitrary bytes as a whole mapping, with arbitrary writes between operations.
 //!
-//! 1. Attaching refuses or gives an end whose ring lies within the memory (the address sanitizer watches).
-//! 2. What an end knows of itself changes by its own operations only; an index that is refused as corrupt claims more than the capacity.
+//! 1. Attaching fails, or returns an end whose ring lies within the memory (checked by the address sanitizer).
+//! 2. The private state of an end changes only by its own operations. An index refused as corrupt claims more than the capacity.
 
 #![no_main]
 
@@ -21,9 +21,9 @@ use ringmem_layouts::{HostWord, RingHeader, RingLayout, RingMessage, Word};
 #[derive(Arbitrary, Debug)]
 struct Input {
     message: Message,
-    /// Begins with a ring that is sound, or with nothing.
+    /// Whether it starts from a valid ring, or from zeroes.
     sound: Option<Start>,
-    /// Bytes and where they stand instead.
+    /// Bytes to overwrite, with their positions.
     bytes: Vec<(u16, Vec<u8>)>,
     size: u16,
     operations: Vec<Op>,
@@ -53,7 +53,7 @@ enum Op {
     PopSlice(u8),
     Look,
     Attach,
-    /// An index within a few steps of what the other end keeps.
+    /// An index within a few steps of the other end's.
     Index {
         producer: bool,
         step: i8,
@@ -64,7 +64,7 @@ enum Op {
     },
 }
 
-/// Memory of so many bytes and no byte more, so that the sanitizer sees a step outside.
+/// Memory of exactly this many bytes, so that the sanitizer detects an access outside.
 struct Memory {
     base: NonNull<u8>,
     allocation: Layout,
@@ -73,7 +73,7 @@ struct Memory {
 impl Memory {
     fn zeroed(size: usize) -> Self {
         let allocation = Layout::from_size_align(size, 128).unwrap();
-        // SAFETY: the size is not 0: `run` sees to it.
+        // SAFETY: the size is not 0: `run` ensures that.
         let base = NonNull::new(unsafe { alloc_zeroed(allocation) }).expect("some memory");
         Self { base, allocation }
     }
@@ -81,18 +81,18 @@ impl Memory {
         self.allocation.size()
     }
     fn words(&self) -> &[HostWord] {
-        // SAFETY: so many words live there, initialised, and only atomic accesses reach them.
+        // SAFETY: that many words live there, initialised, and all accesses are atomic.
         unsafe { std::slice::from_raw_parts(self.base.cast().as_ptr(), self.len() / 8) }
     }
     fn write(&self, from: u16, bytes: &[u8]) {
         for (place, byte) in bytes.iter().enumerate() {
-            // SAFETY: within the memory by the remainder; nobody has a reference to the bytes.
+            // SAFETY: within the memory by the remainder; there is no reference to the bytes.
             let place = unsafe { AtomicU8::from_ptr(self.base.as_ptr().add((usize::from(from) + place) % self.len())) };
             place.store(*byte, Relaxed);
         }
     }
     fn producer<T: RingMessage>(&self) -> Option<Producer<'_, T>> {
-        // SAFETY: so many bytes live there, initialised, and atomic accesses alone reach them.
+        // SAFETY: that many bytes live there, initialised, and all accesses are atomic.
         unsafe { Producer::attach(self.base, self.len() as u64) }.ok()
     }
     fn consumer<T: RingMessage>(&self) -> Option<Consumer<'_, T>> {
@@ -115,7 +115,7 @@ const HEAD: usize = 128 / 8;
 fn run<T: RingMessage>(input: &Input) {
     let layout = input.sound.map(|start| (RingLayout::of::<T>(1 << (start.doublings % 5)).unwrap(), start));
     let size = match &layout {
-        // So many bytes as it needs, or a few less.
+        // As many bytes as needed, or a few less.
         Some((layout, _)) => (layout.size() as usize).saturating_sub(usize::from(input.size) % 4 * usize::from(input.size)),
         None => usize::from(input.size) % 4096,
     };
@@ -132,7 +132,7 @@ fn run<T: RingMessage>(input: &Input) {
         memory.write(*from, bytes);
     }
     // The same bytes as a table of contents.
-    // SAFETY: so many bytes live there, initialised; one thread.
+    // SAFETY: that many bytes live there, initialised; one thread.
     if let Ok(entries) = unsafe { region::entries::<HostWord>(memory.base, memory.len() as u64, 0) } {
         for entry in &entries {
             assert!(entry.offset.checked_add(entry.size).is_some_and(|end| end <= memory.len() as u64) || entry.kind != kind::SHARED_RING);

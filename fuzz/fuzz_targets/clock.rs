@@ -1,9 +1,9 @@
-//! A hybrid logical clock: any calls, beside a model of its rules.
+//! A hybrid logical clock: any calls, against a model of its rules.
 //!
-//! 1. Every stamp is greater than the last, not behind the time, and ahead of the greatest time, or stamp that was merged, by no more than
-//!    the number of stamps given.
+//! 1. Every stamp is greater than the last and not behind the time. It is ahead of the greatest time or merged stamp by at most the number
+//!    of stamps issued.
 //! 2. A stamp from too far ahead is refused and changes nothing.
-//! 3. With a word that anybody may have written, nothing panics.
+//! 3. No word causes a panic, even one written by a peer.
 
 #![no_main]
 
@@ -14,7 +14,7 @@ use ringmem_layouts::clock::{HybridClock, LAST_US, Stamp, tick};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    /// What stands in the word; `None` for a clock that only clocks wrote.
+    /// The initial word; `None` for a clock without foreign writes.
     written: Option<u64>,
     calls: Vec<Call>,
 }

@@ -1,8 +1,8 @@
-//! A control block and a telemetry buffer: any words in them, either hand at work, and a peer that writes any word at any time.
+//! A control block and a telemetry buffer: arbitrary words, both writers, and a peer that writes any word at any time.
 //!
-//! 1. Nothing panics, whatever a word says, and what a number means is one of the documented meanings or nothing.
-//! 2. A kernel's state takes legal steps only, and what is no legal step writes nothing.
-//! 3. Each hand writes its own line and no word of the other's.
+//! 1. No word causes a panic, and every number decodes to a documented meaning or to none.
+//! 2. A kernel's state makes legal transitions only, and an illegal one writes nothing.
+//! 3. Each writer writes its own line and no word of the other's.
 
 #![no_main]
 
@@ -72,7 +72,7 @@ fn telemetry_words(buffer: &telemetry::Shared<HostWord>) -> &[HostWord; 8] {
     unsafe { NonNull::from(buffer).cast().as_ref() }
 }
 
-/// What the numbers of a block mean.
+/// Decodes all numbers of a block.
 fn look(block: &Shared<HostWord>) {
     let seen = snapshot(block);
     let at_rest = words(block).each_ref().map(Word::load);
@@ -109,7 +109,7 @@ fuzz_target!(|input: Input| {
     let launch = Launch { abi, capabilities, epoch: input.epoch, input_ring, output_ring, telemetry };
 
     let mut host = None;
-    // SAFETY: one thread, whose peers write between operations; so for all of them.
+    // SAFETY: one thread, whose peers write between operations; this holds for all operations.
     let mut device = unsafe { DeviceSide::attach(&block, launch.epoch) };
     // SAFETY: as above.
     let mut recorder = unsafe { Recorder::new(&buffer) };

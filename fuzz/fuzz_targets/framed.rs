@@ -1,8 +1,8 @@
 //! Framed rings: any header bytes, any lengths and markers, any start index, any sequence of operations.
 //!
-//! 1. Over a ring that nobody tampers with, every operation does what a `VecDeque` does, and is refused when there is no room in one piece.
-//! 2. Over one with any words in its header and slots, and a peer that writes any of them at any time: no panic, no access outside the
-//!    memory (the address sanitizer watches), no message across the wrap or longer than the largest, no endless loop.
+//! 1. Over an untampered ring, every operation matches a `VecDeque`, and is refused if there is no contiguous room.
+//! 2. Over arbitrary words in header and slots, with a peer that writes any of them at any time: no panic, no access outside the memory
+//!    (checked by the address sanitizer), no message across the wrap or longer than the limit, no endless loop.
 
 #![no_main]
 
@@ -36,11 +36,11 @@ enum Start {
 #[derive(Arbitrary, Debug)]
 enum Peer {
     Honest,
-    /// Writes these words, first the header's and then the slots', before anybody attaches; and the indices and slots at any time.
+    /// Writes these words before anything attaches, first the header's and then the slots'; and writes the indices and slots at any time.
     Hostile(Vec<(u8, Number)>),
 }
 
-/// What a peer writes: something near what stands there, a marker, or anything.
+/// A word from the peer: near the current value, a marker, or arbitrary.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Number {
     Near(i8),
@@ -72,7 +72,7 @@ enum Op {
     PeerWritesSlot(u8, Number),
 }
 
-/// Memory for one ring and no byte more, so that the sanitizer sees a step outside.
+/// Memory for exactly one ring, so that the sanitizer detects an access outside.
 struct Memory {
     base: NonNull<u8>,
     allocation: Layout,
@@ -89,25 +89,25 @@ impl Memory {
         memory
     }
     fn header(&self) -> &RingHeader<HostWord> {
-        // SAFETY: aligned and long enough by its layout, zeroed, and words are shared by their own accesses.
+        // SAFETY: aligned and long enough by its layout, zeroed; words are shared through their own accesses.
         unsafe { self.base.cast().as_ref() }
     }
     /// Writes a word, the header's 48 first.
     fn write(&self, place: usize, number: Number) {
         let place = place % (self.allocation.size() / 8);
-        // SAFETY: within the memory, which is words; one thread, and no reference to the slots lives.
+        // SAFETY: within the memory, which consists of words; one thread, and there is no reference to the slots.
         let word = unsafe { self.base.cast::<HostWord>().add(place).as_ref() };
         write(word, number);
     }
     fn attach(&self) -> Result<(Producer<'_, Host>, Consumer<'_, Host>), AttachError> {
         let len = self.allocation.size() as u64;
-        // SAFETY: so many bytes live there, initialised; one thread, whose peers write between operations.
+        // SAFETY: that many bytes live there, initialised; one thread, whose peers write between operations.
         let producer = unsafe { Producer::from_raw(self.base, len)? };
         // SAFETY: as above.
         let consumer = unsafe { Consumer::from_raw(self.base, len)? };
         Ok((producer, consumer))
     }
-    /// Whether a message lies in a ring of so many bytes, in one piece, on a multiple of 8.
+    /// Returns whether a message lies in a ring of this many bytes, contiguous and at a multiple of 8.
     fn holds(&self, bytes: &[u8], capacity: usize) -> bool {
         let at = bytes.as_ptr() as usize - self.base.as_ptr() as usize;
         at.is_multiple_of(8) && at >= 384 && at + bytes.len() <= 384 + capacity
@@ -139,7 +139,7 @@ impl Length {
     }
 }
 
-/// Every message has a number, and every byte of it follows from that.
+/// Every message has a number that determines all its bytes.
 struct Fresh(u8);
 
 impl Fresh {
@@ -149,8 +149,7 @@ impl Fresh {
     }
 }
 
-/// What lies between the indices, each with the words that it takes: first what was popped and not released, last what was pushed and not
-/// published.
+/// The model's frames with the words that each occupies: from those popped but not released to those pushed but not published.
 struct Model {
     capacity: u64,
     head: u64,
@@ -169,7 +168,7 @@ impl Model {
     fn waiting(&self) -> Option<&Vec<u8>> {
         (self.visible() > 0).then(|| &self.entries[self.popped].0)
     }
-    /// Words that are skipped before a frame for so many bytes, or why there is none.
+    /// Returns the words skipped before a frame for this many bytes, or the reason for a refusal.
     fn room(&self, asked: usize) -> Result<u64, PushError> {
         let largest = self.capacity as usize * 4 - 8;
         if asked > largest {
@@ -191,7 +190,7 @@ impl Model {
         }
         self.popped = 0;
     }
-    /// Finds out how many are published: whole frames.
+    /// Determines how many frames are published: whole frames.
     fn observe(&mut self, consumer: &Consumer<'_, Host>) {
         let mut words = consumer.len() as u64 / 8;
         let mut visible = 0;
@@ -390,12 +389,12 @@ fn honest(memory: &Memory, capacity: u64, start: u64, operations: &[Op]) {
             }
             Op::AttachAgain => {
                 (producer, consumer) = memory.attach().unwrap();
-                // New ends know what was published and released, and nothing else.
+                // New ends see only published and released frames.
                 model.popped = 0;
                 model.entries.truncate(model.entries.len() - model.unpublished);
                 model.unpublished = 0;
             }
-            // It could; it is honest.
+            // Attaching to an untampered ring must not fail.
             Op::PeerWritesTail(_) | Op::PeerWritesHead(_) | Op::PeerWritesSlot(..) => {}
         }
         model.observe(&consumer);
@@ -406,7 +405,7 @@ fn honest(memory: &Memory, capacity: u64, start: u64, operations: &[Op]) {
 fn hostile(memory: &Memory, most: u64, operations: &[Op]) {
     let Ok((mut producer, mut consumer)) = memory.attach() else { return };
     let bytes = producer.capacity();
-    // A smaller ring in the same memory is a ring; a larger one is not.
+    // A smaller ring in the same memory is valid; a larger one is not.
     assert!(bytes.is_power_of_two() && (16..=most as usize * 8).contains(&bytes));
     let (capacity, largest) = (bytes as u64 / 8, bytes / 2 - 8);
     assert!(producer.largest() == largest && consumer.largest() == largest);

@@ -1,8 +1,8 @@
 //! Lossy rings: any slots, any start index, any sequence of operations, any number of readers.
 //!
-//! 1. Over words that nobody tampers with, every reader finds what a list of all that was written says, and counts the rest as lost.
-//! 2. Over a header with any words in it, and a writer that stores anything to any word at any time: no panic, no loop, no access outside the
-//!    memory (the address sanitizer watches), and a reader moves by what it says that it read or lost.
+//! 1. Over untampered words, every reader's messages match a list of all messages written, and it counts the rest as lost.
+//! 2. Over arbitrary header words, with a peer that stores anything to any word at any time: no panic, no endless loop, no access outside
+//!    the memory (checked by the address sanitizer). A reader advances by exactly the count that it reports as read or lost.
 
 #![no_main]
 
@@ -25,7 +25,7 @@ struct Input {
     /// Capacity 1, 2, 4 or 8.
     doublings: u8,
     start: Start,
-    /// What the slots hold before the first message.
+    /// Initial contents of the slots.
     before: u8,
     hostile: bool,
     operations: Vec<Op>,
@@ -67,11 +67,11 @@ fn run<T: Numbered>(input: &Input) {
     }
 }
 
-/// All that was written.
+/// All messages written.
 struct Model<T> {
     messages: Vec<T>,
     published: usize,
-    /// How far slots were ever written, also by a writer that did not publish.
+    /// The highest slot index ever written, including by an unpublished write.
     claimed: usize,
     capacity: usize,
     made: u64,
@@ -91,7 +91,7 @@ impl<T: Numbered> Model<T> {
     fn waiting(&self, next: usize) -> usize {
         (self.published - next).min(self.capacity)
     }
-    /// What a reader should find at its place, which an overrun moves.
+    /// The expected messages at a reader's position, which an overrun advances.
     fn find(&self, next: &mut usize) -> Result<T, ReadError> {
         if *next == self.published {
             return Err(ReadError::Empty);
@@ -182,7 +182,7 @@ fn honest<T: Numbered>(memory: &Memory, capacity: usize, start: u64, operations:
                 readers.push(clone);
             }
             Op::AttachReader if count < 8 => readers.push((open_reader(memory).unwrap(), model.published.saturating_sub(capacity))),
-            // There are enough readers; and it could, but it is honest.
+            // Skipped: there are enough readers, or attaching to an untampered ring must not fail.
             Op::Clone { .. } | Op::AttachReader | Op::Store { .. } | Op::StoreTail(_) => {}
         }
         assert_eq!(writer.written(), model.messages.len() as u64);
@@ -193,7 +193,7 @@ fn honest<T: Numbered>(memory: &Memory, capacity: usize, start: u64, operations:
 }
 
 fn hostile<T: Numbered>(memory: &Memory, operations: &[Op]) {
-    // What is stored before anybody attaches.
+    // The words stored before anything attaches.
     let (first, operations) = operations.split_at(operations.len().min(3));
     for op in first {
         if let Op::Store { word, number } = op {
@@ -266,7 +266,7 @@ fn hostile<T: Numbered>(memory: &Memory, operations: &[Op]) {
     }
 }
 
-/// By how much a refusal moves a reader.
+/// Returns how far a refusal advances a reader.
 fn overrun(refused: ReadError) -> u64 {
     match refused {
         ReadError::Overrun { lost } => {

@@ -1,9 +1,9 @@
 //! Mailboxes: any slots, any start index, any sequence of operations, any number of readers.
 //!
-//! 1. Over words that nobody tampers with, the latest value is the last one published, with its version; every reader takes a version once and
-//!    is told exactly how many it skipped. One thread never finds the writer in the middle, so nothing is `Busy`.
-//! 2. Over a header with any words in it, and a writer that stores anything to any word at any time: no panic, no loop, no access outside the
-//!    memory (the address sanitizer watches), and what a reader took is not new to it.
+//! 1. Over untampered words, the latest value is the last one published, with its version. Every reader takes a version once and learns
+//!    exactly how many it skipped. A single thread never observes a write in progress, so `Busy` never occurs.
+//! 2. Over arbitrary header words, with a writer that stores anything to any word at any time: no panic, no endless loop, no access outside
+//!    the memory (checked by the address sanitizer), and a reader never takes the same version twice.
 
 #![no_main]
 
@@ -24,7 +24,7 @@ struct Input {
     /// Capacity 1, which is refused, 2, 4 or 8.
     doublings: u8,
     start: Start,
-    /// What the slots hold before the first value.
+    /// Initial contents of the slots.
     before: u8,
     hostile: bool,
     operations: Vec<Op>,
@@ -67,7 +67,7 @@ fn honest<T: Numbered>(memory: &Memory, operations: &[Op]) {
     let mut version = 0_u64;
     let latest = |version: u64| if version == 0 { Err(LatestError::Empty) } else { Ok((version, T::numbered(version))) };
     let mut writer = open_writer::<T>(memory).unwrap();
-    // Each with the version up to which nothing is new to it.
+    // The readers, each with the last version that it has taken.
     let mut readers = vec![(open_reader::<T>(memory).unwrap(), 0)];
     for op in operations {
         let count = readers.len();
@@ -95,9 +95,9 @@ fn honest<T: Numbered>(memory: &Memory, operations: &[Op]) {
                 let clone = readers[at(reader)].clone();
                 readers.push(clone);
             }
-            // A value that is there already is new to it.
+            // A value that is already present is new to a new reader.
             Op::AttachReader if count < 8 => readers.push((open_reader(memory).unwrap(), version.saturating_sub(1))),
-            // There are enough readers; and it could, but it is honest.
+            // Skipped: there are enough readers, or attaching to untampered words must not fail.
             Op::Clone { .. } | Op::AttachReader | Op::Store { .. } | Op::StoreTail(_) => {}
         }
         assert_eq!(writer.version(), version);
@@ -108,7 +108,7 @@ fn honest<T: Numbered>(memory: &Memory, operations: &[Op]) {
 }
 
 fn hostile<T: Numbered>(memory: &Memory, operations: &[Op]) {
-    // What is stored before anybody attaches.
+    // The words stored before anything attaches.
     let (first, operations) = operations.split_at(operations.len().min(3));
     for op in first {
         if let Op::Store { word, number } = op {

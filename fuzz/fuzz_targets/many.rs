@@ -1,6 +1,6 @@
 //! Rings of fixed-size messages: any start index, any sequence of operations through several handles, against a queue.
 //!
-//! The model is that of `layouts/tests/rings_model.rs`; what a fuzzer adds is the sequences. The address sanitizer watches.
+//! The model is that of `layouts/tests/rings_model.rs`; the fuzzer adds the sequences. The address sanitizer checks all accesses.
 
 #![no_main]
 

@@ -1,8 +1,8 @@
-//! Messages: any bytes, and sealed ones that were changed.
+//! Messages: any bytes, and sealed messages that were changed.
 //!
-//! 1. Any bytes parse or are refused with what is wrong; a payload lies within them and has the length that its header says; what parses is
-//!    what its bytes say.
-//! 2. What is sealed is checked; with one bit flipped, in header or payload, it is refused.
+//! 1. Any bytes parse, or are refused with a reason. A payload lies within them and has the length in its header. A parsed header equals
+//!    its bytes.
+//! 2. A sealed message passes its check; with one bit flipped, in header or payload, it is refused.
 
 #![no_main]
 
@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    /// Before the header, so that it lies anywhere.
+    /// Bytes before the header, so that it has any alignment.
     before: u8,
     bytes: Bytes,
 }
@@ -22,7 +22,7 @@ struct Input {
 #[derive(Arbitrary, Debug)]
 enum Bytes {
     Any(Vec<u8>),
-    /// With what each is asked first already right.
+    /// Whether the fields checked first are valid.
     Header {
         flags: u8,
         payload_length: u16,
@@ -68,7 +68,7 @@ impl Sent {
     }
 }
 
-/// At its offset in an allocation of its own size, so that the sanitizer sees a step outside.
+/// Places the bytes at an offset in an allocation of exactly their size, so that the sanitizer detects an access outside.
 fn placed(before: u8, parts: &[&[u8]]) -> (usize, Vec<u8>) {
     let before = usize::from(before % 8);
     (before, [&[0xAA; 8][..before], &parts.concat()].concat())

@@ -1,7 +1,7 @@
-//! The pool: any sequence of operations, beside a list of the intervals that are handed out.
+//! The pool: any sequence of operations, against a list of the allocated intervals.
 //!
-//! No block lies in another, nobody writes to a live one, the figures add up after every step, no more is held than the limit, and at the end nothing
-//! is. One thread, three streams.
+//! Live blocks never overlap, and no write reaches another block. The statistics are consistent after every step, and held bytes stay
+//! within the limit. At the end nothing is held. One thread, three streams.
 
 #![no_main]
 
@@ -15,7 +15,7 @@ use shadow::{Op, Shadow};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    /// 1, 2, 4 or 8 steps an octave.
+    /// 1, 2, 4 or 8 size classes per power of two.
     doublings: u8,
     is_exact: bool,
     operations: Vec<Any>,
@@ -34,7 +34,7 @@ enum Any {
 impl Any {
     fn op(self) -> Op {
         match self {
-            // Every magnitude up to twice the largest class.
+            // All magnitudes up to twice the largest class.
             Self::Take { bytes, bits, on } => Op::Take { bytes: bytes & ((1 << (bits % 23)) - 1), on },
             Self::Give { which } => Op::Give { which },
             Self::GiveQueued { which, stream } => Op::GiveQueued { which, stream },

@@ -1,8 +1,8 @@
 //! A region's table of contents: any words, any length, any plan.
 //!
-//! 1. Of any bytes, a table is read or refused, and every entry that is read lies within the region and after its table.
-//! 2. What was planned and written is what is read; entries do not overlap and are aligned as asked.
-//! 3. No access outside the memory: the address sanitizer watches.
+//! 1. For any bytes, a table is read or refused, and every entry read lies within the region and after its table.
+//! 2. A plan that was written is read back unchanged; entries do not overlap and have the requested alignment.
+//! 3. No access outside the memory: checked by the address sanitizer.
 
 #![no_main]
 
@@ -16,15 +16,15 @@ use ringmem_layouts::{HostWord, Word};
 
 #[derive(Arbitrary, Debug)]
 struct Input {
-    /// Bytes of memory.
+    /// Size of the memory in bytes.
     len: u16,
-    /// Where in it the region is said to be.
+    /// Offset of the region within it.
     shift: u8,
     abi: u64,
     plan: Vec<(u64, Number, u8)>,
-    /// Words that the peer then writes.
+    /// Words written by the peer afterwards.
     written: Vec<(u8, Number)>,
-    /// After that it writes a header that passes, but for its size: so much more than there is, or less.
+    /// Then it writes a valid header whose size differs from the region's by this much.
     header: Option<i8>,
 }
 
@@ -43,10 +43,10 @@ impl Number {
     }
 }
 
-/// Header and table.
+/// The header and the table.
 const TABLE: u64 = (size_of::<RegionHeader<u64>>() + MAX_ENTRIES * size_of::<RegionEntry<u64>>()) as u64;
 
-/// Memory for one region and no byte more.
+/// Memory for exactly one region.
 struct Memory {
     base: NonNull<u8>,
     allocation: Layout,
@@ -60,7 +60,7 @@ impl Memory {
         Self { base, allocation }
     }
     fn word(&self, place: usize) -> Option<&HostWord> {
-        // SAFETY: so many whole words live there, aligned and initialised.
+        // SAFETY: that many whole words live there, aligned and initialised.
         (place < self.allocation.size() / 8).then(|| unsafe { self.base.cast::<HostWord>().add(place).as_ref() })
     }
 }
@@ -73,7 +73,7 @@ impl Drop for Memory {
 }
 
 fuzz_target!(|input: Input| {
-    // Around the length of the table, and above.
+    // Near the length of the table, and above.
     let memory = Memory::zeroed(usize::from(input.len) % 4096);
     let len = memory.allocation.size() as u64;
 
@@ -92,7 +92,7 @@ fuzz_target!(|input: Input| {
     }
     assert!(placed.len() <= MAX_ENTRIES);
 
-    // SAFETY: so many bytes live there, initialised; one thread.
+    // SAFETY: that many bytes live there, initialised; one thread.
     let written = unsafe { plan.write::<HostWord>(memory.base, len, input.abi) };
     assert_eq!(written.is_ok(), plan.size() <= len);
     if written.is_ok() {
@@ -118,7 +118,7 @@ fuzz_target!(|input: Input| {
     // SAFETY: within the allocation, or its end.
     let base = unsafe { memory.base.add(shift as usize) };
     let len = len - shift;
-    // SAFETY: what is left of the bytes lives there, initialised; one thread.
+    // SAFETY: the remaining bytes live there, initialised; one thread.
     match unsafe { entries::<HostWord>(base, len, input.abi) } {
         Ok(read) => {
             let size = memory.word(usize::from(input.shift) + 2).map_or(0, Word::load);

@@ -1,8 +1,8 @@
 //! Ring indices: any header bytes, any start index, any sequence of operations.
 //!
-//! 1. Over a header that nobody tampers with, every operation does what a `VecDeque` does.
-//! 2. Over one with any words in it, and a peer that writes any head or tail at any time: no panic, no access outside the memory (the address
-//!    sanitizer watches), no more messages or slots than the capacity, and every message popped is one that was written, or zero.
+//! 1. Over an untampered header, every operation matches a `VecDeque`.
+//! 2. Over arbitrary header words, with a peer that writes any head or tail at any time: no panic, no access outside the memory (checked by
+//!    the address sanitizer), no more messages or slots than the capacity. Every message popped was written before, or is zero.
 
 #![no_main]
 
@@ -46,11 +46,11 @@ enum Start {
 #[derive(Arbitrary, Debug)]
 enum Peer {
     Honest,
-    /// Writes these words of the header before anybody attaches, and its index at any time.
+    /// Writes these words of the header before anything attaches, and its index at any time.
     Hostile(Vec<(u8, Number)>),
 }
 
-/// What a peer writes: something near what stands there, or anything.
+/// A word from the peer: near the current value, or arbitrary.
 #[derive(Arbitrary, Clone, Copy, Debug)]
 enum Number {
     Near(i8),
@@ -75,10 +75,10 @@ enum Op {
     PeerWritesHead(Number),
 }
 
-/// A message that is made from a number and knows whether it was.
+/// A message derived from a number, which it can verify.
 trait Numbered: RingMessage + PartialEq + Debug {
     fn numbered(number: u64) -> Self;
-    /// Whether it is zero or one of the first `written`.
+    /// Returns whether it is zero or one of the first `written` messages.
     fn was_written(&self, written: u64) -> bool;
 }
 
@@ -112,7 +112,7 @@ impl Numbered for [u8; 5] {
 
 type Ends<'a, T> = (Producer<'a, T, Host>, Consumer<'a, T, Host>);
 
-/// Memory for one ring and no byte more, so that the sanitizer sees a step outside.
+/// Memory for exactly one ring, so that the sanitizer detects an access outside.
 struct Memory {
     base: NonNull<u8>,
     allocation: Layout,
@@ -129,7 +129,7 @@ impl Memory {
         memory
     }
     fn header(&self) -> &RingHeader<HostWord> {
-        // SAFETY: aligned and long enough by its layout, zeroed, and words are shared by their own accesses.
+        // SAFETY: aligned and long enough by its layout, zeroed; words are shared through their own accesses.
         unsafe { self.base.cast().as_ref() }
     }
     fn words(&self) -> &[HostWord; 48] {
@@ -138,7 +138,7 @@ impl Memory {
     }
     fn attach<T: RingMessage>(&self) -> Result<Ends<'_, T>, AttachError> {
         let len = self.allocation.size() as u64;
-        // SAFETY: so many bytes live there, initialised; one thread, whose peers write indices between operations.
+        // SAFETY: that many bytes live there, initialised; one thread, whose peers write indices between operations.
         let producer = unsafe { Producer::from_raw(self.base, len)? };
         // SAFETY: as above.
         let consumer = unsafe { Consumer::from_raw(self.base, len)? };
@@ -180,7 +180,7 @@ fn run<T: Numbered>(input: &Input) {
     }
 }
 
-/// What lies between the indices: first what was popped and not released, last what was pushed and not published.
+/// The model's messages: from those popped but not released to those pushed but not published.
 struct Model<T> {
     slots: VecDeque<T>,
     popped: usize,
@@ -225,7 +225,7 @@ fn honest<T: Numbered>(memory: &Memory, layout: &RingLayout, operations: &[Op]) 
                 let pushed = producer.push(value);
                 if free == 0 {
                     assert_eq!(pushed, Err(PushError::Full(value)));
-                    // What a forgotten batch left: both ends would wait for ever.
+                    // The remainder of a forgotten batch, for which both ends would wait forever.
                     model.unpublished = 0;
                 } else {
                     assert_eq!(pushed, Ok(()));
@@ -304,7 +304,7 @@ fn honest<T: Numbered>(memory: &Memory, layout: &RingLayout, operations: &[Op]) 
                     Ok(chunk) => {
                         assert_eq!(chunk.len(), seen as u64);
                         assert!(chunk.as_slices().into_iter().flatten().eq(model.slots.range(model.popped..model.popped + seen)));
-                        // A chunk takes nothing unless it is told to.
+                        // A chunk consumes only on an explicit call.
                         if !forgets {
                             chunk.release(count.into());
                             for _ in 0..seen.min(count.into()) {
@@ -362,13 +362,13 @@ fn honest<T: Numbered>(memory: &Memory, layout: &RingLayout, operations: &[Op]) 
                 assert_eq!(consumer.refresh(), Ok(model.visible() as u64));
             }
             Op::AttachAgain => {
-                // Dropped ends publish and release what forgotten grants and batches hold.
+                // Dropped ends publish and release the messages of forgotten grants and batches.
                 drop((producer, consumer));
                 (producer, consumer) = memory.attach().unwrap();
                 model.release();
                 model.unpublished = 0;
             }
-            // It could; it is honest.
+            // Attaching to an untampered ring must not fail.
             Op::PeerWritesTail(_) | Op::PeerWritesHead(_) => {}
         }
         assert_eq!(producer.tail().wrapping_sub(consumer.head()), (model.slots.len() - model.popped) as u64);
@@ -378,7 +378,7 @@ fn honest<T: Numbered>(memory: &Memory, layout: &RingLayout, operations: &[Op]) 
 fn hostile<T: Numbered>(memory: &Memory, layout: &RingLayout, operations: &[Op]) {
     let Ok((mut producer, mut consumer)) = memory.attach::<T>() else { return };
     let capacity = producer.capacity();
-    // A smaller ring in the same memory is a ring; a larger one is not.
+    // A smaller ring in the same memory is valid; a larger one is not.
     assert!(capacity.is_power_of_two() && capacity <= layout.capacity());
     let written = Cell::new(0);
     let fresh = || {

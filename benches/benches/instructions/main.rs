@@ -13,7 +13,7 @@
 //! | `mpmc-push-pop-8` | MPMC and MPSC rings; `claim 32` claims 32 slots with one compare-exchange |
 //! | `pool-SIZE` | a block of a pool allocated and freed, with a word written to it and read |
 //! | `buffer-alloc-drop`, `copy-from-64`, `copy-to-64`, `fill-64` | those of the bench `memory`, on the host backend |
-//! | `cuda-copy`, `cuda-fill`, `cuda-launch`, `cuda-record` | those of the bench `movement`, on the driver double: only the calling thread, in the operation or the call |
+//! | `cuda-copy`, `cuda-fill`, `cuda-launch`, `cuda-record` | from the bench `movement`, on the driver double: the calling thread only |
 //!
 //! Instruction counts are not times: a compare-exchange counts as one instruction.
 

@@ -4,7 +4,7 @@
 //!
 //! | workload | subject |
 //! |---|---|
-//! | `lookup-id` | a registered buffer is looked up by its id; `lease` takes and releases a lease, `contains` only tests; the limit is two additions to a word |
+//! | `lookup-id` | a registered buffer is looked up by its id: `lease` and release, or `contains`; limit: two additions to a word |
 //! | `reference-1m` | 1 MiB is passed by reference (registered, named, looked up, removed), or encoded as bytes |
 //! | `defragment` | blocks of 1 MiB are compacted, per KiB moved, or only copied |
 //! | `managed-id` | a managed buffer is looked up by its id, likewise |

@@ -11,7 +11,7 @@
 //! | `adaptors` | `buffer-alloc-drop` through each adaptor, and through none |
 //! | `alloc-once-vs-loop` | 64 bytes copied to a pinned buffer of 64 KiB that is allocated once, or for each copy |
 //! | `suballocate-100` | 100 pinned buffers of 256 bytes created and dropped, from an arena, or each from the backend |
-//! | `tracked-acquire`, `tracked-acquire-2` | 4 KiB allocated from a pool and freed, with and without tracking of every block, on one thread and on two |
+//! | `tracked-acquire`, `tracked-acquire-2` | 4 KiB allocated from a pool and freed, with and without tracking, on one thread or two |
 //! | `tracked-frames` | frames of 4 such buffers and 128 operations, whose 2 us each are added and not waited for |
 //! | `pool-warm-SIZE` | a block repeatedly allocated and freed |
 //! | `pool-2t` | the same on each of two cores; `twin: one thread` on one |

@@ -6,7 +6,7 @@
 //!
 //! | workload | subject | against |
 //! |---|---|---|
-//! | `flush-64k`, `flush-1m` | a blocking flush of 1024 or 16 384 messages of 64 bytes to a ring in pinned memory | memcpy of as many bytes; for the smaller one also memcpy and a fence, which waits for the stores |
+//! | `flush-64k`, `flush-1m` | a blocking flush of 1024 or 16 384 messages of 64 bytes | memcpy; the smaller one also with a fence |
 //! | `flush-one` | a message pushed and flushed | its line copied by the backend |
 //! | `flush-32` | 32 messages pushed and flushed together | their bytes copied by the backend |
 //! | `queued-copy` | a copy of 64 bytes queued on a stream, up to 64 in flight | queued on the backend directly |
@@ -20,13 +20,13 @@
 //! | `peer-vs-staged` | 64 MiB between two peer devices, in the link model | staged through the host, one direction after the other |
 //! | `staged-pipelined` | the same staged through the host, both directions at once, in the link model | one direction after the other |
 //! | `pinned-vs-pageable` | 64 MiB to a device from pinned memory, in the link model | from pageable memory |
-//! | `frames-overlap` | a frame computed and read back while the next is computed, in the link model; both take equally long | computing alone, the longer of the two |
+//! | `frames-overlap` | computing and reading back frames concurrently, equally long, in the link model | computing alone |
 //! | `frames-blocked` | how long a reader with half as much work is blocked, in the link model | waiting for the kernel, then for a copy |
 //! | `frames-pinned` | a frame in pinned slots, concurrent with the work, in the link model | into pageable memory at half the rate, waited for |
 //! | `uploads-overlap` | a frame filled, uploaded and processed, each equally long, in the link model | computing alone |
 //! | `stream-overlap` | 64 chunks read, transferred and processed, three in flight, in the link model | one in flight |
 //! | `stream-slowest` | the same | the duration of one of the three equal stages |
-//! | `cuda-copy`, `cuda-fill`, `cuda-launch`, `cuda-record` | the CUDA backend's operation, time in the call, on the driver double | the double's functions that it calls, through their pointers; for a launch including the event before it |
+//! | `cuda-copy`, `cuda-fill`, `cuda-launch`, `cuda-record` | the CUDA backend's call, on the driver double | the double's own functions |
 //! | `cuda-wait` | a wait for completed work | an event recorded and waited for |
 //! | `cuda-alloc-free` | 64 KiB allocated from a pool and freed, both waited for | the four calls |
 

@@ -1,4 +1,4 @@
-//! Files that can be counted: every answer against an independent count.
+//! Valid files: every answer against an independent count.
 
 use ringmem_kernels::IMAGE;
 use serde_json::Value;
@@ -43,7 +43,7 @@ fn files_of_every_awkward_length_are_counted() {
 #[test]
 fn a_file_larger_than_the_device_memory_is_counted() {
     check(&noise(5_000_011), &["--device-memory", "1MiB"]);
-    // The least that there may be: the kernel's counters and two pages.
+    // The minimum: the kernel's counters and two pages.
     let object = check(&noise(300_007), &["--device-memory", "44KiB"]);
     assert_eq!(object["chunks"], 300_007_u64.div_ceil(4096), "chunks shrink to what fits twice");
 }

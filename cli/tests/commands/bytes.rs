@@ -1,4 +1,4 @@
-//! Files, and a count of them that shares nothing with the program.
+//! Files, and an independent count of their bytes.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ fn scatter(x: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// One byte and one word at a time.
+/// Counts one byte and one word at a time.
 pub fn count(data: &[u8]) -> Counted {
     let mut counted = Counted { histogram: vec![0; 256], checksum: 0 };
     data.iter().for_each(|&byte| counted.histogram[usize::from(byte)] += 1);
@@ -35,7 +35,7 @@ impl Counted {
         self.histogram.iter().sum()
     }
 
-    /// Bits a byte, summed in another form than the program's: log n - (sum of c log c) / n.
+    /// Entropy in bits per byte, by another formula than the program's: log n - (sum of c log c) / n.
     pub fn entropy(&self) -> f64 {
         let total = self.total() as f64;
         let sum: f64 = self.histogram.iter().filter(|&&count| count > 0).map(|&count| count as f64 * (count as f64).log2()).sum();
@@ -43,7 +43,7 @@ impl Counted {
     }
 }
 
-/// Bytes that look like chance, some values more frequent than others.
+/// Pseudorandom bytes with an uneven distribution.
 pub fn noise(len: usize) -> Vec<u8> {
     (0..len as u64)
         .map(|i| {

@@ -49,7 +49,7 @@ fn it_moves_messages_where_the_rings_are_not_shared() {
     }
 }
 
-/// More than the hundred that go one at a time, so that the others go in a stream.
+/// More than the hundred sent one at a time, so that the others are pipelined.
 const MESSAGES: &str = "1000";
 const UNLUCKY: u64 = 500;
 
@@ -57,7 +57,7 @@ fn planted(run: Run) -> Ran {
     call(&image("echo", run), ["demo", "--messages", MESSAGES, "--json"])
 }
 
-/// `echo` that answers one message with these instead.
+/// An `echo` that answers one message with these instead.
 ///
 /// # Safety
 ///

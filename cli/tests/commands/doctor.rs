@@ -1,4 +1,4 @@
-//! `ringmem doctor`: what this machine has, and what to do about what is short.
+//! `ringmem doctor`: resources of this machine, with suggested fixes.
 
 use std::process::Command;
 
@@ -52,7 +52,7 @@ fn the_environment_is_obeyed_with_a_warning() {
     assert!(lines.contains("strategy    dma-polling"), "{lines}");
 }
 
-/// A limit is none for who may lock more than it says: the doctor and what was locked agree, whoever runs this.
+/// A limit does not apply to a process that may lock more: the doctor's report agrees with actual locking, for any user.
 #[test]
 #[cfg(target_os = "linux")]
 fn what_is_said_of_locking_is_what_locking_does() {

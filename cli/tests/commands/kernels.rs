@@ -1,4 +1,4 @@
-//! Kernels that a test makes: around the skeleton of `ringmem-kernels`, or by hand where the skeleton would not do such a thing.
+//! Kernels defined by tests: with the skeleton of `ringmem-kernels`, or by hand for behaviour that the skeleton excludes.
 
 use std::ptr::NonNull;
 use std::slice;
@@ -10,16 +10,16 @@ use ringmem::{Host, HostWord, Image, RingHeader, RingMessage};
 use ringmem_kernels::histogram::{Chunk, Counted, Work, reference};
 use ringmem_kernels::{ABI, Batch, Handler, IMAGE, Launch, Simulated, Single, persistent};
 
-/// What a kernel on a host thread is.
+/// The signature of a kernel on a host thread.
 pub type Run = unsafe fn(&dyn KernelHost, &[u64]);
 
-/// The image with one kernel exchanged. Its table lives as long as the process.
+/// The image with one kernel replaced. Its table lives as long as the process.
 pub fn image(name: &'static str, run: Run) -> Image {
     let arguments = IMAGE.host.iter().find(|entry| entry.name == name).expect("a kernel of that name").arguments;
     Image { host: Box::leak(Box::new([Entry { name, arguments, run }])), ..IMAGE }
 }
 
-/// Counts chunks by the reference, one at a time.
+/// Counts chunks with the reference function, one at a time.
 pub struct Count {
     data: NonNull<u8>,
     work: NonNull<Work>,
@@ -30,7 +30,7 @@ pub struct Count {
 impl Count {
     /// # Safety
     ///
-    /// Arguments as `histogram` takes them; what they name is live and used by nobody else while this is.
+    /// Arguments as `histogram` takes them; the memory that they refer to is live and not accessed elsewhere during the call.
     unsafe fn new(host: &dyn KernelHost, arguments: &[u64]) -> Self {
         let data = host.translate(arguments[4], arguments[5]).expect("the data");
         let work = host.translate(arguments[6], size_of::<Work>() as u64).expect("the work").cast();
@@ -48,7 +48,7 @@ impl Count {
         unsafe { *self.place(chunk).as_ptr() ^= 1 };
     }
 
-    /// Exchanges its first two words, which may be alike only by chance.
+    /// Swaps its first two words, which are equal only by chance.
     pub fn swap(&mut self, chunk: Chunk) {
         // SAFETY: within the data, aligned, at least two words long, and the host leaves a chunk alone until it is answered.
         unsafe { slice::from_raw_parts_mut(self.place(chunk).cast::<u64>().as_ptr(), 2) }.swap(0, 1);
@@ -57,14 +57,14 @@ impl Count {
     /// Counts it.
     pub fn add(&mut self, chunk: Chunk) -> Counted {
         let words = chunk.length.div_ceil(8) as usize;
-        // SAFETY: chunks begin at pages and have whole pages to themselves, and nobody else uses chunk or work meanwhile.
+        // SAFETY: chunks begin at page boundaries and occupy whole pages; nothing else accesses chunk or work meanwhile.
         let (words, work) = unsafe { (slice::from_raw_parts(self.place(chunk).cast().as_ptr(), words), self.work.as_mut()) };
         self.checksum = self.checksum.wrapping_add(reference(words, chunk.length as usize, chunk.first_word, work));
         self.bytes += chunk.length;
         self.say(chunk)
     }
 
-    /// Says that it is counted.
+    /// Returns the answer to a chunk.
     pub fn say(&self, chunk: Chunk) -> Counted {
         Counted { id: chunk.id, status: 0, bytes: self.bytes, checksum: self.checksum }
     }
@@ -114,16 +114,16 @@ pub unsafe fn counting(host: &dyn KernelHost, arguments: &[u64], answer: impl Fn
     unsafe { persistent(&Simulated(host), &Single(host), &launch, &mut handler) }
 }
 
-/// What a kernel by hand does with a message.
+/// A manual kernel's reaction to a message.
 pub enum Reply<O> {
     Say(Vec<O>),
-    /// Leaves without a word.
+    /// Exits without an answer.
     Vanish,
-    /// Leaves with one.
+    /// Exits with an answer.
     Fault(Fault),
 }
 
-/// A kernel by hand: takes one message at a time and says as many things as it likes, and some more when it has been drained.
+/// Runs a manual kernel: takes one message at a time and sends any number of answers, and more when it has been drained.
 ///
 /// # Safety
 ///
@@ -169,7 +169,7 @@ pub unsafe fn serve<I: RingMessage, O: RingMessage>(
             Ok(message) => match reply(message) {
                 Reply::Say(all) => {
                     for one in all {
-                        // The rings of these tests have room for all that is said at once.
+                        // The rings of these tests have room for all answers at once.
                         assert!(output.push(one).is_ok(), "no room for an answer");
                     }
                 }

@@ -1,4 +1,4 @@
-//! `ringmem layout`: the bytes of every shared struct.
+//! `ringmem layout`: the layout of every shared struct.
 
 use ringmem::{Abi, describe};
 use ringmem_kernels::{ABI, IMAGE};

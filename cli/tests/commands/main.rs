@@ -1,6 +1,6 @@
 //! The program from outside: `ringmem stream`, `demo`, `layout`, `bench`, `doctor` and `replay`, called as a function and run as a process.
 //!
-//! Nothing waits longer than [`program::LIMIT`], and no test asserts how long something took.
+//! No wait exceeds [`program::LIMIT`], and no test asserts a duration.
 
 mod answers;
 mod bench;

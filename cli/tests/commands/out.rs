@@ -1,4 +1,4 @@
-//! `ringmem stream FILE --out FILE2`: what comes back, whole or not at all.
+//! `ringmem stream FILE --out FILE2`: the output is complete or absent.
 
 use std::fs;
 use std::io;
@@ -17,7 +17,7 @@ use crate::bytes::{noise, text};
 use crate::kernels::{Reply, Run, image, serve};
 use crate::program::{Ran, call, execute, finish, until};
 
-/// A directory with a file to be read, and the name of one to be written.
+/// A directory with an input file, and the name of the output file.
 struct Place {
     directory: tempfile::TempDir,
     from: PathBuf,
@@ -36,7 +36,7 @@ impl Place {
         ["stream", text(&self.from), "--out", text(&self.to)].iter().chain(more).copied().collect()
     }
 
-    /// What is in the directory besides the file that was read.
+    /// The directory's contents besides the input file.
     fn others(&self) -> Vec<String> {
         let entries = fs::read_dir(self.directory.path()).expect("a directory");
         let mut names: Vec<String> = entries.map(|entry| entry.expect("a name").file_name().to_string_lossy().into_owned()).collect();
@@ -55,7 +55,7 @@ fn transformed(bytes: &[u8], transform: Option<&str>) -> Vec<u8> {
     }
 }
 
-/// One bit at a time, as the polynomial says.
+/// One bit at a time, by the definition of the polynomial.
 fn crc32c(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(u32::MAX, |sum, byte| {
         (0..8).fold(sum ^ u32::from(*byte), |sum, _| if sum & 1 == 0 { sum >> 1 } else { sum >> 1 ^ 0x82f6_3b78 })
@@ -129,7 +129,7 @@ fn what_makes_no_sense_is_named() {
     call(&IMAGE, ["stream", text(&place.from), "--out", directory]).refuses(1, &[directory, "no regular file"]);
 }
 
-/// The shell limits how long a file may get, as a full disk would.
+/// The shell limits the size of files, to simulate a full disk.
 #[test]
 #[cfg(target_os = "linux")]
 fn a_full_disk_is_named_with_what_fitted_and_leaves_nothing() {
@@ -138,12 +138,12 @@ fn a_full_disk_is_named_with_what_fitted_and_leaves_nothing() {
     let mut program = Command::new("bash");
     program.args(["-c", "ulimit -f 310; exec \"$@\"", "bash", env!("CARGO_BIN_EXE_ringmem")]);
     program.args(place.arguments(&["--transform", "add:7", "--chunk-size", "100000"]));
-    // 310 blocks of 1024 bytes: in the midst of a chunk.
+    // 310 blocks of 1024 bytes: in the middle of a chunk.
     finish(program).refuses(1, &[text(&place.to), "after byte 317440", "File too large"]);
     assert_eq!((place.others(), fs::read_to_string(&place.to).expect("it is there")), (vec!["to".to_owned()], "old".to_owned()));
 }
 
-// What a kernel does to the files, so that it happens at a known moment.
+// A kernel changes the files, so that the change happens at a known moment.
 
 const CHUNK: usize = 4096;
 const CHUNKS: usize = 64;
@@ -151,7 +151,7 @@ const CHUNKS: usize = 64;
 struct Change {
     place: Mutex<Option<[PathBuf; 2]>>,
     change: fn(&Path, &Path),
-    /// Whether it changes what it should.
+    /// Whether it answers correctly.
     works: bool,
 }
 
@@ -200,7 +200,7 @@ macro_rules! planted {
     };
 }
 
-/// A place whose file to be written is there already.
+/// A directory whose output file already exists.
 fn old() -> Place {
     let place = Place::new(&noise(CHUNK * CHUNKS));
     fs::write(&place.to, "old").expect("room");
@@ -238,7 +238,7 @@ fn a_file_that_shrinks_or_grows_writes_nothing() {
     is_as_it_was(&place);
 }
 
-/// A pipe whose reader has left.
+/// A pipe whose reader has closed it.
 struct Closed;
 
 impl io::Write for Closed {
@@ -253,7 +253,7 @@ impl io::Write for Closed {
 
 #[test]
 fn a_file_is_written_though_nobody_listens_any_more() {
-    // Longer than between two lines of progress.
+    // Longer than the interval between two progress lines.
     planted!(slow, true, |_, _| thread::sleep(Duration::from_millis(1200)));
     let place = old();
     *CHANGE.place.lock().expect("no panic") = Some([place.from.clone(), place.to.clone()]);
@@ -297,7 +297,7 @@ fn killed_at_any_moment_it_leaves_the_old_file_or_the_new_one() {
         program.args(place.arguments(&["--transform", "add:7", "--chunk-size", "64KiB"]));
         program.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the program starts")
     };
-    // How long one takes on this machine now: only where the blows fall follows from it.
+    // The time of a run on this machine, which only determines when the signals are sent.
     let begun = Instant::now();
     let mut whole = start();
     until("the program ends", || whole.try_wait().expect("a child").is_some());
@@ -316,7 +316,7 @@ fn killed_at_any_moment_it_leaves_the_old_file_or_the_new_one() {
         child.kill().expect("a child");
         let survived = child.wait().expect("a child").success();
         killed += usize::from(!survived);
-        // It was slower, or quicker, than they are now.
+        // The timed run was slower or faster than these.
         whole = whole.mul_f64(if survived { 0.9 } else { 1.1 });
         let there = fs::read(&place.to).expect("it is there");
         assert!(there == old || there == new_to, "round {round}: {} bytes of neither", there.len());

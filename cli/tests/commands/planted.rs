@@ -1,4 +1,4 @@
-//! Kernels with a fault planted: `stream` notices each. The same kernels without it are in order.
+//! Kernels with a planted fault, each of which `stream` must detect. The same kernels without the fault pass.
 
 use ringmem::control::Fault;
 use ringmem::image::KernelHost;
@@ -10,7 +10,7 @@ use crate::bytes::{file, noise, text};
 use crate::kernels::{Count, Reply, Run, counting, image, serve_counts};
 use crate::program::{Ran, alone, call, until};
 
-/// The chunk that it happens to, of sixteen.
+/// The chunk with the fault, of sixteen.
 const UNLUCKY: u64 = 5;
 const CHUNK: usize = 4096;
 
@@ -23,7 +23,7 @@ fn planted(run: Run) -> Ran {
     stream(&image("histogram", run))
 }
 
-// SAFETY, for every kernel here: each passes on what the program promises to a kernel named `histogram`.
+// SAFETY, for every kernel here: each forwards the program's guarantees for a kernel named `histogram`.
 
 unsafe fn faithful(host: &dyn KernelHost, arguments: &[u64]) {
     // SAFETY: passed on.
@@ -122,7 +122,7 @@ unsafe fn says_everything_twice_once(host: &dyn KernelHost, arguments: &[u64]) {
 #[test]
 fn an_answer_that_comes_twice_is_noticed() {
     planted(repeats_an_answer).refuses(1, &["chunk 4", "twice", "chunk 5"]);
-    // While the next chunk is not with the kernel yet, nobody waits for the second answer at all.
+    // Until the next chunk is sent to the kernel, no message is expected, so the second answer would be missed.
     let ran = planted(says_everything_twice_once);
     ran.refuses(1, &["answer for chunk 5"]);
 }
@@ -221,7 +221,7 @@ fn an_image_without_the_kernel_is_refused() {
     stream(&image("echo", never_begins)).refuses(1, &["histogram", "echo"]);
 }
 
-/// Threads of this process, by the system's own list.
+/// Returns the threads of this process, by the system's list.
 #[cfg(target_os = "linux")]
 fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").expect("the list").count()

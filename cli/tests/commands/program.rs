@@ -1,4 +1,4 @@
-//! Calling the program, and running it.
+//! Calls of the program, as a function and as a process.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use ringmem::Image;
 use serde_json::Value;
 
-/// No wait is longer.
+/// Time limit of every wait.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// What a run of the program came to.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Ran {
     pub code: u8,
@@ -20,7 +20,7 @@ pub struct Ran {
     pub err: String,
 }
 
-/// The program as a function, with kernels of the test's choice.
+/// Runs the program as a function, with the test's kernels.
 pub fn call<S: Into<OsString>>(image: &Image, arguments: impl IntoIterator<Item = S>) -> Ran {
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let arguments = std::iter::once("ringmem".into()).chain(arguments.into_iter().map(Into::into));
@@ -28,14 +28,14 @@ pub fn call<S: Into<OsString>>(image: &Image, arguments: impl IntoIterator<Item 
     Ran { code, out: String::from_utf8(out).expect("text"), err: String::from_utf8(err).expect("text") }
 }
 
-/// The program as a process.
+/// Runs the program as a process.
 pub fn execute<S: Into<OsString>>(arguments: impl IntoIterator<Item = S>) -> Ran {
     let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
     program.args(arguments.into_iter().map(Into::into));
     finish(program)
 }
 
-/// Runs a process to its end, which must come in time.
+/// Runs a process to its end, within the time limit.
 pub fn finish(program: Command) -> Ran {
     finish_fed(program, Stdio::null(), |_| {})
 }
@@ -71,14 +71,15 @@ pub fn finish_fed(mut program: Command, stdin: Stdio, feed: impl FnOnce(ChildStd
 }
 
 impl Ran {
-    /// Its one object, after a success that had nothing to say beside it.
+    /// Returns its single JSON object; asserts success and no other output.
     pub fn json(&self) -> Value {
         assert_eq!((self.code, self.err.as_str()), (0, ""), "{self:?}");
         assert_eq!(self.out.lines().count(), 1);
         serde_json::from_str(&self.out).expect("JSON")
     }
 
-    /// Asserts that it failed as the program promises: this code, and one line on stderr that begins with its name and has these facts.
+    /// Asserts the documented form of a failure: this exit code, and one line on stderr that begins with the program's name and contains
+    /// these facts.
     #[track_caller]
     pub fn refuses(&self, code: u8, facts: &[&str]) {
         assert_eq!(self.code, code, "{self:?}");
@@ -90,7 +91,7 @@ impl Ran {
     }
 }
 
-/// Runs a test alone in a process of its own, where the only threads are its own.
+/// Runs a test alone in a separate process without other threads.
 pub fn alone(name: &str, test: impl FnOnce()) {
     const ALONE: &str = "RINGMEM_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
@@ -102,7 +103,7 @@ pub fn alone(name: &str, test: impl FnOnce()) {
     assert!(ran.code == 0 && ran.out.contains("1 passed"), "{ran:?}");
 }
 
-/// Waits for a fact.
+/// Waits until a condition holds.
 pub fn until(fact: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !holds() {

@@ -1,4 +1,4 @@
-//! What cannot be counted: one line that names the facts, 2 for the arguments, 1 for all else, and never a hang.
+//! Invalid inputs and arguments: one line with the facts, exit code 2 for arguments, 1 for everything else, and never a hang.
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
@@ -16,10 +16,10 @@ use crate::program::{Ran, call, execute, finish, until};
 #[cfg(target_os = "linux")]
 use crate::rights;
 
-/// The function and the process refuse alike.
+/// Checks that the function and the process fail alike.
 #[track_caller]
 fn refused(arguments: &[&str], code: u8, facts: &[&str]) {
-    // The process first: it is stopped if it should hang.
+    // The process first: it is killed if it hangs.
     let executed = execute(arguments.iter().copied());
     executed.refuses(code, facts);
     let called = call(&IMAGE, arguments.iter().copied());
@@ -153,7 +153,7 @@ fn a_file_that_may_not_be_read_is_named() {
 #[cfg(target_os = "linux")]
 fn a_file_that_lies_about_its_length_is_named_with_both_lengths() {
     refused_file(Path::new("/proc/cpuinfo"), &["0 bytes long", "goes on"]);
-    // A file of sysfs says that it is a page long and ends earlier.
+    // A sysfs file reports the length of a page and ends earlier.
     let candidates = ["/sys/kernel/mm/transparent_hugepage/enabled", "/sys/devices/system/cpu/online", "/sys/kernel/notes"];
     let lies = |path: &&&str| fs::read(path).is_ok_and(|bytes| fs::metadata(path).is_ok_and(|known| known.len() > bytes.len() as u64));
     match candidates.iter().find(lies) {
@@ -178,13 +178,13 @@ fn a_path_that_is_no_text_or_has_two_lines_still_gives_one_line() {
     execute(arguments).refuses(1, &["/nowhere/", "second line"]);
 }
 
-// Files that change while they are read. The kernel changes them, so it happens at a known moment: when it counts a known chunk.
+// Files that change while they are read. The kernel changes them when it counts a known chunk.
 
 const CHUNK: usize = 4096;
 const CHUNKS: usize = 64;
 const LENGTH: usize = CHUNK * CHUNKS;
 
-/// A file, and what a kernel does to it when it counts a chunk of this number.
+/// A file, and the kernel's change to it when it counts the chunk of this number.
 struct Change {
     file: Mutex<Option<PathBuf>>,
     at: u64,
@@ -282,7 +282,7 @@ fn a_file_that_is_rewritten_while_it_is_read_is_not_verified() {
     REWRITE.stream(rewrite).refuses(1, &["wrong", "checksum"]);
 }
 
-// Where the answer goes.
+// The destinations of the output.
 
 #[test]
 fn a_reader_that_has_left_is_no_failure() {
@@ -290,7 +290,7 @@ fn a_reader_that_has_left_is_no_failure() {
     for arguments in [&["layout"][..], &["layout", "--json"], &["stream", text(file.path())], &["demo", "--messages", "10"]] {
         let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
         program.args(arguments);
-        // Its stdout is a pipe whose other end is closed already.
+        // Its stdout is a pipe whose other end is closed.
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
         let mut child = program.stdin(Stdio::null()).stdout(writer).stderr(Stdio::piped()).spawn().expect("the program starts");
@@ -311,7 +311,7 @@ fn a_reader_that_has_left_is_no_failure() {
 #[cfg(target_os = "linux")]
 fn an_answer_that_cannot_be_written_is_a_failure() {
     for arguments in [&["layout"][..], &["demo", "--messages", "10", "--json"]] {
-        // The shell puts the full device where stdout was.
+        // The shell replaces stdout by the full device.
         let mut program = Command::new("sh");
         program.args(["-c", "exec \"$@\" > /dev/full", "sh", env!("CARGO_BIN_EXE_ringmem")]).args(arguments);
         finish(program).refuses(1, &["cannot print", "No space left"]);
@@ -347,7 +347,7 @@ fn a_name_is_printed_without_what_a_terminal_obeys() {
     assert!(ran.code == 0 && !ran.out.contains('\u{1b}'), "{ran:?}");
 }
 
-/// A run of the program with this in its environment is warned of it, and goes on without.
+/// Runs the program with this environment; checks that it warns and continues with the default.
 #[cfg(unix)]
 fn is_warned_of(value: &[u8], said: &str, arguments: &[&str]) {
     use std::os::unix::ffi::OsStrExt;

@@ -14,7 +14,7 @@ fn piped(bytes: Vec<u8>, piece: usize, arguments: &[&str]) -> Ran {
     let mut program = Command::new(env!("CARGO_BIN_EXE_ringmem"));
     program.args(["stream", "-"]).args(arguments);
     finish_fed(program, Stdio::piped(), move |mut pipe| {
-        // A program that has failed stops reading.
+        // A failed program stops reading.
         let _ = bytes.chunks(piece.max(1)).try_for_each(|piece| pipe.write_all(piece));
     })
 }

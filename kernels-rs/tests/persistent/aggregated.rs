@@ -1,4 +1,4 @@
-//! `echo_aggregated`: groups with an input ring each that answer into one ring.
+//! `echo_aggregated`: groups with an input ring each and one shared output ring.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
@@ -23,7 +23,7 @@ fn message(group: u64, id: u64) -> Echo {
     Echo { words: std::array::from_fn(|word| [group, id][word % 2]) }
 }
 
-/// The counters, and the ring that all groups answer into.
+/// The counters, and the shared output ring.
 struct Shared {
     memory: Bytes,
     layout: RingLayout,
@@ -33,7 +33,7 @@ impl Shared {
     fn new(capacity: u64, start: u64) -> Self {
         let layout = RingLayout::of::<Echo>(capacity).expect("a geometry");
         let memory = Bytes::zeroed((OUTPUT + layout.size()) as usize);
-        // SAFETY: within the memory; nobody has it yet.
+        // SAFETY: within the memory, and unused so far.
         unsafe { memory.place::<Aggregate<HostWord>>(0).write(Aggregate::starting_at(start)) };
         // SAFETY: as above.
         unsafe { memory.place::<RingHeader<HostWord>>(OUTPUT).as_ref().format::<Echo>(&layout, start) };
@@ -41,7 +41,7 @@ impl Shared {
     }
 
     fn receiver(&self) -> Consumer<'_, Echo, Host> {
-        // SAFETY: as long as its layout; the one consumer.
+        // SAFETY: as long as its layout; the only consumer.
         unsafe { Consumer::from_raw(self.memory.place(OUTPUT), self.layout.size()) }.expect("just formatted")
     }
 
@@ -50,7 +50,7 @@ impl Shared {
         unsafe { self.memory.place(0).as_ref() }
     }
 
-    /// Reserves a slot as a producer that dies before it publishes.
+    /// Reserves a slot, like a producer that dies before it publishes.
     fn reserve_without_publishing(&self) {
         // SAFETY: the first word of the counters, initialised by `new`.
         let reserved: &HostWord = unsafe { self.memory.place(0).as_ref() };
@@ -58,13 +58,13 @@ impl Shared {
     }
 }
 
-/// Tells one rig's kernel to answer into the shared ring; as group `group` of a row of blocks.
+/// Makes a rig's kernel answer into the shared ring, as group `group` of a row of blocks.
 fn joins(rig: &mut Rig<'_, Echo, Echo>, shared: &Shared, group: u64) {
     rig.block.output_ring.store(shared.memory.address() + OUTPUT, Relaxed);
     rig.launch.controls = rig.launch.controls.wrapping_sub(group * 128);
 }
 
-/// One thread as a group of its own.
+/// One thread as a separate group.
 struct Group<'a> {
     device: &'a Device,
     number: u64,
@@ -75,7 +75,7 @@ impl KernelHost for Group<'_> {
         self.device.translate(address, bytes)
     }
     fn now_ns(&self) -> u64 {
-        // Asked between a reservation and its publication: there the others are to come in between.
+        // Called between a reservation and its publication: the other groups run in between.
         thread::yield_now();
         self.device.now_ns()
     }
@@ -87,7 +87,7 @@ impl KernelHost for Group<'_> {
     }
 }
 
-/// Sends `count` messages to each group, takes all answers, and looks at each: every group's come once, in order.
+/// Sends `count` messages to each group and checks all answers: each group's arrive once, in order.
 fn converse(rigs: &mut [Rig<'_, Echo, Echo>], shared: &Shared, count: u64) {
     let mut receiver = shared.receiver();
     let mut sent = vec![0; rigs.len()];
@@ -197,7 +197,7 @@ fn behind_a_reservation_that_is_never_published_a_group_gives_up() {
 
 #[test]
 fn what_was_answered_before_a_batch_that_is_given_up_is_counted_and_that_batch_is_in_flight() {
-    /// While it answers its first batch, somebody else reserves and dies.
+    /// While it answers its first batch, another producer reserves a slot and dies.
     struct Overtaken<'s>(&'s Shared, bool);
     impl<M: Machine> Handler<M, Single<'_>> for Overtaken<'_> {
         type Input = Echo;
@@ -221,12 +221,12 @@ fn what_was_answered_before_a_batch_that_is_given_up_is_counted_and_that_batch_i
     let (launch, counters) = (rig.launch, shared.memory.address());
     let kernel = || {
         let mut handler = Overtaken(&shared, false);
-        // SAFETY: the rig and what the groups share outlive the kernel, and it is the only one on them.
+        // SAFETY: the rig and the shared memory outlive the kernel, which is the only one on them.
         unsafe { persistent_aggregated(&Simulated(&device), &Single(&device), &launch, counters, &mut handler) }
     };
     let (_, ended) = rig.run(kernel, |rig| {
         rig.control.command(Command::ACTIVATE);
-        // Three of its first batch, the slot of the dead producer, and two whose turn never comes.
+        // Three of its first batch, the slot of the dead producer, and two that are never published.
         until("its second batch is reserved", || shared.counters().reserved() == 6);
         device.until_it_pauses();
         device.advance(1_001);
@@ -261,7 +261,7 @@ fn an_index_that_cannot_be_and_counters_that_are_not_there_are_named() {
             // SAFETY: a live header, of words.
             let header: &RingHeader<HostWord> = unsafe { shared.memory.place(OUTPUT).as_ref() };
             Word::store_release(&header.consumer.head, wrong);
-            // The first has room as far as the kernel has looked; for the second it looks.
+            // The first has room within the cached index; the second polls.
             rig.send(message(0, 0));
             rig.send(message(0, 1));
             rig.until_state(State::Faulted);

@@ -1,4 +1,4 @@
-//! `copy`, `fill` and `vector_add`: every byte of a buffer and none beside it, whatever the groups, lanes and alignment.
+//! `copy`, `fill` and `vector_add` write every byte of a buffer and no other, for all numbers of groups and lanes and all alignments.
 
 use std::ptr::NonNull;
 use std::thread;
@@ -11,10 +11,10 @@ use crate::memory::{Bytes, Device};
 use crate::rig::run_image;
 use crate::warp::{Lane, on_a_warp};
 
-/// Room before and after what a kernel is given, which it must leave alone.
+/// Guard bytes before and after the kernel's buffer, which must stay unchanged.
 const MARGIN: usize = 64;
 
-/// One of so many groups.
+/// One group of several.
 struct Group<'a> {
     device: &'a Device,
     number: u64,
@@ -37,7 +37,7 @@ impl KernelHost for Group<'_> {
     fn pause(&self, _: u32) {}
 }
 
-/// A kernel of the image on so many groups, each a thread.
+/// Runs a kernel of the image with several groups, each a thread.
 fn on_groups(groups: u64, name: &str, arguments: &[u64], device: &Device) {
     thread::scope(|scope| {
         for number in 0..groups {
@@ -48,7 +48,7 @@ fn on_groups(groups: u64, name: &str, arguments: &[u64], device: &Device) {
 
 fn bytes_of(memory: &Bytes, length: usize) -> Vec<u8> {
     let place: NonNull<u8> = memory.place(0);
-    // SAFETY: so many bytes, initialised, and no kernel runs.
+    // SAFETY: that many bytes, initialised, and no kernel runs.
     unsafe { std::slice::from_raw_parts(place.as_ptr(), length) }.to_vec()
 }
 
@@ -115,7 +115,7 @@ fn a_sum_is_every_element_and_none_beside() {
     }
 }
 
-/// Lane 0 alone shows by what it writes which way is taken: neighbouring lanes have neighbouring pieces of 16 bytes, or neighbouring elements.
+/// Lane 0 alone reveals the stride by what it writes: neighbouring lanes have neighbouring pieces of 16 bytes, or neighbouring elements.
 #[test]
 fn four_elements_at_once_are_added_where_all_places_are_aligned_and_the_sums_are_the_same_where_one_is_not() {
     const COUNT: usize = 1001;
@@ -127,7 +127,7 @@ fn four_elements_at_once_are_added_where_all_places_are_aligned_and_the_sums_are
         let device = Device::new([sums.range(), a.range(), b.range()]);
         let places = [sums.address() + to, a.address() + left, b.address() + right];
         let add = |machine: &Simulated<'_>, lanes: &Lane<'_>| {
-            // SAFETY: all outlive the warp, and nobody else has them.
+            // SAFETY: all outlive the warp, and nothing else accesses them.
             unsafe {
                 grid::vector_add(
                     machine,
@@ -173,7 +173,7 @@ fn the_lanes_of_a_warp_share_a_copy() {
         let (target, data) = (Bytes::zeroed(length + MARGIN), Bytes::of(&source));
         let device = Device::new([target.range(), data.range()]);
         let (to, from) = (target.address() + offset, data.address());
-        // SAFETY: both outlive the warp, apart from each other and nobody else's.
+        // SAFETY: both outlive the warp, do not overlap, and are not accessed elsewhere.
         let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>| unsafe {
             grid::copy(machine, lanes, DevicePointer::new(to), DevicePointer::new(from), length as u64)
         };

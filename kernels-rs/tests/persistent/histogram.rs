@@ -1,4 +1,4 @@
-//! What `histogram` counts, against a slow count of its own.
+//! Results of `histogram`, against an independent slow count.
 
 use ringmem_kernels::histogram::{self, Chunk, Counted, LONGEST, Work};
 use ringmem_layouts::control::{Command, Fault, State};
@@ -6,7 +6,7 @@ use ringmem_layouts::control::{Command, Fault, State};
 use crate::memory::{Bytes, Device};
 use crate::rig::{Rig, Shape};
 
-/// The published generator, written down a second time.
+/// The published generator, implemented again.
 fn scatter(x: u64) -> u64 {
     let mut z = x.wrapping_add(0x9e3779b97f4a7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58476d1ce4e5b9);
@@ -29,12 +29,12 @@ pub fn slow(data: &[u8], first_word: u64) -> (Vec<u64>, u64) {
     (counts, sum)
 }
 
-/// Bytes that look like chance and are not alike anywhere.
+/// Pseudorandom bytes without repetition.
 pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     (0..len as u64).map(|i| (scatter(seed ^ i) >> 56) as u8).collect()
 }
 
-/// The data and the work of one kernel.
+/// The data and the working memory of one kernel.
 pub struct Ground {
     pub data: Bytes,
     pub length: u64,
@@ -50,16 +50,16 @@ impl Ground {
         [self.data.address(), self.length, self.work.address()]
     }
 
-    /// What was counted, after the kernel has left. The tables must be empty again.
+    /// Returns the totals after the kernel has exited; asserts that the tables are empty again.
     pub fn totals(&mut self) -> Vec<u64> {
-        // SAFETY: plain numbers, within the memory and aligned, and the kernel has left.
+        // SAFETY: plain numbers, within the memory and aligned, and the kernel has exited.
         let work: &Work = unsafe { self.work.place::<Work>(0).as_ref() };
         assert!(work.tables.as_flattened().iter().all(|&count| count == 0), "a table was not emptied");
         work.totals.to_vec()
     }
 }
 
-/// Answers of the kernel to these chunks, and its telemetry's `dropped`.
+/// Returns the kernel's answers to these chunks, and `dropped` of its telemetry.
 fn answers(ground: &Ground, shape: Shape, chunks: &[Chunk]) -> (Vec<Counted>, u64) {
     let memory = shape.memory::<Chunk, Counted>();
     let device = Device::new([memory.range(), ground.data.range(), ground.work.range()]);
@@ -175,7 +175,7 @@ fn a_chunk_that_would_overflow_a_counter_is_refused() {
     ground.length = LONGEST * 2;
     let shape = Shape::default();
     let memory = shape.memory::<Chunk, Counted>();
-    // The device says that so much is mapped; a refused chunk is never read, so nobody notices that it is not.
+    // The device claims to map that much. A refused chunk is never read, so the missing memory is not accessed.
     let device = Device::new([memory.range(), (ground.data.address(), ground.length), ground.work.range()]);
     let mut rig = Rig::<Chunk, Counted>::new(&memory, shape);
     rig.run_image("histogram", &ground.arguments(), &device, |rig| {

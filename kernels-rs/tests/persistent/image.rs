@@ -1,4 +1,4 @@
-//! The two forms of the image say the same.
+//! Both forms of the image agree.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ fn ptx() -> &'static str {
     std::str::from_utf8(IMAGE.ptx).expect("PTX is text")
 }
 
-/// What stands after the first `opening` up to the next `closing`.
+/// Returns the text after the first `opening` up to the next `closing`.
 fn between<'t>(text: &'t str, opening: &str, closing: char) -> Option<&'t str> {
     let (_, rest) = text.split_once(opening)?;
     rest.split_once(closing).map(|(inside, _)| inside)
@@ -57,7 +57,7 @@ fn a_kernel_with_other_than_its_arguments_leaves() {
     }
     for entry in IMAGE.host {
         for wrong in [0, entry.arguments - 1, entry.arguments + 1] {
-            // SAFETY: nothing is named, and the device maps nothing.
+            // SAFETY: no address is passed, and the device maps nothing.
             unsafe { (entry.run)(&Nowhere, &vec![0; wrong]) };
         }
     }

@@ -1,4 +1,4 @@
-//! Commands and the states that follow from them.
+//! Commands and the resulting states.
 
 use ringmem_kernels::echo::Echo;
 use ringmem_layouts::control::{Command, Fault, State};
@@ -10,7 +10,7 @@ use crate::traced::{echo, trace};
 
 use State::{Active, Draining, Faulted, Paused, Ready, Terminated};
 
-/// What `echo` went through while the host did something, and how it ended.
+/// Returns the states of `echo` during the host's actions, and its result.
 fn life(shape: Shape, host: impl FnOnce(&mut Rig<'_, Echo, Echo>)) -> (Vec<State>, (State, u32, Option<Fault>)) {
     let memory: Bytes = shape.memory::<Echo, Echo>();
     let device = Device::new([memory.range()]);
@@ -20,7 +20,7 @@ fn life(shape: Shape, host: impl FnOnce(&mut Rig<'_, Echo, Echo>)) -> (Vec<State
     (states, rig.end())
 }
 
-/// Gives commands one after the other, each when the one before was acted on.
+/// Sends commands one by one, each after the previous one was acknowledged.
 fn commands(all: &[Command]) -> impl FnOnce(&mut Rig<'_, Echo, Echo>) {
     move |rig| {
         rig.until_state(Ready);
@@ -116,7 +116,7 @@ fn a_pause_before_the_start_is_noted_and_not_followed() {
 
 #[test]
 fn what_would_stop_a_drain_is_noted_and_not_followed() {
-    // One slot for answers keeps the drain from ending before the test lets it.
+    // One output slot delays the end of the drain until the test receives.
     let (states, end) = life(Shape { output: 1, ..Shape::default() }, |rig| {
         for id in 0..3 {
             rig.send(message(id));

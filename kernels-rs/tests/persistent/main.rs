@@ -1,6 +1,6 @@
-//! The persistent kernels as host functions, in memory that each test lays out by hand. There is no backend here.
+//! The persistent kernels as host functions, in memory that each test lays out manually, without a backend.
 //!
-//! Nothing waits longer than [`rig::LIMIT`], and no test asserts how long something took.
+//! No wait exceeds [`rig::LIMIT`], and no test asserts a duration.
 
 mod aggregated;
 mod echo;

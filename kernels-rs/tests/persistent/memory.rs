@@ -13,11 +13,11 @@ use crate::rig::until;
 /// Zeroed bytes at a page boundary.
 pub struct Bytes {
     base: NonNull<u8>,
-    /// INVARIANT: what `base` was allocated with; not empty.
+    /// INVARIANT: the layout with which `base` was allocated; not empty.
     layout: Layout,
 }
 
-// SAFETY: an address; whoever reads or writes through it says why he may.
+// SAFETY: an address; each access through it has its own proof.
 unsafe impl Sync for Bytes {}
 
 impl Bytes {
@@ -30,7 +30,7 @@ impl Bytes {
 
     pub fn of(bytes: &[u8]) -> Self {
         let this = Self::zeroed(bytes.len());
-        // SAFETY: as long as `bytes`, and nobody else has it yet.
+        // SAFETY: as long as `bytes`, and not shared yet.
         unsafe { this.base.as_ptr().copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
         this
     }
@@ -39,7 +39,7 @@ impl Bytes {
         self.base.as_ptr().expose_provenance() as u64
     }
 
-    /// Where a `T` at `offset` is.
+    /// Returns the address of a `T` at `offset`.
     pub fn place<T>(&self, offset: u64) -> NonNull<T> {
         let offset = usize::try_from(offset).expect("an offset within");
         assert!(offset + size_of::<T>() <= self.layout.size() && offset.is_multiple_of(align_of::<T>()));
@@ -59,7 +59,7 @@ impl Drop for Bytes {
     }
 }
 
-/// A device whose addresses are the host's, mapped where the test says so.
+/// A device whose addresses are the host's, mapped where the test specifies.
 pub struct Device {
     ranges: Vec<(u64, u64)>,
     clock: Clock,
@@ -69,7 +69,7 @@ pub struct Device {
 
 pub enum Clock {
     Wall(Instant),
-    /// Stands still until the test moves it.
+    /// A clock that only the test advances.
     Manual(AtomicU64),
 }
 
@@ -78,7 +78,7 @@ impl Device {
         Self { ranges: ranges.into_iter().collect(), clock: Clock::Wall(Instant::now()), pauses: AtomicU64::new(0) }
     }
 
-    /// With a clock that the test moves.
+    /// Creates a device with a clock that the test advances.
     pub fn with_manual_clock(ranges: impl IntoIterator<Item = (u64, u64)>) -> Self {
         Self { clock: Clock::Manual(AtomicU64::new(1_000)), ..Self::new(ranges) }
     }

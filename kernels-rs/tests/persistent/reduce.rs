@@ -1,4 +1,4 @@
-//! What `reduce` comes to, against sums that are made in another way.
+//! Results of `reduce`, against independently computed sums.
 
 use ringmem_kernels::reduce::{Number, Reduce, Reduced, Rows, reference};
 use ringmem_layouts::control::{Command, Fault, State};
@@ -7,7 +7,7 @@ use crate::histogram::noise;
 use crate::memory::{Bytes, Device};
 use crate::rig::{Rig, Shape};
 
-/// Words that look like chance; as floats of all sizes, some of them alike.
+/// Pseudorandom words; as floats of all magnitudes, some of them equal.
 pub fn words(len: usize, number: Number) -> Vec<u64> {
     let chance = noise(len * 8, len as u64);
     let chance = chance.chunks(8).map(|bytes| u64::from_le_bytes(bytes.try_into().expect("eight")));
@@ -17,7 +17,7 @@ pub fn words(len: usize, number: Number) -> Vec<u64> {
     }
 }
 
-/// In the order that the kernel promises: 32 rows, then the rows.
+/// Sums in the kernel's documented order: 32 rows, then the rows.
 pub fn slow(words: &[u64], number: Number) -> Reduced {
     let rows = |row: usize| words.iter().copied().skip(row).step_by(32);
     let sum = match number {
@@ -37,7 +37,7 @@ pub fn slow(words: &[u64], number: Number) -> Reduced {
     Reduced { id: 0, status: 0, count: words.len() as u64, sum, least, greatest, _reserved: [0; 2] }
 }
 
-/// Answers of the kernel to these chunks of `data`.
+/// Returns the kernel's answers to these chunks of `data`.
 fn answers(data: &[u64], chunks: &[Reduce]) -> Vec<Reduced> {
     let bytes: Vec<u8> = data.iter().flat_map(|word| word.to_le_bytes()).collect();
     let shape = Shape::default();

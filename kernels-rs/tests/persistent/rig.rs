@@ -1,4 +1,4 @@
-//! One control block, one telemetry buffer and two rings, laid out by hand; the host's end of them; a thread for the kernel.
+//! A control block, a telemetry buffer and two rings, laid out manually; the host's end of them; a thread for the kernel.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
@@ -12,16 +12,16 @@ use ringmem_layouts::{ControlBlock, Host, HostWord, RingHeader, RingLayout, Ring
 
 use crate::memory::{Bytes, Device};
 
-/// No wait is longer.
+/// Time limit of every wait.
 pub const LIMIT: Duration = Duration::from_secs(30);
-/// The launch generation of every test that does not ask for another.
+/// The default launch generation.
 pub const EPOCH: u32 = 7;
 
 const CONTROL: u64 = 0;
 const TELEMETRY: u64 = 256;
 const INPUT: u64 = 384;
 
-/// What a rig is made of.
+/// The shape of a rig.
 #[derive(Clone, Copy)]
 pub struct Shape {
     pub input: u64,
@@ -41,7 +41,7 @@ impl Shape {
         (RingLayout::of::<I>(self.input).expect("a geometry"), RingLayout::of::<O>(self.output).expect("a geometry"))
     }
 
-    /// Zeroed memory for a rig of this shape.
+    /// Returns zeroed memory for a rig of this shape.
     pub fn memory<I: RingMessage, O: RingMessage>(&self) -> Bytes {
         let (input, output) = self.layouts::<I, O>();
         Bytes::zeroed((INPUT + input.size().next_multiple_of(128) + output.size()) as usize)
@@ -50,7 +50,7 @@ impl Shape {
 
 /// The host's end.
 pub struct Rig<'a, I: RingMessage, O: RingMessage> {
-    /// The block's words, past the two hands that they are meant for: what a test spoils.
+    /// The block's words, bypassing the two writers, for tests that corrupt them.
     pub block: &'a ControlBlock<HostWord>,
     pub telemetry: &'a telemetry::Shared<HostWord>,
     pub input: &'a RingHeader<HostWord>,
@@ -62,11 +62,11 @@ pub struct Rig<'a, I: RingMessage, O: RingMessage> {
 }
 
 impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
-    /// Lays out everything in `memory`, which [`Shape::memory`] made.
+    /// Lays out everything in `memory`, which [`Shape::memory`] created.
     pub fn new(memory: &'a Bytes, shape: Shape) -> Self {
         let (input, output) = shape.layouts::<I, O>();
         let output_at = INPUT + input.size().next_multiple_of(128);
-        // SAFETY: within the memory and aligned, checked by `place`; words, zeroed, and nobody else has them yet.
+        // SAFETY: within the memory and aligned, checked by `place`; words, zeroed, and unshared so far.
         let (block, telemetry, input_ring, output_ring): (
             &ControlBlock<HostWord>,
             &telemetry::Shared<HostWord>,
@@ -80,7 +80,7 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
                 memory.place(output_at).as_ref(),
             )
         };
-        // SAFETY: nobody is attached.
+        // SAFETY: nothing is attached.
         unsafe {
             input_ring.format::<I>(&input, shape.start);
             output_ring.format::<O>(&output, shape.start);
@@ -96,7 +96,7 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
             output_ring: memory.address() + output_at,
             telemetry: memory.address() + TELEMETRY,
         };
-        // SAFETY: no kernel runs yet, and nobody else on the host writes to the block.
+        // SAFETY: no kernel runs yet, and nothing else on the host writes to the block.
         let control = unsafe { HostSide::prepare(memory.place::<Shared<HostWord>>(CONTROL).as_ref(), &prepared) };
         Self {
             block,
@@ -117,9 +117,9 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
         }
     }
 
-    /// A kernel on a thread of its own, and what the host does meanwhile; then waits until the kernel has left. Whether it panicked.
+    /// Runs a kernel on a separate thread with the host's actions, then waits until it has exited. Returns whether it panicked.
     pub fn run<R>(&mut self, kernel: impl FnOnce() + Send, host: impl FnOnce(&mut Self) -> R) -> (R, thread::Result<()>) {
-        /// A test that fails must not wait for its kernel for ever: the epoch ends.
+        /// Ends the epoch, so that a failing test does not wait for its kernel forever.
         struct Abandon<'r, 'a, I: RingMessage, O: RingMessage>(&'r mut Rig<'a, I, O>);
         impl<I: RingMessage, O: RingMessage> Drop for Abandon<'_, '_, I, O> {
             fn drop(&mut self) {
@@ -145,7 +145,7 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
         result
     }
 
-    /// Gives a command and waits until it was acted on.
+    /// Sends a command and waits for its acknowledgement.
     pub fn command(&mut self, command: Command) {
         let sequence = self.control.command(command);
         until("the command is acknowledged", || self.control.acknowledged());
@@ -186,7 +186,7 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
         answer.expect("just received")
     }
 
-    /// What is in the output ring.
+    /// Returns the messages in the output ring.
     pub fn received(&mut self) -> Vec<O> {
         std::iter::from_fn(|| self.receiver.pop().ok()).collect()
     }
@@ -203,13 +203,13 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
         until(&format!("the kernel is {state:?}"), || self.state() == Some(state));
     }
 
-    /// Waits until the kernel has gone round its loop `times` times from now.
+    /// Waits until the kernel has completed `times` more rounds of its loop.
     pub fn until_beats(&self, times: u64) {
         let begun = self.snapshot().heartbeat;
         until("the heart beats", || self.snapshot().heartbeat >= begun + times);
     }
 
-    /// State, how many faults, and the last.
+    /// Returns the state, the number of faults, and the last fault.
     pub fn end(&self) -> (State, u32, Option<Fault>) {
         let snapshot = self.snapshot();
         assert_eq!(snapshot.state >> 32, u64::from(self.launch.epoch), "the state carries its epoch");
@@ -219,15 +219,15 @@ impl<'a, I: RingMessage, O: RingMessage> Rig<'a, I, O> {
     }
 }
 
-/// A kernel of the image on this thread.
+/// Runs a kernel of the image on this thread.
 pub fn run_image(name: &str, arguments: &[u64], device: &dyn KernelHost) {
     let entry = IMAGE.host.iter().find(|entry| entry.name == name).expect("a kernel of that name");
     assert_eq!(entry.arguments, arguments.len());
-    // SAFETY: as many arguments as it takes; what they name lives until this returns, and the rig is the only other side.
+    // SAFETY: the kernel's arguments; the memory that they refer to lives until this returns, and the rig is the only peer.
     unsafe { (entry.run)(device, arguments) };
 }
 
-/// Waits for a fact.
+/// Waits until a condition holds.
 pub fn until(fact: &str, mut holds: impl FnMut() -> bool) {
     let begun = Instant::now();
     let mut times = 0_u32;

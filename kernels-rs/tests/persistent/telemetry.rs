@@ -1,4 +1,4 @@
-//! What a kernel tells of itself while it runs and after it.
+//! A kernel's telemetry, during and after its run.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -63,7 +63,7 @@ fn an_idle_kernel_writes_its_telemetry() {
     let shape = Shape::default();
     let memory = shape.memory::<Echo, Echo>();
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
-    // The clock stands, so no record falls due while messages flow.
+    // The clock stands still, so no record is due while messages flow.
     let device = Device::with_manual_clock([memory.range()]);
     rig.run_image("echo", &[], &device, |rig| {
         rig.command(Command::ACTIVATE);
@@ -77,7 +77,7 @@ fn an_idle_kernel_writes_its_telemetry() {
 
 #[test]
 fn a_kernel_that_leaves_in_the_midst_of_work_has_told_of_it() {
-    /// Gives the host's next command itself, while it answers its first message.
+    /// Sends the host's next command itself, while it answers its first message.
     struct Told<'b>(&'b ControlBlock<HostWord>, u64);
     impl<M: Machine> Handler<M, Single<'_>> for Told<'_> {
         type Input = Echo;
@@ -92,7 +92,7 @@ fn a_kernel_that_leaves_in_the_midst_of_work_has_told_of_it() {
         let memory = shape.memory::<Echo, Echo>();
         let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
         let handler = Told(rig.block, bits);
-        // The clock stands, so no record falls due; and there are messages left when the kernel leaves, so it was never idle.
+        // The clock stands still, so no record is due. Messages remain when the kernel exits, so it was never idle.
         let device = Device::with_manual_clock([memory.range()]);
         trace(&mut rig, &device, handled(handler), |rig| {
             for id in 0..64 {
@@ -183,7 +183,7 @@ fn the_heart_counts_idle_rounds_and_batches() {
         }
         rig.command(Command::DRAIN);
     });
-    // Each round that found nothing paused once, but for the last; the others answered one message each.
+    // Each round without messages paused once, except the last; the others answered one message each.
     assert_eq!(rig.snapshot().heartbeat, device.pauses.load(Relaxed) + 1 + 60);
 }
 
@@ -237,7 +237,7 @@ fn what_is_taken_and_not_yet_answered_is_in_flight() {
 
 #[test]
 fn batches_are_written_down_together_for_a_millisecond_at_most() {
-    /// Takes so many nanoseconds for a batch, and notes what has been counted by then.
+    /// Takes a given number of nanoseconds per batch, and records the counters at that time.
     struct Slow<'b>(&'b ControlBlock<HostWord>, &'b Device, u64, &'b std::sync::Mutex<Vec<u64>>);
     impl<M: Machine> Handler<M, Single<'_>> for Slow<'_> {
         type Input = Echo;
@@ -272,7 +272,7 @@ fn batches_are_written_down_together_for_a_millisecond_at_most() {
 
 #[test]
 fn of_a_busy_kernel_one_batch_of_those_written_down_together_is_timed() {
-    /// Takes 10 ns for a message before which all are written down, else 500; notes the former.
+    /// Takes 10 ns for a message before which all counters are written, otherwise 500; records the former.
     struct Slow<'b>(&'b ControlBlock<HostWord>, &'b Device, &'b std::sync::Mutex<Vec<u64>>, u64);
     impl<M: Machine> Handler<M, Single<'_>> for Slow<'_> {
         type Input = Echo;
@@ -301,10 +301,10 @@ fn of_a_busy_kernel_one_batch_of_those_written_down_together_is_timed() {
         rig.until_state(State::Terminated);
     });
     let firsts = firsts.into_inner().expect("no panic");
-    // It begins at some multiple of sixteen rounds.
+    // The start is at an unknown multiple of sixteen rounds.
     assert!((16..=128).contains(&firsts[1]) && firsts[1..].windows(2).all(|two| two[1] == two[0] + 128), "{firsts:?}");
     let told = rig.telemetry.snapshot().expect("nobody writes any more");
-    // One by one up to the end of the first 128 rounds none of which was dry.
+    // One by one up to the end of the first 128 consecutive busy rounds.
     let whole = if firsts[1] == 128 { 1 } else { 2 };
     let each = (firsts[whole] - whole as u64) * 500 + whole as u64 * 10;
     assert_eq!((told.processed, told.latency_min_ns, told.latency_max_ns), (700, 10, 500));
@@ -313,7 +313,7 @@ fn of_a_busy_kernel_one_batch_of_those_written_down_together_is_timed() {
 
 #[test]
 fn a_busy_kernel_that_turns_slow_is_written_down_after_each_batch() {
-    /// Takes no time for the first 300 messages, then 2 ms each; notes what is written down meanwhile.
+    /// Takes no time for the first 300 messages, then 2 ms each; records the counters meanwhile.
     struct Slow<'b>(&'b ControlBlock<HostWord>, &'b Device, &'b std::sync::Mutex<Vec<[u64; 2]>>, u64);
     impl<M: Machine> Handler<M, Single<'_>> for Slow<'_> {
         type Input = Echo;
@@ -352,7 +352,7 @@ fn a_busy_kernel_that_turns_slow_is_written_down_after_each_batch() {
 
 #[test]
 fn what_was_answered_before_an_index_that_cannot_be_is_counted() {
-    /// Says that more was sent than fits, while it answers.
+    /// Claims more sent messages than fit, while it answers.
     struct Spoils<'b>(&'b ringmem_layouts::RingHeader<HostWord>);
     impl<M: Machine> Handler<M, Single<'_>> for Spoils<'_> {
         type Input = Echo;

@@ -1,4 +1,4 @@
-//! A machine that keeps a list of what the kernel wrote to one word: states that come and go are seen too.
+//! A machine that records all stores to one word, so that transient states are visible.
 
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
@@ -12,7 +12,7 @@ use crate::memory::Device;
 use crate::rig::Rig;
 
 thread_local! {
-    /// The word, by its address.
+    /// The address of the word.
     static WATCHED: Cell<u64> = const { Cell::new(0) };
     static WRITTEN: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
@@ -28,7 +28,7 @@ impl TracedWord {
     }
 }
 
-// SAFETY: the host's word; what is written down beside it orders nothing.
+// SAFETY: the host's word; the recording does not affect ordering.
 unsafe impl Word for TracedWord {
     fn new(value: u64) -> Self {
         Self(Word::new(value))
@@ -65,7 +65,7 @@ impl Machine for Traced<'_> {
     }
 }
 
-/// A kernel that knows its machine only when it is run.
+/// A kernel that is generic over its machine.
 pub trait Kernel: Send {
     fn run(self, machine: &Traced<'_>, lanes: &Single<'_>, launch: &Launch);
 }
@@ -95,9 +95,9 @@ pub fn echo() -> impl Kernel {
     }
 }
 
-/// Runs a kernel and what the host does meanwhile. Every state that the kernel wrote, in order, and whether it panicked.
+/// Runs a kernel and the host's actions. Returns every state that the kernel wrote, in order, and whether it panicked.
 ///
-/// Checks on the way that each step was a legal one and carried the epoch.
+/// Checks that each transition was legal and carried the epoch.
 pub fn trace<I: RingMessage, O: RingMessage>(
     rig: &mut Rig<'_, I, O>,
     device: &Device,
@@ -110,7 +110,7 @@ pub fn trace<I: RingMessage, O: RingMessage>(
     let mut written = Vec::new();
     let place = &mut written;
     let watched = move || {
-        /// Takes the list along also when the kernel panics.
+        /// Returns the record even if the kernel panics.
         struct Take<'w>(&'w mut Vec<u64>);
         impl Drop for Take<'_> {
             fn drop(&mut self) {

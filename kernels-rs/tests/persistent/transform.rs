@@ -1,4 +1,4 @@
-//! What `transform` makes of bytes, one by one and against every byte of every operand.
+//! Results of `transform`, byte by byte and for every byte with every operand.
 
 use ringmem_kernels::transform::{Applied, Apply, Operation};
 use ringmem_layouts::control::{Command, Fault, State};
@@ -7,13 +7,13 @@ use crate::histogram::noise;
 use crate::memory::{Bytes, Device};
 use crate::rig::{Rig, Shape};
 
-/// The bytes of `data` after the kernel has left.
+/// Returns `data` after the kernel has exited.
 pub fn bytes(data: &Bytes, length: usize) -> Vec<u8> {
-    // SAFETY: a byte within the memory, and the kernel has left.
+    // SAFETY: a byte within the memory, and the kernel has exited.
     (0..length as u64).map(|offset| unsafe { data.place::<u8>(offset).read() }).collect()
 }
 
-/// The same, slowly.
+/// Same operation, one byte at a time.
 pub fn slow(byte: u8, operation: Operation) -> u8 {
     match operation {
         Operation::Add(operand) => ((u32::from(byte) + u32::from(operand)) % 256) as u8,
@@ -21,7 +21,7 @@ pub fn slow(byte: u8, operation: Operation) -> u8 {
     }
 }
 
-/// Answers of the kernel to these chunks, and what became of the data.
+/// Returns the kernel's answers to these chunks, and the data after it.
 fn answers(data: &[u8], chunks: &[Apply]) -> (Vec<Applied>, Vec<u8>) {
     let shape = Shape::default();
     let (memory, ground) = (shape.memory::<Apply, Applied>(), Bytes::of(data));

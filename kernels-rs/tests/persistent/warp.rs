@@ -1,6 +1,6 @@
-//! Thirty-two lanes as threads: the same kernels, with every broadcast, sum, ballot and barrier taken seriously.
+//! Thirty-two lanes as threads: the same kernels with real broadcasts, sums, ballots and barriers.
 //!
-//! A lane that panics leaves the warp, as on a device; the others' ballots say "no" for it from then on.
+//! A lane that panics leaves the warp, as on a device; from then on it counts as "no" in the others' ballots.
 
 use std::cell::Cell;
 use std::sync::{Condvar, Mutex};
@@ -26,18 +26,18 @@ use crate::transform::bytes;
 
 const WIDTH: usize = 32;
 
-/// Where the lanes meet.
+/// The rendezvous of the lanes.
 struct Warp {
     meeting: Mutex<Meeting>,
     over: Condvar,
 }
 
 struct Meeting {
-    /// Goes up when all have come.
+    /// Incremented when all lanes have arrived.
     number: u64,
-    /// Who has come, with what.
+    /// The lanes that have arrived, with their values.
     brought: [Option<u64>; WIDTH],
-    /// What the last meeting was told. Stays until all of its lanes have come to the next one.
+    /// The result of the last rendezvous. Kept until all of its lanes have arrived at the next one.
     told: [Option<u64>; WIDTH],
     left: [bool; WIDTH],
 }
@@ -58,7 +58,7 @@ impl Warp {
         Self { meeting: Mutex::new(meeting), over: Condvar::new() }
     }
 
-    /// Waits until every lane that has not left is here; what each brought.
+    /// Waits until every remaining lane has arrived, and returns all values.
     fn meet(&self, lane: usize, value: u64) -> [Option<u64>; WIDTH] {
         let mut meeting = self.meeting.lock().expect("no lane panics here");
         let number = meeting.number;
@@ -80,7 +80,7 @@ pub struct Lane<'a> {
     device: &'a Device,
     lane: usize,
     group: u64,
-    /// How often it has looked at its clock.
+    /// How often the lane has read its clock.
     looks: Cell<u64>,
 }
 
@@ -120,7 +120,7 @@ impl Lanes for Lane<'_> {
             self.device.pause(times);
         }
     }
-    /// Every other lane is held up before each look: what lanes do together is lane 0's clock to decide.
+    /// Delays every other lane before each poll: collective decisions must use lane 0's clock.
     fn now_ns(&self) -> u64 {
         self.looks.set(self.looks.get() + 1);
         self.device.now_ns() + if self.lane.is_multiple_of(2) { 0 } else { 200_000 * self.looks.get() }
@@ -130,7 +130,7 @@ impl Lanes for Lane<'_> {
     }
 }
 
-/// Runs a kernel on a warp; how many lanes panicked.
+/// Runs a kernel on a warp; returns how many lanes panicked.
 pub fn on_a_warp(device: &Device, group: u64, kernel: impl Fn(&Simulated<'_>, &Lane<'_>) + Sync) -> usize {
     let warp = Warp::new();
     thread::scope(|scope| {
@@ -144,7 +144,7 @@ pub fn on_a_warp(device: &Device, group: u64, kernel: impl Fn(&Simulated<'_>, &L
     })
 }
 
-/// Runs a kernel on a warp and what the host does meanwhile; how many lanes panicked.
+/// Runs a kernel on a warp with the host's actions; returns how many lanes panicked.
 pub fn with_a_warp<I: RingMessage, O: RingMessage>(
     rig: &mut Rig<'_, I, O>,
     device: &Device,
@@ -161,7 +161,7 @@ pub fn with_a_warp<I: RingMessage, O: RingMessage>(
 
 /// The kernel `echo`, for a lane.
 fn echo(machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch) {
-    // SAFETY: the rig that this runs on outlives it and is the only other side.
+    // SAFETY: the rig outlives the kernel and is the only peer.
     unsafe { persistent(machine, lanes, launch, &mut echo::Handle::<true>) }
 }
 
@@ -204,7 +204,7 @@ fn lanes_stay_together_whatever_their_clocks_say() {
         for id in 0..5 {
             rig.send(message(id));
             assert_eq!(rig.receive(), message(id));
-            // Rounds without a message, so many that the lanes ask for the time together.
+            // So many rounds without a message that the lanes read the time together.
             rig.until_beats(40);
         }
         rig.command(Command::DRAIN);
@@ -221,7 +221,7 @@ fn a_warp_counts_what_one_thread_counts() {
         .enumerate()
         .map(|(id, (offset, length))| Chunk { id: id as u64, offset, length, first_word: offset / 8 })
         .collect();
-    // Three that are refused, in the midst.
+    // Three refused messages in the middle.
     chunks.insert(3, Chunk { id: 70, offset: 4, length: 8, first_word: 0 });
     chunks.insert(5, Chunk { id: 71, offset: 20_008, length: 8, first_word: 0 });
     chunks.push(Chunk { id: 72, offset: u64::MAX - 7, length: 8, first_word: 0 });
@@ -246,7 +246,7 @@ fn a_warp_counts_what_one_thread_counts() {
         let device = Device::new([memory.range(), ground.data.range(), ground.work.range()]);
         let mut rig = Rig::<Chunk, Counted>::new(&memory, shape);
         let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
-            // SAFETY: the rig and the ground outlive it, and nobody else uses them meanwhile.
+            // SAFETY: the rig and the working memory outlive it, and nothing else uses them meanwhile.
             unsafe { histogram::histogram(machine, lanes, launch, DevicePointer::new(data_at), length, DevicePointer::new(work)) }
         };
         let panicked = with_a_warp(&mut rig, &device, kernel, |rig| {
@@ -271,7 +271,7 @@ fn a_warp_changes_what_one_thread_changes() {
     let device = Device::new([memory.range(), ground.range()]);
     let mut rig = Rig::<Apply, Applied>::new(&memory, shape);
     let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
-        // SAFETY: the rig and the ground outlive it, and nobody else uses them meanwhile.
+        // SAFETY: the rig and the working memory outlive it, and nothing else uses them meanwhile.
         unsafe { transform::transform(machine, lanes, launch, DevicePointer::new(ground.address()), 5000) }
     };
     let panicked = with_a_warp(&mut rig, &device, kernel, |rig| {
@@ -299,7 +299,7 @@ fn a_warp_sums_up_in_the_order_of_one_thread() {
         let device = Device::new([memory.range(), ground.range(), rows.range()]);
         let mut rig = Rig::<Reduce, Reduced>::new(&memory, shape);
         let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
-            // SAFETY: the rig, the ground and the rows outlive it, and nobody else uses them meanwhile.
+            // SAFETY: the rig, the working memory and the rows outlive it, and nothing else uses them meanwhile.
             unsafe {
                 reduce::reduce(machine, lanes, launch, DevicePointer::new(ground.address()), 8000, DevicePointer::new(rows.address()))
             }
@@ -355,7 +355,7 @@ fn every_lane_leaves_when_the_epoch_ends_or_an_index_is_corrupt() {
     assert_eq!((panicked, rig.end()), (0, (State::Faulted, 1, Some(Fault::Corrupt))));
 }
 
-/// Echoes; the lane that meets a message of all ones panics.
+/// Echoes; the lane that gets a message of all ones panics.
 struct Fragile;
 
 impl<M: Machine> Handler<M, Lane<'_>> for Fragile {
@@ -364,7 +364,7 @@ impl<M: Machine> Handler<M, Lane<'_>> for Fragile {
 
     fn answer(&mut self, lanes: &Lane<'_>, batch: &Batch<'_, '_, Echo, Echo, M>) -> u64 {
         for index in (u64::from(lanes.lane())..batch.len()).step_by(WIDTH) {
-            // SAFETY: below the length, and the lanes take turns.
+            // SAFETY: below the length; each index belongs to one lane.
             unsafe {
                 batch.exchange(index, |message, answer| {
                     assert!(message.words[0] != u64::MAX, "the test's handler panics");
@@ -383,7 +383,7 @@ fn when_one_lane_panics_the_others_leave() {
         let memory = shape.memory::<Echo, Echo>();
         let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
         let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
-            // SAFETY: the rig that this runs on outlives it and is the only other side.
+            // SAFETY: the rig outlives the kernel and is the only peer.
             unsafe { persistent(machine, lanes, launch, &mut Fragile) }
         };
         let panicked = with_a_warp(&mut rig, &Device::new([memory.range()]), kernel, |rig| {
@@ -397,7 +397,7 @@ fn when_one_lane_panics_the_others_leave() {
     }
 }
 
-/// Refuses messages with an odd first word, each by the lane that has it.
+/// Refuses messages with an odd first word, each by its own lane.
 struct Picky;
 
 impl<M: Machine> Handler<M, Lane<'_>> for Picky {
@@ -420,7 +420,7 @@ fn what_each_lane_refused_is_added_up() {
     let memory = shape.memory::<Echo, Echo>();
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
     let kernel = |machine: &Simulated<'_>, lanes: &Lane<'_>, launch: &Launch| {
-        // SAFETY: the rig that this runs on outlives it and is the only other side.
+        // SAFETY: the rig outlives the kernel and is the only peer.
         unsafe { persistent(machine, lanes, launch, &mut Picky) }
     };
     let panicked = with_a_warp(&mut rig, &Device::new([memory.range()]), kernel, |rig| {
@@ -437,7 +437,7 @@ fn each_group_serves_its_own_control_block() {
     let memory = shape.memory::<Echo, Echo>();
     let mut rig = Rig::<Echo, Echo>::new(&memory, shape);
     let device = Device::new([memory.range()]);
-    // This rig's block is the third of a row whose other two are not there.
+    // This rig's block is the third of a row without the other two.
     rig.launch.controls -= 2 * 128;
     let launch = rig.launch;
     let lanes = |group| {
