@@ -390,7 +390,7 @@ fn what_lies_in_its_folder_is_neither_deleted_nor_shown_and_the_environment_is_m
 fn tools_that_are_missing_skip_their_part_and_those_that_fail_fail_it() {
     let bundle = Bundle::new();
     script(bundle.folder.path(), "gpu_suite", "exit 0");
-    // Only what the script itself needs.
+    // Only the tools that the script needs.
     let bare = folder();
     for name in "env sh timeout awk grep tr cut date tail head find mkdir mktemp mv rm cat chmod uname sleep dirname".split(' ') {
         let found =

@@ -17,9 +17,9 @@ pub struct Edge {
     pub stiffness: f32,
     /// Tension in the last step.
     pub tension: f32,
-    /// The maximum so far.
+    /// Maximum tension so far.
     pub strain: f32,
-    /// The strain at which it tears.
+    /// The strain above which it tears.
     pub strength: f32,
     pub is_torn: u32,
 }

@@ -96,7 +96,7 @@ impl Gpu {
 
     pub fn pinned(&self, bytes: usize) -> Result<Pinned> {
         let (mut host, mut device) = (std::ptr::null_mut::<c_void>(), 0);
-        // SAFETY: writes one pointer and one address; what was allocated is `bytes` long.
+        // SAFETY: writes one pointer and one address; the allocation is `bytes` long.
         unsafe {
             let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
             check("cuMemHostAlloc", sys::cuMemHostAlloc(&raw mut host, bytes, flags))?;

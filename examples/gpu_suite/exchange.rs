@@ -44,7 +44,7 @@ pub fn open(backend: &Arc<CudaBackend>, options: &Options<'_>) -> Result<Echoes,
     Ok(unsafe { Channel::open_raw(backend, 0, &module, options) }?)
 }
 
-/// Returns the message for a number; all its words depend on the number but one.
+/// Returns the message for a number; all its words but one depend on the number.
 pub const fn message(number: u64) -> Echo {
     let turned = number.rotate_left(17);
     Echo { words: [number, !number, turned, !turned, number ^ 0x5555, number.wrapping_mul(number), number << 7, 7] }

@@ -153,7 +153,7 @@ fn groups(backend: &Arc<CudaBackend>) -> Result<String, Failure> {
     let mut groups = WANTED;
     let kernel = loop {
         match launch(groups) {
-            // The limit of the device, or that beside resident kernels.
+            // The limit of the device, or the room left by resident kernels.
             Err(Error::Size { most: fit, .. } | Error::Residency { free: fit, .. }) if (2..u64::from(groups)).contains(&fit) => {
                 groups = fit as u32
             }

@@ -394,7 +394,7 @@ fn honest(memory: &Memory, capacity: u64, start: u64, operations: &[Op]) {
                 model.entries.truncate(model.entries.len() - model.unpublished);
                 model.unpublished = 0;
             }
-            // Attaching to an untampered ring must not fail.
+            // Skipped: this model has no peer that tampers.
             Op::PeerWritesTail(_) | Op::PeerWritesHead(_) | Op::PeerWritesSlot(..) => {}
         }
         model.observe(&consumer);

@@ -182,7 +182,7 @@ fn honest<T: Numbered>(memory: &Memory, capacity: usize, start: u64, operations:
                 readers.push(clone);
             }
             Op::AttachReader if count < 8 => readers.push((open_reader(memory).unwrap(), model.published.saturating_sub(capacity))),
-            // Skipped: there are enough readers, or attaching to an untampered ring must not fail.
+            // Skipped: there are enough readers, and this model has no peer that tampers.
             Op::Clone { .. } | Op::AttachReader | Op::Store { .. } | Op::StoreTail(_) => {}
         }
         assert_eq!(writer.written(), model.messages.len() as u64);

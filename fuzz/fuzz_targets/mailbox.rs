@@ -97,7 +97,7 @@ fn honest<T: Numbered>(memory: &Memory, operations: &[Op]) {
             }
             // A value that is already present is new to a new reader.
             Op::AttachReader if count < 8 => readers.push((open_reader(memory).unwrap(), version.saturating_sub(1))),
-            // Skipped: there are enough readers, or attaching to untampered words must not fail.
+            // Skipped: there are enough readers, and this model has no peer that tampers.
             Op::Clone { .. } | Op::AttachReader | Op::Store { .. } | Op::StoreTail(_) => {}
         }
         assert_eq!(writer.version(), version);

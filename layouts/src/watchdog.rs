@@ -82,7 +82,7 @@ impl Watchdog {
     }
 
     /// Checks a snapshot of a kernel at `now_ns` of the caller's clock. Time counts from the check that first saw this heartbeat in this
-    /// epoch. If the clock steps back, it counts from the new time.
+    /// epoch. If the clock steps back before that check, it counts from the new time.
     pub fn look(&mut self, block: &ControlBlock<u64>, now_ns: u64) -> Verdict {
         if u64::from(block.kernel_epoch()) != block.epoch {
             return Verdict::OtherEpoch;

@@ -117,9 +117,9 @@ pub unsafe fn counting(host: &dyn KernelHost, arguments: &[u64], answer: impl Fn
 /// A manual kernel's reaction to a message.
 pub enum Reply<O> {
     Say(Vec<O>),
-    /// Exits without an answer.
+    /// Exits without entering a final state.
     Vanish,
-    /// Exits with an answer.
+    /// Exits with this fault.
     Fault(Fault),
 }
 

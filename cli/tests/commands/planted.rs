@@ -122,7 +122,7 @@ unsafe fn says_everything_twice_once(host: &dyn KernelHost, arguments: &[u64]) {
 #[test]
 fn an_answer_that_comes_twice_is_noticed() {
     planted(repeats_an_answer).refuses(1, &["chunk 4", "twice", "chunk 5"]);
-    // Until the next chunk is sent to the kernel, no message is expected, so the second answer would be missed.
+    // Until the next chunk is sent, no answer is awaited. The duplicate is therefore reported against chunk 5.
     let ran = planted(says_everything_twice_once);
     ran.refuses(1, &["answer for chunk 5"]);
 }
