@@ -10,14 +10,14 @@
 use std::io::Write;
 use std::process::ExitCode;
 
-/// The number of hardware queues of a CUDA context. The driver reads it when it is loaded. With fewer queues than streams, an operation on one stream may
-/// wait for a persistent kernel on another.
+/// The number of hardware queues of a CUDA context. The driver reads it when it is loaded. With fewer queues than streams, an operation on
+/// one stream may wait for a persistent kernel on another.
 const CONNECTIONS: &str = "CUDA_DEVICE_MAX_CONNECTIONS";
 
 fn main() -> ExitCode {
     #[cfg(unix)]
-    // SAFETY: installs no handler, and no other code uses this signal. If it is ignored, a write beyond the limit of file sizes returns an error, and the
-    // program removes the incomplete file. Otherwise the signal would end the process.
+    // SAFETY: installs no handler, and no other code uses this signal. If it is ignored, a write beyond the limit of file sizes returns an
+    // error, and the program removes the incomplete file. Otherwise the signal would end the process.
     unsafe {
         libc::signal(libc::SIGXFSZ, libc::SIG_IGN)
     };

@@ -29,7 +29,7 @@ impl Child {
         Ok(Self { process, said })
     }
 
-    /// Returns the child's next line, or its exit status.
+    /// Returns the child's next line. Kills the child if there is none within `timeout`.
     pub fn line(&mut self, timeout: Duration) -> Result<String, Failure> {
         let Some(mut said) = self.said.take() else { return Err("it was not listened to in time".into()) };
         let (sender, line) = channel();

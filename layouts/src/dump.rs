@@ -30,7 +30,7 @@ pub struct Indices {
 }
 
 impl Indices {
-    /// Reads the indices of a ring whose header is valid. They are consistent unless the consumer advances during each of [`TRIES`]
+    /// Reads the indices of a ring whose header is valid. They are consistent unless the consumer advances during each of a few
     /// attempts.
     #[must_use]
     pub fn of<W: Word>(header: &RingHeader<W>) -> Self {

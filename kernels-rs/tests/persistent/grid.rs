@@ -115,7 +115,7 @@ fn a_sum_is_every_element_and_none_beside() {
     }
 }
 
-/// The elements that lane 0 writes reveal the width of its accesses: neighbouring lanes have neighbouring pieces of 16 bytes, or neighbouring elements.
+/// The elements that lane 0 writes reveal the width of its accesses: lanes have neighbouring pieces of 16 bytes, or neighbouring elements.
 #[test]
 fn four_elements_at_once_are_added_where_all_places_are_aligned_and_the_sums_are_the_same_where_one_is_not() {
     const COUNT: usize = 1001;
