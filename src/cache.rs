@@ -33,6 +33,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 type Entry<V> = Arc<Mutex<Option<V>>>;
 
 /// A cache of computed values, for any number of threads.
+#[doc(alias = "LabelMappingCache")]
 pub struct LruCache<K, V> {
     entries: Mutex<lru::LruCache<K, Entry<V>>>,
     // `entries` is unbounded, because a bounded map allocates its whole capacity at once.

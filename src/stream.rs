@@ -47,6 +47,7 @@ use metrics::{Meter, Work};
 /// The last one to go waits for what is queued, unless a kernel is queued or running, here or where this stream waits for another: a persistent
 /// kernel ends only when its host says so. Then the stream is left to itself and ends after its last operation.
 #[derive(Clone)]
+#[doc(alias = "StreamHandle")]
 pub struct Stream {
     shared: Arc<Shared>,
 }

@@ -67,7 +67,7 @@ pub const fn tick(last: u64, now_us: u64) -> u64 {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(8))]
-pub struct HybridClock<W> {
+pub struct HybridClock<W = u64> {
     /// [`Stamp::bits`] of the last stamp. Written by every agent of one coherence domain, by read-modify-write; it never decreases.
     pub last: W,
 }

@@ -28,7 +28,7 @@ pub type Shared<W> = ControlBlock<ReadOnly<W>>;
 /// 128 bytes, one per pair of rings. [`Shared`] is the form in shared memory; with `W = u64` it is a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(128))]
-pub struct ControlBlock<W> {
+pub struct ControlBlock<W = u64> {
     /// ABI hash of the kernel image for this block; a kernel compiled with another refuses to start. Host, before launch.
     pub abi: W,
     /// [`Capabilities`]: memory scope and features in use. Host, before launch.

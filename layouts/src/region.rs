@@ -23,7 +23,7 @@ pub const MAX_ENTRIES: usize = 32;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(64))]
-pub struct RegionHeader<W> {
+pub struct RegionHeader<W = u64> {
     /// [`MAGIC`]. Creator, last.
     pub magic: W,
     /// [`VERSION`]. Creator.
@@ -52,7 +52,7 @@ layout_table! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(32))]
-pub struct RegionEntry<W> {
+pub struct RegionEntry<W = u64> {
     /// One of the constants in [`kind`]. Creator.
     pub kind: W,
     /// Offset in bytes from the start of the region. Creator.

@@ -32,7 +32,7 @@ pub type Shared<W> = TelemetryBuffer<ReadOnly<W>>;
 /// 64 bytes, written only by the device. [`Shared`] is the form in shared memory; with `W = u64` it is a snapshot.
 #[derive(Clone, Copy, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[repr(C, align(64))]
-pub struct TelemetryBuffer<W> {
+pub struct TelemetryBuffer<W = u64> {
     /// Odd while a record is being written; increases by two with each record, including a reset. Device.
     pub sequence: W,
     /// Messages processed since launch. Device.

@@ -1,7 +1,11 @@
 //! The ABI hash follows the types, not their spelling: what changes it, and what does not.
 
+use std::any::TypeId;
+
 use ringmem_layouts::attach::AttachError;
-use ringmem_layouts::{AbiHash, Field, HostWord, LAYOUTS, Layout, RingHeader, RingLayout, SharedLayout, set_hash};
+use ringmem_layouts::{
+    AbiHash, ControlBlock, Field, HostWord, LAYOUTS, Layout, RingHeader, RingLayout, SharedLayout, TelemetryBuffer, set_hash,
+};
 
 type Celsius = f32;
 type Kelvin = f32;
@@ -140,4 +144,13 @@ fn the_fields_of_every_layout_follow_each_other_without_a_gap() {
         });
         assert_eq!(end, layout.size, "{}", layout.name);
     }
+}
+
+/// Without a type argument a layout is its snapshot, of plain words.
+#[test]
+fn layouts_have_their_sizes_without_a_type_argument() {
+    assert!(size_of::<ControlBlock>() == 128);
+    assert!(size_of::<TelemetryBuffer>() == 64);
+    assert!(size_of::<RingHeader>() == 384);
+    assert_eq!(TypeId::of::<ControlBlock>(), TypeId::of::<ControlBlock<u64>>());
 }

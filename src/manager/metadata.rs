@@ -187,6 +187,7 @@ impl Metadata {
 /// A buffer in figures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[doc(alias = "BufferStats")]
 pub struct BufferStatistics {
     /// Its name.
     pub name: Box<str>,

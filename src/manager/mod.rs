@@ -86,6 +86,7 @@ pub use statistics::Statistics;
 pub use crate::registry::BufferId;
 
 /// Named buffers in one memory. Clones are the same manager.
+#[doc(alias = "GpuMemoryManager")]
 pub struct MemoryManager<M: Memory> {
     shared: Arc<Shared<M>>,
 }

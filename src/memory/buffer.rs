@@ -41,6 +41,7 @@ use crate::{Error, Rejected, Result};
 ///     buffer.as_slice().unwrap() // device memory
 /// }
 /// ```
+#[doc(alias = "PooledBuffer")]
 pub struct Buffer<T, M: Memory> {
     memory: M,
     // INVARIANT: of `memory`, not yet given back, and as long as `len` elements; or empty, and `len` elements have no bytes.

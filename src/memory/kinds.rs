@@ -70,8 +70,10 @@ kinds! {
     /// Device memory.
     Device: DeviceOnly;
     /// Page-locked host memory that devices can access.
+    #[doc(alias = "HostAllocator")]
     Pinned: Both;
     /// Managed memory: one address for host and devices, and pages that migrate.
+    #[doc(alias = "UnifiedAllocator")]
     Unified: Both;
     /// Pageable host memory: transfers from it are staged.
     Host: HostOnly;

@@ -103,6 +103,8 @@ pub type GpuBuffer<T> = Buffer<T, Device>;
 /// Elements in page-locked host memory.
 pub type PinnedBuffer<T> = Buffer<T, Pinned>;
 /// Elements in managed memory: one address for host and devices.
+///
+/// The `UnifiedBuffer` of PyDotCompute is another type: it keeps a copy on each side, as [`MirroredBuffer`](crate::mirror::MirroredBuffer) does.
 pub type UnifiedBuffer<T> = Buffer<T, Unified>;
 
 /// A source of memory: an allocator.
@@ -112,6 +114,7 @@ pub type UnifiedBuffer<T> = Buffer<T, Unified>;
 /// An implementation returns blocks of [`backend`](Self::backend) with the requested size and alignment, not shared with any other live block. They
 /// have a host address, and are initialised, exactly if `Visibility` is [`HostReadable`]. They have a device address exactly if it is
 /// [`DeviceReadable`].
+#[doc(alias = "GpuAllocator")]
 pub unsafe trait Memory: Send + Sync + 'static {
     /// Which side can access the bytes.
     type Visibility: Visibility;

@@ -87,6 +87,9 @@ use queue::Flights;
 /// `len` elements on the host and on a device, kept in step.
 ///
 /// `H` is memory that the host sees, pinned or pageable; `D` is memory that devices see: a device's, or a pool of it.
+///
+/// PyDotCompute calls this type `UnifiedBuffer`. [`memory::UnifiedBuffer`](crate::memory::UnifiedBuffer) is something else: managed memory, with one
+/// address and no second copy.
 pub struct MirroredBuffer<T, H: Memory = Pinned, D: Memory = Device> {
     host_memory: H,
     device_memory: D,

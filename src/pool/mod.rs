@@ -80,6 +80,7 @@ pub use statistics::{ClassStatistics, PartState, SlabView, Statistics};
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias = "GpuMemoryPool")]
 pub struct Pool<M: Memory> {
     // INVARIANT: valid while any handle lives. All handles together own one reference count.
     shared: ManuallyDrop<Arc<Central<M>>>,

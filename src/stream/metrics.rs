@@ -15,6 +15,7 @@ use crate::{Error, Result};
 /// operation counts like any other.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
+#[doc(alias = "PerformanceMetrics")]
 pub struct Metrics {
     /// Copies from host-readable memory to device memory.
     pub uploads: Traffic,

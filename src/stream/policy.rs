@@ -47,6 +47,7 @@ pub struct ErrorPolicy {
 
 /// Failures as they come, and what the policy says of each.
 #[derive(Clone, Debug)]
+#[doc(alias = "CudaErrorHandler")]
 pub struct ErrorGuard {
     policy: ErrorPolicy,
     in_a_row: [u32; 3],

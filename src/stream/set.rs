@@ -44,6 +44,7 @@ impl Role {
 /// # }
 /// ```
 #[derive(Debug)]
+#[doc(alias = "MultiStreamManager")]
 pub struct StreamSet {
     roles: [Stream; Role::ALL.len()],
     others: Box<[Stream]>,

@@ -37,7 +37,7 @@ use crate::{Counter, Machine, RingHeader, RingMessage, Word};
 /// Word::store(&shared.reserved, 7); // would change the owners of slots
 /// ```
 #[repr(C, align(128))]
-pub struct Aggregate<C> {
+pub struct Aggregate<C = u64> {
     /// The next slot that nobody has reserved. Any producer, when it reserves.
     reserved: C,
     /// The next slot to be published: whose turn it is. The producer whose turn it is, after it has published.

@@ -34,7 +34,7 @@ bitflags! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(128))]
-pub struct RingHeader<W> {
+pub struct RingHeader<W = u64> {
     /// Written by the producer.
     pub producer: ProducerLine<W>,
     /// Written by the consumer.
@@ -47,7 +47,7 @@ pub struct RingHeader<W> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(128))]
-pub struct ProducerLine<W> {
+pub struct ProducerLine<W = u64> {
     /// Index of the next slot to be filled; free-running. Producer, at each publish.
     pub tail: W,
     /// Who owns this end: in the low 2 bits 0 for nobody yet, 1 for open, 2 for closed; above them the generation, or with many handles
@@ -64,7 +64,7 @@ pub struct ProducerLine<W> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(128))]
-pub struct ConsumerLine<W> {
+pub struct ConsumerLine<W = u64> {
     /// Index of the next slot to be emptied; free-running. Consumer, at each release.
     pub head: W,
     /// Who owns this end: in the low 2 bits 0 for nobody yet, 1 for open, 2 for closed; above them the generation, or with many handles
@@ -80,7 +80,7 @@ pub struct ConsumerLine<W> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(128))]
-pub struct ConstantLine<W> {
+pub struct ConstantLine<W = u64> {
     /// [`MAGIC`]. Creator, last.
     pub magic: W,
     /// Hash of this header's layout and the message's. Creator.

@@ -61,6 +61,7 @@ pub use report::{Leak, Named, Report};
 /// # Ok(())
 /// # }
 /// ```
+#[doc(alias = "GPUMemoryTracker")]
 pub struct Tracked<M> {
     shared: Arc<Shared<M>>,
     /// What is allocated through this handle is called so; 0 for no name.
