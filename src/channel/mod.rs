@@ -8,11 +8,17 @@
 //! 3. The memory is freed only after the kernel has left, even if the channel is dropped before.
 //! 4. A kernel that has ended can be launched again on the same rings, as a new epoch: messages that it had not answered are still there.
 //!
-//! [`send`](Channel::send) and [`receive`](Channel::receive) never wait: a full or an empty ring is an error. [`receive_timeout`](Channel::receive_timeout),
-//! [`command`](Channel::command), [`drain`](Channel::drain) and [`close`](Channel::close) wait with a deadline. If the kernel's rings are not the host's, send and
-//! receive flush; a batch is moved by [`flush`](Channel::flush) or by the next send, receive or count.
+//! | call | full or empty ring |
+//! |---|---|
+//! | [`try_send`](Channel::try_send), [`try_recv`](Channel::try_recv), [`try_iter`](Channel::try_iter) | returns at once |
+//! | [`send`](Channel::send) | waits for a free slot, up to the [timeout](Options::timeout) |
+//! | [`recv`](Channel::recv), [`iter`](Channel::iter), [`recv_async`](Channel::recv_async) | waits for an answer until the kernel has left |
+//! | [`recv_timeout`](Channel::recv_timeout) | waits for an answer with a deadline |
 //!
-//! `send` flushes only towards the device. It polls for answers only under backpressure: when no message could be moved, or when the output ring may be half full.
+//! [`command`](Channel::command), [`drain`](Channel::drain) and [`close`](Channel::close) wait for the kernel with a deadline. If the kernel's rings are not the
+//! host's, every send and receive flushes. [`flush`](Channel::flush) or the next send, receive or count moves a batch.
+//!
+//! A send flushes only towards the device. It polls for answers only under backpressure: when no message could be moved, or when the output ring may be half full.
 //!
 //! A channel does not correlate answers with requests, encode messages or restart kernels by itself.
 //!
