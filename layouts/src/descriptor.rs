@@ -1,26 +1,26 @@
-//! What a layout is, as data, and the hash by which two sides agree on it.
+//! [`LayoutDescriptor`]: a layout as data, with the ABI hash by which two sides compare it.
 //!
-//! 1. A descriptor exists only for a type whose table the compiler has checked ([`crate::layout_table!`]) or for a number, a
-//!    word or an array of those. `bool`, `char`, `usize`, pointers and references have none, so no table can name them.
-//! 2. The hash folds each field's offset, name and the hash of its *type*: renaming an alias changes nothing, changing what
-//!    stands behind it, however deep, changes everything above it.
+//! 1. A descriptor exists only for a number, a word, an array, and a struct that the compiler has checked ([`SharedLayout`](crate::SharedLayout),
+//!    [`layout_table!`](crate::layout_table)). `bool`, `char`, `usize`, pointers and references have none, so no layout can contain them.
+//! 2. The hash covers the offset and name of each field and the hash of its *type*. Renaming a type alias does not change it. Changing the type behind an
+//!    alias at any depth changes it.
 
 use core::mem::{align_of, size_of};
 
-/// FNV-1a, 64 bits, at compile time. Source: Fowler, Noll and Vo, the parameters of draft-eastlake-fnv.
+/// An FNV-1a hasher of 64 bits that runs at compile time. Source: Fowler, Noll and Vo, the parameters of draft-eastlake-fnv.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AbiHash(u64);
 
 impl AbiHash {
     const PRIME: u64 = 0x0000_0100_0000_01b3;
 
-    /// The hash of nothing: FNV's offset basis.
+    /// Returns the hash of no bytes: FNV's offset basis.
     #[must_use]
     pub const fn new() -> Self {
         Self(0xcbf2_9ce4_8422_2325)
     }
 
-    /// Folds bytes in.
+    /// Adds bytes to the hash.
     #[must_use]
     pub const fn bytes(mut self, bytes: &[u8]) -> Self {
         let mut i = 0;
@@ -31,19 +31,19 @@ impl AbiHash {
         self
     }
 
-    /// Folds a number in, least significant byte first, so that every target agrees.
+    /// Adds a number to the hash, least significant byte first on every target.
     #[must_use]
     pub const fn number(self, value: u64) -> Self {
         self.bytes(&value.to_le_bytes())
     }
 
-    /// Folds a name in, with its length, so that `ab`, `c` and `a`, `bc` differ.
+    /// Adds a name and its length to the hash, so that `ab`, `c` and `a`, `bc` differ.
     #[must_use]
     pub const fn name(self, name: &str) -> Self {
         self.bytes(name.as_bytes()).number(name.len() as u64)
     }
 
-    /// The hash so far.
+    /// Returns the hash.
     #[must_use]
     pub const fn finish(self) -> u64 {
         self.0
@@ -56,9 +56,9 @@ impl Default for AbiHash {
     }
 }
 
-/// A type whose bytes are described: size, alignment, fields, hash.
+/// A type with a described layout: size, alignment, fields, hash.
 ///
-/// Derive [`SharedLayout`](crate::SharedLayout) for a struct. Numbers and arrays have it.
+/// Derive [`SharedLayout`](crate::SharedLayout) for a struct. Numbers and arrays implement it.
 ///
 /// # Safety
 ///
@@ -69,71 +69,71 @@ impl Default for AbiHash {
     note = "derive `SharedLayout` for a struct; use `u8` for `bool`, `u32` for `char`, `u64` for `usize` and for a device address"
 )]
 pub unsafe trait Layout {
-    /// The description. For a struct, evaluating it checks the whole layout.
+    /// The descriptor. For a struct, evaluating it checks the whole layout.
     const DESCRIPTOR: LayoutDescriptor;
 }
 
-/// One struct's bytes, or one number's.
+/// The layout of a struct, a number or an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LayoutDescriptor {
-    /// The type's name without its generics.
+    /// The name of the type without type arguments.
     pub name: &'static str,
-    /// Bytes.
+    /// Size in bytes.
     pub size: usize,
-    /// Bytes.
+    /// Alignment in bytes.
     pub align: usize,
-    /// In order of offset, without gaps. Empty for a number and for an array.
+    /// The fields in order of offset, without gaps. Empty for a number and for an array.
     pub fields: &'static [Field],
     /// The ABI hash.
     pub hash: u64,
-    /// What it is made of: no part of the hash, which says it already.
+    /// The structure of the type. Not part of the hash, which already covers it.
     pub shape: Shape,
 }
 
-/// What a type is made of.
+/// The structure of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
     /// One number or word.
     Number,
-    /// Elements one after the other.
+    /// Consecutive elements.
     Array {
-        /// One of them.
+        /// The layout of an element.
         element: &'static LayoutDescriptor,
-        /// How many.
+        /// The number of elements.
         length: usize,
     },
-    /// The descriptor's fields.
+    /// The fields of the descriptor.
     Struct,
 }
 
 /// One field of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// As it is spelled in the struct.
+    /// The name of the field in the struct.
     pub name: &'static str,
-    /// Bytes from the start of the struct.
+    /// Offset in bytes from the start of the struct.
     pub offset: usize,
-    /// Bytes.
+    /// Size in bytes.
     pub size: usize,
-    /// The type as it is spelled in the table.
+    /// The type of the field as written in the source.
     pub type_name: &'static str,
     /// The ABI hash of the type itself.
     pub type_hash: u64,
-    /// The type itself.
+    /// The layout of the type.
     pub layout: &'static LayoutDescriptor,
-    /// Who writes it, and when.
+    /// The agent that writes the field, and when.
     pub writer: &'static str,
 }
 
 impl LayoutDescriptor {
-    /// The description of a number: no fields.
+    /// Describes a number, which has no fields.
     #[must_use]
     pub const fn number<T>(name: &'static str) -> Self {
         let hash = AbiHash::new().name(name).number(size_of::<T>() as u64);
         Self { name, size: size_of::<T>(), align: align_of::<T>(), fields: &[], hash: hash.finish(), shape: Shape::Number }
     }
 
-    /// The description of a struct with these fields; hashes them.
+    /// Describes and hashes a struct with these fields.
     #[must_use]
     pub const fn of<T>(name: &'static str, fields: &'static [Field]) -> Self {
         let mut hash = AbiHash::new().name(name).number(size_of::<T>() as u64).number(align_of::<T>() as u64);
@@ -147,7 +147,7 @@ impl LayoutDescriptor {
     }
 }
 
-/// The hash of a set of layouts, folded in order of name: in whatever order two sides list them, they agree.
+/// Returns the hash of a set of layouts. It does not depend on the order of the set.
 #[must_use]
 pub const fn set_hash(set: &[LayoutDescriptor]) -> u64 {
     let mut hash = AbiHash::new();

@@ -1,4 +1,7 @@
-//! A kernel image as a value: the same functions as PTX for a device and as host code for a host backend.
+//! [`Image`]: the same kernels as PTX for a device and as host functions for a host backend.
+//!
+//! `ringmem_kernels::kernels!` creates the [`Image`] and the [`Abi`] of a crate. Write them by hand only for kernels that it cannot declare. An image does not
+//! load itself: `ringmem::stream::Module` does.
 
 use core::ptr::NonNull;
 
@@ -7,60 +10,60 @@ use crate::{LayoutDescriptor, set_hash};
 /// The layouts that one side was compiled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Abi {
-    /// In any order.
+    /// The layouts, in any order.
     pub layouts: &'static [LayoutDescriptor],
-    /// [`set_hash`] of them.
+    /// The [`set_hash`] of the layouts.
     pub hash: u64,
 }
 
 impl Abi {
-    /// The ABI of a set of layouts.
+    /// Returns the ABI of a set of layouts.
     #[must_use]
     pub const fn of(layouts: &'static [LayoutDescriptor]) -> Self {
         Self { layouts, hash: set_hash(layouts) }
     }
 }
 
-/// What a backend loads.
+/// The kernels that a backend loads.
 #[derive(Clone, Copy, Debug)]
 pub struct Image {
     /// PTX text. It carries its ABI hash in the symbol `RINGMEM_ABI`.
     pub ptx: &'static [u8],
     /// The same kernels for a host backend.
     pub host: &'static [Entry],
-    /// What both were compiled with.
+    /// The layouts that both were compiled with.
     pub abi: Abi,
 }
 
 /// A kernel that runs on a host thread.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// As in the PTX.
+    /// The name of the kernel, as in the PTX.
     pub name: &'static str,
-    /// How many arguments it takes, each a 64-bit integer or device address.
+    /// The number of its arguments, each a 64-bit integer or device address.
     pub arguments: usize,
     /// The kernel; returns when it has left.
     ///
     /// # Safety
     ///
-    /// The caller passes `arguments` arguments, and what they name is live and shared by the kernel's protocol until the call returns.
+    /// The caller passes `arguments` arguments. The memory that they name is live, and shared by the kernel's protocol, until the call returns.
     pub run: unsafe fn(&dyn KernelHost, &[u64]),
 }
 
-/// What a kernel on a host thread asks of the backend that runs it.
+/// The services of a backend for a kernel on a host thread.
 pub trait KernelHost: Sync {
-    /// The place of `bytes` bytes at a device address; `None` where they are not mapped.
+    /// Returns the host address of `bytes` bytes at a device address; `None` if they are not mapped.
     fn translate(&self, address: u64, bytes: u64) -> Option<NonNull<u8>>;
-    /// A clock that never goes back, nanoseconds.
+    /// Returns a monotonic time in nanoseconds.
     fn now_ns(&self) -> u64;
-    /// Which group of a launch of several this is: the block.
+    /// Returns the index of this group (block) in its launch.
     fn group(&self) -> u64 {
         0
     }
-    /// How many groups the launch has.
+    /// Returns the number of groups of the launch.
     fn groups(&self) -> u64 {
         1
     }
-    /// Called in every wait, with how often in a row.
+    /// Called at each step of a wait, with the number of steps before it.
     fn pause(&self, times: u32);
 }

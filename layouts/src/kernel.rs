@@ -1,8 +1,11 @@
-//! [`Kernel`]: a kernel's name and the types of its arguments, declared once for whoever launches it and for whoever runs it.
+//! [`Kernel`] and [`Persistent`]: the name of a kernel and the types of its arguments or messages, shared by the launch and the kernel.
 //!
-//! 1. Every argument is 64 bits, as kernels take them: a number, an [`Epoch`], a [`DevicePointer`] to elements of one type.
+//! A [`Persistent`] kernel uses its rings and control block only, so a channel opens it without `unsafe`. A [`Kernel`] takes arguments, and its launch is
+//! `unsafe`. `ringmem_kernels::kernels!` declares both.
+//!
+//! 1. Every argument has 64 bits: a number, an [`Epoch`], or a [`DevicePointer`] to elements of one type.
 //! 2. A launch with other arguments, or another number of them, does not compile.
-//! 3. It says nothing of what a pointer names: that stays the launch's promise.
+//! 3. The types do not check the memory behind a pointer: it is part of the promise of the launch.
 //!
 //! ```
 //! use ringmem_layouts::kernel::{DevicePointer, Kernel};
@@ -11,7 +14,7 @@
 //! const INCREMENT: Kernel<(DevicePointer<u64>, u64)> = Kernel::new("increment");
 //!
 //! assert_eq!((INCREMENT.name(), INCREMENT.takes()), ("increment", 2));
-//! // What the host's form of the kernel is given, with its types.
+//! // The host form of the kernel converts its arguments to their types.
 //! let (first, count) = INCREMENT.arguments(&[0x1000, 8]).unwrap();
 //! assert_eq!((first.address(), count), (0x1000, 8));
 //! assert!(INCREMENT.arguments(&[0x1000]).is_none());
@@ -23,7 +26,7 @@ use core::marker::PhantomData;
 use crate::image::{Entry, Image, KernelHost};
 use crate::{ControlBlock, RingMessage};
 
-/// A kernel of an image, by name, and what it takes: a tuple of [`Argument`]s.
+/// The name of a kernel in an image, with the types of its [`Argument`]s as a tuple.
 pub struct Kernel<A> {
     name: &'static str,
     _arguments: PhantomData<fn(A)>,
@@ -38,31 +41,31 @@ impl<A> Clone for Kernel<A> {
 impl<A> Copy for Kernel<A> {}
 
 impl<A: Arguments> Kernel<A> {
-    /// The kernel of this name.
+    /// Declares the kernel of this name.
     #[must_use]
     pub const fn new(name: &'static str) -> Self {
         Self { name, _arguments: PhantomData }
     }
 
-    /// As in the image.
+    /// Returns its name in the image.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// How many arguments it takes.
+    /// Returns the number of its arguments.
     #[must_use]
     pub const fn takes(&self) -> usize {
         A::COUNT
     }
 
-    /// The arguments with their types; `None` if there are more or fewer.
+    /// Converts words to the arguments; `None` if their number differs.
     #[must_use]
     pub fn arguments(&self, words: &[u64]) -> Option<A> {
         A::of_words(words)
     }
 
-    /// The entry of its host form, which asks [`arguments`](Self::arguments) what it was given.
+    /// Returns the entry of its host form, which converts its words with [`arguments`](Self::arguments).
     #[must_use]
     pub const fn entry(&self, run: unsafe fn(&dyn KernelHost, &[u64])) -> Entry {
         Entry { name: self.name, arguments: A::COUNT, run }
@@ -77,7 +80,7 @@ impl<A: Arguments> fmt::Debug for Kernel<A> {
 
 /// A persistent kernel that pops messages `I` from one ring and pushes answers `O` to another, and accesses no other memory.
 ///
-/// `ringmem_kernels::kernels!` makes one for each such kernel. A channel opens it without further promises.
+/// `ringmem_kernels::kernels!` declares one for each such kernel. A channel opens it without `unsafe`.
 pub struct Persistent<I, O> {
     name: &'static str,
     image: Image,
@@ -94,7 +97,7 @@ impl<I, O> Clone for Persistent<I, O> {
 impl<I, O> Copy for Persistent<I, O> {}
 
 impl<I: RingMessage, O: RingMessage> Persistent<I, O> {
-    /// The kernel of this name in an image. `is_flagged` if its rings have a flag in each slot.
+    /// Declares the kernel of this name in an image. `is_flagged` is true if its rings have a flag in each slot.
     ///
     /// # Safety
     ///
@@ -123,8 +126,8 @@ impl<I: RingMessage, O: RingMessage> Persistent<I, O> {
         self.is_flagged
     }
 
-    /// Returns it with the types of its arguments, for a launch without a channel: address of its control block, epoch, nanoseconds without work after
-    /// which it leaves, most messages a batch.
+    /// Returns the kernel with the types of its arguments, for a launch without a channel: address of its control block, epoch, idle limit in nanoseconds,
+    /// most messages per batch.
     #[must_use]
     pub const fn kernel(&self) -> Kernel<(DevicePointer<ControlBlock<u64>>, Epoch, u64, u64)> {
         Kernel::new(self.name)
@@ -137,7 +140,7 @@ impl<I, O> fmt::Debug for Persistent<I, O> {
     }
 }
 
-/// What a kernel takes in one place: 64 bits, in memory and in a register.
+/// An argument of a kernel: 64 bits, in memory and in a register.
 ///
 /// # Safety
 ///
@@ -147,12 +150,12 @@ impl<I, O> fmt::Debug for Persistent<I, O> {
     note = "a `u64`, an `Epoch` or a `DevicePointer<T>`: kernels take 64 bits each"
 )]
 pub unsafe trait Argument: Copy + 'static {
-    /// A kernel that takes one stays until it is told to leave.
+    /// Whether a kernel with such an argument is resident: it runs until it receives a command to leave.
     const STAYS: bool = false;
 
-    /// As it is handed over.
+    /// Converts to the word that is passed.
     fn word(self) -> u64;
-    /// What was handed over.
+    /// Converts from the word that was passed.
     fn of_word(word: u64) -> Self;
 }
 
@@ -168,19 +171,19 @@ unsafe impl Argument for u64 {
     }
 }
 
-/// A launch generation as an argument: the one that its control block was prepared with.
+/// A launch generation as an argument: the generation for which its control block was prepared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Epoch(u64);
 
 impl Epoch {
-    /// This generation.
+    /// Wraps a generation.
     #[must_use]
     pub const fn new(epoch: u32) -> Self {
         Self(epoch as u64)
     }
 
-    /// Its number.
+    /// Returns the number of the generation.
     #[must_use]
     pub const fn get(self) -> u32 {
         self.0 as u32
@@ -201,7 +204,7 @@ unsafe impl Argument for Epoch {
     }
 }
 
-/// A device address of a `T`, or of the first of several. It owns nothing, and need not point to anything: a launch promises that.
+/// A device address of one `T` or of the first of several. It owns no memory and may be dangling: validity is part of the promise of a launch.
 #[repr(transparent)]
 pub struct DevicePointer<T> {
     address: u64,
@@ -214,28 +217,28 @@ unsafe impl<T> Send for DevicePointer<T> {}
 unsafe impl<T> Sync for DevicePointer<T> {}
 
 impl<T> DevicePointer<T> {
-    /// The `T` at an address.
+    /// Wraps a device address.
     #[must_use]
     #[inline(always)]
     pub const fn new(address: u64) -> Self {
         Self { address, _element: PhantomData }
     }
 
-    /// Its address.
+    /// Returns the address.
     #[must_use]
     #[inline(always)]
     pub const fn address(self) -> u64 {
         self.address
     }
 
-    /// The element `count` places further on; wraps.
+    /// Returns the pointer `count` elements further on. The address wraps.
     #[must_use]
     #[inline(always)]
     pub const fn add(self, count: u64) -> Self {
         Self::new(self.address.wrapping_add(count.wrapping_mul(size_of::<T>() as u64)))
     }
 
-    /// The same address, said to be of another type.
+    /// Returns the same address with another element type.
     #[must_use]
     #[inline(always)]
     pub const fn cast<U>(self) -> DevicePointer<U> {
@@ -285,22 +288,22 @@ pub const fn is_argument<T: Argument>() {}
 #[doc(hidden)]
 pub const fn is_message<T: RingMessage>() {}
 
-/// What a kernel takes: a tuple of up to twelve [`Argument`]s.
+/// The arguments of a kernel: a tuple of up to twelve [`Argument`]s.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` are no arguments of a kernel",
     note = "a tuple of up to twelve, of `u64`, `Epoch` and `DevicePointer<T>`: one alone is `(x,)`"
 )]
 pub trait Arguments: Copy + 'static {
-    /// How many.
+    /// The number of arguments.
     const COUNT: usize;
-    /// Whether a kernel that takes them stays until it is told to leave: one of them is an [`Epoch`].
+    /// Whether a kernel with these arguments is resident: one of them is an [`Epoch`].
     const STAYS: bool;
-    /// As many words.
+    /// An array with a word for each argument.
     type Words: AsRef<[u64]>;
 
-    /// As they are handed over.
+    /// Converts to the words that are passed.
     fn words(self) -> Self::Words;
-    /// What was handed over; `None` if there are more or fewer.
+    /// Converts from the words that were passed; `None` if their number differs.
     fn of_words(words: &[u64]) -> Option<Self>;
 }
 

@@ -1,28 +1,41 @@
-//! Bytes and protocols that a CPU and a GPU share while a kernel keeps running.
+//! Layouts and protocols that a CPU and a GPU share while a kernel keeps running.
 //!
-//! One definition, compiled for the host and by rustc for the device. No `std`, no allocator.
+//! The same code compiles for the host and, by rustc, for the device. It needs no `std` and no allocator.
 //!
-//! # The laws of a layout
+//! Use this crate alone for `no_std` code: rings between threads, in a microcontroller or in a kernel. Use `ringmem` for memory, streams and channels on
+//! the host, and `ringmem-kernels` to write kernels. To share a struct of your own, derive [`SharedLayout`]:
 //!
-//! 1. `#[repr(C, align(..))]`, written out plainly. No macro makes the struct, so grep, go-to-definition and rustdoc see it.
-//! 2. Memory that another agent may write holds *words* only: every field of a shared header, constants and reserve
-//!    included, is a [`Word`] of 64 bits. A plain read of bytes that somebody else may be writing is undefined behaviour,
-//!    whatever the value; so there is no `bool`, `usize`, enum, pointer or plain integer.
-//! 3. All-zero bytes are a valid, empty value, and any bytes are a valid value. What they mean is checked at attach.
-//! 4. One writer per cache line, named in the field's documentation. Padding is a named field.
-//! 5. Layouts are 0.x until a run on a GPU has been seen. From 1.0 on they are append-only: the reserve shrinks, offsets stay.
-//! 6. Under each struct stands its table ([`layout_table!`]), checked by the compiler on every build and target: size, alignment,
-//!    each field's offset and exact type, no padding without a name, no field left out.
-//! 7. Each layout has a [`LayoutDescriptor`] and an ABI hash, both `const`. The hash folds the *types* of the fields. A device image
-//!    carries the hash of all that it was compiled with, and a host refuses an image that carries another. [`layout_set!`] puts a crate's
-//!    own layouts beside these.
+//! ```
+//! use ringmem_layouts::{Layout, RingMessage, SharedLayout};
 //!
-//! A struct is generic over its word `W`: with [`HostWord`] it is the shared form, with `u64` it is a snapshot, a plain value that can be
-//! copied, printed and sent.
+//! #[derive(Clone, Copy, SharedLayout)]
+//! #[repr(C)]
+//! #[layout(message = 7)]
+//! struct Tick { price: f64, volume: u64 }
 //!
-//! # What this crate does not do
+//! assert_eq!((Tick::KIND, Tick::DESCRIPTOR.size, Tick::DESCRIPTOR.fields[1].offset), (7, 16, 8));
+//! ```
 //!
-//! It allocates nothing, waits for nothing and talks to no driver. `ringmem` does.
+//! # Rules of a layout
+//!
+//! 1. A layout is a `#[repr(C)]` struct in plain source code. No macro generates the struct, so grep, go-to-definition and rustdoc find it.
+//! 2. Shared memory that another agent writes contains *words* only: every field of a shared header, also constants and reserved fields,
+//!    is a [`Word`] of 64 bits. A plain read of bytes that another agent may be writing is undefined behaviour. So these headers have no `bool`,
+//!    `usize`, enum, pointer or plain integer.
+//! 3. All-zero bytes are a valid, empty value, and any bytes are a valid value. Attaching checks their meaning.
+//! 4. Each cache line has one writer, named in the documentation of the field. Padding is a named field.
+//! 5. Layouts are 0.x until they have run on a GPU. From 1.0 on they are append-only: reserved fields shrink, offsets stay.
+//! 6. The compiler checks each layout on every build and target: size, alignment, offset and type of each field, and that no padding and no field
+//!    is missing. [`SharedLayout`] derives this for structs of other crates. The structs of this crate have a table ([`layout_table!`]).
+//! 7. Each layout has a [`LayoutDescriptor`] with an ABI hash, both `const`. The hash covers the *types* of the fields. A device image
+//!    contains the hash of all its layouts, and a host rejects an image with another hash. [`layout_set!`] combines the layouts of a crate with these.
+//!
+//! A struct of words is generic over its word `W`: with [`HostWord`] it is the shared form. With `u64`, the default, it is a snapshot: a plain value that can
+//! be copied, printed and sent.
+//!
+//! # Limits
+//!
+//! This crate allocates nothing, never blocks and calls no driver.
 #![no_std]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
@@ -73,7 +86,7 @@ pub use ring::{RingHeader, RingLayout};
 pub use ringmem_derive::SharedLayout;
 pub use telemetry::TelemetryBuffer;
 
-/// Every layout of this crate, in order of name: what `ringmem layout` prints and what an image's ABI hash covers.
+/// All layouts of this crate, in order of name. `ringmem layout` prints them, and the ABI hash of an image covers them.
 pub const LAYOUTS: &[LayoutDescriptor] = &[
     <BufferReference as Layout>::DESCRIPTOR,
     <ControlBlock<u64> as Layout>::DESCRIPTOR,

@@ -1,4 +1,8 @@
-//! What may travel through a ring that another agent shares, and the envelope it may travel in.
+//! [`RingMessage`]: types that a shared ring can carry, and [`MessageHeader`], an optional envelope.
+//!
+//! Derive [`SharedLayout`](crate::SharedLayout) with `#[layout(message = N)]` for a message of fixed size. Use [`MessageHeader`] for ids, correlation, deadlines
+//! and checksums, and [`BufferReference`] to name device memory instead of copying it. This module encodes nothing: a message is its bytes. For bytes of
+//! any length, see [`ring::framed`](crate::ring::framed).
 
 #[cfg(feature = "checksum")]
 mod checksum;
@@ -36,19 +40,19 @@ use crate::DeviceBytes;
     note = "derive `SharedLayout` with `#[layout(message = N)]`"
 )]
 pub trait RingMessage: DeviceBytes {
-    /// Tells messages of equal layout apart; stored in the ring's header and checked at attach.
+    /// A number that distinguishes messages of equal layout. It is stored in the ring's header and checked on attach.
     const KIND: u64;
 }
 
 macro_rules! untyped {
     ($($type:ty),*) => {$(
-        /// A bare number: kind 0.
+        /// A plain number has kind 0.
         impl RingMessage for $type { const KIND: u64 = 0; }
     )*};
 }
 untyped!(u8, u16, u32, u64, i8, i16, i32, i64, f32, f64);
 
-/// An array of messages is of its element's kind; the ABI hash tells the lengths apart.
+/// An array has the kind of its element; the ABI hash distinguishes the lengths.
 impl<T: RingMessage, const N: usize> RingMessage for [T; N] {
     const KIND: u64 = T::KIND;
 }

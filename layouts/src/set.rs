@@ -1,23 +1,22 @@
-//! A crate's layouts and those that it builds upon, as one set: [`layout_set!`](crate::layout_set).
+//! [`layout_set!`](crate::layout_set): combines sets of layouts.
 
-/// Whole sets, and the types that come on top of them: a `&'static [LayoutDescriptor]`, for [`Abi::of`](crate::Abi::of).
+/// Combines sets of layouts and further types into one `&'static [LayoutDescriptor]`, for [`Abi::of`](crate::Abi::of).
+///
+/// `kernels!` of `ringmem-kernels` does this for its messages. Use the macro for an ABI written by hand.
 ///
 /// ```
-/// use ringmem_layouts::{Abi, LAYOUTS, layout_set, layout_table};
+/// use ringmem_layouts::{Abi, LAYOUTS, SharedLayout, layout_set};
 ///
+/// #[derive(SharedLayout)]
 /// #[repr(C)]
 /// struct Order { id: u64 }
-/// layout_table! {
-///     Order: size 8, align 8;
-///     0 id: u64, "the trader";
-/// }
 ///
-/// /// What the traders' host and their kernels both see.
+/// /// The layouts of the host program and its kernels.
 /// const ABI: Abi = Abi::of(layout_set!(LAYOUTS; Order));
 /// assert_eq!(ABI.layouts.len(), LAYOUTS.len() + 1);
 /// ```
 ///
-/// Sets stand before the semicolon, types after it; either may be missing: `layout_set!(LAYOUTS, OTHERS;)`, `layout_set!(; Order)`.
+/// Sets precede the semicolon, types follow it. Either may be empty: `layout_set!(LAYOUTS, OTHERS;)`, `layout_set!(; Order)`.
 #[macro_export]
 macro_rules! layout_set {
     ($($set:expr),* ; $($type:ty),* $(,)?) => {{
@@ -27,7 +26,7 @@ macro_rules! layout_set {
     }};
 }
 
-/// How many descriptors all sets have together.
+/// Returns the number of descriptors in all sets.
 #[must_use]
 pub const fn members(sets: &[&[crate::LayoutDescriptor]]) -> usize {
     let (mut count, mut set) = (0, 0);
@@ -38,7 +37,7 @@ pub const fn members(sets: &[&[crate::LayoutDescriptor]]) -> usize {
     count
 }
 
-/// All sets in a row; `N` is what [`members`] counts.
+/// Concatenates all sets; `N` is the result of [`members`].
 #[must_use]
 pub const fn join<const N: usize>(sets: &[&[crate::LayoutDescriptor]]) -> [crate::LayoutDescriptor; N] {
     let mut all = [<u8 as crate::Layout>::DESCRIPTOR; N];

@@ -1,9 +1,12 @@
-//! The table under a struct: [`layout_table!`](crate::layout_table).
+//! [`layout_table!`](crate::layout_table): a layout with a hand-written table.
 
-/// States a struct's bytes, makes the compiler check every one of them, and implements [`Layout`](crate::Layout).
+/// Declares the bytes of a struct as a table, checks each entry at compile time and implements [`Layout`](crate::Layout).
 ///
-/// Refused at compile time, on every target: another size or alignment, another offset, another type (of equal size too, and when it
-/// is nested), padding without a name, a field that the table leaves out, a field type that no device shares (`bool`, `usize`, pointers).
+/// **[`SharedLayout`](crate::SharedLayout) is the usual way**: it derives the same from the struct. Use `layout_table!` for a struct that is generic over its
+/// word, which the derive does not support, or to fix offsets in the source. The macro does not generate the struct.
+///
+/// On every target the compiler rejects another size or alignment, another offset, another type (also of equal size or nested), padding without a
+/// name, a field that the table omits, and a field type that a device does not share (`bool`, `usize`, pointers).
 ///
 /// ```
 /// #[repr(C, align(16))]
@@ -20,7 +23,7 @@
 /// }
 /// ```
 ///
-/// A struct that is generic over its word says so: `impl<W> Header<W>: size ..`. Its bounds are `W: Layout`.
+/// A struct that is generic over its word is declared with `impl<W> Header<W>: size ..`. The macro adds the bounds `W: Layout`.
 #[macro_export]
 macro_rules! layout_table {
     ($name:ident : $($table:tt)*) => {

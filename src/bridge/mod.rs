@@ -50,27 +50,15 @@
 //! ```
 //! use ringmem::backend::host::HostBackend;
 //! use ringmem::bridge::TransferStrategy;
-//! use ringmem::channel::{Channel, Options};
-//! use ringmem::stream::Module;
-//! use ringmem_kernels::echo::Echo;
-//! use ringmem_kernels::{ABI, IMAGE};
+//! use ringmem::channel::Channel;
+//! use ringmem_kernels::echo::{ECHO, Echo};
 //!
 //! let backend = HostBackend::builder().build()?;
-//! let module = Module::load(&backend, &IMAGE, &ABI)?;
-//! let options = Options { strategy: Some(TransferStrategy::Async), ..Options::new("echo") };
-//! // SAFETY: `echo` takes no arguments of its own.
-//! let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &options) }?;
-//! channel.send(Echo { words: [7; 8] }).expect("room");
-//! let answer = loop {
-//!     match channel.try_recv() {
-//!         Ok(answer) => break answer,
-//!         // An error if the kernel has left.
-//!         Err(_) => channel.check()?,
-//!     }
-//! };
-//! assert_eq!(answer.words, [7; 8]);
+//! let mut channel = Channel::builder(ECHO).strategy(TransferStrategy::Async).open(&backend, 0)?;
+//! channel.send(Echo { words: [7; 8] })?;
+//! assert_eq!(channel.recv()?.words, [7; 8]);
 //! channel.close()?;
-//! # Ok::<(), ringmem::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod carrier;
@@ -110,7 +98,7 @@ pub(crate) use pump::MOST_FAILURES;
 pub use pump::{Pump, Stopped};
 pub use strategy::TransferStrategy;
 
-/// Moves messages `I` from a host's ring to a kernel's, and `O` back.
+/// A mover of messages `I` from a host's ring to a kernel's, and of answers `O` in the other direction.
 pub struct RingBufferBridge<I: RingMessage, O: RingMessage> {
     up: Way<Consumer<'static, I, Host>>,
     down: Way<Producer<'static, O, Host>>,
@@ -153,7 +141,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Ok(Opened { sender, receiver, bridge: Self { up, down, backend: Arc::clone(backend), unanswered: 0 } })
     }
 
-    /// The kernel's rings: the one that it consumes from, and the one that it produces into.
+    /// Returns the addresses of the kernel's rings: the one that it consumes from, and the one that it produces into.
     ///
     /// # Errors
     ///
@@ -162,7 +150,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         Ok([self.up.addresses()?, self.down.addresses()?])
     }
 
-    /// Keeps the kernel's rings until a launch is over, also if the bridge is dropped before.
+    /// Keeps the kernel's rings allocated until a launch is complete, even if the bridge is dropped before.
     ///
     /// # Errors
     ///
@@ -181,7 +169,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
     ///
     /// # Errors
     ///
-    /// What the backend returned, or that the kernel's index is corrupt. No message is lost: the next flush repeats what failed.
+    /// The backend's error, or [`Attach`](crate::Error::Attach) if the kernel's index is corrupt. No message is lost: the next flush repeats the operation that failed.
     pub fn flush_to_device(&mut self) -> Result<u64> {
         let moved = self.up.flush()?;
         self.unanswered = self.unanswered.saturating_add(moved);
@@ -239,7 +227,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         [self.up.failing(), self.down.failing()]
     }
 
-    /// Messages that have not arrived at the kernel's ring, and messages that were seen there and have not arrived at the host's.
+    /// Returns how many messages have not arrived at the kernel's ring, and how many answers were seen in the kernel's ring and have not arrived at the host's.
     #[must_use]
     pub fn pending(&self) -> [u64; 2] {
         [self.up.pending(), self.down.pending()]
@@ -272,7 +260,7 @@ impl<I: RingMessage, O: RingMessage> RingBufferBridge<I, O> {
         [self.up.indices(), self.down.indices()]
     }
 
-    /// Counters, to the device and to the host.
+    /// Returns the counters of both directions: to the device, and to the host.
     #[must_use]
     pub fn metrics(&self) -> [Metrics; 2] {
         [self.up.counts.read(), self.down.counts.read()]

@@ -1,4 +1,4 @@
-//! [`Builder`]: a channel with settings of its own.
+//! [`Builder`]: opens a channel with settings other than the defaults.
 
 use core::time::Duration;
 use std::sync::Arc;

@@ -1,23 +1,23 @@
-//! Why a message was not sent or received.
+//! [`SendError`] and [`ReceiveError`]: errors of sending and receiving.
 
 use core::fmt;
 
 use crate::Error;
 use crate::attach::Corrupt;
 
-/// Why [`send`](super::Channel::send) or [`try_send`](super::Channel::try_send) failed.
+/// An error of [`send`](super::Channel::send) or [`try_send`](super::Channel::try_send).
 #[derive(thiserror::Error)]
 pub enum SendError<T> {
     /// The ring is full.
     #[error("the input ring is full")]
     Full(T),
-    /// The kernel's index claims what cannot be.
+    /// The kernel's index is out of range.
     #[error("ring is corrupt: the kernel's index claims what cannot be")]
     Corrupt(T),
     /// Moving messages to the kernel failed.
     #[error("cannot move messages to the kernel")]
     Flush {
-        /// Why. The next flush repeats what failed.
+        /// The cause. The next flush repeats the operation that failed.
         #[source]
         error: Error,
         /// The message that was not sent; `None` if it is in the ring, and the next flush moves it: do not send it again.
@@ -35,7 +35,7 @@ pub enum SendError<T> {
 }
 
 impl<T> SendError<T> {
-    /// The message that was not sent.
+    /// Returns the message, unless it is in the ring.
     pub fn into_inner(self) -> Option<T> {
         match self {
             Self::Full(message) | Self::Corrupt(message) | Self::Kernel { message, .. } => Some(message),
@@ -58,16 +58,16 @@ impl<T> fmt::Debug for SendError<T> {
     }
 }
 
-/// Why [`try_recv`](super::Channel::try_recv) failed.
+/// An error of [`try_recv`](super::Channel::try_recv).
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
     /// There is no answer yet.
     #[error("no answer has arrived")]
     Empty,
-    /// The kernel's index claims what cannot be.
+    /// The kernel's index is out of range.
     #[error(transparent)]
     Corrupt(Corrupt),
-    /// Moving messages failed, in either direction. The next flush repeats what failed.
+    /// Moving messages failed, in either direction. The next flush repeats the operation that failed.
     #[error("cannot move messages between host and kernel")]
     Flush(#[source] Error),
 }

@@ -49,7 +49,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.watchdog.look(&self.control.snapshot(), nanoseconds(self.opened.elapsed()))
     }
 
-    /// Reads everything about the kernel that the host can see, to be printed: what it is doing, and why it does not answer.
+    /// Reads the control block, telemetry and ring indices, for printing. Use it to find out why a kernel does not answer.
     ///
     /// The verdict is that of [`watch`](Self::watch). It moves no message and waits for nothing, so it works on a kernel that is stuck. If the kernel's rings are
     /// not the host's, it shows both.
@@ -75,11 +75,11 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         }
     }
 
-    /// Gives a command and waits until the kernel has acted on it. Flushes meanwhile; one that fails is repeated by the next flush.
+    /// Sends a command and waits until the kernel acknowledges it. Flushes while it waits; the next flush repeats one that failed.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] if it has left, or did not acknowledge in time.
+    /// [`Error::Kernel`] if the kernel has left or did not acknowledge in time.
     pub fn command(&mut self, command: Command) -> Result<()> {
         // The kernel may wait for room before it reads the command.
         let _ = self.flush();
@@ -92,11 +92,11 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         self.kept.push(Box::new(value));
     }
 
-    /// Returns an error if the kernel has left: for a loop that waits for answers.
+    /// Returns an error if the kernel has left. Use it in a loop that calls [`try_recv`](Self::try_recv).
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`] with state and fault; before, once, the error of its launch, if the kernel has not reported how it ended.
+    /// [`Error::Kernel`] with state and fault. If the kernel did not report how it ended, the first call returns the error of its launch.
     pub fn check(&mut self) -> Result<()> {
         if self.has_left() { Err(self.fault(Duration::ZERO)) } else { Ok(()) }
     }

@@ -1,4 +1,4 @@
-//! Messages to the kernel and back.
+//! Sending messages to the kernel and receiving its answers.
 
 use core::future::poll_fn;
 use core::iter;
@@ -45,7 +45,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`SendError`]: with the message unless it is in the ring.
+    /// [`SendError`], which contains the message unless it is in the ring.
     pub fn try_send(&mut self, message: I) -> Result<(), SendError<I>> {
         let pushed = match self.sender.push(message) {
             Err(PushError::Full(message)) if self.bridge.moves() => match self.bridge.poll() {
@@ -110,7 +110,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`ReceiveError`]; no answer is lost.
+    /// [`ReceiveError`]. No answer is lost.
     pub fn try_recv(&mut self) -> Result<O, ReceiveError> {
         let popped = match self.receiver.pop() {
             Err(PopError::Empty) if self.bridge.moves() => {
@@ -149,12 +149,12 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// The backend's error. No message is lost: the next flush repeats what failed.
+    /// The backend's error. No message is lost: the next flush repeats the operation that failed.
     pub fn flush(&mut self) -> Result<[u64; 2]> {
         if self.bridge.moves() { self.bridge.poll() } else { Ok([0; 2]) }
     }
 
-    /// Index of the next message to be sent and of the next answer to be received.
+    /// Returns the index of the next message to send and of the next answer to receive.
     #[must_use]
     pub const fn indices(&self) -> (u64, u64) {
         (self.sender.tail(), self.receiver.head())

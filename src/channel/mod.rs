@@ -102,14 +102,16 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// No memory; the image was compiled with other layouts or cannot be loaded; [`Error::Residency`]; the error of the launch, also of its execution;
-    /// [`Error::Kernel`] if the kernel faulted, returned or did not start in time. [`Error::Unsupported`] if host and kernel do not see each other's
-    /// stores to pinned memory, or if the device has managed memory without concurrent access: there [`open_raw`](Self::open_raw) has a promise to be made.
+    /// - The backend's error, if memory is short or the image cannot be loaded; [`Error::Abi`] if the image was compiled with other layouts.
+    /// - [`Error::Residency`], or the error of the launch and of its execution.
+    /// - [`Error::Kernel`] if the kernel faulted, returned or did not start in time.
+    /// - [`Error::Unsupported`] if host and kernel do not see each other's stores to pinned memory, or if the device has managed memory without
+    ///   concurrent access. Such a device needs [`open_raw`](Self::open_raw), whose caller promises that no host slice of managed memory exists.
     pub fn open<B: Backend + ?Sized>(backend: &Arc<B>, device: u32, kernel: Persistent<I, O>) -> Result<Self> {
         Self::builder(kernel).open(backend, device)
     }
 
-    /// Returns the default settings of a channel to a kernel, to be changed.
+    /// Returns a builder with the default settings of a channel to a kernel.
     pub fn builder(kernel: Persistent<I, O>) -> Builder<I, O> {
         Builder::new(kernel)
     }
@@ -118,8 +120,10 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// No such ring, no memory, no such kernel; [`Error::Residency`]; the error of the launch, also of its execution; [`Error::Kernel`] if the kernel faulted, returned or
-    /// did not start in time. [`Error::Unsupported`] if host and kernel do not see each other's stores to pinned memory, where the control block is.
+    /// - The backend's error, if a ring cannot have this capacity, memory is short or the image has no such kernel.
+    /// - [`Error::Residency`], or the error of the launch and of its execution.
+    /// - [`Error::Kernel`] if the kernel faulted, returned or did not start in time.
+    /// - [`Error::Unsupported`] if host and kernel do not see each other's stores to pinned memory, which contains the control block.
     ///
     /// # Safety
     ///
@@ -239,7 +243,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) if it has not left; [`Unsupported`](Error::Unsupported) after [`open_raw`](Self::open_raw); as [`open`](Self::open).
+    /// [`Busy`](Error::Busy) if the kernel has not left; [`Unsupported`](Error::Unsupported) after [`open_raw`](Self::open_raw); otherwise as [`open`](Self::open).
     pub fn restart(&mut self) -> Result<()> {
         if self.is_raw {
             return Err(Error::Unsupported { what: "Channel::restart after Channel::open_raw: use Channel::restart_raw" });
@@ -252,7 +256,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) if it has not left; as [`open_raw`](Self::open_raw).
+    /// [`Busy`](Error::Busy) if the kernel has not left; otherwise as [`open_raw`](Self::open_raw).
     ///
     /// # Safety
     ///

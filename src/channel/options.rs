@@ -35,7 +35,7 @@ pub struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// 1024 slots each way, batches of up to 128, an idle limit of a minute, indices from 0, a second for a heartbeat, a timeout of ten seconds.
+    /// Returns the defaults: 1024 slots in each ring, batches of up to 128 messages, an idle limit of 60 s, indices from 0, 1 s for a heartbeat and a timeout of 10 s.
     #[must_use]
     pub const fn new(kernel: &'a str) -> Self {
         Self {
