@@ -1,36 +1,38 @@
-//! [`Lanes`]: the threads that run one kernel function together.
+//! [`Lanes`]: the threads that execute one kernel function together.
+//!
+//! Kernels are generic over it, so that the same code runs on a warp and on one host thread. Write an implementation only for a new kind of device.
 
-/// A warp, or one thread that is its own warp.
+/// A warp, or a single thread as a warp of one lane.
 ///
-/// Every lane calls every method, in the same order; the methods say what they order.
+/// Every lane calls every method, in the same order. Each method documents the memory accesses that it orders.
 pub trait Lanes {
-    /// How many lanes there are.
+    /// The number of lanes.
     const WIDTH: u32;
 
-    /// Which one this is, below `WIDTH`. Lane 0 is the one that talks to shared words.
+    /// Returns the index of this lane, below `WIDTH`. Only lane 0 accesses shared words.
     fn lane(&self) -> u32;
-    /// Which group of lanes this is: the block.
+    /// Returns the index of this group of lanes: the block.
     fn group(&self) -> u64;
-    /// How many groups the launch has.
+    /// Returns the number of groups of the launch.
     fn groups(&self) -> u64;
-    /// Lane 0's value, in every lane. Orders nothing: a [`barrier`](Self::barrier) comes after it.
+    /// Returns the value of lane 0 in every lane. It orders no memory access: call [`barrier`](Self::barrier) after it.
     fn broadcast(&self, value: u64) -> u64;
-    /// The sum over all lanes, wrapping, in every lane.
+    /// Returns the wrapping sum over all lanes in every lane.
     fn sum(&self, value: u64) -> u64;
-    /// Bit `i` is lane `i`'s answer; 0 for a lane that has left.
+    /// Returns a mask whose bit `i` is the answer of lane `i`; 0 for a lane that has left.
     fn ballot(&self, answer: bool) -> u32;
-    /// What any lane wrote before it, every lane sees after it.
+    /// Waits for all lanes. Writes of every lane before it are visible to every lane after it.
     fn barrier(&self);
-    /// A wait's next step, with how many came before it in a row.
+    /// Pauses between two polls; `times` is the number of consecutive pauses before it.
     fn pause(&self, times: u32);
-    /// A clock that never goes back, nanoseconds.
+    /// Returns a monotonic time in nanoseconds.
     fn now_ns(&self) -> u64;
-    /// Tells a panic handler which control block to write to, 0 for none, and for which launch. Lane 0 calls it.
+    /// Sets the control block (0 for none) and the launch to which a panic handler reports. Lane 0 calls it.
     fn remember(&self, control: u64, epoch: u32);
 }
 
-/// How long a lane sleeps before it looks again, nanoseconds, after so many looks in vain in a row: not at first, then little, then a microsecond
-/// and never longer, so that a message that arrives waits for a sleeper no longer than that.
+/// Returns how long a lane sleeps before the next poll, in nanoseconds, after `times` polls without result: 0 at first, then 64, then a microsecond. The
+/// limit bounds the delay of a message that arrives during the sleep.
 #[must_use]
 pub const fn back_off_ns(times: u32) -> u32 {
     match times {
@@ -40,5 +42,5 @@ pub const fn back_off_ns(times: u32) -> u32 {
     }
 }
 
-/// The most that [`back_off_ns`] says.
+/// The maximum of [`back_off_ns`].
 pub const LONGEST_NAP_NS: u32 = 1000;

@@ -1,18 +1,19 @@
-//! The skeleton of a persistent kernel.
+//! The loop of a persistent kernel.
 //!
-//! 1. Every lane runs every line. Lane 0 alone touches shared words; the others hold equal copies of the rings' state and learn by
-//!    broadcast what lane 0 saw.
+//! 1. Every lane executes every line. Only lane 0 accesses shared words. The other lanes hold equal copies of the state of the rings and receive
+//!    the values of lane 0 by broadcast.
 //! 2. Per batch: poll (acquire), broadcast, barrier; lanes read and write slots in place; barrier; one `publish_all` for the answers and the
-//!    freed slots together.
-//! 3. Commands are read every [`LOOK_EVERY`] rounds, busy or dry: over a bus each look costs as much as a poll, and the message that
-//!    arrives meanwhile would wait for it. The heart beats then, and in each dry round. Counters and clock are written down every [`TELL_EVERY`] rounds or
-//!    [`TELL_NS`], before a command is obeyed, when it has run dry and on leaving, but for an epoch that is over; only what is in flight is stored for each batch. Telemetry
-//!    is written after [`LOOK_EVERY`] dry rounds, with the counters where the last record is [`TELEMETRY_NS`] old, and on leaving. After a panic the
-//!    last batches may be missing in the counters; the rings tell.
-//! 4. Each batch is timed, from the look that finds it to its answer, until [`TELL_EVERY`] rounds have gone by without a dry one: from then on the first of
-//!    those that are written down together, which stands for the others. A batch of more than 4.29 s counts as that.
-//! 5. It leaves when told to, when its epoch is over (then without another word), when nothing has happened for as long as the launch
-//!    says, and on a fault, which it names.
+//!    released slots together.
+//! 3. Commands are read every [`LOOK_EVERY`] rounds, busy or dry. Over a bus, each such read costs as much as a poll and delays a message that arrives
+//!    meanwhile. The heartbeat is stored then, and in each dry round.
+//! 4. Counters and clock are stored every [`TELL_EVERY`] rounds or [`TELL_NS`], before a command is obeyed, when the ring runs dry and on leaving,
+//!    unless the epoch is over. Only the count in flight is stored for each batch. After a panic the counters may lack the last batches; the indices of
+//!    the rings do not.
+//! 5. Telemetry is written after [`LOOK_EVERY`] dry rounds, with the counters if the last record is [`TELEMETRY_NS`] old, and on leaving.
+//! 6. Each batch is timed, from the poll that finds it to its answer, until [`TELL_EVERY`] rounds have passed without a dry one. From then on the first
+//!    batch of those that are stored together is timed and stands for the others. A batch of more than 4.29 s counts as 4.29 s.
+//! 7. The kernel leaves on a command, on a fault, which it reports, when its epoch is over (then without further stores), and after the idle limit of the
+//!    launch.
 
 mod batch;
 mod each;
@@ -32,26 +33,28 @@ pub use batch::Batch;
 pub use each::{Each, Typed};
 use rings::{Aggregated, Flagged, Indexed, Patience, Rings};
 
-/// How many rounds, batches or dry polls, pass between two looks at the command word, and between dryness and what can wait.
+/// Rounds (batches or dry polls) between two reads of the command word, and between the first dry poll and deferred work such as telemetry.
 pub const LOOK_EVERY: u32 = 16;
-/// How many rounds of a busy kernel are written down together, a multiple of [`LOOK_EVERY`].
+/// Rounds of a busy kernel whose counters are stored together, a multiple of [`LOOK_EVERY`].
 pub const TELL_EVERY: u64 = 128;
-/// How long they are together at most, nanoseconds, the last of them apart.
+/// The longest time of these rounds in nanoseconds, without the last of them.
 pub const TELL_NS: u32 = 1_000_000;
-/// How old a telemetry record is when a busy kernel writes the next, nanoseconds.
+/// The age of a telemetry record after which a busy kernel writes the next, in nanoseconds.
 pub const TELEMETRY_NS: u64 = 100_000;
 
-/// What a kernel does with its messages.
+/// The work of a persistent kernel on a batch of messages.
+///
+/// For a function of one message and one answer, declare it in [`kernels!`](crate::kernels) instead. Implement a handler if the lanes work together on a batch.
 pub trait Handler<M: Machine, L: Lanes> {
-    /// What it takes.
+    /// The type of its messages.
     type Input: RingMessage;
-    /// What it answers.
+    /// The type of its answers.
     type Output: RingMessage;
-    /// Whether counters, clock, heartbeat and telemetry are kept while there is work. Without them nobody sees how it goes: for kernels that
-    /// measure what they cost.
+    /// Whether counters, clock, heartbeat and telemetry are stored while there is work. Without them the host cannot observe progress: for kernels that
+    /// measure their cost.
     const ACCOUNTS: bool = true;
 
-    /// Answers every message of a batch; every lane calls it. How many this lane refused (and answered as refused).
+    /// Answers every message of a batch. Every lane calls it. Returns how many messages this lane refused (and answered as refused).
     fn answer(&mut self, lanes: &L, batch: &Batch<'_, '_, Self::Input, Self::Output, M>) -> u64;
 }
 
@@ -64,16 +67,16 @@ pub struct Launch {
     pub epoch: u32,
     /// Nanoseconds without message, command or room for answers after which the kernel leaves.
     pub idle_ns: u64,
-    /// Messages taken together at most, at least 1.
+    /// The most messages popped together, at least 1.
     pub batch: u64,
-    /// Where the rings lie if not in one piece each; for a launch of one group.
+    /// The addresses of rings with two headers, for a launch of one group; `None` if each ring is in one piece.
     pub split: Option<Split>,
-    /// Hash of the layouts that the kernel was compiled with. A control block with another is refused with [`Fault::Abi`].
+    /// Hash of the layouts that the kernel was compiled with. The kernel leaves with [`Fault::Abi`] if its control block has another.
     pub abi: u64,
 }
 
 impl Launch {
-    /// Of the arguments that every persistent kernel takes first, and the hash of its layouts; rings in one piece each.
+    /// Converts the first arguments of every persistent kernel and the hash of its layouts, for rings in one piece each.
     #[must_use]
     #[inline(always)]
     pub const fn new(controls: DevicePointer<ControlBlock<u64>>, epoch: Epoch, idle_ns: u64, batch: u64, abi: u64) -> Self {
@@ -113,19 +116,20 @@ enum Verdict {
     Run = 2,
 }
 
-/// Runs a handler until it is told to stop, between two SPSC rings.
+/// Runs a handler between two SPSC rings until the kernel leaves.
 ///
 /// # Safety
 ///
-/// What the control block names (rings, telemetry) is live until this returns and used by one host side only; this is the only kernel on it.
+/// The rings and the telemetry that the control block names are live until this returns, and one host side uses them. No other kernel uses this control
+/// block.
 #[inline(always)]
 pub unsafe fn persistent<M: Machine, L: Lanes, H: Handler<M, L>>(machine: &M, lanes: &L, launch: &Launch, handler: &mut H) {
     // SAFETY: the caller's promise.
     unsafe { serve::<M, L, H, Indexed<'_, H::Input, H::Output, M>>(machine, lanes, launch, launch.split, handler) }
 }
 
-/// As [`persistent`], between two rings with a flag in each slot ([`flagged`](ringmem_layouts::ring::flagged)): a message and what says that it is
-/// there are polled together.
+/// As [`persistent`], between two rings with a flag in each slot ([`flagged`](ringmem_layouts::ring::flagged)): one poll reads a message and its flag
+/// together.
 ///
 /// # Safety
 ///
@@ -136,13 +140,13 @@ pub unsafe fn persistent_flagged<M: Machine, L: Lanes, H: Handler<M, L>>(machine
     unsafe { serve::<M, L, H, Flagged<'_, H::Input, H::Output, M>>(machine, lanes, launch, launch.split, handler) }
 }
 
-/// As [`persistent`], for groups that all answer into one SPSC ring: each control block names its own input ring and the same output ring,
-/// `shared` is the address of their [`Aggregate`](ringmem_layouts::ring::aggregate::Aggregate). Answers of one group come in order, a batch in a row.
+/// As [`persistent`], for groups that answer into one SPSC ring. Each control block names its own input ring and the same output ring, and
+/// `shared` is the address of their [`Aggregate`](ringmem_layouts::ring::aggregate::Aggregate). Answers of one group are in order, and those of a batch are consecutive.
 ///
 /// # Safety
 ///
-/// As [`persistent`], but that all groups of this launch share the output ring and `shared`, and nobody else has them; `shared` began where the
-/// output ring's indices do.
+/// As [`persistent`], except that all groups of this launch share the output ring and `shared`, and no other kernel uses them. `shared` starts at the first
+/// index of the output ring.
 #[inline(always)]
 pub unsafe fn persistent_aggregated<M: Machine<Word: Counter>, L: Lanes, H: Handler<M, L>>(
     machine: &M,
@@ -223,7 +227,7 @@ unsafe fn serve<'a, M: Machine, L: Lanes, H: Handler<M, L>, R: Rings<'a, H::Inpu
     }
 }
 
-/// Says `Faulted` without having begun: for a kernel whose own arguments are wrong.
+/// Reports a fault and leaves without running: for a kernel whose own arguments are wrong.
 ///
 /// # Safety
 ///
