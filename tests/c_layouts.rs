@@ -57,7 +57,7 @@ layout_table! {
     36 pairs: [Pair; 3], "host";
     48 rate: f64, "the exchange";
     56 grid: [[i16; 2]; 3], "the trader";
-    68 _padding: [u8; 28], "nobody: zero";
+    68 _padding: [u8; 28], "none: zero";
 }
 
 /// Fields that are aligned to nothing.

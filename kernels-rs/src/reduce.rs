@@ -109,7 +109,7 @@ pub struct Reduced {
     /// The maximum.
     pub greatest: u64,
     /// Zero.
-    #[layout(writer = "nobody")]
+    #[layout(writer = "none: zero")]
     pub _reserved: [u64; 2],
 }
 

@@ -73,7 +73,7 @@ crate::layout_table! {
     32  input_ring: W, "host, before launch";
     40  output_ring: W, "host, before launch";
     48  telemetry: W, "host, before launch";
-    56  _host_reserved: W, "nobody: zero";
+    56  _host_reserved: W, "none: zero";
     64  state: W, "device";
     72  command_seen: W, "device";
     80  error: W, "device";

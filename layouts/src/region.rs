@@ -45,7 +45,7 @@ layout_table! {
     16 size: W, "creator";
     24 abi: W, "creator";
     32 count: W, "creator";
-    40 _reserved: [W; 3], "nobody: zero";
+    40 _reserved: [W; 3], "none: zero";
 }
 
 /// One entry of a region's table, 32 bytes.
@@ -68,7 +68,7 @@ layout_table! {
     0  kind: W, "creator";
     8  offset: W, "creator";
     16 size: W, "creator";
-    24 _reserved: W, "nobody: zero";
+    24 _reserved: W, "none: zero";
 }
 
 // SAFETY: words of plain data without padding or pointers, if `W` is plain data.

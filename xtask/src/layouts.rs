@@ -12,11 +12,11 @@ use crate::Failure;
 const HEAD: &str = "\
 # Layouts
 
-Every struct that host and device share. Made by `cargo xtask layouts` from the tables under the structs, which the compiler checks on
-every build and target; `cargo xtask layouts --check` fails where this page is not what they say.
+The layouts of all structs that host and device share. `cargo xtask layouts` generates this page from the descriptors that the compiler checks on
+every build and target; `cargo xtask layouts --check` fails if the page is out of date. In your own structs, `#[derive(SharedLayout)]` creates the descriptor.
 
-A *word* is 64 bits, in a header shared with another agent or in a message. A box's colour says who writes it, a dashed one is reserve; at
-the right stand the cache lines. `ringmem layout` prints the same on a terminal, and with `--format c` as a header for C and C++.
+A *word* has 64 bits, in a header shared with another agent or in a message. The colour of a box shows the writer, and a dashed box is reserved. The
+cache lines are on the right. `ringmem layout` prints the same on a terminal, and with `--format c` as a header for C and C++.
 ";
 
 /// Writes the page and the pictures, and removes pictures of structs that no longer exist.

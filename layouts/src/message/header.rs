@@ -110,7 +110,7 @@ layout_table! {
     40 deadline: u64, "sender";
     48 timestamp: u64, "sender";
     56 checksum: u32, "sender";
-    60 _reserved: u32, "nobody: zero";
+    60 _reserved: u32, "none: zero";
 }
 
 // SAFETY: 64 bytes of plain integers without padding or pointers.

@@ -55,7 +55,7 @@ layout_table! {
     32 length: u64, "sender";
     40 flags: u64, "sender";
     48 tag: u64, "sender";
-    56 _reserved: u64, "nobody: zero";
+    56 _reserved: u64, "none: zero";
 }
 
 // SAFETY: 64 bytes of plain integers without padding or pointers.

@@ -50,7 +50,7 @@ crate::layout_table! {
     impl<C> Aggregate<C>: size 128, align 128;
     0  reserved: C, "any producer";
     8  published: C, "the producer whose turn it is";
-    16 _reserved: [C; 14], "nobody: zero";
+    16 _reserved: [C; 14], "none: zero";
 }
 
 impl<C: Word> Aggregate<C> {

@@ -111,7 +111,7 @@ layout_table! {
     0  tail: W, "producer";
     8  owner: W, "producer";
     16 waiting: W, "hosts that sleep";
-    24 _reserved: [W; 13], "nobody: zero";
+    24 _reserved: [W; 13], "none: zero";
 }
 
 layout_table! {
@@ -119,7 +119,7 @@ layout_table! {
     0  head: W, "consumer";
     8  owner: W, "consumer";
     16 waiting: W, "hosts that sleep";
-    24 _reserved: [W; 13], "nobody: zero";
+    24 _reserved: [W; 13], "none: zero";
 }
 
 layout_table! {
@@ -131,7 +131,7 @@ layout_table! {
     32 slots_offset: W, "creator";
     40 flags: W, "creator";
     48 message_kind: W, "creator";
-    56 _reserved: [W; 9], "nobody: zero";
+    56 _reserved: [W; 9], "none: zero";
 }
 
 // SAFETY: words of plain data without padding or pointers, if `W` is plain data.

@@ -22,7 +22,7 @@ impl Parties {
             let class = match party {
                 "host" => "host".to_owned(),
                 "device" => "device".to_owned(),
-                "nobody" => "nobody".to_owned(),
+                "none" => "none".to_owned(),
                 _ => {
                     others += 1;
                     format!("other{}", (others - 1) % OTHERS)
@@ -36,7 +36,7 @@ impl Parties {
     /// The class of a writer's boxes.
     pub fn class(&self, writer: &str) -> &str {
         let party = party(writer);
-        self.named.iter().find(|(known, _)| *known == party).map_or("nobody", |(_, class)| class)
+        self.named.iter().find(|(known, _)| *known == party).map_or("none", |(_, class)| class)
     }
 
     /// A box and a name for each, from left to right, in as many lines as they need.
@@ -70,12 +70,12 @@ text{font-family:ui-monospace,'DejaVu Sans Mono',Menlo,Consolas,monospace;fill:#
 .mid{text-anchor:middle}.end{text-anchor:end}
 .page{fill:#ffffff}.line{fill:none;stroke:#8c959f}
 g path{stroke-width:1.2;stroke-linejoin:round}
-.host path{fill:#d4e6ff;stroke:#3b76bd}.device path{fill:#ffe3c4;stroke:#b86a1c}.nobody path{fill:#f1f2f4;stroke:#a4abb3;stroke-dasharray:4 3}
+.host path{fill:#d4e6ff;stroke:#3b76bd}.device path{fill:#ffe3c4;stroke:#b86a1c}.none path{fill:#f1f2f4;stroke:#a4abb3;stroke-dasharray:4 3}
 .other0 path{fill:#d5f0d8;stroke:#3a8a48}.other1 path{fill:#e9defc;stroke:#7a52c2}.other2 path{fill:#fcdce8;stroke:#b5416f}
 .other3 path{fill:#cdf0f0;stroke:#21838a}.other4 path{fill:#fbf0bd;stroke:#93780c}
 @media (prefers-color-scheme:dark){
 text{fill:#e6edf3}.muted{fill:#9198a1}.kind{fill:#c3ccd6}.page{fill:#0d1117}.line{stroke:#6e7681}
-.host path{fill:#17365c;stroke:#6cabf0}.device path{fill:#57330f;stroke:#eda458}.nobody path{fill:#1d2127;stroke:#6e7681}
+.host path{fill:#17365c;stroke:#6cabf0}.device path{fill:#57330f;stroke:#eda458}.none path{fill:#1d2127;stroke:#6e7681}
 .other0 path{fill:#153f1f;stroke:#62c073}.other1 path{fill:#3a2664;stroke:#b08ef2}.other2 path{fill:#561b38;stroke:#ec82b0}
 .other3 path{fill:#0e4048;stroke:#4fc2cb}.other4 path{fill:#45390a;stroke:#d8bc48}
 }";

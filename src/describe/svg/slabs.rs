@@ -19,7 +19,7 @@ const NARROW: f64 = 2.0;
 
 /// The parts' colours: of the same boxes as a map of bytes has.
 const STATES: [(PartState, &str, &str); 3] =
-    [(PartState::Live, "live", "host"), (PartState::Cached, "cached", "device"), (PartState::Free, "free", "nobody")];
+    [(PartState::Live, "live", "host"), (PartState::Cached, "cached", "device"), (PartState::Free, "free", "none")];
 
 /// Neighbours of one kind.
 struct Run {
