@@ -312,7 +312,7 @@ impl Shared {
 
 impl Drop for CudaBackend {
     /// Blocks and streams are already dropped, except those that were closed or dropped under a running kernel. If that kernel does not
-    /// exit within [`LEAVING`], device resources are leaked, since freeing them would wait for it.
+    /// exit within two seconds, device resources are leaked, since freeing them would wait for it.
     fn drop(&mut self) {
         if !process::is_home() {
             return;
