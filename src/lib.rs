@@ -111,4 +111,6 @@ mod pages {
     struct Migration;
     #[doc = include_str!("../docs/practices.md")]
     struct Practices;
+    #[doc = include_str!("../docs/rings.md")]
+    struct Rings;
 }

@@ -245,8 +245,10 @@ fn owned_ends_have_no_corrupt_in_their_errors_and_round_the_capacity_up() {
     assert_eq!(pushed[..4], [Ok(()); 4]);
     assert_eq!(pushed[4..], [Err(Full(4)), Err(Full(5))]);
     assert_eq!((producer.capacity(), consumer.capacity()), (4, 4));
+    assert_eq!((producer.len(), consumer.len(), producer.is_full(), consumer.is_empty()), (4, 4, true, false));
     assert_eq!(consumer.try_iter().collect::<Vec<_>>(), [0, 1, 2, 3]);
     assert_eq!(consumer.pop(), Err(Empty));
+    assert!(consumer.is_empty() && producer.is_empty() && !producer.is_full());
 
     let (mut flagged, _consumer) = flagged::bounded::<u64>(0);
     assert_eq!((flagged.capacity(), flagged.push(1), flagged.push(2)), (1, Ok(()), Err(Full(2))));

@@ -191,6 +191,7 @@ impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
 }
 
 /// For lanes that share one end: each holds an equal copy of its state, one of them polls and publishes.
+#[doc(hidden)]
 impl<'a, K: OneConsumer<T, M> + OneProducer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
     /// Returns the payload of the slots from the next one on.
     #[inline(always)]

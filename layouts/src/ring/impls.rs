@@ -170,6 +170,10 @@ mod bounded {
                     // The ring is in this process's memory.
                     <$end>::capacity(self) as usize
                 }
+                #[allow(clippy::unnecessary_cast, reason = "as above")]
+                fn len(&self) -> usize {
+                    <$end>::len(self) as usize
+                }
             }
         )+};
     }

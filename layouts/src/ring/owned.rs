@@ -171,8 +171,10 @@ impl<E: Pop> Owned<E> {
 
 /// An end that knows the capacity of its ring.
 #[doc(hidden)]
+#[allow(clippy::len_without_is_empty)]
 pub trait Bounded {
     fn capacity(&self) -> usize;
+    fn len(&self) -> usize;
 }
 
 impl<E: Bounded> Owned<E> {
@@ -180,6 +182,24 @@ impl<E: Bounded> Owned<E> {
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.end.capacity()
+    }
+
+    /// Returns how much is in the ring, as far as this end knows: values, or bytes with their lengths for [`framed`].
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.end.len()
+    }
+
+    /// Returns whether nothing is in the ring.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Returns whether the ring is full. A lossy ring overwrites then.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.len() == self.capacity()
     }
 }
 

@@ -198,6 +198,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
 }
 
 /// For lanes that share one end: each holds an equal copy of its state, one of them polls and publishes.
+#[doc(hidden)]
 impl<'a, K: OneProducer<T, M> + InPlace, T, M: Machine> Producer<'a, K, T, M> {
     /// Returns the consumer's index as it stands in memory.
     #[inline(always)]

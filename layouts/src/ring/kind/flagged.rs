@@ -224,6 +224,7 @@ impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
 }
 
 /// For lanes that share one end: each holds an equal copy of its state and writes slots of its own, one of them publishes.
+#[doc(hidden)]
 impl<'a, T, M: Machine> Producer<'a, Flagged, T, M> {
     /// Sets the flag of the slot `offset` places after the next one, which is not the first of its batch: it is read only after the
     /// first's, which [`publication`](Self::publication) sets.
@@ -261,6 +262,7 @@ impl<'a, T, M: Machine> Producer<'a, Flagged, T, M> {
 }
 
 /// As for the producer.
+#[doc(hidden)]
 impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
     /// Counts `count` slots as emptied, without releasing them.
     ///

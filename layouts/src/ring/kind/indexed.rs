@@ -421,6 +421,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
 }
 
 /// For lanes that share one end: each holds an equal copy of its state, one of them polls and publishes.
+#[doc(hidden)]
 impl<'a, T, M: Machine> Producer<'a, Indexed, T, M> {
     /// Counts `count` slots as filled, without publishing.
     ///
@@ -446,6 +447,7 @@ impl<'a, T, M: Machine> Producer<'a, Indexed, T, M> {
 }
 
 /// As for the producer.
+#[doc(hidden)]
 impl<'a, T, M: Machine> Consumer<'a, Indexed, T, M> {
     /// Returns the producer's index as it stands in memory.
     #[inline(always)]
