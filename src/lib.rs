@@ -1,15 +1,20 @@
-//! The memory that a CPU and a GPU share while a kernel keeps running.
+//! Shared structs, lock-free rings and buffers between Rust and a running GPU kernel.
 //!
-//! Without features this crate is [`ringmem_layouts`] and nothing else: the bytes and protocols that both sides see, `no_std`, no
-//! allocator. The feature `std` adds the host: `backend`, who gives memory and runs kernels, one whose devices are simulated and, with the
-//! feature `cuda`, one over a driver; `memory`, one buffer type over any memory; `pool`, memory handed out over and over; `manager`, named
-//! buffers that grow; `registry`, buffers by number, in messages too; `mirror`, a host copy and a device copy kept in step; `stream`, queues of
-//! copies and kernels, waited for by threads and tasks; `double_buffer`, buffers in turn between a device and the host; `copy`, merged and chunked copies;
-//! `streaming`, data larger than device memory; `peer`, copies between devices; `bridge`, messages between a host's rings and a
-//! kernel's; `channel`, a persistent kernel and its rings; `wait`, ends of rings that sleep; `shared`, rings between processes; `cache`, what was
-//! used last; `config`, all settings in one value; `visibility`, what host and device see of each other; `describe`, layouts for people and for
-//! other compilers.
-//! The feature `testing` adds `conformance`, the suite that every backend passes.
+//! Without features this crate is [`ringmem_layouts`]: layouts, rings and protocols that host and device share, `no_std`, without an allocator. The feature `std`
+//! adds the host:
+//!
+//! | module | contents |
+//! |---|---|
+//! | `backend` | simulated devices and, with the feature `cuda`, those of a driver |
+//! | `memory`, `pool` | one buffer type over any memory; adaptors; a caching allocator |
+//! | `stream` | queues of copies and kernels, with waiting from threads and tasks |
+//! | `channel`, `bridge` | a persistent kernel with its rings; rings to kernels that you launch yourself |
+//! | `copy`, `mirror`, `double_buffer`, `streaming`, `peer` | merged and chunked copies; a copy on each side; frames; data larger than device memory; between devices |
+//! | `manager`, `registry` | named buffers that grow; numbered buffers for messages |
+//! | `wait`, `shared` | waiting at rings; rings between processes |
+//! | `config`, `visibility`, `describe`, `cache` | settings in one value; memory visibility of host and device; printed layouts; an LRU cache |
+//!
+//! The feature `testing` adds `conformance`, the test suite for backends. The guide in `docs/guide` explains when to use which.
 //!
 //! ```
 //! # #[cfg(feature = "std")]
@@ -61,10 +66,10 @@ pub mod error;
 mod fork;
 #[cfg(feature = "std")]
 mod free_list;
-// What the models in unit tests run on.
+// The machine of the loom models in unit tests.
 #[cfg(all(test, feature = "std"))]
 #[path = "../layouts/tests/loom_machine/mod.rs"]
-#[allow(dead_code, reason = "made for the rings' own models")]
+#[allow(dead_code, reason = "shared with the models of the rings")]
 mod loom_machine;
 #[cfg(feature = "std")]
 pub mod manager;
@@ -80,7 +85,7 @@ pub mod peer;
 pub mod pool;
 #[cfg(feature = "std")]
 pub mod registry;
-// Where the system has locks that die with their owner, and memory whose size can be sealed.
+// Needs locks that die with their owner, and memory whose size can be sealed.
 #[cfg(all(feature = "std", any(target_os = "linux", target_os = "android")))]
 pub mod shared;
 #[cfg(feature = "std")]
@@ -102,15 +107,36 @@ pub use ringmem_layouts::*;
 #[cfg(feature = "std")]
 pub use visibility::MemoryVisibility;
 
-/// The README and the pages of `docs` that show code: all of it runs.
+/// The README and the guide: their code runs.
 #[cfg(all(doctest, feature = "std"))]
 mod pages {
     #[doc = include_str!("../README.md")]
     struct Readme;
-    #[doc = include_str!("../docs/migration.md")]
+    #[doc = include_str!("../docs/guide/async.md")]
+    struct Async;
+    #[doc = include_str!("../docs/guide/cuda.md")]
+    struct Cuda;
+    #[doc = include_str!("../docs/guide/debugging.md")]
+    struct Debugging;
+    #[doc = include_str!("../docs/guide/kernel.md")]
+    struct Kernel;
+    #[doc = include_str!("../docs/guide/memory.md")]
+    struct Memory;
+    #[doc = include_str!("../docs/guide/migration.md")]
     struct Migration;
-    #[doc = include_str!("../docs/practices.md")]
+    #[doc = include_str!("../docs/guide/moving.md")]
+    struct Moving;
+    #[doc = include_str!("../docs/guide/no_std.md")]
+    struct NoStd;
+    #[doc = include_str!("../docs/guide/pools.md")]
+    struct Pools;
+    #[doc = include_str!("../docs/guide/practices.md")]
     struct Practices;
-    #[doc = include_str!("../docs/rings.md")]
+    #[doc = include_str!("../docs/guide/rings.md")]
     struct Rings;
+    #[doc = include_str!("../docs/guide/struct.md")]
+    struct Struct;
+    #[cfg(target_os = "linux")]
+    #[doc = include_str!("../docs/guide/processes.md")]
+    struct Processes;
 }

@@ -79,7 +79,7 @@ fn a_free_in_a_trace_waits_for_its_streams_when_it_runs_again() {
 }
 
 #[test]
-fn a_trace_does_not_run_on_too_few_streams_or_on_anothers() {
+fn a_trace_does_not_run_on_too_few_streams_or_on_another() {
     let (ours, others) = (backend(), backend());
     let trace = Trace::parse("alloc 0 100 1 on 0\nfree 0 after 0 2\n").expect("as it is written");
     let stream = Stream::new(&ours, 0).expect("a stream");

@@ -1,4 +1,4 @@
-//! `docs/layouts.md` and its pictures: generated from the descriptors, or compared with them.
+//! `docs/guide/layouts.md` and its pictures: generated from the descriptors, or compared with them.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -29,7 +29,7 @@ pub fn write() -> Result<(), Failure> {
     for path in left_over(&pages)? {
         fs::remove_file(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     }
-    println!("wrote docs/layouts.md and {} pictures", pages.len() - 1);
+    println!("wrote docs/guide/layouts.md and {} pictures", pages.len() - 1);
     Ok(())
 }
 
@@ -40,7 +40,7 @@ pub fn compare() -> Result<(), Failure> {
     if !stale.is_empty() {
         return Err(format!("{}\nrefresh them with `cargo xtask layouts`", stale.join("\n")).into());
     }
-    println!("docs/layouts.md and {} pictures are what the structs say", pages.len() - 1);
+    println!("docs/guide/layouts.md and {} pictures are what the structs say", pages.len() - 1);
     Ok(())
 }
 
@@ -72,7 +72,7 @@ fn pages() -> Vec<(PathBuf, String)> {
 
 /// Returns the directory of the pictures; the page is in its parent.
 fn folder() -> PathBuf {
-    crate::root().join("docs/layouts")
+    crate::root().join("docs/guide/layouts")
 }
 
 /// Returns files in the directory that are not among `pages`.
@@ -118,7 +118,7 @@ mod tests {
         pages[1].0.set_file_name("Another.svg");
         let stale = stale(&pages).unwrap();
         assert_eq!(stale.len(), 3, "{stale:?}");
-        assert!(stale[0].ends_with("docs/layouts.md is not what the structs say"), "{stale:?}");
+        assert!(stale[0].ends_with("docs/guide/layouts.md is not what the structs say"), "{stale:?}");
         assert!(stale[1].contains("Another.svg: "), "{stale:?}");
         let gone = format!("{}.svg shows a struct that is gone", ABI.layouts[0].name);
         assert!(stale[2].ends_with(&gone), "{stale:?}");

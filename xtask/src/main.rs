@@ -31,7 +31,7 @@ cargo xtask COMMAND
   ptx-check --planted       compiles a kernel whose ordering is lost and demands that the check finds it
   ptxas [FILE]              assembles the PTX for sm_75 to sm_100; demands no stack frame and no spills, and, where nvdisasm is
                             there, few instructions a batch
-  layouts                   writes docs/layouts.md and the pictures in docs/layouts
+  layouts                   writes docs/guide/layouts.md and the pictures in docs/guide/layouts
   layouts --check           compares them with the structs, writes nothing
   gpu-bundle                makes target/gpu-bundle: programs, PTX and run.sh for a machine with a GPU and nothing else
   gpu-smoke                 makes target/gpu-smoke: the first-light program for a machine with a GPU

@@ -228,7 +228,7 @@ fn a_trace_is_not_drawn_over_by_any_name() {
     assert_eq!(std::fs::read_to_string(&trace).expect("it is there"), "alloc 0 4096 256\n");
 }
 
-/// The figures in README and `docs/features.md` for the checked-in trace.
+/// The figures in README and `docs/internals/features.md` for the checked-in trace.
 #[test]
 fn the_trace_that_is_checked_in_has_these_figures() {
     let object = replay(&recorded(), &[]);

@@ -20,7 +20,7 @@ pub(super) fn pause(hints: u32) {
 /// back, and it is the look itself that slows the other down. A wait before the look makes both faster, if messages do come that densely. So
 /// one is tried now and then, kept up while it pays, and tried less often where it does not.
 ///
-/// Two threads, messages of 8 bytes, each published: 24 ns without this, 4 ns with it (docs/rings.md). One thread that pushes and pops
+/// Two threads, messages of 8 bytes, each published: 24 ns without this, 4 ns with it (docs/internals/rings.md). One thread that pushes and pops
 /// in turn pays some six instructions.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
