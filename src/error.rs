@@ -24,7 +24,7 @@ use ringmem_layouts::ring::LayoutError;
 use crate::backend::MemoryLocation;
 pub use config::ConfigError;
 pub use id::IdError;
-use text::{Bounds, Differing, Known, Log, Stopped, SystemCall, Unknown};
+use text::{Bounds, Bytes, Differing, Known, Log, Stopped, SystemCall, Unknown};
 
 /// A result with [`Error`] as the default error type.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -68,7 +68,7 @@ pub enum Error {
         resident: u64,
     },
     /// Not enough memory is free now. It may succeed after frees.
-    #[error("out of memory: {requested} bytes requested, {free} free, {largest} the largest in one piece at that alignment")]
+    #[error("out of memory: requested {}, free {}, largest free block at that alignment {}", Bytes(*requested), Bytes(*free), Bytes(*largest))]
     OutOfMemory {
         /// The requested bytes.
         requested: u64,
@@ -78,7 +78,7 @@ pub enum Error {
         largest: u64,
     },
     /// A limit on memory would be exceeded. It may succeed after frees, unless more than the limit was requested.
-    #[error("{of} limit reached: {requested} bytes requested, {used} of {limit} in use")]
+    #[error("{of} limit reached: requested {}, {} of {} in use", Bytes(*requested), Bytes(*used), Bytes(*limit))]
     Limit {
         /// The limited memory.
         of: LimitOf,
@@ -142,7 +142,7 @@ pub enum Error {
         state: &'static str,
     },
     /// A device ordinal that does not exist.
-    #[error("no device {asked}: there are {devices}")]
+    #[error("no device {asked}: the backend has {devices}")]
     NoDevice {
         /// The requested ordinal.
         asked: u32,

@@ -149,9 +149,9 @@ fn answers() -> Vec<(Error, &'static [&'static str])> {
         (Aligned::new(device.clone(), 48).expect_err("no power of two"), &["48"]),
         (
             Buffer::<u8, _>::new(device.clone(), 2 << 20).expect_err("too much"),
-            &["out of memory: 2097152 bytes requested", "1048536 free", "1048536 the largest"],
+            &["out of memory: requested 2 MiB", "free 1048536 bytes", "largest free block at that alignment 1048536 bytes"],
         ),
-        (Buffer::<u8, _>::new(Limited::new(device.clone(), 100), 101).expect_err("too much"), &["101", "0 of 100"]),
+        (Buffer::<u8, _>::new(Limited::new(device.clone(), 100), 101).expect_err("too much"), &["101 bytes", "0 bytes of 100 bytes"]),
         (buffer.slice(12..44).err().expect("too long"), &["32", "12", "40"]),
         (buffer.slice(seven..3).err().expect("inverted"), &["7", "3"]),
         (buffer.copy_from(&[0; 41]).expect_err("one too many"), &["41", "40"]),
@@ -202,7 +202,7 @@ fn of_blocks(ours: &Clean, theirs: &Clean) -> Vec<(Error, &'static [&'static str
     vec![
         (foreign.expect_err("not theirs"), &["free"]),
         (wrong.expect_err("another layout"), &["64", "63"]),
-        (over, &["11", "0 of 10"]),
+        (over, &["11 bytes", "0 bytes of 10 bytes"]),
         (map, &["12"]),
     ]
 }

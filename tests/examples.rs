@@ -57,7 +57,7 @@ fn pools_say_what_is_used_available_and_there() {
 fn a_stopped_stream_goes_on_and_is_written_whole() {
     let text = printed("05_stream_a_file", &[]);
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines[0], "stopped: 1280 KiB are done, because it was told to stop", "{text}");
+    assert_eq!(lines[0], "stopped: 1280 KiB are done, because it was cancelled", "{text}");
     assert_eq!(lines[1], "then 2816 KiB in 44 chunks, at most 3 under way", "{text}");
     assert_eq!(lines[2..], ["written: 4096 KiB, each byte 7 more"], "{text}");
 }

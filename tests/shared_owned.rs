@@ -188,7 +188,7 @@ fn a_successor_that_attached_and_left_meanwhile_is_not_missed() {
         assert_eq!(consumer.wait_for_peer(SLEEP, past()), nobody(OwnerState::Left));
     }
     let said = NoPeer { end: Side::Producer, state: OwnerState::Left }.to_string();
-    assert_eq!(said, "no producer attached before the deadline: the last one has left");
+    assert_eq!(said, "no producer attached before the deadline: the last one was dropped");
 }
 
 #[test]

@@ -136,7 +136,7 @@ fn without_a_driver_auto_says_why_it_took_the_host_and_cuda_fails_in_one_line() 
 #[test]
 fn with_a_driver_that_drives_nothing_auto_says_why_it_took_the_host_and_cuda_fails_in_one_line() {
     for (variable, value, why) in [
-        ("RINGMEM_DOUBLE_DEVICES", "0", "no device 0: there are 0"),
+        ("RINGMEM_DOUBLE_DEVICES", "0", "no device 0: the backend has 0"),
         ("RINGMEM_DOUBLE_FAIL", "cuInit:1:999", "cuInit: CUDA_ERROR_UNKNOWN (999)"),
     ] {
         let run = |arguments: &[&str]| {

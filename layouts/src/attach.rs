@@ -98,17 +98,17 @@ impl fmt::Display for AttachError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Misaligned { address, align } => write!(f, "address {address:#x} is null or not a multiple of {align}"),
-            Self::TooSmall { needed, got } => write!(f, "{needed} bytes needed, {got} there"),
-            Self::Magic { expected, got } => write!(f, "magic {got:#018x}, not {expected:#018x}: nothing was laid out here"),
-            Self::Version { expected, got } => write!(f, "version {got}, not {expected}"),
-            Self::Abi { expected, got } => write!(f, "compiled with other layouts: ABI {got:#018x}, not {expected:#018x}"),
-            Self::Kind { expected, got } => write!(f, "messages of kind {got}, not {expected}"),
-            Self::Capacity { got } => write!(f, "a capacity of {got} is not a power of two that fits memory and both headers"),
-            Self::SlotSize { expected, got } => write!(f, "slots of {got} bytes, not {expected}"),
-            Self::Offset { got } => write!(f, "offset {got} is misaligned or outside"),
-            Self::Count { got } => write!(f, "{got} entries are more than a region has"),
+            Self::TooSmall { needed, got } => write!(f, "region too small: {got} bytes, {needed} needed"),
+            Self::Magic { expected, got } => write!(f, "not formatted: magic is {got:#018x}, expected {expected:#018x}"),
+            Self::Version { expected, got } => write!(f, "version {got}, expected {expected}"),
+            Self::Abi { expected, got } => write!(f, "compiled with different layouts: ABI {got:#018x}, expected {expected:#018x}"),
+            Self::Kind { expected, got } => write!(f, "messages of kind {got}, expected {expected}"),
+            Self::Capacity { got } => write!(f, "invalid capacity {got}: not a power of two that fits the memory and both headers"),
+            Self::SlotSize { expected, got } => write!(f, "slots of {got} bytes, expected {expected}"),
+            Self::Offset { got } => write!(f, "invalid offset {got}: misaligned or out of bounds"),
+            Self::Count { got } => write!(f, "{got} entries: more than a region can have"),
             Self::Corrupt(Corrupt { head, tail, capacity }) => {
-                write!(f, "ring is corrupt: head {head} and tail {tail} are no indices of these {capacity} slots")
+                write!(f, "ring is corrupt: head {head} and tail {tail} are invalid for {capacity} slots")
             }
         }
     }

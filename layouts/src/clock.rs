@@ -142,7 +142,7 @@ impl fmt::Display for Drift {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { remote, now_us, most_ahead_us } = self;
         let ahead = remote.physical_us().saturating_sub(*now_us);
-        write!(f, "stamp {remote} is {ahead} us ahead of {now_us}: {most_ahead_us} us are allowed, and nothing past {LAST_US}")
+        write!(f, "stamp {remote} is {ahead} us ahead of {now_us}: at most {most_ahead_us} us allowed, none past {LAST_US}")
     }
 }
 

@@ -76,7 +76,7 @@ pub struct Busy;
 
 impl fmt::Display for Busy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("telemetry is being written, or its writer died while it wrote")
+        f.write_str("telemetry is being written, or its writer stopped in the middle")
     }
 }
 

@@ -513,7 +513,7 @@ fn indices_of_other_laps_than_the_slots_are_corrupt() {
     }
     assert_eq!(
         AttachError::Corrupt(Corrupt { head: 8, tail: 9, capacity: 4 }).to_string(),
-        "ring is corrupt: head 8 and tail 9 are no indices of these 4 slots"
+        "ring is corrupt: head 8 and tail 9 are invalid for 4 slots"
     );
 }
 

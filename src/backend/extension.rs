@@ -36,7 +36,7 @@ pub trait Extension {
     /// [`Operation`](Error::Operation) for a ticket that is not reached or failed; [`Unsupported`](Error::Unsupported) if it was not recorded or
     /// was forgotten.
     fn elapsed(&self, from: Ticket, to: Ticket) -> Result<Duration> {
-        Err(Error::Unsupported { what: "the time of a ticket that was not recorded" })
+        Err(Error::Unsupported { what: "the time of a ticket without a recorded event" })
     }
 
     /// Releases the timestamp of a recorded ticket.
@@ -100,7 +100,7 @@ pub trait Extension {
     /// [`NoDevice`](Error::NoDevice); [`Unsupported`](Error::Unsupported) if [`Capabilities::peers`](super::Capabilities::peers) does not list the peer;
     /// the driver's error.
     fn set_peer(&self, device: u32, peer: u32, enabled: bool) -> Result<()> {
-        if device == peer { Ok(()) } else { Err(Error::Unsupported { what: "reaching that device's memory from this one" }) }
+        if device == peer { Ok(()) } else { Err(Error::Unsupported { what: "peer access between these devices" }) }
     }
 }
 

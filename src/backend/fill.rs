@@ -71,7 +71,7 @@ impl Fill {
         if takes(self.size.into()) {
             return Ok(());
         }
-        Err(Error::Unsupported { what: "a fill with elements of another size than 1, 2, 4 or 8 bytes" })
+        Err(Error::Unsupported { what: "a fill whose element size is not 1, 2, 4 or 8 bytes" })
     }
 }
 

@@ -249,7 +249,7 @@ impl Carrier {
 
     /// A copy of a word to the staging pages, and the staged word.
     fn to_staging(&self, from: Place, word: u64) -> Result<(Copy, &HostWord)> {
-        let Some(staged) = self.staging.host() else { return Err(Error::Unsupported { what: "pinned memory at an address of the host" }) };
+        let Some(staged) = self.staging.host() else { return Err(Error::Unsupported { what: "pinned memory at a caller's host address" }) };
         // SAFETY: `QUEUED` or `AT_ONCE`: within a page of this carrier's.
         let staged = unsafe { staged.add(word as usize) };
         // SAFETY: these are accessed as words, and live as long as the carrier.

@@ -40,7 +40,7 @@ impl Near {
     pub fn new<T: RingMessage>(backend: &Arc<dyn Backend>, device: u32, kind: RingFlags, capacity: u64, start: u64) -> Result<Self> {
         let layout = RingLayout::of_kind::<T>(kind, capacity)?;
         let pages = Pages::new(backend, device, MemoryLocation::Pinned, layout.size())?;
-        let base = pages.host().ok_or(Error::Unsupported { what: "pinned memory at an address of the host" })?;
+        let base = pages.host().ok_or(Error::Unsupported { what: "pinned memory at a caller's host address" })?;
         // SAFETY: as long as the layout and aligned to a page, and all zero as pinned memory comes; nobody else knows of it.
         unsafe { base.cast::<RingHeader<HostWord>>().as_ref().format::<T>(&layout, start) };
         System::prepare();

@@ -12,7 +12,7 @@ pub enum SendError<T> {
     #[error("the input ring is full")]
     Full(T),
     /// The kernel's index is out of range.
-    #[error("ring is corrupt: the kernel's index claims what cannot be")]
+    #[error("ring is corrupt: the kernel's index is out of range")]
     Corrupt(T),
     /// Moving messages to the kernel failed.
     #[error("cannot move messages to the kernel")]

@@ -147,7 +147,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
         let memory = Pinned::new(backend, device);
         let region = PinnedBuffer::<Page>::new(memory, usize::try_from(pages).unwrap_or(usize::MAX))?;
         let (Some(base), Some(address)) = (region.as_ptr().map(NonNull::cast::<u8>), region.device_address()) else {
-            return Err(Error::Unsupported { what: "pinned memory at an address of the device" });
+            return Err(Error::Unsupported { what: "pinned memory at a device address" });
         };
         let address = address.get();
         let abi = module.abi().hash;
@@ -243,7 +243,7 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) if the kernel has not left; [`Unsupported`](Error::Unsupported) after [`open_raw`](Self::open_raw); otherwise as [`open`](Self::open).
+    /// [`Busy`](Error::Busy) if the kernel has not ended; [`Unsupported`](Error::Unsupported) after [`open_raw`](Self::open_raw); otherwise as [`open`](Self::open).
     pub fn restart(&mut self) -> Result<()> {
         if self.is_raw {
             return Err(Error::Unsupported { what: "Channel::restart after Channel::open_raw: use Channel::restart_raw" });
@@ -256,14 +256,14 @@ impl<I: RingMessage, O: RingMessage> Channel<I, O> {
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) if the kernel has not left; otherwise as [`open_raw`](Self::open_raw).
+    /// [`Busy`](Error::Busy) if the kernel has not ended; otherwise as [`open_raw`](Self::open_raw).
     ///
     /// # Safety
     ///
     /// The promise of [`open_raw`](Self::open_raw), for the new launch.
     pub unsafe fn restart_raw(&mut self) -> Result<()> {
         if self.kernel.as_ref().is_some_and(|kernel| !kernel.is_done()) {
-            return Err(Error::Busy { what: "the kernel has not left" });
+            return Err(Error::Busy { what: "the kernel has not ended" });
         }
         // Its state has told how it ended.
         drop(self.kernel.take());

@@ -11,7 +11,7 @@ use crate::backend::MemoryLocation;
 #[non_exhaustive]
 pub enum ConfigError {
     /// A number of bytes out of range.
-    #[error("{field} is {got} bytes where {least} to {most} are possible")]
+    #[error("invalid {field}: got {got} bytes, expected {least} to {most}")]
     Bytes {
         /// The path of the field in [`Config`](crate::config::Config) or [`BufferConfig`](crate::manager::BufferConfig).
         field: &'static str,
@@ -23,7 +23,7 @@ pub enum ConfigError {
         most: u64,
     },
     /// A time that is too short.
-    #[error("{field} is {got:?} where at least {least:?} is possible")]
+    #[error("invalid {field}: got {got:?}, expected at least {least:?}")]
     Interval {
         /// The path of the field in [`Config`](crate::config::Config).
         field: &'static str,
@@ -33,7 +33,7 @@ pub enum ConfigError {
         least: Duration,
     },
     /// A growth factor below 1, or with denominator 0.
-    #[error("growth is {numerator} / {denominator} where at least 1 is possible")]
+    #[error("invalid growth: got {numerator} / {denominator}, expected at least 1")]
     Growth {
         /// The numerator of the factor.
         numerator: u32,
@@ -41,7 +41,7 @@ pub enum ConfigError {
         denominator: u32,
     },
     /// A buffer whose element size differs from its configuration.
-    #[error("bytes_per_element is {wanted}, and an element of this buffer has {got} bytes")]
+    #[error("invalid bytes_per_element: got {wanted}, an element of this buffer has {got} bytes")]
     Element {
         /// The element size in [`BufferConfig`](crate::manager::BufferConfig).
         wanted: u32,
@@ -49,7 +49,7 @@ pub enum ConfigError {
         got: u64,
     },
     /// A location that the configuration disables.
-    #[error("location is {location:?}, and {needs} is off")]
+    #[error("invalid location: {location:?} needs {needs}, which is off")]
     Location {
         /// The configured location.
         location: MemoryLocation,

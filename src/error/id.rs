@@ -7,7 +7,7 @@ use ringmem_layouts::message::ReferenceError;
 #[non_exhaustive]
 pub enum IdError {
     /// No entry was ever registered with this id.
-    #[error("nothing was ever registered as number {index}: there are {slots}")]
+    #[error("no buffer was ever registered as number {index}: the registry has {slots} numbers")]
     Unknown {
         /// The number in the id.
         index: u32,
@@ -15,7 +15,7 @@ pub enum IdError {
         slots: u32,
     },
     /// The entry of the id was removed. Its slot is empty or has another entry.
-    #[error("number {index} was of generation {got} and is of generation {expected}: what it named is gone")]
+    #[error("stale id: number {index} has generation {expected}, the id has {got}; its buffer was freed")]
     Stale {
         /// The number in the id.
         index: u32,
@@ -25,7 +25,7 @@ pub enum IdError {
         got: u32,
     },
     /// The entry of the id was released. Existing leases keep it; new ones are refused.
-    #[error("number {index} was released, and goes with the last of {leases} leases")]
+    #[error("buffer {index} was released: it is freed with the last of {leases} leases")]
     Released {
         /// The number in the id.
         index: u32,
@@ -33,7 +33,7 @@ pub enum IdError {
         leases: u32,
     },
     /// An id of another registry, of this process or another.
-    #[error("an id of registry {got:#018x} was given to registry {expected:#018x}")]
+    #[error("id of registry {got:#018x} used on registry {expected:#018x}")]
     Foreign {
         /// The number of the registry.
         expected: u64,
@@ -41,7 +41,7 @@ pub enum IdError {
         got: u64,
     },
     /// A buffer with another element type.
-    #[error("a buffer of `{expected}` was asked for as one of `{got}`")]
+    #[error("type mismatch: the buffer has elements `{expected}`, requested `{got}`")]
     Elements {
         /// The registered element type.
         expected: &'static str,

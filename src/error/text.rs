@@ -29,6 +29,19 @@ impl Display for Bounds<'_> {
     }
 }
 
+/// A size in the largest unit that shows it in full, for example `32 MiB`, `4001 bytes`.
+pub struct Bytes(pub u64);
+
+impl Display for Bytes {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+        match units.into_iter().find(|&(_, shift)| self.0 != 0 && self.0.trailing_zeros() >= shift) {
+            Some((unit, shift)) => write!(f, "{} {unit}", self.0 >> shift),
+            None => write!(f, "{} bytes", self.0),
+        }
+    }
+}
+
 pub struct Unknown<'a> {
     pub address: &'a u64,
     pub layouts: &'a Option<Box<[(MemoryLocation, Layout); 2]>>,
@@ -105,13 +118,13 @@ pub struct Stopped<'a> {
 impl Display for Stopped<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match (self.state, self.is_over) {
-            (Some(state), true) if state.has_ended() => write!(f, "has left, {state:?}")?,
-            (Some(state), false) if state.has_ended() => write!(f, "is leaving, {state:?}, after {} ms", self.waited.as_millis())?,
-            (Some(State::Created), true) => write!(f, "has returned without starting, {:?}", State::Created)?,
-            (Some(state), true) => write!(f, "has returned without saying so, {state:?}")?,
+            (Some(state), true) if state.has_ended() => write!(f, "has ended: {state:?}")?,
+            (Some(state), false) if state.has_ended() => write!(f, "is {state:?} but has not returned after {} ms", self.waited.as_millis())?,
+            (Some(State::Created), true) => write!(f, "returned without starting: {:?}", State::Created)?,
+            (Some(state), true) => write!(f, "returned without reporting it: {state:?}")?,
             (Some(state), false) => write!(f, "is {state:?} after {} ms", self.waited.as_millis())?,
-            (None, true) => f.write_str("has returned in no known state")?,
-            (None, false) => f.write_str("is in no known state")?,
+            (None, true) => f.write_str("returned with an unknown state")?,
+            (None, false) => f.write_str("has an unknown state")?,
         }
         match self.fault {
             Some(fault) => write!(f, ": {fault} ({} faults)", self.faults),

@@ -284,7 +284,7 @@ impl<M: Memory> Shared<M> {
         if self.process.is_this() {
             Ok(())
         } else {
-            Err(Error::Unsupported { what: "a manager of the process that this one was forked from" })
+            Err(Error::Unsupported { what: "a manager of the parent process after fork" })
         }
     }
 

@@ -99,7 +99,7 @@ impl<T: DeviceBytes, M: Memory> Lists<T> for LeaseMut<'_, T, M> {
         if self.entry.metadata.config.is_async {
             Ok(())
         } else {
-            Err(Error::Unsupported { what: "a queued transfer of a buffer that is not configured for them" })
+            Err(Error::Unsupported { what: "a queued transfer of a buffer that is not configured for queued transfers" })
         }
     }
     fn used(&mut self, ticket: Ticket) {

@@ -41,12 +41,12 @@ impl Pages {
             MemoryLocation::Device => Self::Device(GpuBuffer::new(Device::new(backend, device), count)?),
             MemoryLocation::Pinned => Self::Pinned(PinnedBuffer::new(Pinned::new(backend, device), count)?),
             MemoryLocation::Unified => Self::Unified(UnifiedBuffer::new(Unified::new(backend, device), count)?),
-            MemoryLocation::Host => return Err(Error::Unsupported { what: "pageable memory for what a device reaches" }),
+            MemoryLocation::Host => return Err(Error::Unsupported { what: "pageable memory for device access" }),
         })
     }
 
     pub fn address(&self) -> Result<DeviceAddress> {
-        each!(self, buffer => buffer.device_address()).ok_or(Error::Unsupported { what: "memory that a device reaches at no address" })
+        each!(self, buffer => buffer.device_address()).ok_or(Error::Unsupported { what: "memory without a device address" })
     }
 
     /// Where the host finds it. Managed memory is not the host's while a kernel runs, so not here.
@@ -74,6 +74,6 @@ impl Pages {
 
     /// A queued operation uses them, beside others.
     pub fn used(&mut self, ticket: Ticket) -> Result<()> {
-        each!(self, buffer => buffer.used_too(ticket)).map_err(|_| Error::Busy { what: "by as many streams as can be listed" })
+        each!(self, buffer => buffer.used_too(ticket)).map_err(|_| Error::Busy { what: "by the maximum number of streams" })
     }
 }

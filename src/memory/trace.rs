@@ -103,7 +103,7 @@ pub enum TraceError {
         form: &'static str,
     },
     /// A block whose number is not above those before it.
-    #[error("line {line}: block {block} was numbered before")]
+    #[error("line {line}: duplicate block number {block}")]
     Number {
         /// The line's number, from 1.
         line: usize,
@@ -111,7 +111,7 @@ pub enum TraceError {
         block: u64,
     },
     /// A last line without its end, right or wrong as far as it goes.
-    #[error("line {line} has no end: the trace was cut")]
+    #[error("line {line} has no line end: the trace is truncated")]
     Cut {
         /// Its number, from 1.
         line: usize,

@@ -80,7 +80,7 @@ where
     /// given.
     pub fn through<R>(&mut self, access: Access, queue: impl FnOnce(Buffer<T, D>) -> (Buffer<T, D>, R)) -> Result<R> {
         if self.is_shared {
-            return Err(Error::Unsupported { what: "lending the device's copy where it is the host's" });
+            return Err(Error::Unsupported { what: "a loan of the device copy where host and device share one buffer" });
         }
         self.open_device(access)?;
         let Some(device) = self.device.take() else {
@@ -103,7 +103,7 @@ where
         }
         same_backend(&**self.device_memory.backend(), &**device.memory().backend())?;
         if (device.device_address(), device.memory().device()) != lent {
-            return Err(Error::Unsupported { what: "another buffer than the one that was lent" });
+            return Err(Error::Unsupported { what: "a buffer other than the borrowed one" });
         }
         (self.device, self.state) = (Some(device), state);
         Ok(result)

@@ -167,7 +167,7 @@ impl Peers {
         self.matrix.check(from)?;
         self.matrix.check(to)?;
         if !self.can_reach(from, to) {
-            return Err(Error::Unsupported { what: "reaching that device's memory from this one" });
+            return Err(Error::Unsupported { what: "peer access between these devices" });
         }
         if from == to || self.is_enabled(from, to) == enabled {
             return Ok(());
@@ -273,7 +273,7 @@ impl Peers {
         let (chunk, depth) = strategy.parts(elements * size, size)?;
         let chunks = Chunks::new(elements, size, chunk)?;
         let ([out, _], [_, into]) = (self.streams_of(source)?, self.streams_of(target)?);
-        let busy = |_| Error::Busy { what: "as many copies between devices are under way as may be" };
+        let busy = |_| Error::Busy { what: "too many copies between devices are in flight" };
         let place = self.places.reserve(1).map_err(busy)?;
         let way = match strategy {
             Strategy::Staged { .. } => {

@@ -43,13 +43,13 @@ impl Classes {
     /// for a largest block above 64 GiB, and for more than 255 classes.
     pub fn new(least: u64, octaves: u32, steps: u32) -> Result<Self> {
         if !(UNIT..=LEAST_MOST).contains(&least) {
-            return Err(ConfigError::Bytes { field: "the least block of size classes", got: least, least: UNIT, most: LEAST_MOST }.into());
+            return Err(ConfigError::Bytes { field: "smallest block of size classes", got: least, least: UNIT, most: LEAST_MOST }.into());
         }
         if !least.is_power_of_two() {
-            return Err(Error::Unsupported { what: "a least block of size classes whose bytes are no power of two" });
+            return Err(Error::Unsupported { what: "a smallest block whose size is not a power of two" });
         }
         if !matches!(steps, 1 | 2 | 4 | 8) {
-            return Err(Error::Unsupported { what: "a number of size classes an octave that is none of 1, 2, 4 and 8" });
+            return Err(Error::Unsupported { what: "a number of size classes per power of two other than 1, 2, 4 or 8" });
         }
         let between = |what, asked: u64, least: u64, most: u64| {
             if (least..=most).contains(&asked) { Ok(()) } else { Err(Error::Size { what, asked, least, most }) }

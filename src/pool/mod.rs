@@ -188,7 +188,7 @@ impl<M: Memory> Pool<M> {
         if self.shared.process.is_this() {
             Ok(&self.shared)
         } else {
-            Err(Error::Unsupported { what: "a pool of the process that this one was forked from" })
+            Err(Error::Unsupported { what: "a pool of the parent process after fork" })
         }
     }
 }

@@ -128,7 +128,7 @@ impl Pools {
         if self.config.managed {
             Ok(&self.unified)
         } else {
-            Err(Error::Unsupported { what: "managed memory, which the configuration has off," })
+            Err(Error::Unsupported { what: "managed memory (disabled in the configuration)" })
         }
     }
 

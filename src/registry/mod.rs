@@ -239,7 +239,7 @@ impl<M: Memory> Registry<M> {
 }
 
 fn forked() -> Error {
-    Error::Unsupported { what: "a registry of the process that this one was forked from" }
+    Error::Unsupported { what: "a registry of the parent process after fork" }
 }
 
 impl<M: Memory> Default for Registry<M> {

@@ -20,7 +20,7 @@ pub struct Relocated {
     pub moved: u64,
     /// Bytes that were copied for that.
     pub copied_bytes: u64,
-    /// Buffers that stayed where they were because somebody has a lease, or because what is queued uses them. Whoever has a lease
+    /// Buffers that stayed where they were because the buffer has a lease, or because what is queued uses them. Whoever has a lease
     /// on a buffer hides which pool it is of: it is counted, whichever that is.
     pub kept: u64,
     /// Slabs that the pool has given back to its memory.

@@ -275,8 +275,8 @@ impl<V> Slots<V> {
             Refusal::Stale(expected) if expected == index.generation => self.unknown(index),
             Refusal::Stale(expected) => IdError::Stale { index: slot, expected, got: index.generation }.into(),
             Refusal::Closed(leases) => IdError::Released { index: slot, leases }.into(),
-            Refusal::Taken(0) | Refusal::Moving => Error::Busy { what: "somebody has an exclusive lease" },
-            Refusal::Taken(_) => Error::Busy { what: "somebody has a lease" },
+            Refusal::Taken(0) | Refusal::Moving => Error::Busy { what: "the buffer has an exclusive lease" },
+            Refusal::Taken(_) => Error::Busy { what: "the buffer has a lease" },
         })
     }
 

@@ -85,10 +85,10 @@ impl OwnerState {
     /// Returns the end of a sentence about the state.
     const fn said(self) -> &'static str {
         match self {
-            Self::NotYet => "none has ever attached",
-            Self::Alive => "one attached just after it",
-            Self::Left => "the last one has left",
-            Self::Died => "the last one has died",
+            Self::NotYet => "none has attached yet",
+            Self::Alive => "one attached just after the deadline",
+            Self::Left => "the last one was dropped",
+            Self::Died => "the last one died",
         }
     }
 }

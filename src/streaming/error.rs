@@ -24,7 +24,7 @@ pub struct Interrupted {
 #[non_exhaustive]
 pub enum Cause {
     /// The source cannot be read.
-    #[error("cannot be read from byte {at} on")]
+    #[error("cannot be read at byte {at}")]
     Read {
         /// First byte that was not read.
         at: u64,
@@ -32,7 +32,7 @@ pub enum Cause {
         source: io::Error,
     },
     /// The source ended early.
-    #[error("ended at byte {at}, but was {promised} bytes long when it was opened")]
+    #[error("ended at byte {at}; its length was {promised} bytes when it was opened")]
     Truncated {
         /// Its end.
         at: u64,
@@ -40,7 +40,7 @@ pub enum Cause {
         promised: u64,
     },
     /// The length of the source changed.
-    #[error("was {promised} bytes long when it was opened and {now} after it was read")]
+    #[error("changed its length from {promised} to {now} bytes while it was read")]
     Changed {
         /// Its length at open.
         promised: u64,
@@ -48,13 +48,13 @@ pub enum Cause {
         now: u64,
     },
     /// The source reports the same length, and continues after it.
-    #[error("says that it is {promised} bytes long, but goes on after them: not a file on a disk")]
+    #[error("has more than the {promised} bytes of its reported length: not a regular file")]
     Endless {
         /// Its length at open.
         promised: u64,
     },
     /// The bytes are not a whole number of elements.
-    #[error("{length} bytes are no elements of {element} bytes")]
+    #[error("{length} bytes are not a multiple of the element size, {element} bytes")]
     Ragged {
         /// Bytes.
         length: u64,
@@ -62,7 +62,7 @@ pub enum Cause {
         element: u64,
     },
     /// The checksum of the source is not the [expected](super::Job::expect) one.
-    #[error("the checksum is {got:08x}, and {expected:08x} was expected")]
+    #[error("checksum mismatch: got {got:08x}, expected {expected:08x}")]
     Checksum {
         /// The CRC-32C that was expected.
         expected: u32,
@@ -104,7 +104,7 @@ pub enum Cause {
         corrupt: Corrupt,
     },
     /// No chunk made progress until the deadline.
-    #[error("nothing moved for {waited:?}: {read} chunks read, {copying} being copied, {working} with the kernel, {done} done")]
+    #[error("no progress for {waited:?}: {read} chunks read, {copying} being copied, {working} with the kernel, {done} done")]
     Stalled {
         /// How long: the streamer's [patience](super::Builder::patience).
         waited: Duration,
@@ -118,7 +118,7 @@ pub enum Cause {
         done: u64,
     },
     /// The [progress callback](super::Job::on_progress) stopped the job.
-    #[error("was told to stop")]
+    #[error("was cancelled")]
     Cancelled,
     /// The backend failed.
     #[error(transparent)]
@@ -130,10 +130,10 @@ pub enum Cause {
 
 fn out_of_order(got: u64, expected: Option<u64>) -> std::string::String {
     match expected {
-        None => std::format!("an answer for chunk {got} that nobody waits for"),
+        None => std::format!("unexpected answer for chunk {got}: no chunk is in the kernel"),
         Some(next) => {
-            let what = if got < next { "came twice" } else { "came too early" };
-            std::format!("the answer for chunk {got} {what}: chunk {next}'s was next")
+            let what = if got < next { "arrived twice" } else { "arrived too early" };
+            std::format!("the answer for chunk {got} {what}: expected chunk {next}")
         }
     }
 }

@@ -162,7 +162,7 @@ impl<D: Dialogue> Requests for Persistent<D> {
             return Err(Error::Foreign { call: "stream", address: self.home, layouts: None }.into());
         }
         if !self.unanswered.is_empty() {
-            return Err(Error::Busy { what: "the kernel may still have chunks of an interrupted stream" }.into());
+            return Err(Error::Busy { what: "the kernel may still use the chunks of an interrupted run" }.into());
         }
         // Of the job before.
         (self.question, self.unanswered) = (None, 0..0);

@@ -161,7 +161,7 @@ impl Streamer {
             self.free.push(Slot::new(self.arena.clone(), self.stride)?);
         }
         if self.free.is_empty() {
-            return Err(Error::Busy { what: "a kernel may still have every chunk of an interrupted stream" });
+            return Err(Error::Busy { what: "a kernel may still use the chunks of an interrupted run" });
         }
         Ok(())
     }

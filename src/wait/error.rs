@@ -9,10 +9,10 @@ pub enum SendError<T> {
     #[error("the ring was full until the deadline")]
     Timeout(T),
     /// Nobody receives any more.
-    #[error("the receiving end has left")]
+    #[error("the receiver was dropped")]
     Disconnected(T),
     /// The other side's index claims what cannot be.
-    #[error("ring is corrupt: the receiving end's index claims what cannot be")]
+    #[error("ring is corrupt: the receiving end's index is out of range")]
     Corrupt(T),
 }
 
@@ -43,7 +43,7 @@ pub enum RecvError {
     #[error("the ring was empty until the deadline")]
     Timeout,
     /// Nothing is left, and nobody sends any more.
-    #[error("the sending end has left, and all that it sent was received")]
+    #[error("the sender was dropped, and all its messages were received")]
     Disconnected,
     /// The other side's index claims what cannot be.
     #[error(transparent)]
@@ -54,7 +54,7 @@ pub enum RecvError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError<R> {
     /// The deadline has passed.
-    #[error("nothing had come of it until the deadline")]
+    #[error("the deadline passed")]
     Timeout,
     /// The other end has left, and nothing comes of it any more.
     #[error("the other end has left")]

@@ -132,9 +132,9 @@ fn a_kernel_that_leaves_before_it_is_active_is_an_error_at_once() {
     let backend = backend();
     let module = load(&backend, &BROKEN);
     for (kernel, expected, words) in [
-        ("returns", Some(State::Created), "the kernel has returned without starting, Created"),
-        ("ready and gone", Some(State::Ready), "the kernel has returned without saying so, Ready"),
-        ("speaks nonsense", None, "in no known state"),
+        ("returns", Some(State::Created), "the kernel returned without starting: Created"),
+        ("ready and gone", Some(State::Ready), "the kernel returned without reporting it: Ready"),
+        ("speaks nonsense", None, "returned with an unknown state"),
     ] {
         // SAFETY: these kernels take no arguments of their own.
         let error = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new(kernel)) }.expect_err("no channel");
@@ -218,9 +218,9 @@ fn a_kernel_that_says_that_it_leaves_has_left_when_its_launch_is_over() {
     // SAFETY: this kernel takes no arguments of its own.
     let mut channel = unsafe { Channel::<Echo, Echo>::open_raw(&backend, 0, &module, &Options::new("lingers")) }.expect("a channel");
     channel.drain().expect("it says so");
-    assert_eq!(channel.check().expect_err("it takes no more").to_string(), "the kernel is leaving, Terminated, after 0 ms");
+    assert_eq!(channel.check().expect_err("it takes no more").to_string(), "the kernel is Terminated but has not returned after 0 ms");
     SENT_AWAY.store(true, Release);
-    until("it has left", || channel.check().expect_err("as before").to_string() == "the kernel has left, Terminated");
+    until("it has left", || channel.check().expect_err("as before").to_string() == "the kernel has ended: Terminated");
 }
 
 #[test]

@@ -204,7 +204,7 @@ fn a_faulted_kernel_says_why() {
     until("it has left", || channel.check().is_err());
     assert_eq!(channel.watch(), Verdict::Ended(State::Faulted));
     let (conclusion, all) = dumped(&mut channel);
-    assert!(conclusion.ends_with("left with a fault: an unknown command"), "{all}");
+    assert!(conclusion.ends_with("ended with a fault: an unknown command"), "{all}");
     assert!(all.contains("faults       1, the last: an unknown command"), "{all}");
     drop(module);
 }

@@ -201,13 +201,13 @@ lacking! {
     fn without_the_function_that_lets_a_device_reach_another_none_does() without("cuCtxEnablePeerAccess") with("RINGMEM_DOUBLE_DEVICES" = 2) {
         let backend = rig::open();
         assert!(backend.capabilities(0).expect("device 0").peers.is_empty());
-        unsupported(backend.extension().set_peer(0, 1, true), "reaching");
+        unsupported(backend.extension().set_peer(0, 1, true), "peer access");
     }
 
     fn without_the_function_that_asks_whether_it_can_none_does() without("cuDeviceCanAccessPeer") with("RINGMEM_DOUBLE_DEVICES" = 2) {
         let backend = rig::open();
         assert!(backend.capabilities(0).expect("device 0").peers.is_empty());
-        unsupported(backend.extension().set_peer(0, 1, true), "reaching");
+        unsupported(backend.extension().set_peer(0, 1, true), "peer access");
     }
 
     fn without_the_function_that_takes_it_back_it_stays() without("cuCtxDisablePeerAccess") with("RINGMEM_DOUBLE_DEVICES" = 2) {

@@ -18,7 +18,7 @@ fn no_more_is_pinned_than_the_budget() {
     let first = pinned(&backend, 6000, Options::empty()).expect("within");
     let error = pinned(&backend, 4001, Options::empty()).expect_err("above");
     assert!(matches!(error, Error::Limit { of: LimitOf::Pinned, requested: 4001, used: 6000, limit: 10_000 }), "{error:?}");
-    assert_eq!(error.to_string(), "pinned memory limit reached: 4001 bytes requested, 6000 of 10000 in use");
+    assert_eq!(error.to_string(), "pinned memory limit reached: requested 4001 bytes, 6000 bytes of 10000 bytes in use");
     let second = pinned(&backend, 4000, Options::empty()).expect("all of it");
     give(&backend, MemoryLocation::Unified, 0, 4096).expect("managed memory is not pinned");
     give(&backend, MemoryLocation::Host, 0, 4096).expect("nor is pageable");

@@ -74,7 +74,7 @@ fn a_configuration_that_makes_no_sense_creates_nothing() {
     assert!(matches!(manager.create::<u32>("a", 1, growth), Err(Error::Config(ConfigError::Growth { numerator: 1, denominator: 2 }))));
     let error = manager.create::<f32>("a", 1, BufferConfig::positions()).expect_err("a position has three");
     assert!(matches!(error, Error::Config(ConfigError::Element { wanted: 12, got: 4 })), "{error}");
-    assert!(error.to_string().starts_with("bytes_per_element is 12"), "{error}");
+    assert!(error.to_string().starts_with("invalid bytes_per_element: got 12"), "{error}");
     assert!(matches!(manager.create::<[f32; 3]>("a", 1 << 40, BufferConfig::positions()), Err(Error::Size { .. })));
     assert!(matches!(manager.create::<u32>("a", usize::MAX, plain()), Err(Error::Size { .. })));
     let unbounded = manager.create::<f32>("a", usize::MAX / 4, plain().with_bytes(0, u64::MAX));

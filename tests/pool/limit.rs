@@ -140,15 +140,15 @@ fn a_slab_with_a_live_block_stays() {
 #[test]
 fn steps_that_there_are_not_are_named() {
     let error = Classes::new(4096, 10, 3).expect_err("no such steps").to_string();
-    assert!(error.contains("1, 2, 4 and 8") && !error.contains("alignment"), "{error}");
+    assert!(error.contains("1, 2, 4 or 8") && !error.contains("alignment"), "{error}");
 }
 
 #[test]
 fn a_least_block_that_cannot_be_is_named() {
     for (least, said) in
-        [(128, "the least block of size classes is 128 bytes where 256 to 4294967296 are possible"), (5000, "no power of two")]
+        [(128, "invalid smallest block of size classes: got 128 bytes, expected 256 to 4294967296"), (5000, "not a power of two")]
     {
         let error = Classes::new(least, 10, 1).expect_err("no such block").to_string();
-        assert!(error.contains(said) && error.contains("least block") && !error.contains("alignment"), "{error}");
+        assert!(error.contains(said) && error.contains("smallest block") && !error.contains("alignment"), "{error}");
     }
 }

@@ -80,7 +80,7 @@ fn who_watches_can_stop_it_at_a_boundary() {
     let mut source = &bytes[..];
     let mut third = |progress: Progress| if progress.chunks == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     let job = Job::new(&mut source).to(&mut sink).on_progress(&mut third);
-    let stopped = streamer.run(job, &mut incremented(&backend)).expect_err("it was told to stop");
+    let stopped = streamer.run(job, &mut incremented(&backend)).expect_err("it was cancelled");
     assert!(matches!(stopped.cause, Cause::Cancelled) && stopped.done == 300 && sink.len() == 300, "{stopped:?}");
     stream(&backend, &mut streamer, &bytes, &mut sink, 300).expect("no fault");
     assert!(sink == plus_one(&bytes));
@@ -150,7 +150,7 @@ fn what_a_stage_kept_to_itself_fails_its_own_job_and_no_other() {
     assert!(matches!(failed.cause, Cause::Device(_)) && failed.done == 300, "{failed:?}");
     // With nothing under way any more, too.
     let mut last = |progress: Progress| if progress.chunks == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-    let stopped = streamer.run(Job::new(&mut &bytes[..]).on_progress(&mut last), &mut stage).expect_err("it was told to stop");
+    let stopped = streamer.run(Job::new(&mut &bytes[..]).on_progress(&mut last), &mut stage).expect_err("it was cancelled");
     assert!(matches!(stopped.cause, Cause::Cancelled) && stopped.done == 300, "{stopped:?}");
     backend.set_faults(&Faults::new());
     streamer.run(Job::new(&mut &bytes[..]), &mut Through).expect("a job of its own");

@@ -104,7 +104,7 @@ impl<'a> Probe<'a> {
     fn new(rig: &'a Rig) -> Result<Self, Failure> {
         // Room to align the start to 128.
         let buffer = PinnedBuffer::new(Pinned::new(&rig.backend, rig.device), (probe::BYTES + 128) as usize / 8)?;
-        let begin = buffer.device_address().ok_or(ringmem::Error::Unsupported { what: "pinned memory at an address of the device" })?.get();
+        let begin = buffer.device_address().ok_or(ringmem::Error::Unsupported { what: "pinned memory at a device address" })?.get();
         let Some(first) = buffer.as_ptr() else { return Err(Failure::Fact("pinned memory that the host does not see".to_owned())) };
         let address = begin.next_multiple_of(128);
         // SAFETY: within the buffer, which has 128 bytes to spare.

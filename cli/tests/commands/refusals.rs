@@ -152,7 +152,7 @@ fn a_file_that_may_not_be_read_is_named() {
 #[test]
 #[cfg(target_os = "linux")]
 fn a_file_that_lies_about_its_length_is_named_with_both_lengths() {
-    refused_file(Path::new("/proc/cpuinfo"), &["0 bytes long", "goes on"]);
+    refused_file(Path::new("/proc/cpuinfo"), &["more than the 0 bytes of its reported length"]);
     // A sysfs file reports the length of a page and ends earlier.
     let candidates = ["/sys/kernel/mm/transparent_hugepage/enabled", "/sys/devices/system/cpu/online", "/sys/kernel/notes"];
     let lies = |path: &&&str| fs::read(path).is_ok_and(|bytes| fs::metadata(path).is_ok_and(|known| known.len() > bytes.len() as u64));
@@ -161,7 +161,7 @@ fn a_file_that_lies_about_its_length_is_named_with_both_lengths() {
             let length = fs::read(path).expect("just read").len();
             refused_file(
                 Path::new(path),
-                &[&format!("ended at byte {length}"), &format!("{} bytes long", fs::metadata(path).expect("just seen").len())],
+                &[&format!("ended at byte {length}"), &format!("its length was {} bytes", fs::metadata(path).expect("just seen").len())],
             );
         }
         None => rights::skipped("no such file of sysfs"),
@@ -231,7 +231,7 @@ fn a_file_that_shrinks_while_it_is_read_is_named_with_both_lengths() {
         unsafe { EARLY.count(host, arguments) }
     }
     let ran = EARLY.stream(early);
-    ran.refuses(1, &[&format!("ended at byte {}", 10 * CHUNK + 7), &format!("{LENGTH} bytes long")]);
+    ran.refuses(1, &[&format!("ended at byte {}", 10 * CHUNK + 7), &format!("its length was {LENGTH} bytes")]);
     assert_eq!(ran.out, "");
 
     static TO_NOTHING: Change = Change::new(0, |path| set_length(path, 0));
@@ -239,21 +239,21 @@ fn a_file_that_shrinks_while_it_is_read_is_named_with_both_lengths() {
         // SAFETY: passed on.
         unsafe { TO_NOTHING.count(host, arguments) }
     }
-    TO_NOTHING.stream(to_nothing).refuses(1, &["ended at byte", &format!("{LENGTH} bytes long")]);
+    TO_NOTHING.stream(to_nothing).refuses(1, &["ended at byte", &format!("its length was {LENGTH} bytes")]);
 
     static AFTER_ALL_WAS_READ: Change = Change::new(CHUNKS as u64 - 1, |path| set_length(path, LENGTH - 1));
     unsafe fn after_all_was_read(host: &dyn KernelHost, arguments: &[u64]) {
         // SAFETY: passed on.
         unsafe { AFTER_ALL_WAS_READ.count(host, arguments) }
     }
-    AFTER_ALL_WAS_READ.stream(after_all_was_read).refuses(1, &[&format!("{LENGTH} bytes long"), &(LENGTH - 1).to_string()]);
+    AFTER_ALL_WAS_READ.stream(after_all_was_read).refuses(1, &[&format!("changed its length from {LENGTH} to {} bytes", LENGTH - 1)]);
 }
 
 #[test]
 fn a_file_that_grows_while_it_is_read_is_named_with_both_lengths() {
     for (change, run) in [(&EARLY, early as Run), (&LATE, late)] {
         let ran = change.stream(run);
-        ran.refuses(1, &[&format!("{LENGTH} bytes long"), &(LENGTH + 1).to_string()]);
+        ran.refuses(1, &[&format!("changed its length from {LENGTH} to {} bytes", LENGTH + 1)]);
         assert_eq!(ran.out, "");
     }
 

@@ -7,7 +7,7 @@ use core::fmt;
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// All identifying fields are zero: no message was written here.
+    /// All identifying fields are zero: no message was written.
     Empty,
     /// Fewer bytes than a header.
     TooShort {
@@ -61,15 +61,15 @@ pub enum HeaderError {
 impl fmt::Display for HeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("no message was written here"),
-            Self::TooShort { needed, got } => write!(f, "a header has {needed} bytes, {got} there"),
-            Self::Magic { expected, got } => write!(f, "magic {got:#010x}, not {expected:#010x}: no message"),
-            Self::Version { expected, got } => write!(f, "a message of version {got}, not {expected}"),
+            Self::Empty => f.write_str("no message header: all bytes are zero"),
+            Self::TooShort { needed, got } => write!(f, "message too short: {got} bytes, the header has {needed}"),
+            Self::Magic { expected, got } => write!(f, "not a message: magic is {got:#010x}, expected {expected:#010x}"),
+            Self::Version { expected, got } => write!(f, "message version {got}, expected {expected}"),
             Self::Flags { got } => write!(f, "flags {got:#b} are unknown or contradict deadline or checksum"),
-            Self::Reserved { got } => write!(f, "{got:#x} where zero must be"),
-            Self::Length { claimed, available } => write!(f, "a payload of {claimed} bytes, and {available} are there"),
-            Self::Unsealed => f.write_str("a message without a checksum"),
-            Self::Checksum { expected, got } => write!(f, "checksum {got:#010x}, and what arrived has {expected:#010x}"),
+            Self::Reserved { got } => write!(f, "reserved field is {got:#x}, expected zero"),
+            Self::Length { claimed, available } => write!(f, "message claims {claimed} bytes of payload, {available} available"),
+            Self::Unsealed => f.write_str("message has no checksum"),
+            Self::Checksum { expected, got } => write!(f, "checksum mismatch: message says {got:#010x}, its bytes have {expected:#010x}"),
         }
     }
 }

@@ -161,11 +161,11 @@ pub enum ReferenceError {
 impl fmt::Display for ReferenceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("a reference that names no buffer"),
+            Self::Empty => f.write_str("empty buffer reference"),
             Self::Flags { got } => write!(f, "flags {got:#b} are unknown"),
-            Self::Reserved { got } => write!(f, "{got:#x} where zero must be"),
-            Self::Elements { expected, got } => write!(f, "a reference to elements of ABI {got:#018x}, not {expected:#018x}"),
-            Self::Part { offset, length, size } => write!(f, "{length} bytes at {offset} are no elements of {size} bytes"),
+            Self::Reserved { got } => write!(f, "reserved field is {got:#x}, expected zero"),
+            Self::Elements { expected, got } => write!(f, "reference to elements with layout {got:#018x}, expected {expected:#018x}"),
+            Self::Part { offset, length, size } => write!(f, "{length} bytes at offset {offset} are not whole elements of {size} bytes"),
         }
     }
 }

@@ -55,12 +55,12 @@ pub enum LayoutError {
 impl fmt::Display for LayoutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAPowerOfTwo { capacity } => write!(f, "a ring's capacity must be a power of two, not {capacity}"),
+            Self::NotAPowerOfTwo { capacity } => write!(f, "invalid capacity: {capacity} is not a power of two"),
             Self::TooLarge { capacity, slot_size } => {
-                write!(f, "{capacity} slots of {slot_size} bytes do not fit an address space")
+                write!(f, "{capacity} slots of {slot_size} bytes exceed the address space")
             }
-            Self::UnknownKind { kind } => write!(f, "no kind of ring is {kind:#x}"),
-            Self::ZeroSized => f.write_str("a message without bytes needs no ring"),
+            Self::UnknownKind { kind } => write!(f, "unknown ring kind {kind:#x}"),
+            Self::ZeroSized => f.write_str("zero-sized messages are not supported"),
         }
     }
 }

@@ -65,7 +65,7 @@ macro_rules! functions {
                 pub unsafe fn $may(&self, $($may_argument: $may_type),*) -> Result<()> {
                     process::admits(stringify!($may))?;
                     let Some(function) = self.$may else {
-                        return Err(Error::Unsupported { what: concat!("what this driver lacks, ", stringify!($may), ",") });
+                        return Err(Error::Unsupported { what: concat!(stringify!($may), " in this driver") });
                     };
                     // SAFETY: the caller's promise.
                     checked(stringify!($may), unsafe { function($($may_argument),*) })

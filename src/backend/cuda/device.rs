@@ -2,7 +2,7 @@
 //!
 //! 1. The context is the primary one, shared with the runtime API and cudarc. A call binds it to its thread and then restores the previous
 //!    one.
-//! 2. Blocking operations run on internal streams ([`Lane`]), which do not synchronise with other streams; the legacy stream is not used.
+//! 2. Blocking operations run on internal streams ([`Lane`]), which do not synchronise with other streams; the legacy default stream is not used.
 //!    [`LANES`] are created with the device. If none is idle, a caller waits for one; it waits for blocking operations only.
 //! 3. A device is dropped with its backend. If a kernel still runs then, its resources are leaked, since freeing them would wait for that
 //!    kernel.
@@ -29,7 +29,7 @@ use super::process;
 use super::residents::Residents;
 use crate::{Error, Result};
 
-/// `CU_STREAM_NON_BLOCKING`: no implicit synchronisation with the legacy stream.
+/// `CU_STREAM_NON_BLOCKING`: no implicit synchronisation with the legacy default stream.
 const NON_BLOCKING: u32 = 1;
 
 /// The number of consecutive queries that the driver may fail to answer before a waiter returns its error.

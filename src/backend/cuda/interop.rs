@@ -35,7 +35,7 @@ impl CudaBackend {
     pub fn ordinal_of(&self, context: &CudaContext) -> Result<u32> {
         let ordinal = u32::try_from(context.ordinal()).unwrap_or(u32::MAX);
         if self.shared.device(ordinal)?.context().0 != context.cu_ctx() {
-            return Err(Error::Unsupported { what: "a context that is not its device's primary one" });
+            return Err(Error::Unsupported { what: "a context other than the device's primary context" });
         }
         Ok(ordinal)
     }
@@ -68,12 +68,12 @@ impl CudaBackend {
     ///
     /// # Errors
     ///
-    /// As [`ordinal_of`](Self::ordinal_of); [`Unsupported`](Error::Unsupported) for the legacy stream, which synchronises with every other,
+    /// As [`ordinal_of`](Self::ordinal_of); [`Unsupported`](Error::Unsupported) for the legacy default stream, which synchronises with every other,
     /// and for the per-thread stream, whose handle means a different stream in each thread.
     pub fn adopt_stream(&self, stream: &Arc<CudaStream>) -> Result<StreamId> {
         match stream.cu_stream().addr() {
-            0 | LEGACY => return Err(Error::Unsupported { what: "the legacy stream" }),
-            PER_THREAD => return Err(Error::Unsupported { what: "a stream that is another one in each thread" }),
+            0 | LEGACY => return Err(Error::Unsupported { what: "the legacy default stream" }),
+            PER_THREAD => return Err(Error::Unsupported { what: "the per-thread default stream" }),
             _ => {}
         }
         let home = self.shared.device(self.ordinal_of(stream.context())?)?;
@@ -157,7 +157,7 @@ unsafe fn lock(home: &Device, place: NonNull<u8>, bytes: usize) -> Result<()> {
         // SAFETY: just registered, and unused.
         unsafe { home.calls.cuMemHostUnregister(place.as_ptr().cast()) }?;
         mapped?;
-        return Err(Error::Unsupported { what: "registered memory at another address of the device's" });
+        return Err(Error::Unsupported { what: "registered memory whose device address differs from its host address" });
     }
     Ok(())
 }
@@ -166,7 +166,7 @@ impl Shared {
     fn is_new(&self, address: u64, layout: Layout) -> Result<()> {
         process::takes_locks("cuMemHostRegister_v2")?;
         if self.ranges.read().overlaps(address, layout.size() as u64) {
-            return Err(Error::Unsupported { what: "memory that this backend knows already" });
+            return Err(Error::Unsupported { what: "memory that is already registered with this backend" });
         }
         Ok(())
     }

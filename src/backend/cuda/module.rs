@@ -230,7 +230,7 @@ impl Loaded {
         let _bound = device.bind()?;
         let _alone = backend.alone();
         if backend.has_kernels() {
-            return Err(Error::Busy { what: "a kernel runs, and loading another module may wait for it: load it before" });
+            return Err(Error::Busy { what: "a kernel is running, and loading a module may wait for it: load modules first" });
         }
         let there = There::load(device, &self.image)?;
         Ok(place.get_or_init(|| there))
@@ -289,7 +289,7 @@ impl There {
 
     fn kernel(&self, device: &Device, entry: &Entry) -> Result<Kernel> {
         let calls = device.calls;
-        let Ok(name) = CString::new(entry.name) else { return Err(Error::Unsupported { what: "a kernel's name with a zero in it" }) };
+        let Ok(name) = CString::new(entry.name) else { return Err(Error::Unsupported { what: "a kernel name with a NUL byte" }) };
         let mut function: CUfunction = ptr::null_mut();
         // SAFETY: a live module, and a name that ends with 0; writes one handle.
         unsafe { calls.cuModuleGetFunction(&raw mut function, self.module.0, name.as_ptr()) }?;

@@ -79,7 +79,7 @@ impl Shared {
         process::takes_locks("cuEventElapsedTime")?;
         let kept = self.moments.kept();
         let (Some(first), Some(second)) = (kept.get(&from), kept.get(&to)) else {
-            return Err(Error::Unsupported { what: "the time of a ticket that was not recorded" });
+            return Err(Error::Unsupported { what: "the time of a ticket without a recorded event" });
         };
         for ticket in [from, to] {
             if !self.is_reached(ticket) {

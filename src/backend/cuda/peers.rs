@@ -36,7 +36,7 @@ impl Shared {
             return Ok(());
         }
         if !self.reaches(home, peer)? {
-            return Err(Error::Unsupported { what: "reaching that device's memory from this one" });
+            return Err(Error::Unsupported { what: "peer access between these devices" });
         }
         let mut peers = home.peers.lock().unwrap_or_else(PoisonError::into_inner);
         if peers.contains(&peer) == enabled {

@@ -31,7 +31,7 @@ pub(super) fn locked(calls: &'static Calls, bytes: usize, flags: u32) -> Result<
             }
             mapped?;
             // Happens only without unified addressing, which every 64-bit system has.
-            Err(Error::Unsupported { what: "pinned memory at another address of the device's" })
+            Err(Error::Unsupported { what: "pinned memory whose device address differs from its host address" })
         }
     }
 }

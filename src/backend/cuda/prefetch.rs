@@ -37,7 +37,7 @@ impl Shared {
         // Reports an invalid device as this backend's error instead of the driver's.
         let target = to.map_or(Ok(&queue.device), |to| self.device(to))?;
         if [&queue.device, target].iter().any(|device| !device.facts.concurrent_managed_access) {
-            return Err(Error::Unsupported { what: "a prefetch where host and device have managed memory in turns" });
+            return Err(Error::Unsupported { what: "a prefetch on a device without concurrent managed access" });
         }
         let to = self.side(to)?;
         let number = queue.push(Lasts::Bytes(bytes), Some(Done::prefetch(bytes)), |making| {

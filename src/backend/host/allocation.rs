@@ -80,7 +80,7 @@ impl HostBackend {
             is_pinned = mapping.lock();
             if options.contains(Options::MUST_PIN) && !is_pinned {
                 self.shared.budget.give(layout.size() as u64);
-                return Err(Error::Unsupported { what: "locking so many pages into memory" });
+                return Err(Error::Unsupported { what: "locking that many pages" });
             }
         }
         let place = mapping.place().0;

@@ -66,7 +66,7 @@ impl Extension for HostBackend {
             || facts,
             || {
                 if !self.shared.capabilities.concurrent_managed_access && kernels() {
-                    return Err(Error::Busy { what: "a kernel is queued or running, and the host may not touch managed memory meanwhile" });
+                    return Err(Error::Busy { what: "a kernel is queued or running, and this device excludes host access to managed memory meanwhile" });
                 }
                 self.shared.come_home(block, &facts);
                 Ok(())
@@ -83,7 +83,7 @@ impl Extension for HostBackend {
             }
             let route = match to {
                 _ if !self.shared.capabilities.concurrent_managed_access => {
-                    return Err(Error::Unsupported { what: "a prefetch where host and device have managed memory in turns" });
+                    return Err(Error::Unsupported { what: "a prefetch on a device without concurrent managed access" });
                 }
                 _ if self.shared.capabilities.shared_memory => None,
                 Some(device) => self.shared.arena(device).map(|_| Some(Route::Upload { to: device, pageable: false }))?,

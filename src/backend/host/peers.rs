@@ -45,7 +45,7 @@ impl Peers {
         match (device == peer, can) {
             (true, _) => Ok(false),
             (false, true) => Ok(is_enabled.swap(enabled, Relaxed) != enabled),
-            (false, false) => Err(Error::Unsupported { what: "reaching that device's memory from this one" }),
+            (false, false) => Err(Error::Unsupported { what: "peer access between these devices" }),
         }
     }
 }

@@ -21,7 +21,7 @@ impl HostBackend {
     pub(super) fn recorded(&self, ticket: Ticket) -> Result<u64> {
         let Ticket { stream, number } = ticket;
         match self.stream(stream)?.recorded(number) {
-            None => Err(Error::Unsupported { what: "the time of a ticket that was not recorded" }),
+            None => Err(Error::Unsupported { what: "the time of a ticket without a recorded event" }),
             Some(None) => Err(Error::Operation { what: OperationFault::NotReached, stream: stream.get(), number }),
             Some(Some(at)) => Ok(self.shared.model.as_ref().map_or(at, |model| model.end(ticket))),
         }

@@ -1,6 +1,6 @@
 //! [`Engine`]: the streams together, and what waits for what.
 //!
-//! 1. Work of the legacy stream begins after all earlier work of blocking streams, and later work of those after it.
+//! 1. Work of the legacy default stream begins after all earlier work of blocking streams, and later work of those after it.
 //! 2. A wait that a kernel may hold up for ever has a deadline, and then the process ends with a reason.
 
 use std::sync::atomic::AtomicU64;
@@ -74,7 +74,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Destroys all of a device but the legacy stream.
+    /// Destroys all of a device but the legacy default stream.
     pub fn destroy_all(&self, device: u32) {
         for (handle, _) in self.streams.list(|stream| stream.device == device) {
             // Another thread may have destroyed it meanwhile.
@@ -145,7 +145,7 @@ impl Engine {
         Ok(ticket)
     }
 
-    /// Whether all work of a stream is done; for the legacy stream, that of the blocking ones too.
+    /// Whether all work of a stream is done; for the legacy default stream, that of the blocking ones too.
     pub fn query(&self, handle: usize) -> Answer<bool> {
         let stream = self.stream(handle)?;
         Ok(stream.query() && (!self.is_legacy(&stream) || self.order().blocking(stream.device).all(|other| other.query())))

@@ -12,7 +12,7 @@ use crate::driver::Driver;
 use crate::operation::Operation;
 
 pub struct Stream {
-    /// Whether the legacy stream and it wait for each other.
+    /// Whether the legacy default stream and it wait for each other.
     pub blocking: bool,
     pub device: u32,
     /// Never given twice.

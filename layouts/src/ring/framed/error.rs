@@ -25,7 +25,7 @@ impl fmt::Display for PushError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Full => f.write_str("ring is full"),
-            Self::TooLarge { largest, asked } => write!(f, "a message of {asked} bytes does not fit: the largest is {largest}"),
+            Self::TooLarge { largest, asked } => write!(f, "message too large: {asked} bytes, at most {largest}"),
             Self::Corrupt(corrupt) => corrupt.fmt(f),
         }
     }
@@ -60,9 +60,9 @@ impl fmt::Display for PopError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("ring is empty"),
-            Self::TooSmall { needed } => write!(f, "a message of {needed} bytes waits, and there is not so much room for it"),
+            Self::TooSmall { needed } => write!(f, "buffer too small: the next message has {needed} bytes"),
             Self::Corrupt(corrupt) => corrupt.fmt(f),
-            Self::BadFrame { index, word } => write!(f, "ring is corrupt: word {index} says {word:#x}, which is no message's length there"),
+            Self::BadFrame { index, word } => write!(f, "ring is corrupt: word {index} is {word:#x}, not a valid message length"),
         }
     }
 }
