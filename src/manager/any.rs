@@ -1,9 +1,9 @@
-//! [`AnyBuffer`]: a managed buffer whatever its elements are.
+//! [`AnyBuffer`]: the id of a managed buffer of any element type.
 
 use crate::registry::BufferId;
 use crate::registry::slots::Index;
 
-/// A [`BufferId`] that says nothing of the elements: for what is done with buffers of several types.
+/// A [`BufferId`] without the element type, for operations on buffers of several types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct AnyBuffer {
     pub(super) manager: u64,

@@ -1,4 +1,4 @@
-//! [`Append`]: elements that come one by one, and go to a device many at a time.
+//! [`Append`]: collects single elements and copies them to the device in batches.
 
 use std::vec::Vec;
 
@@ -7,23 +7,23 @@ use super::resize::{Step, resize};
 use crate::memory::Memory;
 use crate::{DeviceBytes, Error, Result};
 
-/// Bytes that are gathered before they are copied: a copy to a device takes as long as thousands of bytes of it.
+/// The size of a batch in bytes. Starting a copy takes as long as copying thousands of bytes.
 const STAGE: usize = 64 << 10;
 
-/// The end of a buffer, in the closure of [`LeaseMut::append`].
+/// The end of a buffer, for the closure of [`LeaseMut::append`].
 pub struct Append<'l, 'a, T: DeviceBytes, M: Memory> {
     lease: &'l mut LeaseMut<'a, T, M>,
     staged: Vec<T>,
-    /// Elements in the block, live or not yet.
+    /// Elements written so far, live or not.
     len: usize,
 }
 
 impl<T: DeviceBytes, M: Memory + Clone> Append<'_, '_, T, M> {
-    /// One more element.
+    /// Appends an element.
     ///
     /// # Errors
     ///
-    /// As [`LeaseMut::ensure_capacity`], or what the copy failed with. Hand it on: the element was not taken.
+    /// As [`LeaseMut::ensure_capacity`], or the copy's error. The element was not appended: return the error from the closure.
     pub fn push(&mut self, element: T) -> Result<()> {
         if self.staged.len() == self.staged.capacity() {
             self.flush()?;
@@ -34,7 +34,7 @@ impl<T: DeviceBytes, M: Memory + Clone> Append<'_, '_, T, M> {
         Ok(())
     }
 
-    /// Copies what has been gathered.
+    /// Copies the collected elements.
     fn flush(&mut self) -> Result<()> {
         self.lease.write_at(self.len, &self.staged)?;
         self.len += self.staged.len();
@@ -44,7 +44,7 @@ impl<T: DeviceBytes, M: Memory + Clone> Append<'_, '_, T, M> {
 }
 
 impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
-    /// One more element: a copy of its own. For many, [`append`](Self::append).
+    /// Appends an element with a copy of its own. For many elements, use [`append`](Self::append).
     ///
     /// # Errors
     ///
@@ -53,11 +53,11 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
         self.extend_from_slice(&[element])
     }
 
-    /// These elements behind the live ones, in one copy; the block grows by the buffer's [growth](super::Growth).
+    /// Appends elements with one copy. The block grows by the buffer's [growth](super::Growth).
     ///
     /// # Errors
     ///
-    /// As [`ensure_capacity`](Self::ensure_capacity), or what the copy failed with: as many elements are live as before.
+    /// As [`ensure_capacity`](Self::ensure_capacity), or the copy's error. The length is unchanged.
     pub fn extend_from_slice(&mut self, elements: &[T]) -> Result<()> {
         let len = self.len();
         self.write_at(len, elements)?;
@@ -65,7 +65,7 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
         Ok(())
     }
 
-    /// All elements of an iterator, as [`append`](Self::append) does.
+    /// Appends all elements of an iterator, as [`append`](Self::append) does.
     ///
     /// # Errors
     ///
@@ -74,12 +74,12 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
         self.append(|end| elements.into_iter().try_for_each(|element| end.push(element)))
     }
 
-    /// Lets `write` push elements, which are copied 64 KiB at a time and are live when it has returned: all of them, or none if it or a copy
-    /// fails or it panics.
+    /// Lets `write` push elements, which are copied in batches of 64 KiB. They become live when `write` returns: all of them, or none if it fails
+    /// or panics, or if a copy fails.
     ///
     /// # Errors
     ///
-    /// What `write` returns; as [`extend_from_slice`](Self::extend_from_slice). As many elements are live as before, though there may be more room.
+    /// The error of `write`, or as [`extend_from_slice`](Self::extend_from_slice). The length is unchanged; the capacity may have grown.
     pub fn append<R>(&mut self, write: impl FnOnce(&mut Append<'_, 'a, T, M>) -> Result<R>) -> Result<R> {
         let len = self.len();
         let mut end = Append { lease: &mut *self, staged: Vec::new(), len };
@@ -90,7 +90,7 @@ impl<'a, T: DeviceBytes, M: Memory + Clone> LeaseMut<'a, T, M> {
         Ok(written)
     }
 
-    /// Writes elements from the one at `at` on, the first behind those that are written, and changes nothing of what is live.
+    /// Writes elements from index `at` on, directly after those already written. Does not change the length.
     fn write_at(&mut self, at: usize, elements: &[T]) -> Result<()> {
         self.shared.here()?;
         let Some(end) = at.checked_add(elements.len()) else {

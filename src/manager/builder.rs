@@ -1,4 +1,4 @@
-//! What a manager will be.
+//! [`Builder`]: the settings of a manager.
 
 use core::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::Result;
 use crate::config::batch_size_hint;
 use crate::memory::Memory;
 
-/// A manager to be, with every default.
+/// A builder of a [`MemoryManager`].
 #[must_use]
 pub struct Builder<M: Memory> {
     pub(super) memory: M,
@@ -23,17 +23,17 @@ impl<M: Memory> Builder<M> {
         Self { memory, limit: 6 << 30, clock: Arc::new(move || u64::try_from(born.elapsed().as_nanos()).unwrap_or(u64::MAX)) }
     }
 
-    /// The most bytes of all buffers and reservations together; 6 GiB unless set.
+    /// Sets the limit in bytes of all buffers and reservations together. Default: 6 GiB.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.limit = bytes;
         self
     }
 
-    /// Four fifths of the device's memory, where its backend knows how much that is.
+    /// Sets the limit to four fifths of the device's memory, if the backend reports its size.
     ///
     /// # Errors
     ///
-    /// What the backend says of the device.
+    /// The backend's error.
     pub fn limit_of_device(self) -> Result<Self> {
         let info = self.memory.backend().memory_info(self.memory.device())?;
         Ok(match info {
@@ -42,7 +42,8 @@ impl<M: Memory> Builder<M> {
         })
     }
 
-    /// Nanoseconds of a clock that never goes back, for ages; it stands still after 292 years. It is called without a lock held, at the end of what is not a mere lookup.
+    /// Sets a monotonic clock in nanoseconds, which dates uses. It saturates after 292 years. No lock is held while it is called. Lookups do not
+    /// call it.
     pub fn clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.clock = Arc::new(clock);
         self
@@ -50,7 +51,7 @@ impl<M: Memory> Builder<M> {
 }
 
 impl<M: Memory + Clone> Builder<M> {
-    /// The manager. It asks its memory for nothing yet.
+    /// Builds the manager. Allocates nothing.
     pub fn build(self) -> MemoryManager<M> {
         MemoryManager::of(self)
     }

@@ -1,4 +1,4 @@
-//! What nobody has used for long.
+//! Frees idle buffers.
 
 use core::time::Duration;
 use std::boxed::Box;
@@ -8,23 +8,23 @@ use super::names::Named;
 use super::{BufferStatistics, MemoryManager};
 use crate::memory::Memory;
 
-/// A buffer that was freed because nobody used it.
+/// A buffer that was freed because it was idle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Freed {
-    /// Its name.
+    /// The name of the buffer.
     pub name: Box<str>,
     /// The bytes that it held.
     pub bytes: u64,
 }
 
 impl<M: Memory> MemoryManager<M> {
-    /// Frees every buffer that has been idle for so long and of which `goes` says yes, and that nobody has a lease of and nothing queued uses: what it
-    /// freed, in order of name.
+    /// Frees the buffers that are idle for at least `idle`, not leased, not in use by queued work, and for which `goes` returns true. Returns them
+    /// in order of name.
     ///
-    /// `goes` decides by a buffer's figures, such as its [utilisation](BufferStatistics::utilisation): `|_| true` for whatever is idle. A buffer that
-    /// was only read since the last look was in use [until now](Self::tick). An error of a free is counted by the backend, as one of a dropped buffer.
-    /// Who asks for a buffer meanwhile is not refused it, but waits for a look. In a fork it does nothing.
+    /// `goes` gets the figures of a buffer, such as its [utilisation](BufferStatistics::utilisation); `|_| true` frees every idle buffer. Reads
+    /// since the last poll of the figures count as a use [now](Self::tick). The backend counts errors of frees, as for dropped buffers. A
+    /// concurrent request for a lease waits for the check instead of failing. Does nothing in a forked process.
     pub fn cleanup(&self, idle: Duration, mut goes: impl FnMut(&BufferStatistics) -> bool) -> Vec<Freed> {
         if self.here().is_err() {
             return Vec::new();
@@ -41,14 +41,14 @@ impl<M: Memory> MemoryManager<M> {
         if figures.idle < idle || !goes(&figures) {
             return None;
         }
-        // Alone, for as long as a look takes: whoever asks meanwhile waits. Nothing of the caller's is called.
+        // Exclusive for the duration of the check: concurrent requests wait. No code of the caller runs meanwhile.
         let entry = shared.slots.briefly(named.index).ok()?;
-        // Once more: whoever had it before may have used it after the look.
+        // Reads again: the buffer may have been used after the first check.
         let figures = named.metadata.read(look, now);
         if figures.idle < idle || entry.held.is_in_use() {
             return None;
         }
-        // Nobody else removes what somebody is at so briefly.
+        // No other thread removes an entry while this thread has it exclusively.
         let (entry, _) = entry.remove()?;
         shared.names.free(&named.metadata.name, named.index);
         shared.counts.freed();

@@ -1,9 +1,9 @@
-//! [`BufferConfig`]: how large a buffer is at least and at most, and by how much it grows.
+//! [`BufferConfig`]: minimum and maximum size and growth of a buffer.
 //!
-//! 1. All arithmetic is in integers. [`Growth`] is a ratio of two, since a factor in floating point loses elements above 2^24 or 2^53.
-//! 2. A capacity is a whole number of elements. `min_bytes` is rounded up to one, `max_bytes` down, and where that crosses, `max_bytes` holds.
-//! 3. Whatever grows, grows to at least `held × growth`, rounded up, unless `max_bytes` allows less: so from 1 element to n, one by one, there are
-//!    at most ⌈log(n) / log(growth)⌉ steps.
+//! 1. All arithmetic is on integers. [`Growth`] is a ratio of two integers, because a floating-point factor loses elements above 2^24 or 2^53.
+//! 2. A capacity is a whole number of elements. `min_bytes` rounds up and `max_bytes` rounds down; if they cross, `max_bytes` applies.
+//! 3. A buffer grows to at least `capacity × growth`, rounded up, within `max_bytes`. Growing one by one from 1 element to n takes at most ⌈log(n)
+//!    / log(growth)⌉ steps.
 
 use crate::config::ConfigError;
 use crate::{Error, Result};
@@ -11,101 +11,101 @@ use crate::{Error, Result};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// How a buffer grows. [`validate`](Self::validate) says whether it makes sense.
+/// The growth policy of a buffer. [`validate`](Self::validate) checks it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferConfig {
-    /// Bytes of an element, for a buffer that only elements of that size may be in; `None` for any.
+    /// The element size in bytes that the buffer accepts; `None` for any size.
     pub bytes_per_element: Option<u32>,
-    /// By how much it grows when it must.
+    /// The growth factor.
     pub growth: Growth,
-    /// It has at least so many bytes from the first allocation on.
+    /// The minimum size in bytes, from the first allocation on.
     pub min_bytes: u64,
-    /// It never has more.
+    /// The maximum size in bytes.
     pub max_bytes: u64,
-    /// Whether transfers of it may be queued. Where not, nothing queued ever uses it but what [`LeaseMut::used_by`](super::LeaseMut::used_by) lists.
+    /// Whether transfers of the buffer may be queued. If not, only [`LeaseMut::used_by`](super::LeaseMut::used_by) lists queued uses.
     pub is_async: bool,
 }
 
 /// A factor of at least 1, as a ratio.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// So many
+    /// The numerator.
     pub numerator: u32,
-    /// for so many.
+    /// The denominator.
     pub denominator: u32,
 }
 
 impl Growth {
-    /// `numerator / denominator`.
+    /// Returns `numerator / denominator`.
     #[must_use]
     pub const fn new(numerator: u32, denominator: u32) -> Self {
         Self { numerator, denominator }
     }
 
-    /// `capacity × self`, rounded up; `u64::MAX` for more.
+    /// Returns `capacity × self`, rounded up and saturating.
     #[must_use]
     pub const fn of(self, capacity: u64) -> u64 {
         if self.denominator == 0 {
             return u64::MAX;
         }
-        // 64 bits times 32: never more than 96.
+        // 64 times 32 bits fit 96 bits.
         let grown = (capacity as u128 * self.numerator as u128).div_ceil(self.denominator as u128);
         if grown > u64::MAX as u128 { u64::MAX } else { grown as u64 }
     }
 }
 
 impl BufferConfig {
-    /// A position of three `f32` for each node: grows by 1.3, 4 KiB to 512 MiB, transfers may be queued.
+    /// The policy for a position of three `f32` per node: growth 1.3, 4 KiB to 512 MiB, queued transfers.
     #[must_use]
     pub const fn positions() -> Self {
         Self { bytes_per_element: Some(12), growth: Growth::new(13, 10), min_bytes: 4 * KIB, max_bytes: 512 * MIB, is_async: true }
     }
 
-    /// A velocity for each node: as [`positions`](Self::positions).
+    /// The policy for a velocity per node: as [`positions`](Self::positions).
     #[must_use]
     pub const fn velocities() -> Self {
         Self::positions()
     }
 
-    /// A force on each node: as [`positions`](Self::positions).
+    /// The policy for a force per node: as [`positions`](Self::positions).
     #[must_use]
     pub const fn forces() -> Self {
         Self::positions()
     }
 
-    /// Edges of 32 bytes: grow by 2, 8 KiB to 2 GiB.
+    /// The policy for edges of 32 bytes: growth 2, 8 KiB to 2 GiB.
     #[must_use]
     pub const fn edges() -> Self {
         Self { bytes_per_element: Some(32), growth: Growth::new(2, 1), min_bytes: 8 * KIB, max_bytes: 2048 * MIB, is_async: false }
     }
 
-    /// Cells of 8 bytes: grow by 1.5, 2 KiB to 256 MiB.
+    /// The policy for cells of 8 bytes: growth 1.5, 2 KiB to 256 MiB.
     #[must_use]
     pub const fn grid() -> Self {
         Self { bytes_per_element: Some(8), growth: Growth::new(3, 2), min_bytes: 2 * KIB, max_bytes: 256 * MIB, is_async: false }
     }
 
-    /// Any element: grows by 1.5, 4 KiB to 1 GiB.
+    /// The policy for any element: growth 1.5, 4 KiB to 1 GiB.
     #[must_use]
     pub const fn new() -> Self {
         Self { bytes_per_element: None, growth: Growth::new(3, 2), min_bytes: 4 * KIB, max_bytes: 1024 * MIB, is_async: false }
     }
 
-    /// The same for elements of so many bytes.
+    /// Sets the element size in bytes.
     #[must_use]
     pub const fn with_bytes_per_element(mut self, bytes: u32) -> Self {
         self.bytes_per_element = Some(bytes);
         self
     }
 
-    /// The same with another growth.
+    /// Sets the growth factor.
     #[must_use]
     pub const fn with_growth(mut self, growth: Growth) -> Self {
         self.growth = growth;
         self
     }
 
-    /// The same with so many bytes at least and at most.
+    /// Sets the minimum and maximum size in bytes.
     #[must_use]
     pub const fn with_bytes(mut self, min: u64, max: u64) -> Self {
         self.min_bytes = min;
@@ -113,19 +113,19 @@ impl BufferConfig {
         self
     }
 
-    /// The same with transfers that may be queued, or not.
+    /// Sets whether transfers may be queued.
     #[must_use]
     pub const fn with_async(mut self, is_async: bool) -> Self {
         self.is_async = is_async;
         self
     }
 
-    /// Whether it makes sense.
+    /// Checks the configuration.
     ///
     /// # Errors
     ///
-    /// [`ConfigError::Growth`] for a factor below 1 or over 0; [`ConfigError::Bytes`] for elements without bytes, for no byte at most, and for less at most
-    /// than at least.
+    /// [`ConfigError::Growth`] for a factor below 1 or a denominator of 0. [`ConfigError::Bytes`] for an element size of 0, a maximum of 0, and a
+    /// maximum below the minimum.
     pub const fn validate(&self) -> Result<(), ConfigError> {
         let Self { bytes_per_element, growth: Growth { numerator, denominator }, min_bytes, max_bytes, is_async: _ } = *self;
         if denominator == 0 || numerator < denominator {
@@ -146,19 +146,19 @@ impl BufferConfig {
         }
     }
 
-    /// The most bytes that it may have: of what an address can span here, whatever the configuration says.
+    /// Returns the maximum size in bytes, at most the address space.
     pub(super) const fn most(&self) -> u64 {
         if self.max_bytes > isize::MAX as u64 { isize::MAX as u64 } else { self.max_bytes }
     }
 
-    /// The fewest and the most elements of `size` bytes that it may have room for.
+    /// Returns the minimum and maximum capacity in elements of `size` bytes.
     const fn bounds(&self, size: u64) -> (u64, u64) {
         let (least, most) = (self.min_bytes.div_ceil(size), self.most() / size);
         (if least < most { least } else { most }, most)
     }
 
-    /// The elements of `size` bytes, 0 like 1, that there is to be room for where there is room for `held` and `needed` are needed: `held` if that
-    /// is enough.
+    /// Returns the new capacity in elements of `size` bytes (at least 1) if the capacity is `held` and `needed` elements are needed; `held` if that
+    /// suffices.
     ///
     /// # Errors
     ///
@@ -172,7 +172,7 @@ impl BufferConfig {
         Ok(least.max(self.growth.of(held)).min(most))
     }
 
-    /// The same where no more is wanted than is needed and the configuration asks for: what a buffer shrinks to.
+    /// Returns the smallest capacity that the configuration allows for `needed` elements: the target of a shrink.
     ///
     /// # Errors
     ///
@@ -262,7 +262,7 @@ mod tests {
         assert!(matches!(config.capacity(0, 101, 0), Err(Error::Size { asked: 101, .. })));
     }
 
-    /// The sequences that a factor in floating point gets wrong.
+    /// Sequences that a floating-point factor gets wrong.
     #[test]
     fn growth_is_exact_where_floating_point_is_not() {
         let third = Growth::new(4, 3);
@@ -278,7 +278,7 @@ mod tests {
             .prop_map(|(growth, min, more)| BufferConfig::new().with_growth(growth).with_bytes(min, (min + more).max(1)))
     }
 
-    /// Of every magnitude.
+    /// Numbers of every magnitude.
     fn elements() -> impl Strategy<Value = u64> {
         (0..41_u32, any::<u64>()).prop_map(|(bits, number)| number & ((1 << bits) - 1))
     }
@@ -304,7 +304,7 @@ mod tests {
                     prop_assert!(capacity * size >= config.min_bytes || capacity == most);
                     prop_assert!(capacity == held || capacity * u64::from(config.growth.denominator) >= held * u64::from(config.growth.numerator)
                         || capacity == most);
-                    // No more than asked for or grown to.
+                    // At most the larger of the request and the growth.
                     prop_assert!(capacity == held || capacity <= needed.max(config.min_bytes.div_ceil(size)).max(config.growth.of(held)));
                 }
             }
@@ -316,7 +316,7 @@ mod tests {
             let config = BufferConfig::new().with_growth(growth).with_bytes(0, u64::MAX);
             let (mut capacity, mut steps) = (1, 0);
             while capacity < 1_000_000 {
-                // Nothing happens while there is room.
+                // No growth while the capacity suffices.
                 prop_assert_eq!(config.capacity(capacity, capacity, size).ok(), Some(capacity));
                 capacity = config.capacity(capacity, capacity + 1, size).expect("no bound");
                 steps += 1;

@@ -1,4 +1,4 @@
-//! Who comes to be: a name, an element type, a configuration, and memory for it.
+//! Creates buffers: takes a name, checks type and configuration, allocates memory.
 
 use core::panic::Location;
 use std::boxed::Box;
@@ -13,24 +13,25 @@ use crate::memory::{Memory, Origin, Reservation};
 use crate::{DeviceBytes, Error, Rejected, Result};
 
 impl<M: Memory + Clone> MemoryManager<M> {
-    /// A buffer with `len` live elements, in which is what was in the memory, and the capacity that its configuration asks for at first.
+    /// Creates a buffer with `len` live elements of unspecified contents and the initial capacity of its configuration.
     ///
     /// # Errors
     ///
-    /// [`AlreadyExists`](Error::AlreadyExists), also for a name that another thread is giving just now; [`Config`](Error::Config) for a configuration that
-    /// makes no sense or is for elements of another size; [`Size`](Error::Size) for more than it allows;
-    /// [`Limit`](Error::Limit); what the memory refuses. Nothing was created.
+    /// [`AlreadyExists`](Error::AlreadyExists), also while another thread creates a buffer of that name; [`Config`](Error::Config) for an invalid
+    /// configuration, or one for another element size; [`Size`](Error::Size) for more than its maximum; [`Limit`](Error::Limit); the memory's
+    /// error. Nothing is created.
     #[track_caller]
     pub fn create<T: DeviceBytes>(&self, name: &str, len: usize, config: BufferConfig) -> Result<BufferId<T>> {
         self.make(name, len, config, None)
     }
 
-    /// The same with bytes that were [reserved](Self::reserve), as many as the buffer takes; the rest stays reserved, and all of them where nothing was
-    /// created.
+    /// As [`create`](Self::create), with [reserved](Self::reserve) bytes. The buffer takes as many as it needs; the rest stays reserved. If nothing
+    /// is created, all of them stay.
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create); [`Size`](Error::Size) where the reservation is too short, [`Unsupported`](Error::Unsupported) where it is another manager's.
+    /// As [`create`](Self::create); [`Size`](Error::Size) for too short a reservation, [`Unsupported`](Error::Unsupported) for a reservation of
+    /// another manager.
     #[track_caller]
     pub fn create_in<T: DeviceBytes>(
         &self,
@@ -42,19 +43,19 @@ impl<M: Memory + Clone> MemoryManager<M> {
         self.make(name, len, config, Some(reservation))
     }
 
-    /// The buffer of that name, or a new one. One that is there stays as it is, with its own length.
+    /// Returns the buffer of that name, or creates it. An existing buffer keeps its length.
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create) and [`find`](Self::find); [`AlreadyExists`](Error::AlreadyExists) where the buffer is there with another configuration;
-    /// [`AlreadyExists`](Error::AlreadyExists) while another thread is creating it.
+    /// As [`create`](Self::create) and [`find`](Self::find); [`AlreadyExists`](Error::AlreadyExists) if the buffer exists with another
+    /// configuration, or while another thread is creating it.
     #[track_caller]
     pub fn get_or_create<T: DeviceBytes>(&self, name: &str, len: usize, config: BufferConfig) -> Result<BufferId<T>> {
         if let Some(id) = self.found(name, config)? {
             return Ok(id);
         }
         match self.create(name, len, config) {
-            // Another thread was quicker, or has not done yet.
+            // Another thread has created it, or is creating it.
             Err(error @ Error::AlreadyExists { .. }) => self.found(name, config)?.ok_or(error),
             created => created,
         }
@@ -71,7 +72,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
         self.here().is_ok() && self.shared.try_block(bytes, &Origin::here()).is_ok()
     }
 
-    /// The buffer of that name, if it is what it should be; `None` for no buffer.
+    /// Returns the buffer of that name if type and configuration match; `None` if there is no buffer.
     fn found<T: DeviceBytes>(&self, name: &str, config: BufferConfig) -> Result<Option<BufferId<T>>> {
         self.here()?;
         let Some((index, metadata)) = self.shared.names.find(name, |named| (named.index, Arc::clone(&named.metadata))) else {
@@ -113,7 +114,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
                 let reservation = shared.reserve(bytes)?;
                 (Held::new(shared.block(&element, capacity, None, &origin)?, reservation), metadata())
             }
-            // Its bytes count already: they are taken off when the memory is there, and after the last that may panic.
+            // Its bytes are counted already. They are subtracted after the allocation, and after the last call that may panic.
             Some(from) => {
                 if !from.is_of(&shared.budget) {
                     return Err(Error::Unsupported { what: "a reservation of another manager" });

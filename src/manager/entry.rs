@@ -1,4 +1,4 @@
-//! [`Entry`]: a buffer in the table, and the bytes of the budget that it has.
+//! [`Entry`]: a buffer in the table, with its reserved bytes of the budget.
 
 use std::boxed::Box;
 use std::sync::Arc;
@@ -8,16 +8,16 @@ use crate::Result;
 use crate::backend::{Backend, Block, Uses};
 use crate::memory::{Buffer, Memory, Reservation};
 
-/// Memory, and the bytes of the budget that count until it is really free.
+/// Memory with the bytes of the budget that it uses until it is really freed.
 pub(super) struct Held<M: Memory> {
     pub buffer: Buffer<u8, M>,
-    // After the buffer, so that it goes after it.
+    // Declared after the buffer, so that it is dropped after it.
     room: Room,
 }
 
-/// Bytes of the budget that go when uses are over and the block has gone.
+/// Bytes of the budget that are released after the last use, with the block.
 struct Room {
-    // INVARIANT: `Some` until this is dropped or goes back.
+    // INVARIANT: `Some` until this is dropped or returned.
     reservation: Option<Reservation>,
     backend: Arc<dyn Backend>,
     block: Block,
@@ -25,19 +25,19 @@ struct Room {
 }
 
 impl<M: Memory> Held<M> {
-    /// Memory, and as many bytes of the budget.
+    /// Returns memory with as many bytes of the budget.
     pub fn new(buffer: Buffer<u8, M>, reservation: Reservation) -> Self {
         let backend = Arc::clone(buffer.memory().backend());
         let block = Block { ready: None, ..*buffer.block() };
         Self { buffer, room: Room { reservation: Some(reservation), backend, block, uses: Uses::NONE } }
     }
 
-    /// Frees it after its uses, and says what the driver said.
+    /// Frees the memory after its uses; returns the driver's error.
     pub fn close(mut self) -> Result<()> {
         self.buffer.give_back()
     }
 
-    /// Frees what nothing was queued on; its bytes are `to`'s again.
+    /// Frees memory without queued uses, and returns its bytes to `to`.
     pub fn go_back(mut self, to: &mut Reservation) {
         let reservation = self.room.reservation.take();
         drop(self);
@@ -57,7 +57,7 @@ impl<M: Memory> Held<M> {
         unsafe { self.buffer.put_in(block) }
     }
 
-    /// Whether something queued may still use it.
+    /// Whether queued work may still use it.
     pub fn is_in_use(&self) -> bool {
         let backend = self.buffer.memory().backend();
         self.buffer.uses().iter().any(|ticket| !backend.reached(ticket))
@@ -82,6 +82,6 @@ impl Drop for Room {
 /// A buffer in the table.
 pub(super) struct Entry<M: Memory> {
     pub metadata: Arc<Metadata>,
-    // INVARIANT: as long as the metadata's capacity in elements, and aligned for them.
+    // INVARIANT: its size is the metadata's capacity in elements, and it is aligned for them.
     pub held: Held<M>,
 }

@@ -1,4 +1,4 @@
-//! Buffers that are resized together.
+//! Resizes several buffers together.
 
 use std::vec::Vec;
 
@@ -11,18 +11,18 @@ use crate::registry::slots::Exclusive;
 use crate::stream::Stream;
 
 impl<M: Memory + Clone> MemoryManager<M> {
-    /// Gives buffers other lengths: all of them, or none. Those that must grow do so by their own growth; old and new blocks of the whole group
-    /// are there together for a moment, and count so.
+    /// Resizes all buffers or none. Buffers that grow do so by their own growth. Old and new blocks of the whole group exist and count at the same
+    /// time.
     ///
     /// # Errors
     ///
-    /// As [`lease_mut`](Self::lease_mut) and [`LeaseMut::resize`](super::LeaseMut::resize), the first that there is; [`Busy`](crate::Error::Busy) also for a buffer that is in the group
-    /// twice. Every buffer has its length, its block and its contents, and the budget is as it was.
+    /// As [`lease_mut`](Self::lease_mut) and [`LeaseMut::resize`](super::LeaseMut::resize), for the first failure; [`Busy`](crate::Error::Busy)
+    /// also for a buffer that occurs twice. All buffers and the budget are unchanged.
     pub fn resize_group(&self, group: impl IntoIterator<Item = (AnyBuffer, usize)>) -> Result<()> {
         self.resize_all(group, None)
     }
 
-    /// The same in the order of a stream: all copies are queued there, and waited for.
+    /// As [`resize_group`](Self::resize_group), in the order of a stream: queues all copies there and waits for them.
     ///
     /// # Errors
     ///
@@ -36,7 +36,7 @@ impl<M: Memory + Clone> MemoryManager<M> {
         let mut taken: Vec<(Exclusive<'_, Entry<M>>, usize)> = taken.collect::<Result<_>>()?;
         let steps = taken.iter_mut().map(|(entry, len)| Step::grow(entry, *len, *len));
         let mut steps: Vec<Step<'_, M>> = steps.collect::<Result<_>>()?;
-        // Undated until they have their date: what panics before that leaves it to the next look.
+        // The uses have no date until they get one: after a panic, the next poll dates them.
         steps.iter().for_each(Step::touch);
         let outcome = resize(&self.shared, &mut steps, on);
         let now = self.shared.now();

@@ -1,4 +1,4 @@
-//! [`Lease`] and [`LeaseMut`]: a managed buffer, for as long as somebody has it.
+//! [`Lease`] and [`LeaseMut`]: borrows of a managed buffer that are counted at run time.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -17,9 +17,9 @@ use crate::registry::slots;
 use crate::stream::Stream;
 use crate::{DeviceBytes, Result};
 
-/// A managed buffer, to read. Until the last lease of it has been given back it is neither written to nor resized nor freed.
+/// A shared lease of a managed buffer. The buffer is not written, resized or freed before its last lease is dropped.
 pub struct Lease<'a, T, M: Memory> {
-    // INVARIANT: a buffer of `T`. Taken out when this is dropped, and not before.
+    // INVARIANT: a buffer of `T`. Taken only when this is dropped.
     entry: ManuallyDrop<slots::Shared<'a, Entry<M>>>,
     _elements: PhantomData<T>,
 }
@@ -33,14 +33,14 @@ impl<'a, T: DeviceBytes, M: Memory> Lease<'a, T, M> {
         Self { entry: ManuallyDrop::new(entry), _elements: PhantomData }
     }
 
-    /// The live elements.
+    /// Returns the live elements.
     #[must_use]
     pub fn view(&self) -> Slice<'_, T, M> {
         // SAFETY: the invariant, and the entry's.
         unsafe { Slice::new(self.entry.held.buffer.view(), self.len()) }
     }
 
-    /// Some of them.
+    /// Returns some of the live elements.
     ///
     /// # Errors
     ///
@@ -49,7 +49,7 @@ impl<'a, T: DeviceBytes, M: Memory> Lease<'a, T, M> {
         self.view().slice(range)
     }
 
-    /// The live elements, copied.
+    /// Copies the live elements.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl<'a, T: DeviceBytes, M: Memory> Lease<'a, T, M> {
 }
 
 impl<T, M: Memory> Lease<'_, T, M> {
-    /// The same lease, which holds the buffers of the manager.
+    /// Converts to a lease that owns a handle of the manager.
     #[must_use]
     pub fn into_owned(self) -> Lease<'static, T, M> {
         let mut this = ManuallyDrop::new(self);
@@ -78,12 +78,12 @@ impl<T, M: Memory> Drop for Lease<'_, T, M> {
     #[inline]
     fn drop(&mut self) {
         self.entry.metadata.touch();
-        // SAFETY: here only, or in `into_owned`, which does not drop.
+        // SAFETY: only here, or in `into_owned`, which does not drop.
         unsafe { ManuallyDrop::drop(&mut self.entry) };
     }
 }
 
-/// A managed buffer, to write and to resize: nobody else has a lease.
+/// The exclusive lease of a managed buffer, for writing and resizing.
 pub struct LeaseMut<'a, T, M: Memory> {
     pub(super) shared: &'a Shared<M>,
     // INVARIANT: a buffer of `T`.
@@ -99,27 +99,27 @@ impl<'a, T: DeviceBytes, M: Memory> LeaseMut<'a, T, M> {
         Self { shared, entry, _elements: PhantomData }
     }
 
-    /// The live elements, to read.
+    /// Returns the live elements for reading.
     #[must_use]
     pub fn view(&self) -> Slice<'_, T, M> {
         // SAFETY: the invariant, and the entry's.
         unsafe { Slice::new(self.entry.held.buffer.view(), self.len()) }
     }
 
-    /// The live elements, to write.
+    /// Returns the live elements for writing.
     #[must_use]
     pub fn view_mut(&mut self) -> SliceMut<'_, T, M> {
         self.room(self.len())
     }
 
-    /// The first `len` elements, live or not, of the capacity.
+    /// Returns the first `len` elements of the capacity, live or not.
     pub(super) fn room(&mut self, len: usize) -> SliceMut<'_, T, M> {
         let len = len.min(self.capacity());
-        // SAFETY: the invariant, and the entry's; the one lease, borrowed mutably.
+        // SAFETY: the invariant, and the entry's; the exclusive lease is borrowed mutably.
         unsafe { SliceMut::new(self.entry.held.buffer.view(), len) }
     }
 
-    /// Some of the live elements, to read.
+    /// Returns some of the live elements for reading.
     ///
     /// # Errors
     ///
@@ -128,7 +128,7 @@ impl<'a, T: DeviceBytes, M: Memory> LeaseMut<'a, T, M> {
         self.view().slice(range)
     }
 
-    /// Some of the live elements, to write.
+    /// Returns some of the live elements for writing.
     ///
     /// # Errors
     ///
@@ -137,7 +137,7 @@ impl<'a, T: DeviceBytes, M: Memory> LeaseMut<'a, T, M> {
         self.view_mut().slice(range)
     }
 
-    /// The live elements, copied.
+    /// Copies the live elements.
     ///
     /// # Errors
     ///
@@ -148,20 +148,21 @@ impl<'a, T: DeviceBytes, M: Memory> LeaseMut<'a, T, M> {
 }
 
 impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
-    /// Makes room for at least so many elements in all, by the buffer's [growth](super::Growth). Those that are live are copied on the device.
+    /// Ensures a capacity of at least `elements`, by the buffer's [growth](super::Growth). Copies the live elements on the device.
     ///
-    /// It returns when the copy has been executed, and not before what is queued on the buffer: only then the old block is not needed.
+    /// Waits for queued work on the buffer and for the copy: until then the old block is needed.
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) for more than the buffer's `max_bytes`, [`Limit`](crate::Error::Limit) where old and new together do not fit, what the
-    /// memory refuses, what a use of the buffer or the copy failed with; [`Unsupported`](crate::Error::Unsupported) in a fork. The buffer is as it was.
+    /// [`Size`](crate::Error::Size) for more than the buffer's `max_bytes`, [`Limit`](crate::Error::Limit) if old and new block together exceed the
+    /// limit, the memory's error, the error of a use of the buffer or of the copy; [`Unsupported`](crate::Error::Unsupported) in a forked process.
+    /// The buffer is unchanged.
     pub fn ensure_capacity(&mut self, elements: usize) -> Result<()> {
         let len = self.len();
         self.grow(elements, len, None)
     }
 
-    /// The same in the order of a stream: the new block is allocated there and the copy queued there, and waited for.
+    /// As [`ensure_capacity`](Self::ensure_capacity), in the order of a stream: allocates the block and queues the copy there, and waits for it.
     ///
     /// # Errors
     ///
@@ -171,8 +172,8 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
         self.grow(elements, len, Some(stream))
     }
 
-    /// Makes `len` elements live, growing as [`ensure_capacity`](Self::ensure_capacity) does. What is in those that were not is unspecified. It never
-    /// shrinks the block.
+    /// Sets the length, and grows as [`ensure_capacity`](Self::ensure_capacity) does. The contents of new elements are unspecified. Never shrinks
+    /// the block.
     ///
     /// # Errors
     ///
@@ -181,7 +182,7 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
         self.grow(len, len, None)
     }
 
-    /// The same in the order of a stream.
+    /// As [`resize`](Self::resize), in the order of a stream.
     ///
     /// # Errors
     ///
@@ -190,8 +191,7 @@ impl<T: DeviceBytes, M: Memory + Clone> LeaseMut<'_, T, M> {
         self.grow(len, len, Some(stream))
     }
 
-    /// Gives back the room that is neither live nor asked for by `min_bytes`: how many bytes. Old and new are there together for a moment, and
-    /// count so.
+    /// Frees capacity beyond the live elements and `min_bytes`; returns the freed bytes. Old and new block exist and count at the same time.
     ///
     /// # Errors
     ///
@@ -221,7 +221,7 @@ impl<T, M: Memory> LeaseMut<'_, T, M> {
 
 impl<T, M: Memory> Drop for LeaseMut<'_, T, M> {
     fn drop(&mut self) {
-        // A clock that panics would end the process where something else has panicked.
+        // A clock that panics during another panic would abort the process.
         match caught(|| self.shared.now()) {
             Some(now) => self.entry.metadata.used_at(now),
             None => self.entry.metadata.touch(),
@@ -232,31 +232,31 @@ impl<T, M: Memory> Drop for LeaseMut<'_, T, M> {
 macro_rules! figures {
     ($($lease:ident),+) => {$(
         impl<T, M: Memory> $lease<'_, T, M> {
-            /// The buffer's name.
+            /// Returns the buffer's name.
             #[must_use]
             pub fn name(&self) -> &str {
                 &self.metadata().name
             }
 
-            /// Elements that are live.
+            /// Returns the number of live elements.
             #[must_use]
             pub fn len(&self) -> usize {
                 self.metadata().len()
             }
 
-            /// Whether none is.
+            /// Returns whether no element is live.
             #[must_use]
             pub fn is_empty(&self) -> bool {
                 self.len() == 0
             }
 
-            /// Elements that there is room for.
+            /// Returns the capacity in elements.
             #[must_use]
             pub fn capacity(&self) -> usize {
                 self.metadata().capacity()
             }
 
-            /// Where kernels find the first as long as this lives; `None` without room.
+            /// Returns the device address of the first element, valid as long as this lease; `None` without capacity.
             #[must_use]
             pub fn device_address(&self) -> Option<DeviceAddress>
             where

@@ -1,4 +1,4 @@
-//! [`Metadata`]: what is known of a buffer whoever has it.
+//! [`Metadata`]: name and figures of a buffer, readable without a lease.
 
 use core::alloc::Layout;
 use core::any::{TypeId, type_name};
@@ -14,14 +14,14 @@ use crate::error::IdError;
 use crate::memory::{Origin, layout};
 use crate::{DeviceBytes, Error, Result};
 
-/// What a buffer's elements are.
+/// Size, alignment and type name of a buffer's elements.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Element {
     id: TypeId,
     pub name: &'static str,
     // INVARIANT: at least 1.
     pub size: usize,
-    /// That of their memory: what a fill takes as well.
+    /// The alignment of their memory, which suffices for fills too.
     pub align: usize,
 }
 
@@ -31,7 +31,7 @@ impl Element {
         Ok(Self { id: TypeId::of::<T>(), name: type_name::<T>(), size: size_of::<T>(), align: layout::<T>(1)?.align() })
     }
 
-    /// So many.
+    /// Returns the layout of `len` elements.
     pub fn layout(&self, len: usize) -> Result<Layout> {
         let asked = || Error::Size {
             what: "size in bytes",
@@ -43,36 +43,36 @@ impl Element {
         Layout::from_size_align(size, self.align).map_err(|_| asked())
     }
 
-    /// Refuses another type.
+    /// Rejects another type.
     #[inline]
     pub fn check<T: DeviceBytes>(&self) -> Result<()> {
         if self.id == TypeId::of::<T>() { Ok(()) } else { Err(IdError::Elements { expected: self.name, got: type_name::<T>() }.into()) }
     }
 }
 
-/// Times are lower. From here on: the looks that are to date a use, each by its number.
+/// Times are below this value. From here on: numbers of polls that will date a use.
 const LOOKS: u64 = 1 << 63;
 /// The latest time: 292 years.
 pub(super) const LATEST: u64 = LOOKS - 1;
-/// Instead of a time: it was used since somebody last looked.
+/// Instead of a time: used since the last poll.
 const USED: u64 = u64::MAX;
 
-/// Somebody who dates uses. No two looks of a manager are the same.
+/// A poll that dates uses. Each poll of a manager has another number.
 #[derive(Clone, Copy)]
 pub(super) struct Look(u64);
 
 impl Look {
     pub fn next(looks: &AtomicU64) -> Self {
-        // 2^63 are too many for any program.
+        // No program makes 2^63 polls.
         Self(LOOKS | looks.fetch_add(1, Relaxed))
     }
 }
 
-/// A buffer's name and figures. Whoever has the buffer alone writes them; others read them without waiting, and each for itself.
+/// A buffer's name and figures. The thread with the exclusive lease writes them. Others read each figure without waiting.
 #[derive(Debug)]
 pub(super) struct Metadata {
     pub name: Arc<str>,
-    /// The line that created it.
+    /// The line that created the buffer.
     caller: &'static Location<'static>,
     pub element: Element,
     pub config: BufferConfig,
@@ -80,7 +80,7 @@ pub(super) struct Metadata {
     len: AtomicUsize,
     capacity: AtomicUsize,
     resizes: AtomicU64,
-    /// A time, a look's number or `USED`.
+    /// A time, the number of a poll, or `USED`.
     used_ns: AtomicU64,
 }
 
@@ -112,13 +112,13 @@ impl Metadata {
         Origin { name: Some(Arc::clone(&self.name)), caller: self.caller }
     }
 
-    /// Elements that are live.
+    /// Returns the number of live elements.
     #[inline]
     pub fn len(&self) -> usize {
         self.len.load(Relaxed)
     }
 
-    /// Elements that there is room for.
+    /// Returns the capacity in elements.
     #[inline]
     pub fn capacity(&self) -> usize {
         self.capacity.load(Relaxed)
@@ -134,31 +134,31 @@ impl Metadata {
         self.resizes.fetch_add(1, Relaxed);
     }
 
-    /// It is being used. When that was is for the next look to say: a clock would cost more than the lookup.
+    /// Records a use. The next poll dates it: reading a clock would cost more than the lookup.
     #[inline]
     pub fn touch(&self) {
-        // Most of the time it says so already, and the line stays shared.
+        // Usually set already; then the line stays shared.
         if self.used_ns.load(Relaxed) != USED {
             self.used_ns.store(USED, Relaxed);
         }
     }
 
-    /// It was used until now.
+    /// Records a use that ended now.
     pub fn used_at(&self, now_ns: u64) {
         self.used_ns.store(now_ns, Relaxed);
     }
 
-    /// Begins to date a use that has no date, also where an earlier look has not come to an end. The clock is read after this.
+    /// Begins to date a use, also if an earlier poll did not finish. The clock is read after this.
     pub fn look(&self, look: Look) {
         let at = self.used_ns.load(Relaxed);
         if at >= LOOKS {
-            // Refused, it is another look's, or used just now: then it has no date yet. Acquire, so that the clock is not read before.
+            // If this fails, another poll dates the use, or it was used again and has no date yet. Acquire, so that the clock is not read earlier.
             let _ = self.used_ns.compare_exchange(at, look.0, Acquire, Relaxed);
         }
     }
 
-    /// When it was last used, by a clock that was read after [`look`](Self::look): never earlier than it was, so that nothing seems idle for longer than
-    /// it is. What was used since has no date yet, and counts as used now.
+    /// Returns the time of the last use, by a clock that was read after [`look`](Self::look). Never too early, so that no buffer seems idle for
+    /// longer than it is. A use since then counts as now.
     pub fn last_used(&self, look: Look, now_ns: u64) -> u64 {
         match self.used_ns.compare_exchange(look.0, now_ns, Relaxed, Relaxed) {
             Err(at) if at < LOOKS => at,
@@ -166,10 +166,10 @@ impl Metadata {
         }
     }
 
-    /// The figures, as [`last_used`](Self::last_used).
+    /// Returns the figures, with the time of [`last_used`](Self::last_used).
     pub fn read(&self, look: Look, now_ns: u64) -> BufferStatistics {
         let idle = now_ns.saturating_sub(self.last_used(look, now_ns));
-        // A concurrent resize writes the two one after the other.
+        // A concurrent resize writes capacity and length one after the other.
         let capacity = self.capacity();
         BufferStatistics {
             name: (&*self.name).into(),
@@ -184,44 +184,44 @@ impl Metadata {
     }
 }
 
-/// A buffer in figures.
+/// The figures of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[doc(alias = "BufferStats")]
 pub struct BufferStatistics {
-    /// Its name.
+    /// The name.
     pub name: Box<str>,
-    /// Its elements' type.
+    /// The element type's name.
     pub element: &'static str,
     /// Bytes of an element.
     pub element_bytes: u64,
-    /// Elements that are live.
+    /// The number of live elements.
     pub len: u64,
-    /// Elements that there is room for.
+    /// The capacity in elements.
     pub capacity: u64,
-    /// How often it got another block: grew or shrank.
+    /// How often the block was replaced.
     pub resizes: u64,
-    /// How long ago it was created.
+    /// The time since creation.
     pub age: Duration,
-    /// How long it has not been used, at least. Reads are dated by the next look at the figures or [`tick`](super::MemoryManager::tick), everything
-    /// else by the clock when it ended.
+    /// The time since the last use, as a lower bound. Reads are dated by the next poll of the figures or by [`tick`](super::MemoryManager::tick),
+    /// other uses when they end.
     pub idle: Duration,
 }
 
 impl BufferStatistics {
-    /// Bytes of the live elements.
+    /// Returns the bytes of the live elements.
     #[must_use]
     pub const fn used_bytes(&self) -> u64 {
         self.len * self.element_bytes
     }
 
-    /// Bytes that it holds.
+    /// Returns the bytes of the capacity.
     #[must_use]
     pub const fn capacity_bytes(&self) -> u64 {
         self.capacity * self.element_bytes
     }
 
-    /// The part of its elements that is live, from 0 to 1; 1 for a buffer without room.
+    /// Returns the live share of the capacity, from 0 to 1; 1 without capacity.
     #[must_use]
     pub fn utilisation(&self) -> f64 {
         if self.capacity == 0 { 1.0 } else { self.len as f64 / self.capacity as f64 }

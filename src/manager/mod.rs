@@ -1,16 +1,18 @@
 //! [`MemoryManager`]: named buffers that grow.
 //!
-//! 1. A buffer has a name, elements of one type, and a [`BufferConfig`]. A name that is taken is refused, and so is another type: nobody gets
-//!    another buffer than the one that was asked for.
-//! 2. Growing copies the live elements from block to block on the device, and nothing else. Whatever fails, the buffer is as it was; of a
-//!    group, every one.
-//! 3. What all blocks and reservations have together is within the limit at every instant: also old and new while one is copied to the other, and
-//!    what is freed until its last use is over.
-//! 4. Nobody waits for anybody else's buffer. A lookup by [`BufferId`] takes no lock; one by name takes one for a look into a map; none is held
-//!    while memory, clock or a closure is called. Who asks for a buffer that somebody else has gets [`Busy`](crate::Error::Busy) and does not wait.
-//! 5. Nothing is freed behind anybody's back: [`cleanup`](MemoryManager::cleanup) takes what is idle, unleased and used by nothing that is queued, and
-//!    says what that was.
-//! 6. In a process that was forked from its own a manager refuses everything and frees nothing.
+//! Use a manager for buffers with names and growth policies, a [`registry`](crate::registry) for buffers whose numbers travel in messages, and
+//! plain [`Buffer`](crate::memory::Buffer)s otherwise.
+//!
+//! 1. A buffer has a name, an element type and a [`BufferConfig`]. Creating an existing name, or finding it as another type, is an error.
+//! 2. Growing copies the live elements from block to block on the device. If anything fails, the buffer is unchanged; in a group, every buffer.
+//! 3. All blocks and reservations together are within the limit at every instant, including both blocks of a resize and pending frees.
+//! 4. A lookup by [`BufferId`] takes no lock. A lookup by name locks one map briefly. No lock is held while the memory, the clock or a closure is
+//!    called. A lease that cannot be had at once is [`Busy`](crate::Error::Busy).
+//! 5. Buffers are freed only by [`free`](MemoryManager::free), [`clear`](MemoryManager::clear) and [`cleanup`](MemoryManager::cleanup), which
+//!    returns what it freed.
+//! 6. In a forked process, a manager rejects every request and frees nothing.
+//!
+//! It does not move data between host and device by itself, and does not evict buffers to make room.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
@@ -85,41 +87,41 @@ pub use statistics::Statistics;
 
 pub use crate::registry::BufferId;
 
-/// Named buffers in one memory. Clones are the same manager.
+/// Named buffers in one memory. Clones share the same manager.
 #[doc(alias = "GpuMemoryManager")]
 pub struct MemoryManager<M: Memory> {
     shared: Arc<Shared<M>>,
 }
 
 struct Shared<M: Memory> {
-    /// Told apart from other managers and registries by it.
+    /// Distinguishes this manager from others and from registries.
     number: u64,
-    /// The one that it is of.
+    /// The process that created it.
     process: Process,
     memory: M,
     slots: Arc<Slots<Entry<M>>>,
     names: Names,
     budget: Budget,
     clock: Arc<dyn Fn() -> u64 + Send + Sync>,
-    /// How many have been made.
+    /// The number of polls so far.
     looks: AtomicU64,
     counts: Counts,
 }
 
 impl<M: Memory + Clone> MemoryManager<M> {
-    /// A manager with a limit of 6 GiB.
+    /// Returns a manager with a limit of 6 GiB.
     #[must_use]
     pub fn new(memory: M) -> Self {
         Self::builder(memory).build()
     }
 
-    /// A manager whose buffers have at most `limit` bytes together.
+    /// Returns a manager with a limit of `limit` bytes for all buffers together.
     #[must_use]
     pub fn with_limit(memory: M, limit: u64) -> Self {
         Self::builder(memory).limit(limit).build()
     }
 
-    /// A manager to be, with every default.
+    /// Returns a builder with default settings.
     pub fn builder(memory: M) -> Builder<M> {
         Builder::new(memory)
     }
@@ -142,11 +144,11 @@ impl<M: Memory + Clone> MemoryManager<M> {
 }
 
 impl<M: Memory> MemoryManager<M> {
-    /// The buffer of that name.
+    /// Returns the buffer of that name.
     ///
     /// # Errors
     ///
-    /// [`NotFound`](Error::NotFound); [`IdError::Elements`] where it has other elements, with both names.
+    /// [`NotFound`](Error::NotFound); [`IdError::Elements`] with both type names if it has another element type.
     pub fn find<T: DeviceBytes>(&self, name: &str) -> Result<BufferId<T>> {
         self.here()?;
         match self.shared.names.find(name, |named| named.metadata.element.check::<T>().map(|()| named.index)) {
@@ -155,19 +157,19 @@ impl<M: Memory> MemoryManager<M> {
         }
     }
 
-    /// A lease to read with, beside others of its kind.
+    /// Returns a shared lease.
     ///
     /// # Errors
     ///
-    /// [`Error::Id`] with what is wrong with the id, [`Error::Busy`] while somebody has the buffer to write.
+    /// [`Error::Id`] with the fault of the id, [`Error::Busy`] while the buffer has an exclusive lease.
     #[inline]
     pub fn lease<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<Lease<'_, T, M>> {
         let index = self.own(id.registry(), id.index())?;
-        // SAFETY: no other manager or registry has this one's number, so it made the id, where the buffer of this generation was of `T`.
+        // SAFETY: no other manager or registry has this number, so this one created the id, with a buffer of `T` in this generation.
         Ok(unsafe { Lease::new(self.shared.slots.share(index)?) })
     }
 
-    /// The one lease to write and resize with.
+    /// Returns the exclusive lease, for writing and resizing.
     ///
     /// # Errors
     ///
@@ -177,18 +179,19 @@ impl<M: Memory> MemoryManager<M> {
         Ok(unsafe { LeaseMut::new(&self.shared, self.alone(id.into())?) })
     }
 
-    /// Whether a buffer can be had, now or when whoever has it is done. Takes nothing, and counts as no use.
+    /// Returns whether the buffer exists, leased or not. Not a use.
     #[inline]
     #[must_use]
     pub fn contains<T>(&self, id: BufferId<T>) -> bool {
         self.own(id.registry(), id.index()).is_ok_and(|index| self.shared.slots.contains(index))
     }
 
-    /// Frees a buffer, and its name: how many leases keep the memory. With none it is freed at once, else with the last of them.
+    /// Frees a buffer and its name; returns the number of leases that still keep the memory. Without leases it is freed at once, otherwise with the
+    /// last of them.
     ///
     /// # Errors
     ///
-    /// [`Error::Id`] with what is wrong with the id. What the driver said where the memory was freed now; it is gone all the same.
+    /// [`Error::Id`] with the fault of the id. The driver's error if the memory was freed now; the buffer is freed anyway.
     pub fn free(&self, buffer: impl Into<AnyBuffer>) -> Result<u32> {
         let AnyBuffer { manager, index } = buffer.into();
         let index = self.own(manager, index)?;
@@ -206,7 +209,7 @@ impl<M: Memory> MemoryManager<M> {
         }
     }
 
-    /// Frees every buffer: how many. Those that are leased go with their last lease. In a fork it does nothing.
+    /// Frees every buffer; returns their number. Leased buffers are freed with their last lease. Does nothing in a forked process.
     pub fn clear(&self) -> u64 {
         if self.here().is_err() {
             return 0;
@@ -215,8 +218,8 @@ impl<M: Memory> MemoryManager<M> {
         here.into_iter().filter(|named| self.free(AnyBuffer { manager: self.shared.number, index: named.index }).is_ok()).count() as u64
     }
 
-    /// Takes bytes of the budget that nobody else gets: for buffers that are [created](Self::create_in) in them, or for memory that is allocated elsewhere
-    /// and is to count, as long as this is kept.
+    /// Reserves bytes of the budget, for buffers that are [created](Self::create_in) with them, or for memory that is allocated elsewhere, as long
+    /// as the reservation is kept.
     ///
     /// # Errors
     ///
@@ -226,13 +229,13 @@ impl<M: Memory> MemoryManager<M> {
         self.shared.reserve(bytes)
     }
 
-    /// Who counts the bytes.
+    /// Returns the budget that counts the bytes.
     #[must_use]
     pub fn budget(&self) -> &Budget {
         &self.shared.budget
     }
 
-    /// What it has done and what it holds; nothing in a fork. What was only read since the last look is dated now.
+    /// Returns the statistics; empty in a forked process. Dates the reads since the last poll.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         if self.here().is_err() {
@@ -248,7 +251,7 @@ impl<M: Memory> MemoryManager<M> {
         Statistics { buffers, used_bytes, peak_bytes, limit_bytes, ..counts.read() }
     }
 
-    /// Dates what was only read since the last look: once a frame, and ages are exact to a frame. It looks at every buffer twice, and takes no heap.
+    /// Dates the reads since the last poll. Called once per frame, it makes ages exact to a frame. Visits every buffer twice and allocates nothing.
     pub fn tick(&self) {
         if self.here().is_err() {
             return;
@@ -296,7 +299,7 @@ impl<M: Memory> Shared<M> {
         Look::next(&self.looks)
     }
 
-    /// Bytes of the budget, also those that somebody is about to give back.
+    /// Reserves bytes of the budget, including those of pending frees.
     fn reserve(&self, bytes: u64) -> Result<Reservation> {
         self.budget.reserve(bytes).or_else(|_| {
             self.memory.backend().extension().free_deferred();
@@ -316,7 +319,7 @@ impl<M: Memory + Clone> Shared<M> {
         Ok(())
     }
 
-    /// Memory for so many elements.
+    /// Allocates memory for `capacity` elements.
     fn block(&self, element: &Element, capacity: usize, on: Option<&Stream>, origin: &Origin) -> Result<Buffer<u8, M>> {
         let layout = element.layout(capacity)?;
         origin.around(|| Buffer::bytes(self.memory.clone(), layout, on))

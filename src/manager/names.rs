@@ -1,7 +1,7 @@
-//! [`Names`]: which buffer has which name.
+//! [`Names`]: the map from names to buffers.
 //!
-//! Locks are held for a look into a map, never while memory, clock or a caller's closure is called. A name that is being given is taken
-//! meanwhile, and nobody finds it.
+//! Locks are held for a map operation only, never while the memory, the clock or a caller's closure is called. A name is taken while its buffer is
+//! being created, but not found.
 
 use std::boxed::Box;
 use std::collections::HashMap;
@@ -15,13 +15,13 @@ use super::metadata::Metadata;
 use crate::registry::slots::Index;
 use crate::{Error, Result};
 
-/// Names are apart from each other in so many maps, so that who gives one rarely meets who looks for another. A power of two.
+/// Names are spread over this many maps, to reduce contention. A power of two.
 const SHARDS: usize = 16;
 
-/// `None` for a name that is being given.
+/// `None` while the buffer is being created.
 type Shard = HashMap<Box<str>, Option<Named>, RandomState>;
 
-/// Who has a name.
+/// The buffer of a name.
 #[derive(Clone, Debug)]
 pub(super) struct Named {
     pub index: Index,
@@ -33,7 +33,7 @@ pub(super) struct Names {
     shards: [RwLock<Shard>; SHARDS],
 }
 
-/// A name that is taken and given to nobody. Dropped, it is free again.
+/// A name that is taken for a buffer that is being created. Dropping it frees the name.
 #[must_use]
 pub(super) struct Coming<'a> {
     names: &'a Names,
@@ -57,12 +57,12 @@ impl Names {
         }
     }
 
-    /// What `look` says of who has a name; `None` for nobody.
+    /// Calls `look` with the buffer of a name; `None` if there is none.
     pub fn find<R>(&self, name: &str, look: impl FnOnce(&Named) -> R) -> Option<R> {
         self.read(name).get(name)?.as_ref().map(look)
     }
 
-    /// Makes a name free again if it is this buffer's: whether it was.
+    /// Frees a name if it belongs to this buffer; returns whether it did.
     pub fn free(&self, name: &str, index: Index) -> bool {
         let mut shard = self.write(name);
         let is_its = matches!(shard.get(name), Some(Some(named)) if named.index == index);
@@ -72,7 +72,7 @@ impl Names {
         is_its
     }
 
-    /// Makes the name of a buffer free again that somebody has: looks at all of them.
+    /// Frees the name of a buffer by searching all names.
     pub fn free_of(&self, index: Index) {
         let has = |named: &Option<Named>| named.as_ref().is_some_and(|named| named.index == index);
         for shard in &self.shards {
@@ -80,7 +80,7 @@ impl Names {
         }
     }
 
-    /// Everybody, in order of name: as it is map by map, not at one instant.
+    /// Returns all buffers in order of name. Maps are read one after the other, not at one instant.
     pub fn all(&self) -> Vec<Named> {
         let here = |shard: &RwLock<Shard>| -> Vec<Named> {
             let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +91,7 @@ impl Names {
         all
     }
 
-    /// Shows everybody's metadata, in no order, under a lock: `visit` calls nothing that is a user's.
+    /// Calls `visit` with the metadata of each buffer, in no order, under a lock. `visit` calls no user code.
     pub fn each(&self, mut visit: impl FnMut(&Metadata)) {
         for shard in &self.shards {
             let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
@@ -108,14 +108,14 @@ impl Names {
     }
 
     fn shard(&self, name: &str) -> &RwLock<Shard> {
-        // The map hashes the whole name. Names of one program often differ in their last letter.
+        // The map hashes the whole name. Names in one program often differ in their last letter.
         let last = name.as_bytes().last().copied().unwrap_or(0);
         &self.shards[(usize::from(last) ^ name.len()) % SHARDS]
     }
 }
 
 impl Coming<'_> {
-    /// Gives the name.
+    /// Assigns the name.
     pub fn give(mut self, named: Named) {
         self.is_given = true;
         self.names.write(self.name).insert(self.name.into(), Some(named));

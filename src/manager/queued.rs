@@ -1,7 +1,7 @@
 //! Transfers of a managed buffer that are queued on a stream.
 //!
-//! The buffer stays where it is and lists them as uses: whatever is done with it next, through this lease or another, comes after them, and its
-//! memory outlives them. The other end is taken by value and comes back from the [`Pending`](crate::stream::Pending).
+//! The buffer lists them as uses: later operations, through this lease or another, are ordered after them, and its memory outlives them. The other
+//! end is passed by value and returned by the [`Pending`](crate::stream::Pending).
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 use core::ops::RangeBounds;
@@ -14,24 +14,24 @@ use crate::stream::{Queue, Queued, Stream};
 use crate::{DeviceBytes, Error, Rejected, Result};
 
 impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
-    /// Queues a copy of all of `from` to the live elements from the one at `at` on.
+    /// Queues a copy of `from` to the live elements from index `at` on.
     ///
     /// # Errors
     ///
-    /// The other buffer, with [`Unsupported`](Error::Unsupported) for a buffer that is not [configured](super::BufferConfig::is_async) for it, or as
-    /// [`Stream::copy_range`]; nothing was queued.
+    /// The other buffer, with [`Unsupported`](Error::Unsupported) if this buffer is not [configured](super::BufferConfig::is_async) for queued
+    /// transfers, or as [`Stream::copy_range`]. Nothing is queued.
     pub fn upload<N: Memory>(&mut self, stream: &Stream, from: Buffer<T, N>, at: usize) -> Queue<Buffer<T, N>> {
         let queued = (|| {
             self.may_queue()?;
             let end = end::<T>(at, from.len(), self.len())?;
             let target = self.slice(at..end)?;
-            // SAFETY: two buffers; this one lists the copy below, the other before it can be used again, and nobody else has either.
+            // SAFETY: two buffers. This one lists the copy below, the other before it can be used again, and both are exclusive.
             unsafe { stream.queue_copy(from.as_view(), target, [None; 2]) }
         })();
         self.list(stream, queued, from)
     }
 
-    /// Queues a copy of live elements to the first of `to`, which has at least as many.
+    /// Queues a copy of live elements to the first elements of `to`, which has at least as many.
     ///
     /// # Errors
     ///
@@ -54,13 +54,13 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
     /// As [`upload`](Self::upload).
     pub fn fill_on(&mut self, stream: &Stream, range: impl RangeBounds<usize>, value: T) -> Result<()> {
         self.may_queue()?;
-        // SAFETY: nobody else has the buffer, and it lists the fill below.
+        // SAFETY: the lease is exclusive, and the buffer lists the fill below.
         let (ticket, outcome) = unsafe { stream.queue_fill(self.slice(range)?, value, None) };
         self.list(stream, Ok(ticket), ()).map(drop).map_err(Rejected::into_error)?;
         outcome
     }
 
-    /// Makes what is queued on a stream from now on wait for everything that is listed as a use of the buffer: for launches.
+    /// Orders later work on a stream after all listed uses of the buffer. For launches.
     ///
     /// # Errors
     ///
@@ -69,11 +69,11 @@ impl<T: DeviceBytes, M: Memory> LeaseMut<'_, T, M> {
         self.entry.held.buffer.ready_on(stream)
     }
 
-    /// Lists what is queued on a stream now as a use of the buffer: for launches, which name its memory by [address](Self::device_address).
+    /// Lists the work queued on a stream as a use of the buffer. For launches, which get its [address](Self::device_address).
     ///
     /// # Errors
     ///
-    /// As [`Buffer::used_by`], which says what else that means.
+    /// As [`Buffer::used_by`], which states the consequences.
     pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
         self.entry.held.buffer.used_by(stream)
     }

@@ -1,9 +1,9 @@
-//! Other blocks for buffers, several at once: all of them or none.
+//! Replaces the blocks of several buffers: all or none.
 //!
-//! 1. What can be refused is refused first: sizes, then the budget for all of them, then memory, then copies. Only when every copy has been
-//!    executed and has succeeded is anything replaced, and nothing of that can fail. What may panic, to free the old blocks, comes last.
-//! 2. Old and new count at the same time, since they are there at the same time.
-//! 3. What is copied is what is live, on the device, after whatever is queued on either block; on a stream, in its order.
+//! 1. Checks come first: sizes, then the budget for all, then memory, then copies. Blocks are replaced only after every copy has succeeded, and
+//!    replacing cannot fail. Frees of old blocks, which may panic, come last.
+//! 2. Old and new blocks count at the same time.
+//! 3. Live elements are copied on the device, after all queued work on either block; with a stream, in its order.
 
 use core::mem;
 use std::vec::Vec;
@@ -16,38 +16,38 @@ use crate::backend::panic::each;
 use crate::memory::Memory;
 use crate::stream::Stream;
 
-/// A buffer that somebody has alone, and what it is to become.
+/// A buffer with an exclusive lease, and its new capacity and length.
 pub(super) struct Step<'a, M: Memory> {
     entry: &'a mut Entry<M>,
-    /// Elements from the first on that are copied.
+    /// Elements to copy, from the first.
     kept: usize,
-    /// Elements that there will be room for: another number than now, or nothing is replaced.
+    /// The new capacity in elements. If it is the present one, nothing is replaced.
     capacity: usize,
-    /// Elements that will be live.
+    /// The new length.
     len: usize,
 }
 
 impl<'a, M: Memory> Step<'a, M> {
-    /// Room for `capacity` elements of which `len` will be live.
+    /// A step to a capacity of `capacity` elements, `len` of them live.
     pub fn to(entry: &'a mut Entry<M>, capacity: usize, len: usize) -> Self {
         let kept = entry.metadata.len().min(len);
         Self { entry, kept, capacity, len }
     }
 
-    /// Room for at least `needed` elements by the buffer's growth, of which `len` will be live.
+    /// A step to a capacity of at least `needed` elements by the buffer's growth, `len` of them live.
     pub fn grow(entry: &'a mut Entry<M>, needed: usize, len: usize) -> Result<Self> {
         let (held, size) = (entry.metadata.capacity() as u64, entry.metadata.element.size as u64);
         let capacity = entry.metadata.config.capacity(held, needed as u64, size)?;
         Ok(Self::to(entry, capacity as usize, len))
     }
 
-    /// The same where so many elements are written, whatever is live.
+    /// Copies `elements` elements, live or not.
     pub fn keeping(mut self, elements: usize) -> Self {
         self.kept = elements;
         self
     }
 
-    /// Its buffer is being used.
+    /// Records a use of the buffer.
     pub fn touch(&self) {
         self.entry.metadata.touch();
     }
@@ -56,21 +56,21 @@ impl<'a, M: Memory> Step<'a, M> {
         self.capacity != self.entry.metadata.capacity()
     }
 
-    /// Bytes of so many elements, no more than there is room for: so the product cannot overflow.
+    /// Returns the bytes of `elements` elements, at most the capacity, so that the product cannot overflow.
     fn bytes(&self, elements: usize) -> usize {
         elements * self.entry.metadata.element.size
     }
 }
 
-/// Gives each buffer the room that it is to have.
+/// Applies the steps.
 ///
 /// # Errors
 ///
-/// [`Limit`](crate::Error::Limit), what the memory refuses, what a use of a buffer or the copy failed with: every buffer is as it was.
+/// [`Limit`](crate::Error::Limit), the memory's error, the error of a use or of the copy. Every buffer is unchanged.
 pub(super) fn resize<M: Memory + Clone>(shared: &Shared<M>, steps: &mut [Step<'_, M>], on: Option<&Stream>) -> Result<()> {
     let mut total = 0_u64;
     for step in steps.iter().filter(|step| step.is_new()) {
-        // Each was checked; a sum beyond 64 bits is beyond any limit.
+        // Each was checked; a sum beyond 64 bits exceeds any limit.
         total = total.saturating_add(step.entry.metadata.element.layout(step.capacity)?.size() as u64);
     }
     let mut room = shared.reserve(total)?;
@@ -112,7 +112,7 @@ fn copy_now<M: Memory>(steps: &[Step<'_, M>], fresh: &mut [Option<Held<M>>]) -> 
     Ok(())
 }
 
-/// Queues all copies and waits for each: until it has succeeded, the old block is all that there is.
+/// Queues all copies and waits for each. Until it succeeds, the old block has the only copy.
 fn copy_on<M: Memory>(steps: &mut [Step<'_, M>], fresh: &mut [Option<Held<M>>], stream: &Stream) -> Result<()> {
     let mut outcome = Ok(());
     let mut tickets = Vec::with_capacity(steps.len());
@@ -126,11 +126,11 @@ fn copy_on<M: Memory>(steps: &mut [Step<'_, M>], fresh: &mut [Option<Held<M>>], 
             None
         }));
     }
-    // All of them, also after one has failed: they read what is still the buffers'.
+    // Waits for all, also after a failure: they read blocks that the buffers keep.
     for ((step, fresh), ticket) in steps.iter_mut().zip(fresh).zip(tickets) {
         let (Some(fresh), Some(ticket)) = (fresh, ticket) else { continue };
         let waited = stream.backend().outcome(ticket, None).map(drop);
-        // Where the wait itself has failed it may not be over, and stays listed.
+        // If the wait itself failed, the copy may be in flight and stays listed.
         if waited.is_ok() || stream.backend().reached(ticket) {
             step.entry.held.buffer.settled(ticket);
             fresh.buffer.settled(ticket);
@@ -144,7 +144,7 @@ fn copy_one<M: Memory>(step: &mut Step<'_, M>, fresh: &mut Held<M>, stream: &Str
     let bytes = step.bytes(step.kept);
     let old = &mut step.entry.held.buffer;
     let (from, to) = (old.slice(..bytes)?, fresh.buffer.slice(..bytes)?);
-    // SAFETY: two blocks that nobody else has, and both list it at once.
+    // SAFETY: both blocks are exclusive, and both list the copy at once.
     let ticket = unsafe { stream.queue_copy(from, to, [None; 2]) }?;
     if let Some(ticket) = ticket {
         old.used(ticket);

@@ -1,4 +1,4 @@
-//! A manager in figures.
+//! [`Statistics`]: the counters and sizes of a manager.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::Relaxed;
@@ -6,44 +6,44 @@ use std::vec::Vec;
 
 use super::BufferStatistics;
 
-/// What a manager has done and what it holds. Exact while no other thread uses it; otherwise each figure for itself.
+/// Counters and sizes of a manager. Exact while no other thread uses it; otherwise each figure by itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Each buffer that has a name, in order of name.
+    /// The named buffers, in order of name.
     pub buffers: Vec<BufferStatistics>,
-    /// Bytes that count now: of all blocks that are not really free yet, and of [reservations](super::MemoryManager::reserve).
+    /// Bytes in use: blocks that are not really freed yet, and [reservations](super::MemoryManager::reserve).
     pub used_bytes: u64,
-    /// The most of them at any instant.
+    /// The high-water mark of `used_bytes`.
     pub peak_bytes: u64,
-    /// The most that there may be.
+    /// The limit.
     pub limit_bytes: u64,
-    /// Buffers that were created.
+    /// The number of buffers created.
     pub created: u64,
-    /// Buffers that were freed, among them those that a lease still keeps.
+    /// The number of buffers freed, including those that a lease still keeps.
     pub freed: u64,
-    /// Blocks that took another's place.
+    /// The number of blocks replaced.
     pub resizes: u64,
-    /// Bytes that were copied for that, on the device.
+    /// The bytes copied on the device for that.
     pub resize_bytes: u64,
-    /// Transfers that were queued.
+    /// The number of queued transfers.
     pub queued: u64,
 }
 
 impl Statistics {
-    /// Bytes that the named buffers hold.
+    /// Returns the bytes of the named buffers.
     #[must_use]
     pub fn buffer_bytes(&self) -> u64 {
         self.buffers.iter().map(BufferStatistics::capacity_bytes).sum()
     }
 
-    /// Bytes of what is reserved, was freed and is still leased, or waits for a queued operation to end.
+    /// Returns the bytes that are reserved, freed but leased, or freed but in use by queued work.
     #[must_use]
     pub fn other_bytes(&self) -> u64 {
         self.used_bytes.saturating_sub(self.buffer_bytes())
     }
 
-    /// The part of the named buffers' bytes that is live, from 0 to 1; 1 where they have none.
+    /// Returns the live share of the named buffers' bytes, from 0 to 1; 1 without bytes.
     #[must_use]
     pub fn utilisation(&self) -> f64 {
         let live: u64 = self.buffers.iter().map(BufferStatistics::used_bytes).sum();
@@ -54,7 +54,7 @@ impl Statistics {
     }
 }
 
-/// What has been done.
+/// The counters.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     created: AtomicU64,
@@ -73,7 +73,7 @@ impl Counts {
         self.freed.fetch_add(1, Relaxed);
     }
 
-    /// `bytes` were copied into a new block.
+    /// Counts a resize that copied `bytes` bytes.
     pub fn resized(&self, bytes: u64) {
         self.resizes.fetch_add(1, Relaxed);
         self.resize_bytes.fetch_add(bytes, Relaxed);
