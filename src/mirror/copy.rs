@@ -1,4 +1,4 @@
-//! The host's copy, and whether its elements can be lent without asking anybody.
+//! [`HostCopy`]: the host's copy, which remembers whether its elements can be borrowed without a backend call.
 
 use core::slice;
 
@@ -8,11 +8,11 @@ use crate::error::MirrorFault;
 use crate::memory::{Buffer, HostReadable, Memory, SliceMut};
 use crate::{DeviceBytes, Error, Result};
 
-/// A buffer that may be there. [`Buffer::as_mut_slice`] asks a backend whether anything is in the way, which takes longer than an access may.
+/// An optional buffer. [`Buffer::as_mut_slice`] calls the backend to check for uses, which costs more than an access may.
 pub(super) struct HostCopy<T, H: Memory> {
     buffer: Option<Buffer<T, H>>,
-    // INVARIANT: the buffer lists no use, and is not in managed memory, where a kernel may be in the host's way. Whatever lends the buffer mutably takes
-    // it back.
+    // INVARIANT: the buffer lists no use, and is not in managed memory, where a kernel may exclude the host. A mutable borrow of the buffer resets
+    // it.
     is_at_rest: bool,
 }
 
@@ -44,7 +44,7 @@ impl<T, H: Memory> HostCopy<T, H> {
         self.buffer.take()
     }
 
-    /// The elements, after what is queued on them.
+    /// Returns the elements after queued work on them.
     #[inline]
     pub fn elements(&mut self, state: State) -> Result<&mut [T]>
     where
@@ -73,8 +73,8 @@ impl<T, H: Memory> HostCopy<T, H> {
             && let Some(buffer) = &self.buffer
             && let Some(first) = buffer.as_ptr()
         {
-            // SAFETY: so many elements, initialised by the memory's promise and borrowed mutably with their buffer; nothing else uses them, by the
-            // invariant.
+            // SAFETY: that many elements, initialised by the memory's promise and borrowed mutably with their buffer; nothing else uses them, by
+            // the invariant.
             return Ok(unsafe { slice::from_raw_parts_mut(first.as_ptr(), buffer.len()) });
         }
         self.settled(state, lend)

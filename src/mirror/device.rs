@@ -1,4 +1,4 @@
-//! The device's side: views for calls that block.
+//! The device side: blocking access.
 
 use super::{Access, MirroredBuffer, Side, State};
 use crate::backend::same_backend;
@@ -12,13 +12,14 @@ where
     H: Memory<Visibility: HostReadable> + Clone,
     D: Memory<Visibility: DeviceReadable> + Clone,
 {
-    /// The elements on the device, to read: brought from the host if the device's are stale, 0 on both sides if there were none.
+    /// Returns the elements on the device for reading. Copies them from the host if the device's copy is stale; zeroed on both sides if nothing was
+    /// written.
     ///
-    /// A launch that is given their address is to be [listed](Self::used_by).
+    /// [List](Self::used_by) a launch that gets their address.
     ///
     /// # Errors
     ///
-    /// What the memory refuses; what the copy or something queued before failed with.
+    /// The memory's error; the error of the copy or of earlier queued work.
     #[inline]
     pub fn device(&mut self) -> Result<Slice<'_, T, D>> {
         self.refresh(Side::Device)?;
@@ -27,9 +28,9 @@ where
         Ok(unsafe { Slice::new(view, self.len) })
     }
 
-    /// The elements on the device, to read and write: the host's are stale from now on, also if the write fails.
+    /// Returns the elements on the device for reading and writing. The host's copy becomes stale, also if the write fails.
     ///
-    /// A launch that is given their address is to be [listed](Self::used_by).
+    /// [List](Self::used_by) a launch that gets their address.
     ///
     /// # Errors
     ///
@@ -40,7 +41,7 @@ where
         self.device_slice_mut()
     }
 
-    /// The same for who will write all of them: a copy that is stale is not brought up to date, and what is in it is unspecified.
+    /// As [`device_mut`](Self::device_mut), for a caller that writes all elements: a stale copy is not updated, and its contents are unspecified.
     ///
     /// # Errors
     ///
@@ -50,7 +51,7 @@ where
         self.device_slice_mut()
     }
 
-    /// Moves the device's copy through something that takes it by value and gives it back, such as what is queued on a stream:
+    /// Passes the device's copy by value through a closure that returns it, for example to queue it on a stream:
     ///
     /// ```
     /// # fn main() -> ringmem::Result<()> {
@@ -70,14 +71,14 @@ where
     /// # }
     /// ```
     ///
-    /// If `queue` panics, or gives another buffer back, the device's copy is gone. If it was the only valid one, what needs it is
-    /// [`Mirror`](Error::Mirror) until it is written anew or [discarded](Self::discard_device).
+    /// If `queue` panics or returns another buffer, the device's copy is lost. If it was the only valid one, calls that need it return
+    /// [`Mirror`](Error::Mirror) until it is written again or [discarded](Self::discard_device).
     ///
     /// # Errors
     ///
-    /// As [`device`](Self::device), and then `queue` was not called; [`Unsupported`](Error::Unsupported) where the sides [share](Self::is_shared) their memory.
-    /// [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend) or [`Unsupported`](Error::Unsupported) for a buffer that is not the one that was
-    /// given.
+    /// As [`device`](Self::device), without calling `queue`; [`Unsupported`](Error::Unsupported) if the sides [share](Self::is_shared) their
+    /// memory. [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend) or [`Unsupported`](Error::Unsupported) if it returns a different
+    /// buffer.
     pub fn through<R>(&mut self, access: Access, queue: impl FnOnce(Buffer<T, D>) -> (Buffer<T, D>, R)) -> Result<R> {
         if self.is_shared {
             return Err(Error::Unsupported { what: "a loan of the device copy where host and device share one buffer" });
@@ -86,7 +87,7 @@ where
         let Some(device) = self.device.take() else {
             return Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, state: self.state.name() });
         };
-        // Until it is back.
+        // Until the buffer is returned.
         let state = self.state;
         if state == State::Synchronized {
             self.state = State::HostOnly;
@@ -109,7 +110,7 @@ where
         Ok(result)
     }
 
-    /// Makes the device's copy what an access needs, and the state what it is afterwards.
+    /// Prepares the device's copy for an access, and sets the state after it.
     #[inline]
     fn open_device(&mut self, access: Access) -> Result<()> {
         if access == Access::Write {
@@ -128,11 +129,11 @@ where
         Ok(())
     }
 
-    /// The device's copy is the last that was written.
+    /// Records that the device's copy was written last.
     #[inline]
     pub(super) fn device_written(&mut self) {
         if !self.state.is_valid(Side::Device) {
-            // What is stale now is the host's copy, and that is whole.
+            // The stale copy is now the host's, which is whole.
             self.is_torn = false;
         }
         self.state = if self.state == State::Uninitialized { State::DeviceOnly } else { State::DeviceDirty };
@@ -145,7 +146,7 @@ where
         Ok(unsafe { SliceMut::new(view, self.len) })
     }
 
-    /// Where the device finds its elements.
+    /// Returns a view of the device's elements.
     #[inline]
     pub(super) fn device_view(&self) -> Result<View<'_, D>> {
         if !self.is_shared {
@@ -156,7 +157,7 @@ where
         }
         let Some(host) = self.host.get() else { return Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, state: self.state.name() }) };
         let View { block, uses, offset, .. } = host.view();
-        // Of the same backend, which is what a view asks its memory for.
+        // Of the same backend, which is all that a view asks of its memory.
         Ok(View { memory: &self.device_memory, block, uses, offset })
     }
 }

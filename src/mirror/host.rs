@@ -1,4 +1,4 @@
-//! The host's side: slices, and copies of all elements.
+//! The host side: slices, and copies of all elements.
 
 use std::vec::Vec;
 
@@ -12,7 +12,7 @@ where
     H: Memory<Visibility: HostReadable> + Clone,
     D: Memory<Visibility: DeviceReadable> + Clone,
 {
-    /// The elements on the host, to read: brought from the device if the host's are stale, 0 if there were none.
+    /// Returns the elements on the host for reading. Copies them from the device if the host's copy is stale; zeroed if nothing was written.
     ///
     /// ```compile_fail
     /// fn write(mirror: &mut ringmem::mirror::MirroredBuffer<u8>) {
@@ -22,18 +22,18 @@ where
     ///
     /// # Errors
     ///
-    /// What the memory refuses; what the copy or something queued before failed with; [`Busy`](Error::Busy) for managed memory while a kernel runs
-    /// that must not meet the host.
+    /// The memory's error; the error of the copy or of earlier queued work; [`Busy`](Error::Busy) for managed memory while a kernel excludes the
+    /// host.
     #[inline]
     pub fn host(&mut self) -> Result<&[T]> {
-        // At rest it has no transfer queued either.
+        // At rest, it has no queued transfer either.
         if !(self.state.is_valid(Side::Host) && self.host.is_at_rest()) {
             self.refresh(Side::Host)?;
         }
         self.host.elements(self.state).map(|elements| &*elements)
     }
 
-    /// The elements on the host, to read and write: the device's are stale from now on.
+    /// Returns the elements on the host for reading and writing. The device's copy becomes stale.
     ///
     /// # Errors
     ///
@@ -48,48 +48,48 @@ where
         Ok(elements)
     }
 
-    /// Makes the host's elements these, and the device's stale. Nothing is copied from the device, and nothing allocated for the copy.
+    /// Copies elements to the host's copy; the device's becomes stale. Copies nothing from the device and allocates no temporary.
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for another number of elements, before anything is done; as [`host`](Self::host).
+    /// [`Size`](Error::Size) for another number of elements, before any change; as [`host`](Self::host).
     pub fn copy_from(&mut self, elements: &[T]) -> Result<()> {
         self.same_len(elements)?;
         self.overwrite(|host| host.copy_from_slice(elements))
     }
 
-    /// Makes each of the host's elements `value`, and the device's stale. Nothing is copied from the device.
+    /// Fills the host's copy; the device's becomes stale. Copies nothing from the device.
     ///
-    /// [`device_write_only`](Self::device_write_only) and a fill of that do the same on the device.
+    /// To fill on the device, use [`device_write_only`](Self::device_write_only).
     ///
     /// # Errors
     ///
     /// As [`host`](Self::host).
     pub fn fill(&mut self, value: T) -> Result<()> {
         self.overwrite(|host| {
-            // Without bytes there may be more elements than anybody could write one by one.
+            // Zero-sized elements may be too many to write one by one.
             if size_of::<T>() > 0 {
                 host.fill(value);
             }
         })
     }
 
-    /// Copies all elements out, as [`host`](Self::host) sees them.
+    /// Copies all elements out, as [`host`](Self::host) returns them.
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for another number of elements, before anything is done; as [`host`](Self::host).
+    /// [`Size`](Error::Size) for another number of elements, before any change; as [`host`](Self::host).
     pub fn copy_to(&mut self, elements: &mut [T]) -> Result<()> {
         self.same_len(elements)?;
         elements.copy_from_slice(self.host()?);
         Ok(())
     }
 
-    /// The elements, copied, as [`host`](Self::host) sees them.
+    /// Returns a copy of the elements, as [`host`](Self::host) returns them.
     ///
     /// # Errors
     ///
-    /// As [`host`](Self::host), and [`Map`](Error::Map) where the host has no memory for the elements.
+    /// As [`host`](Self::host), and [`Map`](Error::Map) if the host has no memory for the elements.
     pub fn to_vec(&mut self) -> Result<Vec<T>> {
         let mut elements = on_the_host(self.len)?;
         elements.copy_from_slice(self.host()?);
@@ -107,7 +107,7 @@ where
             }
         }
         if !self.state.is_dirty(Side::Host) {
-            // What is stale now is the device's copy, and that is whole.
+            // The stale copy is now the device's, which is whole.
             (self.state, self.is_torn) = (State::HostDirty, false);
         }
         Ok(())

@@ -1,18 +1,20 @@
-//! [`MirroredBuffer`]: a host copy and a device copy of the same elements, copied only when the side that is used is stale.
+//! [`MirroredBuffer`]: a host copy and a device copy of the same elements. A side is updated only when it is used and stale.
 //!
-//! 1. A read returns the last write, whichever side made it and whichever side reads.
-//! 2. Nothing is allocated before it is used, and nothing copied that is valid or about to be overwritten.
-//! 3. An error leaves [`state`](MirroredBuffer::state) as it was, and memory that was allocated for the call is given back.
-//! 4. Both sides' writes are never merged and never dropped in silence: [`DirtyConflict`](crate::error::MirrorFault::DirtyConflict), until the caller says with
-//!    [`discard_host`](MirroredBuffer::discard_host) or [`discard_device`](MirroredBuffer::discard_device) which is to go.
-//! 5. What is queued uses memory that the mirror owns and that is freed after its uses. A mirror that is dropped or forgotten with work queued hurts
-//!    nobody, and the host has no slice of what a queued operation uses.
-//! 6. Every transfer waits for what is queued on its copies, on whatever stream that is.
-//! 7. Where host and device share one memory and the host's is one that devices see, one buffer serves both sides and nothing is copied. The states
-//!    are the same.
+//! Use a mirror for data that both sides change in turn, [`double_buffer`](crate::double_buffer) for frames that overlap with computation, and
+//! [`UnifiedBuffer`](crate::memory::UnifiedBuffer) for managed memory with a single copy.
 //!
-//! All methods take the mirror mutably, so there is nothing that runs beside them: threads share one in a [`Mutex`](std::sync::Mutex), and whoever owns one
-//! alone pays for no lock.
+//! 1. A read returns the last write, on whichever side each happened.
+//! 2. Memory is allocated at first use. Valid copies, and copies that are about to be overwritten, are not updated.
+//! 3. An error leaves [`state`](MirroredBuffer::state) unchanged, and memory allocated by the call is freed.
+//! 4. Writes of both sides are never merged and never lost silently: the call returns [`DirtyConflict`](crate::error::MirrorFault::DirtyConflict)
+//!    until the caller drops one side's writes with [`discard_host`](MirroredBuffer::discard_host) or
+//!    [`discard_device`](MirroredBuffer::discard_device).
+//! 5. The mirror owns the memory of queued operations, and frees it after its uses. A mirror may be dropped or forgotten with work queued. The host
+//!    has no slice of memory that a queued operation uses.
+//! 6. Every transfer is ordered after all queued work on both copies, on any stream.
+//! 7. If host and device share memory and the host's memory is mapped, one buffer serves both sides and nothing is copied. The states are the same.
+//!
+//! All methods take the mirror mutably, so nothing runs concurrently: threads share a mirror in a [`Mutex`](std::sync::Mutex).
 //!
 //! | state | `host` | `host_mut` | `device` | `device_mut` | `copy_from`, `fill` |
 //! |---|---|---|---|---|---|
@@ -25,7 +27,7 @@
 //!
 //! "up" is a copy to the device, "down" one to the host; an empty cell changes nothing. `device_write_only` is `device_mut` without the copy.
 //!
-//! Read, modify, write: the host writes, a kernel changes that, the host reads.
+//! Example: the host writes, a kernel updates, the host reads.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
@@ -84,27 +86,27 @@ pub use transfer::{Statistics, Transfers};
 use copy::HostCopy;
 use queue::Flights;
 
-/// `len` elements on the host and on a device, kept in step.
+/// `len` elements with a copy on the host and a copy on a device.
 ///
-/// `H` is memory that the host sees, pinned or pageable; `D` is memory that devices see: a device's, or a pool of it.
+/// `H` is host memory, pinned or pageable; `D` is device memory, or a pool of it.
 ///
-/// PyDotCompute calls this type `UnifiedBuffer`. [`memory::UnifiedBuffer`](crate::memory::UnifiedBuffer) is something else: managed memory, with one
+/// PyDotCompute calls this type `UnifiedBuffer`. [`memory::UnifiedBuffer`](crate::memory::UnifiedBuffer) is another type: managed memory, with one
 /// address and no second copy.
 pub struct MirroredBuffer<T, H: Memory = Pinned, D: Memory = Device> {
     host_memory: H,
     device_memory: D,
-    /// The line that created it.
+    /// The line that created the mirror.
     origin: Origin,
     len: usize,
     state: State,
-    // INVARIANT: each copy that is there has `len` elements. Where the two sides share memory there is none of the device's.
+    // INVARIANT: each existing copy has `len` elements. If the sides share memory, the device has none.
     host: HostCopy<T, H>,
     device: Option<Buffer<T, D>>,
     /// One buffer serves both sides: the host's.
     is_shared: bool,
-    /// The stale side is not what was last written there: a copy over it failed half way, or nobody has written it yet.
+    /// The stale side is not its last written contents: a copy over it failed, or it was never written.
     is_torn: bool,
-    /// Transfers that were queued and not yet asked for.
+    /// Queued transfers whose outcome is unknown.
     flights: Flights,
     statistics: Statistics,
 }
@@ -115,11 +117,11 @@ where
     H: Memory<Visibility: HostReadable> + Clone,
     D: Memory<Visibility: DeviceReadable> + Clone,
 {
-    /// A mirror of `len` elements. Nothing is allocated: each side's memory is when that side is first used.
+    /// Returns a mirror of `len` elements. Each side's memory is allocated when that side is first used.
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for more bytes than an address can span, [`OtherBackend`](Error::OtherBackend) for memories of two,
+    /// [`Size`](Error::Size) for more bytes than the address space, [`OtherBackend`](Error::OtherBackend) for memories of two backends,
     /// [`NoDevice`](Error::NoDevice).
     #[track_caller]
     pub fn new(host: H, device: D, len: usize) -> Result<Self> {
@@ -147,58 +149,58 @@ where
 }
 
 impl<T, H: Memory, D: Memory> MirroredBuffer<T, H, D> {
-    /// Which copies are valid. What is queued counts as done.
+    /// Returns which copies are valid. Queued transfers count as complete.
     #[must_use]
     pub const fn state(&self) -> State {
         self.state
     }
 
-    /// Elements.
+    /// Returns the number of elements.
     #[must_use]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are no elements.
+    /// Returns whether there are no elements.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Bytes of one copy.
+    /// Returns the size of one copy in bytes.
     #[must_use]
     pub const fn size_bytes(&self) -> usize {
         // Cannot overflow: it was a layout.
         self.len * size_of::<T>()
     }
 
-    /// Whether the host's copy is there and its pages are really locked into memory.
+    /// Returns whether the host's copy exists and its pages are locked.
     ///
-    /// [`Options::MUST_PIN`](crate::backend::Options::MUST_PIN) on the host's memory makes anything else an error.
+    /// With [`Options::MUST_PIN`](crate::backend::Options::MUST_PIN) on the host's memory, anything else is an error.
     #[must_use]
     pub fn is_pinned(&self) -> bool {
         self.host.get().is_some_and(Buffer::is_pinned)
     }
 
-    /// Whether one buffer serves both sides, and nothing is ever copied.
+    /// Returns whether one buffer serves both sides, so that nothing is copied.
     #[must_use]
     pub const fn is_shared(&self) -> bool {
         self.is_shared
     }
 
-    /// What was copied between the two sides so far.
+    /// Returns the transfers between the two sides so far.
     #[must_use]
     pub const fn statistics(&self) -> Statistics {
         self.statistics
     }
 
-    /// Where the host's copy comes from.
+    /// Returns the memory of the host's copy.
     #[must_use]
     pub const fn host_memory(&self) -> &H {
         &self.host_memory
     }
 
-    /// Where the device's copy comes from.
+    /// Returns the memory of the device's copy.
     #[must_use]
     pub const fn device_memory(&self) -> &D {
         &self.device_memory

@@ -1,4 +1,4 @@
-//! Transfers and launches that are queued, and what becomes of them.
+//! Queued transfers and launches, and their outcome.
 
 use core::time::Duration;
 
@@ -9,14 +9,14 @@ use crate::memory::{Buffer, DeviceReadable, HostReadable, Memory};
 use crate::stream::Stream;
 use crate::{DeviceBytes, Error, Result};
 
-/// A transfer that was queued, and of which nobody has heard since.
+/// A queued transfer whose outcome is unknown.
 struct Flight {
     ticket: Ticket,
-    /// Kept, so that it is known there what has failed, whoever was told.
+    /// Kept, because it reports a failure to this mirror even if another waiter got the error.
     stream: Stream,
-    /// The state to go back to if it fails.
+    /// The state to restore if it fails.
     before: State,
-    /// The memory that it writes was allocated for it.
+    /// The target was allocated for this transfer.
     is_new: bool,
 }
 
@@ -47,20 +47,20 @@ where
     H: Memory<Visibility: HostReadable> + Clone,
     D: Memory<Visibility: DeviceReadable> + Clone,
 {
-    /// Queues that the device's copy is brought up to date, after everything that is queued on either copy.
+    /// Queues an update of the device's copy, ordered after all queued work on both copies.
     ///
-    /// The state is at once as if it had been done. If it fails, the next call that waits for it says so, also where another who waited for the stream was
-    /// told why, and the state is as before. Until such a call the mirror keeps the stream.
+    /// The state changes at once. If the transfer fails, the next call that waits for it returns the error, even if another waiter of the stream
+    /// got it before, and the state is restored. The mirror keeps the stream until such a call.
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror) where nothing was ever written; [`OtherBackend`](Error::OtherBackend), what the memory or the backend refuses. Nothing
-    /// was queued, and the state is as it was.
+    /// [`Mirror`](Error::Mirror) if nothing was written; [`OtherBackend`](Error::OtherBackend), or the error of the memory or the backend. Nothing
+    /// is queued, and the state is unchanged.
     pub fn sync_to_device_on(&mut self, stream: &Stream) -> Result<()> {
         self.queue(Side::Device, stream)
     }
 
-    /// Queues that the host's copy is brought up to date, after everything that is queued on either copy.
+    /// Queues an update of the host's copy, ordered after all queued work on both copies.
     ///
     /// # Errors
     ///
@@ -69,14 +69,14 @@ where
         self.queue(Side::Host, stream)
     }
 
-    /// Where a kernel finds the device's copy that is launched on `stream` next; `None` without bytes. What it needs is queued there and not waited for: the
-    /// copy to the device if that is stale, and the end of what other streams do with it.
+    /// Returns the device address for a kernel that is launched next on `stream`; `None` without bytes. Queues what the access needs: an update of
+    /// a stale copy, and the order after work on other streams.
     ///
-    /// The launch is to be [listed](Self::used_by). One that writes has the host's copy stale from now on, also if the launch fails.
+    /// [List](Self::used_by) the launch. If it writes, the host's copy becomes stale, also if the launch fails.
     ///
     /// # Errors
     ///
-    /// As [`sync_to_device_on`](Self::sync_to_device_on); nothing to read is zeroed first, as by [`device`](Self::device).
+    /// As [`sync_to_device_on`](Self::sync_to_device_on); without earlier writes the copy is zeroed first, as by [`device`](Self::device).
     pub fn device_on(&mut self, access: Access, stream: &Stream) -> Result<Option<DeviceAddress>> {
         let id = stream.on(&**self.device_memory.backend())?;
         let state = self.state;
@@ -85,7 +85,7 @@ where
             Access::Write => is_new = self.allocate(Side::Device)?,
             Access::Update if state == State::Uninitialized => self.begin(&[Side::Device], State::DeviceOnly)?,
             Access::Read if state == State::Uninitialized => self.refresh(Side::Device)?,
-            // What this queues is on the stream already: nothing is left to come after.
+            // This queues on the same stream, so no further order is needed.
             Access::Read | Access::Update => self.queue(Side::Device, stream)?,
         }
         let view = self.device_view()?;
@@ -98,19 +98,19 @@ where
             self.give_up(Side::Host, state == State::Uninitialized);
             return Err(error);
         }
-        // What was begun for this update is the device's only copy, and stays that.
+        // The copy that was begun for this update is the only one, and stays valid.
         if access == Access::Write || (access == Access::Update && state != State::Uninitialized) {
             self.device_written();
         }
         Ok(address)
     }
 
-    /// Lists what is queued on a stream now as a use of the device's copy: for launches, which name memory by its address. Whatever is then done with that
-    /// copy waits for it, on whatever stream.
+    /// Lists the work queued on a stream as a use of the device's copy. For launches, which get memory by address. Later uses on any stream are
+    /// ordered after it.
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror), [`OtherBackend`](Error::OtherBackend), what the driver said; nothing is listed.
+    /// [`Mirror`](Error::Mirror), [`OtherBackend`](Error::OtherBackend), or the driver's error; nothing is listed.
     pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
         match (&mut self.device, self.host.get_mut()) {
             (Some(device), _) => device.used_by(stream),
@@ -119,11 +119,11 @@ where
         }
     }
 
-    /// Waits until nothing queued uses either copy.
+    /// Waits until no queued work uses either copy.
     ///
     /// # Errors
     ///
-    /// What the first of those operations failed with; a transfer that did has the state as before it.
+    /// The first error of these operations; the state before a failed transfer is restored.
     pub fn settle(&mut self) -> Result<()> {
         let landed = self.land();
         let host = self.host.get_mut().map_or(Ok(()), Buffer::settle);
@@ -131,7 +131,7 @@ where
         landed.and(host).and(device)
     }
 
-    /// Whether nothing queued uses either copy.
+    /// Returns whether no queued work uses either copy.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let backend = self.device_memory.backend();
@@ -175,7 +175,7 @@ where
             return Err(Error::Mirror { what: MirrorFault::NoDeviceCopy, state: self.state.name() });
         };
         let (on_host, on_device) = (host.as_view(), device.as_view());
-        // SAFETY: both are borrowed mutably, each has memory of its own, and both list it at once.
+        // SAFETY: both are borrowed mutably, have separate memory, and list the copy at once.
         let ticket = unsafe {
             match to {
                 Side::Host => stream.queue_copy(on_device, on_host, [None; 2]),
@@ -189,7 +189,7 @@ where
         Ok(ticket)
     }
 
-    /// Waits for the transfers that are queued. One that failed is taken back, as far as nothing was built on it.
+    /// Waits for queued transfers. A failed one is undone, unless later writes built on it.
     #[inline]
     pub(super) fn land(&mut self) -> Result<()> {
         if self.flights.are_none() { Ok(()) } else { self.land_queued() }
@@ -197,13 +197,13 @@ where
 
     #[cold]
     fn land_queued(&mut self) -> Result<()> {
-        // Both stay listed until both are known: a wait may panic, in a clock for one.
+        // Both stay listed until both outcomes are known: a wait may panic, for example in a clock.
         let (up, down) = (self.outcome(Side::Device)?, self.outcome(Side::Host));
         let has_down = self.flights.to_host.is_some();
         let (up, down) = (self.landed(Side::Device, up), down.map(|down| self.landed(Side::Host, down)));
         match (&up, &down) {
             (Some((flight, Err(_))), _) if !has_down && self.state == State::Synchronized => self.take_back(Side::Device, flight),
-            // What the host got, or gets, was made of what the device never had.
+            // The host's data was derived from data that the device never received.
             (Some((_, Err(_))), _) if has_down => (self.state, self.is_torn) = (State::DeviceDirty, true),
             (_, Ok(Some((flight, Err(_))))) => self.take_back(Side::Host, flight),
             _ => {}
@@ -212,7 +212,7 @@ where
         outcome(up).and(down.and_then(outcome))
     }
 
-    /// How a flight ended; the error of a wait that itself has failed, after which it may be under way.
+    /// Returns the outcome of a transfer; an error if the wait itself failed and the transfer may be in flight.
     fn outcome(&mut self, to: Side) -> Result<Option<Result<()>>> {
         let Some(Flight { ticket, stream, .. }) = self.flights.of(to) else { return Ok(None) };
         let backend = stream.backend();
@@ -237,7 +237,7 @@ where
         Some((flight, outcome))
     }
 
-    /// A transfer failed: its target is not whole, and the state is as before unless it has gone on.
+    /// Undoes a failed transfer: its target is not whole, and the state is restored unless it has changed since.
     fn take_back(&mut self, to: Side, flight: &Flight) {
         self.is_torn = true;
         if self.state == State::Synchronized {

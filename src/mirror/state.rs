@@ -1,4 +1,4 @@
-//! Which copy of a mirrored buffer is the valid one.
+//! [`State`]: which copy of a mirrored buffer is valid.
 
 use core::fmt;
 
@@ -12,7 +12,7 @@ pub enum Side {
 }
 
 impl Side {
-    /// The other one.
+    /// Returns the other side.
     #[must_use]
     pub const fn other(self) -> Self {
         match self {
@@ -31,31 +31,31 @@ impl fmt::Display for Side {
     }
 }
 
-/// What is done with the device's copy.
+/// An access to the device's copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// It is read.
     Read,
-    /// All of it is written, and nothing read that was in it before: a copy that is stale is not brought up to date.
+    /// All of it is written and none of it read: a stale copy is not updated.
     Write,
     /// It is read and written.
     Update,
 }
 
-/// Which copies of a [`MirroredBuffer`](super::MirroredBuffer) are valid.
+/// The valid copies of a [`MirroredBuffer`](super::MirroredBuffer).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// None: nothing was ever written.
+    /// None: nothing was written.
     Uninitialized,
-    /// The host's, and the device has none.
+    /// The host's; the device has none.
     HostOnly,
-    /// The device's, and the host has none.
+    /// The device's; the host has none.
     DeviceOnly,
     /// Both, and they are equal.
     Synchronized,
-    /// The host's, which was written last. The device's is stale, or not there yet.
+    /// The host's, which was written last. The device's is stale or does not exist.
     HostDirty,
-    /// The device's, which was written last. The host's is stale, or not there yet.
+    /// The device's, which was written last. The host's is stale or does not exist.
     DeviceDirty,
 }
 
@@ -75,7 +75,7 @@ impl State {
 }
 
 impl State {
-    /// Whether this side's copy is the last that was written, or equal to it.
+    /// Returns whether this side's copy is the last one written, or equal to it.
     #[must_use]
     pub const fn is_valid(self, side: Side) -> bool {
         match side {
@@ -84,13 +84,13 @@ impl State {
         }
     }
 
-    /// Whether this side was written and the other has not seen it.
+    /// Returns whether this side has writes that the other lacks.
     #[must_use]
     pub const fn is_dirty(self, side: Side) -> bool {
         matches!((self, side), (Self::HostDirty, Side::Host) | (Self::DeviceDirty, Side::Device))
     }
 
-    /// After a write to this side alone.
+    /// Returns the state after a write to this side.
     pub(super) const fn dirty(side: Side) -> Self {
         match side {
             Side::Host => Self::HostDirty,
@@ -98,7 +98,7 @@ impl State {
         }
     }
 
-    /// With a copy on this side alone.
+    /// Returns the state with a copy on this side alone.
     pub(super) const fn only(side: Side) -> Self {
         match side {
             Side::Host => Self::HostOnly,

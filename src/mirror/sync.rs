@@ -1,4 +1,4 @@
-//! What a caller says of the copies: that they are to be equal, that one was written, that one is to go.
+//! Explicit updates, dirty marks and discards.
 
 use super::queue::Flights;
 use super::{MirroredBuffer, Side, State};
@@ -12,25 +12,25 @@ where
     H: Memory<Visibility: HostReadable> + Clone,
     D: Memory<Visibility: DeviceReadable> + Clone,
 {
-    /// Brings the device's copy up to date.
+    /// Updates the device's copy if it is stale.
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror) where nothing was ever written; as [`device`](Self::device).
+    /// [`Mirror`](Error::Mirror) if nothing was written; as [`device`](Self::device).
     pub fn sync_to_device(&mut self) -> Result<()> {
         self.bring(Side::Device)
     }
 
-    /// Brings the host's copy up to date.
+    /// Updates the host's copy if it is stale.
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror) where nothing was ever written; as [`host`](Self::host).
+    /// [`Mirror`](Error::Mirror) if nothing was written; as [`host`](Self::host).
     pub fn sync_to_host(&mut self) -> Result<()> {
         self.bring(Side::Host)
     }
 
-    /// Makes both copies valid, whichever is stale or not there.
+    /// Makes both copies valid.
     ///
     /// # Errors
     ///
@@ -40,49 +40,47 @@ where
         self.sync_to_host()
     }
 
-    /// Says that the host's copy was written, by whom nobody here has seen.
+    /// Marks the host's copy as written, by code that the mirror does not see.
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror) where nothing was written or the host has no copy, or where the device has writes that the host has
-    /// not seen.
+    /// [`Mirror`](Error::Mirror) if nothing was written, if the host has no copy, or if the device has writes that the host lacks.
     pub fn mark_host_dirty(&mut self) -> Result<()> {
         self.mark(Side::Host)
     }
 
-    /// Says that the device's copy was written, for one: by a kernel that was given its address earlier.
+    /// Marks the device's copy as written, for example by a kernel that got its address earlier.
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror) where nothing was written or the device has no copy, or where the host has writes that the device
-    /// has not seen.
+    /// [`Mirror`](Error::Mirror) if nothing was written, if the device has no copy, or if the host has writes that the device lacks.
     pub fn mark_device_dirty(&mut self) -> Result<()> {
         self.mark(Side::Device)
     }
 
-    /// Gives the host's writes up: the device's copy is the valid one.
+    /// Drops the host's writes: the device's copy becomes the valid one.
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror) where nothing was written, or the device has none, or a transfer to it failed half way.
+    /// [`Mirror`](Error::Mirror) if nothing was written, if the device has no copy, or if a transfer to it failed.
     pub fn discard_host(&mut self) -> Result<()> {
         self.discard(Side::Host)
     }
 
-    /// Gives the device's writes up: the host's copy is the valid one.
+    /// Drops the device's writes: the host's copy becomes the valid one.
     ///
     /// # Errors
     ///
-    /// [`Mirror`](Error::Mirror) where nothing was written, or the host has none, or a transfer to it failed half way.
+    /// [`Mirror`](Error::Mirror) if nothing was written, if the host has no copy, or if a transfer to it failed.
     pub fn discard_device(&mut self) -> Result<()> {
         self.discard(Side::Device)
     }
 
-    /// Brings one copy up to date and frees the other after its uses.
+    /// Updates one copy and frees the other after its uses.
     ///
     /// # Errors
     ///
-    /// As [`sync_to_device`](Self::sync_to_device), and then nothing was freed; what the driver said of the free, and then it is gone all the same.
+    /// As [`sync_to_device`](Self::sync_to_device), and nothing is freed; the driver's error of the free, and the copy is freed anyway.
     pub fn compact(&mut self, keep: Side) -> Result<()> {
         self.bring(keep)?;
         (self.state, self.is_torn) = (State::only(keep), false);
@@ -94,11 +92,11 @@ where
         }
     }
 
-    /// Frees both copies after their uses: the mirror is as new. The second time there is nothing to do.
+    /// Frees both copies after their uses: the mirror is as new. Calling it again does nothing.
     ///
     /// # Errors
     ///
-    /// What the driver said; both are gone all the same.
+    /// The driver's error; both copies are freed anyway.
     pub fn free(&mut self) -> Result<()> {
         (self.state, self.is_torn, self.flights) = (State::Uninitialized, false, Flights::default());
         let host = self.host.take().map_or(Ok(()), Buffer::close);
@@ -131,14 +129,14 @@ where
         Ok(())
     }
 
-    /// Makes a side's copy valid, and sees that it is there: [`through`](Self::through) may have lost it.
+    /// Makes a side's copy valid, and checks that it exists: [`through`](Self::through) may have lost it.
     fn bring(&mut self, side: Side) -> Result<()> {
         self.written()?;
         self.refresh(side)?;
         if self.has(side) { Ok(()) } else { Err(self.has_no(side)) }
     }
 
-    /// Whether a side has a copy, of whatever age.
+    /// Returns whether a side has a copy, stale or not.
     pub(super) fn has(&self, side: Side) -> bool {
         match side {
             _ if self.is_shared => self.state != State::only(side.other()),
@@ -147,7 +145,7 @@ where
         }
     }
 
-    /// Refuses where there is nothing yet; else waits for what is queued between the two sides.
+    /// Fails if nothing was written; otherwise waits for queued transfers between the sides.
     fn written(&mut self) -> Result<()> {
         if self.state == State::Uninitialized {
             return Err(Error::Mirror { what: MirrorFault::NotAllocated, state: self.state.name() });

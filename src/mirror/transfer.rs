@@ -1,4 +1,4 @@
-//! Copying from one side to the other, and how much of it there was.
+//! Transfers between the sides, and their counters.
 
 use core::time::Duration;
 use std::time::Instant;
@@ -8,7 +8,7 @@ use crate::error::MirrorFault;
 use crate::memory::{Buffer, DeviceReadable, HostReadable, Memory};
 use crate::{DeviceBytes, Error, Result};
 
-/// What was copied between the two sides of a [`MirroredBuffer`].
+/// The transfers between the two sides of a [`MirroredBuffer`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// From host to device.
@@ -17,15 +17,14 @@ pub struct Statistics {
     pub to_host: Transfers,
 }
 
-/// Transfers in one direction that succeeded.
+/// The successful transfers in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transfers {
-    /// How many. One that was queued is counted when the mirror is next used by a call that waits for it.
+    /// Their number. A queued transfer is counted by the next call that waits for it.
     pub count: u64,
-    /// Bytes in all.
+    /// Their bytes.
     pub bytes: u64,
-    /// How long those took that a caller waited for, without what they waited for themselves, in nanoseconds. Nobody watches a queued one: it adds
-    /// nothing here.
+    /// The duration of blocking transfers in nanoseconds, without the work before them. Queued transfers are not timed.
     pub ns: u64,
 }
 
@@ -64,9 +63,9 @@ where
         }
     }
 
-    /// Makes copies of zeroes where there were none.
+    /// Creates zeroed copies.
     pub(super) fn begin(&mut self, sides: &[Side], state: State) -> Result<()> {
-        // What serves both sides is zeroed once.
+        // A shared buffer is zeroed once.
         let sides = sides.iter().take(if self.is_shared { 1 } else { sides.len() });
         let begun = sides.clone().try_for_each(|&side| {
             self.allocate(side)?;
@@ -82,7 +81,7 @@ where
         begun
     }
 
-    /// Copies to a side that is stale, and waits for it.
+    /// Updates a stale side, and waits.
     pub(super) fn transfer(&mut self, to: Side) -> Result<()> {
         let is_new = self.allocate(to)?;
         let copied = self.copy_over(to);
@@ -98,7 +97,7 @@ where
 
     fn copy_over(&mut self, to: Side) -> Result<()> {
         if self.is_shared {
-            // Nothing to copy, but what is queued on the one buffer comes first.
+            // Nothing to copy, but queued work on the buffer completes first.
             return self.host.get_mut().map_or(Ok(()), Buffer::settle);
         }
         let Some(host) = self.host.get_mut() else { return Err(Error::Mirror { what: MirrorFault::NoHostCopy, state: self.state.name() }) };
@@ -120,10 +119,10 @@ where
         Ok(())
     }
 
-    /// Sees to it that a side has memory; whether it had none.
+    /// Allocates a side's memory if it has none; returns whether it did.
     pub(super) fn allocate(&mut self, side: Side) -> Result<bool> {
         let is_new = self.allocate_if_none(side)?;
-        // Nobody has written it, whatever panics before somebody does.
+        // It has not been written yet, whatever panics before that.
         self.is_torn |= is_new && !self.state.is_valid(side);
         Ok(is_new)
     }
@@ -143,7 +142,7 @@ where
         Ok(is_new)
     }
 
-    /// Gives a side's memory back if it was allocated for what has failed.
+    /// Frees a side's memory if it was allocated for a call that failed.
     pub(super) fn give_up(&mut self, side: Side, is_new: bool) {
         match side {
             _ if !is_new => {}

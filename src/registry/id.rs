@@ -1,4 +1,4 @@
-//! [`BufferId`]: the name of a registered buffer.
+//! [`BufferId`]: the id of a registered buffer.
 
 use core::fmt;
 use core::hash::{Hash, Hasher};
@@ -6,9 +6,9 @@ use core::marker::PhantomData;
 
 use super::slots::Index;
 
-/// Which buffer of which registry or [manager](crate::manager), for as long as that lives: 16 bytes. Only they make one.
+/// The id of a buffer in a registry or a [manager](crate::manager): 16 bytes. Only they create ids, and an id is never reused.
 ///
-/// In a message it is a [`BufferReference`](crate::message::BufferReference).
+/// Messages carry it as a [`BufferReference`](crate::message::BufferReference).
 pub struct BufferId<T> {
     registry: u64,
     // INVARIANT: a buffer of `T` was registered or created there under this index.
@@ -17,7 +17,7 @@ pub struct BufferId<T> {
 }
 
 impl<T> BufferId<T> {
-    /// For a buffer of `T` that a registry or a manager has under this index.
+    /// Returns the id of a buffer of `T` with this index.
     pub(crate) const fn new(registry: u64, index: Index) -> Self {
         Self { registry, index, _elements: PhantomData }
     }
@@ -30,7 +30,7 @@ impl<T> BufferId<T> {
         self.index
     }
 
-    /// As one number that no other buffer of its registry has had: its generation in the high half.
+    /// Returns a number that is unique within the registry: the generation in the high half, the slot in the low half.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.index.bits()

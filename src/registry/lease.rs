@@ -1,4 +1,4 @@
-//! [`Lease`] and [`LeaseMut`]: a registered buffer, for as long as somebody has it.
+//! [`Lease`] and [`LeaseMut`]: borrows of a registered buffer that are counted at run time.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -14,14 +14,14 @@ use crate::memory::{Buffer, DeviceReadable, Memory, Slice, SliceMut};
 use crate::stream::Stream;
 use crate::{DeviceBytes, Result};
 
-/// A registered buffer, to read. It is neither moved nor freed nor written to until the last lease of it has been given back.
+/// A shared lease of a registered buffer. The buffer is not moved, freed or written before its last lease is dropped.
 ///
-/// Borrowed from the registry; [`into_owned`](Self::into_owned) holds it, so that it can be queued on a stream. Dropped with work queued, it is
-/// given back after that work.
+/// It borrows the registry; [`into_owned`](Self::into_owned) makes it own a handle, so that it can be queued on a stream. If it is dropped with
+/// work queued, the lease ends after that work.
 pub struct Lease<'a, T, M: Memory> {
-    // INVARIANT: a buffer of `T`. Taken out when this is dropped, and not before.
+    // INVARIANT: a buffer of `T`. Taken only when this is dropped.
     stored: ManuallyDrop<Shared<'a, Stored<M>>>,
-    /// The last operation that was queued with this lease, after all others that were.
+    /// The last operation queued with this lease; it is ordered after the others.
     used: Option<Ticket>,
     _elements: PhantomData<T>,
 }
@@ -35,14 +35,14 @@ impl<'a, T: DeviceBytes, M: Memory> Lease<'a, T, M> {
         Self { stored: ManuallyDrop::new(stored), used: None, _elements: PhantomData }
     }
 
-    /// All elements.
+    /// Returns all elements.
     #[must_use]
     pub fn view(&self) -> Slice<'_, T, M> {
-        // SAFETY: the invariant, and the buffer's own.
+        // SAFETY: the invariant, and the buffer's.
         unsafe { Slice::new(self.stored.buffer.view(), self.len()) }
     }
 
-    /// Some of the elements.
+    /// Returns some of the elements.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl<'a, T: DeviceBytes, M: Memory> Lease<'a, T, M> {
 }
 
 impl<'a, T, M: Memory> Lease<'a, T, M> {
-    /// The same lease, which holds the registry.
+    /// Converts to a lease that owns a handle of the registry.
     #[must_use]
     pub fn into_owned(self) -> Lease<'static, T, M> {
         let mut this = ManuallyDrop::new(self);
@@ -62,12 +62,12 @@ impl<'a, T, M: Memory> Lease<'a, T, M> {
         Lease { stored: ManuallyDrop::new(stored.into_owned()), used: this.used, _elements: PhantomData }
     }
 
-    /// Keeps the lease for what is queued on a stream now, also if this is dropped: for launches, which name memory by its address. If it is forgotten,
-    /// the registry's buffers are never freed.
+    /// Extends the lease over the work that is queued on a stream now, also if this value is dropped. For launches, which get memory by address. If
+    /// the lease is forgotten, the registry's buffers are never freed.
     ///
     /// # Errors
     ///
-    /// [`OtherBackend`](crate::Error::OtherBackend), what the driver said; nothing is kept.
+    /// [`OtherBackend`](crate::Error::OtherBackend), or the driver's error; the lease is not extended.
     pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
         let backend = self.stored.buffer.memory().backend();
         let id = stream.on(&**backend)?;
@@ -75,22 +75,22 @@ impl<'a, T, M: Memory> Lease<'a, T, M> {
             backend.after(earlier, id)?;
         }
         self.used = Some(stream.mark()?);
-        // The buffer does not list it. So a registry that is dropped must not free it where this is forgotten.
+        // The buffer does not list the work. So a registry that is dropped must not free it if this lease is forgotten.
         self.stored.hold();
         Ok(())
     }
 
-    /// What the next operation with this lease comes after.
+    /// Returns the operation that the next operation with this lease must be ordered after.
     pub(super) fn used(&self) -> Option<Ticket> {
         self.used
     }
 
-    /// An operation with it was queued, after those before.
+    /// Records a queued operation, which is ordered after the earlier ones.
     pub(super) fn use_by(&mut self, ticket: Ticket) {
         self.used = Some(ticket);
     }
 
-    /// An operation with it is over.
+    /// Records that an operation is complete.
     pub(super) fn settled(&mut self, ticket: Ticket) {
         if self.used == Some(ticket) {
             self.used = None;
@@ -101,7 +101,7 @@ impl<'a, T, M: Memory> Lease<'a, T, M> {
 impl<T, M: Memory> Drop for Lease<'_, T, M> {
     #[inline]
     fn drop(&mut self) {
-        // SAFETY: here only, or in `into_owned`, which does not drop.
+        // SAFETY: only here, or in `into_owned`, which does not drop.
         let stored = unsafe { ManuallyDrop::take(&mut self.stored) };
         if let Some(ticket) = self.used {
             let stored = stored.into_owned();
@@ -117,7 +117,8 @@ impl<T, M: Memory> fmt::Debug for Lease<'_, T, M> {
     }
 }
 
-/// A registered buffer, to write: nobody else has a lease. Dropped with work queued, whoever has the buffer next comes after that work.
+/// The exclusive lease of a registered buffer, for writing. If it is dropped with work queued, the next use of the buffer is ordered after that
+/// work.
 pub struct LeaseMut<'a, T, M: Memory> {
     // INVARIANT: a buffer of `T`.
     stored: Exclusive<'a, Stored<M>>,
@@ -132,21 +133,21 @@ impl<'a, T: DeviceBytes, M: Memory> LeaseMut<'a, T, M> {
         Self { stored, _elements: PhantomData }
     }
 
-    /// All elements, to read.
+    /// Returns all elements for reading.
     #[must_use]
     pub fn view(&self) -> Slice<'_, T, M> {
-        // SAFETY: the invariant, and the buffer's own.
+        // SAFETY: the invariant, and the buffer's.
         unsafe { Slice::new(self.stored.buffer.view(), self.len()) }
     }
 
-    /// All elements, to write.
+    /// Returns all elements for writing.
     #[must_use]
     pub fn view_mut(&mut self) -> SliceMut<'_, T, M> {
-        // SAFETY: as above; the one lease, borrowed mutably.
+        // SAFETY: as above; the exclusive lease is borrowed mutably.
         unsafe { SliceMut::new(self.stored.buffer.view(), self.len()) }
     }
 
-    /// Some of the elements, to read.
+    /// Returns some of the elements for reading.
     ///
     /// # Errors
     ///
@@ -155,7 +156,7 @@ impl<'a, T: DeviceBytes, M: Memory> LeaseMut<'a, T, M> {
         self.view().slice(range)
     }
 
-    /// Some of the elements, to write.
+    /// Returns some of the elements for writing.
     ///
     /// # Errors
     ///
@@ -164,11 +165,11 @@ impl<'a, T: DeviceBytes, M: Memory> LeaseMut<'a, T, M> {
         self.view_mut().slice(range)
     }
 
-    /// Takes the buffer out of the registry.
+    /// Removes the buffer from the registry and returns it.
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](crate::Error::Unsupported) in a fork: the buffer stays.
+    /// [`Unsupported`](crate::Error::Unsupported) in a forked process: the buffer stays.
     pub fn take(self) -> Result<Buffer<T, M>> {
         let (stored, _) = self.stored.remove().ok_or_else(forked)?;
         // SAFETY: the invariant.
@@ -177,13 +178,13 @@ impl<'a, T: DeviceBytes, M: Memory> LeaseMut<'a, T, M> {
 }
 
 impl<'a, T, M: Memory> LeaseMut<'a, T, M> {
-    /// The same lease, which holds the registry.
+    /// Converts to a lease that owns a handle of the registry.
     #[must_use]
     pub fn into_owned(self) -> LeaseMut<'static, T, M> {
         LeaseMut { stored: self.stored.into_owned(), _elements: PhantomData }
     }
 
-    /// Makes what is queued on a stream from now on wait for everything that is listed as a use: for launches.
+    /// Orders later work on a stream after all listed uses. For launches.
     ///
     /// # Errors
     ///
@@ -192,12 +193,12 @@ impl<'a, T, M: Memory> LeaseMut<'a, T, M> {
         self.stored.buffer.ready_on(stream)
     }
 
-    /// Lists what is queued on a stream now as a use, as [`Buffer::used_by`] does: for launches, which name memory by its address. Whoever has the
-    /// buffer next comes after it. It may be moved or freed only then, too.
+    /// Lists the work queued on a stream as a use, as [`Buffer::used_by`] does. For launches, which get memory by address. The next use of the
+    /// buffer, a move and a free are ordered after it.
     ///
     /// # Errors
     ///
-    /// [`OtherBackend`](crate::Error::OtherBackend), what the driver said; nothing is listed.
+    /// [`OtherBackend`](crate::Error::OtherBackend), or the driver's error; nothing is listed.
     pub fn used_by(&mut self, stream: &Stream) -> Result<()> {
         self.stored.buffer.used_by(stream)
     }
@@ -207,41 +208,41 @@ impl<'a, T, M: Memory> LeaseMut<'a, T, M> {
     }
 }
 
-/// What both kinds of lease say of their buffer.
+/// Accessors of both kinds of lease.
 macro_rules! says_of_its_buffer {
     ($lease:ident) => {
         impl<T, M: Memory> $lease<'_, T, M> {
-            /// The buffer's id.
+            /// Returns the buffer's id.
             #[must_use]
             pub fn id(&self) -> BufferId<T> {
                 BufferId::new(self.stored.registry(), self.stored.id())
             }
 
-            /// Elements.
+            /// Returns the number of elements.
             #[must_use]
             pub fn len(&self) -> usize {
                 self.stored.buffer.len() / size_of::<T>()
             }
 
-            /// Whether there are no elements.
+            /// Returns whether there are no elements.
             #[must_use]
             pub fn is_empty(&self) -> bool {
                 self.stored.buffer.is_empty()
             }
 
-            /// Bytes.
+            /// Returns the size in bytes.
             #[must_use]
             pub fn size_bytes(&self) -> usize {
                 self.stored.buffer.size_bytes()
             }
 
-            /// Where it is.
+            /// Returns the location of the memory.
             #[must_use]
             pub fn location(&self) -> MemoryLocation {
                 self.stored.buffer.location()
             }
 
-            /// Where kernels find it as long as this lives; `None` without bytes.
+            /// Returns the device address, valid as long as this lease; `None` without bytes.
             #[must_use]
             pub fn device_address(&self) -> Option<DeviceAddress>
             where

@@ -1,13 +1,16 @@
-//! [`Registry`]: buffers by number, to be leased, named in messages, moved and released.
+//! [`Registry`]: buffers with numbers that fit into messages.
 //!
-//! 1. A [`BufferId`] names one buffer for ever. One whose buffer has gone is refused, and so is one of another registry, in this process or
-//!    another; none leads to somebody else's bytes. Its element type is part of its type.
-//! 2. A buffer is reached through leases: any number of [`Lease`]s to read, or one [`LeaseMut`]. A lookup takes no lock.
-//! 3. What is released admits no new lease, and is freed when the last lease is given back: also one that a queued operation has.
-//! 4. A [`BufferReference`](crate::message::BufferReference) says in 64 bytes which elements of which buffer are meant, and travels as
-//!    plain bytes. Both ends check its bounds.
-//! 5. A buffer without a lease may be moved: [`Registry::defragment`] does, and its id stays. Who has a lease has the place, too.
-//! 6. In a process that was forked from its own a registry refuses everything.
+//! Use a registry to send references to buffers through rings; use a [`manager`](crate::manager) for buffers with names that grow.
+//!
+//! 1. A [`BufferId`] identifies one buffer forever. The id of a freed buffer, or of another registry in any process, is an error. The element type
+//!    is part of the id's type.
+//! 2. A buffer is accessed through leases: any number of [`Lease`]s for reading, or one [`LeaseMut`]. A lookup takes no lock.
+//! 3. A released buffer grants no new lease. It is freed with its last lease, including leases of queued operations.
+//! 4. A [`BufferReference`](crate::message::BufferReference) names some elements of a buffer in 64 bytes. Both ends check its bounds.
+//! 5. [`Registry::defragment`] moves buffers without leases; their ids stay valid. A lease keeps the address.
+//! 6. In a forked process, a registry rejects every request.
+//!
+//! It does not grow buffers, name them or share them between processes.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
@@ -65,53 +68,53 @@ use crate::DeviceBytes;
 use crate::memory::{Buffer, Memory};
 use crate::{Error, Rejected, Result};
 
-/// Buffers of one memory, by number. Clones are the same registry; leases hold it where they must.
+/// Numbered buffers of one memory. Clones share the same registry; owned leases hold a handle.
 pub struct Registry<M: Memory> {
     slots: Arc<Slots<Stored<M>>>,
     books: Arc<Books>,
 }
 
-/// What a registry has done and what it holds. Exact while no other thread uses it.
+/// Counters and sizes of a registry. Exact while no other thread uses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Statistics {
-    /// Buffers that were registered.
+    /// The number of buffers registered.
     pub registered: u64,
-    /// Buffers that were released or taken out, among them those that leases still keep.
+    /// The number of buffers released or taken, including those that leases still keep.
     pub released: u64,
-    /// Buffers that have gone.
+    /// The number of buffers freed.
     pub freed: u64,
-    /// Leases that there are, exclusive ones among them.
+    /// The number of live leases, exclusive ones included.
     pub leases: u64,
-    /// Bytes of all buffers that have not gone.
+    /// The bytes of all buffers that are not freed.
     pub bytes: u64,
-    /// Numbers that are not given again, since all their generations were.
+    /// The number of slots that are not reused because their generations are used up.
     pub retired: u64,
 }
 
 impl Statistics {
-    /// Buffers that can be had.
+    /// Returns the number of buffers that can be leased.
     #[must_use]
     pub const fn live(&self) -> u64 {
         self.registered.saturating_sub(self.released)
     }
 
-    /// Buffers that were released and that a lease still keeps.
+    /// Returns the number of released buffers that a lease still keeps.
     #[must_use]
     pub const fn kept(&self) -> u64 {
         self.released.saturating_sub(self.freed)
     }
 }
 
-/// A number that no registry and no manager of this process has, and none of another by all odds.
+/// Returns a number that no other registry or manager of this process has, nor, with very high probability, of another process.
 pub(crate) fn next_number() -> u64 {
     static KEYS: OnceLock<RandomState> = OnceLock::new();
     static NEXT: AtomicU64 = AtomicU64::new(0);
-    // The keys are random and the process's own; a fork has the same keys and count, and another number of its own.
+    // The keys are random for each process. A forked process has the same keys and count, but another process id.
     let process = KEYS.get_or_init(RandomState::new).hash_one(std::process::id());
     loop {
         let number = process.wrapping_add(NEXT.fetch_add(1, Relaxed));
-        // 0 is nobody's.
+        // 0 means no registry.
         if number != 0 {
             return number;
         }
@@ -119,67 +122,67 @@ pub(crate) fn next_number() -> u64 {
 }
 
 impl<M: Memory> Registry<M> {
-    /// A registry without buffers. Its number is no other registry's, of any process.
+    /// Returns an empty registry with a unique number.
     #[must_use]
     pub fn new() -> Self {
         Self { slots: Arc::new(Slots::new()), books: Arc::new(Books::new(next_number())) }
     }
 
-    /// Its number, as references carry it.
+    /// Returns its number, which references contain.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.books.number
     }
 
-    /// Takes a buffer in, and names it. Elements have bytes: others do not compile.
+    /// Registers a buffer and returns its id. Zero-sized elements do not compile.
     ///
     /// # Errors
     ///
-    /// The buffer, with [`IdError::Full`] or [`Error::Unsupported`] in a fork.
+    /// The buffer, with [`IdError::Full`], or [`Error::Unsupported`] in a forked process.
     pub fn register<T: DeviceBytes>(&self, buffer: Buffer<T, M>) -> Result<BufferId<T>, Rejected<Buffer<T, M>>> {
         if let Err(error) = self.here() {
             return Err(Rejected { error, value: buffer });
         }
         let inserted = self.slots.insert(Stored::new(buffer, &self.books));
-        // SAFETY: made of a buffer of `T` just now.
+        // SAFETY: created from a buffer of `T` above.
         let index = inserted.map_err(|Rejected { error, value }| Rejected { error, value: unsafe { value.into_buffer() } })?;
         Ok(BufferId::new(self.number(), index))
     }
 
-    /// A lease to read with, beside others of its kind.
+    /// Returns a shared lease.
     ///
     /// # Errors
     ///
-    /// [`Error::Id`] with what is wrong with the id, [`Error::Busy`] while somebody has it to write.
+    /// [`Error::Id`] with the fault of the id, [`Error::Busy`] while the buffer has an exclusive lease.
     #[inline]
     pub fn lease<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<Lease<'_, T, M>> {
         let index = self.own(id)?;
-        // SAFETY: an id of this registry, made for a buffer of `T`; its generation is that buffer's.
+        // SAFETY: the id is of this registry and was made for a buffer of `T`; its generation is that buffer's.
         Ok(unsafe { Lease::new(self.slots.share(index)?) })
     }
 
-    /// The one lease to write with. The buffer stays where it is until this is dropped.
+    /// Returns the exclusive lease, for writing. The buffer is not moved before it is dropped.
     ///
     /// # Errors
     ///
-    /// As [`lease`](Self::lease), and [`Error::Busy`] while it has any lease.
+    /// As [`lease`](Self::lease), and [`Error::Busy`] while the buffer has any lease.
     pub fn lease_mut<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<LeaseMut<'_, T, M>> {
         let index = self.own(id)?;
         // SAFETY: as in `lease`.
         Ok(unsafe { LeaseMut::new(self.slots.exclusive(index)?) })
     }
 
-    /// Whether a buffer can be had, now or when whoever writes to it has done.
+    /// Returns whether the buffer exists and was not released, leased or not.
     #[must_use]
     pub fn contains<T>(&self, id: BufferId<T>) -> bool {
         self.own(id).is_ok_and(|index| self.slots.contains(index))
     }
 
-    /// Gives a buffer up: how many leases keep it. With none it is freed at once, else with the last of them.
+    /// Releases a buffer; returns the number of leases that keep it. Without leases it is freed at once, otherwise with the last of them.
     ///
     /// # Errors
     ///
-    /// [`Error::Id`] for what is not there, or was released before. What the driver said where it was freed now; it is gone all the same.
+    /// [`Error::Id`] for a buffer that does not exist or was released before. The driver's error if it was freed now; it is freed anyway.
     pub fn release<T>(&self, id: BufferId<T>) -> Result<u32> {
         match self.slots.remove(self.own(id)?)? {
             Removed::Leased(leases) => Ok(leases),
@@ -187,18 +190,18 @@ impl<M: Memory> Registry<M> {
         }
     }
 
-    /// Gives a buffer back to who registered it.
+    /// Removes a buffer and returns it.
     ///
     /// # Errors
     ///
-    /// As [`lease_mut`](Self::lease_mut): a buffer that is leased stays.
+    /// As [`lease_mut`](Self::lease_mut): a leased buffer stays.
     pub fn take<T: DeviceBytes>(&self, id: BufferId<T>) -> Result<Buffer<T, M>> {
         let (stored, _) = self.slots.exclusive(self.own(id)?)?.remove().ok_or_else(forked)?;
         // SAFETY: as in `lease`.
         Ok(unsafe { stored.into_buffer() })
     }
 
-    /// Releases every buffer: how many. Those that are leased go with their last lease. In a fork it does nothing.
+    /// Releases every buffer; returns their number. Leased buffers are freed with their last lease. Does nothing in a forked process.
     pub fn clear(&self) -> u64 {
         if self.here().is_err() {
             return 0;
@@ -207,7 +210,7 @@ impl<M: Memory> Registry<M> {
         released.count() as u64
     }
 
-    /// What it has done and what it holds; nothing in a fork.
+    /// Returns the statistics; empty in a forked process.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
         if self.here().is_err() {
@@ -218,7 +221,7 @@ impl<M: Memory> Registry<M> {
         Statistics { registered: inserted, released: removed, freed, leases, bytes, retired }
     }
 
-    /// The slot of an id, if it is this registry's.
+    /// Returns the slot of an id, if the id is of this registry.
     #[inline(always)]
     fn own<T>(&self, id: BufferId<T>) -> Result<Index> {
         self.here()?;

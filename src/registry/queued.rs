@@ -18,7 +18,7 @@ impl<T: DeviceBytes, M: Memory> Elements<T, M> for Lease<'static, T, M> {
     fn elements(&self) -> Slice<'_, T, M> {
         self.view()
     }
-    /// The buffer's uses are of who wrote: other readers are none of its business.
+    /// The buffer lists the uses of writers. Other readers do not matter to a reader.
     fn last(&self) -> Option<Ticket> {
         self.used()
     }
@@ -50,7 +50,7 @@ impl<T: DeviceBytes, M: Memory> Elements<T, M> for LeaseMut<'static, T, M> {
     }
 }
 
-/// The buffer remembers: whoever has it next comes after what is queued.
+/// The buffer lists the work, and its next use is ordered after it.
 impl<T, M: Memory> Settle for LeaseMut<'static, T, M> {
     fn settled(&mut self, ticket: Ticket) {
         self.buffer_mut().settled(ticket);

@@ -1,8 +1,7 @@
-//! References: which elements of which buffer, in 64 bytes that go through a ring.
+//! References to elements of buffers, in 64 bytes that travel through rings.
 //!
-//! A registry resolves its own references and no others. Another process that has the same memory, imported from where this one exported
-//! it, registers that in a registry of its own and refers to it by its own ids: an address, a length and a right to be freed hold in one
-//! process.
+//! A registry resolves its own references only. A process that imported the same memory registers it in a registry of its own and uses its own ids:
+//! addresses, lengths and ownership are valid in one process.
 
 use core::ops::{Range, RangeBounds};
 
@@ -13,25 +12,25 @@ use crate::message::BufferReference;
 use crate::{DeviceBytes, Error, Layout, Result};
 
 impl<M: Memory> Registry<M> {
-    /// Names some elements of a buffer. It stays registered, and nobody keeps it for the receiver: keep a lease, or
-    /// [hand it over](BufferReference::handed_over).
+    /// Returns a reference to some elements. It does not keep the buffer: the sender keeps a lease, or [hands the buffer
+    /// over](BufferReference::handed_over).
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] for elements that it has not; as [`lease`](Self::lease).
+    /// [`Error::Range`] for elements beyond the end; as [`lease`](Self::lease).
     pub fn reference<T: DeviceBytes + Layout>(&self, id: BufferId<T>, part: impl RangeBounds<usize>) -> Result<BufferReference> {
         let part = range::<T>(part, self.lease(id)?.len())?;
         Ok(BufferReference::new::<T>(self.number(), id.bits(), part.start as u64..part.end as u64))
     }
 
-    /// What a reference names: a lease on its buffer, and which elements are meant.
+    /// Returns a lease on the referenced buffer, and the range of elements.
     ///
-    /// Of a buffer that was handed over this is the only lease there will be: it is released now, and freed when the leases have gone.
+    /// If the buffer was handed over, it is released by this call, and freed after this lease.
     ///
     /// # Errors
     ///
-    /// [`Error::Id`] for bytes that name no elements of `T`, [`Error::Range`] for elements that the buffer has not, else as
-    /// [`lease`](Self::lease); nothing is released then.
+    /// [`Error::Id`] for bytes that are no reference to elements of `T`, [`Error::Range`] for elements beyond the end, otherwise as
+    /// [`lease`](Self::lease). Nothing is released then.
     pub fn resolve<T: DeviceBytes + Layout>(&self, reference: &BufferReference) -> Result<(Lease<'_, T, M>, Range<usize>)> {
         let part = reference.part::<T>()?;
         self.here()?;
@@ -39,13 +38,13 @@ impl<M: Memory> Registry<M> {
         let index = Index::from_bits(reference.id);
         let stored = self.slots.share(index)?;
         stored.is_of::<T>()?;
-        // SAFETY: of `T`, as was just seen.
+        // SAFETY: the type was checked above.
         let lease = unsafe { Lease::<T, M>::new(stored) };
         if part.end > lease.len() as u64 {
             return Err(Error::Range { offset: reference.offset, len: reference.length, size: lease.size_bytes() as u64 });
         }
         if reference.is_handed_over() {
-            // Refused if somebody has taken it up before. The buffer itself stays: this lease is on it.
+            // Fails if another call resolved it before. The buffer stays: this lease is on it.
             drop(self.slots.remove(index)?);
         }
         // Within the buffer, so within the address space.

@@ -12,33 +12,32 @@ use crate::memory::{Buffer, Memory};
 use crate::pool::Pool;
 use crate::{Error, Result};
 
-/// What moving blocks together has done.
+/// The result of a defragmentation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Relocated {
-    /// Buffers that were moved.
+    /// The number of buffers moved.
     pub moved: u64,
-    /// Bytes that were copied for that.
+    /// The bytes copied.
     pub copied_bytes: u64,
-    /// Buffers that stayed where they were because the buffer has a lease, or because what is queued uses them. Whoever has a lease
-    /// on a buffer hides which pool it is of: it is counted, whichever that is.
+    /// The number of buffers that stayed because they are leased or in use by queued work. A leased buffer counts for every pool, because a lease
+    /// hides its pool.
     pub kept: u64,
-    /// Slabs that the pool has given back to its memory.
+    /// The number of slabs freed upstream.
     pub slabs: u64,
-    /// Their bytes.
+    /// The bytes of these slabs.
     pub slab_bytes: u64,
 }
 
 impl<M: Memory> Registry<Pool<M>> {
-    /// Moves this registry's buffers in a pool together, so that what is free is in one piece, and gives the slabs back that become empty.
+    /// Moves this registry's buffers in a pool together, so that the free bytes are contiguous, and frees the slabs that become empty.
     ///
-    /// Only what nobody has a lease on is moved, and what no queued operation uses; it keeps its id and its elements. Who asks for a lease
-    /// meanwhile waits for one copy at most. The pool's other blocks stay where they are. Nothing moves where it would not come nearer to
-    /// the front, so a second call copies nothing.
+    /// Moves only buffers without a lease and without queued operations. They keep their ids and elements. A concurrent request for a lease waits
+    /// for at most one copy. Other blocks of the pool stay. Buffers move only towards the front, so a second call copies nothing.
     ///
     /// # Errors
     ///
-    /// What a copy failed with: that buffer and those that were to follow are where they were. [`Error::Unsupported`] in a fork.
+    /// The error of a failed copy: that buffer and the remaining ones stay. [`Error::Unsupported`] in a forked process.
     pub fn defragment(&self, pool: &Pool<M>) -> Result<Relocated> {
         self.here()?;
         relocate(&self.slots, pool)
@@ -132,17 +131,17 @@ fn movable<V: Movable<M>, M: Memory>(slots: &Arc<Slots<V>>, index: Index, pool: 
     if is_idle(buffer) { Ok(Some(buffer.block().tag)) } else { Err(Error::Busy { what: "a queued operation uses the buffer" }) }
 }
 
-/// Whether all that was queued on a buffer is over.
+/// Returns whether all queued work on a buffer is complete.
 fn is_idle<M: Memory>(buffer: &Buffer<u8, M>) -> bool {
     let backend = buffer.memory().backend();
     buffer.uses().iter().all(|ticket| backend.reached(ticket))
 }
 
-/// Copies a block's bytes to another.
+/// Copies a block's bytes to another block.
 ///
 /// # Safety
 ///
-/// Both are as long as `from`'s layout says and apart; nobody writes to the one or uses the other meanwhile.
+/// Both have the length of `from`'s layout and do not overlap. Nothing writes to `from` or uses `to` meanwhile.
 unsafe fn copy(memory: &impl Memory, from: &Block, to: &Block) -> Result<()> {
     // SAFETY: the beginning is within the block.
     let source = unsafe { from.place(0) };

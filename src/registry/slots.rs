@@ -1,12 +1,12 @@
-//! [`Slots`]: values by number. Looking one up takes no lock and moves nothing.
+//! [`Slots`]: a table of values by number. A lookup takes no lock and moves nothing.
 //!
-//! 1. An [`Index`] names one value for ever: its slot is used again, under another generation. A slot whose generations are used up is not.
-//! 2. A value is reached through leases, counted in its slot's word: any number of [`Shared`] ones or one [`Exclusive`]. A lookup is one
+//! 1. An [`Index`] identifies one value forever: a slot is reused with another generation, and retired when its generations are used up.
+//! 2. Values are accessed through leases, counted in the slot's word: any number of [`Shared`] ones or one [`Exclusive`]. A lookup is one
 //!    read-modify-write of that word.
-//! 3. What is removed admits nobody from then on, and is dropped when the last lease is given back.
-//! 4. Slots are in chunks, each twice as long as the one before, that never move. Only filling and emptying a slot takes a lock, and no
-//!    value is dropped under it.
-//! 5. A lease that is forgotten keeps its value as long as the table lives. Nothing worse comes of it. So does one that goes in a fork of the process.
+//! 3. A removed value grants no new lease and is dropped with its last lease.
+//! 4. Slots are in chunks that never move, each twice as long as the previous one. Only filling and emptying a slot takes a lock, and no value is
+//!    dropped under it.
+//! 5. A forgotten lease keeps its value as long as the table. So does a lease that is dropped in a forked process.
 
 mod gate;
 mod lease;
@@ -28,22 +28,22 @@ use crate::{Error, HostWord, Rejected, Result};
 
 pub(crate) use lease::{Exclusive, Shared};
 
-/// Slots of the first chunk, as a power of two.
+/// The number of slots of the first chunk, as a power of two.
 const FIRST_BITS: u32 = 6;
 const CHUNKS: usize = 26;
-/// Slots in all: what so many chunks have together.
+/// The maximum number of slots.
 const MOST: u32 = u32::MAX - ((1 << FIRST_BITS) - 1);
 
-/// Which slot, and which of the values that it has had. All zero is none's.
+/// A slot and a generation. All zero is no index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Index {
     pub index: u32,
-    /// From 1.
+    /// The generation, from 1.
     pub generation: u32,
 }
 
 impl Index {
-    /// As one number: the generation in the high half.
+    /// Returns one number, with the generation in the high half.
     pub const fn bits(self) -> u64 {
         (self.generation as u64) << 32 | self.index as u64
     }
@@ -53,51 +53,51 @@ impl Index {
     }
 }
 
-/// A table of values. It is used through an [`Arc`], which leases may hold.
+/// A table of values, used through an [`Arc`] that owned leases hold.
 pub(crate) struct Slots<V> {
-    /// The one that it is of. In a fork somebody who is not there may hold the lock for ever.
+    /// The process that created it. In a forked process the lock may be held by a thread that does not exist there.
     process: Process,
     chunks: [OnceLock<Box<[Slot<V>]>>; CHUNKS],
     vacancies: Mutex<Vacancies>,
     removed: AtomicU64,
 }
 
-/// INVARIANT: the value is there unless the gate is vacant; it is touched by who has a lease, by who the gate told that it is its own, and
-/// in a vacant slot by who took its number from the vacancies.
+/// INVARIANT: the value exists unless the gate is vacant. It is accessed by leases, by the caller that the gate gave it to, and in a vacant slot by
+/// the caller that took the number from the vacancies.
 struct Slot<V> {
     gate: Gate<HostWord>,
     value: UnsafeCell<Option<V>>,
 }
 
-// SAFETY: shared leases give `&V` to any thread; exclusive ones, and giving back the last, `V` itself. The gate keeps them apart.
+// SAFETY: shared leases give `&V` to any thread; exclusive ones, and the end of the last, give `V`. The gate keeps them apart.
 unsafe impl<V: Send + Sync> Sync for Slot<V> {}
 
-/// What is empty, and what has been.
+/// The vacant slots.
 struct Vacancies {
     emptied: Vec<u32>,
-    /// The first that was never filled.
+    /// The first slot that was never filled.
     fresh: u32,
     counts: Counts,
 }
 
-/// What a table has done. Exact while no other thread uses it.
+/// The counters of a table. Exact while no other thread uses it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
-    /// Values that were put in.
+    /// The number of values inserted.
     pub inserted: u64,
-    /// Values that were removed, among them those that leases still keep.
+    /// The number of values removed, including those that leases still keep.
     pub removed: u64,
-    /// Values that have gone.
+    /// The number of values dropped.
     pub freed: u64,
-    /// Slots that have no generation left.
+    /// The number of slots without remaining generations.
     pub retired: u64,
 }
 
-/// What became of a value that was removed.
+/// The result of removing a value.
 pub(crate) enum Removed<V> {
-    /// Nobody had a lease.
+    /// It had no leases.
     Value(V),
-    /// It goes with the last of so many leases.
+    /// It is dropped with the last of this many leases.
     Leased(u32),
 }
 
@@ -112,7 +112,7 @@ impl<V> Slots<V> {
         }
     }
 
-    /// Puts a value in.
+    /// Inserts a value.
     ///
     /// # Errors
     ///
@@ -122,14 +122,14 @@ impl<V> Slots<V> {
         let Some((index, slot)) = self.vacant() else {
             return Err(Rejected { error: IdError::Full { slots: MOST }.into(), value });
         };
-        // SAFETY: the slot is vacant, and its number is nobody else's.
+        // SAFETY: the slot is vacant, and only this caller has its number.
         unsafe { *slot.value.get() = Some(value) };
         let generation = slot.gate.generation();
         slot.gate.open(generation);
         Ok(Index { index, generation })
     }
 
-    /// A slot to fill. It counts as filled.
+    /// Returns a vacant slot, which counts as filled.
     fn vacant(&self) -> Option<(u32, &Slot<V>)> {
         let mut vacancies = self.vacancies();
         let index = match vacancies.emptied.pop() {
@@ -149,11 +149,11 @@ impl<V> Slots<V> {
         Some((index, slots.get(offset)?))
     }
 
-    /// A shared lease.
+    /// Returns a shared lease.
     ///
     /// # Errors
     ///
-    /// [`IdError`] for what is not there, [`Error::Busy`] while somebody has it alone.
+    /// [`IdError`] for a value that does not exist, [`Error::Busy`] while it has an exclusive lease.
     #[inline]
     pub fn share(self: &Arc<Self>, index: Index) -> Result<Shared<'_, V>> {
         let slot = self.slot(index)?;
@@ -161,7 +161,7 @@ impl<V> Slots<V> {
         Ok(Shared::new(self, slot, index.index))
     }
 
-    /// The exclusive lease.
+    /// Returns the exclusive lease.
     ///
     /// # Errors
     ///
@@ -170,7 +170,7 @@ impl<V> Slots<V> {
         self.hold(index, Hold::Lease)
     }
 
-    /// The exclusive lease for as long as a copy takes: whoever asks for the value meanwhile waits. Drop it soon, and do not wait with it.
+    /// Returns the exclusive lease for the duration of a copy: concurrent requests wait. Drop it soon, and do not wait while holding it.
     ///
     /// # Errors
     ///
@@ -185,12 +185,11 @@ impl<V> Slots<V> {
         Ok(Exclusive::new(self, slot, index.index, hold))
     }
 
-    /// Takes a value out of the table: at once if nobody has a lease, else when the last is given back. Waits for who moves it: that is no lease
-    /// that anybody would know of.
+    /// Removes a value: at once without leases, otherwise with the last of them. Waits for a concurrent move, which is not a visible lease.
     ///
     /// # Errors
     ///
-    /// [`IdError`] for what is not there.
+    /// [`IdError`] for a value that does not exist.
     pub fn remove(&self, index: Index) -> Result<Removed<V>> {
         let slot = self.slot(index)?;
         let leases = self.admitted(index, || slot.gate.close(index.generation))?;
@@ -198,19 +197,19 @@ impl<V> Slots<V> {
         if leases > 0 {
             return Ok(Removed::Leased(leases));
         }
-        // SAFETY: the gate is closed and nobody was left.
+        // SAFETY: the gate is closed and there is no lease.
         let value = unsafe { self.reclaim(slot, index.index) };
         // SAFETY: it was open, so it was filled.
         Ok(Removed::Value(unsafe { value.unwrap_unchecked() }))
     }
 
-    /// Whether a lease of it could be had, now or when somebody is done. Costs one load.
+    /// Returns whether the value exists, leased or not. Costs one load.
     #[inline]
     pub fn contains(&self, index: Index) -> bool {
         self.slot(index).is_ok_and(|slot| slot.gate.open_generation() == Some(index.generation))
     }
 
-    /// What is there now. What comes or goes meanwhile may be missing or among it.
+    /// Returns the indices of the present values. Concurrent insertions and removals may or may not be included.
     pub fn indices(&self) -> impl Iterator<Item = Index> + '_ {
         let fresh = self.vacancies().fresh;
         (0..fresh).filter_map(|index| {
@@ -219,7 +218,7 @@ impl<V> Slots<V> {
         })
     }
 
-    /// Leases that there are, exclusive or not: looks at every slot.
+    /// Returns the number of leases, shared and exclusive. Visits every slot.
     pub fn leases(&self) -> u64 {
         let fresh = self.vacancies().fresh;
         (0..fresh).filter_map(|index| self.at(index)).map(|slot| u64::from(slot.gate.leases())).sum()
@@ -245,7 +244,7 @@ impl<V> Slots<V> {
         self.chunks.get(chunk)?.get()?.get(offset)
     }
 
-    /// What a gate says, after waiting for who moves the value. A refusal becomes an error.
+    /// Returns the result of a gate operation, after waiting for a concurrent move. A refusal becomes an error.
     #[inline(always)]
     fn admitted<T>(&self, index: Index, ask: impl Fn() -> Result<T, Refusal>) -> Result<T> {
         match ask() {
@@ -271,7 +270,7 @@ impl<V> Slots<V> {
         }
         let slot = index.index;
         Err(match refusal {
-            // Nothing has gone by that id yet.
+            // No value has had that id yet.
             Refusal::Stale(expected) if expected == index.generation => self.unknown(index),
             Refusal::Stale(expected) => IdError::Stale { index: slot, expected, got: index.generation }.into(),
             Refusal::Closed(leases) => IdError::Released { index: slot, leases }.into(),
@@ -284,7 +283,7 @@ impl<V> Slots<V> {
     ///
     /// # Safety
     ///
-    /// The slot is `index`'s, and its gate told the caller that the value is its own.
+    /// The slot is `index`'s, and its gate gave the value to the caller.
     #[cold]
     unsafe fn reclaim(&self, slot: &Slot<V>, index: u32) -> Option<V> {
         // SAFETY: the caller's promise.
@@ -305,9 +304,9 @@ impl<V> Slots<V> {
     }
 }
 
-/// Which chunk a slot is in, and where.
+/// Returns the chunk of a slot, and the position in it.
 const fn place(index: u32) -> (usize, usize) {
-    // Counted from the length of the first, the chunks begin at powers of two.
+    // Counted from the length of the first chunk, chunks begin at powers of two.
     let from = index as u64 + (1 << FIRST_BITS);
     let bits = from.ilog2();
     ((bits - FIRST_BITS) as usize, (from - (1 << bits)) as usize)

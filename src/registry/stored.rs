@@ -1,4 +1,4 @@
-//! What a registry has in a slot: a buffer whose element type is known by number.
+//! [`Stored`]: a registered buffer with its erased element type.
 
 use core::any::{TypeId, type_name};
 use core::sync::atomic::AtomicU64;
@@ -11,12 +11,12 @@ use crate::Result;
 use crate::fork::Process;
 use crate::memory::{Buffer, Memory};
 
-/// What a registry and its buffers share.
+/// State shared by a registry and its buffers.
 pub(super) struct Books {
     pub number: u64,
-    /// The one that it is of.
+    /// The process that created the registry.
     pub process: Process,
-    /// Of all buffers that have not gone.
+    /// The bytes of all buffers that are not freed.
     pub bytes: AtomicU64,
 }
 
@@ -26,7 +26,7 @@ impl Books {
     }
 }
 
-/// A buffer, and what it was before its element type was forgotten.
+/// A buffer and its original element type.
 pub(super) struct Stored<M: Memory> {
     /// INVARIANT: a whole number of `element`s, aligned for them.
     pub buffer: Buffer<u8, M>,
@@ -46,7 +46,7 @@ impl Element {
     }
 }
 
-/// Its bytes count as long as this lives.
+/// Counts the buffer's bytes until it is dropped.
 struct Counted {
     books: Arc<Books>,
     bytes: u64,
@@ -68,7 +68,7 @@ impl<M: Memory> Stored<M> {
         Self { buffer, element: Element::of::<T>(), counted: Counted { books: Arc::clone(books), bytes } }
     }
 
-    /// Refuses another element type than it was registered with.
+    /// Rejects an element type other than the registered one.
     pub fn is_of<T: 'static>(&self) -> Result<()> {
         let got = Element::of::<T>();
         if self.element.id == got.id {
@@ -77,7 +77,7 @@ impl<M: Memory> Stored<M> {
         Err(IdError::Elements { expected: self.element.name, got: got.name }.into())
     }
 
-    /// The buffer, as it was registered.
+    /// Returns the buffer with its element type.
     ///
     /// # Safety
     ///
@@ -87,12 +87,12 @@ impl<M: Memory> Stored<M> {
         unsafe { self.buffer.retyped::<T>() }
     }
 
-    /// Whose it is.
+    /// Returns the number of its registry.
     pub fn registry(&self) -> u64 {
         self.counted.books.number
     }
 
-    /// Frees it, and says what the driver said.
+    /// Frees the buffer; returns the driver's error.
     pub fn close(self) -> Result<()> {
         self.buffer.close()
     }

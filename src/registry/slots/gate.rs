@@ -1,33 +1,33 @@
-//! [`Gate`]: who may be at a slot's value, in one word.
+//! [`Gate`]: the access word of a slot.
 //!
-//! 1. Any number of shared leases, or one exclusive lease, or nobody: taking one is one read-modify-write.
-//! 2. A gate that was closed admits nobody. Exactly one caller learns that nobody is left: the one that closed it, or the last that leaves.
-//!    The value is that caller's, and so is the next opening.
-//! 3. A generation names one filling of the slot. Who asks with another is refused, and nothing changes.
+//! 1. It counts any number of shared leases, or one exclusive lease. Taking one is one read-modify-write.
+//! 2. A closed gate grants no lease. Exactly one caller gets the value: the one that closed it without leases, or the last one to leave. That
+//!    caller may open it again.
+//! 3. A generation identifies one filling of the slot. A request with another generation fails and changes nothing.
 //!
-//! High half: the generation. Low half: the leases, and above them what is so besides.
+//! High half: the generation. Low half: the number of leases, and flags above it.
 
 use ringmem_layouts::RmwWord;
 
-/// Nobody's: empty, or on its way in or out.
+/// Vacant: empty, being filled or being emptied.
 const VACANT: u64 = 1 << 31;
-/// Admits nobody any more.
+/// Closed: grants no lease.
 const CLOSED: u64 = 1 << 30;
-/// Somebody is at the value alone ...
+/// An exclusive lease exists ...
 const HELD: u64 = 1 << 29;
 /// ... for so short a time that others wait for it.
 const MOVING: u64 = 1 << 28;
 const LEASES: u64 = MOVING - 1;
 
-/// The word of a slot. Written by whoever comes and goes.
+/// The word of a slot. Written by every lease.
 pub(super) struct Gate<W>(W);
 
-/// How long somebody wants to be at a value alone.
+/// The duration of exclusive access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hold {
-    /// As long as it takes: others are refused meanwhile.
+    /// A lease: concurrent requests fail.
     Lease,
-    /// As long as a copy takes: others wait.
+    /// A copy: concurrent requests wait.
     Move,
 }
 
@@ -40,16 +40,16 @@ impl Hold {
     }
 }
 
-/// Why a gate does not open.
+/// The reason why a gate does not grant a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Refusal {
-    /// The slot is at another generation, or empty and will be.
+    /// The slot has another generation, or is empty and its next filling has this one.
     Stale(u32),
-    /// It was closed, with so many leases left; one that is exclusive counts.
+    /// The gate is closed, with this many leases left, an exclusive one included.
     Closed(u32),
-    /// So many have shared leases; 0 for one that is alone.
+    /// There are this many shared leases; 0 for an exclusive one.
     Taken(u32),
-    /// Somebody moves the value: ask again.
+    /// The value is being moved: try again.
     Moving,
 }
 
@@ -61,7 +61,7 @@ const fn leases(word: u64) -> u32 {
     (word & LEASES) as u32 + (word & HELD != 0) as u32
 }
 
-/// Whether a word says that the slot is filled, open and of this generation.
+/// Returns whether a word is that of a filled, open slot of this generation.
 fn is_open(word: u64, asked: u32) -> Result<(), Refusal> {
     if generation(word) != asked || word & VACANT != 0 {
         return Err(Refusal::Stale(generation(word)));
@@ -73,36 +73,36 @@ fn is_open(word: u64, asked: u32) -> Result<(), Refusal> {
 }
 
 impl<W: RmwWord> Gate<W> {
-    /// The gate of an empty slot whose first filling will be `generation`.
+    /// Returns the gate of an empty slot whose first filling has the generation `generation`.
     pub fn vacant(generation: u32) -> Self {
         Self(W::new((generation as u64) << 32 | VACANT))
     }
 
-    /// The generation of what is there, or of what will be.
+    /// Returns the generation of the present or next value.
     pub fn generation(&self) -> u32 {
         generation(self.0.load())
     }
 
-    /// The generation of what is there; `None` where nothing is that could be had.
+    /// Returns the generation of the present value; `None` if there is none, or if it was removed.
     pub fn open_generation(&self) -> Option<u32> {
         let word = self.0.load();
         (word & (VACANT | CLOSED) == 0).then_some(generation(word))
     }
 
-    /// How many leases there are, exclusive or not.
+    /// Returns the number of leases, shared and exclusive.
     pub fn leases(&self) -> u32 {
         leases(self.0.load())
     }
 
-    /// Opens it for its generation, which the caller says. The caller has filled the slot, which was its own.
+    /// Opens the gate for its generation. The caller has filled the slot, which was its own.
     pub fn open(&self, generation: u32) {
         // SYNC POINT: slot filled. Pairs with share and hold.
         self.0.store_release((generation as u64) << 32);
     }
 
-    /// Makes it an empty slot's. The caller has emptied it after being told that it is its own.
+    /// Makes the slot vacant. The caller got the value from the gate and has taken it out.
     pub fn vacate(&self, next: u32) {
-        // The slot passes to who fills it next under the lock of those that are empty.
+        // The lock of the vacancies passes the slot to its next user.
         self.0.store((next as u64) << 32 | VACANT);
     }
 
@@ -126,10 +126,10 @@ impl<W: RmwWord> Gate<W> {
         }
     }
 
-    /// Gives a shared lease back: whether the gate is closed and this was the last, so that the value is the caller's.
+    /// Ends a shared lease. Returns whether the gate is closed and this was the last, so that the value is the caller's.
     #[inline(always)]
     pub fn leave(&self) -> bool {
-        // SYNC POINT: value left. Pairs with hold, close and whoever leaves last.
+        // SYNC POINT: value left. Pairs with hold, close and the last lease.
         let before = self.0.fetch_add(1_u64.wrapping_neg());
         before & (CLOSED | HELD | LEASES) == CLOSED | 1
     }
@@ -150,19 +150,19 @@ impl<W: RmwWord> Gate<W> {
         }
     }
 
-    /// Gives the exclusive lease back: whether the gate was closed meanwhile, so that the value is the caller's.
+    /// Ends the exclusive lease. Returns whether the gate was closed meanwhile, so that the value is the caller's.
     pub fn let_go(&self, hold: Hold) -> bool {
         // SYNC POINT: value left. Pairs with share and hold.
         let before = self.0.fetch_add(hold.bits().wrapping_neg());
         before & CLOSED != 0
     }
 
-    /// Admits nobody from now on: how many leases are left. With none the value is the caller's.
+    /// Closes the gate; returns the number of leases left. Without leases the value is the caller's.
     pub fn close(&self, asked: u32) -> Result<u32, Refusal> {
         self.close_unless(MOVING, asked)
     }
 
-    /// The same for who is at the value alone, and so the one that is left.
+    /// As [`close`](Self::close), for the holder of the exclusive lease, which is the one that is left.
     pub fn close_alone(&self, asked: u32) -> Result<u32, Refusal> {
         self.close_unless(0, asked)
     }

@@ -1,4 +1,4 @@
-//! Leases on a slot's value: [`Shared`] and [`Exclusive`], borrowed from the table or holding it.
+//! Leases of a slot's value: [`Shared`] and [`Exclusive`], which borrow the table or own a handle of it.
 
 use core::mem::ManuallyDrop;
 use core::ops::{Deref, DerefMut};
@@ -31,14 +31,14 @@ impl<V> Table<'_, V> {
     }
 }
 
-/// INVARIANT: `slot` is the one of this index in the table, whose slots never move, and the lease is counted there.
+/// INVARIANT: `slot` is the table's slot of this index; slots never move, and the lease is counted there.
 struct Place<'a, V> {
     table: Table<'a, V>,
     slot: NonNull<Slot<V>>,
     index: u32,
 }
 
-// SAFETY: a lease is `&V`, or `V` for who gives back the last, and the table is shared.
+// SAFETY: a lease is `&V`, or `V` for the last one, and the table is shared.
 unsafe impl<V: Send + Sync> Send for Place<'_, V> {}
 // SAFETY: as above.
 unsafe impl<V: Send + Sync> Sync for Place<'_, V> {}
@@ -59,14 +59,14 @@ impl<'a, V> Place<'a, V> {
 
     /// # Safety
     ///
-    /// The gate told the caller that the value is its own.
+    /// The gate gave the value to the caller.
     #[cold]
     unsafe fn reclaim(&self) -> Option<V> {
         // SAFETY: the caller's promise, and the invariant.
         unsafe { self.table.slots().reclaim(self.slot(), self.index) }
     }
 
-    /// Drops the value, unless this is a fork of its process.
+    /// Drops the value, except in a forked process.
     ///
     /// # Safety
     ///
@@ -84,13 +84,13 @@ impl<'a, V> Place<'a, V> {
     }
 }
 
-/// A shared lease: the value stays where it is until this is dropped.
+/// A shared lease: the value stays in place until this is dropped.
 pub(crate) struct Shared<'a, V> {
     place: Place<'a, V>,
 }
 
 impl<'a, V> Shared<'a, V> {
-    /// For a lease that the slot's gate has counted.
+    /// Returns a lease that the slot's gate has counted.
     #[inline(always)]
     pub(super) fn new(table: &'a Arc<Slots<V>>, slot: &'a Slot<V>, index: u32) -> Self {
         Self { place: Place::new(table, slot, index) }
@@ -100,17 +100,17 @@ impl<'a, V> Shared<'a, V> {
         self.place.id()
     }
 
-    /// Has it hold the table from now on: then the table outlives it also where it is forgotten.
+    /// Makes the lease own a handle of the table, so that the table outlives it even if it is forgotten.
     pub fn hold(&mut self) {
         if let Table::Borrowed(slots) = self.place.table {
             self.place.table = Table::Owned(Arc::clone(slots));
         }
     }
 
-    /// The same lease, which holds the table.
+    /// Converts to a lease that owns a handle of the table.
     pub fn into_owned(self) -> Shared<'static, V> {
         let this = ManuallyDrop::new(self);
-        // SAFETY: `this` is not dropped nor used again.
+        // SAFETY: `this` is not dropped or used again.
         let place = unsafe { ptr::read(&raw const this.place) };
         Shared { place: place.into_owned() }
     }
@@ -121,7 +121,7 @@ impl<V> Deref for Shared<'_, V> {
 
     #[inline]
     fn deref(&self) -> &V {
-        // SAFETY: a shared lease: nobody writes to it.
+        // SAFETY: a shared lease excludes writers.
         let value = unsafe { &*self.place.slot().value.get() };
         // SAFETY: a slot that is leased is filled.
         unsafe { value.as_ref().unwrap_unchecked() }
@@ -132,20 +132,20 @@ impl<V> Drop for Shared<'_, V> {
     #[inline]
     fn drop(&mut self) {
         if self.place.slot().gate.leave() {
-            // SAFETY: told so just now.
+            // SAFETY: the gate gave the value to this caller.
             unsafe { self.place.end() };
         }
     }
 }
 
-/// The exclusive lease: nobody else has any until this is dropped.
+/// The exclusive lease.
 pub(crate) struct Exclusive<'a, V> {
     place: Place<'a, V>,
     hold: Hold,
 }
 
 impl<'a, V> Exclusive<'a, V> {
-    /// For a lease that the slot's gate has noted.
+    /// Returns a lease that the slot's gate has recorded.
     pub(super) fn new(table: &'a Arc<Slots<V>>, slot: &'a Slot<V>, index: u32, hold: Hold) -> Self {
         Self { place: Place::new(table, slot, index), hold }
     }
@@ -154,31 +154,31 @@ impl<'a, V> Exclusive<'a, V> {
         self.place.id()
     }
 
-    /// The same lease, which holds the table.
+    /// Converts to a lease that owns a handle of the table.
     pub fn into_owned(self) -> Exclusive<'static, V> {
         let this = ManuallyDrop::new(self);
-        // SAFETY: `this` is not dropped nor used again.
+        // SAFETY: `this` is not dropped or used again.
         let place = unsafe { ptr::read(&raw const this.place) };
         Exclusive { place: place.into_owned(), hold: this.hold }
     }
 
-    /// Takes the value out of the table; and whether it was still there for others: not where somebody has removed it meanwhile. `None` in a fork of
-    /// the table's process, where it stays.
+    /// Takes the value out of the table, and returns whether it was still present, not removed meanwhile. `None` in a forked process, where it
+    /// stays.
     pub fn remove(self) -> Option<(V, bool)> {
         if !self.place.table.slots().process.is_this() {
             return None;
         }
         let this = ManuallyDrop::new(self);
-        // SAFETY: `this` is not dropped nor used again.
+        // SAFETY: `this` is not dropped or used again.
         let place = unsafe { ptr::read(&raw const this.place) };
         let gate = &place.slot().gate;
-        // Refused where somebody has removed it meanwhile: then it was counted, and is ours all the same.
+        // Fails if it was removed meanwhile: then it was counted, and this caller still gets the value.
         let was_there = gate.close_alone(gate.generation()).is_ok();
         if was_there {
             place.table.slots().removed.fetch_add(1, Relaxed);
         }
         gate.let_go(this.hold);
-        // SAFETY: the gate is closed, and the one lease was this.
+        // SAFETY: the gate is closed, and the only lease was this.
         let value = unsafe { place.reclaim() };
         // SAFETY: a slot that is leased is filled.
         Some((unsafe { value.unwrap_unchecked() }, was_there))
@@ -208,7 +208,7 @@ impl<V> DerefMut for Exclusive<'_, V> {
 impl<V> Drop for Exclusive<'_, V> {
     fn drop(&mut self) {
         if self.place.slot().gate.let_go(self.hold) {
-            // SAFETY: told so just now.
+            // SAFETY: the gate gave the value to this caller.
             unsafe { self.place.end() };
         }
     }

@@ -17,7 +17,7 @@ fn id_error<T>(outcome: Result<T>) -> IdError {
     }
 }
 
-/// Counts its drops, and knows what it is.
+/// Counts its drops, and has an identity.
 struct Counted {
     number: usize,
     drops: Arc<AtomicUsize>,
@@ -126,7 +126,7 @@ fn an_exclusive_lease_is_alone_and_may_take_the_value_out() {
     assert_eq!(*slots.share(index).expect("live"), 2);
     assert_eq!(slots.exclusive(index).expect("live").into_owned().remove(), Some((2, true)));
     assert_eq!((slots.counts().removed, slots.counts().freed), (1, 1));
-    // Removed by somebody else meanwhile: the value is the lease's all the same, and counted once.
+    // Removed by another thread meanwhile: the lease still gets the value, and it is counted once.
     let index = put(&slots, 5);
     let alone = slots.exclusive(index).expect("live");
     assert!(matches!(slots.remove(index), Ok(Removed::Leased(1))));
@@ -200,7 +200,7 @@ fn who_removes_what_is_being_moved_waits_and_has_it() {
     assert_eq!((moved.remove(), slots.counts().removed, slots.counts().freed), (Some((3, true)), 2, 2));
 }
 
-/// Eight threads put in, look up, take alone and remove what all of them know.
+/// Eight threads insert, look up, lease exclusively and remove shared values.
 #[test]
 fn eight_threads_never_find_another_value_and_drop_each_once() {
     const THREADS: usize = 8;
@@ -209,7 +209,7 @@ fn eight_threads_never_find_another_value_and_drop_each_once() {
     let (slots, drops) = (table(), Arc::new(AtomicUsize::new(0)));
     let known: [AtomicU64; KNOWN] = [const { AtomicU64::new(0) }; KNOWN];
     let (next, removed, leased) = (AtomicUsize::new(1), AtomicUsize::new(0), AtomicUsize::new(0));
-    // By index: the number of the value that was put in there, to check what is found.
+    // The number of the value inserted at an index, to check lookups.
     let numbers: Mutex<std::collections::HashMap<Index, usize>> = Mutex::default();
     thread::scope(|scope| {
         for thread in 0..THREADS {
@@ -227,7 +227,7 @@ fn eight_threads_never_find_another_value_and_drop_each_once() {
                             numbers.lock().expect("no panic").insert(index, number);
                             let old = Index::from_bits(place.swap(index.bits(), Relaxed));
                             if old != Index::default() {
-                                // Nobody else has this index from here on to remove it by, but for those that have looked it up before.
+                                // From here on only threads that looked it up before can remove this index.
                                 removed.fetch_add(usize::from(slots.remove(old).is_ok()), Relaxed);
                             }
                         }
@@ -282,7 +282,7 @@ mod model {
     struct Scene<const WEAK: u8> {
         gate: Gate<LoomWord<WEAK>>,
         value: LoomCell<u64>,
-        /// How often somebody was told that the value is his.
+        /// How often a caller was given the value.
         reclaimed: AtomicUsize,
     }
 
@@ -295,7 +295,7 @@ mod model {
 
         fn reclaim(&self) {
             self.reclaimed.fetch_add(1, Relaxed);
-            // SAFETY: what the model is about.
+            // SAFETY: the model checks this access.
             self.value.with_mut(|value| unsafe { *value = 0 });
             self.gate.vacate(GENERATION + 1);
         }
@@ -376,13 +376,13 @@ mod model {
         assert_eq!(scene.reclaimed.load(Relaxed), 1);
     }
 
-    /// The reader knows the index before the slot is filled: it came in a message that nothing orders.
+    /// The reader knows the index before the slot is filled: it came in a message without ordering.
     fn a_filler_and_a_reader<const WEAK: u8>() {
         let scene = Arc::new(Scene::<WEAK> { gate: Gate::vacant(GENERATION), value: LoomCell::new(0), reclaimed: AtomicUsize::new(0) });
         let filler = Arc::clone(&scene);
         let filler = thread::spawn(move || {
             take_side(Side::Writer);
-            // SAFETY: what the model is about.
+            // SAFETY: the model checks this access.
             filler.value.with_mut(|value| unsafe { *value = 8 });
             filler.gate.open(GENERATION);
         });
@@ -433,13 +433,13 @@ fn the_last_lease_that_goes_in_a_fork_waits_for_no_lock() {
             (Some(slots.share(index).expect("live").into_owned()), None)
         };
         assert!(matches!(slots.remove(index), Ok(Removed::Leased(1))));
-        // Somebody holds it at the fork, who is not there.
+        // Held at the fork by a thread that does not exist in the child.
         let vacancies = slots.vacancies();
-        // SAFETY: the child has this thread only, drops a lease, which is what is tested, and leaves without destructors.
+        // SAFETY: the child has only this thread, drops a lease, which is the test, and exits without destructors.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0, "no fork");
         if pid == 0 {
-            // SAFETY: ends a child that waits for ever.
+            // SAFETY: ends a child that never returns.
             unsafe { libc::alarm(30) };
             drop(leases);
             // SAFETY: ends the child.
