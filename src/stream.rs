@@ -1,12 +1,13 @@
 //! [`Stream`]: a queue of copies, fills and kernels that a device executes in order.
 //!
-//! 1. What is queued takes its buffers, or [leases](crate::registry) on them, by value and gives them back as a [`Pending`]. The stream owns them
-//!    meanwhile, so nothing that a caller drops or forgets is freed under it.
-//! 2. An operation waits for whatever else is queued on its buffers, on whatever stream that is.
-//! 3. What is refused was not queued, and comes back.
-//! 4. An operation that fails invalidates its target. Reads of the target, on any stream or on the host, return [`Error::Tainted`](crate::Error::Tainted) with the first
-//!    cause until the target is written again.
-//! 5. A thread, with or without a deadline, a task of any executor ([`Completion`]), and another stream ([`Event`]) can wait for a queued operation.
+//! 1. A queued operation takes its buffers, or [leases](crate::registry) of them, by value and returns them from its [`Pending`]. The stream owns
+//!    them meanwhile, so a caller cannot free them too early by a drop or a forget.
+//! 2. An operation is ordered after all operations queued on its buffers, on any stream.
+//! 3. A refused operation is not queued, and its operands are returned.
+//! 4. An operation that fails invalidates its target. Reads of the target, on any stream or on the host, return
+//!    [`Error::Tainted`](crate::Error::Tainted) with the first cause until the target is written again.
+//! 5. A thread, with or without a deadline, a task of any executor ([`Completion`]), and another stream ([`Event`]) can wait for a queued
+//!    operation.
 #![allow(clippy::result_large_err, reason = "what comes back is as large as what went in")]
 
 mod completion;
@@ -40,12 +41,12 @@ pub use set::{Failures, Role, StreamSet};
 
 use metrics::{Meter, Work};
 
-/// A stream of a device. Clones are the same stream; what is queued is executed also when the last of them is gone.
+/// A stream of a device. Clones share the same stream; queued operations are executed even after the last clone is dropped.
 ///
 /// # Dropping
 ///
-/// The last one to go waits for what is queued, unless a kernel is queued or running, here or where this stream waits for another: a persistent
-/// kernel ends only when its host says so. Then the stream is left to itself and ends after its last operation.
+/// The drop of the last clone waits for queued operations, unless a kernel is queued or running here, or on a stream that this one waits for: a
+/// persistent kernel ends only when its host ends it. Then the stream ends by itself after its last operation.
 #[derive(Clone)]
 #[doc(alias = "StreamHandle")]
 pub struct Stream {
@@ -56,7 +57,7 @@ struct Shared {
     backend: Arc<dyn Backend>,
     id: StreamId,
     device: u32,
-    /// From when on somebody asks for metrics.
+    /// Set when metrics are first requested.
     meter: OnceLock<Meter>,
 }
 
@@ -133,7 +134,7 @@ impl Stream {
     /// Makes later operations of this stream wait for uses on other streams.
     fn come_after(&self, uses: &Uses) -> Result<()> {
         let Shared { backend, id, .. } = &*self.shared;
-        // Also a ticket that was reached: whether there is something to wait for is the backend's to say, which may keep another time than ours.
+        // Also for complete tickets: the backend decides whether there is something to wait for, and may use another clock.
         uses.iter().filter(|ticket| ticket.stream != *id).try_for_each(|ticket| backend.after(ticket, *id))
     }
 }

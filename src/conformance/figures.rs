@@ -1,27 +1,27 @@
-//! What a subject has done, as far as checks compare it.
+//! [`Figures`]: the counters of a subject that checks compare.
 
 use crate::backend::host::Counters;
 
-/// A backend's own count of what it has done.
+/// A backend's own counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
-    /// Blocks given, of every kind.
+    /// Blocks allocated, of every kind.
     pub allocations: u64,
-    /// Blocks that have gone.
+    /// Blocks freed.
     pub frees: u64,
-    /// Bytes of the blocks that have not.
+    /// Bytes of live blocks.
     pub live_bytes: u64,
     /// Copies from host to device.
     pub uploads: u64,
     /// Copies from device to host.
     pub downloads: u64,
-    /// Copies that no host memory took part in.
+    /// Copies without host memory.
     pub device_copies: u64,
-    /// Copies from host to host, managed memory's included.
+    /// Copies from host to host, including managed memory.
     pub host_copies: u64,
     /// Fills.
     pub fills: u64,
-    /// Kernels begun.
+    /// Kernels launched.
     pub launches: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The kernels that checks launch, as host code.
+//! The kernels of the checks, as host code.
 
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -6,9 +6,9 @@ use core::sync::atomic::Ordering::{Acquire, Release};
 use ringmem_layouts::image::{Entry, KernelHost};
 use ringmem_layouts::{Abi, Image, LAYOUTS};
 
-/// What a subject loads. One whose devices run PTX brings [another](super::Subject::with_image) with these kernels in it:
+/// The image that a subject loads. A backend whose devices run PTX provides [another](super::Subject::with_image) with these kernels:
 ///
-/// - `hold(words)`: stores 1 to the first 64-bit word with release, and leaves when it has loaded anything but 0 from the second with acquire.
+/// - `hold(words)`: stores 1 to the first 64-bit word with release, and ends when it has loaded a value other than 0 from the second with acquire.
 /// - `increment(bytes, count)`: adds 1 to each of `count` bytes, wrapping.
 pub const IMAGE: Image = Image {
     ptx: b"",
@@ -28,7 +28,7 @@ unsafe fn hold(host: &dyn KernelHost, arguments: &[u64]) {
     // SYNC POINT: the kernel runs. Pairs with Held::begin.
     word(arguments[0]).store(1, Release);
     let mut times = 0;
-    // SYNC POINT: the kernel may leave. Pairs with Held::drop.
+    // SYNC POINT: the kernel may end. Pairs with Held::drop.
     while word(arguments[0] + 8).load(Acquire) == 0 {
         host.pause(times);
         times = times.saturating_add(1);
@@ -37,13 +37,13 @@ unsafe fn hold(host: &dyn KernelHost, arguments: &[u64]) {
 
 /// # Safety
 ///
-/// Nobody else uses so many bytes at the address.
+/// That many bytes exist at the address, and no other code uses them.
 unsafe fn increment(host: &dyn KernelHost, arguments: &[u64]) {
     let place = host.translate(arguments[0], arguments[1]).expect("mapped bytes");
     for i in 0..arguments[1] as usize {
-        // SAFETY: mapped for so many bytes.
+        // SAFETY: mapped for that many bytes.
         let byte = unsafe { place.add(i) };
-        // SAFETY: mapped, and nobody else's: the caller's promise.
+        // SAFETY: mapped and exclusive: the caller's promise.
         let value = unsafe { byte.read() };
         // SAFETY: as above.
         unsafe { byte.write(value.wrapping_add(1)) };

@@ -1,12 +1,11 @@
-//! The suite that every backend passes: for the backends here, and for those who write another.
+//! The test suite for backends, of this crate and of others.
 //!
-//! 1. A [`Check`] is a function of a [`Subject`]: a backend, the memories of it that are checked, and kernels for its devices. It panics where
-//!    something is not as it should be.
-//! 2. No check takes longer than [`LIMIT`], and none that passes leaves a kernel running.
-//! 3. A subject that [counts](Subject::counting) is held to its figures: nothing is done for a call that is refused, nothing is copied through the
-//!    host in vain, and nothing is left when a check is over.
+//! 1. A [`Check`] is a function of a [`Subject`]: a backend, memories of it, and kernels for its devices. It panics on a failure.
+//! 2. No check takes longer than [`LIMIT`], and a check that passes leaves no kernel running.
+//! 3. If a subject [counts](Subject::counting), checks compare its counters: a refused call does nothing, no copy goes through the host
+//!    unnecessarily, and nothing is left at the end.
 //!
-//! How fast anything is, and what happens when a driver fails, is not checked here.
+//! Speed and driver failures are not checked.
 //!
 //! ```
 //! use ringmem::backend::host::HostBackend;
@@ -35,23 +34,23 @@ pub use figures::Figures;
 pub use kernels::IMAGE;
 pub use subject::{AnyDevice, AnyPinned, Subject};
 
-/// No check takes longer.
+/// The maximum duration of a check.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Something that every backend does.
+/// A property of every backend.
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
-    /// What, as a sentence.
+    /// The name, a sentence with underscores.
     pub name: &'static str,
     check: fn(&Subject),
 }
 
 impl Check {
-    /// Checks a subject that nobody else uses.
+    /// Checks a subject that no other code uses.
     ///
     /// # Panics
     ///
-    /// Where the subject fails the check, takes longer than [`LIMIT`], or holds memory at the end that it did not hold before.
+    /// If the subject fails the check, takes longer than [`LIMIT`], or holds more memory at the end than at the start.
     pub fn run(&self, subject: Subject) {
         let (name, check, figures, held) = (self.name, self.check, subject.figures.clone(), subject.live_bytes());
         let (done, outcome) = channel();
@@ -59,11 +58,11 @@ impl Check {
             check(&subject);
             let forgotten = subject.forgotten_bytes();
             drop(subject);
-            // A receiver that is gone has said why.
+            // If the receiver is gone, it has reported why.
             let _ = done.send(forgotten);
         });
         match outcome.recv_timeout(LIMIT) {
-            // Freed after the last use, which is a moment after whoever waited for it was told.
+            // Freed after the last use, shortly after its waiter returns.
             Ok(forgotten) => subject::eventually(&format!("{name}: nobody's bytes are freed"), || {
                 figures.as_ref().map(|figures| figures().live_bytes) == held.map(|held| held + forgotten)
             }),
@@ -77,7 +76,7 @@ impl Check {
 ///
 /// # Panics
 ///
-/// As [`Check::run`], with the first that fails.
+/// As [`Check::run`], for the first failure.
 pub fn run_all(make: impl Fn() -> Subject) {
     for check in CHECKS {
         check.run(make());
@@ -87,10 +86,10 @@ pub fn run_all(make: impl Fn() -> Subject) {
 // The first token is a dollar, for the macro within.
 macro_rules! checks {
     ($d:tt $($module:ident: $($name:ident,)*;)*) => {
-        /// All of them.
+        /// All checks.
         pub const CHECKS: &[Check] = &[$($(Check { name: stringify!($name), check: $module::$name }),*),*];
 
-        /// Hands the names of all checks to a macro, which makes a test of each:
+        /// Passes the names of all checks to a macro, for example to make a test of each:
         ///
         /// ```
         /// macro_rules! tests {

@@ -1,4 +1,4 @@
-//! What is queued is executed in order, owns its buffers until then, and lets them go afterwards.
+//! Checks of queued operations: order, ownership of buffers, release after the last use.
 
 use core::future::{Future, IntoFuture};
 use core::mem;
@@ -41,7 +41,7 @@ pub fn a_queued_copy_reads_its_source_when_it_is_executed(subject: &Subject) {
     let pending = stream.copy(pinned, gpu).expect("as many");
     assert!(!pending.is_done(), "a kernel is in front of it");
     let pending = held_up(pending.try_take().expect_err("a kernel is in front of it"), "a kernel");
-    // SAFETY: the operation keeps the memory, and the kernel in front of it keeps everybody from reading it.
+    // SAFETY: the operation keeps the memory, and the kernel before it prevents every access.
     unsafe { first.write_bytes(2, 4096) };
     drop(held);
     let (pinned, gpu) = done(pending);
@@ -55,7 +55,7 @@ pub fn operations_on_one_buffer_are_ordered_across_streams(subject: &Subject) {
     let held = subject.hold(&first);
     let gpu = first.fill(gpu, .., 1).expect("a fill").ordered();
     let gpu = first.fill(gpu, 50.., 2).expect("a fill").ordered();
-    // On the other stream, which has nothing to do.
+    // On the other, idle stream.
     let mut gpu = second.fill(gpu, 40..60, 3).expect("a fill").ordered();
     let incremented = subject.increment(&second, &mut gpu);
     let pending = first.copy(gpu, subject.pinned::<u8>(100)).expect("as many");
@@ -75,7 +75,7 @@ pub fn more_streams_than_a_buffer_lists_are_ordered_too(subject: &Subject) {
     let held = subject.hold(&streams[0]);
     gpu = streams[0].fill(gpu, .., 1).expect("a fill").ordered();
     for stream in streams.iter().chain(&streams) {
-        // A launch waits for nothing but its own stream; the fill before it waits for the buffer's uses.
+        // A launch waits only for its own stream; the fill before it waits for the buffer's uses.
         gpu = stream.fill(gpu, ..1, 0).expect("a fill").ordered();
         drop(subject.increment(stream, &mut gpu));
     }
@@ -166,7 +166,7 @@ pub fn what_is_forgotten_is_never_freed_and_hurts_nobody(subject: &Subject) {
     let memory = Device::new(&subject.backend, 0);
     let gpu = |len| Buffer::<u8, _>::new(memory.clone(), len).expect("room");
     let held = subject.hold(&stream);
-    // A pending operation, with its two buffers; a buffer with work queued on it; one without.
+    // A pending operation with its two buffers; a buffer with queued work; a buffer without.
     let pinned = Buffer::<u8, _>::new(crate::memory::Pinned::new(&subject.backend, 0), 100).expect("room");
     mem::forget(stream.copy(pinned, gpu(100)).expect("as many"));
     mem::forget(stream.fill(gpu(200), .., 1).expect("a fill").ordered());
@@ -178,7 +178,7 @@ pub fn what_is_forgotten_is_never_freed_and_hurts_nobody(subject: &Subject) {
     let buffer = done(last);
     assert_eq!(buffer.to_vec().expect("a copy"), [6, 6, 6, 6, 6, 5, 5, 5, 5, 5]);
     stream.synchronize().expect("all was executed");
-    // A stream: its thread or the driver's waits for ever, and what was queued on it is executed.
+    // A stream: its thread, or the driver's, waits forever, and queued work is executed.
     let forgotten = subject.stream();
     let pending = forgotten.fill(buffer, .., 7).expect("a fill");
     mem::forget(forgotten);
@@ -186,7 +186,7 @@ pub fn what_is_forgotten_is_never_freed_and_hurts_nobody(subject: &Subject) {
 }
 
 pub fn dropping_a_stream_executes_what_is_queued(subject: &Subject) {
-    // A pending operation has its stream, so none is kept. With a kernel in front, the fills are certainly queued still when the stream goes.
+    // A pending operation holds its stream, so none is kept. With a kernel before them, the fills are still queued when the stream is dropped.
     for has_kernel in [false, true] {
         let stream = subject.stream();
         let mut held = has_kernel.then(|| subject.hold(&stream));
@@ -207,7 +207,7 @@ pub fn dropping_a_stream_does_not_wait_for_its_kernel(subject: &Subject) {
     drop(held.take());
     let buffer = stream.fill(subject.gpu::<u8>(64), .., 1).expect("a fill").ordered();
     let before = subject.figures();
-    // Its last reference, and a module whose kernel runs.
+    // The last reference to the stream, and a module with a running kernel.
     drop((stream, subject.module()));
     assert_eq!(subject.figures(), before, "nobody has told the kernel to leave");
     drop(held);
@@ -229,7 +229,7 @@ pub fn a_value_that_is_kept_is_dropped_after_its_uses(subject: &Subject) {
     assert_eq!(Arc::strong_count(&alive), 1, "nobody uses it");
 }
 
-/// How often it was woken.
+/// Counts wake-ups.
 #[derive(Default)]
 struct Task(AtomicU64);
 
@@ -242,7 +242,7 @@ impl Wake for Task {
 pub fn a_task_is_woken_though_nobody_calls_the_backend(subject: &Subject) {
     let stream = subject.stream();
     let mut held = subject.hold(&stream);
-    // It is told to leave by a word, and nobody waits for it.
+    // A word tells it to end, and no code waits for it.
     drop(held.take());
     let mut filled = pin!(stream.fill(subject.gpu::<u8>(100), .., 7).expect("a fill").into_future());
     let task = Arc::new(Task::default());
@@ -273,7 +273,7 @@ pub fn an_event_is_reached_after_what_is_before_it_and_tells_its_time_then(subje
     drop(held);
     assert!(ended.wait_timeout(LIMIT).expect("no error") && ended.is_done());
     match ended.elapsed_since(&begun) {
-        // The fill that was held up has shown that this took time.
+        // The fill that was held up shows that this took time.
         Ok(elapsed) => assert!(elapsed >= HELD_UP, "{elapsed:?}"),
         Err(error) => assert!(matches!(error, Error::Unsupported { .. }), "{error}"),
     }

@@ -1,4 +1,4 @@
-//! What is checked, and what every check needs.
+//! [`Subject`]: the backend under test, with utilities for checks.
 
 use core::fmt;
 use core::sync::atomic::AtomicU64;
@@ -23,7 +23,7 @@ pub type AnyDevice = Arc<dyn Memory<Visibility = DeviceOnly>>;
 /// Pinned or managed memory, chosen at run time.
 pub type AnyPinned = Arc<dyn Memory<Visibility = Both>>;
 
-/// A backend to be checked, with memories of it.
+/// A backend under test, with memories of it.
 #[derive(Clone)]
 pub struct Subject {
     pub(super) backend: Arc<dyn Backend>,
@@ -31,13 +31,13 @@ pub struct Subject {
     pub(super) pinned: AnyPinned,
     image: Image,
     pub(super) figures: Option<Arc<dyn Fn() -> Figures + Send + Sync>>,
-    /// Bytes that the check leaks on purpose.
+    /// Bytes that the check leaks intentionally.
     forgotten: Arc<AtomicU64>,
 }
 
 impl Subject {
-    /// A backend with its plain device and pinned memory, on device 0, and host code for kernels. Checks take less than a megabyte of either, but
-    /// for one that takes all there is.
+    /// Returns a subject with the plain device and pinned memory of device 0, and host code for kernels. Checks use less than a megabyte of either,
+    /// except one that exhausts the device.
     #[must_use]
     pub fn new<B: Backend + ?Sized>(backend: Arc<B>) -> Self {
         let backend = backend.erased();
@@ -45,28 +45,28 @@ impl Subject {
         Self { backend, device: Arc::new(device), pinned: Arc::new(pinned), image: IMAGE, figures: None, forgotten: Arc::default() }
     }
 
-    /// With another device memory: one over the backend's that pools, limits or logs.
+    /// Sets another device memory, for example a pool over the backend's.
     #[must_use]
     pub fn with_device_memory(mut self, memory: AnyDevice) -> Self {
         self.device = memory;
         self
     }
 
-    /// With another host-visible memory.
+    /// Sets another host-visible memory.
     #[must_use]
     pub fn with_pinned_memory(mut self, memory: AnyPinned) -> Self {
         self.pinned = memory;
         self
     }
 
-    /// With the kernels of [`IMAGE`] as this backend takes them; others may be beside them, and other layouts.
+    /// Sets the image with the kernels of [`IMAGE`] for this backend. It may contain other kernels and layouts.
     #[must_use]
     pub fn with_image(mut self, image: Image) -> Self {
         self.image = image;
         self
     }
 
-    /// With a backend's own figures, which checks are held to.
+    /// Sets the backend's counters, which checks compare.
     #[must_use]
     pub fn counting(mut self, figures: impl Fn() -> Figures + Send + Sync + 'static) -> Self {
         self.figures = Some(Arc::new(figures));
@@ -85,7 +85,7 @@ impl Subject {
         self.figures().map(|figures| figures.live_bytes)
     }
 
-    /// Checks how the figures change while something is done: `expected` makes the figures afterwards of those before.
+    /// Checks the change of the counters by `run`: `expected` applies it to the counters before.
     pub(super) fn changes<R>(&self, what: &str, expected: impl FnOnce(&mut Figures), run: impl FnOnce() -> R) -> R {
         let before = self.figures();
         let result = run();
@@ -96,12 +96,12 @@ impl Subject {
         result
     }
 
-    /// Checks that something does nothing.
+    /// Checks that `run` changes no counter.
     pub(super) fn nothing<R>(&self, what: &str, run: impl FnOnce() -> R) -> R {
         self.changes(what, |_| (), run)
     }
 
-    /// Says that so many bytes will never be freed.
+    /// Records that this many bytes will never be freed.
     pub(super) fn forgets(&self, bytes: u64) {
         self.forgotten.fetch_add(bytes, Relaxed);
     }
@@ -134,12 +134,12 @@ impl Subject {
         Module::load(&self.backend, &self.image, &self.image.abi).expect("the image has the ABI that it says")
     }
 
-    /// A kernel that occupies a stream until this is dropped.
+    /// Launches a kernel that occupies a stream until the returned value is dropped.
     pub(super) fn hold(&self, stream: &Stream) -> Held {
-        // The plain memory: what is held up here is not what is checked.
+        // The plain memory: the stream that is held up is not what is checked.
         let mut words = Buffer::<u64, _>::new(Pinned::new(&self.backend, 0), 2).expect("pinned memory");
         let address = words.device_address().expect("pinned memory has one").get();
-        // SAFETY: two words, which both sides use as atomics; they list the launch below, and so live until it has left.
+        // SAFETY: two words, used as atomics on both sides. They list the launch below, so they live until the kernel has ended.
         let pending = unsafe { stream.launch(&self.module(), "hold", &[address]) }.expect("a launch");
         words.used_by(stream).expect("its own stream");
         let held = Held { words, pending: Some(pending) };
@@ -148,10 +148,10 @@ impl Subject {
         held
     }
 
-    /// Adds one to every byte of a buffer, in the order of a stream.
+    /// Adds one to every byte of a buffer, in stream order.
     pub(super) fn increment<T: DeviceBytes>(&self, stream: &Stream, buffer: &mut Buffer<T, AnyDevice>) -> Pending<()> {
         let address = buffer.device_address().expect("device memory has one").get();
-        // SAFETY: the bytes are the buffer's, which lists the launch; nobody touches it before.
+        // SAFETY: the bytes are the buffer's, which lists the launch; no other code accesses them before.
         let pending = unsafe { stream.launch(&self.module(), "increment", &[address, buffer.size_bytes() as u64]) };
         let pending = pending.expect("a launch");
         buffer.used_by(stream).expect("a stream of the same backend");
@@ -165,7 +165,7 @@ impl fmt::Debug for Subject {
     }
 }
 
-/// A kernel that runs until this is dropped, also by a check that fails.
+/// A kernel that runs until this is dropped, also by a failing check.
 pub(super) struct Held {
     words: Buffer<u64, Pinned>,
     pending: Option<Pending<()>>,
@@ -174,13 +174,13 @@ pub(super) struct Held {
 impl Held {
     fn word(&self, index: usize) -> &AtomicU64 {
         let first = self.words.as_ptr().expect("two words have bytes");
-        // SAFETY: one of the two.
+        // SAFETY: one of the two words.
         let word = unsafe { first.add(index) };
         // SAFETY: an aligned word that lives as long as `self` and is an atomic on both sides.
         unsafe { word.cast().as_ref() }
     }
 
-    /// Its launch; without it, dropping this does not wait for the kernel.
+    /// Returns its launch; then dropping this does not wait for the kernel.
     pub fn take(&mut self) -> Pending<()> {
         self.pending.take().expect("taken once")
     }
@@ -188,7 +188,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // SYNC POINT: the kernel may leave. Pairs with hold.
+        // SYNC POINT: the kernel may end. Pairs with hold.
         self.word(1).store(1, Release);
         if let Some(pending) = self.pending.take()
             && !thread::panicking()
@@ -198,15 +198,15 @@ impl Drop for Held {
     }
 }
 
-/// Waits for an operation, not for ever.
+/// Waits for an operation, with a limit.
 pub(super) fn done<T: Queued>(pending: Pending<T>) -> T {
     pending.wait_timeout(LIMIT).expect("done in time").expect("done without an error")
 }
 
-/// How long an operation is looked at that should not be done.
+/// How long a blocked operation is observed.
 pub(super) const HELD_UP: Duration = Duration::from_millis(20);
 
-/// Gives an operation the time in which it would be done if nothing were in front of it, and checks that it is not.
+/// Observes an operation for the time in which it would complete if it were not blocked, and checks that it does not.
 pub(super) fn held_up<T: Queued>(pending: Pending<T>, by: &str) -> Pending<T> {
     match pending.wait_timeout(HELD_UP) {
         Ok(_) => panic!("done, and should wait for {by}"),

@@ -1,4 +1,4 @@
-//! One object of JSON. Written by hand: the host side needs no library for it otherwise.
+//! One JSON object. Written by hand, because the host side needs no JSON library otherwise.
 
 use std::fmt::{self, Display, Formatter, Write};
 
@@ -30,7 +30,7 @@ fn list<T>(f: &mut Formatter<'_>, values: &[T], one: fn(&T, &mut Formatter<'_>) 
     f.write_str("]")
 }
 
-/// A string as RFC 8259 has it: quote, backslash and control characters escaped.
+/// A string as in RFC 8259: quote, backslash and control characters are escaped.
 fn quoted(text: &str) -> impl Display {
     fmt::from_fn(move |f| {
         f.write_str("\"")?;

@@ -1,9 +1,8 @@
-//! Layouts for people and for other compilers: tables, JSON, Markdown, a C header, byte maps. And a pool's slabs as a picture.
+//! Layouts as tables, JSON, Markdown, C headers and SVG byte maps; a pool's slabs as a picture.
 //!
-//! 1. What is printed comes from the descriptors, which the compiler has checked against the structs; so it is true of any crate's set, not
-//!    of ours alone.
-//! 2. The same set gives the same text on every machine.
-//! 3. Names and writers are text, whatever they contain: they end no comment, no string and no element.
+//! 1. The output comes from descriptors, which the compiler has checked against the structs, of any crate.
+//! 2. The same set produces the same text on every machine.
+//! 3. Names and writers are escaped: they cannot end a comment, a string or an element.
 //!
 //! ```
 //! use ringmem::{Abi, LAYOUTS, describe, layout_set, layout_table};
@@ -37,46 +36,46 @@ use ringmem_layouts::{Abi, LayoutDescriptor, Shape, set_hash};
 
 use crate::pool::SlabView;
 
-/// Lines for a terminal: offset, size, name, type and writer of each field.
+/// Prints lines for a terminal: offset, size, name, type and writer of each field.
 pub fn table(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| table::write(abi, f))
 }
 
-/// One object on one line: `abi`, and in `layouts` each with `name`, `size`, `align`, `hash` and `fields`, these with `name`, `offset`, `size`,
-/// `type` and `writer`. Hashes are sixteen hexadecimal digits, since JSON's numbers have 53 bits.
+/// Prints one object on one line: `abi`, and in `layouts` each with `name`, `size`, `align`, `hash` and `fields`, these with `name`, `offset`,
+/// `size`, `type` and `writer`. Hashes are sixteen hexadecimal digits, because JSON numbers have 53 bits.
 pub fn json(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| json::write(abi, f))
 }
 
-/// A section with a table for each layout.
+/// Prints a section with a table for each layout.
 pub fn markdown(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| markdown::write(abi, f))
 }
 
-/// A header for C11 and C++11, with an assertion for each size, alignment and offset. What a struct contains is declared before it, listed in the
-/// set or not.
+/// Prints a header for C11 and C++11, with an assertion for each size, alignment and offset. Nested structs are declared first, whether the set
+/// lists them or not.
 ///
-/// A field without bytes is a comment, since C has none; a number that C has no name for is an array of bytes.
+/// A field without bytes is a comment, because C has none; an integer without a C type is an array of bytes.
 pub fn c(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| c::write(abi, f))
 }
 
-/// A picture: the bytes of each struct, eight a row, nested structs taken apart, in the colour of who writes them; for light and dark pages.
+/// Draws the bytes of each struct, eight per row, with nested structs resolved, coloured by writer; for light and dark pages.
 pub fn svg(abi: &Abi) -> impl Display {
     fmt::from_fn(move |f| svg::write(abi, f))
 }
 
-/// A picture of a pool's [snapshot](crate::pool::Pool::snapshot): every part of every slab, free, cached or live; for light and dark pages.
+/// Draws a pool's [snapshot](crate::pool::Pool::snapshot): every part of every slab, free, cached or live; for light and dark pages.
 pub fn slabs(slabs: &[SlabView]) -> impl Display {
     fmt::from_fn(move |f| svg::slabs::write(slabs, f))
 }
 
-/// What the set's hash covers, in words.
+/// Returns a description of what the set's hash covers.
 fn extent(abi: &Abi) -> &'static str {
     if abi.hash == set_hash(abi.layouts) { "all of them together, in order of name" } else { "the set that this is taken from" }
 }
 
-/// A type's name with its aliases and generics resolved: `[word; 3]`.
+/// Prints a type's name with its aliases and generics resolved: `[word; 3]`.
 fn spelled(layout: &LayoutDescriptor, f: &mut Formatter<'_>) -> fmt::Result {
     match layout.shape {
         Shape::Number | Shape::Struct => f.write_str(layout.name),
@@ -88,7 +87,7 @@ fn spelled(layout: &LayoutDescriptor, f: &mut Formatter<'_>) -> fmt::Result {
     }
 }
 
-/// The layouts and every struct that they are made of, each once, the inner before the outer.
+/// Returns the layouts and all structs nested in them, each once, inner ones first.
 pub(crate) fn with_nested(layouts: &[LayoutDescriptor]) -> Vec<&LayoutDescriptor> {
     fn add<'a>(layout: &'a LayoutDescriptor, known: &mut Vec<&'a LayoutDescriptor>) {
         if !known.iter().any(|other| (other.name, other.hash) == (layout.name, layout.hash)) {

@@ -119,7 +119,9 @@ impl Display for Stopped<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
         match (self.state, self.is_over) {
             (Some(state), true) if state.has_ended() => write!(f, "has ended: {state:?}")?,
-            (Some(state), false) if state.has_ended() => write!(f, "is {state:?} but has not returned after {} ms", self.waited.as_millis())?,
+            (Some(state), false) if state.has_ended() => {
+                write!(f, "is {state:?} but has not returned after {} ms", self.waited.as_millis())?
+            }
             (Some(State::Created), true) => write!(f, "returned without starting: {:?}", State::Created)?,
             (Some(state), true) => write!(f, "returned without reporting it: {state:?}")?,
             (Some(state), false) => write!(f, "is {state:?} after {} ms", self.waited.as_millis())?,

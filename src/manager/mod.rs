@@ -1,7 +1,7 @@
 //! [`MemoryManager`]: named buffers that grow.
 //!
 //! Use a manager for buffers with names and growth policies, a [`registry`](crate::registry) for buffers whose numbers travel in messages, and
-//! plain [`Buffer`](crate::memory::Buffer)s otherwise.
+//! plain [`Buffer`]s otherwise.
 //!
 //! 1. A buffer has a name, an element type and a [`BufferConfig`]. Creating an existing name, or finding it as another type, is an error.
 //! 2. Growing copies the live elements from block to block on the device. If anything fails, the buffer is unchanged; in a group, every buffer.
@@ -284,11 +284,7 @@ impl<M: Memory> MemoryManager<M> {
 impl<M: Memory> Shared<M> {
     #[inline(always)]
     fn here(&self) -> Result<()> {
-        if self.process.is_this() {
-            Ok(())
-        } else {
-            Err(Error::Unsupported { what: "a manager of the parent process after fork" })
-        }
+        if self.process.is_this() { Ok(()) } else { Err(Error::Unsupported { what: "a manager of the parent process after fork" }) }
     }
 
     fn now(&self) -> u64 {

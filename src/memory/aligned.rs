@@ -83,7 +83,7 @@ impl<M: Memory> Aligned<M> {
     }
 }
 
-// SAFETY: a block of the other memory that is at least as long and as well aligned is one for this layout.
+// SAFETY: an upstream block that is at least as long and as well aligned is a block of this layout.
 unsafe impl<M: Memory> Memory for Aligned<M> {
     type Visibility = M::Visibility;
 
@@ -96,9 +96,9 @@ unsafe impl<M: Memory> Memory for Aligned<M> {
     }
 
     unsafe fn free(&self, mut block: Block, uses: &Uses) -> Result<()> {
-        // It was a layout when the block was asked for, so it is one.
+        // It was a layout when the block was allocated, so it is one.
         block.layout = self.raised(block.layout).unwrap_or(block.layout);
-        // SAFETY: the caller's promise, and the block is again as the memory gave it.
+        // SAFETY: the caller's promise; the block is as the upstream memory returned it.
         unsafe { self.memory.free(block, uses) }
     }
 

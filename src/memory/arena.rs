@@ -73,8 +73,8 @@ impl<M: Memory> fmt::Debug for Arena<M> {
     }
 }
 
-// SAFETY: a carved block is a part of the large one, which `FreeList` gives to nobody else before it comes back. The large one lives as long as this
-// memory, and `Part` holds it until the uses of what was given back are over.
+// SAFETY: a block is a part of the large block, which `FreeList` allocates once until it is freed. The large block lives as long as this memory,
+// and `Part` holds it until the uses of freed parts are complete.
 unsafe impl<M: Memory> Memory for Arena<M> {
     type Visibility = M::Visibility;
 
@@ -92,7 +92,7 @@ unsafe impl<M: Memory> Memory for Arena<M> {
         let layout = raised(layout, self.shared.memory.least_align())?;
         let requested = layout.size() as u64;
         let take = || self.shared.free_list().allocate(requested, layout.align() as u64);
-        // What a stream is about to give back is there for it.
+        // Memory that a stream is about to free also counts as free.
         let taken = take().or_else(|_| {
             self.backend().extension().free_deferred();
             take()
@@ -100,7 +100,7 @@ unsafe impl<M: Memory> Memory for Arena<M> {
         let offset = taken.map_err(|Shortage { free, largest }| Error::OutOfMemory { requested, free, largest })?;
         Ok(Block {
             device_address: whole.device_address.and_then(|address| address.offset(offset)),
-            // SAFETY: `FreeList` gives offsets within the block.
+            // SAFETY: `FreeList` returns offsets within the block.
             host: whole.host.map(|host| unsafe { host.add(offset as usize) }),
             layout,
             location: whole.location,
@@ -136,7 +136,7 @@ impl<M: Memory> Shared<M> {
         let offset = match (whole.device_address, part.device_address, whole.host, part.host) {
             (Some(whole), Some(part), ..) => part.get() - whole.get(),
             (_, _, Some(whole), Some(part)) => (part.as_ptr().addr() - whole.as_ptr().addr()) as u64,
-            // A block of a memory is somewhere.
+            // Every block of a memory has an address.
             _ => return,
         };
         self.free_list().release(offset, part.layout.size() as u64);
@@ -159,7 +159,7 @@ impl<M: Memory> Drop for Shared<M> {
     fn drop(&mut self) {
         let block = mem::replace(&mut self.block, Block::empty(MemoryLocation::Host, 1));
         let uses = block.ready.map_or(Uses::NONE, Uses::of);
-        // SAFETY: of this memory by the invariant, given back here only; every part of it is back, and its uses are over.
+        // SAFETY: of this memory by the invariant, freed only here; all parts are freed and their uses complete.
         if let Err(error) = unsafe { self.memory.free(block, &uses) } {
             self.memory.backend().unreported(error);
         }

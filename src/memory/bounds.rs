@@ -51,7 +51,7 @@ pub(crate) fn range<T>(range: impl RangeBounds<usize>, size: usize) -> Result<Ra
     };
     match (start, end) {
         (Some(start), Some(end)) if start <= end && end <= size => Ok(start..end),
-        // One without an end begins too late.
+        // A range without an end starts past the end.
         (Some(start), Some(end)) if start > end && !matches!(range.end_bound(), Bound::Unbounded) => {
             Err(Error::Size { what: "range end in bytes", asked: bytes::<T>(end), least: bytes::<T>(start), most: bytes::<T>(size) })
         }
@@ -71,7 +71,7 @@ fn bytes<T>(elements: usize) -> u64 {
     (elements as u64).saturating_mul(size_of::<T>().max(1) as u64)
 }
 
-/// How many `U` so many bytes at a place of this alignment are.
+/// Returns the number of `U` in `bytes` bytes at this alignment.
 pub(crate) fn recount<U>(bytes: usize, align: usize) -> Result<usize> {
     let (size, needed) = (size_of::<U>(), align_of::<U>());
     if size == 0 || !bytes.is_multiple_of(size) || align < needed {

@@ -85,7 +85,7 @@ impl Budget {
         let add = |used: u64| used.checked_add(bytes).filter(|used| used <= limit);
         match used.fetch_update(Relaxed, Relaxed, add) {
             Ok(before) => {
-                // Most of the time it has been more.
+                // Usually the peak is higher already.
                 if peak.load(Relaxed) < before + bytes {
                     peak.fetch_max(before + bytes, Relaxed);
                 }
@@ -117,7 +117,7 @@ impl fmt::Debug for Budget {
 #[must_use = "dropping it gives the bytes back"]
 pub struct Reservation {
     budget: Budget,
-    // INVARIANT: taken, and given back by nobody else.
+    // INVARIANT: reserved, and released only by this value.
     bytes: u64,
 }
 

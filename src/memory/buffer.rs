@@ -44,7 +44,7 @@ use crate::{Error, Rejected, Result};
 #[doc(alias = "PooledBuffer")]
 pub struct Buffer<T, M: Memory> {
     memory: M,
-    // INVARIANT: of `memory`, not yet given back, and as long as `len` elements; or empty, and `len` elements have no bytes.
+    // INVARIANT: allocated from `memory`, not freed, and as long as `len` elements; or empty, and `len` elements have no bytes.
     block: Block,
     len: usize,
     uses: Listed,
@@ -87,7 +87,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     }
 
     #[track_caller]
-    // Always, as `new` and `drop`: put together where it is kept, a buffer is not moved there out of results.
+    // `new` and `drop` too: inlined, a buffer is built in place and not moved out of results.
     #[inline(always)]
     fn allocate(memory: M, len: usize, on: Option<&Stream>) -> Result<Self> {
         let layout = layout::<T>(len)?;
@@ -105,7 +105,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         let block = memory.alloc(layout, on)?;
         let uses = Listed::new(block.ready.map_or(Uses::NONE, Uses::of));
         let buffer = Self { memory, block, len, uses, _elements: PhantomData };
-        // A memory that reuses a block does not know which operations failed on it, or will.
+        // The memory does not know which operations failed on a reused block, or will fail.
         buffer.forget_contents();
         if let Some(ready) = buffer.block.ready {
             let reached = |ticket| buffer.memory.backend().reached(ticket);
@@ -132,7 +132,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
 /// Returns the layout of `len` elements.
 pub(crate) fn layout<T: DeviceBytes>(len: usize) -> Result<Layout> {
     const { T::CHECKED };
-    // Elements that a fill takes are aligned for it.
+    // Elements of sizes that a fill supports are aligned for it.
     let align = if takes(size_of::<T>()) { size_of::<T>() } else { 1 };
     Layout::array::<T>(len).and_then(|layout| layout.align_to(align)).map_err(|_| {
         let asked = (len as u64).saturating_mul(size_of::<T>() as u64);
@@ -222,7 +222,7 @@ impl<T, M: Memory> Buffer<T, M> {
     /// The driver's error.
     pub fn close(self) -> Result<()> {
         let (memory, block, uses) = self.into_parts();
-        // SAFETY: of this memory by the invariant, and its uses are listed; nobody has it now.
+        // SAFETY: of this memory by the invariant, its uses are listed, and it is not used after this.
         unsafe { give_back(&memory, block, &uses) }
     }
 
@@ -234,7 +234,7 @@ impl<T, M: Memory> Buffer<T, M> {
     pub fn settle(&mut self) -> Result<()> {
         let backend = self.memory.backend();
         let outcome = self.uses.settle(&**backend);
-        // Where a wait itself has failed, what it was for may not be over.
+        // If a wait itself failed, its operation may be in flight.
         self.uses.uses_mut().retain(|ticket| outcome.is_err() && !backend.reached(ticket));
         outcome
     }
@@ -270,7 +270,7 @@ impl<T, M: Memory> Buffer<T, M> {
     pub(crate) fn give_back(&mut self) -> Result<()> {
         let empty = Block::empty(self.block.location, 1);
         let block = replace(&mut self.block, empty);
-        // SAFETY: of this memory by the invariant, and its uses are listed; nobody has it now.
+        // SAFETY: of this memory by the invariant, its uses are listed, and it is not used after this.
         unsafe { give_back(&self.memory, block, self.uses.uses()) }
     }
 
@@ -354,7 +354,7 @@ impl<T, M: Memory> Buffer<T, M> {
 impl<T, M: Memory> Drop for Buffer<T, M> {
     #[inline(always)]
     fn drop(&mut self) {
-        // SAFETY: of this memory by the invariant, and its uses are listed; nobody has it after this.
+        // SAFETY: of this memory by the invariant, its uses are listed, and it is not used after this.
         if let Err(error) = unsafe { give_back(&self.memory, Block { ..self.block }, self.uses.uses()) } {
             self.memory.backend().unreported(error);
         }

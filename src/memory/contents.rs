@@ -59,7 +59,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
     ///
     /// # Errors
     ///
-    /// As [`copy_from`](Self::copy_from); [`Cast`](Error::Cast) for elements that a cast has left on no multiple of their size.
+    /// As [`copy_from`](Self::copy_from); [`Cast`](Error::Cast) for elements that a cast left at an address that is not a multiple of their size.
     pub fn fill(&mut self, value: T) -> Result<()> {
         self.as_view_mut().fill(value)
     }
@@ -82,7 +82,7 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         let from = range::<T>(from, self.len())?;
         end::<T>(to, from.len(), self.len())?;
         let size = size_of::<T>() as u64;
-        // Elements without bytes share none.
+        // Zero-sized elements do not overlap.
         if from.start < to + from.len() && to < from.end && size > 0 {
             return Err(Error::Overlap { from: from.start as u64 * size, to: to as u64 * size, len: from.len() as u64 * size });
         }
@@ -121,13 +121,13 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         self.as_view_mut().slice(range)
     }
 
-    // The bounds of `HostReadable` are on the methods, not on an impl block, so that the compiler prints its message.
+    // The `HostReadable` bounds are on the methods, not on an impl block, so that the compiler prints the trait's message.
 
     /// Borrows the elements in host memory.
     ///
     /// # Errors
     ///
-    /// [`Busy`](Error::Busy) while a queued operation uses the buffer, or a kernel runs that must not meet the host in managed memory.
+    /// [`Busy`](Error::Busy) while a queued operation uses the buffer, or while a kernel excludes the host from managed memory.
     pub fn as_slice(&self) -> Result<&[T]>
     where
         M::Visibility: HostReadable,
@@ -135,11 +135,11 @@ impl<T: DeviceBytes, M: Memory> Buffer<T, M> {
         self.as_view().as_slice()
     }
 
-    /// Returns the host address of the elements, for memory that a protocol shares with a kernel; `None` without bytes. Valid for reads and writes until
-    /// the buffer is dropped.
+    /// Returns the host address of the elements, for memory that a protocol shares with a kernel; `None` without bytes. Valid for reads and writes
+    /// until the buffer is dropped.
     ///
-    /// While a slice of the buffer is borrowed, or a queued operation owns it, the caller must not write a byte that another may be reading. No
-    /// function here checks that.
+    /// While a slice of the buffer is borrowed, or a queued operation owns it, the caller must not write a byte that another may read. No function
+    /// checks this.
     #[must_use]
     pub fn as_ptr(&self) -> Option<NonNull<T>>
     where

@@ -95,7 +95,7 @@ impl<M: Memory> Failing<M> {
 }
 
 impl When {
-    /// Counts a call, and returns an error if it is to fail.
+    /// Counts a call; returns an error if it must fail.
     fn check(self, calls: &AtomicU64, call: &'static str, bytes: usize) -> Result<()> {
         let number = calls.fetch_add(1, Relaxed) + 1;
         let fails = match self {
@@ -117,7 +117,7 @@ const fn mix(number: u64) -> u64 {
     number ^ (number >> 31)
 }
 
-// SAFETY: the blocks are the other memory's, unchanged.
+// SAFETY: the blocks are the upstream memory's, unchanged.
 unsafe impl<M: Memory> Memory for Failing<M> {
     type Visibility = M::Visibility;
 

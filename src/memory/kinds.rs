@@ -44,7 +44,7 @@ macro_rules! kinds {
             }
         }
 
-        // SAFETY: a backend promises of its blocks what this trait asks for, and gives them where the location says.
+        // SAFETY: a backend promises for its blocks what this trait requires, and the location determines the visibility.
         unsafe impl Memory for $name {
             type Visibility = $visibility;
 

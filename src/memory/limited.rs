@@ -41,7 +41,7 @@ pub struct Limited<M> {
 
 struct Shared<M> {
     memory: M,
-    /// Apart from the memory, so that what waits in a backend for a use to end does not hold the backend.
+    /// Separate from the memory, so that a deferred release in the backend does not hold the backend.
     budget: Budget,
 }
 
@@ -84,7 +84,7 @@ impl Drop for Taken<'_> {
     }
 }
 
-// SAFETY: the blocks are the other memory's, unchanged.
+// SAFETY: the blocks are the upstream memory's, unchanged.
 unsafe impl<M: Memory> Memory for Limited<M> {
     type Visibility = M::Visibility;
 

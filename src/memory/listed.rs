@@ -1,4 +1,4 @@
-//! [`Listed`]: the uses of a buffer, and whether anybody need still ask about them.
+//! [`Listed`]: the uses of a buffer, with a flag that they are complete.
 
 use core::sync::atomic::AtomicBool;
 use core::sync::atomic::Ordering::{Acquire, Release};
@@ -6,10 +6,10 @@ use core::sync::atomic::Ordering::{Acquire, Release};
 use crate::Result;
 use crate::backend::{Backend, Uses};
 
-/// Uses that whoever has waited for them forgets, also by reference: the next who waits asks nobody.
+/// Uses that a wait can mark as complete through a shared reference: later waits return at once.
 pub(crate) struct Listed {
     uses: Uses,
-    // INVARIANT: only where all of `uses` are over, and what they failed with was told.
+    // INVARIANT: set only when all of `uses` are complete and their errors were reported.
     are_over: AtomicBool,
 }
 
@@ -18,7 +18,7 @@ impl Listed {
         Self { uses, are_over: AtomicBool::new(false) }
     }
 
-    /// More may be listed than is so.
+    /// Returns the listed uses; some may be complete.
     pub const fn uses(&self) -> &Uses {
         &self.uses
     }
@@ -28,23 +28,23 @@ impl Listed {
         &mut self.uses
     }
 
-    /// Whether there is none that somebody has not waited for.
+    /// Returns whether all uses were waited for.
     pub fn is_settled(&self) -> bool {
-        // SYNC POINT: settled. Pairs with settle: who waits no more sees what was waited for.
+        // SYNC POINT: settled. Pairs with settle: a caller that skips the wait sees the results of the operations.
         self.uses.is_empty() || self.are_over.load(Acquire)
     }
 
-    /// Waits until none is left.
+    /// Waits for all uses.
     ///
     /// # Errors
     ///
-    /// As [`Uses::settle`]; the next who waits asks again.
+    /// As [`Uses::settle`]; the next call waits again.
     pub fn settle(&self, backend: &dyn Backend) -> Result<()> {
         if self.is_settled() {
             return Ok(());
         }
         self.uses.settle(backend)?;
-        // SYNC POINT: settled. Pairs with is_settled: what was executed is visible to whoever sees this.
+        // SYNC POINT: settled. Pairs with is_settled: the results of the operations are visible after it.
         self.are_over.store(true, Release);
         Ok(())
     }

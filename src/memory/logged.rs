@@ -89,7 +89,7 @@ impl Log {
     }
 }
 
-// SAFETY: the blocks are the other memory's, unchanged.
+// SAFETY: the blocks are the upstream memory's, unchanged.
 unsafe impl<M: Memory> Memory for Logged<M> {
     type Visibility = M::Visibility;
 
@@ -113,7 +113,7 @@ unsafe impl<M: Memory> Memory for Logged<M> {
 
     unsafe fn free(&self, block: Block, uses: &Uses) -> Result<()> {
         {
-            // Before the memory has it back: an allocation that gets its place is written down after this.
+            // Before the upstream free: an allocation that reuses the address must be logged later.
             let mut log = self.log();
             let after = uses.iter().map(|ticket| log.stream(ticket.stream)).collect();
             if let Some(block) = log.blocks.remove(&block.address()) {

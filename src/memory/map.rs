@@ -1,4 +1,4 @@
-//! Closures over the elements of any memory as a slice: the memory itself if the host can read it, else a copy.
+//! Closures over the elements of any memory as a slice: the memory itself if the host can read it, otherwise a copy.
 //!
 //! | form | before the closure | after it |
 //! |---|---|---|
@@ -6,7 +6,7 @@
 //! | `write` | nothing | copied to the device |
 //! | `update` | copied to the host | copied to the device |
 //!
-//! Host-readable memory is not copied. All wait first for the uses of the buffer. A closure that panics writes nothing to a device.
+//! Host-readable memory is not copied. All first wait for the uses of the buffer. If the closure panics, nothing is written to a device.
 
 use core::slice;
 use std::vec::Vec;
@@ -26,7 +26,8 @@ impl<T: DeviceBytes, M: Memory> Slice<'_, T, M> {
     pub fn read<R>(&self, look: impl FnOnce(&[T]) -> R) -> Result<R> {
         self.view.settle()?;
         match self.view.host::<T>(self.len(), Contents::Kept)? {
-            // SAFETY: the view's elements, initialised by the memory's promise; nothing queued writes to them: it was waited for, and they are borrowed.
+            // SAFETY: the view's elements, initialised by the memory's promise. No queued operation writes them: its uses are complete, and they
+            // are borrowed.
             Some(first) => Ok(look(unsafe { slice::from_raw_parts(first.as_ptr(), self.len()) })),
             None => Ok(look(&self.to_vec()?)),
         }
@@ -34,8 +35,8 @@ impl<T: DeviceBytes, M: Memory> Slice<'_, T, M> {
 }
 
 impl<T: DeviceBytes, M: Memory> SliceMut<'_, T, M> {
-    /// Calls `make` to write the elements. Their contents before are unspecified, and stay so where it does not write: nothing is copied from a
-    /// device.
+    /// Calls `make` to write the elements. Their initial contents are unspecified, and elements that it does not write stay unspecified: nothing is
+    /// copied from a device.
     ///
     /// # Errors
     ///
@@ -61,7 +62,7 @@ impl<T: DeviceBytes, M: Memory> SliceMut<'_, T, M> {
     ) -> Result<R> {
         self.view.settle()?;
         if let Some(first) = self.view.host::<T>(self.len(), contents)? {
-            // SAFETY: as in `Slice::read`, and the elements are this value's alone.
+            // SAFETY: as in `Slice::read`, and the elements are exclusively this value's.
             return Ok(change(unsafe { slice::from_raw_parts_mut(first.as_ptr(), self.len()) }));
         }
         let mut staged = stage(self)?;

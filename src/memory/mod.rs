@@ -195,7 +195,7 @@ fn aligned_to(layout: Layout, align: usize) -> Result<Layout> {
 
 macro_rules! forwards {
     ($($pointer:ty),*) => {$(
-        // SAFETY: what it points to makes the promise.
+        // SAFETY: the target of the pointer makes the promise.
         unsafe impl<M: Memory + ?Sized> Memory for $pointer {
             type Visibility = M::Visibility;
 

@@ -1,4 +1,4 @@
-//! [`Pages`]: memory for what has offsets of its own, at a location that is chosen at run time.
+//! [`Pages`]: memory at a location chosen at run time, for regions with internal offsets.
 
 use core::ptr::NonNull;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use super::{Device, GpuBuffer, Pinned, PinnedBuffer, Unified, UnifiedBuffer};
 use crate::backend::{Backend, DeviceAddress, MemoryLocation, Place, Ticket};
 use crate::{Error, Result};
 
-/// The element of a region: a ring's slots may ask for as much alignment.
+/// The element of a region, with the largest alignment that ring slots may need.
 #[derive(Clone, Copy, SharedLayout)]
 #[repr(C, align(4096))]
 pub(crate) struct Page {
     pub bytes: [u8; 4096],
 }
 
-/// Whole pages, in memory that a device reaches.
+/// Whole pages in device-accessible memory.
 pub(crate) enum Pages {
     Device(GpuBuffer<Page>),
     Pinned(PinnedBuffer<Page>),
@@ -34,7 +34,7 @@ macro_rules! each {
 }
 
 impl Pages {
-    /// Pages for so many bytes, at least one.
+    /// Allocates pages for `bytes` bytes, at least one.
     pub fn new(backend: &Arc<dyn Backend>, device: u32, location: MemoryLocation, bytes: u64) -> Result<Self> {
         let count = usize::try_from(bytes.div_ceil(size_of::<Page>() as u64).max(1)).unwrap_or(usize::MAX);
         Ok(match location {
@@ -49,7 +49,7 @@ impl Pages {
         each!(self, buffer => buffer.device_address()).ok_or(Error::Unsupported { what: "memory without a device address" })
     }
 
-    /// Where the host finds it. Managed memory is not the host's while a kernel runs, so not here.
+    /// Returns the host address. None for managed memory, which the host may not access while a kernel runs.
     pub fn host(&self) -> Option<NonNull<u8>> {
         match self {
             Self::Pinned(buffer) => buffer.as_ptr().map(NonNull::cast),
@@ -57,7 +57,7 @@ impl Pages {
         }
     }
 
-    /// Where a backend finds the byte at `offset`, which is within.
+    /// Returns the place of the byte at `offset`, which is within the pages.
     pub fn place(&self, offset: u64) -> Result<Place> {
         let size = each!(self, buffer => buffer.size_bytes()) as u64;
         let address = self.address()?;
@@ -67,12 +67,12 @@ impl Pages {
         }
     }
 
-    /// Copies bytes in, from the first on, before anybody else knows of these pages.
+    /// Copies bytes to the start, before the pages are shared.
     pub fn copy_from(&mut self, pages: &[Page]) -> Result<()> {
         each!(self, buffer => buffer.copy_from_at(0, pages))
     }
 
-    /// A queued operation uses them, beside others.
+    /// Lists a queued operation in addition to the others.
     pub fn used(&mut self, ticket: Ticket) -> Result<()> {
         each!(self, buffer => buffer.used_too(ticket)).map_err(|_| Error::Busy { what: "by the maximum number of streams" })
     }

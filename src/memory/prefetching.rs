@@ -61,14 +61,14 @@ impl<M: Memory> Prefetching<M> {
     /// Frees a block whose prefetch was not queued.
     fn give_back(&self, block: &Block) {
         let uses = block.ready.map_or(Uses::NONE, Uses::of);
-        // SAFETY: of this memory, given to nobody, and nothing was queued on it but what makes it ready.
+        // SAFETY: of this memory and not handed out; only the work before `ready` was queued on it.
         if let Err(lost) = unsafe { self.memory.free(Block { ready: block.ready, ..*block }, &uses) } {
             self.memory.backend().unreported(lost);
         }
     }
 }
 
-// SAFETY: the other memory's blocks, moved but not changed, and used by nobody before they have been moved.
+// SAFETY: the upstream memory's blocks, migrated but not changed, and not used before they are ready.
 unsafe impl<M: Memory> Memory for Prefetching<M> {
     type Visibility = M::Visibility;
 

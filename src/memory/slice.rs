@@ -24,7 +24,7 @@ pub struct Slice<'a, T, M> {
 
 /// An exclusive view of elements of a buffer.
 ///
-/// INVARIANT: as [`Slice`]'s, and the elements are this value's alone.
+/// INVARIANT: as [`Slice`]'s, and the elements are exclusively this value's.
 pub struct SliceMut<'a, T, M> {
     pub(super) view: View<'a, M>,
     len: usize,
@@ -162,8 +162,8 @@ impl<'a, T: DeviceBytes, M: Memory> Slice<'a, T, M> {
         M::Visibility: HostReadable,
     {
         let Some(first) = self.view.host::<T>(self.len, Contents::Kept)? else { return Ok(zeroes(self.len)) };
-        // SAFETY: the invariant; initialised by the memory's promise, and nothing that is queued writes to it: checked just now. What a kernel does
-        // with it beyond its launch's promise is the launch's affair.
+        // SAFETY: the invariant; initialised by the memory's promise. No queued operation writes them, as just checked. Accesses of a kernel beyond
+        // the promise of its launch are the launch's responsibility.
         Ok(unsafe { slice::from_raw_parts(first.as_ptr(), self.len) })
     }
 }
@@ -244,17 +244,17 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         if bytes == 0 {
             return Ok(());
         }
-        // One word is copied as one, by an access that what is lent to be read does not admit: from here.
+        // A single word is copied by one store of the host. The access to the source must be a read of this value.
         let mut word = 0_u64;
         let from = if bytes == size_of::<u64>() {
             let word = NonNull::from(&mut word).cast::<u8>();
-            // SAFETY: so many bytes on both sides, all of them initialised: that is what elements are.
+            // SAFETY: that many bytes on both sides, all initialised, because they are elements.
             unsafe { word.copy_from_nonoverlapping(NonNull::from(elements).cast(), bytes) };
             word
         } else {
             NonNull::from(elements).cast()
         };
-        // SAFETY: so many bytes on both sides, checked above; the target is this value's alone, so it is not the source.
+        // SAFETY: that many bytes on both sides, checked above; the target is exclusive, so it does not overlap the source.
         unsafe { self.view.copy(to, Place::Host(from), bytes) }
     }
 
@@ -265,7 +265,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     /// [`Size`](crate::Error::Size) or [`OtherBackend`](crate::Error::OtherBackend) before anything is done; as [`copy_from`](Self::copy_from).
     pub fn copy_from_view<N: Memory>(&mut self, from: Slice<'_, T, N>) -> Result<()> {
         same_size::<T>(self.len, from.len)?;
-        // SAFETY: so many bytes on both sides; what is written is this value's alone, so the other is apart from it.
+        // SAFETY: that many bytes on both sides; the target is exclusive, so the views do not overlap.
         unsafe { from.view.copy_to_view(&self.view, self.len * size_of::<T>()) }
     }
 
@@ -278,7 +278,7 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
         let Some((to, count)) = self.settled()? else { return Ok(()) };
         let backend = self.view.memory.backend();
         if let Some(fill) = Fill::repeating(to, &value, count) {
-            // SAFETY: this many elements exist, only this value accesses them, and their queued operations are complete.
+            // SAFETY: that many elements exist, only this value accesses them, and their queued operations are complete.
             return unsafe { backend.fill_now(&fill) };
         }
         let size = size_of::<T>() as u64;
@@ -341,16 +341,16 @@ impl<'a, T: DeviceBytes, M: Memory> SliceMut<'a, T, M> {
     {
         let first = match self.view.host::<T>(self.len, contents)? {
             Some(first) => first,
-            // No element has bytes, so any aligned place holds them all.
+            // Zero-sized elements: any aligned address holds them all.
             None => NonNull::dangling(),
         };
-        // SAFETY: as in `Slice::as_slice`, and the elements are this value's alone for 'a.
+        // SAFETY: as in `Slice::as_slice`, and the elements are exclusively this value's for 'a.
         Ok(unsafe { slice::from_raw_parts_mut(first.as_ptr(), self.len) })
     }
 }
 
 /// Returns `len` elements without bytes.
 fn zeroes<'a, T: DeviceBytes>(len: usize) -> &'a [T] {
-    // SAFETY: only a buffer without bytes has no place, so the elements have no bytes or there are none: any aligned place holds them.
+    // SAFETY: only a buffer without bytes has no place, so the elements have no bytes or there are none: any aligned address holds them.
     unsafe { slice::from_raw_parts(NonNull::dangling().as_ptr(), len) }
 }

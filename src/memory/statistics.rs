@@ -46,7 +46,7 @@ struct Shared<M> {
 #[derive(Default)]
 struct Scopes {
     innermost: Scope,
-    /// Those around it, the outermost first.
+    /// The enclosing scopes, the outermost first.
     around: Vec<Scope>,
 }
 
@@ -144,7 +144,7 @@ impl Figures {
     }
 }
 
-// SAFETY: the blocks are the other memory's, unchanged.
+// SAFETY: the blocks are the upstream memory's, unchanged.
 unsafe impl<M: Memory> Memory for Statistics<M> {
     type Visibility = M::Visibility;
 

@@ -1,4 +1,4 @@
-//! [`Trace`]: allocations and frees that can be written down, read, and run again.
+//! [`Trace`]: a log of allocations and frees that can be written, parsed and replayed.
 
 use core::alloc::Layout;
 use core::fmt;
@@ -12,9 +12,9 @@ use crate::backend::{Block, Uses, same_backend};
 use crate::stream::Stream;
 use crate::{Error, Result};
 
-/// What a [`Logged`](super::Logged) memory was asked for.
+/// The calls to a [`Logged`](super::Logged) memory.
 ///
-/// As text it has one line for each event; numbers are decimal, sizes and alignments bytes, blocks and streams numbered from 0:
+/// The text form has one line per event. Numbers are decimal, sizes and alignments are in bytes, and blocks and streams are numbered from 0:
 ///
 /// ```text
 /// alloc BLOCK SIZE ALIGN [on STREAM]      a block was given; its number is above that of every block before
@@ -22,8 +22,8 @@ use crate::{Error, Result};
 /// free BLOCK [after STREAM ...]           a block came back, while operations on these streams were listed as its uses
 /// ```
 ///
-/// Every line ends with a line feed: a text that was cut within a line is refused, one that was cut between two is a shorter trace.
-/// `ringmem replay` runs a file of such lines.
+/// Every line ends with a line feed. A text that is truncated within a line is an error; one that is truncated between lines is a shorter trace.
+/// `ringmem replay` replays a file of such lines.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -43,77 +43,77 @@ pub struct Trace {
     events: Vec<Event>,
 }
 
-/// A line of a trace.
+/// An event of a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A block was given.
+    /// A successful allocation.
     Alloc {
-        /// Its number.
+        /// The block's number.
         block: u64,
         /// Bytes.
         size: u64,
         /// Bytes.
         align: u64,
-        /// The stream in whose order, by number.
+        /// The number of the stream, for an allocation in stream order.
         on: Option<u32>,
     },
-    /// A block was asked for and not given.
+    /// A failed allocation.
     Refused {
         /// Bytes.
         size: u64,
         /// Bytes.
         align: u64,
-        /// The stream in whose order, by number.
+        /// The number of the stream, for an allocation in stream order.
         on: Option<u32>,
     },
-    /// A block came back.
+    /// A free.
     Free {
-        /// Its number.
+        /// The block's number.
         block: u64,
-        /// The streams that might still use it, by number.
+        /// The numbers of the streams that may still use it.
         after: Box<[u32]>,
     },
 }
 
-/// What an event came to when it was run again.
+/// The outcome of a replayed event.
 #[derive(Debug)]
 pub enum Outcome {
-    /// A block was given; also one that was refused then, and that is given back at once.
+    /// An allocation succeeded. One that failed in the trace is freed at once.
     Allocated,
-    /// None was.
+    /// An allocation failed.
     Refused(Error),
-    /// The block was given back.
+    /// A block was freed.
     Freed,
-    /// The block was given back, and the memory said this.
+    /// A block was freed, and the memory returned an error.
     FreeFailed(Error),
-    /// There is no such block: it was refused this time, or given before the trace began.
+    /// There is no such block: its allocation failed in the replay, or preceded the trace.
     NotLive,
 }
 
-/// Why a trace cannot be read or run.
+/// Why a trace cannot be parsed or replayed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
-    /// A line that is no event.
+    /// A line that is not an event.
     #[error("line {line} is not `{form}`")]
     Line {
-        /// Its number, from 1.
+        /// The line number, from 1.
         line: usize,
-        /// What it should be.
+        /// The expected form.
         form: &'static str,
     },
-    /// A block whose number is not above those before it.
+    /// A block number that is not above the previous ones.
     #[error("line {line}: duplicate block number {block}")]
     Number {
-        /// The line's number, from 1.
+        /// The line number, from 1.
         line: usize,
-        /// The block's.
+        /// The block number.
         block: u64,
     },
-    /// A last line without its end, right or wrong as far as it goes.
+    /// A last line without a line end.
     #[error("line {line} has no line end: the trace is truncated")]
     Cut {
-        /// Its number, from 1.
+        /// The line number, from 1.
         line: usize,
     },
 }
@@ -123,13 +123,13 @@ impl Trace {
         Self { events }
     }
 
-    /// The events, in order.
+    /// Returns the events in order.
     #[must_use]
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// How many streams it needs: the largest number of one, plus 1.
+    /// Returns the number of streams that it needs.
     #[must_use]
     pub fn streams(&self) -> u64 {
         let last = |event: &Event| match event {
@@ -139,11 +139,11 @@ impl Trace {
         self.events.iter().filter_map(last).max().map_or(0, |last| u64::from(last) + 1)
     }
 
-    /// Reads the text form.
+    /// Parses the text form.
     ///
     /// # Errors
     ///
-    /// The first line that is wrong.
+    /// The first invalid line.
     pub fn parse(text: &str) -> Result<Self, TraceError> {
         let mut events = Vec::new();
         let mut last = None;
@@ -157,22 +157,24 @@ impl Trace {
             }
             events.push(event);
         }
-        // A number that was cut is a number.
+        // Without the line end, a truncated number would be a valid number.
         if text.is_empty() || text.ends_with('\n') { Ok(Self { events }) } else { Err(TraceError::Cut { line: events.len() }) }
     }
 
-    /// Runs it again on a memory, a stream for each number; what came of each event. What is not freed in the end is freed.
+    /// Replays the trace on a memory, with a stream for each stream number; returns the outcome of each event. Frees the remaining blocks at the
+    /// end.
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size) for fewer streams than the trace names, [`OtherBackend`](Error::OtherBackend), before anything is done; what a stream fails with.
+    /// [`Size`](Error::Size) for fewer streams than the trace uses and [`OtherBackend`](Error::OtherBackend), before any event; the error of a
+    /// stream.
     pub fn replay<M: Memory>(&self, memory: &M, streams: &[Stream]) -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::with_capacity(self.events.len());
         self.replay_with(memory, streams, |outcome| outcomes.push(outcome))?;
         Ok(outcomes)
     }
 
-    /// The same, with a look at each outcome before the next event.
+    /// As [`replay`](Self::replay), and calls `after` with each outcome before the next event.
     ///
     /// # Errors
     ///
@@ -189,12 +191,12 @@ impl Trace {
     }
 }
 
-/// A trace being run.
+/// A trace being replayed.
 struct Run<'a, M: Memory> {
     memory: &'a M,
-    /// As many as the trace names, at least.
+    /// At least as many as the trace uses.
     streams: &'a [Stream],
-    /// Of `memory`, by number.
+    /// Live blocks of `memory`, by number.
     live: HashMap<u64, Block>,
 }
 
@@ -218,7 +220,7 @@ impl<M: Memory> Run<'_, M> {
             Event::Free { block, ref after } => {
                 let mut uses = Uses::NONE;
                 for &stream in after {
-                    // Never more than there is room for: nobody writes or reads a longer list.
+                    // Always fits: traces list no more uses.
                     let _ = uses.add(self.streams[stream as usize].mark()?);
                 }
                 match self.live.remove(&block).map(|given| self.free(given, uses)) {
@@ -242,10 +244,10 @@ impl<M: Memory> Run<'_, M> {
     fn free(&self, block: Block, mut uses: Uses) -> Result<()> {
         let waited = match block.ready.map_or(Ok(()), |ready| uses.add(ready)) {
             Ok(()) => Ok(true),
-            // One stream too many to be listed.
+            // One stream too many for the list.
             Err(ready) => self.memory.backend().wait(ready, None),
         };
-        // SAFETY: of this memory, and nobody else's; no operation was queued on it.
+        // SAFETY: of this memory, and owned by this function; no operation was queued on it.
         unsafe { self.memory.free(block, &uses) }.and(waited.map(drop))
     }
 }
@@ -265,7 +267,7 @@ const REFUSED: &str = "refused SIZE ALIGN [on STREAM]";
 const FREE: &str = "free BLOCK [after STREAM ...]";
 
 impl Event {
-    /// One line; the form that it should have if it is wrong.
+    /// Parses a line; returns the expected form if it is invalid.
     fn parse(line: &str) -> Result<Self, &'static str> {
         let mut words = line.split_whitespace();
         let (event, form) = match words.next() {
@@ -300,7 +302,7 @@ fn number<N: FromStr>(words: &mut SplitWhitespace<'_>) -> Option<N> {
     words.next()?.parse().ok()
 }
 
-/// The stream's number if there is one; nothing at all for what is neither.
+/// Parses the stream number, if there is one; `None` for anything else.
 fn on(words: &mut SplitWhitespace<'_>) -> Option<Option<u32>> {
     match words.next() {
         None => Some(None),

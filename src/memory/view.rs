@@ -49,7 +49,7 @@ impl<'a, M: Memory> View<'a, M> {
     /// As [`copy_now`](crate::backend::Backend::copy_now).
     pub unsafe fn copy(&self, to: Place, from: Place, bytes: usize) -> Result<()> {
         self.settle()?;
-        // SAFETY: the caller's promise; what was queued is over.
+        // SAFETY: the caller's promise; the uses are complete.
         unsafe { self.memory.backend().copy_now(&Copy { to, from, bytes: bytes as u64 }) }
     }
 
@@ -85,7 +85,7 @@ impl<'a, M: Memory> View<'a, M> {
             // All uses are complete, so this does not wait.
             self.settle()?;
         }
-        // SAFETY: the offset is within the block, by the invariant of whoever has this view.
+        // SAFETY: the offset is within the block, by the invariant of the view's owner.
         let first = unsafe { host.add(self.offset) };
         let (place, bytes) = (Place::Host(first), (len * size_of::<T>()) as u64);
         let taints = if Taints::are_none() { None } else { backend.extension().taints() };

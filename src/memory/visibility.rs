@@ -1,9 +1,9 @@
-//! Who may touch the bytes of a memory, as types.
+//! [`Visibility`]: which side can access the bytes of a memory, as types.
 
 /// One of [`DeviceOnly`], [`HostOnly`] and [`Both`].
 pub trait Visibility: sealed::Sealed + Send + Sync + 'static {}
 
-/// The host may have slices of it.
+/// Memory with host slices.
 #[diagnostic::on_unimplemented(
     message = "the host cannot read this memory",
     label = "only a device can: copy it to the host",
@@ -11,11 +11,11 @@ pub trait Visibility: sealed::Sealed + Send + Sync + 'static {}
 )]
 pub trait HostReadable: Visibility {}
 
-/// Kernels may have its address.
+/// Memory with a device address.
 #[diagnostic::on_unimplemented(message = "no device sees this memory", label = "only the host does: copy it to a device")]
 pub trait DeviceReadable: Visibility {}
 
-/// Device memory: the host copies it, and has no reference into it.
+/// Device memory: the host copies it and has no reference into it.
 #[derive(Clone, Copy, Debug)]
 pub enum DeviceOnly {}
 

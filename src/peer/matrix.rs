@@ -1,4 +1,4 @@
-//! [`Matrix`]: something that is so from one device to another, in each direction for itself.
+//! [`Matrix`]: a relation between devices, per direction.
 
 use core::fmt;
 use std::boxed::Box;
@@ -6,7 +6,7 @@ use std::boxed::Box;
 use crate::backend::Backend;
 use crate::{Error, Result};
 
-/// Whether each device reaches each other's memory. One direction says nothing of the way back, and every device reaches its own.
+/// Whether each device can access each other's memory. Directions are independent; every device accesses its own memory.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Matrix {
     devices: u32,
@@ -15,7 +15,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// What a backend's devices could reach, were it enabled.
+    /// Returns the access that a backend's devices could enable.
     ///
     /// # Errors
     ///
@@ -30,31 +30,31 @@ impl Matrix {
         Ok(matrix)
     }
 
-    /// No device reaches another.
+    /// Returns a matrix without access between devices.
     pub(super) fn none(devices: u32) -> Self {
         let pairs = (0..devices).flat_map(|from| (0..devices).map(move |to| from == to)).collect();
         Self { devices, pairs }
     }
 
-    /// How many devices there are.
+    /// Returns the number of devices.
     #[must_use]
     pub const fn devices(&self) -> u32 {
         self.devices
     }
 
-    /// Whether `from` reaches the memory of `to`; not where either is no device.
+    /// Returns whether `from` can access the memory of `to`; false for an unknown device.
     #[must_use]
     pub fn can_reach(&self, from: u32, to: u32) -> bool {
         self.index(from, to).is_some_and(|index| self.pairs[index])
     }
 
-    /// All pairs of which the first reaches the second, two devices each.
+    /// Iterates over the pairs of different devices with access.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u32)> {
         let pairs = (0..self.devices).flat_map(|from| (0..self.devices).map(move |to| (from, to)));
         pairs.filter(|&(from, to)| from != to && self.can_reach(from, to))
     }
 
-    /// Refuses what is no device.
+    /// Returns an error for an unknown device.
     pub(super) fn check(&self, device: u32) -> Result<()> {
         if device < self.devices { Ok(()) } else { Err(Error::NoDevice { asked: device, devices: self.devices }) }
     }

@@ -1,15 +1,17 @@
-//! [`Peers`]: copies from device to device, past the host where one of them reaches the other and over it where none does.
+//! [`Peers`]: copies between devices, directly if one can access the other, otherwise through pinned host memory.
 //!
-//! 1. What device reaches which is a [`Matrix`] of the backend's own words, each direction for itself. Nothing is assumed, and a device reaches itself.
-//! 2. A direction is [enabled](Peers::enable) by one call of the backend however often it is asked for, and [disabled](Peers::disable) and enabled again.
-//! 3. A copy between two devices of which one is enabled to reach the other touches no memory of the host. Any other goes over pinned memory, both ways
-//!    at once: while one chunk leaves it, the next arrives.
-//! 4. How it goes follows from its size and the link ([`Strategy::choose`]), or is said. Pinned memory and streams are taken for a copy, not for a
-//!    chunk, and the bytes in flight have a bound.
-//! 5. Whatever call fails, nothing is lost but the copy: both ends come back, or are borrowed no more.
+//! Use it for buffers on several devices; use [`Stream::copy`](crate::stream::Stream::copy) within one device.
 //!
-//! What is enabled is known of this value alone: where another enables or disables behind its back, a copy may take the longer way, and never a wrong
-//! one. On a backend with a driver nothing of this has met two GPUs yet.
+//! 1. A [`Matrix`] holds the backend's answers about access, per direction.
+//! 2. Access in a direction is [enabled](Peers::enable) by at most one backend call, and can be [disabled](Peers::disable) and enabled again.
+//! 3. A copy between devices with enabled access in either direction uses no host memory. Other copies are staged in pinned memory, with upload and
+//!    download overlapping.
+//! 4. The strategy follows from size and link ([`Strategy::choose`]), unless the caller sets it. Streams and pinned memory are allocated per copy,
+//!    not per chunk, and bytes in flight are bounded.
+//! 5. If a call fails, both ends are returned, or no longer borrowed.
+//!
+//! Access that other code enables or disables is not seen here: a copy may then take the longer path, never a wrong one. No two GPUs have run this
+//! yet.
 //!
 //! ```
 //! # fn main() -> ringmem::Result<()> {
@@ -52,30 +54,30 @@ use crate::{DeviceBytes, Error, Rejected, Result};
 pub use matrix::Matrix;
 pub use strategy::Strategy;
 
-/// The most copies of one [`Peers`] that are under way at once.
+/// The maximum number of copies of one [`Peers`] in flight.
 pub const MOST_COPIES: u64 = 16;
 
-/// A backend's devices, and what copies from one to another take. It is shared by reference; what is enabled is changed by whoever has it alone.
+/// The devices of a backend, and the resources of copies between them. Copies need a shared reference; enabling access needs an exclusive one.
 pub struct Peers {
     backend: Arc<dyn Backend>,
     matrix: Matrix,
     enabled: Matrix,
-    /// Of each device: for what leaves it, and for what arrives.
+    /// Two streams per device: outgoing and incoming.
     streams: Box<[[Stream; 2]]>,
     staging: Arc<dyn Memory<Visibility = Both>>,
     /// The line that created this.
     origin: Origin,
     rate: Option<f64>,
-    /// One for each copy under way.
+    /// One unit for each copy in flight.
     places: Budget,
 }
 
-/// How a copy is to be done, where it does not go without saying.
+/// Options of a copy.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// How the bytes go; `None` for what [`Peers::strategy`] says.
+    /// The strategy; `None` for that of [`Peers::strategy`].
     pub strategy: Option<Strategy>,
-    /// Whether both ends are [read back and compared](Peers::verify) when the copy is done.
+    /// Whether both ends are [read back and compared](Peers::verify) after the copy.
     pub verify: bool,
 }
 
@@ -104,45 +106,45 @@ impl Peers {
         })
     }
 
-    /// The same over links of a rate, in bytes per ns: chunks are as long as suits it.
+    /// Sets the link's rate in bytes per ns, which determines the chunk size.
     #[must_use]
     pub const fn rated(mut self, rate: f64) -> Self {
         self.rate = Some(rate);
         self
     }
 
-    /// What can be enabled.
+    /// Returns the access that can be enabled.
     #[must_use]
     pub const fn matrix(&self) -> &Matrix {
         &self.matrix
     }
 
-    /// Whether `from` can reach the memory of `to`, enabled or not.
+    /// Returns whether `from` can access the memory of `to`, enabled or not.
     #[must_use]
     pub fn can_reach(&self, from: u32, to: u32) -> bool {
         self.matrix.can_reach(from, to)
     }
 
-    /// Whether `from` reaches the memory of `to` now.
+    /// Returns whether access from `from` to the memory of `to` is enabled.
     #[must_use]
     pub fn is_enabled(&self, from: u32, to: u32) -> bool {
         self.enabled.can_reach(from, to)
     }
 
-    /// Lets `from` reach the memory of `to`. The backend is called where it was not so.
+    /// Enables access from `from` to the memory of `to`. Calls the backend unless it is enabled.
     ///
     /// # Errors
     ///
-    /// [`NoDevice`](Error::NoDevice), [`Unsupported`](Error::Unsupported) where it cannot; what the driver said. Then all is as it was.
+    /// [`NoDevice`](Error::NoDevice), [`Unsupported`](Error::Unsupported), or the driver's error. Nothing changes.
     pub fn enable(&mut self, from: u32, to: u32) -> Result<()> {
         self.set(from, to, true)
     }
 
-    /// Lets every device reach whatever it can.
+    /// Enables all possible access.
     ///
     /// # Errors
     ///
-    /// What the driver said of the first that it refused; those before are enabled.
+    /// The driver's first error; earlier pairs stay enabled.
     pub fn enable_all(&mut self) -> Result<()> {
         for from in 0..self.matrix.devices() {
             for to in 0..self.matrix.devices() {
@@ -154,7 +156,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Takes back that `from` reaches the memory of `to`. Wait for kernels that rely on it first. The backend is called where it was so.
+    /// Disables access from `from` to the memory of `to`. First wait for kernels that use it. Calls the backend if it is enabled.
     ///
     /// # Errors
     ///
@@ -177,19 +179,19 @@ impl Peers {
         Ok(())
     }
 
-    /// How a copy of so many bytes goes from one device to another now.
+    /// Returns the strategy of a copy of `bytes` bytes between two devices now.
     #[must_use]
     pub fn strategy(&self, from: u32, to: u32, bytes: u64) -> Strategy {
-        // Whichever device reaches the other does the copy.
+        // The device with access executes the copy.
         Strategy::choose(bytes, self.is_enabled(from, to) || self.is_enabled(to, from), self.rate)
     }
 
-    /// Copies all elements of a device's buffer to another's, and returns when that is done.
+    /// Copies all elements between buffers of two devices, and waits.
     ///
     /// # Errors
     ///
-    /// [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend), [`Busy`](Error::Busy) with [`MOST_COPIES`] under way, what the
-    /// staging memory refuses, all before anything is done; what an operation on either buffer that is not over failed with, or the copy.
+    /// [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend), [`Busy`](Error::Busy) with [`MOST_COPIES`] in flight, and the staging memory's
+    /// error, before any copy; the error of an incomplete operation on either buffer, or of the copy.
     pub fn copy<T, A, B>(&self, from: &Buffer<T, A>, to: &mut Buffer<T, B>) -> Result<()>
     where
         T: DeviceBytes,
@@ -199,12 +201,12 @@ impl Peers {
         self.copy_with(from, to, Options::default(), |_| {})
     }
 
-    /// The same as `options` say, and `progress` is told of each chunk that has arrived, in order.
+    /// As [`copy`](Self::copy), with `options`. Calls `progress` for each chunk that has arrived, in order.
     ///
     /// # Errors
     ///
-    /// As [`copy`](Self::copy); [`Size`](Error::Size) for a chunk shorter than an element, [`Unsupported`](Error::Unsupported) for a depth of 0 or more than
-    /// 8; as [`verify`](Self::verify).
+    /// As [`copy`](Self::copy); [`Size`](Error::Size) for a chunk shorter than an element, [`Unsupported`](Error::Unsupported) for a depth of 0 or
+    /// more than 8; as [`verify`](Self::verify).
     pub fn copy_with<T, A, B>(
         &self,
         from: &Buffer<T, A>,
@@ -221,14 +223,14 @@ impl Peers {
         if options.verify { self.verify(from, to) } else { Ok(()) }
     }
 
-    /// Queues a copy of all elements of `from` to `to`: buffers of devices, or leases on registered ones. It owns both until it is over.
+    /// Queues a copy of all elements of `from` to `to`: device buffers, or leases of registered ones. The copy owns both until it is complete.
     ///
-    /// What was not queued at once is queued by whoever waits for it or polls it: whoever has several under way polls each. One that is forgotten counts as
-    /// under way for ever.
+    /// Chunks that were not queued at once are queued by waiting or polling: with several copies in flight, poll each. A forgotten one counts as in
+    /// flight forever.
     ///
     /// # Errors
     ///
-    /// Both, as [`copy_with`](Self::copy_with); nothing was queued.
+    /// Both, as [`copy_with`](Self::copy_with); nothing is queued.
     pub fn queue<A, B>(&self, from: A, to: B, strategy: Option<Strategy>) -> Result<Chunked<A, B>, Rejected<(A, B)>>
     where
         A: Source<Memory: Memory<Visibility = DeviceOnly>>,
@@ -249,9 +251,9 @@ impl Peers {
         let plan = self.plan(from, to, strategy)?;
         from.settle()?;
         to.settle()?;
-        // SAFETY: it is only read; `Ended` waits for all that is queued with it, also when `progress` panics.
+        // SAFETY: only read; `Ended` waits for all work queued with it, also if `progress` panics.
         let source = unsafe { Lent::new(from) };
-        // SAFETY: as above, and nobody else has what is behind a `SliceMut`.
+        // SAFETY: as above, and a `SliceMut` is exclusive.
         let target = unsafe { Lent::new(to) };
         let mut copy = Ended(Chunked::idle(source, target, plan));
         copy.0.drive(None, progress);
@@ -277,7 +279,7 @@ impl Peers {
         let place = self.places.reserve(1).map_err(busy)?;
         let way = match strategy {
             Strategy::Staged { .. } => {
-                // No more than the copy needs: one that is short is one chunk.
+                // At most the size of the copy: a short copy is one chunk.
                 let longest = chunks.step().checked_div(size).unwrap_or(0).min(elements);
                 self.origin.around(|| Way::staged(out, into, &self.staging, longest as usize, depth.min(chunks.size_hint().0)))?
             }

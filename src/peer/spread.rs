@@ -1,18 +1,18 @@
-//! One buffer in parts on several devices, and back.
+//! Splits one buffer over several devices, and joins them.
 
 use super::Peers;
 use crate::memory::{Buffer, DeviceOnly, Memory, end, same_size};
 use crate::{DeviceBytes, Result};
 
 impl Peers {
-    /// Copies a buffer to others in parts: the first is as long as the first of `to`, the second follows it, and together they are all of `from`.
+    /// Copies a buffer to several others: the first elements to the first of `to`, the following ones to the second, and so on.
     ///
-    /// One part after the other: they leave the same device by the same engine.
+    /// Copies run one after the other, because they leave the same device through the same copy engine.
     ///
     /// # Errors
     ///
-    /// [`Size`](crate::Error::Size) where the parts together are not as long, before anything is done; as [`copy`](Self::copy) for the first
-    /// part that fails. Those before it have arrived, and nothing after it was touched.
+    /// [`Size`](crate::Error::Size) if the lengths differ in sum, before any copy; as [`copy`](Self::copy) for the first failure. Earlier parts
+    /// have arrived; later ones are untouched.
     pub fn scatter<T, A, B>(&self, from: &Buffer<T, A>, to: &mut [Buffer<T, B>]) -> Result<()>
     where
         T: DeviceBytes,
@@ -29,7 +29,7 @@ impl Peers {
         Ok(())
     }
 
-    /// Copies buffers to one: each behind the one before it, and together all of `to`.
+    /// Copies several buffers to one, in order.
     ///
     /// # Errors
     ///
@@ -51,7 +51,7 @@ impl Peers {
     }
 }
 
-/// Elements of all; more than there are addresses fit nowhere.
+/// Returns the total number of elements, saturating: that many fit nowhere.
 fn together<T, M: Memory>(parts: &[Buffer<T, M>]) -> usize {
     parts.iter().fold(0, |sum, part| part.len().saturating_add(sum))
 }

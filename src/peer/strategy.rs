@@ -1,52 +1,53 @@
-//! [`Strategy`]: how the bytes of a copy between devices go.
+//! [`Strategy`]: the path of a copy between devices.
 
 use crate::Result;
 use crate::copy::check_depth;
 
 const MIB: u64 = 1 << 20;
-/// From here on a copy goes in chunks.
+/// From this size on, a copy is split into chunks.
 const LONG: u64 = MIB;
-/// Beyond this, several of them are queued at once.
+/// Above this size, several chunks are queued at once.
 const VERY_LONG: u64 = 64 * MIB;
 
-/// How the bytes of a copy between devices go. Chunks are in bytes; a depth is how many of them are queued at once, from 1 to [`MOST_DEPTH`](crate::copy::MOST_DEPTH).
+/// The path of a copy between devices. Chunks are in bytes; a depth is the number of chunks queued at once, from 1 to
+/// [`MOST_DEPTH`](crate::copy::MOST_DEPTH).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Strategy {
-    /// In one copy, from one device to the other.
+    /// One copy from device to device.
     Direct,
-    /// Chunk after chunk: whatever else uses the link has its turn between two of them.
+    /// Chunk after chunk, so that other traffic on the link can interleave.
     Chunked {
-        /// At most so many bytes a copy.
+        /// The maximum bytes per chunk.
         chunk: u64,
     },
-    /// In chunks of which a few are queued, so that the link does not wait for the host between them.
+    /// Chunks, several of them queued, so that the link does not wait for the host.
     Pipelined {
-        /// At most so many bytes a copy.
+        /// The maximum bytes per chunk.
         chunk: u64,
-        /// Chunks that are queued at once.
+        /// The number of chunks queued at once.
         depth: u32,
     },
-    /// Over the host's pinned memory: while one chunk leaves it, the next arrives. It takes `chunk * depth` bytes of that.
+    /// Through pinned host memory, with the download of one chunk overlapping the upload of the previous. Takes `chunk * depth` bytes.
     Staged {
-        /// At most so many bytes a copy.
+        /// The maximum bytes per chunk.
         chunk: u64,
-        /// Chunks that are queued at once. With 1 the two ways of a chunk come one after the other.
+        /// The number of chunks queued at once. With 1, download and upload do not overlap.
         depth: u32,
     },
 }
 
 impl Strategy {
-    /// For so many bytes, whether or not one of the devices reaches the other, over a link of a rate in bytes per ns (which is GB/s), if it is known.
+    /// Chooses by the number of bytes, by whether one of the devices can access the other, and by the link's rate in bytes per ns (GB/s), if known.
     ///
-    /// | bytes | one reaches the other | neither does |
+    /// | bytes | access | no access |
     /// |---|---|---|
     /// | below 1 MiB | `Direct` | `Staged` |
     /// | to 64 MiB | `Chunked` | `Staged` |
     /// | above | `Pipelined` | `Staged` |
     ///
-    /// A chunk is the longest of 4, 8, 16 and 32 MiB that takes about a millisecond, in which a link's latency is lost; 4 MiB where the rate is not
-    /// known. There are as many of them at once as the copy has, up to 4.
+    /// A chunk is the longest of 4, 8, 16 and 32 MiB that takes about a millisecond, in which a link's latency is negligible; 4 MiB if the rate is
+    /// unknown. The depth is the number of chunks of the copy, at most 4.
     ///
     /// ```
     /// use ringmem::peer::Strategy;
@@ -72,7 +73,7 @@ impl Strategy {
         }
     }
 
-    /// The longest chunk of a copy of so many bytes in elements of a size, and how many are queued at once.
+    /// Returns the chunk size of a copy of `bytes` bytes with elements of `element` bytes, and the depth.
     pub(super) fn parts(self, bytes: u64, element: u64) -> Result<(u64, usize)> {
         let (chunk, depth) = match self {
             Self::Direct => (bytes.max(element).max(1), 1),

@@ -1,4 +1,4 @@
-//! Whether what arrived is what was sent: every byte of it.
+//! Verification of copies: compares every byte.
 
 use ringmem_layouts::message::crc32c;
 
@@ -8,17 +8,17 @@ use crate::copy::Chunks;
 use crate::memory::{Both, Buffer, DeviceOnly, Memory, Slice, same_size};
 use crate::{DeviceBytes, Error, Result};
 
-/// Bytes that are read back at a time.
+/// Bytes read back at a time.
 const CHUNK: u64 = 4 << 20;
 
 impl Peers {
-    /// Compares all bytes of two buffers by the CRC-32C of each chunk of 4 MiB, both read back from their devices: no byte that a copy has passed
-    /// through is believed. One change within 32 neighbouring bits of a chunk is always noticed; of any others, one in 2^32 is not.
+    /// Compares two buffers by the CRC-32C of each chunk of 4 MiB, both read back from their devices, not from memory that the copy used. Detects
+    /// every change within 32 adjacent bits of a chunk; others are missed with a probability of 2^-32.
     ///
     /// # Errors
     ///
-    /// [`Corrupted`](Error::Corrupted) with the first chunk that differs; [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend), what the
-    /// staging memory refuses; what an operation on either buffer that is not over failed with.
+    /// [`Corrupted`](Error::Corrupted) with the first chunk that differs; [`Size`](Error::Size), [`OtherBackend`](Error::OtherBackend), the staging
+    /// memory's error; the error of an incomplete operation on either buffer.
     pub fn verify<T, A, B>(&self, from: &Buffer<T, A>, to: &Buffer<T, B>) -> Result<()>
     where
         T: DeviceBytes,

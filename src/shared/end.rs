@@ -1,4 +1,4 @@
-//! The two ends: an untrusting end of the ring, the lock that says whose it is, and the memory under both.
+//! [`Producer`] and [`Consumer`]: an untrusting end of the ring, the lock on it, and its memory.
 
 use std::cell::Cell;
 use std::fmt;
@@ -15,31 +15,31 @@ use super::{NoPeer, OwnerState, Side};
 use crate::wait::{How, Waiting, wake_sleepers};
 use crate::{HostWord, RingMessage};
 
-/// Fills the ring's slots and publishes them. Dropping it says that the end is left.
+/// The producer's end. Dropping it closes the end.
 pub struct Producer<T: RingMessage> {
-    // INVARIANT: 'static stands for as long as `hold`, which outlives it: fields are dropped in this order, and no reference to the
-    // memory leaves this type.
+    // INVARIANT: 'static stands for the lifetime of `hold`, which outlives it: fields are dropped in this order, and no reference to the memory
+    // leaves this type.
     end: untrusted::Producer<'static, T>,
     hold: Hold,
 }
 
-/// Empties the ring's slots and releases them. Dropping it says that the end is left.
+/// The consumer's end. Dropping it closes the end.
 pub struct Consumer<T: RingMessage> {
     // INVARIANT: as in `Producer`.
     end: untrusted::Consumer<'static, T>,
     hold: Hold,
 }
 
-/// What an end holds besides itself, and gives back after it.
+/// The lock and the memory of an end, released after it.
 struct Hold {
     side: Side,
     seat: Seat,
     place: Place,
-    /// How often the other end was asked after.
+    /// How often the other end's state was checked.
     looks: Cell<u32>,
-    /// When the kernel was asked last.
+    /// When the operating system was last asked.
     asked: Cell<Instant>,
-    /// The other end's owner word, once its owner was seen to be dead.
+    /// The other end's owner word, if its owner was seen to be dead.
     dead: Cell<Option<u64>>,
     /// The generation of the other end's last owner that was seen to have left or died; 0 before.
     gone: Cell<u64>,
@@ -57,7 +57,7 @@ impl Hold {
             dead: Cell::new(None),
             gone: Cell::new(0),
         };
-        // A predecessor that was killed in its sleep is still counted.
+        // A predecessor that was killed while asleep is still counted.
         hold.bells().ours.fetch_and(!u64::from(u32::MAX), std::sync::atomic::Ordering::AcqRel);
         Ok(hold)
     }
@@ -71,7 +71,7 @@ impl Hold {
         }
     }
 
-    /// Wakes the other end if it sleeps: to see that this one has come, or left.
+    /// Wakes the other end if it sleeps, so that it sees this one attach or leave.
     fn ring(&self) {
         wake_sleepers(self.bells().theirs);
     }
@@ -140,7 +140,7 @@ impl<E: End> End for Single<'_, E> {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // The end is closed by now, if it ever was open. Who is woken finds it free; the memory is unmapped last.
+        // The end is closed, if it was ever open. A woken waiter finds it free; the memory is unmapped last.
         self.seat.give_up();
         self.ring();
     }
@@ -149,11 +149,11 @@ impl Drop for Hold {
 impl<T: RingMessage> Producer<T> {
     pub(super) fn new(file: BorrowedFd<'_>, place: &Place) -> crate::Result<Self> {
         let hold = Hold::new(file, place, Side::Producer)?;
-        // SAFETY: mapped until `hold` is dropped, by the invariant; `place` is where a ring is, and this program reaches it by atomic
-        // accesses only: its ends, its header and its region are all such.
+        // SAFETY: mapped until `hold` is dropped, by the invariant. `place` is a ring, and this program accesses it atomically only: its ends, its
+        // header and its region do.
         let end = unsafe { untrusted::Producer::attach(place.base(), place.len())? }.announce();
         let producer = Self { end, hold };
-        // A predecessor may have died after it published and before it woke.
+        // A predecessor may have died after it published and before it woke this side.
         producer.hold.ring();
         Ok(producer)
     }
@@ -168,42 +168,42 @@ impl<T: RingMessage> Producer<T> {
         self.end.push(value)
     }
 
-    /// Pushes as many of `values` as fit, from the first, and publishes them together; how many.
+    /// Pushes as many of `values` as fit and publishes them together; returns their number.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the consumer's index claims what cannot be; nothing was taken.
+    /// [`Corrupt`] if the consumer's index is out of range; nothing is pushed.
     pub fn push_slice(&mut self, values: &[T]) -> Result<usize, Corrupt> {
         self.end.push_slice(values)
     }
 
-    /// Looks how far the consumer is: slots that are free now.
+    /// Polls the consumer's index; returns the number of free slots.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if its index claims what cannot be; this end goes on with what it knew.
+    /// [`Corrupt`] if its index is out of range; this end keeps the previous value.
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
         self.end.refresh()
     }
 
-    /// Index of the next slot to fill.
+    /// Returns the index of the next slot to fill.
     #[must_use]
     pub const fn tail(&self) -> u64 {
         self.end.tail()
     }
 
-    /// Slots that are free as far as this end has looked.
+    /// Returns the number of free slots at the last poll.
     #[must_use]
     pub const fn free(&self) -> u64 {
         self.end.free()
     }
 
-    /// This end, waiting: for as long as it is borrowed.
+    /// Adds waiting to this end while it is borrowed.
     pub fn waiting(&mut self, how: How) -> Waiting<&mut Self> {
         <Waiting<_>>::sender(self, how)
     }
 
-    /// This end, waiting for as long as it is owned: it goes to any thread or task, and is left when it is dropped.
+    /// Converts to an end that waits, which can move to any thread or task.
     #[must_use]
     pub fn into_waiting(self, how: How) -> Waiting<Self> {
         <Waiting<_>>::sender(self, how)
@@ -221,7 +221,7 @@ impl<T: RingMessage> Consumer<T> {
         Ok(consumer)
     }
 
-    /// Pops one value and releases its slot.
+    /// Pops a value and releases its slot.
     ///
     /// # Errors
     ///
@@ -231,48 +231,48 @@ impl<T: RingMessage> Consumer<T> {
         self.end.pop()
     }
 
-    /// Pops as many values as wait and fit, and releases their slots together; how many.
+    /// Pops as many values as are available and fit, and releases their slots together; returns their number.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the producer's index claims what cannot be; nothing was popped.
+    /// [`Corrupt`] if the producer's index is out of range; nothing is popped.
     pub fn pop_slice(&mut self, values: &mut [T]) -> Result<usize, Corrupt> {
         self.end.pop_slice(values)
     }
 
-    /// Looks how far the producer is: messages that wait now.
+    /// Polls the producer's index; returns the number of available messages.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if its index claims what cannot be; this end goes on with what it knew.
+    /// [`Corrupt`] if its index is out of range; this end keeps the previous value.
     pub fn refresh(&mut self) -> Result<u64, Corrupt> {
         self.end.refresh()
     }
 
-    /// Index of the next slot to empty.
+    /// Returns the index of the next slot to empty.
     #[must_use]
     pub const fn head(&self) -> u64 {
         self.end.head()
     }
 
-    /// Slots that are free now.
+    /// Returns the number of free slots.
     #[must_use]
     pub fn free(&self) -> u64 {
         self.end.free()
     }
 
-    /// Messages that wait as far as this end has looked.
+    /// Returns the number of available messages at the last poll.
     #[must_use]
     pub const fn available(&self) -> u64 {
         self.end.available()
     }
 
-    /// This end, waiting: for as long as it is borrowed.
+    /// Adds waiting to this end while it is borrowed.
     pub fn waiting(&mut self, how: How) -> Waiting<&mut Self> {
         <Waiting<_>>::receiver(self, how)
     }
 
-    /// This end, waiting for as long as it is owned: it goes to any thread or task, and is left when it is dropped.
+    /// Converts to an end that waits, which can move to any thread or task.
     #[must_use]
     pub fn into_waiting(self, how: How) -> Waiting<Self> {
         <Waiting<_>>::receiver(self, how)
@@ -282,46 +282,46 @@ impl<T: RingMessage> Consumer<T> {
 macro_rules! ends {
     ($($end:ident, $trait:ident $operation:ident($($argument:ident)?) -> $result:ty;)+) => {$(
         impl<T: RingMessage> $end<T> {
-            /// Messages in the ring now; at most the capacity, whatever the other side claims.
+            /// Returns the number of messages in the ring; at most the capacity, whatever the peer writes.
             #[must_use]
             pub fn len(&self) -> u64 {
                 self.end.len()
             }
 
-            /// Whether nothing is in the ring now.
+            /// Returns whether the ring is empty.
             #[must_use]
             pub fn is_empty(&self) -> bool {
                 self.end.is_empty()
             }
 
-            /// Whether no slot is free now.
+            /// Returns whether the ring is full.
             #[must_use]
             pub fn is_full(&self) -> bool {
                 self.end.is_full()
             }
 
-            /// Slots in all.
+            /// Returns the number of slots.
             #[must_use]
             pub const fn capacity(&self) -> u64 {
                 self.end.capacity()
             }
 
-            /// Who is at the other end. One call to the system, unless it said that it left.
+            /// Returns the state of the other end's owner. One system call, unless the owner has left.
             #[must_use]
             pub fn peer_state(&self) -> OwnerState {
                 self.hold.peer_state()
             }
 
-            /// How many owners the other end has had.
+            /// Returns the number of owners that the other end has had.
             #[must_use]
             pub fn peer_generation(&self) -> u64 {
                 self.hold.peer_generation()
             }
 
-            /// Waits until the other end has an owner, the first one or a successor, or until the deadline; returns its generation.
+            /// Waits until the other end has an owner, the first one or a successor, with an optional deadline; returns its generation.
             ///
-            /// Returns at once unless this end has seen the last owner leave or die, in [`is_disconnected`](Self::is_disconnected) or in a wait that
-            /// ended with `Disconnected`. It does not miss a successor that attached since, even if that one has left again.
+            /// Returns at once unless this end has seen the last owner leave or die, in [`is_disconnected`](Self::is_disconnected) or in a wait
+            /// that ended with `Disconnected`. It does not miss a successor that attached since, even if that one has left again.
             ///
             /// A process that attaches wakes this end. A process that is killed while it attaches may not: use a deadline if that can happen.
             ///
@@ -333,10 +333,10 @@ macro_rules! ends {
                 attached.map_err(|_| NoPeer { end: self.hold.side.other(), state: self.peer_state() })
             }
 
-            /// Whether the other end's owner has left or died, and nobody has come after it. What it published before can still be popped.
+            /// Returns whether the other end's owner has left or died without a successor. Its published messages can still be popped.
             ///
-            /// That it left is seen at once. Whether it died only the system knows, which is asked at every 64th call, and at every 8th if a
-            /// millisecond has passed since.
+            /// A leave is seen at once. A death is known only to the operating system, which is asked at every 64th call, and at every 8th if a
+            /// millisecond has passed since the last time.
             #[must_use]
             pub fn is_disconnected(&self) -> bool {
                 self.hold.is_disconnected()
@@ -354,7 +354,7 @@ macro_rules! ends {
             fn leave(self, after: impl FnOnce(&HostWord)) {
                 let Self { end, hold } = self;
                 drop(end);
-                // Who is woken finds the end free. The words are mapped as long as it is held.
+                // A woken waiter finds the end free. The words are mapped as long as it is held.
                 hold.seat.give_up();
                 after(hold.bells().theirs);
             }
@@ -375,7 +375,7 @@ ends! {
     Consumer, Pop pop() -> Result<T, PopError>;
 }
 
-// An end may move to another thread; it is never shared, and there are never two of it.
+// An end may move to another thread; it is never shared, and exists once.
 const _: fn() = || {
     fn is_send<E: Send>() {}
     is_send::<Producer<u64>>();

@@ -1,4 +1,4 @@
-//! A file's bytes in this process's memory, shared with whoever maps them too.
+//! [`Mapping`]: a file that is mapped into this process and others.
 
 use core::ptr::{self, NonNull};
 use std::io;
@@ -11,25 +11,25 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::{Error, HostWord, Result, RingHeader};
 
-/// Owns a shared mapping. Its bytes are reached by atomic accesses only.
+/// Owns a shared mapping. Its bytes are accessed atomically only.
 pub(super) struct Mapping {
     place: NonNull<u8>,
-    /// INVARIANT: what it was mapped with; at least 1.
+    /// INVARIANT: the mapped length; at least 1.
     len: usize,
 }
 
-// SAFETY: a number with provenance; reading or writing through it is unsafe and argued where it is done.
+// SAFETY: an address with provenance; accesses through it are unsafe and argued where they are made.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `len` bytes, which are not none.
+    /// Maps the first `len` bytes, at least one.
     pub fn new(fd: BorrowedFd<'_>, len: u64) -> Result<Self> {
         let refused = |source| Error::Map { bytes: len, source };
         let size = usize::try_from(len).map_err(|_| refused(io::ErrorKind::OutOfMemory.into()))?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: no address is asked for, so nothing that exists is replaced.
+        // SAFETY: no address is requested, so no existing mapping is replaced.
         let place = unsafe { mmap(ptr::null_mut(), size, access, MapFlags::SHARED, fd, 0) }.map_err(|errno| refused(errno.into()))?;
         let place = NonNull::new(place.cast()).ok_or_else(|| refused(io::ErrorKind::OutOfMemory.into()))?;
         Ok(Self { place, len: size })
@@ -46,13 +46,13 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped with this length in `new`, and unmapped here only. It fails only for ranges that were never mapped.
+        // SAFETY: mapped with this length in `new`, and unmapped only here. It fails only for ranges that were never mapped.
         let result = unsafe { munmap(self.place.as_ptr().cast(), self.len) };
         debug_assert!(result.is_ok());
     }
 }
 
-/// Where in a mapping the ring is.
+/// The place of the ring in a mapping.
 #[derive(Clone)]
 pub(super) struct Place {
     mapping: Arc<Mapping>,
@@ -62,7 +62,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The ring that an entry names, if a header is within the mapping there and aligned.
+    /// Returns the ring of an entry, if its header is within the mapping and aligned.
     pub fn new(mapping: Arc<Mapping>, entry: &RegionEntry<u64>) -> Result<Self, AttachError> {
         let inside = entry.offset.checked_add(entry.size).is_some_and(|end| end <= mapping.len());
         if !inside || !entry.offset.is_multiple_of(align_of::<RingHeader<HostWord>>() as u64) {
@@ -72,7 +72,7 @@ impl Place {
         if entry.size < needed {
             return Err(AttachError::TooSmall { needed, got: entry.size });
         }
-        // The mapping is no longer than `usize` says.
+        // The mapping's length fits `usize`.
         Ok(Self { mapping, at: entry.offset as usize, len: entry.size })
     }
 
@@ -86,8 +86,8 @@ impl Place {
     }
 
     pub fn header(&self) -> &RingHeader<HostWord> {
-        // SAFETY: the invariant; pages are aligned to more than a header asks. A header is words, valid for any bytes, and is reached by
-        // their own accesses.
+        // SAFETY: the invariant; pages are aligned to more than a header needs. A header consists of words, valid for any bytes, and is accessed
+        // through their own operations.
         unsafe { self.base().cast().as_ref() }
     }
 }

@@ -1,4 +1,4 @@
-//! [`Memory`]: a region with one ring in it, in a file.
+//! [`Memory`]: a region with one ring, in a file.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,42 +15,42 @@ use super::mapping::{Mapping, Place};
 use super::{Consumer, OwnerState, Producer, Side, seat};
 use crate::{Error, HostWord, LAYOUTS, Result, RingLayout, RingMessage, set_hash};
 
-/// Memory that other processes map too, with a table of contents and one ring.
+/// Memory with a table of contents and one ring, which other processes map too.
 ///
-/// Its [`AsFd`] is what another process needs for [`from_fd`](Self::from_fd). It is closed on `exec`: a child inherits a duplicate, for instance as its
-/// standard input.
+/// Its [`AsFd`] descriptor is for [`from_fd`](Self::from_fd) in another process. It is closed on `exec`: a child inherits a duplicate, for example
+/// as its standard input.
 pub struct Memory {
     fd: OwnedFd,
     ring: Place,
 }
 
-/// What keeps the other process from cutting memory short under this one, and from making up its mind later.
+/// The seals that prevent another process from changing the size, and from removing the seals.
 const SEALS: [(SealFlags, &str); 3] =
     [(SealFlags::SHRINK, "F_SEAL_SHRINK"), (SealFlags::GROW, "F_SEAL_GROW"), (SealFlags::SEAL, "F_SEAL_SEAL")];
 
-/// The refusal of memory that another process can still cut short.
+/// The error for memory whose size another process can change.
 const UNSEALED: &str = "check of the memfd's seals";
 
-/// The file system of memfds with pages of the system's size.
+/// The file system of memfds with pages of normal size.
 const TMPFS: u64 = 0x0102_1994;
 
-/// What failed, as an error.
+/// Converts an error number to the error of a call.
 pub(super) fn failed(call: &'static str) -> impl Fn(Errno) -> Error {
     move |errno| Error::System { call, path: None, answer: errno.into() }
 }
 
 impl Memory {
-    /// A ring of `capacity` messages `T` in a memfd that is sealed against shrinking, growing and further seals.
+    /// Creates a ring of `capacity` messages `T` in a memfd that is sealed against shrinking, growing and further seals.
     ///
     /// # Errors
     ///
-    /// [`Error::Config`] for a capacity that is no power of two or too large, [`Error::Size`] for a `T` aligned to more than a page of 4096 bytes,
-    /// [`Error::System`] and [`Error::Map`].
+    /// [`Error::Config`] for a capacity that is too large or not a power of two, [`Error::Size`] for a `T` aligned to more than a page of 4096
+    /// bytes, [`Error::System`] and [`Error::Map`].
     pub fn create<T: RingMessage>(capacity: u64) -> Result<Self> {
         let planned = Planned::new::<T>(capacity)?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = match fs::memfd_create(c"ringmem", flags | MemfdFlags::NOEXEC_SEAL) {
-            // Before Linux 6.3; since then a system may refuse one that can be executed.
+            // Before Linux 6.3; since then a system may refuse executable memfds.
             Err(Errno::INVAL) => fs::memfd_create(c"ringmem", flags),
             made => made,
         };
@@ -61,15 +61,15 @@ impl Memory {
         planned.lay_out::<T>(fd)
     }
 
-    /// A ring of `capacity` messages `T` in a new file, for its owner only, whose blocks are reserved.
+    /// Creates a ring of `capacity` messages `T` in a new file with reserved blocks, accessible to its owner only.
     ///
-    /// A file cannot be sealed: whoever may write it can cut it short, and then an access beyond its end kills the process (`SIGBUS`). The
-    /// permissions of the file and of its directory are the promise that nobody does. Remove the file when it is no longer needed; whoever has
-    /// it open keeps it. Who opens it before it is laid out finds no magic there.
+    /// A file cannot be sealed: a process with write access can shrink it, and an access beyond its end then kills this process (`SIGBUS`). The
+    /// permissions of the file and its directory must prevent that. Remove the file when it is no longer needed; processes that have it open keep
+    /// it. A process that opens it before it is formatted finds no magic number.
     ///
     /// # Errors
     ///
-    /// As [`create`](Self::create), and [`Error::System`] if the file exists or its disk has no room.
+    /// As [`create`](Self::create), and [`Error::System`] if the file exists or the disk is full.
     pub fn create_at<T: RingMessage>(path: impl AsRef<Path>, capacity: u64) -> Result<Self> {
         let planned = Planned::new::<T>(capacity)?;
         let path = path.as_ref();
@@ -79,20 +79,20 @@ impl Memory {
         let made = fs::ftruncate(&fd, planned.plan.size())
             .map_err(failed)
             .and_then(|()| match retry_on_intr(|| fs::fallocate(&fd, FallocateFlags::empty(), 0, planned.plan.size())) {
-                // Where blocks cannot be reserved, a full disk shows as SIGBUS.
+                // If blocks cannot be reserved, a full disk raises SIGBUS.
                 Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
                 Err(errno) => Err(failed(errno)),
             })
             .and_then(|()| planned.lay_out::<T>(fd));
         if made.is_err() {
-            // The file is of this call's making. What the caller is told is why there is none.
+            // This call created the file. The caller gets the first error.
             let _ = fs::unlink(path);
         }
         made
     }
 
-    /// The memory that another process laid out in a file: see [`create_at`](Self::create_at) for what it takes to trust one. A path may also name a
-    /// memfd, as `/proc/PID/fd/N` does; then seals are asked for.
+    /// Opens memory that another process formatted in a file; see [`create_at`](Self::create_at) for the required trust. A path may also name a
+    /// memfd, such as `/proc/PID/fd/N`; then seals are required.
     ///
     /// # Errors
     ///
@@ -102,20 +102,19 @@ impl Memory {
         let failed = |errno| Error::of_file("open", path, errno);
         let fd = fs::open(path, OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::empty()).map_err(failed)?;
         let stat = fs::fstat(&fd).map_err(failed)?;
-        // Files have a name; what has none is a memfd, or a file that others cannot have found by its permissions.
+        // A file has a name. Without one it is a memfd, or a file that others could not open by its permissions.
         if stat.st_nlink == 0 {
             return Self::from_fd(fd);
         }
         Self::map(fd)
     }
 
-    /// The memory that another process laid out in a memfd.
+    /// Opens memory that another process formatted in a memfd.
     ///
     /// # Errors
     ///
-    /// [`Error::System`] unless it is sealed against shrinking, growing and further seals; [`Error::Unsupported`] for huge pages
-    /// (`MFD_HUGETLB`), which a peer can remove despite the seals; [`Error::Attach`] with the values found; [`Error::System`] and
-    /// [`Error::Map`].
+    /// [`Error::System`] unless it is sealed against shrinking, growing and further seals; [`Error::Unsupported`] for huge pages (`MFD_HUGETLB`),
+    /// which a peer can remove despite the seals; [`Error::Attach`] with the values found; [`Error::System`] and [`Error::Map`].
     pub fn from_fd(fd: OwnedFd) -> Result<Self> {
         let seals = match fs::fcntl_get_seals(&fd) {
             Ok(seals) => seals,
@@ -140,12 +139,12 @@ impl Memory {
     fn map(fd: OwnedFd) -> Result<Self> {
         let stat = fs::fstat(&fd).map_err(failed("fstat"))?;
         let (least, len) = (Plan::new().size(), u64::try_from(stat.st_size).unwrap_or(0));
-        // What is no regular file has no size that means anything.
+        // Only a regular file has a meaningful size.
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile || len < least {
             return Err(AttachError::TooSmall { needed: least, got: len }.into());
         }
         let mapping = Arc::new(Mapping::new(fd.as_fd(), len)?);
-        // SAFETY: so many bytes are mapped, initialised by the kernel at least, and the region is words, whatever others write.
+        // SAFETY: that many bytes are mapped and initialised by the kernel. The region consists of words, valid for any bytes.
         let entries = unsafe { region::entries::<HostWord>(mapping.place(), len, region_abi())? };
         let Some(entry) = entries.iter().find(|entry| entry.kind == kind::SHARED_RING) else {
             return Err(AttachError::Kind { expected: kind::SHARED_RING, got: entries.first().map_or(0, |entry| entry.kind) }.into());
@@ -154,17 +153,16 @@ impl Memory {
         Ok(Self { fd, ring })
     }
 
-    /// Takes the end that fills.
+    /// Takes the producer's end.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] while somebody else has it, [`Error::Attach`] for a ring of something else or one whose indices cannot be,
-    /// [`Error::System`].
+    /// [`Error::Busy`] while it has an owner, [`Error::Attach`] for a ring of other messages or with invalid indices, [`Error::System`].
     pub fn producer<T: RingMessage>(&self) -> Result<Producer<T>> {
         Producer::new(self.fd.as_fd(), &self.ring)
     }
 
-    /// Takes the end that empties.
+    /// Takes the consumer's end.
     ///
     /// # Errors
     ///
@@ -173,19 +171,19 @@ impl Memory {
         Consumer::new(self.fd.as_fd(), &self.ring)
     }
 
-    /// Who is at an end, as one sees it who is at neither.
+    /// Returns the state of an end's owner, for an observer.
     #[must_use]
     pub fn state(&self, side: Side) -> OwnerState {
         seat::state(self.ring.header(), side, self.fd.as_fd()).1
     }
 
-    /// How many owners an end has had.
+    /// Returns the number of owners that an end has had.
     #[must_use]
     pub fn generation(&self, side: Side) -> u64 {
         seat::generation(self.ring.header(), side)
     }
 
-    /// The consumer's index and the producer's, read in this order, as they stand in memory: nobody has checked them.
+    /// Returns the consumer's and the producer's index, read in this order and unchecked.
     #[must_use]
     pub fn indices(&self) -> (u64, u64) {
         use crate::Word;
@@ -201,12 +199,12 @@ impl AsFd for Memory {
     }
 }
 
-/// The layouts that a region of this build is made of; the ring's own ABI says what its messages are.
+/// The layouts of a region; the ring's own ABI covers its messages.
 const fn region_abi() -> u64 {
     set_hash(LAYOUTS)
 }
 
-/// Where everything goes.
+/// The layout of the file.
 struct Planned {
     plan: Plan,
     layout: RingLayout,
@@ -216,7 +214,7 @@ struct Planned {
 impl Planned {
     fn new<T: RingMessage>(capacity: u64) -> Result<Self> {
         let layout = RingLayout::of::<T>(capacity)?;
-        // A mapping begins at a page, wherever it is; where the next multiple of more lies differs from process to process.
+        // A mapping begins at a page boundary. The next multiple of a larger alignment differs between processes.
         if layout.align() > PAGE {
             return Err(Error::Align { asked: layout.align(), most: PAGE });
         }
@@ -225,11 +223,12 @@ impl Planned {
         Ok(Self { plan, layout, entry: RegionEntry { kind: kind::SHARED_RING, offset, size: layout.size(), _reserved: 0 } })
     }
 
-    /// Writes ring and table into a file of the plan's size.
+    /// Writes ring and table into a file of the planned size.
     fn lay_out<T: RingMessage>(&self, fd: OwnedFd) -> Result<Memory> {
         let mapping = Arc::new(Mapping::new(fd.as_fd(), self.plan.size())?);
         let ring = Place::new(Arc::clone(&mapping), &self.entry)?;
-        // SAFETY: nobody has attached: the region has no magic yet. Whoever writes here all the same writes words that he corrupts.
+        // SAFETY: no process has attached, because the region has no magic number yet. A process that writes here anyway corrupts its own messages
+        // only.
         unsafe { ring.header().format::<T>(&self.layout, 0) };
         // SAFETY: the mapping has the plan's size; as above.
         unsafe { self.plan.write::<HostWord>(mapping.place(), mapping.len(), region_abi())? };
@@ -285,7 +284,7 @@ mod tests {
         for present in 0..8_usize {
             let fd = memfd();
             let mut missing = Vec::new();
-            // F_SEAL_SEAL comes last: it is what lets no other come after it.
+            // F_SEAL_SEAL comes last: it prevents further seals.
             for (place, (seal, name)) in SEALS.into_iter().enumerate() {
                 if present >> place & 1 == 1 {
                     fs::fcntl_add_seals(&fd, seal).unwrap();

@@ -1,22 +1,24 @@
-//! Rings between processes, and what holds when one of them dies or lies.
+//! Rings between mutually untrusting processes.
 //!
-//! 1. [`Memory`] is a region with one ring in it, in a sealed memfd or in a file. Its ends ([`Producer`], [`Consumer`]) own what they map, and
-//!    believe nothing that the other process writes: see [`untrusted`](crate::ring::spsc::untrusted).
-//! 2. One owner for each end, by a lock of the kernel that dies with its owner. The lock belongs to an open file description, and each end opens
-//!    its own, so neither a duplicated nor an inherited descriptor carries it along. Only a `fork` without `exec` does: the end stays owned as long
-//!    as either process has it, and whichever drops it gives it up for both. A child that goes on without `exec` forgets its copy.
-//! 3. A producer or consumer that died is told from a slow one ([`OwnerState`]). Its successor goes on at the index that it published last: what it
-//!    had not published is lost, what it had popped and not released is popped again.
-//! 4. A process that holds the memory can do harm to what goes through the ring, and refuse to go on. It cannot make this one read or
-//!    write elsewhere, or panic. It cannot take a memfd away: its size is sealed, and the next access fills a hole that it punches with zeros.
-//!    Huge pages may lack a page for a hole, which would raise `SIGBUS`, so a memfd of huge pages is refused.
+//! Use it between processes of one machine. Use [`ring`](crate::ring) over a mapping of your own between processes that trust each other, and
+//! [`wait`](crate::wait) between threads.
 //!
-//! A wait at an end whose peer has left or died fails with `Disconnected`. [`Producer::wait_for_peer`] and [`Consumer::wait_for_peer`] wait for
-//! the first peer or for a successor; then the end continues.
+//! 1. [`Memory`] is a region with one SPSC ring, in a sealed memfd or in a file. Its ends ([`Producer`], [`Consumer`]) own their mapping and trust
+//!    no word that the peer writes: see [`untrusted`](crate::ring::spsc::untrusted).
+//! 2. Each end has one owner, by a lock of the operating system that is released when its process dies. The lock belongs to an open file
+//!    description of the end's own, so duplicated or inherited descriptors do not carry it. After a `fork` without `exec` both processes own the
+//!    end, and the first drop releases it for both. A child that continues without `exec` forgets its copy.
+//! 3. [`OwnerState`] distinguishes a dead owner from a slow one. A successor continues at the last published index: unpublished messages are lost,
+//!    popped but unreleased ones are popped again.
+//! 4. A malicious peer can corrupt messages and stop. It cannot cause an access outside the ring or a panic. It cannot remove a memfd's memory: its
+//!    size is sealed, and holes read as zeros. Holes in huge pages can raise `SIGBUS`, so memfds of huge pages are rejected.
 //!
-//! A death wakes nobody: a process that waits by [`How::Sleep`](crate::wait::How) for one that may be killed waits with a deadline.
+//! A wait at an end whose peer has left or died fails with `Disconnected`. [`Producer::wait_for_peer`] and [`Consumer::wait_for_peer`] wait for the
+//! first peer or for a successor; then the end continues.
 //!
-//! Linux only: elsewhere there are no memfds, or no locks of this kind.
+//! A death wakes no waiter: use a deadline with [`How::Sleep`](crate::wait::How) if the peer may be killed.
+//!
+//! Linux only: it needs memfds and open-file-description locks.
 //!
 //! ```
 //! use std::os::fd::AsFd;
@@ -62,22 +64,22 @@ pub struct NoPeer {
 /// An end of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// The end that fills.
+    /// The producer.
     Producer,
-    /// The end that empties.
+    /// The consumer.
     Consumer,
 }
 
-/// Who is at an end of a ring.
+/// The state of an end's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OwnerState {
-    /// Nobody was there yet.
+    /// The end has had no owner yet.
     NotYet,
-    /// Its owner holds the lock; it may be slow.
+    /// The owner holds the lock; it may be slow.
     Alive,
-    /// Its last owner said that it leaves.
+    /// The last owner closed the end.
     Left,
-    /// Its last owner is gone and has not said that it leaves.
+    /// The last owner died without closing the end.
     Died,
 }
 

@@ -1,4 +1,4 @@
-//! Who owns an end: a lock on one byte of the file, of an open file description that nobody else has.
+//! [`Seat`]: the ownership of an end, by a lock on one byte of the file, through an open file description of its own.
 
 use std::format;
 use std::io;
@@ -9,19 +9,19 @@ use rustix::fs::{self, Mode, OFlags};
 use super::{OwnerState, Side};
 use crate::{Error, HostWord, Result, RingHeader, Word};
 
-/// What stands in the low 2 bits of an owner word.
+/// The state in the low 2 bits of an owner word.
 const STATE: u64 = 3;
 const NOBODY: u64 = 0;
 const CLOSED: u64 = 2;
 
-/// Holds an end until it is dropped, or its process ends.
+/// The lock of an end, held until it is dropped or its process ends.
 pub(super) struct Seat {
     fd: OwnedFd,
     side: Side,
 }
 
 impl Side {
-    /// The byte whose lock it is.
+    /// The byte that is locked.
     const fn byte(self) -> libc::off_t {
         match self {
             Self::Producer => 0,
@@ -61,7 +61,7 @@ impl Side {
 impl Seat {
     /// Takes an end of the ring in this file.
     pub fn take(file: BorrowedFd<'_>, side: Side) -> Result<Self> {
-        // A duplicate would share its description, and its locks, with whoever has the other: so a description of its own.
+        // A duplicate would share its description, and its locks, with the original: open a new description.
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
         let opened = fs::open(&path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
         let fd = opened.map_err(|errno| Error::of_file("open", path.as_ref(), errno))?;
@@ -76,9 +76,9 @@ impl Seat {
         self.fd.as_fd()
     }
 
-    /// Gives the end up, once and for all.
+    /// Releases the end.
     pub fn give_up(&self) {
-        // Closing does the same, except where a child is between `fork` and `exec`. If unlocking fails, closing is what is left.
+        // Closing also releases it, except while a child is between `fork` and `exec`. If unlocking fails, closing remains.
         let _ = lock(&self.fd, libc::F_OFD_SETLK, libc::F_UNLCK, self.side);
     }
 }
@@ -89,7 +89,7 @@ impl Drop for Seat {
     }
 }
 
-/// Who is at an end, and the word that says so.
+/// Returns the owner's state and the word that it was read from.
 pub(super) fn state(header: &RingHeader<HostWord>, side: Side, file: BorrowedFd<'_>) -> (u64, OwnerState) {
     let owner = side.owner(header);
     let mut word = owner.load_acquire();
@@ -99,23 +99,23 @@ pub(super) fn state(header: &RingHeader<HostWord>, side: Side, file: BorrowedFd<
             CLOSED => return (word, OwnerState::Left),
             _ => {}
         }
-        // Who cannot be asked about counts as slow, not as dead.
+        // If the lock cannot be queried, the owner counts as slow, not as dead.
         match lock(&file, libc::F_OFD_GETLK, libc::F_WRLCK, side) {
             Ok(libc::F_UNLCK) => {}
             _ => return (word, OwnerState::Alive),
         }
-        // It may have said that it leaves, and unlocked, after the word was read; or a successor has come.
+        // It may have closed the end and unlocked after the word was read, or a successor may have attached.
         let now = owner.load_acquire();
         if now == word {
             return (word, OwnerState::Died);
         }
         word = now;
     }
-    // The end changes hands faster than it can be looked at.
+    // The owner changes faster than it can be observed.
     (word, OwnerState::Alive)
 }
 
-/// How many owners an end has had.
+/// Returns the number of owners that an end has had.
 pub(super) fn generation(header: &RingHeader<HostWord>, side: Side) -> u64 {
     generation_of(side.owner(header).load_acquire())
 }
@@ -125,7 +125,7 @@ pub(super) const fn generation_of(owner: u64) -> u64 {
     owner >> 2
 }
 
-/// The word of an end's owner as it stands, and what it says without asking the kernel: `None` for an owner that has not left.
+/// Returns the owner word, and the state it shows without a system call: `None` for an owner that has not closed the end.
 pub(super) fn said(header: &RingHeader<HostWord>, side: Side) -> (u64, Option<OwnerState>) {
     let word = side.owner(header).load_acquire();
     let said = match word & STATE {
@@ -136,9 +136,9 @@ pub(super) fn said(header: &RingHeader<HostWord>, side: Side) -> (u64, Option<Ow
     (word, said)
 }
 
-/// One call about the lock of an end; the kind of lock in its answer.
+/// Calls the lock operation of an end; returns the kind of lock in the result.
 fn lock(fd: &impl AsFd, command: libc::c_int, kind: libc::c_int, side: Side) -> io::Result<libc::c_int> {
-    // SAFETY: numbers, for which zero is a value. The process id is to be 0.
+    // SAFETY: integers, for which zero is valid. The process id must be 0.
     let mut lock: libc::flock = unsafe { core::mem::zeroed() };
     lock.l_type = kind as libc::c_short;
     lock.l_whence = libc::SEEK_SET as libc::c_short;

@@ -61,7 +61,7 @@ impl<T: Queued> Future for Completion<T> {
         }
         match pending.take().map(Pending::try_take) {
             Some(Ok(outcome)) => Poll::Ready(outcome),
-            // A backend that says one thing and then another is asked again.
+            // The backend answered differently: ask again.
             not_done => {
                 *pending = not_done.and_then(Result::err);
                 cx.waker().wake_by_ref();
@@ -86,26 +86,26 @@ impl<T: Queued> fmt::Debug for Completion<T> {
     }
 }
 
-/// Who is to be woken when a ticket is reached.
+/// The waker for a ticket.
 #[derive(Default)]
 pub(super) struct Listener {
-    /// The backend's, from the first poll until the ticket is reached.
+    /// The backend's, from the first poll until the ticket is complete.
     bell: Weak<Bell>,
 }
 
-/// Wakes when it goes. The backend has it as a waker for its ticket, so it goes when that is reached; whoever else holds it for an instant then wakes
-/// in the backend's stead, with the waker that was put there last.
+/// Wakes when it is dropped. The backend holds it as the waker of its ticket, and drops it when the ticket is complete. Another temporary holder
+/// then wakes instead, with the latest waker.
 struct Bell {
     waker: Mutex<Option<Waker>>,
 }
 
 impl Listener {
-    /// Ready if a ticket is reached, which is always the same one; else the task is woken when it is.
+    /// Returns ready if a ticket is complete; otherwise arranges a wake-up. Always called with the same ticket.
     pub fn poll(&mut self, backend: &Arc<dyn Backend>, ticket: Ticket, cx: &Context<'_>) -> Poll<()> {
         if backend.reached(ticket) {
             return Poll::Ready(());
         }
-        // Cloned and dropped outside the lock: a waker is somebody else's code.
+        // Cloned and dropped outside the lock: a waker is foreign code.
         let mut waker = Some(cx.waker().clone());
         match self.bell.upgrade() {
             Some(bell) => swap(&mut *bell.waker(), &mut waker),
@@ -138,7 +138,7 @@ impl Bell {
 
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        // It goes with this, or with who is just putting another waker there.
+        // It is dropped with this, or by a concurrent poll that stores another waker.
     }
 }
 

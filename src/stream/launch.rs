@@ -155,10 +155,10 @@ impl Stream {
     ///
     /// # Safety
     ///
-    /// - the arguments are what the kernel takes, and it touches nothing but the operands, writes to none that is a [`Lease`](crate::registry::Lease), and leaves by
-    ///   itself; what else it touches is promised as for [`launch`](Self::launch);
-    /// - where the device has no [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), nobody holds a host slice of
-    ///   managed memory until the kernel has left, of whatever buffer.
+    /// - the arguments are those of the kernel; it accesses only the operands, does not write to a [`Lease`](crate::registry::Lease), and ends by
+    ///   itself; for other accesses the promises of [`launch`](Self::launch) hold;
+    /// - where the device has no [`concurrent_managed_access`](crate::backend::Capabilities::concurrent_managed_access), no host slice of managed
+    ///   memory of any buffer is borrowed until the kernel has ended.
     pub unsafe fn launch_with<T: Operands>(&self, module: &Module, name: &str, operands: T, arguments: &[u64]) -> Queue<T> {
         let backend = self.backend();
         let queued = (|| {
@@ -171,13 +171,14 @@ impl Stream {
                 Ok(())
             })?;
             all.extend_from_slice(arguments);
-            // When all have been looked at: what is refused has queued nothing.
+            // After all were checked: a refused launch queues nothing.
             operands.each(&mut |Shown { uses, last, .. }| {
                 self.come_after(uses)?;
                 self.come_after(&Uses::from(last))
             })?;
             let launch = Launch { module: module.id(), name, arguments: &all, groups: 1, stays: false, operands: &works_on };
-            // SAFETY: the caller's promise; the operands come after whatever used them, list this launch, and are nobody else's until it has left.
+            // SAFETY: the caller's promise; the launch is ordered after the operands' uses, they list it, and they are exclusively the launch's
+            // until the kernel has ended.
             self.queue(&[], Work::Kernel, |backend, id| unsafe { backend.launch(&launch, id) }).map(Some)
         })();
         self.pending(queued, operands)
@@ -189,19 +190,19 @@ mod sealed {
     use crate::backend::{Backend, DeviceAddress, Operand, Ticket};
     use crate::stream;
 
-    /// An operand, as a launch sees it.
+    /// An operand, as a launch gets it.
     pub struct Shown<'a> {
         pub backend: &'a dyn Backend,
         pub address: Option<DeviceAddress>,
         /// `None` without bytes.
         pub operand: Option<Operand>,
         pub uses: &'a Uses,
-        /// What it comes after besides.
+        /// A further operation that the launch is ordered after.
         pub last: Option<Ticket>,
     }
 
     pub trait Places {
-        /// Looks at each operand, in order, until one is refused.
+        /// Calls `look` with each operand in order, until one fails.
         fn each(&self, look: &mut dyn FnMut(Shown<'_>) -> Result<()>) -> Result<()>;
     }
 

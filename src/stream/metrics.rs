@@ -102,7 +102,7 @@ impl Stream {
         let probe = self.record()?;
         match probe.elapsed_since(&probe) {
             Err(error @ Error::Unsupported { .. }) => Err(error),
-            // Whether it has been reached yet is no matter.
+            // It may not be complete yet.
             _ => {
                 self.shared.meter.get_or_init(Meter::default);
                 Ok(())
@@ -117,16 +117,16 @@ impl Stream {
     }
 }
 
-/// What is measured.
+/// The measured quantity.
 #[derive(Clone, Copy)]
 pub(super) enum Work {
-    /// Bytes, and where they are counted.
+    /// Bytes, and their counter.
     Bytes(fn(&mut Metrics) -> &mut Traffic, u64),
     Kernel,
 }
 
 impl Work {
-    /// Of a copy between memories of devices, or of the host for `None`.
+    /// A copy between memories of devices, or of the host for `None`.
     pub fn copy(from: Option<u32>, to: Option<u32>, bytes: u64) -> Self {
         let way: fn(&mut Metrics) -> &mut Traffic = match (from, to) {
             (None, Some(_)) => |metrics| &mut metrics.uploads,
@@ -147,7 +147,7 @@ impl Work {
     }
 }
 
-/// Metrics while they are taken.
+/// Metrics in progress.
 #[derive(Default)]
 pub(super) struct Meter {
     books: Mutex<Books>,
@@ -156,7 +156,7 @@ pub(super) struct Meter {
 #[derive(Default)]
 struct Books {
     metrics: Metrics,
-    /// What is not known to be over, in the order of the stream.
+    /// Operations not known to be complete, in stream order.
     open: VecDeque<Open>,
 }
 
@@ -167,7 +167,7 @@ struct Open {
     end: Ticket,
 }
 
-/// A recorded ticket that is forgotten unless it is kept: an operation may be refused, and what it calls may panic.
+/// A recorded ticket that is forgotten unless it is kept: an operation may be refused, and its callbacks may panic.
 struct Moment<'a> {
     backend: &'a dyn Backend,
     ticket: Ticket,
@@ -190,7 +190,7 @@ impl Drop for Moment<'_> {
 }
 
 impl Meter {
-    /// Queues an operation between two recorded moments. The lock is held meanwhile, so that no other operation comes between.
+    /// Queues an operation between two timed events. The lock is held meanwhile, so that no other operation is queued between them.
     pub fn timed(
         &self,
         backend: &dyn Backend,
@@ -202,7 +202,7 @@ impl Meter {
         books.settle(backend);
         let begin = Moment::record(backend, id)?;
         let ticket = operation(backend, id)?;
-        // It is queued, and its caller's to wait for, whatever is known of its time: also where a clock panics.
+        // The operation is queued and its caller waits for it, even if its time is unknown because a clock panicked.
         match caught(|| Moment::record(backend, id)) {
             Some(Ok(end)) => books.open.push_back(Open { work, begin: begin.keep(), end: end.keep() }),
             Some(Err(_)) | None => books.metrics.lost += 1,
@@ -216,7 +216,7 @@ impl Meter {
         books.metrics.clone()
     }
 
-    /// Forgets what is not over.
+    /// Forgets the operations that are not complete.
     pub fn forget(&self, backend: &dyn Backend) {
         self.books().open.drain(..).for_each(|open| open.forget(backend));
     }
@@ -227,7 +227,7 @@ impl Meter {
 }
 
 impl Books {
-    /// Counts what is over.
+    /// Counts the operations that are complete.
     fn settle(&mut self, backend: &dyn Backend) {
         while let Some(open) = self.open.pop_front_if(|open| backend.reached(open.end)) {
             match (backend.extension().elapsed(open.begin, open.end), open.work) {

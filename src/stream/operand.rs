@@ -1,4 +1,4 @@
-//! What queued copies and fills take: buffers, and leases on registered ones.
+//! The operands of queued copies and fills: buffers, and leases of registered ones.
 
 use super::Queued;
 use crate::DeviceBytes;
@@ -11,13 +11,13 @@ use crate::memory::{Buffer, Memory};
     note = "a `Buffer`, or a `Lease` or `LeaseMut` that holds its registry: `into_owned`"
 )]
 pub trait Operand: Queued + sealed::Elements<<Self as Operand>::Element, <Self as Operand>::Memory> {
-    /// What it has.
+    /// The element type.
     type Element: DeviceBytes;
-    /// Where it has it.
+    /// Their memory.
     type Memory: Memory;
 }
 
-/// What is only read: a [`Buffer`], a [`Lease`](crate::registry::Lease) or a [`LeaseMut`](crate::registry::LeaseMut).
+/// A source: a [`Buffer`], a [`Lease`](crate::registry::Lease) or a [`LeaseMut`](crate::registry::LeaseMut).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be queued",
     label = "the stream takes it by value and gives it back",
@@ -25,7 +25,7 @@ pub trait Operand: Queued + sealed::Elements<<Self as Operand>::Element, <Self a
 )]
 pub trait Source: Operand {}
 
-/// What is written: a [`Buffer`] or a [`LeaseMut`](crate::registry::LeaseMut).
+/// A target: a [`Buffer`] or a [`LeaseMut`](crate::registry::LeaseMut).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be queued to be written",
     label = "the stream takes it by value and gives it back",
@@ -45,10 +45,10 @@ pub(crate) mod sealed {
     use crate::backend::Ticket;
     use crate::memory::{Buffer, Memory, Slice};
 
-    /// Where the elements are.
+    /// Access to the elements.
     pub trait Elements<T, M> {
         fn elements(&self) -> Slice<'_, T, M>;
-        /// What an operation on them comes after besides their buffer's uses, if this was queued before.
+        /// Returns an operation to order after, in addition to the buffer's uses.
         fn last(&self) -> Option<Ticket> {
             None
         }

@@ -44,7 +44,7 @@ impl<T: Queued> Pending<T> {
     pub fn wait(self) -> Result<T, Rejected<T>> {
         match self.wait_until(None) {
             Ok(outcome) => outcome,
-            // Without a deadline nothing is left undone.
+            // Without a deadline, the wait completes.
             Err(this) => Err(Rejected { error: Error::Closed { what: "stream" }, value: this.value }),
         }
     }
@@ -93,7 +93,7 @@ impl<T: Queued> Pending<T> {
             }
             Ok(false) => Err(self),
             Err(error) => {
-                // Where the wait itself has failed it may not be over, and stays listed.
+                // If the wait itself failed, the operation may be in flight and stays listed.
                 if self.stream.backend().reached(ticket) {
                     self.value.settled(ticket);
                 }

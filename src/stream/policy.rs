@@ -1,51 +1,51 @@
-//! [`ErrorPolicy`]: what to do when a device's operations fail again and again.
+//! [`ErrorPolicy`]: the reaction to repeated failures of a device.
 
 use crate::error::OperationFault;
 
 use crate::{Error, Result};
 
-/// What kind of failure it is, for those who only count.
+/// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
-    /// Memory is short, or a budget is spent.
+    /// Out of memory, or a limit was reached.
     Memory,
     /// A kernel failed, or could not be launched.
     Launch,
-    /// A mistake of the caller's: another try is the same mistake.
+    /// An error of the caller: a retry fails again.
     Misuse,
-    /// Anything else a driver says.
+    /// Any other error of a driver.
     Other,
 }
 
-/// What to do about a failure.
+/// The reaction to a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Action {
-    /// Try the same again.
+    /// Retry the operation.
     Retry,
-    /// Do it on the host instead.
+    /// Do the work on the host.
     Fallback,
-    /// Give the device up and take it anew: its context is beyond repair.
+    /// Close the device and open it again: its context is unusable.
     Reset,
-    /// Tell the caller.
+    /// Return the error to the caller.
     Abort,
 }
 
-/// How many failures make what of a device. Each count is of failures in a row of that kind; a success ends the row.
+/// Thresholds of consecutive failures. Each counter is for one kind; a success of that kind resets it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorPolicy {
-    /// The failure for want of memory from which on the host does it.
+    /// The number of consecutive memory failures from which on the host does the work.
     pub memory_fallback: u32,
-    /// The launch failure from which on the host does it.
+    /// The number of consecutive launch failures from which on the host does the work.
     pub launch_fallback: u32,
-    /// The failure of another kind from which on it is not tried again.
+    /// The number of consecutive failures of another kind from which on there is no retry.
     pub abort: u32,
-    /// Failures of all kinds without a reset after which the device is taken anew.
+    /// The total number of failures after which the device is reset.
     pub reset: u32,
 }
 
-/// Failures as they come, and what the policy says of each.
+/// Counts failures and returns the reaction of a policy.
 #[derive(Clone, Debug)]
 #[doc(alias = "CudaErrorHandler")]
 pub struct ErrorGuard {
@@ -54,17 +54,18 @@ pub struct ErrorGuard {
     since_reset: u32,
 }
 
-/// How a guarded operation ended.
+/// The outcome of a guarded operation.
 #[derive(Debug)]
 pub enum Guarded<T> {
     /// It succeeded.
     Done(T),
-    /// It failed with this, its own error, and the policy says what now: never [`Action::Retry`].
+    /// It failed with this error, and the policy returned this reaction: never [`Action::Retry`].
     Failed(Error, Action),
 }
 
 impl ErrorPolicy {
-    /// The second want of memory and the third launch failure go to the host, the fifth failure of another kind is told, and the fifteenth of all resets.
+    /// Fallback at the second memory failure and the third launch failure, an abort at the fifth other failure, a reset at the fifteenth failure of
+    /// any kind.
     pub const DEFAULT: Self = Self { memory_fallback: 2, launch_fallback: 3, abort: 5, reset: 15 };
 }
 
@@ -75,7 +76,7 @@ impl Default for ErrorPolicy {
 }
 
 impl Kind {
-    /// Of an error.
+    /// Returns the kind of an error.
     #[must_use]
     pub fn of(error: &Error) -> Self {
         match error {
@@ -92,7 +93,7 @@ impl Kind {
         }
     }
 
-    /// Of a driver's answer: by its number, which any later call repeats once a kernel has broken the context, then by the call.
+    /// Returns the kind of a driver error: by its number, which later calls repeat once a kernel has broken the context, then by the call.
     fn of_driver(call: &str, code: u32) -> Self {
         match (call, code) {
             // OUT_OF_MEMORY.
@@ -105,13 +106,13 @@ impl Kind {
 }
 
 impl ErrorGuard {
-    /// Without a failure so far.
+    /// Returns a guard without failures.
     #[must_use]
     pub const fn new(policy: ErrorPolicy) -> Self {
         Self { policy, in_a_row: [0; 3], since_reset: 0 }
     }
 
-    /// Counts a failure; what to do about it.
+    /// Counts a failure; returns the reaction.
     pub fn failed(&mut self, kind: Kind) -> Action {
         let (row, limit, then) = match kind {
             Kind::Misuse => return Action::Abort,
@@ -128,12 +129,12 @@ impl ErrorGuard {
         if self.in_a_row[row] >= limit { then } else { Action::Retry }
     }
 
-    /// An operation of a kind succeeded: the row of its failures is over.
+    /// Resets the counter of a kind after a success.
     pub fn succeeded(&mut self) {
         self.in_a_row = [0; 3];
     }
 
-    /// Does something as often as the policy says, until it succeeds. Each error is that of its own try.
+    /// Runs an operation, with the retries of the policy, until it succeeds. Each error is that of its own attempt.
     pub fn run<T>(&mut self, mut operation: impl FnMut() -> Result<T>) -> Guarded<T> {
         loop {
             match operation() {
@@ -184,7 +185,7 @@ mod tests {
             ("cuLaunchCooperativeKernel", 400, Kind::Launch),
             ("cuLaunchHostFunc", 801, Kind::Other),
             ("cuEventQuery", 1, Kind::Other),
-            // The neighbours: 699 is none, PEER_ACCESS_ALREADY_ENABLED, HOST_MEMORY_ALREADY_REGISTERED, NOT_PERMITTED.
+            // Neighbours: 699 is unused, then PEER_ACCESS_ALREADY_ENABLED, HOST_MEMORY_ALREADY_REGISTERED, NOT_PERMITTED.
             ("cuStreamQuery", 699, Kind::Other),
             ("cuStreamQuery", 704, Kind::Other),
             ("cuStreamQuery", 712, Kind::Other),

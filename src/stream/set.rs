@@ -85,7 +85,7 @@ impl StreamSet {
         if count == 0 {
             return self.role(Role::Compute);
         }
-        // Not a counter that wraps: the turn after the 2^32nd would not be the next one where the count is no power of two.
+        // Not a wrapping counter: after 2^32 calls it would skip a stream if the count is not a power of two.
         let turn = self.turn.fetch_update(Relaxed, Relaxed, |turn| Some((turn + 1) % count)).unwrap_or_else(|turn| turn);
         &self.others[turn as usize]
     }
@@ -122,7 +122,7 @@ impl core::fmt::Display for Failures {
     }
 }
 
-/// Its source is the first of them.
+/// The source is the first error.
 impl core::error::Error for Failures {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         self.0.first().map(|(_, error)| error as _)
@@ -130,22 +130,22 @@ impl core::error::Error for Failures {
 }
 
 impl From<Failures> for Error {
-    /// The first of them.
+    /// Returns the first error.
     fn from(failures: Failures) -> Self {
         failures.into_first()
     }
 }
 
 impl Failures {
-    /// Which stream, counted as [`StreamSet::iter`] does, and what it said.
+    /// Iterates over the failed streams, by their index in [`StreamSet::iter`], and their errors.
     pub fn iter(&self) -> impl Iterator<Item = (usize, &Error)> {
         self.0.iter().map(|(index, error)| (*index, error))
     }
 
-    /// The first.
+    /// Returns the first error.
     #[must_use]
     pub fn into_first(self) -> Error {
-        // There is at least one.
+        // There is at least one error.
         self.0.into_iter().next().map_or(Error::Closed { what: "stream" }, |(_, error)| error)
     }
 }
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
     use crate::backend::host::HostBackend;
 
-    /// One that counted every turn would come to 2^32, and give some stream two in a row.
+    /// A plain counter would reach 2^32 and return the same stream twice in a row.
     #[test]
     fn no_more_is_counted_than_whose_turn_it_is() {
         let backend = HostBackend::builder().build().expect("a backend");

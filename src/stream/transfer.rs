@@ -43,7 +43,8 @@ impl Stream {
         let queued = (|| {
             let (source, target) = (from.elements().slice(range)?, to.elements());
             let target = target.slice(at..end::<A::Element>(at, source.len(), target.len())?)?;
-            // SAFETY: what this operation has alone, or in common with others that read, until it is executed: whoever drops them frees them after it.
+            // SAFETY: the operation has the target exclusively and the source in common with readers, until it is executed: the memory of dropped
+            // operands is freed after it.
             unsafe { self.queue_copy(source, target, [from.last(), to.last()]) }
         })();
         self.pending(queued, (from, to))
@@ -60,7 +61,7 @@ impl Stream {
     /// the contents of the range are unspecified.
     pub fn fill<B: Target>(&self, to: B, range: impl RangeBounds<usize>, value: B::Element) -> Queue<B> {
         let (ticket, outcome) = match to.elements().slice(range) {
-            // SAFETY: what is this operation's own until it is executed.
+            // SAFETY: the target is exclusive until the operation is executed.
             Ok(target) => unsafe { self.queue_fill(target, value, to.last()) },
             Err(error) => (None, Err(error)),
         };

@@ -1,8 +1,7 @@
-//! Waiting at rings whose readers write nothing: the bell stands beside the ring.
+//! Waiting at rings whose readers write nothing: the wait word is not in the ring.
 //!
-//! A reader of [`lossy`](crate::ring::lossy) or [`mailbox`](crate::ring::mailbox) may see the ring in memory that it cannot
-//! write, so it cannot count itself there. Ends that are waited at together share a word of this process instead, and whoever publishes looks at
-//! it afterwards, as at the word in a ring's header.
+//! A reader of [`lossy`](crate::ring::lossy) or [`mailbox`](crate::ring::mailbox) may have the ring in read-only memory, so it cannot count itself
+//! there. Ends that are connected here share a wait word in this process instead. The writer checks it after each publish.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,29 +11,29 @@ use super::waiting::{How, Waiting};
 use crate::ring::{Bells, End, Follow, Pop, PopError, Publish, Push, PushError};
 use crate::{CacheLineAligned, HostWord, RmwWord};
 
-/// A writer, and the bell of its readers. It never waits: `send` is as quick as `try_send`.
+/// A writer with the wait word of its readers. It never waits: `send` is as fast as `try_send`.
 pub struct Publisher<E, W = HostWord> {
     end: E,
     bell: Arc<CacheLineAligned<W>>,
-    /// The bell of this side, which never sleeps.
+    /// The wait word of this side, which never sleeps.
     nobody: W,
 }
 
-/// A reader, and the bell that it sleeps at. Clone it for another reader, if it can be cloned.
+/// A reader with its wait word. Clone it for another reader, if the reader can be cloned.
 pub struct Follower<E, W = HostWord> {
     end: E,
     bell: Arc<CacheLineAligned<W>>,
-    /// The bell of the other side, which never sleeps.
+    /// The wait word of the other side, which never sleeps.
     nobody: W,
 }
 
-/// A writer and a reader of one ring, with a bell beside it, to be waited at as a [`pair`](super::pair).
+/// Connects a writer and a reader of one ring with a shared wait word, for [`pair`](super::pair).
 pub fn beside<W: RmwWord, S: Publish, R: Follow>(writer: S, reader: R) -> (Publisher<S, W>, Follower<R, W>) {
     let bell = Arc::new(CacheLineAligned::new(W::new(0)));
     (Publisher { end: writer, bell: Arc::clone(&bell), nobody: W::new(0) }, Follower { end: reader, bell, nobody: W::new(0) })
 }
 
-/// A writer whose readers wait: the first of them, and its clones.
+/// Connects a writer with a reader that waits; clone the reader for more.
 ///
 /// ```
 /// use ringmem::ring::mailbox::Mailbox;
@@ -54,8 +53,8 @@ where
     Waiting::pair(writer, reader, how)
 }
 
-/// A reader whose writer is elsewhere: a device, another process. Nobody there looks at a bell, so it yields where it is told to sleep, and its
-/// futures ask to be polled again.
+/// Wraps a reader whose writer is elsewhere: on a device, in another process. The writer wakes nobody, so the reader yields instead of sleeping,
+/// and its futures poll repeatedly.
 #[must_use]
 pub fn follow<R: Follow>(reader: R, how: How) -> Waiting<Follower<R>>
 where
@@ -70,24 +69,24 @@ where
 }
 
 impl<E, W> Publisher<E, W> {
-    /// The writer itself, to look at.
+    /// Returns the writer.
     pub const fn end(&self) -> &E {
         &self.end
     }
 
-    /// The writer itself. Within [`Waiting::with_end`] its readers are woken afterwards.
+    /// Returns the writer for mutation. Within [`Waiting::with_end`] its readers are woken afterwards.
     pub const fn end_mut(&mut self) -> &mut E {
         &mut self.end
     }
 }
 
 impl<E, W> Follower<E, W> {
-    /// The reader itself, to look at.
+    /// Returns the reader.
     pub const fn end(&self) -> &E {
         &self.end
     }
 
-    /// The reader itself.
+    /// Returns the reader for mutation.
     pub const fn end_mut(&mut self) -> &mut E {
         &mut self.end
     }
@@ -98,7 +97,7 @@ impl<E, W: RmwWord> End for Publisher<E, W> {
     fn bells(&self) -> Bells<'_, W> {
         Bells { theirs: &self.bell, ours: &self.nobody }
     }
-    /// Never: it does not know who reads.
+    /// Always false: the writer does not know its readers.
     fn is_disconnected(&self) -> bool {
         false
     }
@@ -111,7 +110,7 @@ impl<E, W: RmwWord> End for Publisher<E, W> {
 
 impl<E: Publish, W: RmwWord> Push for Publisher<E, W> {
     type Item = E::Item;
-    /// Never refused.
+    /// Never fails.
     #[inline]
     fn push(&mut self, value: E::Item) -> Result<(), PushError<E::Item>> {
         self.end.publish(value);

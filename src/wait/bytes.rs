@@ -1,4 +1,4 @@
-//! Waiting at ends of messages of any length.
+//! Waiting for messages of variable length.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
@@ -14,21 +14,21 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// # Errors
     ///
-    /// [`PushError`]: not now, never, or corrupt.
+    /// [`PushError`]: full, too large, or corrupt.
     pub fn try_send_bytes(&mut self, message: &[u8]) -> Result<(), PushError> {
         self.attempt(|end| end.push_bytes(message))
     }
 
-    /// Pushes a copy of `message`, once there is room for it. In place: [`wait`](Self::wait) for a grant that is written and committed.
+    /// Pushes a copy of `message`; waits for room. To write in place, use [`wait`](Self::wait) with a grant.
     ///
     /// # Errors
     ///
-    /// [`WaitError::Disconnected`] when nobody receives any more; [`WaitError::Refused`] of a message that never fits, or a corrupt ring.
+    /// [`WaitError::Disconnected`] if the receiver was dropped; [`WaitError::Refused`] for a message that never fits, or a corrupt ring.
     pub fn send_bytes(&mut self, message: &[u8]) -> Result<(), WaitError<PushError>> {
         self.outcome_until(None, |end| push(end, message))
     }
 
-    /// As [`send_bytes`](Self::send_bytes), for at most so long.
+    /// As [`send_bytes`](Self::send_bytes), with a timeout.
     ///
     /// # Errors
     ///
@@ -37,7 +37,7 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
         self.outcome_until(Instant::now().checked_add(most), |end| push(end, message))
     }
 
-    /// As [`send_bytes`](Self::send_bytes), until the deadline at most.
+    /// As [`send_bytes`](Self::send_bytes), with a deadline.
     ///
     /// # Errors
     ///
@@ -46,7 +46,7 @@ impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
         self.outcome_until(Some(deadline), |end| push(end, message))
     }
 
-    /// Pushes a copy of `message`, once there is room for it. A future that is dropped before has pushed nothing.
+    /// Pushes a copy of `message`; waits for room. A future that is dropped earlier has pushed nothing.
     ///
     /// # Errors
     ///
@@ -68,27 +68,27 @@ pub(super) fn push<E: PushBytes>(end: &mut E, message: &[u8]) -> Option<Result<(
 }
 
 impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
-    /// Pops one message into the beginning of `into` if one is there: bytes of the message.
+    /// Pops a message into the beginning of `into`, if there is one; returns its length in bytes.
     ///
     /// # Errors
     ///
-    /// [`PopError`]; after `TooSmall` the message is still there.
+    /// [`PopError`]; after `TooSmall` the message stays in the ring.
     pub fn try_recv_bytes(&mut self, into: &mut [u8]) -> Result<usize, PopError> {
         self.attempt(|end| end.pop_bytes(into))
     }
 
-    /// Pops one message into the beginning of `into`, once there is one: bytes of the message. In place: [`wait`](Self::wait) for a frame that is
-    /// read and released.
+    /// Pops a message into the beginning of `into`; waits for one; returns its length in bytes. To read in place, use [`wait`](Self::wait) with a
+    /// frame.
     ///
     /// # Errors
     ///
-    /// [`WaitError::Disconnected`] when nothing is left and nobody sends any more; [`WaitError::Refused`] of a message that is longer than
-    /// `into`, which stays, or of a corrupt ring.
+    /// [`WaitError::Disconnected`] if the ring is empty and the sender was dropped; [`WaitError::Refused`] for a message longer than `into`, which
+    /// stays in the ring, or for a corrupt ring.
     pub fn recv_bytes(&mut self, into: &mut [u8]) -> Result<usize, WaitError<PopError>> {
         self.outcome_until(None, |end| pop(end, into))
     }
 
-    /// As [`recv_bytes`](Self::recv_bytes), for at most so long.
+    /// As [`recv_bytes`](Self::recv_bytes), with a timeout.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
         self.outcome_until(Instant::now().checked_add(most), |end| pop(end, into))
     }
 
-    /// As [`recv_bytes`](Self::recv_bytes), until the deadline at most.
+    /// As [`recv_bytes`](Self::recv_bytes), with a deadline.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
         self.outcome_until(Some(deadline), |end| pop(end, into))
     }
 
-    /// Pops one message into the beginning of `into`, once there is one. Dropping the future takes none.
+    /// Pops a message into the beginning of `into`; waits for one. Dropping the future takes no message.
     ///
     /// # Errors
     ///

@@ -1,23 +1,23 @@
-//! Why nothing was sent or received.
+//! Errors of sending, receiving and waiting.
 
 use crate::attach::Corrupt;
 
-/// The value that was not sent, and why.
+/// An error of sending, with the value.
 #[derive(thiserror::Error)]
 pub enum SendError<T> {
-    /// The deadline has passed.
+    /// The deadline passed.
     #[error("the ring was full until the deadline")]
     Timeout(T),
-    /// Nobody receives any more.
+    /// The receiver was dropped.
     #[error("the receiver was dropped")]
     Disconnected(T),
-    /// The other side's index claims what cannot be.
+    /// The other side's index is out of range.
     #[error("ring is corrupt: the receiving end's index is out of range")]
     Corrupt(T),
 }
 
 impl<T> SendError<T> {
-    /// The value that was not sent.
+    /// Returns the value that was not sent.
     pub fn into_inner(self) -> T {
         match self {
             Self::Timeout(value) | Self::Disconnected(value) | Self::Corrupt(value) => value,
@@ -36,30 +36,30 @@ impl<T> std::fmt::Debug for SendError<T> {
     }
 }
 
-/// Why nothing was received.
+/// An error of receiving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecvError {
-    /// The deadline has passed.
+    /// The deadline passed.
     #[error("the ring was empty until the deadline")]
     Timeout,
-    /// Nothing is left, and nobody sends any more.
+    /// The ring is empty, and the sender was dropped.
     #[error("the sender was dropped, and all its messages were received")]
     Disconnected,
-    /// The other side's index claims what cannot be.
+    /// The other side's index is out of range.
     #[error(transparent)]
     Corrupt(Corrupt),
 }
 
-/// Why a wait for something else than a value gave nothing.
+/// An error of [`wait`](super::Waiting::wait).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError<R> {
-    /// The deadline has passed.
+    /// The deadline passed.
     #[error("the deadline passed")]
     Timeout,
-    /// The other end has left, and nothing comes of it any more.
+    /// The other end was dropped, and the attempt cannot succeed any more.
     #[error("the other end has left")]
     Disconnected,
-    /// Waiting longer would not help.
+    /// The attempt failed for good.
     #[error(transparent)]
     Refused(R),
 }

@@ -1,4 +1,4 @@
-//! Waiting without a thread: futures of any executor.
+//! Waiting as a future, on any executor.
 
 use std::fmt;
 use std::future::Future;
@@ -11,10 +11,10 @@ use super::waiting::{How, Rings, Waiting, enlist, pop, push, strike};
 use super::{RecvError, SendError, WaitError};
 use crate::ring::{End, Pop, Push};
 
-/// A task's place on the shelf of its side, from its first poll that found nothing to its last.
+/// A task's entry in the wakers of its side, from its first unsuccessful poll to its last.
 pub(super) struct Place {
     key: Option<u64>,
-    /// The other side was woken for what a poll that found nothing may have published.
+    /// The other side was woken after a poll that may have published something.
     rang: bool,
 }
 
@@ -23,7 +23,7 @@ impl Place {
         Self { key: None, rang: false }
     }
 
-    /// Tries; if there is nothing yet, puts the waker on the shelf and tries once more.
+    /// Tries; without success, stores the waker and tries once more.
     pub(super) fn poll<E: End, P: Park<E::Word>, R>(
         &mut self,
         waiting: &mut Waiting<E, P>,
@@ -34,7 +34,7 @@ impl Place {
             if let Some(result) = attempt(waiting.end_mut()) {
                 return Some(Some(result));
             }
-            // What the other side did before it left is visible once it is seen to have left.
+            // The other side's work before it was dropped is visible once it is seen as disconnected.
             waiting.end().is_disconnected().then(|| attempt(waiting.end_mut()))
         };
         let mut done = try_once(waiting);
@@ -42,7 +42,7 @@ impl Place {
             waiting.ring();
         }
         if done.is_none() && (waiting.alone || !matches!(waiting.how, How::Sleep { .. })) {
-            // Nobody will wake it: it asks to be polled again.
+            // No other end will wake this task: poll again.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -61,12 +61,12 @@ impl Place {
 
     fn enter<E: End, P: Park<E::Word>>(&mut self, waiting: &mut Waiting<E, P>, cx: &Context<'_>) {
         let key = *self.key.get_or_insert_with(|| {
-            // Unique among the tasks of one shelf, also with many handles.
+            // Unique among the tasks of one side, also with many handles.
             static NEXT: AtomicU64 = AtomicU64::new(0);
             NEXT.fetch_add(1, Relaxed)
         });
         let word = waiting.end().bells().ours;
-        // Cloned and dropped outside the lock: a waker is somebody else's code.
+        // Cloned and dropped outside the lock: a waker is foreign code.
         let mut waker = Some(cx.waker().clone());
         waiting.shelf().with(|wakers| match (wakers.iter_mut().find(|(other, _)| *other == key), waker.take()) {
             (Some((_, old)), Some(new)) => waker = Some(std::mem::replace(old, new)),
@@ -83,7 +83,7 @@ impl Place {
         let Some(key) = self.key.take() else { return };
         let word = waiting.end().bells().ours;
         let waker = waiting.shelf().with(|wakers| {
-            // Not there: taken by the one who woke it.
+            // Not found: removed by the end that woke it.
             let place = wakers.iter().position(|(other, _)| *other == key)?;
             strike(word, 1);
             Some(wakers.swap_remove(place))
@@ -97,7 +97,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         self.wakers.of(self.side)
     }
 
-    /// As [`wait`](Self::wait), without a thread. A future that is dropped before has done what `attempt` does when it gives `None`: nothing.
+    /// As [`wait`](Self::wait), as a future. Dropping it earlier has the effect of an attempt that returned `None`: none.
     ///
     /// # Errors
     ///
@@ -118,7 +118,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
 }
 
 impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
-    /// Pops one value, once there is one. Dropping the future takes none.
+    /// Pops a value; waits for one. Dropping the future takes no value.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
 }
 
 impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
-    /// Pushes one value, once there is room. A future that is dropped before has not sent it; [`Transmit::cancel`] gives it back.
+    /// Pushes a value; waits for room. A future that is dropped earlier has not sent it; [`Transmit::cancel`] returns it.
     ///
     /// # Errors
     ///
@@ -139,7 +139,7 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
     }
 }
 
-/// What [`Waiting::recv_async`] gives.
+/// The future of [`Waiting::recv_async`].
 #[must_use = "futures do nothing unless polled"]
 pub struct Receive<'w, E: Pop, P: Park<E::Word> = Os> {
     waiting: &'w mut Waiting<E, P>,
@@ -161,7 +161,7 @@ impl<E: Pop, P: Park<E::Word>> Drop for Receive<'_, E, P> {
     }
 }
 
-/// What [`Waiting::send_async`] gives.
+/// The future of [`Waiting::send_async`].
 #[must_use = "futures do nothing unless polled"]
 pub struct Transmit<'w, E: Push, P: Park<E::Word> = Os> {
     waiting: &'w mut Waiting<E, P>,
@@ -173,7 +173,7 @@ pub struct Transmit<'w, E: Push, P: Park<E::Word> = Os> {
 impl<E: Push, P: Park<E::Word>> Unpin for Transmit<'_, E, P> {}
 
 impl<E: Push, P: Park<E::Word>> Transmit<'_, E, P> {
-    /// The value, if it was not sent.
+    /// Cancels the send; returns the value if it was not sent.
     pub fn cancel(mut self) -> Option<E::Item> {
         self.value.take()
     }
@@ -184,7 +184,7 @@ impl<E: Push, P: Park<E::Word>> Future for Transmit<'_, E, P> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Self { waiting, place, value } = &mut *self;
-        // Without a value it is over, and was polled once too often: there is nothing that another poll could wait for.
+        // Without a value it was ready before, and was polled once too often: stay pending.
         if value.is_none() {
             return Poll::Ready(Ok(()));
         }
@@ -198,7 +198,7 @@ impl<E: Push, P: Park<E::Word>> Drop for Transmit<'_, E, P> {
     }
 }
 
-/// A wait for whatever an attempt gives.
+/// The future of an arbitrary attempt.
 pub(super) struct Until<'w, E: End, P: Park<E::Word>, F> {
     waiting: &'w mut Waiting<E, P>,
     place: Place,
@@ -230,7 +230,7 @@ impl<E: End, P: Park<E::Word>, F> Drop for Until<'_, E, P, F> {
     }
 }
 
-/// What became of a value that is not waited for any more: one that is still here was not sent.
+/// Returns the outcome of a send: a value that is still present was not sent.
 pub(super) fn outcome<T>(sent: Option<Result<(), SendError<T>>>, value: &mut Option<T>) -> Result<(), SendError<T>> {
     sent.unwrap_or_else(|| value.take().map_or(Ok(()), |value| Err(SendError::Disconnected(value))))
 }

@@ -1,4 +1,4 @@
-//! Messages as a `Stream` and a `Sink`.
+//! `Stream` and `Sink` over ends that wait.
 
 mod bytes;
 
@@ -15,20 +15,20 @@ use super::{RecvError, SendError};
 use crate::ring::{Pop, Push};
 
 impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
-    /// Its messages as a [`Stream`](futures_core::Stream), which ends when the other side has left, or with an error that stays.
+    /// Converts to a [`Stream`](futures_core::Stream) of messages. It ends when the other side was dropped, or with an error that repeats.
     pub fn into_stream(self) -> Messages<E, P> {
         Messages { waiting: self, place: Place::new() }
     }
 }
 
 impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
-    /// A [`Sink`](futures_sink::Sink) for its messages, with room for one before it waits.
+    /// Converts to a [`Sink`](futures_sink::Sink) that buffers one message.
     pub fn into_sink(self) -> Outbox<E, P> {
         Outbox { waiting: Some(self), place: Place::new(), value: None }
     }
 }
 
-/// What [`Waiting::into_stream`] gives.
+/// The stream of [`Waiting::into_stream`].
 pub struct Messages<E: Pop, P: Park<E::Word> = Os> {
     waiting: Waiting<E, P>,
     place: Place,
@@ -51,10 +51,10 @@ impl<E: Pop, P: Park<E::Word>> Drop for Messages<E, P> {
     }
 }
 
-/// What [`Waiting::into_sink`] gives. A value that `start_send` took is sent by `poll_ready`, `poll_flush` or `poll_close`, which also drops the end:
-/// the other side then sees that it has left, and a later value comes back as [`Disconnected`](SendError::Disconnected).
+/// The sink of [`Waiting::into_sink`]. `poll_ready`, `poll_flush` or `poll_close` sends the value that `start_send` took. `poll_close` also drops
+/// the end; a later value is returned in [`Disconnected`](SendError::Disconnected).
 pub struct Outbox<E: Push, P: Park<E::Word> = Os> {
-    /// `None` once it was closed.
+    /// `None` after it was closed.
     waiting: Option<Waiting<E, P>>,
     place: Place,
     value: Option<E::Item>,
@@ -83,7 +83,7 @@ impl<E: Push, P: Park<E::Word>> futures_sink::Sink<E::Item> for Outbox<E, P> {
         if self.waiting.is_none() {
             return Err(SendError::Disconnected(value));
         }
-        // `poll_ready` has emptied it; a caller that did not ask gets its value back.
+        // `poll_ready` empties it; a caller that did not call it gets the value back.
         if self.value.is_some() {
             return Err(SendError::Timeout(value));
         }
@@ -97,7 +97,7 @@ impl<E: Push, P: Park<E::Word>> futures_sink::Sink<E::Item> for Outbox<E, P> {
 
     fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         let sent = ready!(self.poll_empty(cx));
-        // Its place is left: what was polled is over.
+        // Dropped together with its waker entry.
         self.waiting = None;
         Poll::Ready(sent)
     }

@@ -6,12 +6,12 @@ use super::{Park, Waiting};
 use crate::ring::Pop;
 
 impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
-    /// Iterates over messages; waits for each. Ends when [`recv`](Self::recv) fails: when the other side has left and nothing is left in the ring.
+    /// Iterates over messages; waits for each. Ends when [`recv`](Self::recv) fails: when the ring is empty and the other side was dropped.
     pub fn iter(&mut self) -> impl Iterator<Item = E::Item> {
         iter::from_fn(|| self.recv().ok())
     }
 
-    /// Iterates over the messages that are there; never waits.
+    /// Iterates over the available messages; never waits.
     pub fn try_iter(&mut self) -> impl Iterator<Item = E::Item> {
         iter::from_fn(|| self.try_recv().ok())
     }
@@ -27,7 +27,7 @@ impl<E: Pop, P: Park<E::Word>> IntoIterator for Waiting<E, P> {
     }
 }
 
-/// The messages of a receiver, until the other side has left.
+/// The iterator over a receiver's messages, until the other side was dropped.
 #[derive(Debug)]
 pub struct IntoIter<E: Pop, P: Park<E::Word>> {
     receiver: Waiting<E, P>,

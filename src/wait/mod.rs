@@ -1,23 +1,25 @@
-//! Waiting at a ring: until there is room, until there is a message, until the other side has left.
+//! Waiting at a ring: until there is room, until there is a message, until the other side is dropped.
 //!
-//! 1. The [rings](crate::ring) return at once. [`Waiting`] is an end of one that waits, in the way that [`How`] says, with a
-//!    deadline if there is one.
-//! 2. No wake-up is lost: a sleeper counts itself, looks once more, and sleeps; whoever publishes looks at the count afterwards. Both go
-//!    through one word by read-modify-write, so one of them comes first and the other sees it.
-//! 3. A future takes a message only in the poll that returns it: cancelling it loses none. One that is forgotten costs a slower wake-up, once.
-//! 4. When the other side has left, what it published comes first, then [`RecvError::Disconnected`].
+//! Use it for threads and tasks that have nothing else to do. Use the [rings](crate::ring) directly to poll, and in `no_std`.
 //!
-//! Both ends of a ring wait in the same way: an end that polls wakes nobody. A GPU wakes nobody either, so a host that waits for one polls
-//! ([`How::Spin`], [`How::SpinYield`]). Between processes threads wake each other. Tasks are woken by their own process only, by the end that
-//! [`pair`] joined with theirs; one whose peer is elsewhere asks to be polled again instead.
+//! 1. [`Waiting`] is an end that waits, by the strategy [`How`], with an optional deadline.
+//! 2. No wake-up is lost: a sleeper counts itself, checks once more, and sleeps; a publisher reads the count afterwards. Both use a
+//!    read-modify-write of one word, so one of them comes first and the other sees it.
+//! 3. A future takes a message only in the poll that returns it: cancelling it loses none. Forgetting it costs one slower wake-up.
+//! 4. Messages that the other side published before it was dropped are received first, then [`RecvError::Disconnected`].
 //!
-//! [`Waiting`] takes an end that is owned or one that is borrowed (`&mut E`): what it owns goes along to any thread or task. An end that is
-//! dropped outside of its [`Waiting`], because that had only borrowed it, wakes nobody: rule 4 is for ends that are owned, and for waits with
-//! a deadline.
+//! Both ends of a ring wait by the same strategy, because an end that polls wakes nobody. A GPU wakes nobody, so a host that waits for one polls
+//! ([`How::Spin`], [`How::SpinYield`]). Threads of different processes wake each other. Tasks are woken by an end in their own process that
+//! [`pair`] connected; otherwise they poll repeatedly.
 //!
-//! Values are [sent](Waiting::send) and [received](Waiting::recv), messages of bytes by [`send_bytes`](Waiting::send_bytes) and
-//! [`recv_bytes`](Waiting::recv_bytes); for anything else that an end does there is [`wait`](Waiting::wait). Rings whose readers write nothing have
-//! a bell [beside](broadcast) them.
+//! [`Waiting`] owns its end or borrows it (`&mut E`). A borrowed end that is dropped after its [`Waiting`] wakes nobody: rule 4 then needs a
+//! deadline.
+//!
+//! [`send`](Waiting::send) and [`recv`](Waiting::recv) move values, [`send_bytes`](Waiting::send_bytes) and [`recv_bytes`](Waiting::recv_bytes)
+//! messages of bytes; [`wait`](Waiting::wait) serves every other operation. For rings whose readers write nothing, [`broadcast`] keeps the wait
+//! word outside the ring.
+//!
+//! It does not allocate on the path of a message, and does not choose between polling and sleeping by itself.
 //!
 //! ```
 //! use ringmem::wait;

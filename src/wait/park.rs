@@ -1,4 +1,4 @@
-//! Where a sleeper sleeps.
+//! Sleeping and waking of threads.
 
 use std::sync::{Mutex, PoisonError};
 use std::task::Waker;
@@ -6,32 +6,31 @@ use std::time::Duration;
 
 use crate::{HostWord, RmwWord};
 
-/// Puts threads to sleep on a word and wakes them, and keeps the wakers of tasks. What a model checker replaces.
+/// Puts threads to sleep on a word, wakes them, and keeps the wakers of tasks. A model checker replaces it.
 pub trait Park<W>: Default {
-    /// Where the wakers of one side are.
+    /// The wakers of one side.
     type Shelf: Shelf;
 
-    /// Returns when [`wake`](Self::wake) was called after the high half of the word had become another than `epoch`, or when so much time has
-    /// passed, or for no reason.
+    /// Returns after a call of [`wake`](Self::wake) once the high half of the word differs from `epoch`, after the timeout, or spuriously.
     fn wait(&self, word: &W, epoch: u32, most: Option<Duration>);
 
-    /// Wakes all who wait on the word.
+    /// Wakes all threads that wait on the word.
     fn wake(&self, word: &W);
 }
 
 /// Wakers by key, under a lock.
 pub trait Shelf: Default {
-    /// Runs with the lock held.
+    /// Calls `run` with the lock held.
     fn with<R>(&self, run: impl FnOnce(&mut Vec<(u64, Waker)>) -> R) -> R;
 }
 
-/// The operating system: a futex on Linux, shared between processes; elsewhere a nap of at most a millisecond.
+/// The operating system: a futex on Linux, shared between processes; elsewhere a sleep of at most a millisecond.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Os;
 
 impl Shelf for Mutex<Vec<(u64, Waker)>> {
     fn with<R>(&self, run: impl FnOnce(&mut Vec<(u64, Waker)>) -> R) -> R {
-        // A waker that panicked when it was cloned has left the list as it was.
+        // A waker that panicked while being cloned has not changed the list.
         run(&mut self.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -46,7 +45,7 @@ impl Park<HostWord> for Os {
             let (seconds, nanoseconds) = (i64::try_from(most.as_secs()).ok()?, i64::from(most.subsec_nanos()));
             Some(futex::Timespec { tv_sec: seconds, tv_nsec: nanoseconds as _ })
         });
-        // Whether it was woken, interrupted, too late or not asleep at all: the caller looks again.
+        // The result does not matter: the caller checks again.
         let _ = futex::wait(high_half(word), futex::Flags::empty(), epoch, most.as_ref());
     }
 
@@ -68,15 +67,15 @@ impl Park<HostWord> for Os {
     fn wake(&self, _word: &HostWord) {}
 }
 
-/// The 32 bits that count how often sleepers were woken.
+/// Returns the 32 bits that count wake-ups.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 fn high_half(word: &HostWord) -> &std::sync::atomic::AtomicU32 {
     let place = if cfg!(target_endian = "little") { 1 } else { 0 };
-    // SAFETY: within the word, and aligned. Only the kernel reads through it, as the futex calls do: atomically.
+    // SAFETY: within the word, and aligned. Only the kernel accesses it, atomically, in futex calls.
     unsafe { &*std::ptr::from_ref(word).cast::<std::sync::atomic::AtomicU32>().add(place) }
 }
 
-/// Wakes those of the other side who sleep, after something was published or released by an end that nobody waits at.
+/// Wakes the sleepers of the other side, after a publish or release by an end without [`Waiting`].
 pub(crate) fn wake_sleepers(word: &HostWord) {
     const ONE_WAKE: u64 = 1 << 32;
     // SYNC POINT: asleep. Pairs with Waiting::sleep, as Waiting::ring does.

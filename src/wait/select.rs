@@ -1,4 +1,4 @@
-//! [`select`]: one of several receivers.
+//! [`select`]: the first message of several receivers.
 
 use core::pin::Pin;
 use core::sync::atomic::AtomicUsize;
@@ -13,10 +13,11 @@ use std::vec::Vec;
 use super::{Park, RecvError, Waiting};
 use crate::ring::Pop;
 
-/// Waits until one of several receivers has a message, has lost its sender or is corrupt, until the deadline if there is one. Returns its index and what
-/// [`recv`](Waiting::recv) returns for it; `None` if the time is up, or without receivers.
+/// Waits until one of several receivers has a message, is disconnected or corrupt, or until the deadline. Returns its index and the result of
+/// [`recv`](Waiting::recv); `None` at the deadline, or without receivers.
 ///
-/// No message of another receiver is lost: it is there at the next call. The search begins at another receiver in each call, so none is starved. Receivers whose sender is in another process are polled in a loop.
+/// Messages of the other receivers stay for the next call. Each call starts at another receiver, so none starves. Receivers whose sender is in
+/// another process are polled in a loop.
 ///
 /// ```
 /// use ringmem::wait;
@@ -59,7 +60,7 @@ pub fn select<E: Pop, P: Park<E::Word>>(
     }
 }
 
-/// The thread that waits. A wake-up before it parks is not lost: `unpark` leaves a token.
+/// The waiting thread. `unpark` before `park` leaves a token, so no wake-up is lost.
 struct Parked(Thread);
 
 impl Wake for Parked {

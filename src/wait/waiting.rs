@@ -11,24 +11,24 @@ use super::{RecvError, SendError, WaitError};
 use crate::RmwWord;
 use crate::ring::{End, Pop, PopError, Push, PushError};
 
-/// How an end waits. Both ends of a ring wait in the same way.
+/// The wait strategy of an end. Both ends of a ring use the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum How {
-    /// Looks again and again. For two threads with a core each, and for a GPU at the other end.
+    /// Polls in a loop. For two threads with a core each, and for a GPU at the other end.
     Spin,
-    /// So many looks, then a yield between looks.
+    /// Polls this often, then yields between polls.
     SpinYield {
-        /// Looks.
+        /// The number of polls.
         looks: u32,
     },
-    /// So many looks, then sleep until the other side wakes. What futures need.
+    /// Polls this often, then sleeps until the other side wakes it. Futures need this strategy.
     Sleep {
-        /// Looks.
+        /// The number of polls.
         looks: u32,
     },
 }
 
-/// A few microseconds of looking, then sleep.
+/// Polls for a few microseconds, then sleeps.
 impl Default for How {
     fn default() -> Self {
         Self::Sleep { looks: 100 }
@@ -66,7 +66,7 @@ impl Side {
     }
 }
 
-/// How often a wait has looked. 64 bits: a wait of minutes takes more looks than 32 bits count.
+/// The number of polls of a wait. 64 bits: a wait of minutes exceeds 32.
 struct Looks {
     seen: u64,
     most: u64,
@@ -81,18 +81,18 @@ impl Looks {
         Self { seen: 0, most }
     }
 
-    /// Counts one; whether it is the first after those that spin.
+    /// Counts a poll; returns whether it is the first after the spinning ones.
     const fn count(&mut self) -> bool {
         self.seen = self.seen.wrapping_add(1);
         self.seen == self.most.wrapping_add(1)
     }
 
-    /// Whether those that spin are over.
+    /// Returns whether the spinning polls are over.
     const fn are_over(&self) -> bool {
         self.seen > self.most
     }
 
-    /// Whether it is time to look at a clock, which costs more than a look.
+    /// Returns whether to read a clock, which costs more than a poll.
     const fn is_time(&self) -> bool {
         self.are_over() || self.seen.is_multiple_of(64)
     }
@@ -100,8 +100,8 @@ impl Looks {
 
 /// An end of a ring that waits.
 ///
-/// Whatever is done to it through [`Waiting`] wakes the other side if it sleeps. Dropping it drops the end and wakes the other side, which
-/// then sees that it has left; an end that it only borrowed has not left by that, and wakes nobody when it does.
+/// Every operation through [`Waiting`] wakes the other side if it sleeps. Dropping it drops the end and wakes the other side, which sees it as
+/// disconnected. A borrowed end stays connected, and wakes nobody when it is dropped.
 pub struct Waiting<E: End, P: Park<E::Word> = Os> {
     /// Taken only by `drop`.
     end: ManuallyDrop<E>,
@@ -109,11 +109,11 @@ pub struct Waiting<E: End, P: Park<E::Word> = Os> {
     pub(super) side: Side,
     park: Arc<P>,
     pub(super) wakers: Arc<Wakers<P::Shelf>>,
-    /// Whether nobody in this process wakes its tasks: the other end is elsewhere.
+    /// No end in this process wakes its tasks: the other end is elsewhere.
     pub(super) alone: bool,
 }
 
-/// Both ends of a ring, waiting in the same way: the one that fills, and the one that empties.
+/// Connects both ends of a ring, with the same strategy: producer and consumer.
 pub fn pair<F: End, D: End<Word = F::Word>>(producer: F, consumer: D, how: How) -> (Waiting<F>, Waiting<D>)
 where
     Os: Park<F::Word>,
@@ -125,14 +125,14 @@ impl<E: End> Waiting<E>
 where
     Os: Park<E::Word>,
 {
-    /// A producer whose consumer is elsewhere, in another process perhaps. Nobody wakes futures there or here: here they ask to be polled again.
+    /// Wraps a producer whose consumer is elsewhere, for example in another process. Futures poll repeatedly, here and there.
     #[must_use]
     pub fn sender(producer: E, how: How) -> Self {
         let wakers = Arc::new(Wakers { senders: Default::default(), receivers: Default::default() });
         Self::with(producer, how, Side::Sends, Arc::default(), wakers, true)
     }
 
-    /// A consumer whose producer is elsewhere, in another process perhaps. Nobody wakes futures there or here: here they ask to be polled again.
+    /// Wraps a consumer whose producer is elsewhere, for example in another process. Futures poll repeatedly, here and there.
     #[must_use]
     pub fn receiver(consumer: E, how: How) -> Self {
         let wakers = Arc::new(Wakers { senders: Default::default(), receivers: Default::default() });
@@ -141,7 +141,7 @@ where
 }
 
 impl<E: End, P: Park<E::Word>> Waiting<E, P> {
-    /// Both ends of a ring, with a way to sleep of the caller's.
+    /// Connects both ends of a ring, with a [`Park`] of the caller's.
     pub fn pair<D: End<Word = E::Word>>(producer: E, consumer: D, how: How) -> (Self, Waiting<D, P>) {
         let (park, wakers) = (Arc::new(P::default()), Arc::new(Wakers { senders: P::Shelf::default(), receivers: P::Shelf::default() }));
         let sender = Self::with(producer, how, Side::Sends, Arc::clone(&park), Arc::clone(&wakers), false);
@@ -152,20 +152,20 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         Self { end: ManuallyDrop::new(end), how, side, park, wakers, alone }
     }
 
-    /// The end itself, to look at.
+    /// Returns the end.
     #[must_use]
     pub fn end(&self) -> &E {
         &self.end
     }
 
-    /// Runs `act` on the end without waiting, then wakes the sleepers of the other side. A grant that `act` gave up makes room, so sleepers of the
+    /// Runs `act` on the end without waiting, then wakes the sleepers of the other side. A grant that `act` dropped makes room, so sleepers of the
     /// other handles of this side wake too. All wake even if `act` panics; a second panic, by a waker, does not abort the process.
     pub fn with_end<R>(&mut self, act: impl FnOnce(&mut E) -> R) -> R {
         act(&mut Rings(self).0.end)
     }
 
-    /// Waits until `attempt` gives something, by this deadline if there is one: room for so many, a grant, a frame, whatever is done to the end.
-    /// `None` is "not yet"; then it has taken nothing. Wakes as [`with_end`](Self::with_end) does.
+    /// Waits until `attempt` returns a value, with an optional deadline: for room for several values, a grant, a frame, or any other operation.
+    /// `None` means "not yet", and then `attempt` must have taken nothing. Wakes as [`with_end`](Self::with_end) does.
     ///
     /// ```
     /// use ringmem::ring::framed::{PopError, Ring};
@@ -189,7 +189,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     ///
     /// # Errors
     ///
-    /// [`WaitError`]: the deadline has passed, the other side has left and `attempt` gives nothing any more, or what `attempt` refused.
+    /// [`WaitError`]: the deadline passed, the other side was dropped and `attempt` returns nothing, or the error of `attempt`.
     pub fn wait<T, R>(
         &mut self,
         deadline: Option<Instant>,
@@ -221,11 +221,11 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         result
     }
 
-    /// Waits until `attempt` gives something, then wakes the other side if it sleeps.
+    /// Waits until `attempt` returns a value, then wakes the other side if it sleeps.
     ///
     /// # Errors
     ///
-    /// [`Gone`]: the deadline has passed, or the other side has left and `attempt` gives nothing any more.
+    /// [`Gone`]: the deadline passed, or the other side was dropped and `attempt` returns nothing.
     pub(super) fn until<R>(&mut self, deadline: Option<Instant>, mut attempt: impl FnMut(&mut E) -> Option<R>) -> Result<R, Gone> {
         let mut looks = Looks::new(self.how);
         loop {
@@ -234,7 +234,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
                 return Ok(result);
             }
             if self.end.is_disconnected() {
-                // What it did before it left is visible now. Another may have come since, and sleep.
+                // The other side's work before it was dropped is visible now. A successor may sleep already.
                 let last = attempt(&mut self.end).ok_or(Gone::Disconnected);
                 self.ring();
                 return last;
@@ -248,8 +248,8 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
                 _ if !looks.are_over() => std::hint::spin_loop(),
                 How::Spin | How::SpinYield { .. } => std::thread::yield_now(),
                 How::Sleep { .. } => {
-                    // An attempt that gave nothing may have published what a forgotten batch held. Once: two sides that stand still would
-                    // wake each other for ever.
+                    // An unsuccessful attempt may have published the contents of a forgotten batch. Only once: otherwise two idle sides would wake
+                    // each other forever.
                     if is_first_over {
                         self.ring();
                     }
@@ -262,7 +262,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         }
     }
 
-    /// Sleeps once, unless `attempt` gives something once this end is counted as asleep.
+    /// Sleeps once, unless `attempt` succeeds after this end is counted as asleep.
     fn sleep<R>(&mut self, deadline: Option<Instant>, attempt: &mut impl FnMut(&mut E) -> Option<R>) -> Option<R> {
         // SYNC POINT: asleep. Pairs with Waiting::ring.
         let epoch = (self.end.bells().ours.fetch_add(ONE_SLEEPER) >> 32) as u32;
@@ -281,7 +281,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
         self.ring_at(self.end.bells().theirs, self.side.other());
     }
 
-    /// Wakes those of a side who sleep; `word` counts them.
+    /// Wakes the sleepers of a side; `word` counts them.
     #[inline]
     fn ring_at(&self, word: &E::Word, side: Side) {
         if !matches!(self.how, How::Sleep { .. }) {
@@ -321,7 +321,7 @@ impl<E: End, P: Park<E::Word>> Waiting<E, P> {
     }
 }
 
-/// Wakes whoever sleeps at either bell when it is dropped.
+/// Wakes the sleepers of both sides when it is dropped.
 pub(super) struct Rings<'w, E: End, P: Park<E::Word>>(pub(super) &'w mut Waiting<E, P>);
 
 impl<E: End, P: Park<E::Word>> Drop for Rings<'_, E, P> {
@@ -372,14 +372,14 @@ pub(super) fn strike<W: RmwWord>(word: &W, awake: usize) {
     }
 }
 
-/// Why a wait ended with nothing.
+/// Why a wait returned nothing.
 pub(super) enum Gone {
     Late,
     Disconnected,
 }
 
 impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
-    /// Pushes one value, or gives it back at once.
+    /// Pushes a value without waiting.
     ///
     /// # Errors
     ///
@@ -389,7 +389,7 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
         self.attempt(|end| end.push(value))
     }
 
-    /// Pushes one value, once there is room.
+    /// Pushes a value; waits for room.
     ///
     /// # Errors
     ///
@@ -398,7 +398,7 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
         self.send_until(value, None)
     }
 
-    /// As [`send`](Self::send), for at most so long.
+    /// As [`send`](Self::send), with a timeout.
     ///
     /// # Errors
     ///
@@ -407,7 +407,7 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
         self.send_until(value, Instant::now().checked_add(most))
     }
 
-    /// As [`send`](Self::send), until the deadline at most.
+    /// As [`send`](Self::send), with a deadline.
     ///
     /// # Errors
     ///
@@ -428,7 +428,7 @@ impl<E: Push, P: Park<E::Word>> Waiting<E, P> {
     }
 }
 
-/// One attempt to push: `None`, with the value back in its place, if the ring is full.
+/// One attempt to push: `None`, with the value restored, if the ring is full.
 pub(super) fn push<E: Push>(end: &mut E, value: &mut Option<E::Item>) -> Option<Result<(), SendError<E::Item>>> {
     if end.is_disconnected() {
         return value.take().map(|value| Err(SendError::Disconnected(value)));
@@ -444,7 +444,7 @@ pub(super) fn push<E: Push>(end: &mut E, value: &mut Option<E::Item>) -> Option<
 }
 
 impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
-    /// Pops one value if one is there.
+    /// Pops a value without waiting.
     ///
     /// # Errors
     ///
@@ -454,16 +454,16 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
         self.attempt(E::pop)
     }
 
-    /// Pops one value, once there is one.
+    /// Pops a value; waits for one.
     ///
     /// # Errors
     ///
-    /// [`RecvError::Disconnected`] when nothing is left and nobody sends any more, or [`RecvError::Corrupt`].
+    /// [`RecvError::Disconnected`] if the ring is empty and the sender was dropped, or [`RecvError::Corrupt`].
     pub fn recv(&mut self) -> Result<E::Item, RecvError> {
         self.recv_until(None)
     }
 
-    /// As [`recv`](Self::recv), for at most so long.
+    /// As [`recv`](Self::recv), with a timeout.
     ///
     /// # Errors
     ///
@@ -472,7 +472,7 @@ impl<E: Pop, P: Park<E::Word>> Waiting<E, P> {
         self.recv_until(Instant::now().checked_add(most))
     }
 
-    /// As [`recv`](Self::recv), until the deadline at most.
+    /// As [`recv`](Self::recv), with a deadline.
     ///
     /// # Errors
     ///
@@ -499,7 +499,7 @@ pub(super) fn pop<E: Pop>(end: &mut E) -> Option<Result<E::Item, RecvError>> {
     }
 }
 
-/// Another handle of an end that has many.
+/// Another handle of an end that has several.
 impl<E: End + Clone, P: Park<E::Word>> Clone for Waiting<E, P> {
     fn clone(&self) -> Self {
         Self::with(E::clone(&self.end), self.how, self.side, Arc::clone(&self.park), Arc::clone(&self.wakers), self.alone)
@@ -511,7 +511,7 @@ impl<E: End, P: Park<E::Word>> Drop for Waiting<E, P> {
         // SAFETY: once, and the end is not used after it.
         let end = unsafe { ManuallyDrop::take(&mut self.end) };
         end.leave(|word| {
-            // After what says that this end has left.
+            // After the store that marks this end as closed.
             self.ring_at(word, self.side.other());
         });
     }

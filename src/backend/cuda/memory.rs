@@ -253,7 +253,9 @@ impl Shared {
     pub(super) fn host_may_touch(&self, home: &Device) -> Result<()> {
         process::takes_locks("cuMemAllocManaged")?;
         if !home.facts.concurrent_managed_access && self.has_kernels() {
-            return Err(Error::Busy { what: "a kernel is queued or running, and this device excludes host access to managed memory meanwhile" });
+            return Err(Error::Busy {
+                what: "a kernel is queued or running, and this device excludes host access to managed memory meanwhile",
+            });
         }
         Ok(())
     }

@@ -66,7 +66,9 @@ impl Extension for HostBackend {
             || facts,
             || {
                 if !self.shared.capabilities.concurrent_managed_access && kernels() {
-                    return Err(Error::Busy { what: "a kernel is queued or running, and this device excludes host access to managed memory meanwhile" });
+                    return Err(Error::Busy {
+                        what: "a kernel is queued or running, and this device excludes host access to managed memory meanwhile",
+                    });
                 }
                 self.shared.come_home(block, &facts);
                 Ok(())

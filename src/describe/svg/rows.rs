@@ -1,4 +1,4 @@
-//! Which rows of bytes are shown, and where.
+//! The rows of a byte map that are shown, and their positions.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ pub(super) const ROW: usize = 8;
 /// Pixels of a row that is shown, and of the mark for rows that are not.
 const SHOWN: usize = 34;
 const MARK: usize = 22;
-/// So many whole rows of one field are all shown.
+/// Up to this many whole rows of one field are all shown.
 const MOST: usize = 4;
 
 /// A row, and its top in pixels.
@@ -24,7 +24,7 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// The rows of `size` bytes, whose fields lie so.
+    /// Returns the rows of `size` bytes with these fields.
     pub fn new(size: usize, fields: impl Iterator<Item = Range<usize>>) -> Self {
         let whole = |field: Range<usize>| field.start.div_ceil(ROW)..field.end / ROW;
         let left_out = fields.map(whole).filter(|rows| rows.len() > MOST).map(|rows| rows.start + 1..rows.end - 1).collect();
@@ -35,7 +35,7 @@ impl Rows {
         self.top(self.count)
     }
 
-    /// Where a row begins; where its mark does if it is left out.
+    /// Returns the top of a row, or of its mark if it is omitted.
     pub fn top(&self, row: usize) -> usize {
         let mut top = row * SHOWN;
         for rows in self.left_out.iter().take_while(|rows| rows.start < row) {
@@ -61,7 +61,7 @@ impl Rows {
         })
     }
 
-    /// Lines of `length` rows, each with the pixels of its rows that are shown; one that is cut by a mark comes in parts.
+    /// Returns lines of `length` rows, each with the pixels of its visible rows; a line that a mark interrupts is returned in parts.
     pub fn lines(&self, length: usize) -> Vec<(usize, Range<usize>)> {
         let mut lines: Vec<(usize, Range<usize>)> = Vec::new();
         for row in self.iter() {
@@ -84,7 +84,7 @@ mod tests {
 
     #[test]
     fn rows_inside_a_long_field_become_one_mark() {
-        // 24 bytes of others, 104 of one field, 8 more: thirteen rows of which eleven are left out.
+        // 24 bytes of other fields, 104 of one field, 8 more: thirteen rows, eleven of them omitted.
         let rows = Rows::new(136, [0..8, 8..24, 24..128, 128..136].into_iter());
         let shown: Vec<(usize, usize)> = rows
             .iter()

@@ -1,33 +1,33 @@
-//! A picture of a pool: a bar for each slab, as long as the slab is in proportion, and in it every part in the colour of what it is.
+//! A picture of a pool: a bar for each slab, drawn to scale, with its parts coloured by state.
 //!
-//! Neighbours of one kind that are each too narrow to be seen are one box, whose title says how many they are.
+//! Adjacent parts of one state that are each too narrow to be visible are one box, whose tooltip has their number.
 
 use std::fmt::{self, Formatter};
 
 use super::{colours, text};
 use crate::pool::{PartState, SlabView};
 
-/// Pixels: the longest bar, what is left free at both sides, a bar's height, and from one bar's top to the next.
+/// Pixels: the longest bar, the margins, the height of a bar, and the distance of bars.
 const BAR: u32 = 880;
 const SIDE: u32 = 24;
 const HEIGHT: u32 = 26;
 const STEP: u32 = 58;
-/// From the picture's top to the first bar.
+/// Pixels from the top of the picture to the first bar.
 const TOP: u32 = 72;
-/// A part that is less wide is not drawn alone.
+/// Narrower parts are not drawn alone.
 const NARROW: f64 = 2.0;
 
-/// The parts' colours: of the same boxes as a map of bytes has.
+/// The colours of the parts.
 const STATES: [(PartState, &str, &str); 3] =
     [(PartState::Live, "live", "host"), (PartState::Cached, "cached", "device"), (PartState::Free, "free", "none")];
 
-/// Neighbours of one kind.
+/// Adjacent parts of one state.
 struct Run {
     state: PartState,
     start: u64,
     end: u64,
     parts: u64,
-    /// Each of them is.
+    /// Each of them is narrow.
     is_narrow: bool,
 }
 
@@ -57,7 +57,7 @@ g path{{stroke-width:.5}}</style>
     writeln!(f, "</svg>")
 }
 
-/// Bytes of all parts of a kind.
+/// Returns the bytes of all parts in a state.
 fn of(slabs: &[SlabView], state: PartState) -> u64 {
     slabs.iter().flat_map(|slab| &slab.parts).filter(|part| part.2 == state).map(|part| part.1).sum()
 }

@@ -1,18 +1,18 @@
-//! What a tracker takes the time from.
+//! The clock of a tracker.
 
 use std::boxed::Box;
 
-/// Nanoseconds of a clock that never goes back.
+/// A monotonic clock in nanoseconds.
 pub(super) type Clock = Box<dyn Fn() -> u64 + Send + Sync>;
 
-/// The system's monotonic clock as of its last tick, some milliseconds ago at most: to read the exact one would take longer than all else that
-/// is done for an allocation.
+/// The system's monotonic clock at its last tick, some milliseconds ago at most: reading the exact time would cost more than the rest of an
+/// allocation.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn coarse() -> Clock {
     use rustix::time::{ClockId, clock_gettime};
     Box::new(|| {
         let now = clock_gettime(ClockId::MonotonicCoarse);
-        // Since the system was started, so neither is below 0.
+        // Counts from the start of the system, so neither part is negative.
         (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
     })
 }

@@ -1,4 +1,4 @@
-//! [`AtExit`]: a report where a program ends.
+//! [`AtExit`]: a report at the end of a program.
 
 use core::fmt;
 use std::boxed::Box;
@@ -7,11 +7,11 @@ use super::{Report, Tracked};
 use crate::backend::panic::at_most_one;
 use crate::memory::Memory;
 
-/// Reports what has not come back when it is dropped, if anything has not. It is made by [`Tracked::report_at_exit`] and [`Tracked::at_exit`].
+/// Reports live blocks, if any, when it is dropped. Created by [`Tracked::report_at_exit`] and [`Tracked::at_exit`].
 ///
-/// Keep it in `main`, before whatever allocates: what is declared first is dropped last, also where `main` panics. It is a value and no
-/// function of the C library's `atexit`, since those run beside threads that still allocate, when a thread's own variables have gone. The price is
-/// that `std::process::exit` and an abort report nothing. A panic of the tracker's clock or of what is reported to goes on, unless there is one already.
+/// Declare it in `main` before anything that allocates: the first value declared is dropped last, also if `main` panics. It does not use `atexit`,
+/// whose functions run concurrently with threads that still allocate, after thread-locals are destroyed. So `std::process::exit` and an abort
+/// report nothing. A panic of the tracker's clock or of the callback propagates, unless the thread is already panicking.
 #[must_use = "dropped at once, it reports at once"]
 pub struct AtExit {
     report: Option<Box<dyn FnOnce() + Send>>,
@@ -32,7 +32,7 @@ impl AtExit {
 impl Drop for AtExit {
     fn drop(&mut self) {
         let Some(report) = self.report.take() else { return };
-        // A second panic would end the process at once, and with it what is to be dropped after this.
+        // A second panic would abort the process and skip the remaining drops.
         at_most_one(report);
     }
 }

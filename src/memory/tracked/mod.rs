@@ -29,21 +29,22 @@ use slots::{Record, Slots};
 pub use exit::AtExit;
 pub use report::{Leak, Named, Report};
 
-/// Lists the blocks that were given and have not come back: after the last buffer has gone, what is left leaked. Clones write one list.
+/// Lists the live blocks: after the last buffer is dropped, the remaining ones are leaks. Clones share one list.
 ///
-/// 1. A block is listed before it is given and taken off before the memory below has it back. Each counts for itself: two of one name are two.
-/// 2. An allocation and its end are four atomic operations on words, whatever is live, and a look at a clock; no lock, no heap but where the list
-///    grows. Who reads the list holds nobody up.
-/// 3. The list takes 72 bytes a slot. It has 64 slots or more, and beyond those at most 8 for each 3 that were in use at once: 192 bytes for a live
-///    block where it has just grown, 96 before it grows again. It does not become shorter.
-/// 4. No panic of the memory below, of the clock or of another thread takes a block off the list.
-/// 5. A program that does not name this type has nothing of it.
+/// 1. A block is listed before it is returned to the caller, and removed before the upstream free. Blocks of the same name are listed separately.
+/// 2. An allocation and its free cost four atomic operations and a read of the clock; no lock, and no heap allocation except to grow the list.
+///    Reading the list blocks no other thread.
+/// 3. The list takes 72 bytes per slot. It has at least 64 slots and at most 8 for each 3 that were in use at once: 96 to 192 bytes per live block.
+///    It never shrinks.
+/// 4. No panic of the upstream memory, of the clock or of another thread removes a block from the list.
+/// 5. Programs that do not use this type pay nothing.
 ///
-/// The line reported for a block is the caller of [`Buffer::new`](super::Buffer::new), or of any function that is `#[track_caller]` and leads
-/// there; adaptors and `dyn Memory` forward it. For a block of a [`MemoryManager`](crate::manager::MemoryManager) it is the line that created the
-/// buffer, even after the buffer has grown, and the name is the buffer's. For a block of a [`MirroredBuffer`](crate::mirror::MirroredBuffer) or of
-/// [frames](crate::double_buffer) it is the line that created the mirror or the frames. A manager's name takes a lock at each allocation and free. A block
-/// of a [`Pool`](crate::pool::Pool) is not a block of its memory, whose lines are the pool's own: track the pool, not the memory below it.
+/// The reported line is that of the caller of [`Buffer::new`](super::Buffer::new), or of any `#[track_caller]` function that leads there; adaptors
+/// and `dyn Memory` forward it. For a block of a [`MemoryManager`](crate::manager::MemoryManager) it is the line that created the buffer, also
+/// after the buffer has grown, and the name is the buffer's. For a block of a [`MirroredBuffer`](crate::mirror::MirroredBuffer) or of
+/// [frames](crate::double_buffer) it is the line that created the mirror or the frames. A manager's names take a lock at each allocation and free.
+/// Blocks of a [`Pool`](crate::pool::Pool) are not blocks of its upstream memory, whose lines are the pool's own: track the pool, not its upstream
+/// memory.
 ///
 /// ```
 /// # fn main() -> ringmem::Result<()> {
@@ -64,7 +65,7 @@ pub use report::{Leak, Named, Report};
 #[doc(alias = "GPUMemoryTracker")]
 pub struct Tracked<M> {
     shared: Arc<Shared<M>>,
-    /// What is allocated through this handle is called so; 0 for no name.
+    /// The name of allocations through this handle; 0 for none.
     name: u32,
     has_backtraces: bool,
 }
@@ -74,7 +75,7 @@ struct Shared<M> {
     clock: Clock,
     slots: Slots,
     counts: CacheLineAligned<Counts>,
-    /// From 1 on. Never taken off: a handle may have any of them.
+    /// Numbered from 1. Never removed: a handle may have any of them.
     names: Mutex<HashMap<Arc<str>, u32>>,
     /// Notes of the live blocks that have any, by block number.
     notes: Mutex<HashMap<u64, Note>>,
@@ -88,7 +89,7 @@ struct Note {
     backtrace: Option<Arc<Backtrace>>,
 }
 
-/// What every thread writes.
+/// The counters that every thread writes.
 #[derive(Default)]
 struct Counts {
     given: AtomicU64,
@@ -97,13 +98,13 @@ struct Counts {
 }
 
 impl<M: Memory> Tracked<M> {
-    /// A memory that lists its blocks. Ages are those of the system's monotonic clock, on Linux to a few milliseconds.
+    /// Wraps a memory. Ages are measured with the system's monotonic clock, on Linux with a resolution of a few milliseconds.
     #[must_use]
     pub fn new(memory: M) -> Self {
         Self::over(memory, clock::coarse())
     }
 
-    /// The same with ages by another clock: nanoseconds that never go back.
+    /// Wraps a memory, with a monotonic clock in nanoseconds for ages.
     #[must_use]
     pub fn with_clock(memory: M, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self::over(memory, Box::new(clock))
@@ -121,28 +122,28 @@ impl<M: Memory> Tracked<M> {
         Self { shared: Arc::new(shared), name: 0, has_backtraces: false }
     }
 
-    /// The same memory and list; what is allocated through this handle and its clones has a name.
+    /// Returns a handle of the same memory and list that gives its allocations a name.
     ///
-    /// A name is looked up here and not at an allocation, and is kept as long as the list.
+    /// The name is looked up here, not at each allocation, and kept as long as the list.
     #[must_use]
     pub fn named(&self, name: &str) -> Self {
         Self { name: self.shared.number_of(name), ..self.clone() }
     }
 
-    /// The same memory and list; what is allocated through this handle and its clones has a backtrace, or has none. Blocks have none unless told.
+    /// Returns a handle of the same memory and list that records a backtrace for each allocation, or none. Default: none.
     ///
-    /// Each takes thousands of bytes and far longer than the allocation: the figures above do not hold.
+    /// A backtrace takes kilobytes and much more time than the allocation: the costs above do not apply.
     #[must_use]
     pub fn backtraces(&self, are_kept: bool) -> Self {
         Self { has_backtraces: are_kept, ..self.clone() }
     }
 
-    /// The blocks that are out, the oldest first. Those that come or go meanwhile may be among them or not.
+    /// Returns the live blocks, oldest first. Concurrent allocations and frees may or may not be included.
     #[must_use]
     pub fn leaks(&self) -> Vec<Leak> {
         let mut records: Vec<Record> = self.shared.slots.records().collect();
         records.sort_unstable_by_key(|record| record.number);
-        // After the records: a name is known before the first block that has it.
+        // After the records: a name is registered before its first block.
         let names = self.shared.names();
         let now = (self.shared.clock)();
         let notes = self.shared.notes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -161,19 +162,19 @@ impl<M: Memory> Tracked<M> {
         records.into_iter().map(|record| leak(record, notes.get(&record.number).cloned().unwrap_or_default())).collect()
     }
 
-    /// The same as something to print, the largest first.
+    /// Returns the live blocks for printing, largest first.
     #[must_use]
     pub fn report(&self) -> Report {
         Report::of(self.leaks(), self.peak_bytes())
     }
 
-    /// Prints the report to the error output when what this returns is dropped; nothing where nothing is out.
+    /// Prints the report to standard error when the returned value is dropped; nothing without live blocks.
     pub fn report_at_exit(&self) -> AtExit {
-        // Whom should a broken error output be reported to?
+        // There is nowhere to report a broken standard error.
         self.at_exit(|report| drop(writeln!(std::io::stderr(), "{report}")))
     }
 
-    /// Passes the report on when what this returns is dropped; not where nothing is out.
+    /// Calls `say` with the report when the returned value is dropped; not without live blocks.
     pub fn at_exit(&self, say: impl FnOnce(&Report) + Send + 'static) -> AtExit {
         AtExit::new(self.clone(), say)
     }
@@ -204,7 +205,7 @@ impl<M: Memory> Tracked<M> {
 }
 
 impl Counts {
-    /// Counts a block; its number.
+    /// Counts a block; returns its number.
     fn add(&self, bytes: u64) -> u64 {
         let live = self.bytes.fetch_add(bytes, Relaxed) + bytes;
         if live > self.peak.load(Relaxed) {
@@ -220,7 +221,7 @@ impl<M> Shared<M> {
         if let Some(&number) = names.get(name) {
             return number;
         }
-        // No memory has room for more names.
+        // Memory cannot hold more names.
         let number = names.len() as u32 + 1;
         names.insert(name.into(), number);
         number
@@ -243,7 +244,7 @@ impl<M> Shared<M> {
     }
 }
 
-// SAFETY: the blocks are the other memory's, unchanged but for the tag, which that has back when it has the block back.
+// SAFETY: the blocks are the upstream memory's, unchanged except for the tag, which is restored before the free.
 unsafe impl<M: Memory> Memory for Tracked<M> {
     type Visibility = M::Visibility;
 
@@ -254,7 +255,7 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
         let mut block = shared.memory.alloc(layout, on)?;
         let number = shared.counts.add(layout.size() as u64);
         let origin = Origin::current();
-        // Not in a closure, which would be the caller instead.
+        // Not in a closure, which would be the caller.
         let (name, caller) = match origin {
             Some(origin) => (origin.name, origin.caller),
             None => (None, Location::caller()),
@@ -281,7 +282,7 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
 
     unsafe fn free(&self, mut block: Block, uses: &Uses) -> Result<()> {
         let shared = &*self.shared;
-        // Before the memory has it back: then another block may be at this address.
+        // Before the upstream free: afterwards another block may have this address.
         if let Some(record) = shared.slots.take(block.tag) {
             shared.counts.bytes.fetch_sub(record.bytes, Relaxed);
             if record.has_note {
@@ -289,7 +290,7 @@ unsafe impl<M: Memory> Memory for Tracked<M> {
             }
             block.tag = record.tag;
         }
-        // SAFETY: the caller's promise, and the block is again as the memory gave it.
+        // SAFETY: the caller's promise, and the block is as the upstream memory returned it.
         unsafe { shared.memory.free(block, uses) }
     }
 

@@ -1,4 +1,4 @@
-//! [`Report`]: what is out, as data and as text.
+//! [`Report`]: the live blocks, as data and as text.
 
 use core::cmp::Reverse;
 use core::fmt;
@@ -11,47 +11,47 @@ use std::vec::Vec;
 
 use crate::backend::{MemoryLocation, StreamId};
 
-/// A block that has not come back.
+/// A live block.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Leak {
-    /// Blocks are numbered as they are given, from 1.
+    /// The number of the block in order of allocation, from 1.
     pub number: u64,
     /// The buffer's name in its [`MemoryManager`](crate::manager::MemoryManager); for other blocks the name given to [`Tracked::named`](super::Tracked::named).
     pub name: Option<Arc<str>>,
-    /// Bytes, as asked for.
+    /// The requested bytes.
     pub bytes: u64,
-    /// To what it is aligned, in bytes.
+    /// The alignment in bytes.
     pub align: u64,
-    /// Where it is.
+    /// The location.
     pub location: MemoryLocation,
-    /// Its address for kernels, or for the host where no kernel sees it.
+    /// The device address, or the host address if devices cannot access it.
     pub address: u64,
-    /// The stream in whose order it was allocated.
+    /// The stream, for an allocation in stream order.
     pub stream: Option<StreamId>,
     /// The line that allocated it, or that created the value that allocated it.
     pub caller: &'static Location<'static>,
-    /// How long ago that was.
+    /// The time since then.
     pub age: Duration,
-    /// The calls that led there, if [asked for](super::Tracked::backtraces).
+    /// The backtrace, if [enabled](super::Tracked::backtraces).
     pub backtrace: Option<Arc<Backtrace>>,
 }
 
-/// All blocks of a name that have not come back.
+/// All live blocks of one name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Named {
-    /// `None` for all that have no name.
+    /// `None` for those without a name.
     pub name: Option<Arc<str>>,
-    /// How many they are.
+    /// The number of blocks.
     pub blocks: u64,
-    /// Their bytes together.
+    /// Their total bytes.
     pub bytes: u64,
 }
 
-/// What has not come back, the largest first.
+/// The live blocks, largest first.
 ///
-/// As text it has a line with the sums, then one for each size, name and place, those first that have the most bytes together:
+/// The text has a line with the sums, then a line for each size, name and source line, in descending order of total bytes:
 ///
 /// ```text
 /// 1002 blocks have not come back, 4000000300 bytes; at most 4000001000 were out
@@ -62,11 +62,11 @@ pub struct Named {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Report {
-    /// The blocks, by their bytes; of equal ones the oldest first.
+    /// The blocks in descending order of bytes; equal ones oldest first.
     pub leaks: Vec<Leak>,
-    /// Their bytes together.
+    /// Their total bytes.
     pub bytes: u64,
-    /// The most bytes that were out at once.
+    /// The high-water mark of live bytes.
     pub peak: u64,
 }
 
@@ -77,13 +77,13 @@ impl Report {
         Self { leaks, bytes, peak }
     }
 
-    /// Whether nothing is out.
+    /// Returns whether there are no live blocks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.leaks.is_empty()
     }
 
-    /// The sums of each name, those first that have the most bytes.
+    /// Returns the sums by name, in descending order of bytes.
     #[must_use]
     pub fn names(&self) -> Vec<Named> {
         let mut sums = HashMap::<_, (u64, u64)>::new();
@@ -113,7 +113,7 @@ impl Report {
     }
 }
 
-/// Blocks that differ in number and age alone.
+/// Blocks that differ only in number and age.
 struct Group<'a> {
     blocks: u64,
     oldest: &'a Leak,

@@ -1,9 +1,9 @@
-//! [`Slots`]: a record of every live block, written and read without a lock.
+//! [`Slots`]: the records of the live blocks, written and read without a lock.
 //!
 //! 1. A [`slot`] has one writer at a time, and its record is read whole or not at all.
-//! 2. One is found at once where the one that this thread freed last is free. Else a cursor goes round; where three quarters of the slots are in
-//!    use when it has been round, they become twice as many. So it passes at most three used slots for each free one, on average.
-//! 3. At least 3/8 of the slots are in use when they have become more; they do not become fewer.
+//! 2. A claim first tries the slot that this thread freed last. Otherwise a cursor scans the slots; if three quarters are in use after a whole
+//!    round, their number doubles. So it skips at most three used slots per free one, on average.
+//! 3. At least 3/8 of the slots are in use after growth. The table never shrinks.
 
 mod slot;
 #[cfg(test)]
@@ -20,39 +20,39 @@ use crate::{CacheLineAligned, HostWord};
 
 pub(super) use slot::Record;
 
-/// Slots of the first chunk. Each further one has as many as all before it.
+/// Slots of the first chunk. Each further chunk has as many as all before it.
 const FIRST: usize = 64;
-/// As many chunks as make 2^31 slots: a ticket has 32 bits for an index.
+/// Enough chunks for 2^31 slots: a ticket has 32 bits for an index.
 const CHUNKS: usize = 26;
 
 type Slot = slot::Slot<HostWord>;
 
 pub(super) struct Slots {
     chunks: [OnceLock<Box<[Slot]>>; CHUNKS],
-    /// Slots in the chunks that are there. Only grows.
+    /// The number of slots in the present chunks. Only grows.
     len: AtomicUsize,
-    /// Where to look. A hint, which any thread writes: a slot's state decides.
+    /// The start of the next search. A hint that any thread writes: a slot's state decides.
     cursor: CacheLineAligned<AtomicUsize>,
 }
 
 thread_local! {
-    /// Where to look first: the slot that this thread freed last, in whichever list that was.
+    /// The slot that this thread freed last, of any list: searched first.
     static FREED: Cell<usize> = const { Cell::new(0) };
 }
 
 impl Slots {
-    /// None yet: the first is made when it is needed.
+    /// Returns an empty table: the first chunk is allocated when it is needed.
     pub fn new() -> Self {
         Self { chunks: array::from_fn(|_| OnceLock::new()), len: AtomicUsize::new(0), cursor: CacheLineAligned::new(AtomicUsize::new(0)) }
     }
 
-    /// A slot for a block to come; `None` when 2^31 are in use.
+    /// Claims a slot; `None` if 2^31 are in use.
     pub fn claim(&self) -> Option<Claim<'_>> {
         if let Some(claim) = self.try_claim(FREED.get()) {
             return Some(claim);
         }
         loop {
-            // Nothing is seen through it but the number: a chunk is seen through its lock.
+            // Only the number is read through it: a chunk is read through its lock.
             let len = self.len.load(Relaxed);
             for index in self.cursor.load(Relaxed)..len {
                 if let Some(claim) = self.try_claim(index) {
@@ -71,7 +71,7 @@ impl Slots {
         }
     }
 
-    /// The record that a ticket is for, and its slot free again. `None` for a ticket that is nobody's.
+    /// Returns the record of a ticket and frees its slot. `None` for an unknown ticket.
     pub fn take(&self, ticket: u64) -> Option<Record> {
         let index = (ticket & u64::from(u32::MAX)) as usize;
         let record = self.slot(index)?.take((ticket >> 32) as u32);
@@ -81,7 +81,7 @@ impl Slots {
         record
     }
 
-    /// The record of every block that is live all the while; of others perhaps.
+    /// Returns the records of all blocks that are live during the whole call, and possibly of others.
     pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
         self.all().filter_map(Slot::read)
     }
@@ -91,7 +91,7 @@ impl Slots {
     }
 
     fn slot(&self, index: usize) -> Option<&Slot> {
-        // Chunk `n` begins where there are `FIRST << n` slots with it and half of them without; the first has no half before it.
+        // Chunk `n` ends at `FIRST << n` slots and begins at half of them; the first begins at 0.
         let chunk = (index / FIRST).checked_ilog2().map_or(0, |log| log as usize + 1);
         let begin = if chunk == 0 { 0 } else { FIRST << (chunk - 1) };
         self.chunks.get(chunk)?.get()?.get(index - begin)
@@ -102,7 +102,7 @@ impl Slots {
         Some(Claim { slot, index })
     }
 
-    /// Twice as many slots as `len`, if there are not more already.
+    /// Doubles the number of slots, unless another thread did.
     #[cold]
     fn grow(&self, len: usize) -> Option<()> {
         let (chunk, more) = if len == 0 { (0, FIRST) } else { ((len / FIRST).ilog2() as usize + 1, len) };
@@ -112,14 +112,14 @@ impl Slots {
     }
 }
 
-/// A slot that nobody else writes to. Free again when it is dropped without a block.
+/// A slot that only this value writes. Freed if it is dropped without a block.
 pub(super) struct Claim<'a> {
     slot: slot::Claim<'a, HostWord>,
     index: usize,
 }
 
 impl Claim<'_> {
-    /// Lists a block; the ticket for which [`Slots::take`] gives the record back: the turn's low bits above the index.
+    /// Lists a block; returns the ticket for [`Slots::take`]: the low bits of the turn above the index.
     pub fn fill(self, record: &Record) -> u64 {
         u64::from(self.slot.fill(record)) << 32 | self.index as u64
     }

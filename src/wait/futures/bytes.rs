@@ -1,4 +1,4 @@
-//! Messages of any length as a `Stream` and a `Sink`: a `Vec<u8>` each.
+//! `Stream` and `Sink` of messages of variable length, as `Vec<u8>`.
 
 use std::fmt;
 use std::pin::Pin;
@@ -11,20 +11,20 @@ use crate::wait::WaitError;
 use crate::wait::bytes::{pop, push};
 
 impl<E: PopBytes, P: Park<E::Word>> Waiting<E, P> {
-    /// Its messages as a [`Stream`](futures_core::Stream), which ends when the other side has left, or with an error that stays.
+    /// Converts to a [`Stream`](futures_core::Stream) of messages. It ends when the other side was dropped, or with an error that repeats.
     pub fn into_bytes_stream(self) -> ByteMessages<E, P> {
         ByteMessages { waiting: self, place: Place::new() }
     }
 }
 
 impl<E: PushBytes, P: Park<E::Word>> Waiting<E, P> {
-    /// A [`Sink`](futures_sink::Sink) for its messages, with room for one before it waits.
+    /// Converts to a [`Sink`](futures_sink::Sink) that buffers one message.
     pub fn into_bytes_sink(self) -> ByteOutbox<E, P> {
         ByteOutbox { waiting: Some(self), place: Place::new(), message: None, refused: None }
     }
 }
 
-/// What [`Waiting::into_bytes_stream`] gives.
+/// The stream of [`Waiting::into_bytes_stream`].
 pub struct ByteMessages<E: PopBytes, P: Park<E::Word> = Os> {
     waiting: Waiting<E, P>,
     place: Place,
@@ -41,12 +41,12 @@ impl<E: PopBytes, P: Park<E::Word>> futures_core::Stream for ByteMessages<E, P> 
     }
 }
 
-/// One attempt to pop a message into as many bytes as it has: `None` if the ring is empty.
+/// One attempt to pop a message into a vector of its length: `None` if the ring is empty.
 fn take<E: PopBytes>(end: &mut E) -> Option<Result<Vec<u8>, WaitError<PopError>>> {
     let mut bytes = Vec::new();
     loop {
         match pop(end, &mut bytes)? {
-            // It stays until there is room for it. No message is longer than half of its ring.
+            // It stays in the ring until it fits. No message is longer than half of its ring.
             Err(WaitError::Refused(PopError::TooSmall { needed })) if needed > bytes.len() => bytes.resize(needed, 0),
             taken => {
                 return Some(taken.map(|len| {
@@ -64,11 +64,11 @@ impl<E: PopBytes, P: Park<E::Word>> Drop for ByteMessages<E, P> {
     }
 }
 
-/// What [`Waiting::into_bytes_sink`] gives. A message that `start_send` took is sent by `poll_ready`, `poll_flush` or `poll_close`, which also drops
-/// the end: the other side then sees that it has left, and a later message is [`Disconnected`](WaitError::Disconnected). One that an error was about
-/// is set aside ([`refused`](Self::refused)), and the next one may follow.
+/// The sink of [`Waiting::into_bytes_sink`]. `poll_ready`, `poll_flush` or `poll_close` sends the message that `start_send` took. `poll_close` also
+/// drops the end; a later message is [`Disconnected`](WaitError::Disconnected). A message that failed is kept in [`refused`](Self::refused), and
+/// the next one may follow.
 pub struct ByteOutbox<E: PushBytes, P: Park<E::Word> = Os> {
-    /// `None` once it was closed.
+    /// `None` after it was closed.
     waiting: Option<Waiting<E, P>>,
     place: Place,
     message: Option<Vec<u8>>,
@@ -78,7 +78,7 @@ pub struct ByteOutbox<E: PushBytes, P: Park<E::Word> = Os> {
 impl<E: PushBytes, P: Park<E::Word>> Unpin for ByteOutbox<E, P> {}
 
 impl<E: PushBytes, P: Park<E::Word>> ByteOutbox<E, P> {
-    /// The message that the last error was about, once.
+    /// Takes the message of the last error.
     pub const fn refused(&mut self) -> Option<Vec<u8>> {
         self.refused.take()
     }
@@ -102,7 +102,7 @@ impl<E: PushBytes, P: Park<E::Word>> futures_sink::Sink<Vec<u8>> for ByteOutbox<
     }
 
     fn start_send(mut self: Pin<&mut Self>, message: Vec<u8>) -> Result<(), Self::Error> {
-        // `poll_ready` has emptied it; a caller that did not ask is refused.
+        // `poll_ready` empties it; a caller that did not call it is refused.
         let refused = match (&self.waiting, &self.message) {
             (None, _) => WaitError::Disconnected,
             (Some(_), Some(_)) => WaitError::Timeout,
@@ -121,7 +121,7 @@ impl<E: PushBytes, P: Park<E::Word>> futures_sink::Sink<Vec<u8>> for ByteOutbox<
 
     fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
         let sent = ready!(self.poll_empty(cx));
-        // Its place is left: what was polled is over.
+        // Dropped together with its waker entry.
         self.waiting = None;
         Poll::Ready(sent)
     }

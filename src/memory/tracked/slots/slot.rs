@@ -1,8 +1,8 @@
-//! [`Slot`]: one record, written by one and read by any.
+//! [`Slot`]: one record with one writer and any number of readers.
 //!
-//! 1. A slot is free, claimed or live. Who claims it is the only one that writes to it until it is free again.
-//! 2. A record is read whole or not at all: the slot is live, and in the same turn, before and after. Every word is written by release and read
-//!    by acquire, so that who reads a word of a later turn sees that turn's claim.
+//! 1. A slot is free, claimed or live. Only the claimer writes it until it is free again.
+//! 2. A record is read whole or not at all: the slot is live and of the same turn before and after. Every word is stored with release and loaded
+//!    with acquire, so that a reader that sees a word of a later turn sees that turn's claim.
 
 use core::array;
 use core::mem::forget;
@@ -13,16 +13,16 @@ use ringmem_layouts::RmwWord;
 
 use crate::backend::{MemoryLocation, StreamId};
 
-/// What is kept of a block.
+/// The record of a block.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Record {
     pub number: u64,
-    /// When it was asked for, by the tracker's clock.
+    /// The time of the allocation, by the tracker's clock.
     pub since: u64,
     pub bytes: u64,
     pub align: u64,
     pub address: u64,
-    /// The block's, as the memory below gave it.
+    /// The tag of the upstream block.
     pub tag: u64,
     pub stream: Option<StreamId>,
     pub location: MemoryLocation,
@@ -32,11 +32,11 @@ pub(in super::super) struct Record {
     pub caller: &'static Location<'static>,
 }
 
-/// On the host 72 bytes.
+/// 72 bytes on the host.
 pub(super) struct Slot<W> {
-    /// The turn, which goes up with each claim, above [`TURN`]; the phase below.
+    /// The turn, which increases with each claim, above [`TURN`]; the phase below.
     state: W,
-    // INVARIANT: in a slot that is live, or has been since it was claimed last, what `words` makes of a record.
+    // INVARIANT: in a slot that is live, or was since its last claim, these are the `words` of a record.
     record: [W; 8],
 }
 
@@ -55,7 +55,7 @@ impl<W: RmwWord> Slot<W> {
         self.state.load() & PHASE == FREE
     }
 
-    /// The slot, for a block to come, if it is free.
+    /// Claims the slot if it is free.
     pub fn claim(&self) -> Option<Claim<'_, W>> {
         let state = self.state.load();
         if state & PHASE != FREE {
@@ -67,10 +67,10 @@ impl<W: RmwWord> Slot<W> {
         Some(Claim { slot: self, state: claimed })
     }
 
-    /// The record of a turn, of which this is the low half, and the slot free again; `None` where that is not live. For whoever was given the
-    /// block: nobody else takes it.
+    /// Returns the record of a turn, given by its low half, and frees the slot; `None` if that turn is not live. Called by the owner of the block
+    /// only.
     pub fn take(&self, turn: u32) -> Option<Record> {
-        // Live since before its block was given, which came here from there.
+        // Live since before its block was allocated, which happened before this call.
         let state = self.state.load();
         if state & PHASE != LIVE || turn_of(state) != turn {
             return None;
@@ -81,7 +81,7 @@ impl<W: RmwWord> Slot<W> {
         record
     }
 
-    /// The record, if it is live.
+    /// Returns the record if the slot is live.
     pub fn read(&self) -> Option<Record> {
         // SYNC POINT: record written. Pairs with `Claim::fill`.
         let before = self.state.load_acquire();
@@ -90,25 +90,25 @@ impl<W: RmwWord> Slot<W> {
         }
         // SYNC POINT: record begun. Pairs with the stores in `Claim::fill`.
         let words = array::from_fn(|index| self.record[index].load_acquire());
-        // Torn, it would be no record.
+        // Otherwise the record may be torn.
         if self.state.load() == before { record(words) } else { None }
     }
 }
 
-/// A slot that nobody else writes to. Free again when it is dropped without a block.
+/// A slot that only this value writes. Freed if it is dropped without a block.
 pub(super) struct Claim<'a, W: RmwWord> {
     slot: &'a Slot<W>,
-    /// The slot's.
+    /// The slot's state.
     state: u64,
 }
 
 impl<W: RmwWord> Claim<'_, W> {
-    /// Lists a block; the low half of its turn.
+    /// Lists a block; returns the low half of its turn.
     pub fn fill(self, record: &Record) -> u32 {
         let Self { slot, state } = self;
         forget(self);
         for (word, value) in slot.record.iter().zip(words(record)) {
-            // SYNC POINT: record begun. Pairs with the loads in `Slot::read`: who sees a word of this record sees the claim after it.
+            // SYNC POINT: record begun. Pairs with the loads in `Slot::read`: a reader of a word of this record then sees the claim.
             word.store_release(value);
         }
         let live = state & !PHASE | LIVE;
@@ -145,7 +145,7 @@ fn words(record: &Record) -> [u64; 8] {
     [record.number, record.since, record.bytes, record.address, record.tag, stream, facts, caller]
 }
 
-/// The record that makes these words, all of one record; `None` before the first.
+/// Returns the record of these words; `None` before the first.
 fn record([number, since, bytes, address, tag, stream, facts, caller]: [u64; 8]) -> Option<Record> {
     let caller: *const Location<'static> = ptr::with_exposed_provenance(caller as usize);
     Some(Record {
@@ -159,7 +159,7 @@ fn record([number, since, bytes, address, tag, stream, facts, caller]: [u64; 8])
         location: LOCATIONS[(facts >> LOCATION & 3) as usize],
         name: (facts >> NAME) as u32,
         has_note: facts & NOTE != 0,
-        // SAFETY: null, or a reference that lives for ever and is only read through: words have no other.
+        // SAFETY: null, or a reference with static lifetime: these words are only written with such.
         caller: unsafe { caller.as_ref() }?,
     })
 }

@@ -49,7 +49,7 @@ fn a_ticket_gives_its_record_back_once() {
         assert_whole(&got);
         assert!(slots.take(ticket).is_none());
     }
-    // In a slot's next turn the ticket of the one before is nobody's.
+    // In a slot's next turn, the ticket of the previous turn is unknown.
     let again: Vec<u64> = (0..1000).map(|number| give(&slots, number)).collect();
     assert!(tickets.iter().all(|&ticket| slots.take(ticket).is_none()));
     assert_eq!((again.len(), slots.records().count()), (1000, 1000));
@@ -72,7 +72,7 @@ fn slots_are_at_most_8_to_3_of_the_most_that_were_used() {
     let mut most = 0;
     for round in 0_u64..20_000 {
         live.push(give(&slots, round));
-        // Holes everywhere, with half of them filled again.
+        // Holes everywhere, half of them filled again.
         if round % 3 == 0 {
             let ticket = live.swap_remove((round * 7919) as usize % live.len());
             assert!(slots.take(ticket).is_some());
@@ -92,7 +92,7 @@ fn a_list_that_is_not_full_does_not_grow() {
     for ticket in live.split_off(300) {
         assert!(slots.take(ticket).is_some());
     }
-    // Several rounds of the cursor, since one slot of three is the one freed last.
+    // Several rounds of the cursor: one slot of three is the one freed last.
     for round in 0..5000 {
         let some = [0, 1, 2].map(|number| give(&slots, round * 3 + number));
         assert!(some.iter().all(|&ticket| slots.take(ticket).is_some()));
@@ -166,10 +166,10 @@ mod models {
         slot.claim().map(|claim| claim.fill(&record(number)))
     }
 
-    /// One block after another in one slot, and somebody who reads whatever is there.
+    /// One block after another in one slot, and a concurrent reader.
     fn read_while_written<const WEAK: u8>() {
         let slot = Arc::new(Slot::<LoomWord<WEAK>>::new());
-        // The reader is the other thread: loom goes back from a load to the store before it, and not from a store past its thread's own load.
+        // The reader is the other thread: loom explores older values of a load, but not stores later than the thread's own load.
         let reader = thread::spawn({
             let slot = Arc::clone(&slot);
             move || {
