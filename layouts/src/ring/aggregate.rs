@@ -1,13 +1,12 @@
-//! Many producers on one device that fill one SPSC ring together; its consumer is that of an SPSC ring. Warps use it through
-//! `ringmem-kernels`.
+//! Many producers on one device that fill one SPSC ring, whose consumer is an ordinary SPSC consumer. Warps use it through `ringmem-kernels`.
 //!
-//! 1. A producer reserves as many slots in a row as it has messages for with one read-modify-write of a counter in the device's own memory;
-//!    nothing that crosses a bus is modified, only stored to.
-//! 2. It reserves only what is free then, so nobody holds slots while it waits for room.
-//! 3. Reservations are published in the order in which they were made: each producer waits for [its turn](Producer::is_its_turn). What
-//!    reserves and never publishes stops all that come after it: they give up, each by its own deadline, and the ring is used up.
+//! 1. A producer reserves a run of slots for its messages by one read-modify-write of a counter in device memory. Across a bus there are only loads
+//!    and stores.
+//! 2. It reserves only free slots, so no producer holds slots while it waits for room.
+//! 3. Reservations are published in order: each producer waits for [its turn](Producer::is_its_turn). A producer that never publishes stops all
+//!    later ones, which give up by their own deadlines; the ring is then unusable.
 //!
-//! It does not wait: the caller does, and knows how long.
+//! It does not wait: the caller does, with its own limit.
 //!
 //! # Orderings
 //!
@@ -17,7 +16,7 @@
 //! | slot released | the store of `head` by the consumer | the load of it in [`Producer::reserve`] |
 //! | turn passed | the addition to `published`, after the store of `tail` | the load of it in [`Producer::is_its_turn`] |
 //!
-//! So the tail of a later turn is stored after that of an earlier one, and what it publishes includes the earlier ones' slots.
+//! So the tail of a later turn is stored after that of an earlier one, and publishes the earlier slots too.
 
 use core::ptr::NonNull;
 
@@ -27,9 +26,9 @@ use crate::ring::header::RingFlags;
 use crate::ring::slots::{Slots, geometry_of_both};
 use crate::{Counter, Machine, RingHeader, RingMessage, Word};
 
-/// What the producers share: 128 bytes in the device's memory. Both counters begin where the ring's indices do; zeroed is right for 0.
+/// The state shared by the producers: 128 bytes in device memory. Both counters begin at the ring's first index; zeroed memory is right for 0.
 ///
-/// Only producers store to the counters: their values decide which producer owns which slot. Safe code can therefore only load them.
+/// Only producers store to the counters, whose values determine slot ownership. Safe code can therefore only load them.
 ///
 /// ```compile_fail,E0616
 /// # use ringmem_layouts::{HostWord, Word, ring::aggregate::Aggregate};
@@ -38,7 +37,7 @@ use crate::{Counter, Machine, RingHeader, RingMessage, Word};
 /// ```
 #[repr(C, align(128))]
 pub struct Aggregate<C = u64> {
-    /// The next slot that nobody has reserved. Any producer, when it reserves.
+    /// The next unreserved slot. Written by any producer, when it reserves.
     reserved: C,
     /// The next slot to be published: whose turn it is. The producer whose turn it is, after it has published.
     published: C,
@@ -81,7 +80,7 @@ pub struct Producer<'a, T, M: Machine, C> {
     peer: &'a RingHeader<M::Word>,
     shared: &'a Aggregate<C>,
     slots: Slots<'a, M::Cell<T>>,
-    // INVARIANT: slots from `begin` to `end` are this producer's, and the consumer has released what was in them before.
+    // INVARIANT: slots from `begin` to `end` are this producer's, and the consumer has released their previous contents.
     begin: u64,
     end: u64,
     /// The consumer's index, as last seen.
@@ -89,7 +88,7 @@ pub struct Producer<'a, T, M: Machine, C> {
 }
 
 impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
-    /// Attaches to an SPSC ring: the consumer's index is polled in `own`, the producers' written to `peer`.
+    /// Attaches to an SPSC ring: the consumer's index is polled in `own`, the producers' is written to `peer`.
     ///
     /// # Errors
     ///
@@ -97,8 +96,8 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
     ///
     /// # Safety
     ///
-    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised; only one consumer and producers with the same
-    /// `shared` touches them or the headers; `shared` began at the ring's first index.
+    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised; only one consumer and producers with the same `shared` access
+    /// them or the headers; `shared` began at the ring's first index.
     pub unsafe fn new(
         own: &'a RingHeader<M::Word>,
         peer: &'a RingHeader<M::Word>,
@@ -147,12 +146,12 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
         self.end.wrapping_sub(self.head).min(self.capacity())
     }
 
-    /// Reserves up to `most` slots: the first's index and how many, 0 where none is free. One lane of those that share this end calls it
-    /// and tells the others, who [`accept`](Self::accept).
+    /// Reserves up to `most` slots; returns the first index and the number, 0 if none is free. One lane of those that share this end calls it, and
+    /// the others [`accept`](Self::accept) the result.
     ///
     /// # Errors
     ///
-    /// [`Corrupt`] if the consumer's index claims what cannot be.
+    /// [`Corrupt`] if the consumer's index is out of range.
     #[inline(always)]
     pub fn reserve(&mut self, most: u64) -> Result<(u64, u64), Corrupt> {
         let capacity = self.capacity();
@@ -165,7 +164,7 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
             }
             let used = begin.wrapping_sub(self.head);
             if used > capacity {
-                // The head may be past what others have reserved and published since; if nobody has, it cannot be.
+                // The head may be past slots that others have reserved and published since; if none have, it is out of range.
                 if self.shared.reserved.load() == begin {
                     return Err(Corrupt { head: self.head, tail: begin, capacity });
                 }
@@ -179,11 +178,11 @@ impl<'a, T, M: Machine, C: Counter> Producer<'a, T, M, C> {
         }
     }
 
-    /// Takes note of a reservation.
+    /// Accepts a reservation of another lane.
     ///
     /// # Safety
     ///
-    /// It came from [`reserve`](Self::reserve) on this end, and what that lane had seen then is visible to this one (a barrier).
+    /// It came from [`reserve`](Self::reserve) on this end, and that lane's loads happen before this call (a barrier).
     #[inline(always)]
     pub const unsafe fn accept(&mut self, begin: u64, count: u64) {
         self.begin = begin;

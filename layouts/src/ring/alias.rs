@@ -1,6 +1,6 @@
 //! The types of one kind of ring by the names of its module.
 
-/// What rings of every kind have: `$kind`, the slot of a host's ring, and the module's name.
+/// The common part of all ring modules: `$kind`, the slot of a host's ring, and the module's name.
 macro_rules! rings {
     ($kind:ident, $slot:ident, $module:literal) => {
         #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]

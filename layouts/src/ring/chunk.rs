@@ -31,7 +31,7 @@ impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
         M::Cell<T>: SliceCell<T>,
     {
         self.peek(1)?;
-        // SAFETY: it is there and this end's until it is released, for which it takes `&mut`; the cell is plain bytes.
+        // SAFETY: the message is present and this end's until it is released, which takes `&mut`; the cell is plain bytes.
         Ok(self.slot(0).with(|slot| unsafe { &*slot }))
     }
 }
@@ -39,12 +39,12 @@ impl<'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Consumer<'a, K, T, M> {
 /// Waiting messages, seen in place. Dropping it takes none.
 pub struct Chunk<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> {
     consumer: &'c mut Consumer<'a, K, T, M>,
-    // INVARIANT: so many messages from the consumer's head on are there, and not 0.
+    // INVARIANT: this many messages from the consumer's head on are present, at least one.
     count: u64,
 }
 
 impl<'c, 'a, K: OneConsumer<T, M> + InPlace, T, M: Machine> Chunk<'c, 'a, K, T, M> {
-    /// So many messages are there, and not 0.
+    /// Returns a chunk of `count` messages, all present, at least one.
     #[inline(always)]
     pub(super) const fn new(consumer: &'c mut Consumer<'a, K, T, M>, count: u64) -> Self {
         Self { consumer, count }
@@ -111,7 +111,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Chunk<'_, '_, Indexed, T, M> {
     }
 }
 
-/// Releases the taken messages, also when a drop or a closure panics.
+/// Releases the taken messages, also after a panic of a drop or a closure.
 struct Release<'c, 'a, K: OneConsumer<T, M>, T, M: Machine>(&'c mut Consumer<'a, K, T, M>);
 
 impl<K: OneConsumer<T, M>, T, M: Machine> Drop for Release<'_, '_, K, T, M> {
@@ -139,14 +139,14 @@ impl<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> IntoIterator for Chunk<'c, 'a,
     }
 }
 
-/// The messages of a chunk by value, from the first. Those that are not asked for stay in the ring.
+/// The messages of a chunk by value, in order. Messages that are not taken stay in the ring.
 ///
-/// Each is released when it is taken, so that forgetting the iterator gives nothing out twice. `for_each`, `fold` and what goes through them
-/// (`sum`, `count`, `last`) cannot be forgotten half way: they release all that they took together, at their end or when they panic.
+/// Each is released when it is taken, so forgetting the iterator duplicates none. `for_each`, `fold` and their users (`sum`, `count`, `last`)
+/// cannot be forgotten midway: they release all taken messages together at their end or panic.
 #[must_use = "messages that are not taken stay in the ring"]
 pub struct Drain<'c, 'a, K: OneConsumer<T, M>, T, M: Machine> {
     consumer: &'c mut Consumer<'a, K, T, M>,
-    // INVARIANT: so many messages from the consumer's head on are there.
+    // INVARIANT: this many messages from the consumer's head on are present.
     left: u64,
 }
 

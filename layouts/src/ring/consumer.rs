@@ -52,8 +52,8 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, as many slots at `slots` as `own` says are valid and initialised, and only this consumer and the ring's producers
-    /// access them or the headers. Of an MPSC ring `own` and `peer` are one header.
+    /// For `'a`, as many slots at `slots` as `own` says are valid and initialised, and only this consumer and the ring's producers access them or
+    /// the headers. For an MPSC ring `own` and `peer` are one header.
     pub unsafe fn new(own: &'a RingHeader<M::Word>, peer: &'a RingHeader<M::Word>, slots: NonNull<K::Slot>) -> Result<Self, AttachError>
     where
         T: RingMessage,
@@ -146,7 +146,7 @@ impl<'a, K: OneConsumer<T, M>, T, M: Machine> Consumer<'a, K, T, M> {
         self.len() == self.capacity()
     }
 
-    /// Returns the kind of ring, as its header says it.
+    /// Returns the kind of ring from its header.
     #[must_use]
     pub const fn kind(&self) -> RingFlags {
         K::FLAGS

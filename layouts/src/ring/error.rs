@@ -4,13 +4,13 @@ use core::fmt;
 
 use crate::attach::Corrupt;
 
-/// The value that was not taken, and why.
+/// An error of a push, with the value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum PushError<T> {
     /// The ring is full.
     Full(T),
-    /// The other side's index claims what cannot be; `refresh` says what.
+    /// The other side's index is out of range; `refresh` returns the indices.
     Corrupt(T),
 }
 
@@ -62,7 +62,7 @@ pub enum ReserveError {
         /// Slots.
         capacity: u64,
     },
-    /// The other side's index claims what cannot be.
+    /// The other side's index is out of range.
     Corrupt(Corrupt),
 }
 
@@ -72,12 +72,12 @@ pub enum ReserveError {
 pub enum PopError {
     /// The ring is empty.
     Empty,
-    /// The other side's index claims what cannot be.
+    /// The other side's index is out of range.
     Corrupt(Corrupt),
 }
 
 impl<T> PushError<T> {
-    /// The value that was not taken.
+    /// Returns the value that was not pushed.
     pub fn into_inner(self) -> T {
         match self {
             Self::Full(value) | Self::Corrupt(value) => value,

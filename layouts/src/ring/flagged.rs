@@ -1,16 +1,15 @@
-//! One producer, one consumer, a flag in each slot: what the consumer polls is the slot itself.
+//! A single-producer single-consumer queue with a flag in each slot: the consumer polls the slot itself.
 //!
-//! 1. Everything pushed is popped once, in order; a push that does not fit gives its value back.
-//! 2. Wait-free: every operation is a bounded number of steps, whatever the other side does. Loads and stores only.
-//! 3. A message and its flag travel together. Across a bus that saves the consumer the read of an index for every message, which is why
-//!    this ring is there; between two threads [`spsc`](crate::ring::spsc) publishes less.
-//! 4. A batch is published with one release store: its first slot's flag, last.
+//! 1. Every value is popped once, in order. `push` on a full ring returns `Err(PushError::Full(value))`.
+//! 2. Wait-free: every operation takes a bounded number of steps. Loads and stores only.
+//! 3. A message and its flag travel together. Across a bus this saves the consumer the read of an index per message. Between two threads use
+//!    [`spsc`](crate::ring::spsc), which publishes less often.
+//! 4. A batch is published with one release store: the flag of its first slot, stored last.
 //!
-//! The flag of index `i` is `lap(i) << 1 | 1`, where the lap is the index with which it began. So it tells a message from one a lap older, and
-//! zeroed memory is empty. A flag names a stale slot, it does not protect a live one: the producer asks the consumer's index before it
-//! writes.
+//! The flag of index `i` is `lap(i) << 1 | 1`, where a lap is identified by its first index. So a flag of an older lap differs, and zeroed memory
+//! is empty. Flags identify stale slots but do not protect live ones: the producer polls the consumer's index before it writes.
 //!
-//! It does not wait and does not wake. Slots lie apart by their flags, so there are no slices in place.
+//! It does not wait or wake. Flags separate the payloads, so there are no slices in place.
 //!
 //! # Orderings
 //!

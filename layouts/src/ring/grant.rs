@@ -51,7 +51,7 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> Grant<'p, 'a, K, T, M> {
         self.count
     }
 
-    /// Returns whether no slots were asked for.
+    /// Returns whether the grant is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
@@ -93,7 +93,7 @@ impl<'p, 'a, K: OneProducer<T, M>, T, M: Machine> Grant<'p, 'a, K, T, M> {
 }
 
 impl<T, M: Machine<Cell<T>: SliceCell<T>>> Grant<'_, '_, Indexed, T, M> {
-    /// Counts the first `count` slots as written, those that [`as_mut_slices`](Self::as_mut_slices) was used for.
+    /// Marks the first `count` slots as written, after a use of [`as_mut_slices`](Self::as_mut_slices).
     ///
     /// # Safety
     ///
@@ -109,7 +109,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Grant<'_, '_, Indexed, T, M> {
         let rest = self.end.wrapping_sub(*tail);
         let first = slots.before_wrap(*tail, rest);
         let run = |index: u64, count: u64| {
-            // SAFETY: `count` free slots short of the wrap, this grant's as long as it is borrowed.
+            // SAFETY: `count` free slots before the wrap, this grant's as long as it is borrowed.
             unsafe { core::slice::from_raw_parts_mut(slots.run(index).as_ptr().cast(), count as usize) }
         };
         [run(*tail, first), run(tail.wrapping_add(first), rest - first)]

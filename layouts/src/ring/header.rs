@@ -6,11 +6,11 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 use crate::attach::{AttachError, Corrupt};
 use crate::{AbiHash, Layout, RingLayout, RingMessage, Word, layout_table};
 
-/// What a ring's constants begin with.
+/// The magic number at the start of a ring's constants.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"rm.ring\0");
 
 bitflags! {
-    /// What kind of ring it is: one of these.
+    /// The kind of a ring: one of these.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct RingFlags: u64 {
         /// 1: one producer, one consumer, both indices in the header ([`spsc`](crate::ring::spsc)).
@@ -50,11 +50,11 @@ pub struct RingHeader<W = u64> {
 pub struct ProducerLine<W = u64> {
     /// Index of the next slot to be filled; free-running. Producer, at each publish.
     pub tail: W,
-    /// Who owns this end: in the low 2 bits 0 for nobody yet, 1 for open, 2 for closed; above them the generation, or with many handles
-    /// their number. This end.
+    /// Owner of this end: in the low 2 bits 0 for not opened, 1 for open, 2 for closed; above them the generation, or with many handles their
+    /// number. Written by this end.
     pub owner: W,
-    /// Consumers that sleep until something is published: their number in the low 32 bits, how often they were woken above. It stands in the
-    /// line of the one who looks at it after each publish. Hosts of one coherence domain only; zero where everybody polls.
+    /// Consumers that sleep until something is published: their number in the low 32 bits, the number of wake-ups above. In the line of the side
+    /// that reads it after each publish. Hosts of one coherence domain only; zero if all ends poll.
     pub waiting: W,
     /// Zero.
     pub _reserved: [W; 13],
@@ -67,8 +67,8 @@ pub struct ProducerLine<W = u64> {
 pub struct ConsumerLine<W = u64> {
     /// Index of the next slot to be emptied; free-running. Consumer, at each release.
     pub head: W,
-    /// Who owns this end: in the low 2 bits 0 for nobody yet, 1 for open, 2 for closed; above them the generation, or with many handles
-    /// their number. This end.
+    /// Owner of this end: in the low 2 bits 0 for not opened, 1 for open, 2 for closed; above them the generation, or with many handles their
+    /// number. Written by this end.
     pub owner: W,
     /// Producers that sleep until something is released, likewise.
     pub waiting: W,
@@ -76,7 +76,7 @@ pub struct ConsumerLine<W = u64> {
     pub _reserved: [W; 13],
 }
 
-/// What does not change while a ring lives, 128 bytes.
+/// The constants of a ring, 128 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, Immutable, KnownLayout)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[repr(C, align(128))]
@@ -173,8 +173,7 @@ impl<W: Word> RingHeader<W> {
         }
     }
 
-    /// Writes an empty ring of `T` into memory that is there already, the magic last. Slots that have a word of their own must be zeroed by
-    /// the caller.
+    /// Writes an empty ring of `T` into existing memory, the magic last. Slots with a word of their own must be zeroed by the caller.
     ///
     /// # Safety
     ///
@@ -249,7 +248,7 @@ impl<W: Word> RingHeader<W> {
 
 #[cfg(any(target_has_atomic = "64", feature = "portable-atomic"))]
 impl RingHeader<crate::HostWord> {
-    /// The header of a ring that is one value with its slots. Its messages need no ABI: nobody attaches to it.
+    /// Returns the header of a ring that is one value with its slots. Its messages need no ABI, because nothing attaches to it.
     pub(super) const fn inline(kind: RingFlags, capacity: u64, slot_size: usize, slots_offset: usize, start: u64) -> Self {
         use crate::HostWord;
         const fn zeros<const N: usize>() -> [HostWord; N] {

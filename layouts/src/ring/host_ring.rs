@@ -31,7 +31,7 @@ use crate::{Host, HostWord, SlotCell, Word};
 #[repr(C)]
 pub struct RingIn<K: HostKind<T>, T, S: Storage<K::Slot>> {
     header: RingHeader<HostWord>,
-    // INVARIANT: a power of two of them, cleared by the kind; those that hold messages are initialised.
+    // INVARIANT: a power of two of them, initialised by the kind; those that hold messages are valid.
     slots: S,
     _values: PhantomData<(K, T)>,
 }
@@ -94,7 +94,7 @@ unsafe fn drop_popped<K: OneProducer<T, Host> + OneConsumer<T, Host> + InPlace, 
     drop_all(|| consumer.peek(u64::MAX).map(|chunk| chunk.release(u64::MAX)).is_ok());
 }
 
-/// Drops the values of slots whose words say full.
+/// Drops the values of slots whose words are full.
 ///
 /// # Safety
 ///
@@ -110,7 +110,7 @@ unsafe fn drop_full<T>(header: &RingHeader<HostWord>, slots: NonNull<WordSlot<T>
         if word & 1 == 1 {
             // The word first, so that nothing is dropped twice.
             Word::store(&slot.word, word - 1);
-            // SAFETY: full says that there is a value; no end is left to reach it.
+            // SAFETY: a full word means that there is a value; no end is left to access it.
             slot.cell.with_mut(|value| unsafe { value.drop_in_place() });
         }
         true
@@ -242,8 +242,8 @@ impl<K: HostKind<T>, T> RingIn<K, T, alloc::boxed::Box<[MaybeUninit<K::Slot>]>> 
 macro_rules! split {
     ($($kind:ident[$slot:ident]: ($($lend:tt)+) -> $module:ident, $ends:path;)+) => {$(
         impl<T, S: Storage<$slot<T>>> RingIn<$kind, T, S> {
-            /// Returns an end of each sort. They may go to different threads. An end that can be cloned may be asked for again at any time, others
-            /// when both are dropped; values left in the ring stay.
+            /// Returns both ends. They may go to different threads. Ends that can be cloned may be requested again at any time, others when both
+            /// are dropped; remaining values stay.
             pub fn split($($lend)+ self) -> ($module::Producer<'_, T, Host>, $module::Consumer<'_, T, Host>) {
                 let Self { header, slots, .. } = &*self;
                 let (slots, capacity) = slots_of(slots);
@@ -314,7 +314,7 @@ impl<K: HostKind<T>, T, S: Storage<K::Slot>> Drop for RingIn<K, T, S> {
     }
 }
 
-// An end may move to another thread; it is never shared, and there are never two of it.
+// An end may move to another thread; it is never shared, and exists once.
 static_assertions::assert_impl_all!(Producer<'static, Indexed, u64, Host>: Send);
 static_assertions::assert_impl_all!(Consumer<'static, Mpsc, u64, Host>: Send);
 static_assertions::assert_not_impl_any!(Producer<'static, Flagged, u64, Host>: Sync, Clone);

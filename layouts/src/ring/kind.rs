@@ -1,8 +1,8 @@
-//! [`Kind`]: what differs between the kinds of rings. [`Producer`](super::Producer), [`Consumer`](super::Consumer), their grants, chunks
-//! and batches are written once, over these traits.
+//! [`Kind`]: the differences between the kinds of rings. [`Producer`](super::Producer), [`Consumer`](super::Consumer), their grants, chunks and
+//! batches are generic over these traits.
 //!
-//! A kind says what lies in memory for each index, how an end learns how far the other one is, and how it publishes. The traits are sealed:
-//! the slots' ownership rests on them.
+//! A kind defines the memory of an index, how an end learns the other end's progress, and how it publishes. The traits are sealed, because the
+//! ownership of slots relies on them.
 
 mod claimed;
 mod flagged;
@@ -25,7 +25,7 @@ pub trait Kind<T, M: Machine>: Sealed + Sized {
     /// The kind in the header.
     const FLAGS: RingFlags;
 
-    /// What lies in memory for each index.
+    /// The memory of each index.
     type Slot;
     /// Where the payload stands in it, in bytes.
     #[doc(hidden)]
@@ -73,7 +73,7 @@ pub trait OneProducer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn flush(producer: &mut Producer<'_, Self, T, M>);
 
-    /// Ends what [`hold`](Self::hold) began.
+    /// Ends the hold that [`hold`](Self::hold) began.
     #[doc(hidden)]
     fn end_hold(producer: &mut Producer<'_, Self, T, M>) {
         Self::flush(producer);
@@ -121,7 +121,7 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn waiting(consumer: &Consumer<'_, Self, T, M>, most: u64) -> u64;
 
-    /// Makes sure that the next message is there.
+    /// Checks that there is a next message.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn next(consumer: &mut Consumer<'_, Self, T, M>) -> Result<(), PopError>;
 
-    /// Returns how many messages in a row, up to `most`, are there.
+    /// Returns the number of consecutive available messages, up to `most`.
     ///
     /// # Errors
     ///
@@ -137,17 +137,17 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn ready(consumer: &mut Consumer<'_, Self, T, M>, most: u64) -> Result<u64, Corrupt>;
 
-    /// Takes the next message, which is there, without releasing its slot.
+    /// Takes the next message, which is available, without releasing its slot.
     #[doc(hidden)]
     #[inline(always)]
     fn take(consumer: &mut Consumer<'_, Self, T, M>) -> T {
-        // SAFETY: it is there, as callers have checked; advancing makes sure that it is read once.
+        // SAFETY: it is available, as callers have checked; advancing ensures that it is read once.
         let value = Self::cell(consumer.slots.at(consumer.head)).with(|place| unsafe { place.read() });
         consumer.head = consumer.head.wrapping_add(1);
         value
     }
 
-    /// Releases all that was taken.
+    /// Releases all taken slots.
     #[doc(hidden)]
     fn release(consumer: &mut Consumer<'_, Self, T, M>);
 
@@ -159,13 +159,13 @@ pub trait OneConsumer<T, M: Machine>: Kind<T, M> {
     #[doc(hidden)]
     fn release_kept(consumer: &mut Consumer<'_, Self, T, M>);
 
-    /// Ends what [`keep`](Self::keep) began.
+    /// Ends the hold that [`keep`](Self::keep) began.
     #[doc(hidden)]
     fn end_keep(consumer: &mut Consumer<'_, Self, T, M>) {
         Self::release_kept(consumer);
     }
 
-    /// Releases the slots taken by a forgotten batch: the producer waits for those slots.
+    /// Releases the slots taken by a forgotten batch: the producer waits for them.
     #[doc(hidden)]
     #[inline(always)]
     fn settle_kept(consumer: &mut Consumer<'_, Self, T, M>) {

@@ -6,7 +6,7 @@ use super::{RingFlags, RingHeader, Slot};
 use crate::RingMessage;
 use crate::attach::AttachError;
 
-/// Offsets and sizes of a ring, computed and checked before there is memory.
+/// Offsets and sizes of a ring, computed and checked before its memory exists.
 ///
 /// ```
 /// use ringmem_layouts::RingLayout;
@@ -26,19 +26,19 @@ pub struct RingLayout {
     align: u64,
 }
 
-/// Why there is no ring of that geometry.
+/// Why a geometry is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 #[non_exhaustive]
 pub enum LayoutError {
     /// The capacity is 0 or no power of two.
     NotAPowerOfTwo {
-        /// As asked for.
+        /// The requested capacity.
         capacity: u64,
     },
     /// The ring would not fit an address space.
     TooLarge {
-        /// As asked for.
+        /// The requested capacity.
         capacity: u64,
         /// Bytes.
         slot_size: u64,
@@ -47,7 +47,7 @@ pub enum LayoutError {
     ZeroSized,
     /// None of [`RingFlags`], or more than one.
     UnknownKind {
-        /// As asked for.
+        /// The requested kind.
         kind: u64,
     },
 }
@@ -68,20 +68,20 @@ impl fmt::Display for LayoutError {
 impl core::error::Error for LayoutError {}
 
 impl RingLayout {
-    /// The layout of an SPSC ring of `capacity` messages `T`.
+    /// Returns the layout of an SPSC ring of `capacity` messages `T`.
     ///
     /// # Errors
     ///
-    /// [`LayoutError`] with what was asked for.
+    /// [`LayoutError`] with the requested value.
     pub const fn of<T: RingMessage>(capacity: u64) -> Result<Self, LayoutError> {
         Self::of_kind::<T>(RingFlags::SPSC, capacity)
     }
 
-    /// The layout of a ring of any kind with `capacity` slots for a `T` each; a framed ring's `T` is `u64`.
+    /// Returns the layout of a ring of any kind with `capacity` slots of `T`; a framed ring's `T` is `u64`.
     ///
     /// # Errors
     ///
-    /// [`LayoutError`] with what was asked for.
+    /// [`LayoutError`] with the requested value.
     pub const fn of_kind<T: RingMessage>(kind: RingFlags, capacity: u64) -> Result<Self, LayoutError> {
         const SPSC: u64 = RingFlags::SPSC.bits();
         const FRAMED: u64 = RingFlags::FRAMED.bits();

@@ -1,12 +1,12 @@
-//! The latest value: one writer, any number of readers, and nobody waits.
+//! The latest value: one writer, any number of readers, no waiting.
 //!
 //! 1. [`Writer::publish`] always succeeds. Readers write nothing.
-//! 2. [`Reader::latest`] is the newest whole value and its version: 1 for the first, and never less than this reader has seen before.
-//! 3. [`Reader::take_new`] gives each version at most once, and says how many were skipped.
-//! 4. A writer that died in the middle of a value blocks nobody: the value before it stands in another slot.
+//! 2. [`Reader::latest`] returns the newest whole value and its version: 1 for the first, and never less than a version that this reader has seen.
+//! 3. [`Reader::take_new`] returns each version at most once, with the number of skipped ones.
+//! 4. A writer that died in the middle of a value blocks no reader: the previous value is in another slot.
 //!
 //! It is a [`lossy`] ring of at least two slots of which only the newest is read, with the same protocol, words and trust. A reader is
-//! [`Busy`](LatestError::Busy) only if the writer went once around all slots while it read one, [`TRIES`] times in a row: more slots help.
+//! [`Busy`](LatestError::Busy) only if the writer wrote all slots while it read one, [`TRIES`] times in a row: more slots help.
 //!
 //! ```
 //! use ringmem_layouts::ring::mailbox::{LatestError, Mailbox, New};
@@ -33,7 +33,7 @@ pub use super::lossy::{LatestError, TRIES};
 /// Publishes values. One per mailbox.
 pub struct Writer<'a, T, M: Machine>(lossy::Writer<'a, T, M>);
 
-/// Reads the latest value. Any number per mailbox; a clone has seen what the original has seen.
+/// Reads the latest value. Any number per mailbox; a clone has the same last seen version.
 pub struct Reader<'a, T, M: Machine>(lossy::Reader<'a, T, M>);
 
 /// A value that its reader had not seen.
@@ -43,7 +43,7 @@ pub struct New<T> {
     pub version: u64,
     /// The value.
     pub value: T,
-    /// Versions between the one that this reader saw before, or found there when it attached, and this one.
+    /// The number of versions between the last one that this reader saw, or found when it attached, and this one.
     pub skipped: u64,
 }
 
@@ -79,7 +79,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
         Ok(Self(unsafe { lossy::Writer::over(header, slots.cast(), capacity) }))
     }
 
-    /// Attaches to a mailbox whose slots lie apart from its header.
+    /// Attaches to a mailbox with separate header and slots.
     ///
     /// # Errors
     ///
@@ -87,15 +87,15 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, the words of as many slots at `slots` as the header says are valid and initialised; this writer alone writes them and the
-    /// header, and readers read them.
+    /// For `'a`, the words of as many slots at `slots` as the header says are valid and initialised; only this writer writes them and the header,
+    /// and readers read them.
     pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>) -> Result<Self, AttachError> {
         let capacity = capacity_of(header.geometry_of::<T>(RingFlags::MAILBOX)?)?;
         // SAFETY: the caller's promise.
         Ok(Self(unsafe { lossy::Writer::over(header, slots, capacity) }))
     }
 
-    /// Says in the header that this end is open, and on drop that it is closed: the readers' `is_disconnected` sees it.
+    /// Marks this end as open in the header, and as closed when it is dropped, for `is_disconnected` of the readers.
     #[must_use]
     pub fn announce(self) -> Self {
         Self(self.0.announce())
@@ -127,15 +127,15 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
 }
 
 impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
-    /// Attaches to a mailbox in one piece of memory, header, then slots. A value that is there already is new to it.
+    /// Attaches to a mailbox in one piece of memory, header, then slots. A present value counts as new.
     ///
     /// # Errors
     ///
-    /// [`AttachError`] with the value found; a capacity of 1 is too little.
+    /// [`AttachError`] with the value found; a capacity of 1 is too small.
     ///
     /// # Safety
     ///
-    /// For `'a`, `len` bytes at `base` are valid for reads and initialised, and whoever writes them writes them by words.
+    /// For `'a`, `len` bytes at `base` are valid for reads and initialised, and are written by whole words only.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
         // SAFETY: the caller's promise; words that are only loaded need to be valid for reads alone.
         let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::MAILBOX, base, len)? };
@@ -144,7 +144,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Ok(Self::at_latest(unsafe { lossy::Reader::over(header, slots.cast(), capacity) }))
     }
 
-    /// Attaches to a mailbox whose slots lie apart from its header, as [`from_raw`](Self::from_raw).
+    /// Attaches to a mailbox with separate header and slots, as [`from_raw`](Self::from_raw).
     ///
     /// # Errors
     ///
@@ -152,8 +152,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, the words of as many slots at `slots` as the header says are valid for reads and initialised, and whoever writes them writes
-    /// them by words.
+    /// For `'a`, the words of as many slots at `slots` as the header says are valid for reads and initialised, and are written by whole words only.
     pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>) -> Result<Self, AttachError> {
         let capacity = capacity_of(header.geometry_of::<T>(RingFlags::MAILBOX)?)?;
         // SAFETY: the caller's promise.
@@ -193,18 +192,18 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         self.version() == 0
     }
 
-    /// Whether there is a value that this reader has not taken.
+    /// Returns whether there is a value that this reader has not taken.
     #[must_use]
     #[inline]
     pub fn changed(&self) -> bool {
         self.0.poll() != self.0.head()
     }
 
-    /// The latest value, if this reader has not taken it yet.
+    /// Returns the latest value, if this reader has not taken it yet.
     ///
     /// # Errors
     ///
-    /// [`LatestError`]: nothing new was published, or the writer was quicker [`TRIES`] times.
+    /// [`LatestError`]: nothing new was published, or the writer overwrote it [`TRIES`] times.
     #[inline]
     pub fn take_new(&mut self) -> Result<New<T>, LatestError> {
         let (version, value, skipped) = self.0.pop_latest()?;
@@ -219,7 +218,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
 }
 
 /// Header and slots in one value, for threads or a `static`. `N` is a power of two and at least 2 (checked at compile time). It holds one value
-/// whatever `N` is, so there is no form whose capacity is known at run time.
+/// whatever `N` is, so there is no form with a run-time capacity.
 ///
 /// ```compile_fail
 /// let mailbox = ringmem_layouts::ring::mailbox::Mailbox::<u64, 1>::new(); // nothing to read while the one slot is written
@@ -250,7 +249,7 @@ impl<T: RingMessage, const N: usize> Mailbox<T, N> {
         Self(lossy::Ring::of_kind(RingFlags::MAILBOX, start))
     }
 
-    /// Its writer and a reader; for more readers, clone it. When all are gone it can be split again, with the value that is in it.
+    /// Returns the writer and a reader; clone the reader for more. When all are dropped, the mailbox can be split again, with its value.
     pub fn split(&mut self) -> (Writer<'_, T, crate::Host>, Reader<'_, T, crate::Host>) {
         let (writer, reader) = self.0.split();
         (Writer(writer), Reader::at_latest(reader))

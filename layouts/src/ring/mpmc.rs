@@ -1,21 +1,20 @@
-//! Many producers, many consumers, a word in each slot; no lock anywhere.
+//! A multi-producer multi-consumer queue with a sequence number in each slot. Lock-free.
 //!
-//! 1. Everything pushed is popped once. Messages leave in the order of their claims: those of one producer in its order.
-//! 2. Lock-free: `push` and `pop` return at once if the ring is full or empty, and try again only when another handle got ahead; slots that
-//!    were given up are passed over once a slot at most, however many laps of them there are.
-//! 3. A run of slots is claimed with one compare-exchange: [`Producer::push_slice`], [`Producer::reserve`], [`Consumer::take`].
-//! 4. An end with no handle left is closed, and the other end's `is_disconnected` says so.
+//! 1. Every value is popped once. Messages leave in the order of their claims: those of one producer in its order.
+//! 2. Lock-free: `push` and `pop` return at once if the ring is full or empty, and retry only if another handle won. Slots that were given up are
+//!    skipped at most once each.
+//! 3. Several slots are claimed with one compare-exchange: [`Producer::push_slice`], [`Producer::reserve`], [`Consumer::take`].
+//! 4. An end without handles is closed, and the other end's `is_disconnected` returns true.
 //!
-//! It does not wait and does not wake.
+//! It does not wait or wake.
 //!
-//! # What a stalled claimer holds up
+//! # Effects of a stalled handle
 //!
-//! A producer that has claimed slots and stands still before it publishes them holds up every message *behind* them: consumers find the
-//! ring empty there. Producers go on until the ring is full. A consumer that has claimed messages and stands still before it releases
-//! their slots holds up the producers one lap later, at those slots: they find the ring full there. Nobody spins on a stalled handle,
-//! and when it goes on, so does all the rest. One that will never go on (its thread was killed, its grant or batch was forgotten) has
-//! stalled for good. A grant that is *dropped*, also by a panic, gives its unwritten slots up: consumers pass over them. Until one
-//! has, they take up room and count in `len`.
+//! A producer that stops between claim and publish blocks the messages *after* its slots: consumers find the ring empty there. Producers continue
+//! until the ring is full. A consumer that stops between claim and release blocks the producers one lap later, at its slots: they find the ring
+//! full there. No handle spins on a stalled one, and all continue when it does. A handle that never continues (killed thread, forgotten grant or
+//! batch) stalls the ring permanently. A grant that is *dropped*, also by a panic, gives its unwritten slots up: consumers skip them. Until then
+//! they take up room and count in `len`.
 //!
 //! # Orderings
 //!
@@ -25,7 +24,7 @@
 //! | slot released | the store of the slot's word by its consumer | the load of it by a producer |
 //! | end closed | the exchange of `owner` by the last handle | the load of it in `is_disconnected` |
 //!
-//! Claims order nothing: they only say whose slot it is.
+//! Claims order nothing: they only assign slots.
 //!
 //! Compare-exchanges are atomic within one coherence domain: across a bus between CPU and GPU they need the hardware's promise, which is
 //! [`SystemAtomics`].
@@ -69,7 +68,7 @@ pub type Producer<'a, T, M> = ManyProducer<'a, T, M, { RingFlags::MPMC.bits() }>
 ///
 /// # Safety
 ///
-/// `len` bytes at `base` are valid for reads and writes and initialised, and nobody is attached to them.
+/// `len` bytes at `base` are valid for reads and writes and initialised, and nothing is attached to them.
 pub unsafe fn format<T: RingMessage, M: Machine>(base: NonNull<u8>, len: u64, layout: &RingLayout, start: u64) -> Result<(), AttachError> {
     layout.expect(RingFlags::MPMC)?;
     // SAFETY: the caller's promise.

@@ -1,10 +1,10 @@
-//! Many producers, one consumer, a word in each slot; no lock anywhere.
+//! A multi-producer single-consumer queue with a sequence number in each slot. Lock-free.
 //!
-//! 1. Everything pushed is popped once. Messages leave in the order of their claims: those of one producer in its order.
-//! 2. The producers are those of an MPMC ring, with its guarantees; what a stalled claimer holds up stands [there](crate::ring::mpmc).
-//! 3. The consumer is alone: it exchanges nothing, looks at messages in place, and takes as many of them as it likes.
+//! 1. Every value is popped once. Messages leave in the order of their claims: those of one producer in its order.
+//! 2. The producers are those of an MPMC ring, with its guarantees, also for [stalled handles](crate::ring::mpmc).
+//! 3. The single consumer uses no compare-exchange, reads messages in place, and takes any number of them.
 //!
-//! It does not wait and does not wake.
+//! It does not wait or wake.
 //!
 //! # Orderings
 //!
@@ -45,7 +45,7 @@ pub type Producer<'a, T, M> = mpmc::ManyProducer<'a, T, M, { RingFlags::MPSC.bit
 ///
 /// # Safety
 ///
-/// `len` bytes at `base` are valid for reads and writes and initialised, and nobody is attached to them.
+/// `len` bytes at `base` are valid for reads and writes and initialised, and nothing is attached to them.
 pub unsafe fn format<T: RingMessage, M: Machine>(base: NonNull<u8>, len: u64, layout: &RingLayout, start: u64) -> Result<(), AttachError> {
     layout.expect(RingFlags::MPSC)?;
     // SAFETY: the caller's promise.

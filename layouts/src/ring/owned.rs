@@ -1,9 +1,9 @@
-//! [`Owned`]: an end that holds its ring, for a thread or a task that outlives whoever made both.
+//! [`Owned`]: an end that shares ownership of its ring, for threads and tasks that outlive its creator.
 //!
-//! 1. A ring lives until the last of its ends is gone, and then drops what is left in it, once, on the thread that dropped that end.
-//! 2. The end is the bare one: what is shared is looked at only where an end is cloned or dropped.
-//! 3. It pushes, pops and waits as the bare end does. Everything else that needs `&mut` is done inside [`Owned::with`], so that nothing that
-//!    borrows the ring leaves it.
+//! 1. A ring lives until its last end is dropped. It then drops its remaining values once, on that thread.
+//! 2. The reference count is touched only when an end is cloned or dropped.
+//! 3. It has the operations of its kind. Everything else that needs `&mut` is called inside [`Owned::with`], which lets no borrow of the ring
+//!    escape.
 //!
 //! ```
 //! use ringmem_layouts::ring::spsc;
@@ -45,7 +45,7 @@ pub struct Owned<E> {
     ring: Arc<dyn Held>,
 }
 
-/// A ring whose ends hold it: nobody looks at it, and the last of them drops it.
+/// A ring that its ends keep alive; it is not accessed through this trait.
 trait Held: Send + Sync {}
 impl<R: Send + Sync> Held for R {}
 
@@ -55,8 +55,8 @@ where
     R: Send + Sync + 'static,
 {
     let place = Arc::into_raw(Arc::new(ring)).cast_mut();
-    // SAFETY: just made, and nobody else has it; what `split` gives is bare ends, which `Owned` keeps from outliving the ring. Who holds the ring
-    // besides them does not look into it.
+    // SAFETY: just created, and exclusive; `split` returns bare ends, which `Owned` keeps from outliving the ring. The other reference to the ring
+    // does not access it.
     let (producer, consumer) = split(unsafe { &mut *place });
     // SAFETY: from `into_raw`, once.
     let ring: Arc<dyn Held> = unsafe { Arc::from_raw(place.cast_const()) };
@@ -64,7 +64,7 @@ where
 }
 
 impl<E: Lent> Owned<E> {
-    /// The bare end, to look at.
+    /// Returns the bare end.
     #[must_use]
     pub fn end(&self) -> &E::At<'_> {
         let end = core::ptr::from_ref(&self.end).cast::<E::At<'_>>();
@@ -73,7 +73,7 @@ impl<E: Lent> Owned<E> {
         unsafe { &*end }
     }
 
-    /// Does something to the bare end: what borrows from it cannot leave `act`.
+    /// Calls `act` with the bare end. No borrow of the ring can leave `act`.
     ///
     /// ```compile_fail
     /// let (mut producer, _consumer) = ringmem_layouts::ring::spsc::Ring::<u8, 4>::new().into_ends();
@@ -88,8 +88,8 @@ impl<E: Lent> Owned<E> {
     /// ```
     pub fn with<R>(&mut self, act: impl for<'r> FnOnce(&mut E::At<'r>) -> R) -> R {
         let end = core::ptr::from_mut(&mut self.end).cast::<E::At<'_>>();
-        // SAFETY: the same type but for a lifetime, by the promise of `Lent`, and borrowed as `self` is. `act` takes any lifetime, so it can
-        // put no other end in its place but one that lives for ever, and keep nothing of this one.
+        // SAFETY: the same type except for a lifetime, by the promise of `Lent`, and borrowed as `self` is. `act` accepts any lifetime, so it can
+        // only replace the end by one with static lifetime, and keep nothing of this one.
         act(unsafe { &mut *end })
     }
 }
@@ -155,7 +155,7 @@ impl<E: Follow> Owned<E> {
     ///
     /// # Errors
     ///
-    /// [`Empty`]: there is nothing new.
+    /// [`Empty`]: there is no new value.
     #[inline]
     pub fn follow(&mut self) -> Result<E::Item, Empty> {
         self.end.follow().map_err(|_| Empty)
@@ -163,7 +163,7 @@ impl<E: Follow> Owned<E> {
 }
 
 impl<E: Pop> Owned<E> {
-    /// Pops the values that are there, until the ring is empty.
+    /// Pops the available values, until the ring is empty.
     pub fn try_iter(&mut self) -> impl Iterator<Item = E::Item> {
         core::iter::from_fn(|| self.end.pop().ok())
     }

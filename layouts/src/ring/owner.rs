@@ -1,13 +1,13 @@
-//! Who owns an end: the word `owner` of either line.
+//! The word `owner` of either end.
 
 use crate::{RmwWord, Word};
 
-/// Nobody has said anything yet.
+/// Not opened.
 #[cfg(test)]
 const FREE: u64 = 0;
-/// Somebody works here.
+/// Open.
 const OPEN: u64 = 1;
-/// Whoever worked here has left.
+/// Closed.
 const CLOSED: u64 = 2;
 const STATE: u64 = 3;
 /// One generation, or one handle of many.
@@ -19,20 +19,20 @@ pub(super) fn open<W: Word>(owner: &W) {
     owner.store(generation.wrapping_add(ONE) | OPEN);
 }
 
-/// Says that the one owner of this end has left.
+/// Marks an end with one owner as closed.
 pub(super) fn close<W: Word>(owner: &W) {
     let generation = owner.load() & !STATE;
     // SYNC POINT: end closed. Pairs with is_closed.
     owner.store_release(generation | CLOSED);
 }
 
-/// Whether whoever was at the end has left. What was published before is visible.
+/// Returns whether the end is closed. Its published messages are visible then.
 pub(super) fn is_closed<W: Word>(owner: &W) -> bool {
     // SYNC POINT: end closed. Pairs with close and leave.
     owner.load_acquire() & STATE == CLOSED
 }
 
-/// Says that one handle more is at this end.
+/// Counts a handle of this end.
 pub(super) fn enter<W: RmwWord>(owner: &W) {
     let mut seen = owner.load();
     loop {
@@ -43,7 +43,7 @@ pub(super) fn enter<W: RmwWord>(owner: &W) {
     }
 }
 
-/// Says that one handle has left; the last one closes the end.
+/// Uncounts a handle; the last one closes the end.
 pub(super) fn leave<W: RmwWord>(owner: &W) {
     let mut seen = owner.load();
     loop {

@@ -2,8 +2,8 @@
 
 use core::hint::spin_loop;
 
-/// So many spin hints, and nothing that follows before they are over: a processor that runs ahead of its hints would look at once, and again
-/// whenever the line is taken back, which is what the wait is to spare the other side.
+/// Executes `hints` spin hints, and delays later loads until they are over: speculative execution would issue the next load at once, and again each
+/// time the line is lost, which the wait is meant to avoid.
 #[inline(always)]
 pub(super) fn pause(hints: u32) {
     for _ in 0..hints {
@@ -24,7 +24,7 @@ pub(super) fn pause(hints: u32) {
 /// in turn pays some six instructions.
 #[derive(Clone, Copy)]
 pub(super) struct Pace {
-    /// The index from which on a look is taken with care: where a wait is tried next, or is being tried.
+    /// The index from which on a poll is preceded by a wait, or is the one after it.
     due: u64,
     /// Spin hints before the next look, 0 where no wait is being tried; above [`BITS`](Self::BITS) of them, slots from a wait that did not pay
     /// to the next try. One word, because an end that lives in registers has none to spare.
@@ -38,7 +38,7 @@ impl Pace {
     const FIRST: u32 = 16;
     /// And in the longest.
     const LONGEST: u32 = 64;
-    /// What a look finds at least, if the other end is well ahead; a quarter of the ring, if that is less.
+    /// The number of messages in a poll that shows that the other end is well ahead; a quarter of the ring, if that is less.
     const PLENTY: u64 = 256;
     /// Bytes of a slot that is worth one hint's wait.
     const SMALL: usize = 32;
@@ -60,7 +60,7 @@ impl Pace {
         self.state & ((1 << Self::BITS) - 1)
     }
 
-    /// Whether a look from `index` on is to be taken with care: after [`wait`](Self::wait), and [`seen`](Self::seen) is told of it.
+    /// Returns whether a poll from `index` on comes after a [`wait`](Self::wait); [`seen`](Self::seen) then gets its result.
     #[inline(always)]
     pub(super) const fn is_due(&self, index: u64) -> bool {
         index.wrapping_sub(self.due) as i64 >= 0
@@ -72,9 +72,9 @@ impl Pace {
         pause(self.pauses());
     }
 
-    /// What follows from a look from `index` on that found so many of `mask + 1` slots, each for a `T`.
+    /// Updates the pace after a poll from `index` on that found `found` of `mask + 1` slots of `T`.
     ///
-    /// By value: an end whose address goes nowhere can live in registers.
+    /// By value: an end whose address is not taken can live in registers.
     #[cold]
     pub(super) fn seen<T>(self, index: u64, mask: u64, found: u64) -> Self {
         // A slot of several lines takes as long as several slots.

@@ -1,7 +1,7 @@
-//! What happens to a value for which there is no room.
+//! Overflow policies of a full ring.
 //!
-//! The rings refuse. [`Policed`] is an end that does as it was told instead, and counts. A ring that overwrites by its nature, and tells its
-//! readers how many they lost, is [`lossy`](super::lossy).
+//! Rings return an error. [`Policed`] adds another policy and counts its decisions. For a ring that always overwrites, and tells readers how many
+//! messages they lost, use [`lossy`](super::lossy).
 //!
 //! ```
 //! use ringmem_layouts::ring::{Policed, mpmc::Ring};
@@ -34,7 +34,7 @@ pub struct Counts {
     pub overwritten: u64,
 }
 
-/// An end that takes out what it did not put in, to make room.
+/// A producer that can take a queued message out, to make room.
 pub trait Evict: Push {
     /// Takes the oldest value, if it stands where the next one is to go.
     fn evict(&mut self) -> Option<Self::Item>;
@@ -46,7 +46,7 @@ impl<E: Evict> Evict for &mut E {
     }
 }
 
-/// An end that fills, and what it does when there is no room.
+/// A producer with an overflow policy.
 pub struct Policed<E: Push> {
     end: E,
     policy: Policy<E, E::Item>,
@@ -60,17 +60,17 @@ enum Policy<E, T> {
 }
 
 impl<E: Push> Policed<E> {
-    /// What does not fit comes back.
+    /// Returns the value in an error.
     pub const fn refusing(end: E) -> Self {
         Self::new(end, Policy::Refuse)
     }
 
-    /// What does not fit is lost.
+    /// Drops the new value.
     pub const fn dropping_newest(end: E) -> Self {
         Self::new(end, Policy::DropNewest)
     }
 
-    /// What does not fit takes the place of the oldest, which is lost.
+    /// Drops the oldest value in the ring.
     pub const fn overwriting_oldest(end: E) -> Self
     where
         E: Evict,
@@ -125,13 +125,13 @@ impl<E: Push> Policed<E> {
         }
     }
 
-    /// What went which way so far.
+    /// Returns the counts of each outcome.
     #[must_use]
     pub const fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The end itself, to look at.
+    /// Returns the end.
     pub const fn end(&self) -> &E {
         &self.end
     }

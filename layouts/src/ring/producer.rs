@@ -20,11 +20,11 @@ pub struct Producer<'a, K: OneProducer<T, M>, T, M: Machine> {
     // INVARIANT: end - tail <= capacity, wrapping, and the slots from tail up to end are this end's.
     /// The next slot to fill.
     pub(super) tail: u64,
-    /// Where this end's slots end: the consumer's index as last polled, plus the capacity. One comparison then says whether there are any.
+    /// The end of this producer's free slots: the consumer's index as last polled, plus the capacity. One comparison then checks for a free slot.
     pub(super) end: u64,
 }
 
-// SAFETY: a producer hands over `T`s, and its words are shared by their own accesses.
+// SAFETY: a producer moves `T`s, and its words are accessed by their own operations.
 unsafe impl<K: OneProducer<T, M>, T: Send, M: Machine> Send for Producer<'_, K, T, M> {}
 
 impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
@@ -55,8 +55,8 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, as many slots at `slots` as `own` says are valid and initialised, and only this producer and one consumer access them
-    /// or the headers.
+    /// For `'a`, as many slots at `slots` as `own` says are valid and initialised, and only this producer and one consumer access them or the
+    /// headers.
     pub unsafe fn new(own: &'a RingHeader<M::Word>, peer: &'a RingHeader<M::Word>, slots: NonNull<K::Slot>) -> Result<Self, AttachError>
     where
         T: RingMessage,
@@ -106,8 +106,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         self.port.bells()
     }
 
-    /// Returns the number of messages in the ring now, those of an unfinished batch included; at most the capacity, whatever the other end
-    /// wrote.
+    /// Returns the number of messages in the ring, including an unfinished batch; at most the capacity, whatever the other end wrote.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.tail.wrapping_sub(self.polled()).min(self.capacity())
@@ -125,7 +124,7 @@ impl<'a, K: OneProducer<T, M>, T, M: Machine> Producer<'a, K, T, M> {
         self.len() == self.capacity()
     }
 
-    /// Returns the kind of ring, as its header says it.
+    /// Returns the kind of ring from its header.
     #[must_use]
     pub const fn kind(&self) -> RingFlags {
         K::FLAGS

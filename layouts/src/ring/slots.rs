@@ -9,10 +9,10 @@ use crate::align::is_aligned;
 use crate::attach::AttachError;
 use crate::{Machine, RingMessage, SliceCell, Word};
 
-/// A slot with a word of its own: what says whose turn it is stands beside the payload.
+/// A slot with a word of its own next to the payload.
 #[repr(C)]
 pub struct Slot<W, C> {
-    /// Lap and flag; the ring's kind says who writes it.
+    /// Lap and flag; the ring's kind defines who writes it.
     pub(super) word: W,
     /// The payload.
     pub(super) cell: C,
@@ -42,7 +42,7 @@ pub(super) const fn first_use(start: u64, place: u64, capacity: u64) -> u64 {
     start.wrapping_add(place.wrapping_sub(start) & (capacity - 1))
 }
 
-/// The payload cells of a ring from one index on: what else a slot holds is stepped over.
+/// The payload cells of a ring from one index on; other parts of a slot are skipped.
 pub struct Row<'a, C> {
     // INVARIANT: a cell lives for 'a at each of the first `mask + 1` multiples of `stride` from here; `mask + 1` is a power of two.
     base: NonNull<C>,
@@ -66,12 +66,12 @@ impl<'a, C> Row<'a, C> {
     #[must_use]
     pub const fn at(&self, offset: u64) -> &'a C {
         let place = self.first.wrapping_add(offset) & self.mask;
-        // SAFETY: below the capacity, and the invariant says that a cell lives there.
+        // SAFETY: below the capacity, and the invariant says that a cell is valid there.
         unsafe { self.base.byte_add(place as usize * self.stride).as_ref() }
     }
 }
 
-/// The slots of a ring: `C` is what a slot is.
+/// The slots of a ring, of type `C`.
 pub struct Slots<'a, C> {
     // INVARIANT: `capacity` slots from here live for 'a, and capacity is `mask + 1`, a power of two.
     base: NonNull<C>,
@@ -100,7 +100,7 @@ impl<'a, C> Slots<'a, C> {
         self.mask + 1
     }
 
-    /// The capacity less one. What a loop needs besides costs it a register, also where it is only needed in a cold place.
+    /// Returns the capacity less one. Each further value in a loop costs a register, even if only a cold path uses it.
     #[inline(always)]
     pub(super) const fn mask(&self) -> u64 {
         self.mask
@@ -109,7 +109,7 @@ impl<'a, C> Slots<'a, C> {
     /// The slot of an index, whatever the index.
     #[inline(always)]
     pub(super) const fn at(&self, index: u64) -> &'a C {
-        // SAFETY: the masked index is below the capacity, and the invariant says that so many slots live.
+        // SAFETY: the masked index is below the capacity, and the invariant says that this many slots are valid.
         unsafe { self.base.add((index & self.mask) as usize).as_ref() }
     }
 
@@ -125,21 +125,21 @@ impl<'a, C> Slots<'a, C> {
         Row { base, mask: self.mask, stride: size_of::<C>(), first: index, _cells: PhantomData }
     }
 
-    /// Asks for the line of a slot that is not looked at yet, where the machine can be asked.
+    /// Prefetches the line of a slot, if the machine can.
     #[inline(always)]
     pub(super) fn prefetch(&self, index: u64) {
         prefetch::<false>(core::ptr::from_ref(self.at(index)).cast());
     }
 
-    /// Slots, from the one in use, after which the next large one is asked for: a kilobyte on. Small ones stand several to a line, which one of
-    /// them brings; those of many lines are streams of their own.
+    /// The distance in slots of the prefetch of large slots: a kilobyte. Small slots share lines; slots of many lines are streams that the hardware
+    /// prefetches.
     const AHEAD: Option<u64> = match size_of::<C>() {
         64..=512 => Some(1024 / size_of::<C>().next_power_of_two() as u64),
         _ => None,
     };
 
-    /// Before slot `index` is used, the first of `ready`: asks for a later one. Lines come from another core one after the other where each is
-    /// waited for, and side by side where they are asked for. Only of slots that are ready: the line of another would be taken from who works there.
+    /// Prefetches a later slot before slot `index`, the first of `ready`, is used. Lines come from another core one after the other if each is
+    /// waited for, and in parallel if they are prefetched. Only ready slots: prefetching another would take its line from the other end.
     #[inline(always)]
     pub(super) fn prefetch_ahead<const TO_WRITE: bool>(&self, index: u64, ready: u64) {
         if let Some(ahead) = const { Self::AHEAD }
@@ -167,8 +167,8 @@ impl<'a, C> Slots<'a, C> {
     pub(super) fn runs(&self, index: u64, count: u64) -> [&'a [C]; 2] {
         let count = count.min(self.capacity());
         let first = self.before_wrap(index, count);
-        // SAFETY: so many from the masked index on lie before the wrap, the others from the first slot on are no more than the capacity; the
-        // invariant says that they live.
+        // SAFETY: that many slots from the masked index on are before the wrap, the others from the first slot on are at most the capacity; the
+        // invariant says that they are valid.
         unsafe {
             let here = self.base.add((index & self.mask) as usize);
             [
@@ -202,7 +202,7 @@ pub(super) fn geometry_of_both<T: RingMessage, W: Word>(
     Ok(layout)
 }
 
-/// A ring in memory that holds its header and slots together: the header, what it says, and where the slots begin.
+/// A ring in memory that holds its header and slots together: the header, its layout, and the start of the slots.
 type Place<'a, M> = (&'a RingHeader<<M as Machine>::Word>, RingLayout, NonNull<u8>);
 
 /// Finds a ring of `T` in memory.
@@ -241,7 +241,7 @@ pub(super) unsafe fn place<'a, T: RingMessage, M: Machine>(
     Ok((header, layout, slots))
 }
 
-/// Asks for a line, where the machine can be asked.
+/// Prefetches a line, if the machine can.
 #[inline(always)]
 fn prefetch<const TO_WRITE: bool>(line: *const u8) {
     #[cfg(all(target_arch = "x86_64", target_feature = "sse"))]

@@ -1,12 +1,11 @@
-//! One producer, one consumer, loads and stores only.
+//! A bounded single-producer single-consumer queue. Loads and stores only.
 //!
-//! 1. Everything pushed is popped once, in order; a push that does not fit gives its value back.
-//! 2. Wait-free: every operation is a bounded number of steps, whatever the other side does.
-//! 3. `push` and `pop` publish at once. [`Producer::batch`] and [`Consumer::batch`] publish every so many messages, and their
-//!    documentation says when else.
-//! 4. A grant ([`Producer::reserve`], [`Consumer::peek`]) works in place. What was written is published, what was not released stays.
+//! 1. Every value is popped once, in order. `push` on a full ring returns `Err(PushError::Full(value))`.
+//! 2. Wait-free: every operation takes a bounded number of steps.
+//! 3. `push` and `pop` publish at once. [`Producer::batch`] and [`Consumer::batch`] publish several messages at a time; see there when.
+//! 4. Grants ([`Producer::reserve`], [`Consumer::peek`]) work in place. Written slots are published; messages that are not released stay.
 //!
-//! It does not wait and does not wake. `is_disconnected` knows of an end that said that it was there and then said that it left.
+//! It does not wait or wake. `is_disconnected` reports ends that announced themselves and were dropped.
 //!
 //! # Two threads
 //!

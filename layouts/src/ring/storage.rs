@@ -14,13 +14,12 @@ pub type BareSlot<T> = HostCell<T>;
 /// A slot of a host's flagged, MPSC or MPMC ring: a word, and the bytes of a `T`.
 pub type WordSlot<T> = Slot<HostWord, HostCell<T>>;
 
-/// Memory for the slots `C` of a ring: in the ring itself, lent for as long as the ring lives, or owned elsewhere. What is in it before does
-/// not matter.
+/// Memory for the slots `C` of a ring: inline, borrowed for the lifetime of the ring, or owned. Its initial contents do not matter.
 ///
 /// # Safety
 ///
-/// Both methods give the same slots each time, in number and in what is in them, for as long as the storage lives and wherever it is moved;
-/// nobody else reaches them for so long. `as_ref` may be called by several threads at a time.
+/// Both methods return the same slots with the same contents as long as the storage lives, also after a move, and no other code accesses them.
+/// `as_ref` may be called by several threads at a time.
 pub unsafe trait Storage<C>: AsRef<[MaybeUninit<C>]> + AsMut<[MaybeUninit<C>]> {}
 
 // SAFETY: the array is the slots.
@@ -33,7 +32,7 @@ unsafe impl<C, const N: usize> Storage<C> for &mut [MaybeUninit<C>; N] {}
 #[cfg(feature = "alloc")]
 unsafe impl<C> Storage<C> for alloc::boxed::Box<[MaybeUninit<C>]> {}
 
-/// How many slots there are.
+/// Returns the number of slots.
 ///
 /// # Errors
 ///
@@ -43,13 +42,13 @@ pub(super) fn capacity_of<C>(storage: &impl Storage<C>) -> Result<u64, LayoutErr
     if capacity.is_power_of_two() { Ok(capacity) } else { Err(LayoutError::NotAPowerOfTwo { capacity }) }
 }
 
-/// The first slot, and how many there are.
+/// Returns the first slot and the number of slots.
 pub(super) fn slots_of<C>(storage: &impl Storage<C>) -> (NonNull<C>, u64) {
     let slots = storage.as_ref();
     (NonNull::from(slots).cast(), slots.len() as u64)
 }
 
-/// Returns the next power of two, at least `least`; a size that no allocator has if there is none.
+/// Returns the next power of two of at least `least`; without one, a size that no allocator has.
 #[cfg(feature = "alloc")]
 pub(super) const fn power_of_two(count: usize, least: usize) -> usize {
     let count = if count < least { least } else { count };

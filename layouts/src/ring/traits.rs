@@ -1,4 +1,4 @@
-//! What all ends of rings have in common, for those who wait at them.
+//! Traits over the ends of all rings, for waiting and generic code.
 
 use super::error::{PopError, PushError};
 use super::{RingHeader, framed};
@@ -12,26 +12,26 @@ pub trait End: Sized {
     /// The two words `waiting` of its ring.
     fn bells(&self) -> Bells<'_, Self::Word>;
 
-    /// Whether nobody is at the other end any more.
+    /// Returns whether the other end is closed.
     fn is_disconnected(&self) -> bool;
 
-    /// Drops the end; then `after` looks at the bell of the other side, while there still is one. Who sleeps there is to see that this one
-    /// has left, so not before.
+    /// Drops the end, then calls `after` with the wait word of the other side, which is still valid. Sleepers must see this end as closed, so they
+    /// are woken after it.
     fn leave(self, after: impl FnOnce(&Self::Word));
 }
 
-/// Who sleeps: how many in the low 32 bits, how often they were woken above.
+/// The wait words: the number of sleepers in the low 32 bits, the number of wake-ups above.
 #[derive(Debug)]
 pub struct Bells<'a, W> {
-    /// Those of the other side: looked at after each publish or release.
+    /// The other side's: read after each publish or release.
     pub theirs: &'a W,
-    /// Those of this side: where one that goes to sleep counts itself.
+    /// This side's: a sleeper counts itself here.
     pub ours: &'a W,
 }
 
 impl<'a, W> Bells<'a, W> {
-    /// Those of a producer if `FILLS`, else of a consumer. An end reads the one in the header that it polls, and counts itself in the one that
-    /// it writes.
+    /// Returns the words of a producer if `FILLS`, otherwise of a consumer. An end reads the one in the header that it polls, and counts itself in
+    /// the one that it writes.
     pub(super) const fn of<const FILLS: bool>(own: &'a RingHeader<W>, peer: &'a RingHeader<W>) -> Self {
         if FILLS {
             Self { theirs: &own.producer.waiting, ours: &peer.consumer.waiting }
@@ -43,7 +43,7 @@ impl<'a, W> Bells<'a, W> {
 
 /// An end that fills.
 pub trait Push: End {
-    /// What goes in.
+    /// The type of the messages.
     type Item;
 
     /// Pushes one value and publishes it.
@@ -56,7 +56,7 @@ pub trait Push: End {
 
 /// An end that empties.
 pub trait Pop: End {
-    /// What comes out.
+    /// The type of the messages.
     type Item;
 
     /// Pops one value and releases its slot.
@@ -87,32 +87,32 @@ pub trait PopBytes: End {
     fn pop_bytes(&mut self, into: &mut [u8]) -> Result<usize, framed::PopError>;
 }
 
-/// An end that never waits and overwrites: it has room always, and nobody whom it would know of.
+/// A writer that never waits and overwrites: it always has room, and knows no readers.
 pub trait Publish {
-    /// What goes in.
+    /// The type of the messages.
     type Item;
 
     /// Publishes one value over the oldest.
     fn publish(&mut self, value: Self::Item);
 }
 
-/// An end that reads what was published, and writes nothing: there is no bell that it could count itself at.
+/// A reader that writes nothing, and so has no wait word in the ring.
 pub trait Follow {
-    /// What comes out.
+    /// The type of the messages.
     type Item;
 
-    /// Reads what is new.
+    /// Reads the next new message.
     ///
     /// # Errors
     ///
-    /// [`PopError`]: nothing now, or corrupt.
+    /// [`PopError`]: empty, or corrupt.
     fn follow(&mut self) -> Result<Self::Item, PopError>;
 
     /// Whether the writer announced itself and has left.
     fn is_disconnected(&self) -> bool;
 }
 
-/// An end that somebody has borrowed. It leaves when its owner does; until then a sleeper is woken for nothing, once.
+/// A borrowed end. It is dropped with its owner; until then a sleeper is woken in vain, once.
 impl<E: End> End for &mut E {
     type Word = E::Word;
     fn bells(&self) -> Bells<'_, E::Word> {

@@ -54,7 +54,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
         Ok(len)
     }
 
-    /// Looks at the next message in place; it is not taken until [`Frame::release`].
+    /// Returns the next message in place; it stays in the ring until [`Frame::release`].
     ///
     /// # Errors
     ///
@@ -65,7 +65,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
         Ok(Frame { consumer: self, found, slack: 0 })
     }
 
-    /// Looks at all messages that wait now, in place; none is taken until [`Chunk::release`].
+    /// Returns all available messages in place; they stay in the ring until [`Chunk::release`].
     ///
     /// # Errors
     ///
@@ -74,7 +74,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
         if let Err(corrupt) = self.refresh() {
             return Err(self.nothing(PopError::Corrupt(corrupt)));
         }
-        // Says what is wrong with the first one now, rather than give a chunk of none.
+        // Reports a corrupt first frame now, instead of an empty chunk.
         self.find()?;
         let next = Cell::new(self.index);
         Ok(Chunk { consumer: self, next, seen: Cell::new(0) })
@@ -86,7 +86,7 @@ impl<'a, M: Machine> Consumer<'a, M> {
         BatchConsumer { consumer: self, slack: every.max(1) - 1 }
     }
 
-    /// The next message. Looks at the producer's index when all that was known of has been emptied.
+    /// Finds the next message. Polls the producer's index when all known messages are consumed.
     #[inline(always)]
     fn find(&mut self) -> Result<Found, PopError> {
         if self.index == self.seen {
@@ -99,14 +99,14 @@ impl<'a, M: Machine> Consumer<'a, M> {
         find(self.slots, self.index, self.seen).map_err(|refused| self.nothing(refused))
     }
 
-    /// There is no message: a batch's frames are released, or their producer would wait for them.
+    /// There is no message: releases a batch's frames, for which the producer may be waiting.
     #[cold]
     fn nothing(&mut self, refused: PopError) -> PopError {
         self.publish_pending();
         refused
     }
 
-    /// Copies the next message out and goes on behind its frame, without releasing it.
+    /// Copies the next message out and advances past its frame, without releasing it.
     #[inline(always)]
     fn copy(&mut self, into: &mut [u8]) -> Result<usize, PopError>
     where
@@ -159,7 +159,7 @@ impl<'a, M: Machine> BatchConsumer<'_, 'a, M> {
         Ok(len)
     }
 
-    /// Looks at the next message in place; its frame is released with its batch.
+    /// Returns the next message in place; its frame is released with its batch.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! [`End`]: what both ends of a framed ring have in common.
+//! [`End`]: the common part of both ends of a framed ring.
 
 use core::ptr::NonNull;
 
@@ -14,8 +14,8 @@ use crate::{Machine, RingHeader, Word};
 pub struct End<'a, M: Machine, const FILLS: bool> {
     pub(super) port: Port<'a, M::Word, FILLS>,
     pub(super) slots: Slots<'a, M::Cell<u64>>,
-    // INVARIANT: a producer's index is at most the capacity past the one that it has seen, and the words that are not between them are its own; a
-    // consumer's is at most the capacity before, and the words between them are initialised and its own. Indices wrap.
+    // INVARIANT: a producer's index is at most the capacity past the last polled one, and the words that are not between them are its own. A
+    // consumer's is at most the capacity before it, and the words between them are initialised and its own. Indices wrap.
     /// The next word to fill, or to empty.
     pub(super) index: u64,
     /// The other end's index, as last polled.
@@ -61,8 +61,8 @@ impl<'a, M: Machine, const FILLS: bool> End<'a, M, FILLS> {
     ///
     /// # Safety
     ///
-    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised, and only one producer and one consumer access them
-    /// or the headers.
+    /// For `'a`, as many cells at `slots` as `own` says are valid and initialised, and only one producer and one consumer access them or the
+    /// headers.
     pub unsafe fn new(
         own: &'a RingHeader<M::Word>,
         peer: &'a RingHeader<M::Word>,

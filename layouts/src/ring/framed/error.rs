@@ -4,11 +4,11 @@ use core::fmt;
 
 use crate::attach::Corrupt;
 
-/// Why a message was not taken.
+/// An error of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub enum PushError {
-    /// Not now: there is not so much room in one piece.
+    /// Not enough contiguous room now.
     Full,
     /// Never: no message of this ring is so long.
     TooLarge {
@@ -17,7 +17,7 @@ pub enum PushError {
         /// Bytes of this one.
         asked: usize,
     },
-    /// The consumer's index claims what cannot be.
+    /// The consumer's index is out of range.
     Corrupt(Corrupt),
 }
 
@@ -44,10 +44,10 @@ pub enum PopError {
         /// Bytes of the message.
         needed: usize,
     },
-    /// The producer's index claims what cannot be.
+    /// The producer's index is out of range.
     Corrupt(Corrupt),
-    /// What stands where a length should: longer than the largest message or than what was published, across the wrap, or a marker where
-    /// there can be none. Nothing behind it can be found any more.
+    /// An invalid length: longer than the largest message or than the published words, across the wrap, or a marker where none is possible. Later
+    /// messages cannot be found.
     BadFrame {
         /// Of the word.
         index: u64,

@@ -43,7 +43,7 @@ impl<'m, M: Machine> Message<'m, M> {
     where
         M::Cell<u64>: SliceCell<u64>,
     {
-        // SAFETY: the invariant; nobody writes what is not released.
+        // SAFETY: the invariant; unreleased words are not written.
         unsafe { core::slice::from_raw_parts(self.slots.run::<u64>(self.payload).cast().as_ptr(), self.len) }
     }
 }
@@ -62,7 +62,7 @@ where
 /// The next message, seen in place and ready to be released. Dropping it takes nothing.
 pub struct Frame<'c, 'a, M: Machine> {
     pub(super) consumer: &'c mut Consumer<'a, M>,
-    // INVARIANT: what `find` gave; the consumer has not moved since, because it is borrowed.
+    // INVARIANT: the result of `find`; the consumer has not moved since, because it is borrowed.
     pub(super) found: Found,
     /// Messages that may be pending without this one.
     pub(super) slack: u64,
@@ -95,7 +95,7 @@ where
     }
 }
 
-/// All messages that waited when it was asked for, seen in place one after the other and released together. Dropping it takes none.
+/// The messages that were available when it was created, read in place one after the other and released together. Dropping it releases none.
 ///
 /// ```
 /// use ringmem_layouts::ring::framed::Ring;
@@ -119,7 +119,7 @@ pub struct Chunk<'c, 'a, M: Machine> {
 }
 
 impl<M: Machine> Chunk<'_, '_, M> {
-    /// The next message of those that waited.
+    /// Returns the next message of the chunk.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl<M: Machine> Chunk<'_, '_, M> {
         Ok(Message { slots, payload, len })
     }
 
-    /// Takes those that [`next`](Self::next) has given and releases their frames together; how many.
+    /// Releases the frames of the messages that [`next`](Self::next) has returned; returns their number.
     pub fn release(self) -> u64 {
         let messages = self.seen.get();
         if messages > 0 {
@@ -157,7 +157,7 @@ pub(super) struct Found {
     pub(super) next: u64,
 }
 
-/// The first message at `head`. There is one, or something that should be: `tail` is not `head`.
+/// Returns the first message at `head`; `tail` is not `head`, so there must be one.
 #[inline(always)]
 pub(super) fn find<C: SlotCell<u64>>(slots: Slots<'_, C>, head: u64, tail: u64) -> Result<Found, PopError> {
     // SAFETY: by the consumer's invariant the words from `head` up to `tail` are initialised and its own; callers ask within them.

@@ -1,16 +1,15 @@
-//! One producer, one consumer, messages of any length: each is written once, in place, and seen in one piece.
+//! A single-producer single-consumer queue of messages of variable length, each contiguous, written and read in place.
 //!
-//! 1. Everything pushed is popped once, in order and with its length; a message without bytes is a message.
-//! 2. A message lies in one piece, and its first byte on a multiple of 8.
-//! 3. The largest message is [`Producer::largest`]. It fits an empty ring at every position; anything longer never fits, which is
-//!    [`PushError::TooLarge`] and not [`PushError::Full`].
-//! 4. Wait-free: every operation on one message is a bounded number of steps, whatever the other side does.
-//! 5. What the other side wrote is an allegation. A length is read once and checked against what was published, the wrap and the largest
-//!    message before a byte of it is looked at: [`PopError::BadFrame`].
-//! 6. A grant that is dropped or forgotten, by a panic or on purpose, publishes nothing; a message that was seen and not released stays.
+//! 1. Every message is popped once, in order and with its length. Messages without bytes are allowed.
+//! 2. A message is contiguous, and aligned to 8 bytes.
+//! 3. The largest message is [`Producer::largest`]. It fits an empty ring at every position. A longer one never fits: [`PushError::TooLarge`], not
+//!    [`PushError::Full`].
+//! 4. Wait-free: every operation on one message takes a bounded number of steps.
+//! 5. The other side's words are not trusted. A length is read once and checked against the published words, the wrap and the largest message
+//!    before any byte is read: [`PopError::BadFrame`].
+//! 6. A grant that is dropped or forgotten publishes nothing; a message that was read and not released stays in the ring.
 //!
-//! It does not wait and does not wake, and it does not count messages: `free`, `available` and `len` are bytes, lengths and padding
-//! included.
+//! It does not wait or wake, and does not count messages: `free`, `available` and `len` are bytes, including lengths and padding.
 //!
 //! ```
 //! use ringmem_layouts::ring::framed::{PopError, Ring};
@@ -33,26 +32,26 @@
 //!
 //! # The bytes
 //!
-//! A slot is a word of 8 bytes, and an index counts words: what the header calls `capacity` is `bytes / 8`, and its message is `u64`
-//! ([`layout`] says so once). So an index cannot point into a word, and a slot that a model checker watches is a word too.
+//! A slot is a word of 8 bytes, and an index counts words: the header's `capacity` is `bytes / 8`, and its message is `u64` ([`layout`]). So an
+//! index cannot point into a word, and a model checker watches whole words.
 //!
-//! | in the slots | words | what |
+//! | in the slots | words | contents |
 //! |---|---:|---|
 //! | frame | 1 | length of the message in bytes, at most [`Producer::largest`] |
-//! | | length / 8, rounded up | the message; what pads its last word is whatever stood there |
-//! | marker | 1 | all ones: nothing more until the wrap; the frame that goes with it begins at the first slot |
+//! | | length / 8, rounded up | the message; the padding of its last word is unspecified |
+//! | marker | 1 | all ones: skip to the wrap; the frame that belongs to it begins at the first slot |
 //!
-//! A frame that would not end before the wrap begins behind it, and what is left before it is skipped. So a frame of `n` words takes at
-//! most `n - 1` words more than its own: `2n - 1` in all. That is why half of the ring, less the word of the length, is always possible: `n` of
-//! half the capacity takes at most the capacity less one word. One word more would not be: from the middle of the ring it is half to be skipped
-//! and more than half to be filled. A marker is published together with its frame and skips less than half of the ring; any other is corrupt.
+//! A frame that would cross the wrap begins after it, and the words before the wrap are skipped. So a frame of `n` words takes at most `2n - 1`
+//! words. That is why half of the ring, less the word of the length, always fits: with `n` of half the capacity it takes at most the capacity less
+//! one word. One word more may not fit: from the middle of the ring, half is skipped and more than half is needed. A marker is published together
+//! with its frame and skips less than half of the ring; any other marker is corrupt.
 //!
 //! # Orderings
 //!
 //! | sync point | release | acquire |
 //! |---|---|---|
-//! | frame published | the store of `tail` | the load of `tail` when the consumer has seen all that it knew of |
-//! | frame released | the store of `head` | the load of `head` when the producer knows of too little room |
+//! | frame published | the store of `tail` | the load of `tail` when the consumer has consumed all known messages |
+//! | frame released | the store of `head` | the load of `head` when the known room is too small |
 //! | end closed | the store of `owner` when an end that [`announce`](Producer::announce)d itself is dropped | the load of it in `is_disconnected` |
 
 mod consumer;
@@ -79,11 +78,11 @@ use super::layout::LayoutError;
 use super::{RingFlags, RingLayout};
 use crate::attach::AttachError;
 
-/// Bytes of a word, of a length, and of what every message is aligned to.
+/// Bytes of a word, of a length, and of the alignment of messages.
 const WORD: usize = 8;
 /// Words of the smallest ring: one for a length, and one more so that half of them is not none.
 const SMALLEST: u64 = 2;
-/// Where a length would stand: what is left before the wrap is skipped. No message has this length.
+/// In place of a length: skip the words before the wrap. No message has this length.
 const SKIP: u64 = u64::MAX;
 
 /// The layout of a framed ring of so many bytes, a power of two of at least 16.
@@ -97,7 +96,7 @@ const SKIP: u64 = u64::MAX;
 ///
 /// # Errors
 ///
-/// [`LayoutError`] with what was asked for; less than 16 bytes are a capacity of 0.
+/// [`LayoutError`] with the requested value; less than 16 bytes are a capacity of 0.
 pub const fn layout(bytes: u64) -> Result<RingLayout, LayoutError> {
     let word = WORD as u64;
     if !bytes.is_power_of_two() {

@@ -52,17 +52,17 @@ impl<'a, M: Machine> Producer<'a, M> {
         Ok(())
     }
 
-    /// Pushes copies of `messages` up to the first that is not taken, and publishes them together: how many were taken, and why the next
-    /// one was not. If the iterator panics, those that it gave before are published.
+    /// Pushes copies of `messages` up to the first that fails, and publishes them together; returns the number pushed and the first error. If the
+    /// iterator panics, earlier messages are published.
     ///
     /// # Errors
     ///
-    /// [`PushError`] beside the number: the message after so many is not now, never, or corrupt.
+    /// [`PushError`] in addition to the number: the next message is too large now, never fits, or the ring is corrupt.
     pub fn push_many<'m>(&mut self, messages: impl IntoIterator<Item = &'m [u8]>) -> (u64, Result<(), PushError>)
     where
         M::Cell<u64>: SliceCell<u64>,
     {
-        /// Publishes what was filled, also when the iterator panics.
+        /// Publishes the filled frames, also if the iterator panics.
         struct Together<'p, 'a, M: Machine>(&'p mut Producer<'a, M>);
         impl<M: Machine> Drop for Together<'_, '_, M> {
             fn drop(&mut self) {
@@ -129,7 +129,7 @@ impl<'a, M: Machine> Producer<'a, M> {
     {
         let start = self.make_room(message.len())?;
         let payload = self.payload(start);
-        // SAFETY: `make_room` found so many bytes short of the wrap, free and so this end's; nobody else has a reference to them.
+        // SAFETY: `make_room` found that many free bytes before the wrap, which are this end's; there is no other reference to them.
         unsafe { payload.as_ptr().copy_from_nonoverlapping(message.as_ptr(), message.len()) };
         self.fill(start, message.len());
         Ok(())
@@ -168,13 +168,13 @@ impl<'a, M: Machine> Producer<'a, M> {
     }
 }
 
-/// Room for one message, to be written in place and committed. Dropping or forgetting it publishes nothing.
+/// Room for one message, written in place and committed. Dropping or forgetting it publishes nothing.
 ///
-/// It is seen as bytes that hold what an earlier message left there: initialised, never empty memory, and never promised to be zero.
+/// Its initial contents are those of an earlier message: initialised, and not necessarily zero.
 #[must_use = "a grant that is not committed publishes nothing"]
 pub struct Grant<'p, 'a, M: Machine> {
     producer: &'p mut Producer<'a, M>,
-    // INVARIANT: what `make_room` gave for `len`; the producer has not moved since, because it is borrowed.
+    // INVARIANT: the result of `make_room` for `len`; the producer has not moved since, because it is borrowed.
     start: u64,
     len: usize,
     /// Messages that may be pending without this one.
@@ -188,7 +188,7 @@ impl<M: Machine> Grant<'_, '_, M> {
         self.len
     }
 
-    /// Whether none were asked for.
+    /// Returns whether the room is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -200,7 +200,7 @@ impl<M: Machine> Grant<'_, '_, M> {
         (place < self.len.div_ceil(WORD)).then(|| self.producer.slots.at(self.start.wrapping_add(1 + place as u64)))
     }
 
-    /// Makes a message of the first `used` bytes, or of all of them if there are not so many, and publishes it: at once, or with its batch.
+    /// Publishes a message of the first `used` bytes, at most all: at once, or with its batch.
     #[inline]
     pub fn commit(self, used: usize) {
         self.producer.fill(self.start, used.min(self.len));

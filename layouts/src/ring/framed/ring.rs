@@ -50,7 +50,7 @@ pub struct RingIn<S: Storage<BareSlot<u64>>> {
 #[repr(C, align(8))]
 pub struct Inline<const BYTES: usize>(UnsafeCell<[u8; BYTES]>);
 
-// SAFETY: the bytes are the words, all of them but what is less than one.
+// SAFETY: the bytes are the words, except a remainder of less than one.
 unsafe impl<const BYTES: usize> Storage<BareSlot<u64>> for Inline<BYTES> {}
 
 impl<const BYTES: usize> AsRef<[MaybeUninit<BareSlot<u64>>]> for Inline<BYTES> {
@@ -78,7 +78,7 @@ pub type OwnedConsumer = Owned<Consumer<'static, Host>>;
 // SAFETY: without `split`, which takes `&mut`, nothing can be reached through it.
 unsafe impl<S: Storage<BareSlot<u64>>> Sync for RingIn<S> {}
 
-/// The header of an empty ring. It has its messages' ABI, because others may attach to one that is in one piece with its bytes.
+/// Returns the header of an empty ring. It has its messages' ABI, because others may attach to a ring in one piece with its bytes.
 const fn header(words: u64, offset: usize, start: u64) -> RingHeader<HostWord> {
     let mut header = RingHeader::inline(RingFlags::FRAMED, words, WORD, offset, start);
     header.constants.abi = HostWord::new(abi_of::<u64>());
@@ -130,7 +130,7 @@ impl<S: Storage<BareSlot<u64>>> RingIn<S> {
         Ok(Self { header: header(layout.capacity(), 0, start), words })
     }
 
-    /// Its two ends. They may go to two threads; when both are gone it can be split again, with what is left in it.
+    /// Returns both ends. They may go to two threads; when both are dropped, the ring can be split again, with its remaining messages.
     pub fn split(&mut self) -> (Producer<'_, Host>, Consumer<'_, Host>) {
         let Self { header, words } = &*self;
         let (slots, capacity) = slots_of(words);
@@ -191,7 +191,7 @@ pub fn bounded(bytes: usize) -> (OwnedProducer, OwnedConsumer) {
     Boxed::with_capacity(bytes).into_ends()
 }
 
-// An end may move to another thread; it is never shared, and there are never two of it.
+// An end may move to another thread; it is never shared, and exists once.
 static_assertions::assert_impl_all!(Producer<'static, Host>: Send);
 static_assertions::assert_impl_all!(Consumer<'static, Host>: Send);
 static_assertions::assert_not_impl_any!(Producer<'static, Host>: Sync, Clone);

@@ -1,18 +1,18 @@
-//! Whose turn a slot is: the protocol that MPSC and MPMC rings share.
+//! The slot protocol of MPSC and MPMC rings: a sequence number in each slot.
 //!
-//! The word of a slot is `lap << 1 | full`, where the lap of an index is the first index that stands in slot 0 with it: to compute it takes a
-//! mask, where a division of the index would take a shift by an amount that must be at hand. For index `i` a slot is
+//! The word of a slot is `lap << 1 | full`, where the lap of an index is the first index of its lap. Computing it takes a mask; dividing the index
+//! would take a shift by an amount that needs a register. For index `i` a slot is
 //!
 //! | word | the slot is |
 //! |---|---|
 //! | `lap(i) << 1` | free for the producer that claims `i` |
 //! | `lap(i) << 1 \| 1` | full: for the consumer of `i` |
-//! | `lap(i + capacity) << 1`, or later | behind `i`: its message was taken, or its producer gave the slot up without one |
+//! | `lap(i + capacity) << 1`, or later | past `i`: its message was taken, or its producer gave the slot up |
 //!
-//! So one word says full, empty and given up, without a lock and without a second index to compare.
+//! So one word distinguishes full, empty and given up, without a lock and without a second index to compare.
 //!
-//! Slots stand in order, small ones several to a line. A line for each, or neighbours in different lines, was measured and refused: it made
-//! nothing faster, and claims of many slots touch more lines.
+//! Slots are contiguous, so small ones share a line. A line for each, or adjacent indices in different lines, was measured: neither was faster, and
+//! claims of many slots then touch more lines.
 
 use core::mem::offset_of;
 use core::ptr::NonNull;
@@ -58,7 +58,7 @@ impl<T, M: Machine> Kind<T, M> for Mpmc {
     }
 }
 
-/// A ring whose slots say whose turn it is, as every handle sees it.
+/// A ring with sequence numbers in its slots, as every handle sees it.
 pub(in crate::ring) struct Turns<'a, T, M: Machine> {
     pub(in crate::ring) header: &'a RingHeader<M::Word>,
     slots: Slots<'a, Slot<M::Word, M::Cell<T>>>,
@@ -98,25 +98,25 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         unsafe { Self::new(header, slots.cast(), layout.capacity()) }.checked()
     }
 
-    /// Looks at every slot once, and refuses indices of other laps than theirs: from there a handle would pass over one slot after the other as
-    /// given up, practically for ever. Others may be at work meanwhile.
+    /// Reads every slot once, and rejects indices of other laps than their slots: a handle would otherwise skip slot after slot as given up,
+    /// practically forever. Concurrent handles are allowed.
     pub(in crate::ring) fn checked(self) -> Result<Self, AttachError> {
         /// So far no index is from the other.
         const NEVER: u64 = 1 << 61;
         let Self { header, slots } = &self;
         let capacity = slots.capacity();
-        // Acquired: of each slot, at least what was there when the tail passed it is seen.
+        // Acquire: of each slot, at least its state when the tail passed it is visible.
         let (head, tail) = (header.consumer.head.load(), header.producer.tail.load_acquire());
         let corrupt = Err(AttachError::Corrupt(Corrupt { head, tail, capacity }));
         if tail.wrapping_sub(head).wrapping_add(NEVER) > 2 * NEVER {
             return corrupt;
         }
         for place in 0..capacity {
-            // Acquired, likewise: the tail that is read after it has passed whatever it says.
+            // Acquire: the tail that is read after it has passed the word's lap.
             let word = slots.at(place).word.load_acquire();
             let now = header.producer.tail.load();
             let [next, latest] = [tail, now].map(|tail| self.free(first_use(tail, place, capacity)));
-            // What is there was claimed a lap before the next claim of the slot, or is free for that.
+            // The word is that of the lap before the next claim of the slot, or free for that claim.
             if self.is_before(word, next.wrapping_sub(2 * capacity)) || self.is_before(latest, word) {
                 return corrupt;
             }
@@ -124,11 +124,11 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         Ok(self)
     }
 
-    /// Takes the messages from `index` on, as many as `values`, and releases their slots.
+    /// Takes as many messages as `values` has elements from `index` on, and releases their slots.
     ///
     /// # Safety
     ///
-    /// The caller has claimed them, when they were full, and they have not been taken.
+    /// The caller claimed them when they were full, and has not taken them.
     #[inline(always)]
     pub(in crate::ring) unsafe fn take_run(&self, index: u64, mut values: &mut [T]) {
         for (index, slots) in self.runs(index, values.len() as u64) {
@@ -164,20 +164,20 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         self.free(index) | 1
     }
 
-    /// The word of a slot whose message of `index` was taken: free for the next lap.
+    /// Returns the word of a slot whose message of `index` was taken: free for the next lap.
     #[inline(always)]
     pub(in crate::ring) const fn taken(&self, index: u64) -> u64 {
         self.free(index.wrapping_add(self.slots.capacity()))
     }
 
-    /// Whether `word` says that the slot has not come to what `other` says.
+    /// Returns whether `word` precedes `other` in the slot's sequence.
     #[inline(always)]
     pub(in crate::ring) const fn is_before(&self, word: u64, other: u64) -> bool {
         // Words wrap as the index does.
         (word.wrapping_sub(other) as i64) < 0
     }
 
-    /// Looks for up to `most` slots from `index` on, in a row, whose words are what `wanted` says.
+    /// Returns the number of consecutive slots from `index` on, up to `most`, whose words equal `wanted`.
     #[inline(always)]
     pub(in crate::ring) fn look(&self, index: u64, most: u64, wanted: impl Fn(u64) -> u64) -> Look {
         // SYNC POINT: slot published, slot released: whichever word it is. Pairs with the store of that word.
@@ -193,8 +193,8 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         }
     }
 
-    /// Where a consumer that finds the slot of `index` given up goes on: no message waits more than a capacity before the tail, because a slot is
-    /// not claimed again before it is free.
+    /// Returns where a consumer continues after a slot that was given up: no message is more than a capacity before the tail, because a slot is not
+    /// claimed again before it is free.
     #[cold]
     pub(in crate::ring) fn after_given_up(&self, index: u64) -> u64 {
         let next = index.wrapping_add(1);
@@ -202,16 +202,16 @@ impl<'a, T, M: Machine> Turns<'a, T, M> {
         if (oldest.wrapping_sub(next) as i64) > 0 { oldest } else { next }
     }
 
-    /// Messages between the indices now, those included that are being written or read; at most the capacity.
+    /// Returns the number of messages between the indices, including those being written or read; at most the capacity.
     pub(in crate::ring) fn len(&self) -> u64 {
         let head = self.header.consumer.head.load();
         let tail = self.header.producer.tail.load();
-        // A handle may look while both move: what it sees then is clamped, not believed.
+        // Both indices may move concurrently, so the result is clamped.
         let used = tail.wrapping_sub(head);
         if (used as i64) < 0 { 0 } else { used.min(self.capacity()) }
     }
 
-    /// How many of `most` slots from `index` on have the word that `word` says.
+    /// Returns how many of `most` slots from `index` on have the word `word`.
     #[inline]
     pub(in crate::ring) fn run(&self, index: u64, most: u64, word: impl Fn(u64) -> u64) -> u64 {
         let mut found = 0;
@@ -242,27 +242,27 @@ type TurnSlots<'a, T, M> = &'a [TurnSlot<T, M>];
 /// A slot of a ring of `T`.
 pub(in crate::ring) type TurnSlot<T, M> = Slot<<M as Machine>::Word, <M as Machine>::Cell<T>>;
 
-/// Writes a value and says so by `full`, the word for that.
+/// Writes a value and publishes it with the word `full`.
 ///
 /// # Safety
 ///
-/// The slot was claimed by the caller for the index of that word, and is not written yet.
+/// The caller claimed the slot for the index of that word and has not written it.
 #[inline(always)]
 pub(in crate::ring) unsafe fn fill<T, M: Machine>(slot: &TurnSlot<T, M>, full: u64, value: T) {
-    // SAFETY: a claimed slot was free, so nobody else reaches it until its word says full.
+    // SAFETY: a claimed slot was free, so no other handle accesses it until its word is full.
     slot.cell.with_mut(|place| unsafe { place.write(value) });
     // SYNC POINT: slot published. Pairs with Turns::run and pop of either consumer.
     slot.word.store_release(full);
 }
 
-/// Takes a message and releases its slot by `taken`, the word for that.
+/// Takes a message and releases its slot with the word `taken`.
 ///
 /// # Safety
 ///
-/// The slot was claimed by the caller when it was full, for the index of that word, and its message has not been taken.
+/// The caller claimed the slot when it was full, for the index of that word, and has not taken its message.
 #[inline(always)]
 pub(in crate::ring) unsafe fn take<T, M: Machine>(slot: &TurnSlot<T, M>, taken: u64) -> T {
-    // SAFETY: full when it was claimed, which the claimer has acquired; nobody else reaches it until its word says free.
+    // SAFETY: full when it was claimed, acquired by the claimer; no other handle accesses it until its word is free.
     let value = slot.cell.with(|place| unsafe { place.read() });
     // SYNC POINT: slot released. Pairs with Turns::run.
     slot.word.store_release(taken);
@@ -277,7 +277,7 @@ pub(in crate::ring) unsafe fn take<T, M: Machine>(slot: &TurnSlot<T, M>, taken: 
 ///
 /// # Safety
 ///
-/// `len` bytes at `base` are valid for reads and writes, and nobody is attached to them.
+/// `len` bytes at `base` are valid for reads and writes, and nothing is attached to them.
 pub(in crate::ring) unsafe fn format<T: RingMessage, M: Machine>(
     base: NonNull<u8>,
     len: u64,
@@ -297,13 +297,13 @@ pub(in crate::ring) unsafe fn format<T: RingMessage, M: Machine>(
         let word = unsafe { base.add(offset as usize).cast::<M::Word>().as_ref() };
         word.store(free(first_use(start, place, layout.capacity()), layout.capacity()));
     }
-    // SAFETY: aligned and long enough; nobody is attached. Its last store publishes the slots too.
+    // SAFETY: aligned and long enough; nothing is attached. Its last store publishes the slots too.
     unsafe { base.cast::<RingHeader<M::Word>>().as_ref().format::<T>(layout, start) };
     Ok(())
 }
 
-/// Waits a little longer each time that another handle was faster, whether it took the index or had passed it. Trying again at once would
-/// only take the lines from the one that has them. Not the first time: a handle that was idle finds its hint stale, and nobody at it.
+/// Waits longer each time another handle won the index. An immediate retry would only take the lines from the winner. Not the first time: an idle
+/// handle finds its hint stale without contention.
 pub(in crate::ring) struct Backoff(u32);
 
 impl Backoff {
@@ -317,9 +317,9 @@ impl Backoff {
     }
 }
 
-/// Claims indices of `word`, at first from `hint` on, which is where this handle last saw it: who goes straight to the slot and then exchanges
-/// takes the word's line once, and who finds nothing there does not take it at all. `None` where `look` finds nothing; from an index that was
-/// given up the word goes to what `after` says.
+/// Claims indices of `word`, at first from `hint` on, its last known value. A handle that reads the slot first and then exchanges takes the word's
+/// line once, and one that finds nothing does not take it at all. `None` if `look` finds nothing; from an index that was given up, the word
+/// advances to the result of `after`.
 #[inline(always)]
 pub(in crate::ring) fn claim<W: RmwWord>(
     word: &W,
@@ -342,7 +342,7 @@ pub(in crate::ring) fn claim<W: RmwWord>(
             Look::Passed => {
                 let now = word.load();
                 if now == index {
-                    // A slot that was given up: nobody will ever find anything there.
+                    // A slot that was given up never gets a message.
                     let next = after(index);
                     *hint = match word.compare_exchange(index, next) {
                         Ok(_) => next,
@@ -357,7 +357,7 @@ pub(in crate::ring) fn claim<W: RmwWord>(
     }
 }
 
-/// What may be done with the index that was looked at.
+/// The possible actions at an index.
 pub(in crate::ring) enum Look {
     /// So many from here on may be claimed.
     Claim(u64),
@@ -369,8 +369,7 @@ pub(in crate::ring) enum Look {
 
 /// The consumer's state of an [`Mpsc`] ring.
 pub struct Emptying {
-    // INVARIANT: messages before the head are taken and no other consumer takes any; slots from here to the head still say full, or were given
-    // up.
+    // INVARIANT: messages before the head are taken, and no other consumer takes any; slots from here to the head are full or were given up.
     released: u64,
 }
 
@@ -461,7 +460,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
         Turns { header: self.port.own, slots: self.slots }
     }
 
-    /// Releases the first slot of those that were taken.
+    /// Releases the first of the taken slots.
     #[inline(always)]
     fn release_one(&mut self) {
         let index = self.state.released;
@@ -509,7 +508,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
         let turns = self.turns();
         let count = turns.run(self.head, values.len() as u64, |index| turns.full(index));
         Mpsc::release_kept(self);
-        // SAFETY: their words say full, which `run` has acquired, and this consumer is the only one.
+        // SAFETY: their words are full, which `run` has acquired, and this consumer is the only one.
         unsafe { turns.take_run(self.head, &mut values[..count as usize]) };
         self.head = self.head.wrapping_add(count);
         self.state.released = self.head;
@@ -518,9 +517,9 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, Mpsc, T, M> {
     }
 }
 
-/// Shows that compare-exchange on the words of a ring is atomic between a CPU and a GPU.
+/// Proof that compare-exchange on the words of a ring is atomic between a CPU and a GPU.
 ///
-/// Over PCIe it is not, unless the device says so (`hostNativeAtomicSupported`); only a probe of the device may make one.
+/// Over PCIe it is not, unless the device reports `hostNativeAtomicSupported`; only a probe of the device may create one.
 #[derive(Clone, Copy, Debug)]
 pub struct SystemAtomics(());
 

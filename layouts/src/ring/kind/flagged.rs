@@ -52,12 +52,12 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
             let index = head.wrapping_add(offset);
             slots.at(index).word.load() == full(index, capacity)
         };
-        // Plain loops: on a device an iterator that is kept goes through local memory.
+        // Plain loops: on a device, a stored iterator would go through local memory.
         let mut waiting = 0;
         while waiting < capacity && is_full(waiting) {
             waiting += 1;
         }
-        // Flags that a producer left behind a message that it never published: taken back, or the next message would publish them.
+        // Flags that a producer left after a message that it never published. They are cleared, or the next message would publish them.
         let mut offset = waiting;
         while offset < capacity {
             if is_full(offset) {
@@ -115,7 +115,7 @@ impl<T, M: Machine> OneProducer<T, M> for Flagged {
     }
 }
 
-/// The consumer's state of a [`Flagged`] ring. Messages in a row from its head on whose flags are those of their indices are its own.
+/// The consumer's state of a [`Flagged`] ring. Consecutive messages from its head on with the flags of their indices are its own.
 pub struct Emptying {
     /// The index that the producer knows.
     released: u64,
@@ -135,7 +135,7 @@ impl<T, M: Machine> OneConsumer<T, M> for Flagged {
         Emptying { released: head }
     }
 
-    /// A slot that was taken and not released still has a flag, but that of another lap.
+    /// A slot that was taken and not released still has a flag, of another lap.
     #[inline]
     fn waiting(consumer: &Consumer<'_, Self, T, M>, most: u64) -> u64 {
         (0..most.min(consumer.capacity())).take_while(|offset| consumer.is_there(*offset)).count() as u64
@@ -213,7 +213,7 @@ impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
         count as usize
     }
 
-    /// Returns whether the message `offset` places after the next one is there, if all before it are.
+    /// Returns whether the message `offset` places after the next one is available, if all before it are.
     #[inline(always)]
     #[must_use]
     pub fn is_there(&self, offset: u64) -> bool {
@@ -268,7 +268,7 @@ impl<T, M: Machine> Consumer<'_, Flagged, T, M> {
     ///
     /// # Safety
     ///
-    /// So many messages in a row [are there](Self::is_there), whichever lanes have looked, and no lane reads them any more.
+    /// That many consecutive messages [are available](Self::is_there), as seen by any lane, and no lane still reads them.
     #[inline(always)]
     pub unsafe fn advance(&mut self, count: u64) {
         self.head = self.head.wrapping_add(count);

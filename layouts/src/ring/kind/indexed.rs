@@ -12,7 +12,7 @@ use crate::ring::slots::Slots;
 use crate::ring::{Consumer, Producer, RingFlags, RingHeader};
 use crate::{Machine, SliceCell, SlotCell, Word};
 
-/// The kind of [`spsc`](crate::ring::spsc) rings; `A` says how payload is written and read.
+/// The kind of [`spsc`](crate::ring::spsc) rings; `A` defines how payload is written and read.
 pub struct Indexed<A = Plain>(A);
 
 /// How payload is written and read.
@@ -199,7 +199,7 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
         // A consumer right behind its producer finds one message: the case with the fewest instructions.
         if tail != consumer.head.wrapping_add(1) {
             cold_path();
-            // One comparison says that there are some and that there may be so many: one less than none is the greatest number.
+            // One comparison checks that there are messages and that their number is valid: zero less one is the greatest number.
             if tail.wrapping_sub(consumer.head).wrapping_sub(1) > consumer.slots.mask() {
                 // The slot's line is loaded while the index is polled, not after it.
                 consumer.slots.prefetch(consumer.head);
@@ -270,7 +270,7 @@ impl<A: Access<T, M>, T, M: Machine> OneConsumer<T, M> for Indexed<A> {
     }
 }
 
-/// Why there is nothing between these indices.
+/// Returns why there is nothing between these indices.
 #[cold]
 fn nothing(head: u64, tail: u64, mask: u64) -> PopError {
     if head == tail { PopError::Empty } else { PopError::Corrupt(Corrupt { head, tail, capacity: mask + 1 }) }
@@ -326,7 +326,7 @@ impl<A: Access<T, M>, T, M: Machine> Consumer<'_, Indexed<A>, T, M> {
         self.accepted(tail)
     }
 
-    /// Polls for messages where there are fewer than wanted; how many wait now.
+    /// Polls if fewer messages are known than wanted; returns the number available.
     fn poll_for_more(&mut self) -> Result<u64, Corrupt> {
         if self.available() > 0 {
             return self.refresh();
@@ -397,7 +397,7 @@ impl<T, M: Machine<Cell<T>: SliceCell<T>>> Consumer<'_, Indexed, T, M> {
         Ok(count as usize)
     }
 
-    /// Returns all messages that wait now, in place, as two runs: before the wrap and after it. None is taken.
+    /// Returns all available messages in place, as two runs: before the wrap and after it. None is taken.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ use crate::attach::Corrupt;
 pub enum ReadError {
     /// Nothing new.
     Empty,
-    /// The writer was quicker. The reader has passed over what is lost, and goes on with the oldest that may be there.
+    /// Messages were overwritten before they were read. The reader continues at the oldest message that may be available.
     Overrun {
         /// Messages, at least 1.
         lost: u64,

@@ -1,13 +1,13 @@
-//! One writer that never waits and overwrites the oldest; any number of readers, each of which sees all that it was quick enough for.
+//! A ring with one writer that never waits and overwrites the oldest message, and any number of readers.
 //!
-//! 1. `push` always succeeds, whatever any reader does. Readers write nothing, so one writer serves any number of them.
-//! 2. Every message of the ring is either read once, in order and whole, by a given reader, or counted by it as lost: read + lost = written.
-//! 3. Wait-free at both ends: [`Reader::pop`] looks at one slot, once. A writer that died in the middle of a message costs a reader the one
-//!    message that it was overwriting. Only [`Reader::latest`] tries again, [`TRIES`] times, and then says [`LatestError::Busy`].
-//! 4. Messages move word by word, never as plain bytes, and no handle gives out a reference into the ring. So there is no in-place grant
-//!    here; and whatever a hostile writer stores, a reader gets some message or an error, and stays within the memory.
+//! 1. `push` always succeeds. Readers write nothing, so one writer serves any number of them.
+//! 2. For each reader, every message is either read once, in order and whole, or counted as lost: read + lost = written.
+//! 3. Wait-free: [`Reader::pop`] reads one slot once. A writer that died in the middle of a message costs a reader the message that it was
+//!    overwriting. Only [`Reader::latest`] retries, [`TRIES`] times, and then returns [`LatestError::Busy`].
+//! 4. Messages are copied word by word, and there are no references into the ring, so no in-place access. With a malicious writer, a reader gets
+//!    some message or an error, and stays within the memory.
 //!
-//! It does not wait, does not wake, and does not tell the writer who reads.
+//! It does not wait or wake, and does not know its readers.
 //!
 //! ```
 //! use ringmem_layouts::ring::lossy::{ReadError, Ring};
@@ -25,16 +25,16 @@
 //!
 //! # The protocol
 //!
-//! The header is [`RingHeader`](crate::RingHeader) with [`RingFlags::LOSSY`](crate::ring::RingFlags::LOSSY). `producer.tail` is the index of
-//! the next message, as in any ring. `consumer.head` is where the indices began, and nobody writes it after the creator. A slot is a word
-//! `sequence` and the payload in words, the last one filled up with zeros.
+//! The header is [`RingHeader`](crate::RingHeader) with [`RingFlags::LOSSY`](crate::ring::RingFlags::LOSSY). `producer.tail` is the index of the
+//! next message, as in any ring. `consumer.head` is the first index, and is not written after creation. A slot is a word `sequence` and the payload
+//! in words, the last one padded with zeros.
 //!
-//! To write message `i`: store `i + 1` to its slot's `sequence`, then the payload, each word by release, then publish `tail`. To read message
-//! `i` once `tail` has passed it: load the payload, each word by acquire, then look whether `sequence` is still `i + 1`.
+//! To write message `i`: store `i + 1` to its slot's `sequence`, then the payload, each word with release, then publish `tail`. To read message `i`
+//! once `tail` has passed it: load the payload, each word with acquire, then check that `sequence` is still `i + 1`.
 //!
-//! A seqlock has two stores of the sequence, an odd one before and an even one after. Here `tail` is the second: whoever has acquired a tail
-//! past `i` sees all of message `i` or of a later one, and a word of a later one brings the later `sequence` with it. So a slot may hold
-//! any bytes before its first message, and the whole index is in `sequence`: no two laps look alike.
+//! A seqlock stores the sequence twice, odd before and even after. Here `tail` is the second store: a reader that has acquired a tail past `i` sees
+//! all of message `i` or words of a later one, and a word of a later one makes the later `sequence` visible. So a slot may hold any bytes before
+//! its first message, and `sequence` has the whole index: no two laps are equal.
 //!
 //! | sync point | release | acquire |
 //! |---|---|---|

@@ -1,4 +1,4 @@
-//! An end that sees what it is quick enough for.
+//! [`Reader`]: an end that reads messages before they are overwritten.
 
 use core::ptr::NonNull;
 
@@ -10,10 +10,10 @@ use crate::ring::owner;
 use crate::ring::slots::place;
 use crate::{Machine, RingHeader, RingMessage, Word};
 
-/// How often [`Reader::latest`] tries before it says [`LatestError::Busy`].
+/// The number of attempts of [`Reader::latest`] before it returns [`LatestError::Busy`].
 pub const TRIES: u32 = 128;
 
-/// Reads each message once, or counts it as lost. Any number per ring; a clone goes on from the same message by itself.
+/// Reads each message once, or counts it as lost. Any number per ring; a clone continues independently from the same message.
 pub struct Reader<'a, T, M: Machine> {
     header: &'a RingHeader<M::Word>,
     cells: Cells<'a, T, M::Word>,
@@ -38,8 +38,8 @@ impl<T, M: Machine> Clone for Reader<'_, T, M> {
 }
 
 impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
-    /// Attaches to a ring in one piece of memory, header, then slots, and begins with the oldest message there;
-    /// [`skip`](Self::skip) begins with the newest, or with the next.
+    /// Attaches to a ring in one piece of memory, header, then slots, and begins with the oldest message; [`skip`](Self::skip) begins with the
+    /// newest, or with the next.
     ///
     /// # Errors
     ///
@@ -47,7 +47,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, `len` bytes at `base` are valid for reads and initialised, and whoever writes them writes them by words.
+    /// For `'a`, `len` bytes at `base` are valid for reads and initialised, and are written by whole words only.
     pub unsafe fn from_raw(base: NonNull<u8>, len: u64) -> Result<Self, AttachError> {
         // SAFETY: the caller's promise; words that are only loaded need to be valid for reads alone.
         let (header, layout, slots) = unsafe { place::<T, M>(RingFlags::LOSSY, base, len)? };
@@ -55,7 +55,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Ok(unsafe { Self::over(header, slots.cast(), layout.capacity()) })
     }
 
-    /// Attaches to a ring whose slots lie apart from its header, as [`from_raw`](Self::from_raw).
+    /// Attaches to a ring with separate header and slots, as [`from_raw`](Self::from_raw).
     ///
     /// # Errors
     ///
@@ -63,8 +63,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, the words of as many slots at `slots` as the header says are valid for reads and initialised, and whoever writes them writes
-    /// them by words.
+    /// For `'a`, the words of as many slots at `slots` as the header says are valid for reads and initialised, and are written by whole words only.
     pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>) -> Result<Self, AttachError> {
         let layout = header.geometry_of::<T>(RingFlags::LOSSY)?;
         // SAFETY: the caller's promise.
@@ -84,7 +83,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         reader
     }
 
-    /// Whether the writer announced itself and has left; what it published before can still be read.
+    /// Returns whether the writer announced itself and was dropped; its published messages can still be read.
     #[must_use]
     pub fn is_disconnected(&self) -> bool {
         owner::is_closed(&self.header.producer.owner)
@@ -102,7 +101,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         self.len() == 0
     }
 
-    /// Messages written since the ring was made, as far as they are published.
+    /// Returns the number of messages published since the ring was created.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.poll().wrapping_sub(self.start)
@@ -162,11 +161,11 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         }
     }
 
-    /// Reads as many messages as wait and fit; how many. An overrun after the first of them is for the next call to say.
+    /// Reads as many messages as are available and fit; returns their number. An overrun after the first of them is reported by the next call.
     ///
     /// # Errors
     ///
-    /// [`ReadError`]: overrun, or corrupt; nothing was read.
+    /// [`ReadError`]: overrun, or corrupt; nothing is read.
     pub fn pop_slice(&mut self, values: &mut [T]) -> Result<usize, ReadError> {
         if self.tail.wrapping_sub(self.head) < values.len() as u64 {
             match self.look(0) {
@@ -190,9 +189,9 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Ok(count)
     }
 
-    /// Passes over all but the newest `keep` messages (none for 0: what is written from now on); how many. They were neither read nor lost.
+    /// Skips all but the newest `keep` messages (all for 0); returns the number skipped. They count neither as read nor as lost.
     ///
-    /// Also brings back a reader that found the writer's index [`Corrupt`].
+    /// Also recovers a reader that found the writer's index [`Corrupt`].
     pub fn skip(&mut self, keep: u64) -> u64 {
         self.tail = self.poll();
         let ahead = self.tail.wrapping_sub(self.head);
@@ -235,7 +234,7 @@ impl<'a, T: RingMessage, M: Machine> Reader<'a, T, M> {
         Ok((number, value, passed))
     }
 
-    /// Looks how far the writer is, and passes over what is lost; `gone` is 1 if the next message is known to be.
+    /// Polls the writer's index and skips lost messages; `gone` is 1 if the next message is known to be lost.
     fn look(&mut self, gone: u64) -> Result<(), ReadError> {
         let tail = self.poll();
         let ahead = tail.wrapping_sub(self.head);

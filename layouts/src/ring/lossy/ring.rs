@@ -50,11 +50,11 @@ pub struct RingIn<T, S: Storage<HostWord>> {
     _messages: PhantomData<T>,
 }
 
-/// Words for the slots of a ring of `capacity` messages, each a word and the message in whole words.
+/// Returns the number of words for a ring of `capacity` messages: a word and the message in whole words for each.
 ///
 /// # Errors
 ///
-/// [`LayoutError`] with what was asked for.
+/// [`LayoutError`] with the requested value.
 pub const fn words<T: RingMessage>(capacity: u64) -> Result<usize, LayoutError> {
     match RingLayout::of_kind::<T>(RingFlags::LOSSY, capacity) {
         Ok(layout) => Ok(layout.capacity() as usize * words_of::<T>()),
@@ -84,7 +84,7 @@ struct Room<T> {
     rest: [u8; 7],
 }
 
-// SAFETY: the same words each time, which nobody else reaches.
+// SAFETY: the same words each time, and exclusive.
 unsafe impl<T, const N: usize> Storage<HostWord> for Inline<T, N> {}
 
 impl<T, const N: usize> AsRef<[MaybeUninit<HostWord>]> for Inline<T, N> {
@@ -156,8 +156,8 @@ impl<T: RingMessage, S: Storage<HostWord>> RingIn<T, S> {
         Ok(Self { header, words, _messages: PhantomData })
     }
 
-    /// Its writer and a reader at the oldest message; for more readers, clone it. When all are gone it can be split again, with what is
-    /// left in it.
+    /// Returns the writer and a reader at the oldest message; clone the reader for more. When all are dropped, the ring can be split again, with
+    /// its remaining messages.
     pub fn split(&mut self) -> (Writer<'_, T, Host>, Reader<'_, T, Host>) {
         let Self { header, words, .. } = &*self;
         let (slots, count) = slots_of(words);
@@ -216,7 +216,7 @@ pub fn bounded<T: RingMessage>(capacity: usize) -> (OwnedWriter<T>, OwnedReader<
     Boxed::with_capacity(capacity).into_ends()
 }
 
-// An end may move to another thread; there is one writer, and as many readers as are wanted.
+// An end may move to another thread; there is one writer, and any number of readers.
 static_assertions::assert_impl_all!(Writer<'static, u64, Host>: Send);
 static_assertions::assert_impl_all!(Reader<'static, u64, Host>: Send, Clone);
 static_assertions::assert_not_impl_any!(Writer<'static, u64, Host>: Sync, Clone);

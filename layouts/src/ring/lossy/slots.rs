@@ -1,4 +1,4 @@
-//! The slots of a lossy ring: a word that says whose message it is, and the message in words.
+//! The slots of a lossy ring: a word that identifies the message, and the message in words.
 
 use core::array;
 use core::marker::PhantomData;
@@ -16,8 +16,8 @@ pub(super) const fn words_of<T>() -> usize {
     1 + size_of::<T>().div_ceil(WORD)
 }
 
-/// What a slot's sequence is from just before message `index` is stored there until just before the next one is. 0 is nobody's, save that it
-/// is that of the last index there is.
+/// Returns a slot's sequence for message `index`, from just before it is stored until just before the next one is. 0 means no message, except for
+/// the last possible index.
 const fn sequence_of(index: u64) -> u64 {
     index.wrapping_add(1)
 }
@@ -55,7 +55,7 @@ impl<'a, T: RingMessage, W: Word> Cells<'a, T, W> {
     #[inline(always)]
     fn slot(&self, index: u64) -> (&'a W, &'a [W]) {
         let first = (index & self.mask) as usize * words_of::<T>();
-        // SAFETY: the masked index is below the capacity, and the invariant says that so many slots live.
+        // SAFETY: the masked index is below the capacity, and the invariant says that this many slots are valid.
         let first = unsafe { self.base.add(first) };
         // SAFETY: the sequence stands first in it.
         let sequence = unsafe { first.as_ref() };
@@ -71,7 +71,7 @@ impl<'a, T: RingMessage, W: Word> Cells<'a, T, W> {
         sequence.store(sequence_of(index));
         let (groups, rest) = value.as_bytes().as_chunks::<{ GROUP * WORD }>();
         let (grouped, single) = payload.split_at(groups.len() * GROUP);
-        // SYNC POINT: slot overwritten. Pairs with read: whoever sees a word of this message sees its sequence, or a later one.
+        // SYNC POINT: slot overwritten. Pairs with read: a reader of a word of this message sees its sequence, or a later one.
         for (words, bytes) in grouped.as_chunks::<GROUP>().0.iter().zip(groups) {
             let (values, _) = bytes.as_chunks::<WORD>();
             W::publish_all::<GROUP>(array::from_fn(|place| (&words[place], u64::from_ne_bytes(values[place]))));
@@ -83,7 +83,7 @@ impl<'a, T: RingMessage, W: Word> Cells<'a, T, W> {
         }
     }
 
-    /// Message `index`, which was published; `None` if a later one has taken its slot.
+    /// Returns message `index`, which was published; `None` if a later one has overwritten it.
     #[inline]
     pub(super) fn read(&self, index: u64) -> Option<T> {
         let (sequence, payload) = self.slot(index);

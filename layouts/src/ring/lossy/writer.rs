@@ -20,7 +20,7 @@ pub struct Writer<'a, T, M: Machine> {
     published: u64,
 }
 
-// SAFETY: it hands over copies of `T`s, and its words are shared by their own accesses.
+// SAFETY: it copies `T`s, and its words are accessed by their own operations.
 unsafe impl<T: Send, M: Machine> Send for Writer<'_, T, M> {}
 
 impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
@@ -40,7 +40,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
         Ok(unsafe { Self::over(header, slots.cast(), layout.capacity()) })
     }
 
-    /// Attaches to a ring whose slots lie apart from its header.
+    /// Attaches to a ring with separate header and slots.
     ///
     /// # Errors
     ///
@@ -48,8 +48,8 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     ///
     /// # Safety
     ///
-    /// For `'a`, the words of as many slots at `slots` as the header says are valid and initialised; this writer alone writes them and the
-    /// header, and readers read them.
+    /// For `'a`, the words of as many slots at `slots` as the header says are valid and initialised; only this writer writes them and the header,
+    /// and readers read them.
     pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>) -> Result<Self, AttachError> {
         let layout = header.geometry_of::<T>(RingFlags::LOSSY)?;
         // SAFETY: the caller's promise.
@@ -60,14 +60,14 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
     ///
     /// As `new`, of whatever kind the header is; `capacity` is a power of two, and so many slots fit `usize`.
     pub(in crate::ring) unsafe fn over(header: &'a RingHeader<M::Word>, slots: NonNull<M::Word>, capacity: u64) -> Self {
-        // What a writer before this one did not publish is written over.
+        // Unpublished messages of an earlier writer are overwritten.
         let tail = header.producer.tail.load();
         // SAFETY: the caller's promise.
         let cells = unsafe { Cells::new(slots, capacity) };
         Self { port: Port::new(header, header), cells, tail, published: tail }
     }
 
-    /// Says in the header that this end is open, and on drop that it is closed: the readers' `is_disconnected` sees it.
+    /// Marks this end as open in the header, and as closed when it is dropped, for `is_disconnected` of the readers.
     #[must_use]
     pub fn announce(mut self) -> Self {
         self.port.announce();
@@ -86,13 +86,13 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
         self.tail
     }
 
-    /// Messages written since the ring was made, those of an unfinished batch included.
+    /// Returns the number of messages written since the ring was created, including an unfinished batch.
     #[must_use]
     pub fn written(&self) -> u64 {
         self.tail.wrapping_sub(self.port.own.consumer.head.load())
     }
 
-    /// Messages that a new reader would begin with, and those of an unfinished batch; at most the capacity.
+    /// Returns the number of messages that a new reader would begin with, including an unfinished batch; at most the capacity.
     #[must_use]
     pub fn len(&self) -> u64 {
         self.written().min(self.capacity())
@@ -138,7 +138,7 @@ impl<'a, T: RingMessage, M: Machine> Writer<'a, T, M> {
 
     #[inline(always)]
     fn publish(&mut self) {
-        // A store of what stands there already would only take the line from the readers.
+        // Storing an unchanged value would only take the line from the readers.
         if self.published != self.tail {
             self.published = self.tail;
             // SYNC POINT: message published. Pairs with Reader::poll.

@@ -19,7 +19,7 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
     #[inline]
     pub fn pop(&mut self) -> Result<T, PopError> {
         let (index, _) = self.claim(1).ok_or(PopError::Empty)?;
-        // SAFETY: claimed just now, not taken yet.
+        // SAFETY: claimed above, not taken yet.
         Ok(unsafe { take::<T, M>(self.turns.slot(index), self.turns.taken(index)) })
     }
 
@@ -58,10 +58,9 @@ impl<'a, T, M: Machine<Word: RmwWord>> Consumer<'a, T, M> {
     }
 }
 
-/// Claimed messages, as an iterator. Those that are not asked for are dropped with it: nobody else can have them.
+/// Claimed messages, as an iterator. Messages that are not taken from it are dropped with it, because they are claimed.
 ///
-/// Forgetting it stalls the ring at the remaining slots: producers that reach them again find the ring full. Dropping the ring drops the
-/// values.
+/// Forgetting it stalls the ring at the remaining slots: producers that reach them again find the ring full. Dropping the ring drops the values.
 pub struct Taken<'c, 'a, T, M: Machine> {
     turns: &'c Turns<'a, T, M>,
     // INVARIANT: indices from `next` to `end` are claimed by this handle, full and not taken.
@@ -81,7 +80,7 @@ impl<T, M: Machine> Iterator for Taken<'_, '_, T, M> {
             return None;
         }
         let index = self.next;
-        // The index first, so that nothing is taken twice.
+        // The index first, so that no message is taken twice.
         self.next = index.wrapping_add(1);
         // SAFETY: by the invariant.
         Some(unsafe { take::<T, M>(self.turns.slot(index), self.turns.taken(index)) })

@@ -6,8 +6,8 @@ use crate::{Machine, RmwWord, SlotCell, Word};
 use super::PushError;
 use super::producer::claim_free;
 
-/// Claimed slots, to be written one after the other. Each is published when it is written. Those that are not written are given up when
-/// the grant is dropped, also by a panic; forgetting the grant stalls the ring at them.
+/// Claimed slots, to be written in order. Each is published when it is written. Unwritten ones are given up when the grant is dropped, also by a
+/// panic; forgetting the grant stalls the ring at them.
 pub struct Grant<'p, 'a, T, M: Machine<Word: RmwWord>> {
     turns: &'p Turns<'a, T, M>,
     // INVARIANT: indices from `next` to `end` are claimed by this grant and neither written nor given up.
@@ -16,7 +16,7 @@ pub struct Grant<'p, 'a, T, M: Machine<Word: RmwWord>> {
     first: u64,
 }
 
-// SAFETY: it hands over `T`s; its slots are its own.
+// SAFETY: it moves `T`s; its slots are its own.
 unsafe impl<T: Send, M: Machine<Word: RmwWord>> Send for Grant<'_, '_, T, M> {}
 
 impl<'p, 'a, T, M: Machine<Word: RmwWord>> Grant<'p, 'a, T, M> {
@@ -30,7 +30,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> Grant<'p, 'a, T, M> {
         self.end.wrapping_sub(self.first)
     }
 
-    /// Whether none were asked for.
+    /// Returns whether the grant is empty.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
@@ -55,7 +55,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> Grant<'p, 'a, T, M> {
         let index = self.next;
         self.next = index.wrapping_add(1);
         let slot = self.turns.slot(index);
-        // SAFETY: claimed and not written, by the invariant; nobody else reaches it until its word says full.
+        // SAFETY: claimed and not written, by the invariant; no other handle accesses it until its word is full.
         slot.cell.with_mut(|place| unsafe { place.write(value) });
         // SYNC POINT: slot published. Pairs with Turns::run and pop of either consumer.
         slot.word.store_release(self.turns.full(index));
@@ -74,7 +74,7 @@ impl<'p, 'a, T, M: Machine<Word: RmwWord>> Grant<'p, 'a, T, M> {
         self.written() - before
     }
 
-    /// Gives up what is not written, as dropping the grant does.
+    /// Gives up unwritten slots, as dropping the grant does.
     pub fn commit(self) {}
 }
 
@@ -87,16 +87,16 @@ impl<T, M: Machine<Word: RmwWord>> Drop for Grant<'_, '_, T, M> {
     }
 }
 
-/// Marks a claimed slot as one that consumers pass over.
+/// Marks a claimed slot as one that consumers skip.
 fn give_up<T, M: Machine<Word: RmwWord>>(turns: &Turns<'_, T, M>, index: u64) {
     // SYNC POINT: slot released. Pairs with Turns::run: a producer of the next lap comes after this one's claim.
     turns.slot(index).word.store_release(turns.taken(index));
 }
 
-/// Claims so many slots at a time and publishes what it wrote when they are full, when the consumers have run dry, on
-/// [`flush`](Self::flush) and on drop. Its bound is messages, never time: flush before you wait.
+/// Claims several slots at a time and publishes its messages when they are full, when the consumers have run dry, on [`flush`](Self::flush) and on
+/// drop. It has no time limit: flush before you wait.
 ///
-/// What it has claimed holds up the messages of others behind it, so `flush` and drop give unused slots up. Forgetting it stalls the ring.
+/// Its claimed slots block later messages of other producers, so `flush` and drop give unused slots up. Forgetting it stalls the ring.
 pub struct BatchProducer<'p, 'a, T, M: Machine<Word: RmwWord>> {
     turns: &'p Turns<'a, T, M>,
     // INVARIANT: indices from `published` to `end` are claimed by this batch and not published; those before `next` are written.
@@ -107,7 +107,7 @@ pub struct BatchProducer<'p, 'a, T, M: Machine<Word: RmwWord>> {
     every: u64,
 }
 
-// SAFETY: it hands over `T`s; its slots are its own.
+// SAFETY: it moves `T`s; its slots are its own.
 unsafe impl<T: Send, M: Machine<Word: RmwWord>> Send for BatchProducer<'_, '_, T, M> {}
 
 impl<'p, 'a, T, M: Machine<Word: RmwWord>> BatchProducer<'p, 'a, T, M> {

@@ -15,7 +15,7 @@ pub struct Handle<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS
     pub(super) hint: u64,
 }
 
-// SAFETY: a handle hands over `T`s or is handed them, and its words are shared by their own accesses.
+// SAFETY: a handle moves `T`s in or out, and its words are accessed by their own operations.
 unsafe impl<T: Send, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Send for Handle<'_, T, M, KIND, FILLS> {}
 
 impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handle<'a, T, M, KIND, FILLS> {
@@ -37,8 +37,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
         Ok(Self::at(turns))
     }
 
-    /// Attaches to a header and to slots that lie where the caller says, made by [`Slot::vacant`] or written by `format`. Reads every slot
-    /// once.
+    /// Attaches to a header and separate slots, made by [`Slot::vacant`] or written by `format`. Reads every slot once.
     ///
     /// # Errors
     ///
@@ -46,7 +45,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64, const FILLS: bool> Handl
     ///
     /// # Safety
     ///
-    /// For `'a`, as many slots at `slots` as the header says are valid, and only handles of this ring in the same coherence domain touch them.
+    /// For `'a`, as many slots at `slots` as the header says are valid, and only handles of this ring in the same coherence domain access them.
     pub unsafe fn new(header: &'a RingHeader<M::Word>, slots: NonNull<Slot<M::Word, M::Cell<T>>>) -> Result<Self, AttachError>
     where
         T: RingMessage,

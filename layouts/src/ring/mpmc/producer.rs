@@ -64,7 +64,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
             let look = |tail| match turns.look(tail, count, |index| turns.free(index)) {
                 Look::Claim(found) if found < count => {
                     if turns.header.producer.tail.load() != tail {
-                        // Others claimed from here on: what looks free is not yet written, and behind it they may have written.
+                        // Others have claimed from here on: a slot that looks free is not yet written, and later ones may be.
                         return Look::Passed;
                     }
                     free = found;
@@ -91,7 +91,7 @@ impl<'a, T, M: Machine<Word: RmwWord>, const KIND: u64> ManyProducer<'a, T, M, K
 }
 
 impl<T, M: Machine<Word: RmwWord>> ManyProducer<'_, T, M, { RingFlags::MPMC.bits() }> {
-    /// Takes the oldest message, if the ring is full of messages and no consumer has it: what stands where the next one is to go.
+    /// Takes the oldest message if the ring is full and no consumer has claimed it: the message in the slot of the next push.
     pub fn evict(&mut self) -> Option<T> {
         let turns = &self.turns;
         let oldest = turns.header.producer.tail.load().wrapping_sub(turns.capacity());

@@ -1,13 +1,12 @@
-//! The same ring where the other end is not trusted: a process that may write anything, anywhere, at any time.
+//! An SPSC ring with an untrusted peer: a process that may write anything at any time.
 //!
-//! 1. Constants are read once, checked and kept. An end's own index is kept too: what stands in memory for it is read when the end
-//!    attaches and never again.
-//! 2. The other end's index is read once per operation; one that claims more than the capacity is [`Corrupt`]. One that lies within it, forwards
-//!    or backwards, is believed: then messages are any bytes, which a [`RingMessage`] may be.
-//! 3. Payload moves in relaxed atomic accesses, words where they fit and bytes for the rest, through a copy. So nothing is read or written in
-//!    place: a reference into memory that another process writes is undefined behaviour, whatever the value.
+//! 1. Constants are read once, checked and kept. An end's own index is kept too: its word in memory is read only when the end attaches.
+//! 2. The other end's index is read once per operation; one that exceeds the capacity is [`Corrupt`]. One within it, forwards or backwards, is
+//!    accepted: then messages are any bytes, which are valid for a [`RingMessage`].
+//! 3. Payload is copied by relaxed atomic accesses, words where possible and bytes for the rest. There is no in-place access, because a reference
+//!    to memory that another process writes is undefined behaviour.
 //!
-//! It is the ring of [`spsc`](super), byte by byte: one end may be of this kind and the other of that one.
+//! The layout is that of [`spsc`](super): one end may be of this kind and the other of that one.
 
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering::Relaxed;
